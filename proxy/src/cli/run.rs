@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::VERSION;
@@ -25,7 +26,7 @@ use crate::kernel::ipvs::Genetlink;
 use crate::kernel::nft_table::{NetlinkFlowtable, Spec};
 use crate::kernel::watch::Watch;
 use crate::kernel::writer::{CounterReader, Opened, Writer};
-use crate::kernel::{addresses, capabilities, limits, nft_table, sysctl};
+use crate::kernel::{addresses, capabilities, command, limits, nft_table, sysctl};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{About, AtScrape, Metrics, MetricsServer, Slis};
 use crate::metrics::{localhost, relays, rules};
@@ -43,7 +44,8 @@ use crate::model::Family;
 use crate::plan::node::{node_port_relay, ranges_without_relay, routes_loopback};
 use crate::relay::{self, Engine};
 use crate::source::{
-    AwaitPodCidr, Connector, KubernetesSource, ManifestSource, Reports, Source, Subjects, Timing, record_events,
+    AwaitPodCidr, Connector, KubernetesSource, ManifestSource, Reports, Source, SourceError, Subjects, Timing,
+    record_events,
 };
 
 /// As upstream complains (`checkBadConfig` in cmd/kube-proxy/app/server.go); whoever wants it so says `all`.
@@ -80,42 +82,49 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     }
     // Also loads kernel modules, for which the rights are gone after it.
     match config.mode {
-        Mode::Ipvs => {
-            let settings = ipvs::syncer::Settings::of(&config.ipvs);
-            let mode = |writer| Ok(ipvs::syncer::Syncer::new(Linux::open(writer)?, settings.clone()));
-            let mut usable = usable(&config, mode)?;
-            usable.leftovers = all(vec![leftovers::nftables(&usable.proxies)]);
-            start(config, start_up, file.as_ref(), origin, usable)
-        }
+        Mode::Ipvs => start(config, start_up, file.as_ref(), origin, ipvs),
         Mode::Nftables => {
-            let usable = nftables(&config, shares)?;
-            start(config, start_up, file.as_ref(), origin, usable)
+            start(config, start_up, file.as_ref(), origin, move |config: &Config| nftables(config, shares))
         }
         Mode::Userspace => {
-            let (shared, mut stats) = (relays(&config, shares), Vec::new());
-            let mut usable = usable(&config, |writer: Writer| {
-                let relays = Engine::new(writer.family(), Arc::clone(&shared));
-                stats.push((writer.family(), relays.stats()));
-                Ok(userspace::syncer::Syncer::new(writer, relays, config.port_range))
-            })?;
-            usable.leftovers = all(vec![leftovers::ipvs(&config), leftovers::nftables(&usable.proxies)]);
-            usable.metrics.extend(invalid_packets(&config, &usable.counters)?);
-            usable.metrics.push(relays::metrics(stats)?);
-            start(config, start_up, file.as_ref(), origin, usable)
+            start(config, start_up, file.as_ref(), origin, move |config: &Config| userspace(config, shares))
         }
-        Mode::Iptables => {
-            let mut usable = usable(&config, |writer: Writer| {
-                let mode = iptables::syncer::Syncer::new(writer);
-                Ok(if config.service_counters { mode.counting_by_comment() } else { mode })
-            })?;
-            usable.leftovers = all(vec![leftovers::ipvs(&config), leftovers::nftables(&usable.proxies)]);
-            usable.metrics.extend(invalid_packets(&config, &usable.counters)?);
-            if config.service_counters {
-                usable.metrics.push(rules::service_ports(usable.counters.clone())?);
-            }
-            start(config, start_up, file.as_ref(), origin, usable)
-        }
+        Mode::Iptables => start(config, start_up, file.as_ref(), origin, iptables),
     }
+}
+
+fn ipvs(config: &Config) -> anyhow::Result<Usable<ipvs::syncer::Syncer<Linux>>> {
+    let settings = ipvs::syncer::Settings::of(&config.ipvs);
+    let mode = |writer| Ok(ipvs::syncer::Syncer::new(Linux::open(writer)?, settings.clone()));
+    let mut usable = usable(config, mode)?;
+    usable.leftovers = all(vec![leftovers::nftables(&usable.proxies)]);
+    Ok(usable)
+}
+
+fn userspace(config: &Config, shares: Shares) -> anyhow::Result<Usable<userspace::syncer::Syncer<Writer, Engine>>> {
+    let (shared, mut stats) = (relays(config, shares), Vec::new());
+    let mut usable = usable(config, |writer: Writer| {
+        let relays = Engine::new(writer.family(), Arc::clone(&shared));
+        stats.push((writer.family(), relays.stats()));
+        Ok(userspace::syncer::Syncer::new(writer, relays, config.port_range))
+    })?;
+    usable.leftovers = all(vec![leftovers::ipvs(config), leftovers::nftables(&usable.proxies)]);
+    usable.metrics.extend(invalid_packets(config, &usable.counters)?);
+    usable.metrics.push(relays::metrics(stats)?);
+    Ok(usable)
+}
+
+fn iptables(config: &Config) -> anyhow::Result<Usable<iptables::syncer::Syncer<Writer>>> {
+    let mut usable = usable(config, |writer: Writer| {
+        let mode = iptables::syncer::Syncer::new(writer);
+        Ok(if config.service_counters { mode.counting_by_comment() } else { mode })
+    })?;
+    usable.leftovers = all(vec![leftovers::ipvs(config), leftovers::nftables(&usable.proxies)]);
+    usable.metrics.extend(invalid_packets(config, &usable.counters)?);
+    if config.service_counters {
+        usable.metrics.push(rules::service_ports(usable.counters.clone())?);
+    }
+    Ok(usable)
 }
 
 /// The first line of the log. Which of its ways `auto` stands for, each family says when its tables are opened.
@@ -217,19 +226,21 @@ fn start<M: ModeAtWork + Send + 'static>(
     start_up: StartUp,
     file: Option<&LoadedConfig>,
     origin: &Origin,
-    mut usable: Usable<M>,
+    open: impl FnOnce(&Config) -> anyhow::Result<Usable<M>> + Send + 'static,
 ) -> anyhow::Result<()> {
-    usable.metrics.push(unknown_fields(file)?);
+    // Commands may hang, and ports are served meanwhile. The thread has the rights that are given up here: to load modules, say.
+    let (opened, opening) = oneshot::channel();
+    let of_thread = config.clone();
+    std::thread::Builder::new().name("open-tables".to_owned()).spawn(move || {
+        // An error: the program ends.
+        let _ = opened.send(open(&of_thread));
+    })?;
     let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
     let relaying = config.mode == Mode::Userspace || relays_localhost(&config);
     // Which node ports there will be is not known: the API server may give out any.
     let relayed = relaying.then(|| if config.mode == Mode::Userspace { config.port_range.first() } else { 1 });
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
         warn!("{error}; going on with more rights than are needed");
-    }
-    // Told before the first sync fails for it, and whatever it then says of it.
-    if let Some(lacking) = capabilities::lacking(!usable.nft) {
-        warn!("{lacking}: this node's packet filter cannot be written without it");
     }
     let _watch = file.map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
         warn!(%error, "cannot watch the configuration file: a change of it will not be noticed");
@@ -242,23 +253,30 @@ fn start<M: ModeAtWork + Send + 'static>(
     let result = runtime.block_on(async {
         let StartUp { shares, about, instance } = start_up;
         tokio::spawn(instance.answer());
-        let proxy = Proxy::prepare(config, shares, about, usable)?;
+        let metrics = Metrics::of_mode(config.mode, &[]).context("cannot set up the metrics")?;
+        metrics.register(unknown_fields(file)?)?;
         match origin {
-            Origin::Manifests(directory) => proxy.run(ManifestSource::open(directory)?, Recorder::default()).await,
+            Origin::Manifests(directory) => {
+                let proxy = Proxy::serve(config, shares, about, metrics, Recorder::default())?;
+                proxy.run(opening, |_| ManifestSource::open(directory)).await
+            }
             Origin::Kubernetes(access) => {
-                let (node, requests) = (&proxy.config.node_name, proxy.metrics.requests());
-                let connector = Connector::new(access.clone(), &requests);
-                let events = record_events(connector.clone(), node);
-                let reports = Reports { failures: proxy.metrics.api_failures(), events: events.clone() };
-                let service_cidrs = proxy.config.mode == Mode::Nftables;
-                let subjects = Subjects { node_name: node.clone(), service_cidrs };
-                let source = KubernetesSource::start(connector, subjects, &Timing::default(), &reports);
-                proxy.run(source, events).await
+                let connector = Connector::new(access.clone(), &metrics.requests());
+                let events = record_events(connector.clone(), &config.node_name);
+                let proxy = Proxy::serve(config, shares, about, metrics, events)?;
+                let source = |proxy: &Proxy| {
+                    let reports = Reports { failures: proxy.metrics.api_failures(), events: proxy.events.clone() };
+                    let service_cidrs = proxy.config.mode == Mode::Nftables;
+                    let subjects = Subjects { node_name: proxy.config.node_name.clone(), service_cidrs };
+                    Ok(KubernetesSource::start(connector, subjects, &Timing::default(), &reports))
+                };
+                proxy.run(opening, source).await
             }
         }
     });
-    // A sync that was under way has had its time; a command that hangs is killed with this process.
+    // A sync that was under way has had its time.
     runtime.shutdown_timeout(END);
+    command::kill_all();
     result
 }
 
@@ -279,42 +297,30 @@ pub fn prepare(resolved: Resolved) -> anyhow::Result<()> {
     prepare_kernel(&mut config)
 }
 
-/// Everything but the source.
-struct Proxy<M> {
+/// What is served before the tables are opened, and stays.
+struct Proxy {
     config: Config,
     shares: Shares,
-    about: About,
-    runners: Vec<Runner<M, Netlink>>,
+    stop: Stop,
     metrics: Arc<Metrics>,
-    leftovers: Option<Leftovers>,
+    health: HealthState,
+    servers: Servers,
+    events: Recorder,
 }
 
-impl<M: ModeAtWork + Send + 'static> Proxy<M> {
-    fn prepare(config: Config, shares: Shares, about: About, usable: Usable<M>) -> anyhow::Result<Proxy<M>> {
-        let Usable { proxies, nft, leftovers, metrics: of_mode, .. } = usable;
-        let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
-        let metrics = Metrics::of_mode(config.mode, &families).context("cannot set up the metrics")?;
-        of_mode.into_iter().chain([logging::dropped_lines()?]).try_for_each(|one| metrics.register(one))?;
-        let mut runners = Vec::new();
-        for proxy in proxies {
-            let family = proxy.family();
-            let watch = if nft { Watch::nft(family) } else { Ok(Watch::legacy(family)) };
-            let watch = watch.context("cannot watch the packet filter")?;
-            let addresses = Box::new(addresses::Reader::new(config.mode == Mode::Ipvs));
-            runners.push(Runner { family: proxy, watch, addresses, conntrack: Netlink::default() });
-        }
-        Ok(Proxy { config, shares, about, runners, metrics: Arc::new(metrics), leftovers })
-    }
-
-    async fn run<S: Source + Send>(self, source: S, events: Recorder) -> anyhow::Result<()> {
+impl Proxy {
+    fn serve(
+        config: Config,
+        shares: Shares,
+        about: About,
+        metrics: Metrics,
+        events: Recorder,
+    ) -> anyhow::Result<Proxy> {
         // Before anything is listening: a program that answers can be stopped.
         let stop = Stop::at_signals();
-        let Proxy { config, shares, about, runners, metrics, leftovers } = self;
-        let source = AwaitPodCidr::new(source, &config);
-        let families: Vec<Family> = runners.iter().map(|runner| runner.family.family()).collect();
-        let health = HealthState::new(config.sync_period, &families);
+        let (metrics, health) = (Arc::new(metrics), HealthState::new(config.sync_period, &Family::ALL));
+        metrics.register(logging::dropped_lines()?)?;
         metrics.register(applied_versions(health.clone())?)?;
-        metrics.register(source.skipped().metric()?)?;
         let mut servers = Servers::new(config.bind_address_hard_fail, events.clone());
         if let Some(address) = config.healthz_bind_address {
             let (health, metrics) = (health.clone(), Arc::clone(&metrics));
@@ -330,12 +336,57 @@ impl<M: ModeAtWork + Send + 'static> Proxy<M> {
                 MetricsServer::bind(address, &room, Arc::clone(&metrics), Arc::clone(&slis), &about)
             })?;
         }
-        events.record(starting(config.mode));
+        Ok(Proxy { config, shares, stop, metrics, health, servers, events })
+    }
+
+    /// Waits for the tables, and proxies until a signal comes.
+    async fn run<M: ModeAtWork + Send + 'static, S: Source + Send>(
+        mut self,
+        opening: oneshot::Receiver<anyhow::Result<Usable<M>>>,
+        source: impl FnOnce(&Proxy) -> Result<S, SourceError>,
+    ) -> anyhow::Result<()> {
+        // A command that hangs shows in /livez, as it does in a sync.
+        let busy = Family::ALL.map(|family| self.health.busy(family));
+        let usable = tokio::select! {
+            () = self.stop.wait() => return Ok(()),
+            opened = opening => opened.context("the thread that opens the tables has ended")??,
+        };
+        drop(busy);
+        // Told before the first sync fails for it, and whatever it then says of it.
+        if let Some(lacking) = capabilities::lacking(!usable.nft) {
+            warn!("{lacking}: this node's packet filter cannot be written without it");
+        }
+        let runners = self.runners(usable.proxies, usable.nft)?;
+        usable.metrics.into_iter().try_for_each(|one| self.metrics.register(one))?;
+        let source = AwaitPodCidr::new(source(&self)?, &self.config);
+        self.metrics.register(source.skipped().metric()?)?;
+        self.events.record(starting(self.config.mode));
+        let Proxy { config, shares, stop, metrics, health, servers: _servers, events } = self;
         let health_checks =
             HealthChecks::new(health.clone(), Room::new("health-check node ports", shares.health_checks));
+        let leftovers = usable.leftovers;
         let daemon = Daemon { source, runners, health, health_checks, metrics, events, config, leftovers };
         daemon.run(stop).await?;
         Ok(())
+    }
+
+    fn runners<M: ModeAtWork>(
+        &self,
+        proxies: Vec<FamilyProxy<M>>,
+        nft: bool,
+    ) -> anyhow::Result<Vec<Runner<M, Netlink>>> {
+        let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
+        self.health.proxies(&families);
+        families.iter().for_each(|family| self.metrics.begin_at_zero(*family));
+        let mut runners = Vec::new();
+        for proxy in proxies {
+            let family = proxy.family();
+            let watch = if nft { Watch::nft(family) } else { Ok(Watch::legacy(family)) };
+            let watch = watch.context("cannot watch the packet filter")?;
+            let addresses = Box::new(addresses::Reader::new(self.config.mode == Mode::Ipvs));
+            runners.push(Runner { family: proxy, watch, addresses, conntrack: Netlink::default() });
+        }
+        Ok(runners)
     }
 }
 

@@ -81,7 +81,7 @@ where
     ///
     /// # Errors
     /// When the source cannot go on.
-    pub async fn run(self, stop: Stop) -> Result<(), DaemonError> {
+    pub async fn run(self, mut stop: Stop) -> Result<(), DaemonError> {
         let mut stop = std::pin::pin!(stop.wait());
         let Daemon { mut source, runners, health, health_checks, metrics, events, config, leftovers } = self;
         let (synced, all_synced) = watch::channel(Vec::new());
@@ -110,10 +110,7 @@ where
         }
         let result = loop {
             tokio::select! {
-                () = &mut stop => {
-                    info!("stopping; the rules stay in place");
-                    break Ok(());
-                }
+                () = &mut stop => break Ok(()),
                 batch = source.next() => match batch {
                     Ok(Some(batch)) => {
                         own_node.look(&batch);
@@ -159,10 +156,10 @@ impl Stop {
     }
 
     /// Resolves at the first of them; never, where the kernel refuses the handlers.
-    async fn wait(self) {
-        let [terminate, interrupt] = self.0.map(|signal| async move {
+    pub async fn wait(&mut self) {
+        let [terminate, interrupt] = self.0.each_mut().map(|signal| async move {
             match signal {
-                Some(mut signal) => {
+                Some(signal) => {
                     signal.recv().await;
                 }
                 None => std::future::pending().await,
@@ -172,5 +169,6 @@ impl Stop {
             () = terminate => {}
             () = interrupt => {}
         }
+        info!("stopping; the rules stay in place");
     }
 }

@@ -72,6 +72,11 @@ impl HealthState {
         HealthState { shared: Arc::new(Mutex::new(shared)), patience: sync_period * 2 }
     }
 
+    /// Forgets all families but these: no others are proxied.
+    pub fn proxies(&self, families: &[Family]) {
+        self.lock().families.retain(|family, _| families.contains(family));
+    }
+
     /// A change came in for this family.
     pub fn queued(&self, family: Family) {
         self.queued_at(Instant::now(), family);
@@ -197,6 +202,16 @@ mod tests {
         assert!(!state.look_at(after(160)).alive);
         drop(busy);
         assert!(state.look_at(after(160)).alive);
+    }
+
+    #[test]
+    fn a_family_that_is_not_proxied_holds_nothing_back() {
+        let state = HealthState::new(Duration::from_secs(30), &Family::ALL);
+        drop(state.busy(Family::V6));
+        state.proxies(&[Family::V4]);
+        state.synced(Family::V4, &applied("1"));
+        let health = state.look();
+        assert!(health.synced && health.applied == applied("1") && health.families.len() == 1, "{health:?}");
     }
 
     #[test]

@@ -5,12 +5,14 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 /// How often a child that keeps its pipes open is asked whether it has ended: a process that it started may hold them.
@@ -28,10 +30,27 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// How long a killed child may take to end. One that the kernel holds in an uninterruptible wait takes longer.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
+/// The process groups of the commands that run, each for as long as its first process is not reaped: after that, its number may be
+/// another's.
+static GROUPS: Mutex<Groups> = Mutex::new(Groups { running: Vec::new(), ending: false });
+
+struct Groups {
+    running: Vec<Pid>,
+    /// No command may begin any more.
+    ending: bool,
+}
+
+/// Kills the commands that run, with all that they started, and lets no other begin: for the end of the program.
+pub fn kill_all() {
+    let mut groups = groups();
+    groups.ending = true;
+    groups.running.iter().copied().for_each(kill);
+}
+
 /// Runs a command to its end with `input` on its standard input. Its pipes are served together, so that a child may write
 /// before it has read everything.
 ///
-/// The child gets SIGKILL when this thread's process dies: an `iptables-restore` of a killed proxy that commits
+/// When the child ends, whatever else is in its process group is killed. The child gets SIGKILL when this thread's process dies: an `iptables-restore` of a killed proxy that commits
 /// late would undo what the next proxy has written.
 ///
 /// # Errors
@@ -77,9 +96,13 @@ fn execute(command: &mut Command, input: Option<Pieces<'_>>, limit: Duration) ->
     }
     let mut child = command.spawn()?;
     let mut nothing = std::iter::empty();
-    let result = attend(&mut child, input.unwrap_or(&mut nothing), Instant::now() + limit);
+    let result = begin(&child).and_then(|()| attend(&mut child, input.unwrap_or(&mut nothing), Instant::now() + limit));
     if result.is_err() {
-        end(&mut child);
+        let groups = groups();
+        groups.running.iter().copied().filter(|one| *one == group(&child)).for_each(kill);
+        drop(groups);
+        // One that the kernel holds is left to it.
+        let _ = wait(&mut child, Instant::now() + LAST_WAIT);
     }
     result
 }
@@ -106,7 +129,7 @@ fn attend(child: &mut Child, input: Pieces<'_>, deadline: Instant) -> io::Result
         };
         let now = Instant::now();
         if ended.is_none() && (ready == 0 || now >= next_look) {
-            ended = child.try_wait()?.map(|status| (status, now + GRACE));
+            ended = reap(child)?.map(|status| (status, now + GRACE));
             next_look = now + LOOK;
         }
         feed.write()?;
@@ -127,20 +150,48 @@ fn attend(child: &mut Child, input: Pieces<'_>, deadline: Instant) -> io::Result
     Ok(Output { status, stdout, stderr })
 }
 
-/// Kills the child with all that it started, and reaps it.
-fn end(child: &mut Child) {
-    if let Ok(id) = i32::try_from(child.id()) {
-        // It may have ended already.
-        let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
+fn groups() -> MutexGuard<'static, Groups> {
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn group(child: &Child) -> Pid {
+    // Process numbers have 22 bits at most (proc(5)).
+    Pid::from_raw(child.id().cast_signed())
+}
+
+fn kill(group: Pid) {
+    // It may have ended already.
+    let _ = killpg(group, Signal::SIGKILL);
+}
+
+fn begin(child: &Child) -> io::Result<()> {
+    let mut groups = groups();
+    groups.running.push(group(child));
+    if groups.ending { Err(io::Error::new(io::ErrorKind::Interrupted, "the program ends")) } else { Ok(()) }
+}
+
+/// The status of a child that has ended, once what it left in its process group is killed.
+fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let group = group(child);
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    if waitid(Id::Pid(group), flags).is_ok_and(|status| status == WaitStatus::StillAlive) {
+        return Ok(None);
     }
-    let _ = wait(child, Instant::now() + LAST_WAIT);
+    groups().running.retain(|one| {
+        let ended = *one == group;
+        if ended {
+            kill(group);
+        }
+        !ended
+    });
+    child.try_wait()
 }
 
 /// Waits for the end of a child that has nothing more to say; `None` if it is not there by the deadline.
 fn wait(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
     let mut pause = Duration::from_micros(50);
     loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = reap(child)? {
             return Ok(Some(status));
         }
         if Instant::now() >= deadline {
@@ -324,14 +375,16 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let pids = std::fs::read_to_string(pids).unwrap();
         assert_eq!(pids.lines().count(), 2, "{pids}");
+        pids.lines().for_each(ends);
+    }
+
+    fn ends(pid: &str) {
         let deadline = Instant::now() + PATIENCE;
-        for pid in pids.lines() {
-            // The grandchild is reaped by another; until then it is a zombie.
-            let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            while !stat().is_empty() && !stat().contains(") Z ") {
-                assert!(Instant::now() < deadline, "{pid} goes on");
-                std::thread::sleep(Duration::from_millis(10));
-            }
+        // A grandchild is reaped by another; until then it is a zombie.
+        let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        while !stat().is_empty() && !stat().contains(") Z ") {
+            assert!(Instant::now() < deadline, "{pid} goes on");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
@@ -346,12 +399,10 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_has_ended_is_not_waited_for_because_another_writes_without_end() {
-        let script = "yes >&2 & echo $!";
-        let output = shell(script, None, PATIENCE).unwrap();
-        let left: i32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
-        nix::sys::signal::kill(Pid::from_raw(left), Signal::SIGKILL).unwrap();
+    fn what_a_child_leaves_is_killed_though_it_writes_without_end() {
+        let output = shell("yes >&2 & echo $!", None, PATIENCE).unwrap();
         assert!(output.status.success() && output.stderr.len() < 9000);
+        ends(str::from_utf8(&output.stdout).unwrap().trim());
     }
 
     #[test]
@@ -362,10 +413,11 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_has_ended_is_not_waited_for_because_another_holds_its_pipes() {
-        let output = shell("sleep 1000 & echo $!", None, PATIENCE).unwrap();
-        let left: i32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
-        nix::sys::signal::kill(Pid::from_raw(left), Signal::SIGKILL).unwrap();
-        assert!(output.status.success());
+    fn what_a_child_leaves_is_killed_whether_it_holds_the_pipes_or_not() {
+        for script in ["sleep 1000 & echo $!", "sleep 1000 >&- 2>&- & echo $!"] {
+            let output = shell(script, None, PATIENCE).unwrap();
+            assert!(output.status.success());
+            ends(str::from_utf8(&output.stdout).unwrap().trim());
+        }
     }
 }

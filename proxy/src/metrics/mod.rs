@@ -111,7 +111,7 @@ impl Metrics {
     }
 
     /// A counter that nothing has happened to is 0 and not absent, or rates over its first rise are wrong.
-    fn begin_at_zero(&self, family: Family) {
+    pub fn begin_at_zero(&self, family: Family) {
         let name = family.as_str();
         self.conntrack_deleted.with_label_values(&[name]).reset();
         self.by_mode.begin_at_zero(family);

@@ -4,10 +4,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use nix::unistd::{Pid, mkfifo};
 
-use crate::support::{Proxy, every_kind, http_get, inside, wait_for};
+use crate::support::{Proxy, every_kind, http_get, inside, shell, wait_for};
 
 /// Runs the program within this many descriptors, soft and hard.
 fn limited(limit: u32, arguments: &[&str]) -> Command {
@@ -99,4 +100,54 @@ fn a_configuration_that_is_no_small_file_is_a_sentence() {
     symlink("..1", path("..data")).unwrap();
     symlink("..data/config.conf", path("config.conf")).unwrap();
     assert!(configured(&path("config.conf")).status.success());
+}
+
+/// Stands before the real `iptables-save` in PATH. Until `go` appears it hangs, in a child of its own whose process it names in `pids`.
+fn hanging_save(directory: &Path) -> String {
+    let real = shell("command -v iptables-save");
+    let script = format!(
+        "#!/bin/sh\n[ -e {0}/go ] && exec {1} \"$@\"\nsleep 1000 &\necho $! >>{0}/pids\nwait\n",
+        directory.display(),
+        real.trim()
+    );
+    std::fs::create_dir(directory.join("bin")).unwrap();
+    std::fs::write(directory.join("bin/iptables-save"), script).unwrap();
+    shell(&format!("chmod 755 {}/bin/iptables-save", directory.display()));
+    format!("{}/bin:{}", directory.display(), std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn a_command_that_hangs_at_the_start_leaves_the_ports_served_and_nothing_behind() {
+    if !inside!() {
+        return;
+    }
+    for mode in ["iptables", "userspace"] {
+        let directory = tempfile::tempdir_in("/run").unwrap();
+        let path = hanging_save(directory.path());
+        let manifests = directory.path().join("manifests");
+        std::fs::create_dir(&manifests).unwrap();
+        std::fs::write(manifests.join("cluster.json"), every_kind(1, &[2, 3])).unwrap();
+        let flags = ["--proxy-mode", mode, "--iptables-writer=commands", "--hostname-override=node-a", "--manifests"];
+        let flags = [&flags[..], &[manifests.to_str().unwrap()]].concat();
+        let mut proxy = Proxy::with_path(&path, &flags);
+        let hanging = wait_for("the command", || {
+            std::fs::read_to_string(directory.path().join("pids")).ok().filter(|pids| pids.ends_with('\n'))
+        });
+        let answer = |port, path| wait_for(path, || http_get(&format!("127.0.0.1:{port}"), path));
+        let livez = answer(10256, "/livez");
+        assert!(livez.starts_with("HTTP/1.1 200"), "{livez}");
+        assert!(answer(10256, "/healthz").starts_with("HTTP/1.1 503"), "there are no rules yet");
+        assert!(answer(10249, "/metrics").contains("svcproxy_log_lines_dropped_total 0"));
+        kill(Pid::from_raw(proxy.0.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+        let status = wait_for("the end", || proxy.0.try_wait().unwrap());
+        assert!(status.success(), "{status}");
+        for pid in hanging.lines() {
+            wait_for("the end of the command's child", || {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                (stat.is_empty() || stat.contains(") Z ")).then_some(())
+            });
+        }
+        std::fs::write(directory.path().join("go"), "").unwrap();
+        Proxy::with_path(&path, &flags).synced(Some("1"));
+    }
 }
