@@ -4,12 +4,14 @@
 //! proxy in a container on the host's network finds one that systemd has started; no file is left behind, and the
 //! kernel frees the name when the process ends, however it ends.
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket};
 use nix::unistd::geteuid;
 use tracing::warn;
 
@@ -18,6 +20,10 @@ const NAME: &str = "svcproxy";
 /// How long to wait for a proxy that is about to end, as in a rolling update.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
+/// What a proxy answers to everyone who connects.
+const ANSWER: &[u8] = b"svcproxy\n";
+/// How long to wait for the answer: a proxy gives it from its start on, if the node is not overloaded.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Another proxy is at work in this network namespace.
 #[derive(Debug, thiserror::Error)]
@@ -35,23 +41,24 @@ pub struct Instance(Option<UnixListener>);
 /// Whose the name is.
 enum Holder {
     Proxy(AnotherInstance),
-    /// A process of another user: anyone may take the name, and nobody may keep the proxy from its work by that.
-    Stranger(u32),
-    /// It has ended since.
-    Gone,
+    /// A process of another user, or one that does not answer: anyone may take the name, and nobody may keep the proxy from its work
+    /// by that.
+    Stranger(String),
+    /// It seems to end, or to have ended.
+    Gone(String),
 }
 
 impl Instance {
-    /// Takes the lock. Blocks for two seconds at most while another proxy has it. Where the lock cannot be had for
-    /// another reason, a warning is logged and the proxy works without.
+    /// Takes the lock. Blocks for two seconds at most while another proxy has it, and for five more where its holder does not answer.
+    /// Where the lock cannot be had for another reason, a warning is logged and the proxy works without.
     ///
     /// # Errors
     /// When another proxy of the same user keeps it.
     pub fn claim() -> Result<Instance, AnotherInstance> {
-        claim(NAME, PATIENCE)
+        claim(NAME, PATIENCE, ANSWER_PATIENCE)
     }
 
-    /// Accepts and closes the connections by which others learn who has the lock. Never resolves.
+    /// Answers the connections by which others learn that a proxy has the lock. Never resolves.
     pub async fn answer(self) {
         let listener = self.0.and_then(|listener| {
             listener.set_nonblocking(true).ok()?;
@@ -59,15 +66,17 @@ impl Instance {
         });
         let Some(listener) = listener else { return std::future::pending().await };
         loop {
-            if listener.accept().await.is_err() {
+            match listener.accept().await {
+                // The few bytes fit into the buffer of a new connection.
+                Ok((stream, _)) => drop(stream.into_std().and_then(|mut stream| stream.write_all(ANSWER))),
                 // Out of descriptors, for the moment.
-                tokio::time::sleep(PATIENCE).await;
+                Err(_) => tokio::time::sleep(PATIENCE).await,
             }
         }
     }
 }
 
-fn claim(name: &str, patience: Duration) -> Result<Instance, AnotherInstance> {
+fn claim(name: &str, patience: Duration, answer: Duration) -> Result<Instance, AnotherInstance> {
     let deadline = Instant::now() + patience;
     let without = |why: &dyn std::fmt::Display| {
         warn!("cannot make sure that no other svcproxy is at work here: {why}");
@@ -81,29 +90,57 @@ fn claim(name: &str, patience: Duration) -> Result<Instance, AnotherInstance> {
         match UnixListener::bind_addr(&address) {
             Ok(listener) => return Ok(Instance(Some(listener))),
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => return without(&error),
-            Err(_) => match holder(&address) {
-                Holder::Stranger(user) => return without(&format!("user {user} has the socket @{name}")),
-                // Bound, and nobody listens: no proxy does that for so long.
-                Holder::Gone if Instant::now() >= deadline => {
-                    return without(&format!("somebody has the socket @{name}"));
+            Err(_) => match holder(name, answer) {
+                Holder::Stranger(process) => return without(&format!("{process} has the socket @{name}")),
+                // No proxy is bound and does not listen, or listens and does not answer, for so long.
+                Holder::Gone(process) if Instant::now() >= deadline => {
+                    return without(&format!("{process} has the socket @{name}"));
                 }
                 Holder::Proxy(other) if Instant::now() >= deadline => return Err(other),
-                Holder::Proxy(_) | Holder::Gone => std::thread::sleep(PAUSE),
+                Holder::Proxy(_) | Holder::Gone(_) => std::thread::sleep(PAUSE),
             },
         }
     }
 }
 
 /// Credentials of a socket's other end are those of the process that called `listen` (`SO_PEERCRED`, unix(7)).
-fn holder(address: &SocketAddr) -> Holder {
-    let credentials = UnixStream::connect_addr(address).and_then(|stream| Ok(getsockopt(&stream, PeerCredentials)?));
-    match credentials {
-        Ok(peer) if peer.uid() != geteuid().as_raw() => Holder::Stranger(peer.uid()),
-        // 0 is a process of a PID namespace that is not seen from here.
-        Ok(peer) if peer.pid() > 0 => Holder::Proxy(AnotherInstance { process: peer.pid().to_string() }),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Holder::Gone,
-        _ => Holder::Proxy(AnotherInstance { process: "of another container".to_owned() }),
+fn holder(name: &str, patience: Duration) -> Holder {
+    let asked = connect(name, patience).and_then(|stream| Ok((getsockopt(&stream, PeerCredentials)?, stream)));
+    let (peer, stream) = match asked {
+        Ok(asked) => asked,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Holder::Stranger("a process that takes no connection".to_owned());
+        }
+        Err(_) => return Holder::Gone("a process that does not listen".to_owned()),
+    };
+    // 0 is a process of a PID namespace that is not seen from here.
+    let process = if peer.pid() > 0 { peer.pid().to_string() } else { "of another container".to_owned() };
+    if peer.uid() != geteuid().as_raw() {
+        return Holder::Stranger(format!("process {process} of user {}", peer.uid()));
     }
+    let silent = || format!("process {process}, which does not answer as svcproxy,");
+    match answers(stream, patience) {
+        Ok(true) => Holder::Proxy(AnotherInstance { process }),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Holder::Gone(silent()),
+        _ => Holder::Stranger(silent()),
+    }
+}
+
+/// As [`UnixStream::connect_addr`], which waits without end for a listener that accepts nothing.
+fn connect(name: &str, patience: Duration) -> io::Result<UnixStream> {
+    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let stream = UnixStream::from(socket);
+    stream.set_write_timeout(Some(patience))?;
+    socket::connect(stream.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+    Ok(stream)
+}
+
+/// Whether the other end answers as a proxy does.
+fn answers(mut stream: UnixStream, patience: Duration) -> io::Result<bool> {
+    stream.set_read_timeout(Some(patience))?;
+    let mut answer = [0; ANSWER.len()];
+    stream.read_exact(&mut answer)?;
+    Ok(answer == ANSWER)
 }
 
 #[cfg(test)]
@@ -114,37 +151,71 @@ mod tests {
         format!("svcproxy-test-{of}-{}", std::process::id())
     }
 
-    #[test]
-    fn a_second_claim_is_refused_until_the_first_ends() {
+    /// A claim that waits for nothing but the answer.
+    fn try_claim(name: &str) -> Result<Instance, AnotherInstance> {
+        claim(name, Duration::ZERO, Duration::from_secs(60))
+    }
+
+    #[tokio::test]
+    async fn a_second_claim_is_refused_until_the_first_ends() {
         let name = name("second");
-        let first = claim(&name, Duration::ZERO).unwrap();
-        let refused = claim(&name, Duration::ZERO).unwrap_err().to_string();
+        let answering = tokio::spawn(try_claim(&name).unwrap().answer());
+        let again = name.clone();
+        let refused = tokio::task::spawn_blocking(move || try_claim(&again)).await.unwrap().unwrap_err().to_string();
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
-        drop(first);
-        claim(&name, Duration::ZERO).unwrap();
+        answering.abort();
+        let _ = answering.await;
+        assert!(try_claim(&name).unwrap().0.is_some());
     }
 
     #[test]
     fn one_that_is_about_to_end_is_waited_for() {
         let name = name("ends");
-        let first = claim(&name, Duration::ZERO).unwrap();
+        let first = try_claim(&name).unwrap();
         let waiting = std::thread::spawn({
             let name = name.clone();
-            move || claim(&name, Duration::from_secs(60)).map(drop)
+            move || claim(&name, Duration::from_secs(60), Duration::from_secs(60)).map(|instance| instance.0.is_some())
         });
         // Its connection says that it has found the name taken.
         first.0.as_ref().unwrap().accept().unwrap();
         drop(first);
-        waiting.join().unwrap().unwrap();
+        assert!(waiting.join().unwrap().unwrap());
+    }
+
+    #[test]
+    fn a_holder_that_does_not_answer_as_a_proxy_keeps_none_from_its_work() {
+        let name = name("silent");
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let squatter = UnixListener::bind_addr(&address).unwrap();
+        let process = format!("process {}, which does not answer as svcproxy,", std::process::id());
+        let who = |patience| match holder(&name, patience) {
+            Holder::Stranger(who) | Holder::Gone(who) => who,
+            Holder::Proxy(_) => panic!("it is none"),
+        };
+        assert_eq!(who(Duration::from_millis(1)), process);
+        assert!(claim(&name, Duration::ZERO, Duration::from_millis(1)).unwrap().0.is_none());
+        // The connections of both.
+        (0..2).for_each(|_| drop(squatter.accept().unwrap()));
+        for said in ["", "svc", "HTTP/1.1 400 Bad Request"] {
+            std::thread::scope(|scope| {
+                scope.spawn(|| squatter.accept().unwrap().0.write_all(said.as_bytes()).unwrap());
+                assert_eq!(who(Duration::from_secs(60)), process, "{said}");
+            });
+        }
+        // The backlog of a process that accepts nothing.
+        let waiting: Vec<UnixStream> =
+            std::iter::from_fn(|| connect(&name, Duration::from_millis(1)).ok()).take(10_000).collect();
+        assert!(waiting.len() < 10_000);
+        assert_eq!(who(Duration::from_millis(1)), "a process that takes no connection");
     }
 
     #[tokio::test]
     async fn any_number_of_others_learn_who_has_it() {
         let name = name("many");
-        let answering = tokio::spawn(claim(&name, Duration::ZERO).unwrap().answer());
+        let answering = tokio::spawn(try_claim(&name).unwrap().answer());
         let refused = tokio::task::spawn_blocking(move || {
             // More than a listening socket queues.
-            (0..300).all(|_| claim(&name, Duration::ZERO).is_err_and(|e| e.process == std::process::id().to_string()))
+            (0..300).all(|_| try_claim(&name).is_err_and(|e| e.process == std::process::id().to_string()))
         });
         assert!(refused.await.unwrap());
         answering.abort();

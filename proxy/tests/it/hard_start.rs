@@ -1,8 +1,9 @@
 //! Starts on a node that lacks something: descriptors, a configuration that is a file, commands that end.
 
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -150,4 +151,24 @@ fn a_command_that_hangs_at_the_start_leaves_the_ports_served_and_nothing_behind(
         std::fs::write(directory.path().join("go"), "").unwrap();
         Proxy::with_path(&path, &flags).synced(Some("1"));
     }
+}
+
+#[test]
+fn a_process_that_has_the_lock_and_is_no_proxy_keeps_none_from_its_work() {
+    if !inside!() {
+        return;
+    }
+    let address = std::os::unix::net::SocketAddr::from_abstract_name("svcproxy").unwrap();
+    let _squatter = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+    let directory = tempfile::tempdir_in("/run").unwrap();
+    let log = directory.path().join("log");
+    std::fs::write(directory.path().join("cluster.json"), every_kind(1, &[2, 3])).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
+    command.args(["--hostname-override=node-a", "--healthz-bind-address=127.0.0.1:10256", "--manifests"]);
+    let stderr = Stdio::from(std::fs::File::create(&log).unwrap());
+    let proxy = Proxy(command.arg(directory.path()).stderr(stderr).spawn().unwrap());
+    proxy.synced(Some("1"));
+    let said = std::fs::read_to_string(&log).unwrap();
+    let warned = format!("process {}, which does not answer as svcproxy, has the socket @svcproxy", std::process::id());
+    assert!(said.lines().any(|line| line.contains("WARN") && line.contains(&warned)), "{said}");
 }
