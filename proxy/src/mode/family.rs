@@ -201,7 +201,8 @@ impl<M: Mode> FamilyProxy<M> {
             let FamilyProxy { state, mode, addresses, conntrack_frontends, .. } = self;
             let ports = state.service_ports().filter(|port| needs_conntrack_cleanup(port.name.protocol));
             conntrack_frontends.note_all(ports.map(|port| {
-                let servers = servers(&state.endpoints(&port.name), &mode.relay_ports(&port.name), &addresses.local);
+                let (endpoints, relays) = (state.endpoints(&port.name), mode.relay_ports(&port.name));
+                let servers = servers(port.name.protocol, &endpoints, &relays, &addresses.local);
                 (port, servers)
             }));
             self.conntrack_frontends.found(self.mode.take_previous_frontends());
@@ -234,7 +235,7 @@ impl<M: Mode> FamilyProxy<M> {
     }
 
     fn servers(&self, name: &ServicePortName) -> BTreeSet<SocketAddr> {
-        servers(&self.state.endpoints(name), &self.mode.relay_ports(name), &self.addresses.local)
+        servers(name.protocol, &self.state.endpoints(name), &self.mode.relay_ports(name), &self.addresses.local)
     }
 
     /// Stale flows are gone.

@@ -3,8 +3,9 @@
 //! endpoint that went away (or to none, if it began before the service was there). TCP needs none of this: its
 //! connections end by themselves.
 //!
-//! The rule is upstream's since Kubernetes 1.32: a flow to a service must lead to one of its *serving* endpoints, whatever the
-//! traffic policy, topology or readiness, so that UDP flows last as long as TCP connections would.
+//! The rule for UDP is upstream's since Kubernetes 1.32: a flow to a service must lead to one of its *serving* endpoints, whatever the
+//! traffic policy, topology or readiness, so that UDP flows last as long as TCP connections would. An SCTP association, which has an end as
+//! a TCP connection has, lasts until its endpoint is gone from all slices (kubernetes#70020); upstream leaves even that one.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,10 +20,15 @@ use crate::state::service::ServicePort;
 
 type Frontends = BTreeMap<(Protocol, Frontend), BTreeSet<SocketAddr>>;
 
-/// The servers that flows of a service port may lead to: its endpoints that serve, and the `relays`, ports of this node on which the
+/// The endpoints at which flows of a protocol may stay.
+pub fn keeps_flows(protocol: Protocol, endpoint: &Endpoint) -> bool {
+    protocol == Protocol::Sctp || endpoint.serving
+}
+
+/// The servers that flows of a service port may lead to: its endpoints that keep flows, and the `relays`, ports of this node on which the
 /// program itself answers and keeps its flows right. `local` are the node's addresses in this family.
-pub fn servers(endpoints: &[Endpoint], relays: &[u16], local: &[IpAddr]) -> BTreeSet<SocketAddr> {
-    let serving = endpoints.iter().filter(|endpoint| endpoint.serving).map(|endpoint| endpoint.address);
+pub fn servers(protocol: Protocol, endpoints: &[Endpoint], relays: &[u16], local: &[IpAddr]) -> BTreeSet<SocketAddr> {
+    let serving = endpoints.iter().filter(|endpoint| keeps_flows(protocol, endpoint)).map(|endpoint| endpoint.address);
     let relayed = relays.iter().flat_map(|relay| local.iter().map(|ip| SocketAddr::new(*ip, *relay)));
     serving.chain(relayed).collect()
 }

@@ -147,7 +147,7 @@ pub struct ServicePortPlan {
     /// Addresses of backends that may be their own clients on this node and whose source no action replaces: a mode that has one rule for
     /// all hairpins asks for these only. Sorted, each once.
     pub hairpins: Vec<IpAddr>,
-    /// Where flows of datagrams may stay that were led there: every endpoint that serves, whatever the policy, sorted; see
+    /// Where flows may stay that were led there: of UDP every endpoint that serves, of SCTP every endpoint, whatever the policy, sorted; see
     /// [`flows`]. Empty for TCP, whose connections end by themselves.
     pub serving: Vec<SocketAddr>,
     /// A client goes to the same backend again within this time.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::backends::{Backends, choose, ready_local};
-use super::flows::needs_conntrack_cleanup;
+use super::flows::{keeps_flows, needs_conntrack_cleanup};
 use super::{
     AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, HealthCheck, Masquerade,
     NoLocalEndpoints, ServicePortPlan, ShortCircuit, Verdict,
@@ -78,7 +78,7 @@ fn serving(port: &ServicePort, endpoints: &[Endpoint]) -> Vec<SocketAddr> {
     if !needs_conntrack_cleanup(port.name.protocol) {
         return Vec::new();
     }
-    endpoints.iter().filter(|endpoint| endpoint.serving).map(|endpoint| endpoint.address).collect()
+    endpoints.iter().filter(|endpoint| keeps_flows(port.name.protocol, endpoint)).map(|e| e.address).collect()
 }
 
 /// Who is masqueraded to cluster IPs.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::{Family, Protocol, ServicePortName};
+use svcproxy::plan::flows::servers;
 use svcproxy::plan::node::routes_loopback;
 use svcproxy::plan::service_port::NodeContext;
 use svcproxy::plan::{
@@ -313,4 +314,20 @@ fn endpoints_that_name_no_node_may_be_hairpins() {
     let context = context(&node, None, false);
     let plan = plan_service_port(&port, &endpoints, context);
     assert_eq!(plan.hairpins, ["10.0.0.1", "10.0.0.3"].map(|address| address.parse::<std::net::IpAddr>().unwrap()));
+}
+
+/// Flows of UDP stay with endpoints that serve; associations of SCTP, which end by themselves, with every one that is there.
+#[test]
+fn an_sctp_endpoint_that_is_not_ready_keeps_its_associations() {
+    for (protocol, kept) in [(Protocol::Tcp, &[][..]), (Protocol::Udp, &[1, 2]), (Protocol::Sctp, &[1, 2, 3, 4])] {
+        let mut port = service();
+        port.name.protocol = protocol;
+        let endpoints = ["here:1:ready", "here:2:terminating", "here:3:unready", "here:4:gone"];
+        let kept: Vec<SocketAddr> = kept.iter().map(|host| SocketAddr::from(([10, 0, 0, *host], 8080))).collect();
+        assert_eq!(plan(&port, &endpoints).serving, kept, "{protocol}");
+        if protocol != Protocol::Tcp {
+            let endpoints: Vec<Endpoint> = endpoints.iter().map(|text| endpoint(text)).collect();
+            assert_eq!(servers(protocol, &endpoints, &[], &[]), kept.into_iter().collect(), "{protocol}");
+        }
+    }
 }

@@ -31,6 +31,9 @@ pub struct Server {
     pub spec: ServerSpec,
     /// Where it leads, sorted. Empty: nowhere, and the kernel refuses with ICMP port unreachable.
     pub destinations: Vec<SocketAddr>,
+    /// Where associations of SCTP may go on, though no new ones begin there; sorted. Connections of TCP go on wherever they lead, and those
+    /// of UDP nowhere else.
+    pub keeps: Vec<SocketAddr>,
     /// By which right it is wanted.
     pub right: Right,
 }
@@ -125,7 +128,8 @@ impl Writer<'_> {
             netmask: ServerSpec::whole_address(self.around.node.family),
         };
         let destinations = backends.map(|set| self.plan.backends(set).to_vec()).unwrap_or_default();
-        self.out.servers.entry(key).or_insert(Server { spec, destinations, right });
+        let keeps = if key.protocol == Protocol::Sctp { self.plan.serving.clone() } else { Vec::new() };
+        self.out.servers.entry(key).or_insert(Server { spec, destinations, keeps, right });
     }
 
     /// An address that is not the node's already.

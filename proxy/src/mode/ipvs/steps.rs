@@ -106,7 +106,8 @@ impl Steps {
         for (address, weight) in there.iter().filter(|(address, _)| wanted.destinations.binary_search(address).is_err())
         {
             // Datagrams have no end to wait for.
-            if key.protocol != Protocol::Tcp {
+            let drains = key.protocol == Protocol::Tcp || wanted.keeps.binary_search(address).is_ok();
+            if !drains {
                 self.servers.push(ServerChange::DeleteDestination(*key, *address));
             } else if *weight != 0 {
                 self.servers.push(ServerChange::SetWeight(*key, *address, 0));

@@ -460,3 +460,36 @@ fn a_shared_address_keeps_each_services_source_ranges() {
     assert_eq!(members(&mut proxy, SetId::LoadBalancerSourceCidr), ["198.51.100.7,tcp:81,203.0.113.0/24"]);
     assert!(members(&mut proxy, SetId::IpvsIps).contains(&"198.51.100.7".to_owned()));
 }
+
+/// An endpoint that is no longer ready gets no new associations and keeps those that it has; one that is gone loses them.
+#[test]
+fn an_sctp_backend_drains_as_long_as_its_endpoint_is_there() {
+    let mut proxy = proxy(Fake::default());
+    let gate = server(Protocol::Sctp, "10.96.0.1:80");
+    let slice = |endpoints: Value| {
+        let object = json!({
+            "metadata": { "labels": { "kubernetes.io/service-name": "web" } }, "addressType": "IPv4",
+            "endpoints": endpoints, "ports": [{ "port": 8080, "protocol": "SCTP" }],
+        });
+        Change::EndpointSlice(key("web-1"), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    let endpoint =
+        |ip: &str, ready: bool| json!({ "addresses": [ip], "conditions": { "ready": ready, "serving": ready } });
+    proxy.apply(&[service("web", "10.96.0.1", &json!([{ "port": 80, "protocol": "SCTP" }]))]);
+    for (endpoints, expected) in [
+        (
+            json!([endpoint("10.244.0.1", true), endpoint("10.244.0.2", true)]),
+            &[("10.244.0.1:8080", 1), ("10.244.0.2:8080", 1)][..],
+        ),
+        (
+            json!([endpoint("10.244.0.1", false), endpoint("10.244.0.2", true)]),
+            &[("10.244.0.1:8080", 0), ("10.244.0.2:8080", 1)],
+        ),
+        (json!([endpoint("10.244.0.2", true)]), &[("10.244.0.2:8080", 1)]),
+    ] {
+        proxy.apply(&[slice(endpoints)]);
+        proxy.sync().unwrap();
+        let expected: Vec<(String, u32)> = expected.iter().map(|(ip, weight)| ((*ip).to_owned(), *weight)).collect();
+        assert_eq!(weights(&mut proxy, &gate), expected);
+    }
+}
