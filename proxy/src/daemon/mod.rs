@@ -12,6 +12,7 @@ mod pacer;
 mod refusals;
 mod runner;
 mod schedule;
+mod spared_ranges;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -20,6 +20,7 @@ use super::losses::{Line, Losses};
 use super::other_machines::OtherMachines;
 use super::refusals::Refusals;
 use super::schedule::Schedule;
+use super::spared_ranges::SparedRanges;
 use crate::config::Config;
 use crate::events::Recorder;
 use crate::health::{Applied, HealthState};
@@ -85,6 +86,7 @@ struct Running<M, C> {
     losses: Losses,
     refusals: Refusals,
     other_machines: OtherMachines,
+    spared_ranges: SparedRanges,
     seen: Applied,
     pending: Vec<Arc<Pending>>,
     /// What was taken in and is to be synced: to free the objects of a large cluster takes as long as a part of the sync.
@@ -103,6 +105,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
             losses: Losses::default(),
             refusals: Refusals::default(),
             other_machines: OtherMachines::default(),
+            spared_ranges: SparedRanges::default(),
             runner: self,
             shared,
             schedule,
@@ -263,6 +266,8 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         metrics.standing(family, proxy.tally());
         self.refusals.note(family, proxy.refused(), events);
         metrics.refused(family, proxy.refused().len());
+        let spared = self.spared_ranges.note(proxy.service_ranges().spared);
+        spared.iter().for_each(|sentence| warn!(%family, "{sentence}"));
         self.other_machines.note(family, proxy.published_of_other_machines(), events);
         let disputed = proxy.take_disputes();
         if !disputed.is_empty() {

@@ -19,7 +19,7 @@ use crate::plan::node::primary_address;
 use crate::plan::other_machines::{Published, other_machines};
 use crate::plan::service_port::NodeContext;
 use crate::plan::tally::Tally;
-use crate::plan::{NodePlan, ServicePortPlan, plan_node, plan_service_port, service_ranges};
+use crate::plan::{NodePlan, ServicePortPlan, ServiceRanges, plan_node, plan_service_port, service_ranges};
 use crate::ruleset::Report;
 use crate::source::{Change, ObjectKey};
 use crate::state::claims::Dispute;
@@ -167,9 +167,14 @@ impl<M: Mode> FamilyProxy<M> {
         &self.published
     }
 
+    /// The ranges that cluster IPs come from.
+    pub fn service_ranges(&self) -> ServiceRanges {
+        service_ranges(&self.config, self.state.node(), self.state.service_cidrs())
+    }
+
     /// What holds for all of the node's services.
     pub fn node_plan(&self) -> NodePlan {
-        let service_ranges = service_ranges(&self.config, self.state.service_cidrs());
+        let service_ranges = self.service_ranges().dropped;
         NodePlan { service_ranges, ..plan_node(&self.config, self.family(), self.state.node(), &self.addresses) }
     }
 
@@ -209,7 +214,7 @@ impl<M: Mode> FamilyProxy<M> {
             return Ok(report);
         }
         if pending.service_cidrs {
-            self.mode.set_service_ranges(service_ranges(&self.config, self.state.service_cidrs()));
+            self.mode.set_service_ranges(self.service_ranges().dropped);
         }
         let report = self.partial(&pending.service_ports).inspect_err(|_| self.pending.merge(pending.clone()))?;
         for name in pending.service_ports.iter().filter(|name| needs_conntrack_cleanup(name.protocol)) {

@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use crate::model::{Family, Protocol, ServicePortName};
 
 pub use backends::HintsIgnored;
-pub use node::{plan_node, service_ranges};
+pub use node::{ServiceRanges, plan_node, service_ranges};
 pub use service_port::plan_service_port;
 
 /// Which of a service port's two sets of backends.
@@ -234,6 +234,6 @@ pub struct NodePlan {
     pub guard_loopback: bool,
     /// Packets that conntrack calls INVALID are not forwarded (kubernetes/kubernetes#74839).
     pub drop_invalid: bool,
-    /// Where cluster IPs come from, by [`service_ranges`]: a packet to an address in it that is no cluster IP is dropped. No two overlap.
+    /// Where cluster IPs come from, by [`ServiceRanges::dropped`]: a packet to an address in it that is no cluster IP is dropped. No two overlap.
     pub service_ranges: Vec<IpNet>,
 }

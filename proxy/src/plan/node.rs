@@ -28,13 +28,58 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
     }
 }
 
-/// Where cluster IPs come from: the ranges of all ServiceCIDRs together. Only nftables mode drops what goes to unused addresses of them, as
+/// The ranges of ServiceCIDRs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServiceRanges {
+    /// Where unused addresses are dropped, put together.
+    pub dropped: Vec<IpNet>,
+    /// Those that contain a range of pods or the address of a node, which comes with each: the API lets an administrator add any range.
+    /// The cluster's own range is left out of what is dropped, and all of a ServiceCIDR that contains what is this node's. One that lies
+    /// within the pods' range is no such case: controllers give no pod an address of it.
+    pub spared: Vec<(IpNet, IpNet)>,
+}
+
+/// Where cluster IPs come from: the ranges of all ServiceCIDRs. Only nftables mode drops what goes to unused addresses of them, as
 /// upstream has it.
-pub fn service_ranges(config: &Config, of_service_cidrs: impl Iterator<Item = IpNet>) -> Vec<IpNet> {
+pub fn service_ranges(
+    config: &Config,
+    node: &NodeInfo,
+    of_service_cidrs: impl Iterator<Item = IpNet>,
+) -> ServiceRanges {
     if config.mode != Mode::Nftables {
+        return ServiceRanges::default();
+    }
+    let of_cluster = match &config.detect_local {
+        DetectLocal::ClusterCidr(ranges) => ranges.iter().map(IpNet::trunc).collect(),
+        DetectLocal::NodeCidr | DetectLocal::BridgeInterface(_) | DetectLocal::InterfaceNamePrefix(_) => Vec::new(),
+    };
+    let is_of_cluster = |range: &IpNet| of_cluster.iter().any(|cluster: &IpNet| cluster.contains(range));
+    let of_node = node.pod_cidrs.iter().map(IpNet::trunc).filter(|range| !is_of_cluster(range));
+    let of_node: Vec<IpNet> = of_node.chain(node.addresses.iter().copied().map(IpNet::from)).collect();
+    let (mut dropped, mut spared) = (Vec::new(), Vec::new());
+    for range in of_service_cidrs {
+        // Where the other nodes and their pods are is not known then, so nothing of it can be dropped.
+        if let Some(within) = of_node.iter().find(|within| range.contains(*within)) {
+            spared.push((range, *within));
+            continue;
+        }
+        let mut parts = vec![range];
+        for within in of_cluster.iter().filter(|within| range.contains(*within)) {
+            spared.push((range, *within));
+            parts = parts.into_iter().flat_map(|part| without(part, within)).collect();
+        }
+        dropped.extend(parts);
+    }
+    ServiceRanges { dropped: IpNet::aggregate(&dropped), spared }
+}
+
+/// What is left of a range without another one.
+fn without(range: IpNet, other: &IpNet) -> Vec<IpNet> {
+    if other.contains(&range) {
         return Vec::new();
     }
-    IpNet::aggregate(&of_service_cidrs.collect())
+    let halves = if range.contains(other) { range.subnets(range.prefix_len() + 1).ok() } else { None };
+    halves.map_or_else(|| vec![range], |halves| halves.flat_map(|half| without(half, other)).collect())
 }
 
 /// Whether node ports are to be reached on 127.0.0.1 by packets that the kernel routes there, so that `route_localnet` must be

@@ -78,9 +78,9 @@ fn ranges_of_cluster_ips_come_and_go() {
     // In turn: one contains another, two touch each other, one ends with the last address of all, one is a single address.
     let steps: [(&[&str], &[&str]); 6] = [
         (&["10.96.0.0/16"], &["fd00:10:96::/112"]),
-        (&["10.0.0.0/8"], &["fd00::/8"]),
+        (&["10.64.0.0/10"], &["fd00:10::/40"]),
         (&["10.96.0.0/16", "10.97.0.0/16", "10.98.0.0/16"], &["fd00:1::/32", "fd00:2::/32", "fd00:3::/32"]),
-        (&["240.0.0.0/4", "10.97.128.0/17"], &["f000::/4", "fd00:2:8000::/33"]),
+        (&["240.0.0.0/4", "10.97.128.0/17"], &["fe00::/7", "fd00:2:8000::/33"]),
         (&["10.96.0.1/32"], &["fd00::1/128"]),
         (&[], &[]),
     ];
@@ -97,7 +97,8 @@ fn ranges_of_cluster_ips_come_and_go() {
             let report = proxy(family, NodePortAddresses::Primary, &batch).sync().unwrap();
             assert!(report.is_empty(), "{family} {batch:?}: a successor sends {report:?}");
             let listed = shell(&format!("nft list table {of_nft} kube-proxy"));
-            assert!(listed.contains(&format!("{any} @service-cidrs drop")), "{listed}");
+            let drop = format!("ct status dnat return\n\t\t{any} @service-cidrs drop");
+            assert!(listed.contains(&drop), "{listed}");
             for range in IpNet::aggregate(&batch_ranges(&batch)) {
                 let range = range.to_string();
                 let printed = range.strip_suffix("/32").or(range.strip_suffix("/128")).unwrap_or(&range);
@@ -108,7 +109,8 @@ fn ranges_of_cluster_ips_come_and_go() {
             shell(&format!("nft -f /run/listed && nft delete table {of_nft} again"));
         }
         // What a successor finds may be any: it goes, too.
-        let all = change(if family == Family::V4 { &["10.0.0.0/8", "240.0.0.0/4"] } else { &["fd00::/8", "f000::/5"] });
+        let all =
+            change(if family == Family::V4 { &["10.64.0.0/10", "240.0.0.0/4"] } else { &["fd00:10::/40", "fe00::/7"] });
         first.apply([&all]);
         first.sync().unwrap();
         let other = change(if family == Family::V4 { &["10.96.0.0/16"] } else { &["fd00:96::/112"] });

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::{Family, Protocol, ServicePortName};
 use svcproxy::plan::flows::servers;
@@ -10,7 +11,7 @@ use svcproxy::plan::node::routes_loopback;
 use svcproxy::plan::service_port::NodeContext;
 use svcproxy::plan::{
     BackendSet, FrontendAction, Masquerade, NodePortScope, PodSource, ServicePortPlan, Verdict, plan_node,
-    plan_service_port,
+    plan_service_port, service_ranges,
 };
 use svcproxy::source::ObjectKey;
 use svcproxy::state::NodeInfo;
@@ -329,5 +330,41 @@ fn an_sctp_endpoint_that_is_not_ready_keeps_its_associations() {
             let endpoints: Vec<Endpoint> = endpoints.iter().map(|text| endpoint(text)).collect();
             assert_eq!(servers(protocol, &endpoints, &[], &[]), kept.into_iter().collect(), "{protocol}");
         }
+    }
+}
+
+/// Nothing in the API forbids it, and to drop what goes there would be to drop what pods and nodes send to each other.
+#[test]
+fn a_service_cidr_with_pods_or_nodes_in_it_is_spared() {
+    let net = |text: &str| text.parse::<IpNet>().unwrap();
+    let node = NodeInfo {
+        pod_cidrs: vec![net("10.100.1.0/24")],
+        addresses: vec!["172.18.0.2".parse().unwrap(), "fd00:172:18::2".parse().unwrap()],
+        ..NodeInfo::default()
+    };
+    let detect_local = DetectLocal::ClusterCidr(vec![net("10.244.0.0/16")]);
+    let config = Config { mode: Mode::Nftables, detect_local, ..Config::for_node("me") };
+    let ranges = |texts: &[&str]| {
+        let found = service_ranges(&config, &node, texts.iter().map(|text| net(text)));
+        let spared = found.spared.iter().map(|(range, within)| format!("{range} {within}")).collect::<Vec<_>>();
+        (found.dropped.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), spared.join(", "))
+    };
+    for (texts, dropped, spared) in [
+        (&["10.96.0.0/16"][..], "10.96.0.0/16", ""),
+        (&["10.96.0.0/16", "10.97.0.0/16"], "10.96.0.0/15", ""),
+        (
+            &["10.240.0.0/12", "10.96.0.0/16"],
+            "10.96.0.0/16 10.240.0.0/14 10.245.0.0/16 10.246.0.0/15 10.248.0.0/13",
+            "10.240.0.0/12 10.244.0.0/16",
+        ),
+        (&["10.244.0.0/16"], "", "10.244.0.0/16 10.244.0.0/16"),
+        // Where the pods of other nodes are is not known.
+        (&["10.100.0.0/16"], "", "10.100.0.0/16 10.100.1.0/24"),
+        (&["172.16.0.0/12"], "", "172.16.0.0/12 172.18.0.2/32"),
+        (&["fd00:172::/32", "fd00:10:96::/112"], "fd00:10:96::/112", "fd00:172::/32 fd00:172:18::2/128"),
+        // Controllers take it out of the pods' range (nodeipam's filterOutServiceRange).
+        (&["10.244.128.0/20"], "10.244.128.0/20", ""),
+    ] {
+        assert_eq!(ranges(texts), (dropped.to_owned(), spared.to_owned()), "{texts:?}");
     }
 }

@@ -189,7 +189,7 @@ fn planned(
     let mut own: Vec<IpAddr> = internal.collect();
     own.extend(local.iter().filter(|address| !state.node().internal_ips.contains(address)));
     let addresses = NodeAddresses { local: own, ..NodeAddresses::default() };
-    let service_ranges = service_ranges(config, state.service_cidrs());
+    let service_ranges = service_ranges(config, state.node(), state.service_cidrs()).dropped;
     let node = NodePlan { service_ranges, ..plan_node(config, family, state.node(), &addresses) };
     let mut proxy = FamilyProxy::new(config.clone(), family, iptables::Fake::default());
     proxy.apply(&batch.changes);

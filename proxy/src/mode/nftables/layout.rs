@@ -243,11 +243,13 @@ fn service_endpoints_check() -> Chain {
 }
 
 /// What still has a cluster IP as destination behind the translation goes to a port that no service has, and what goes to another address of
-/// their ranges to no service at all: it must not leave by the default route.
+/// their ranges to no service at all: it must not leave by the default route. What some program has translated has its destination already,
+/// wherever that is.
 fn cluster_ips_check() -> Chain {
     let other_port = Rule::new([in_set(ADDRESS, CLUSTER_IPS, false), Statement::Reject]);
     let unused = Rule::new([in_set(ADDRESS, SERVICE_CIDRS, false), Statement::Verdict(Verdict::Drop)]);
-    Chain::new("ports and addresses that no service has", vec![other_port, unused])
+    let translated = Rule::new([Statement::Translated, Statement::Verdict(Verdict::Return)]);
+    Chain::new("ports and addresses that no service has", vec![other_port, translated, unused])
 }
 
 fn masquerading(node: &NodePlan) -> Chain {
