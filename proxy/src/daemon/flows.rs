@@ -1,6 +1,7 @@
-//! Which dumps of conntrack show the flows that may be stale.
+//! Which dumps of conntrack show the flows that may be stale, and how far the look at them has come.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::kernel::conntrack::Filter;
 use crate::model::Protocol;
@@ -29,6 +30,30 @@ pub(super) fn filters(flows: &StaleFlowFilter) -> Vec<Filter> {
         filters = protocols.into_iter().map(Filter::Protocol).collect();
     }
     filters
+}
+
+/// A look at conntrack's entries, in pieces between syncs. An endpoint may have a hundred thousand flows.
+#[derive(Debug)]
+pub(super) struct Cleanup {
+    pub(super) flows: StaleFlowFilter,
+    /// No piece of it is done.
+    pub(super) is_new: bool,
+    pub(super) deleted: usize,
+    pub(super) took: Duration,
+}
+
+impl Cleanup {
+    /// What there is to look at after a sync. What is under way goes on if it judges by the same; else it begins anew, because an entry that
+    /// was seen already may be stale by now.
+    pub(super) fn after_sync(under_way: Option<Cleanup>, now: Option<StaleFlowFilter>) -> Option<Cleanup> {
+        let flows = now?;
+        let (deleted, took) = match under_way {
+            Some(cleanup) if cleanup.flows == flows => return Some(cleanup),
+            Some(cleanup) => (cleanup.deleted, cleanup.took),
+            None => (0, Duration::ZERO),
+        };
+        Some(Cleanup { flows, is_new: true, deleted, took })
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +90,22 @@ mod tests {
         assert_eq!(filters(&many), [Filter::Protocol(Protocol::Udp)]);
         let many: Vec<(u16, Due)> = (1..=9).map(|port| (port, lost(&[7, 8]))).collect();
         assert_eq!(filters(&many), [from(7), from(8)]);
+    }
+
+    #[test]
+    fn a_look_begins_anew_where_it_would_judge_by_something_else() {
+        let flows = |hosts: &[u8]| {
+            let due = Due::To(hosts.iter().map(|host| server(*host)).collect());
+            let key = (Protocol::Udp, Frontend::NodePort(1));
+            Some(StaleFlowFilter::default().only(&BTreeMap::from([(key, due)])))
+        };
+        let begun = Cleanup::after_sync(None, flows(&[7])).unwrap();
+        assert!(begun.is_new);
+        let begun = Cleanup { is_new: false, deleted: 9, ..begun };
+        let goes_on = Cleanup::after_sync(Some(begun), flows(&[7])).unwrap();
+        assert!(!goes_on.is_new, "a sync of something else");
+        let anew = Cleanup::after_sync(Some(goes_on), flows(&[7, 8])).unwrap();
+        assert!(anew.is_new && anew.deleted == 9, "what was deleted counts");
+        assert!(Cleanup::after_sync(Some(anew), None).is_none());
     }
 }

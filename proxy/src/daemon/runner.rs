@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 use super::HealthChecks;
 use super::disputes::Disputes;
 use super::failures::Failures;
-use super::flows::filters;
+use super::flows::{Cleanup, filters};
 use super::losses::{Line, Losses};
 use super::other_machines::OtherMachines;
 use super::refusals::Refusals;
@@ -87,6 +87,7 @@ struct Running<M, C> {
     refusals: Refusals,
     other_machines: OtherMachines,
     spared_ranges: SparedRanges,
+    cleanup: Option<Cleanup>,
     seen: Applied,
     pending: Vec<Arc<Pending>>,
     /// What was taken in and is to be synced: to free the objects of a large cluster takes as long as a part of the sync.
@@ -106,6 +107,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
             refusals: Refusals::default(),
             other_machines: OtherMachines::default(),
             spared_ranges: SparedRanges::default(),
+            cleanup: None,
             runner: self,
             shared,
             schedule,
@@ -119,6 +121,8 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
         running.blocking(|runner| runner.family.look_ahead());
         loop {
             let next = running.schedule.next(running.runner.family.is_due());
+            // What is left of a look at conntrack waits for nothing, and what comes meanwhile for a piece of it.
+            let next = if running.cleanup.is_some() { Instant::now() } else { next };
             let (first_synced, families) = (running.first_synced, running.shared.families);
             let has_listened = running.runner.watch.listens();
             let listens = first_synced.is_some() && has_listened && !running.schedule.will_look();
@@ -204,6 +208,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         if self.runner.family.is_due() && self.schedule.may_sync(Instant::now()) {
             self.sync();
         }
+        self.delete_stale_flows();
         if self.schedule.is_look_due(Instant::now()) {
             self.look();
         }
@@ -238,6 +243,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         match result {
             Ok(report) => {
                 self.synced(&report, started);
+                self.cleanup = Cleanup::after_sync(self.cleanup.take(), self.runner.family.stale_flows());
                 self.delete_stale_flows();
                 self.follow_up();
             }
@@ -365,20 +371,32 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         self.schedule.follow_up(again);
     }
 
-    /// Deletes conntrack entries that lead where no rule leads any more. What fails is tried again after the next sync:
-    /// the rules themselves are in place, so it does not hold up anything.
+    /// Deletes conntrack entries that lead where no rule leads any more: a piece of the work. What fails is tried again after the next
+    /// sync: the rules themselves are in place, so it does not hold up anything.
     fn delete_stale_flows(&mut self) {
-        let Some(flows) = self.runner.family.stale_flows() else { return };
+        let Some(mut cleanup) = self.cleanup.take() else { return };
         let (family, started) = (self.runner.family.family(), Instant::now());
-        match self.blocking(|runner| runner.conntrack.delete(family, &filters(&flows), &|flow| flows.is_stale(flow))) {
-            Ok(deleted) => {
-                self.runner.family.conntrack_reconciled();
-                self.shared.metrics.conntrack(family, deleted, started.elapsed());
-                if deleted > 0 {
-                    info!(%family, deleted, "conntrack entries of stale flows deleted");
-                }
+        let anew = std::mem::take(&mut cleanup.is_new);
+        let flows = &cleanup.flows;
+        let work = |runner: &mut Runner<M, C>| {
+            runner.conntrack.delete_some(family, &filters(flows), anew, &|flow| flows.is_stale(flow))
+        };
+        match self.blocking(work) {
+            Ok(piece) => {
+                cleanup.deleted += piece.deleted;
+                cleanup.took += started.elapsed();
+                if piece.is_last { self.deleted_stale_flows(&cleanup) } else { self.cleanup = Some(cleanup) }
             }
             Err(error) => warn!(%family, %error, "cannot look through conntrack's entries: old flows may go on"),
+        }
+    }
+
+    fn deleted_stale_flows(&mut self, Cleanup { deleted, took, .. }: &Cleanup) {
+        let family = self.runner.family.family();
+        self.runner.family.conntrack_reconciled();
+        self.shared.metrics.conntrack(family, *deleted, *took);
+        if *deleted > 0 {
+            info!(%family, deleted, "conntrack entries of stale flows deleted");
         }
     }
 }

@@ -26,6 +26,18 @@ pub(super) fn connect() -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// A request as bytes. A datagram may have several.
+pub(super) fn encode(family: NetfilterProtoFamily, flags: u16, message: impl Into<NetfilterMessageInner>) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.flags = flags;
+    let payload = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message);
+    let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(payload));
+    packet.finalize();
+    let mut request = vec![0; packet.buffer_len()];
+    packet.serialize(&mut request);
+    request
+}
+
 /// Sends a request and hands on every message of the answer. `flags` ask for a dump (`NLM_F_DUMP`) or an acknowledgement
 /// (`NLM_F_ACK`): one of the two ends the answer.
 ///
@@ -38,34 +50,34 @@ pub(super) fn exchange(
     message: impl Into<NetfilterMessageInner>,
     mut each: impl FnMut(NetfilterMessageInner),
 ) -> io::Result<()> {
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | flags;
-    let payload = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message);
-    let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(payload));
-    packet.finalize();
-    let mut request = vec![0; packet.buffer_len()];
-    packet.serialize(&mut request);
-    socket.send(&request, 0)?;
-    // Not zeroed: the most of it is never used, and there is a request for every flow that is deleted.
+    socket.send(&encode(family, NLM_F_REQUEST | flags, message), 0)?;
+    while !receive(socket, 0, &mut each)? {}
+    Ok(())
+}
+
+/// Takes one datagram of an answer and hands on its messages; whether it ends the answer. `flags` are those of recv(2).
+///
+/// # Errors
+/// What the kernel answers, and what it sends that cannot be understood.
+pub(super) fn receive(socket: &Socket, flags: i32, mut each: impl FnMut(NetfilterMessageInner)) -> io::Result<bool> {
+    // Not zeroed: the most of it is never used.
     let mut buffer = Vec::with_capacity(BUFFER);
-    loop {
-        buffer.clear();
-        socket.recv(&mut buffer, 0)?;
-        let mut rest = &buffer[..];
-        while !rest.is_empty() {
-            let message = decode(rest)?;
-            // Messages begin at multiples of four bytes (NLMSG_ALIGN).
-            let advance = (message.header.length as usize).next_multiple_of(4).clamp(4, rest.len());
-            rest = &rest[advance..];
-            match message.payload {
-                NetlinkPayload::Done(_) => return Ok(()),
-                NetlinkPayload::Error(error) if error.code.is_none() => return Ok(()),
-                NetlinkPayload::Error(error) => return Err(error.to_io()),
-                NetlinkPayload::InnerMessage(inner) => each(inner.inner),
-                _ => {}
-            }
+    socket.recv(&mut buffer, flags)?;
+    let mut rest = &buffer[..];
+    while !rest.is_empty() {
+        let message = decode(rest)?;
+        // Messages begin at multiples of four bytes (NLMSG_ALIGN).
+        let advance = (message.header.length as usize).next_multiple_of(4).clamp(4, rest.len());
+        rest = &rest[advance..];
+        match message.payload {
+            NetlinkPayload::Done(_) => return Ok(true),
+            NetlinkPayload::Error(error) if error.code.is_none() => return Ok(true),
+            NetlinkPayload::Error(error) => return Err(error.to_io()),
+            NetlinkPayload::InnerMessage(inner) => each(inner.inner),
+            _ => {}
         }
     }
+    Ok(false)
 }
 
 /// One message. Of netfilter's subsystems only connection tracking is asked here; the decoder of another's, nf_tables, indexes by

@@ -1,9 +1,10 @@
 //! Dumps of conntrack's table against the kernel.
 
 use std::cell::RefCell;
+use std::net::{Ipv4Addr, UdpSocket};
 
 use crate::support::{inside, shell};
-use svcproxy::kernel::conntrack::{Conntrack, Filter, Netlink};
+use svcproxy::kernel::conntrack::{BATCH, Conntrack, Filter, Netlink, PIECE, Piece};
 use svcproxy::model::{Family, Protocol};
 use svcproxy::plan::flows::Frontend;
 
@@ -89,4 +90,46 @@ fn one_socket_serves_all_looks() {
         conntrack.clients(Family::V6).unwrap();
         assert_eq!(open(), before + 1);
     }
+}
+
+/// However many entries are stale, they go in pieces, by datagrams that each delete many, while nothing but one answer's is kept.
+#[test]
+fn many_entries_go_in_pieces_and_by_few_datagrams() {
+    if !inside!() {
+        return;
+    }
+    const FLOWS: u16 = 10_000;
+    shell(
+        "ip link set lo up && nft add table ip watch && \
+         nft 'add chain ip watch out { type filter hook output priority 0; }' && nft add rule ip watch out ct state new accept",
+    );
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for port in 20_000..20_000 + FLOWS {
+        // Nobody listens there, which an earlier datagram's answer may say.
+        let _ = socket.send_to(b"x", ("127.0.0.2", port)).or_else(|_| socket.send_to(b"x", ("127.0.0.2", port)));
+    }
+    let of_test = |flow: &svcproxy::plan::flows::Flow| flow.destination.ip() == Ipv4Addr::new(127, 0, 0, 2);
+    let is_stale = |flow: &svcproxy::plan::flows::Flow| of_test(flow) && !flow.destination.port().is_multiple_of(10);
+    let mut conntrack = Netlink::default();
+    let (mut pieces, mut anew) = (Vec::new(), true);
+    while pieces.last().is_none_or(|piece: &Piece| !piece.is_last) {
+        let filters = [Filter::Protocol(Protocol::Udp)];
+        pieces.push(conntrack.delete_some(Family::V4, &filters, anew, &is_stale).unwrap());
+        anew = false;
+    }
+    let total = |of: fn(&Piece) -> usize| pieces.iter().map(of).sum::<usize>();
+    let (seen, deleted, datagrams) = (total(|p| p.seen), total(|p| p.deleted), total(|p| p.datagrams));
+    let flows = usize::from(FLOWS);
+    assert!(seen >= flows && deleted == flows / 10 * 9, "{seen} seen, {deleted} deleted of {flows}");
+    assert!(pieces.len() >= flows / PIECE, "{pieces:?}");
+    // An answer of 32 KiB has some hundred entries, which are deleted before the next one is asked for.
+    assert!(pieces.iter().all(|piece| piece.seen < PIECE + 500), "{pieces:?}");
+    assert!(datagrams < deleted / 50, "{datagrams} datagrams for {deleted} entries, of which one has {BATCH} at most");
+    let left = RefCell::new(0);
+    let count = |flow: &svcproxy::plan::flows::Flow| {
+        *left.borrow_mut() += usize::from(of_test(flow));
+        false
+    };
+    conntrack.delete(Family::V4, &[Filter::Protocol(Protocol::Udp)], &count).unwrap();
+    assert_eq!(left.into_inner(), flows / 10);
 }

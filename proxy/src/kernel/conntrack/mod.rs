@@ -1,12 +1,13 @@
 //! conntrack entries, read and deleted through netlink (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
 
 mod filter;
+mod scan;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_DUMP, Nla};
+use netlink_packet_core::{DefaultNla, NLM_F_DUMP, Nla};
 use netlink_packet_netfilter::conntrack::{
     ConntrackAttribute, ConntrackMessage, IPTuple, ProtoInfo, ProtoInfoTCP, ProtoTuple, Protocol as Number, Status,
     Tuple,
@@ -17,6 +18,8 @@ use netlink_sys::Socket;
 use super::netfilter;
 use crate::model::{Family, Flow, Protocol};
 pub use filter::Filter;
+use scan::Scan;
+pub use scan::{BATCH, PIECE, Piece};
 
 /// `CTA_ID`: tells an entry from a later one with the same addresses.
 const CTA_ID: u16 = 12;
@@ -25,11 +28,32 @@ const CTA_ZONE: u16 = 18;
 
 /// The conntrack table of one network namespace.
 pub trait Conntrack {
-    /// Deletes the entries of a family that are stale, by one dump for each filter; how many there were.
+    /// Deletes the entries of a family that are stale, by one dump for each filter: a piece of the work, which goes on where the last call
+    /// has stopped or begins `anew`, with these filters. After an error the next call begins anew.
     ///
     /// # Errors
     /// When the kernel refuses a dump or a deletion.
-    fn delete(&mut self, family: Family, filters: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize>;
+    fn delete_some(
+        &mut self,
+        family: Family,
+        filters: &[Filter],
+        anew: bool,
+        stale: &dyn Fn(&Flow) -> bool,
+    ) -> io::Result<Piece>;
+
+    /// All pieces of the work in a row; how many entries were deleted.
+    ///
+    /// # Errors
+    /// When the kernel refuses a dump or a deletion.
+    fn delete(&mut self, family: Family, filters: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
+        let mut piece = self.delete_some(family, filters, true, stale)?;
+        let mut deleted = piece.deleted;
+        while !piece.is_last {
+            piece = self.delete_some(family, filters, false, stale)?;
+            deleted += piece.deleted;
+        }
+        Ok(deleted)
+    }
 
     /// The addresses that the flows of a family come from, by one dump; connections of TCP that are over do not count.
     ///
@@ -43,9 +67,19 @@ pub trait Conntrack {
 #[derive(Debug, Default)]
 pub struct Netlink {
     socket: Option<Socket>,
+    /// For deletions beside a dump.
+    deletions: Option<Socket>,
+    scan: Option<Scan>,
 }
 
 impl Netlink {
+    /// Ends a look that is under way. A socket with a dump that is not over can be asked for nothing else.
+    fn give_up(&mut self) {
+        if self.scan.take().is_some_and(|scan| scan.is_dumping) {
+            self.socket = None;
+        }
+    }
+
     /// Works with the socket. After a failure there is a new one: an answer may have been left in the old one.
     fn with<T>(&mut self, work: impl FnOnce(&Socket) -> io::Result<T>) -> io::Result<T> {
         let socket = self.socket.take().map_or_else(netfilter::connect, Ok)?;
@@ -56,11 +90,26 @@ impl Netlink {
 }
 
 impl Conntrack for Netlink {
-    fn delete(&mut self, family: Family, filters: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
-        self.with(|socket| delete(socket, family, filters, stale))
+    fn delete_some(
+        &mut self,
+        family: Family,
+        filters: &[Filter],
+        anew: bool,
+        stale: &dyn Fn(&Flow) -> bool,
+    ) -> io::Result<Piece> {
+        if anew {
+            self.give_up();
+        }
+        let mut scan = self.scan.take().unwrap_or_else(|| Scan::new(proto_family(family), filters));
+        let mut deletions = self.deletions.take();
+        let piece = self.with(|socket| scan.go_on(socket, &mut deletions, stale))?;
+        self.deletions = deletions;
+        self.scan = Some(scan).filter(|_| !piece.is_last);
+        Ok(piece)
     }
 
     fn clients(&mut self, family: Family) -> io::Result<BTreeSet<IpAddr>> {
+        self.give_up();
         let mut found = BTreeSet::new();
         self.with(|socket| {
             exchange(socket, family, NLM_F_DUMP, ConntrackMessage::Get(Vec::new()), |attributes| {
@@ -71,30 +120,6 @@ impl Conntrack for Netlink {
         })?;
         Ok(found)
     }
-}
-
-fn delete(socket: &Socket, family: Family, filters: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
-    let mut found = Vec::new();
-    for filter in filters {
-        exchange(socket, family, NLM_F_DUMP, filter.request(), |attributes| {
-            // A kernel before 5.8 does not filter.
-            if let Some(flow) = read(&attributes)
-                && stale(&flow)
-            {
-                found.push(attributes.into_iter().filter(names_entry).collect::<Vec<_>>());
-            }
-        })?;
-    }
-    let mut deleted = 0;
-    for attributes in found {
-        match exchange(socket, family, NLM_F_ACK, ConntrackMessage::Delete(attributes), |_| {}) {
-            Ok(()) => deleted += 1,
-            // It has ended by itself.
-            Err(error) if error.raw_os_error() == Some(nix::libc::ENOENT) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(deleted)
 }
 
 /// The attributes by which the kernel finds the very entry again.
@@ -109,6 +134,13 @@ fn other(attribute: &ConntrackAttribute, kind: u16) -> Option<&DefaultNla> {
     }
 }
 
+fn proto_family(family: Family) -> NetfilterProtoFamily {
+    match family {
+        Family::V4 => NetfilterProtoFamily::IPv4,
+        Family::V6 => NetfilterProtoFamily::IPv6,
+    }
+}
+
 /// Sends a request and hands on every entry of the answer.
 fn exchange(
     socket: &Socket,
@@ -117,11 +149,7 @@ fn exchange(
     message: ConntrackMessage,
     mut entry: impl FnMut(Vec<ConntrackAttribute>),
 ) -> io::Result<()> {
-    let family = match family {
-        Family::V4 => NetfilterProtoFamily::IPv4,
-        Family::V6 => NetfilterProtoFamily::IPv6,
-    };
-    netfilter::exchange(socket, family, flags, message, |answer| {
+    netfilter::exchange(socket, proto_family(family), flags, message, |answer| {
         if let NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes)) = answer {
             entry(attributes);
         }

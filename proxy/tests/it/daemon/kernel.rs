@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use svcproxy::config::NodeAddresses;
-use svcproxy::kernel::conntrack::{Conntrack, Filter};
+use svcproxy::kernel::conntrack::{Conntrack, Filter, Piece};
 use svcproxy::kernel::dummy::{self, AddressChange, AddressState, Device};
 use svcproxy::kernel::ipset::{self, Set, SetChange, SetHeader, Sets};
 use svcproxy::kernel::iptables::{Fake, Iptables, IptablesError, Table};
@@ -68,6 +68,9 @@ pub struct Kernel {
     /// Restores wait for as long as this is set.
     pub hangs: Arc<AtomicBool>,
     pub fails: Arc<AtomicBool>,
+    /// Looks through conntrack have no last piece for as long as this is set, and those that were not the last are counted.
+    pub goes_on: Arc<AtomicBool>,
+    pub pieces: Arc<AtomicUsize>,
 }
 
 impl Kernel {
@@ -103,10 +106,22 @@ impl Iptables for Kernel {
 }
 
 impl Conntrack for Kernel {
-    fn delete(&mut self, _: Family, filters: &[Filter], _: &dyn Fn(&Flow) -> bool) -> std::io::Result<usize> {
+    fn delete_some(
+        &mut self,
+        _: Family,
+        filters: &[Filter],
+        anew: bool,
+        _: &dyn Fn(&Flow) -> bool,
+    ) -> std::io::Result<Piece> {
         assert!(!filters.contains(&Filter::None), "the whole table is never dumped");
-        self.count(|asked| asked.conntrack_dumps += filters.len());
-        Ok(0)
+        if anew {
+            self.count(|asked| asked.conntrack_dumps += filters.len());
+        }
+        let is_last = !self.goes_on.load(Ordering::SeqCst);
+        if !is_last {
+            self.pieces.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(Piece { deleted: 1, is_last, ..Piece::default() })
     }
 
     fn clients(&mut self, _: Family) -> std::io::Result<BTreeSet<IpAddr>> {

@@ -68,6 +68,34 @@ async fn a_flush_is_mended_and_writes_of_others_cost_one_look() {
         .await;
 }
 
+/// One endpoint of UDP may have a hundred thousand flows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_waits_for_a_piece_of_a_look_through_conntrack() {
+    let mut lab = Lab::start(Duration::from_secs(3600));
+    lab.publish(cluster());
+    lab.applied(Family::V4).await;
+    let kernel = lab.kernels[0].clone();
+    kernel.goes_on.store(true, Ordering::SeqCst);
+    lab.publish(vec![slice("dns", &[30], "UDP")]);
+    for host in 20..25 {
+        let pieces = kernel.pieces.load(Ordering::SeqCst);
+        wait_for("another piece", || kernel.pieces.load(Ordering::SeqCst) > pieces).await;
+        // The look goes on: it is not begun anew for what does not concern it.
+        assert_eq!(lab.cost(vec![slice("web", &[host], "TCP")]).await, Asked { restores: 1, ..Asked::default() });
+    }
+    lab.publish(vec![slice("dns", &[31], "UDP")]);
+    wait_for("it begins anew", || kernel.asked.lock().unwrap().conntrack_dumps > 0).await;
+    let pieces = kernel.pieces.load(Ordering::SeqCst);
+    kernel.goes_on.store(false, Ordering::SeqCst);
+    let deleted = || {
+        let text = lab.metrics.text().unwrap();
+        let name = r#"kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"}"#;
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    wait_for("all pieces count", || deleted() > pieces).await;
+}
+
 /// As keepalived moves addresses; the period of syncs is an hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_comes_has_its_node_ports_at_once() {

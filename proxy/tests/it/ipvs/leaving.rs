@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use svcproxy::config::NodeAddresses;
-use svcproxy::kernel::conntrack::{Conntrack, Filter};
+use svcproxy::kernel::conntrack::{Conntrack, Filter, Piece};
 use svcproxy::kernel::dummy::Device;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::mode::iptables;
@@ -21,10 +21,16 @@ use super::{LIMIT, config, proxy, service, slice, tcp, web};
 struct Flows(Vec<Flow>);
 
 impl Conntrack for Flows {
-    fn delete(&mut self, _: Family, _: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> std::io::Result<usize> {
-        let before = self.0.len();
+    fn delete_some(
+        &mut self,
+        _: Family,
+        _: &[Filter],
+        _: bool,
+        stale: &dyn Fn(&Flow) -> bool,
+    ) -> std::io::Result<Piece> {
+        let seen = self.0.len();
         self.0.retain(|flow| !stale(flow));
-        Ok(before - self.0.len())
+        Ok(Piece { seen, deleted: seen - self.0.len(), is_last: true, ..Piece::default() })
     }
 
     fn clients(&mut self, _: Family) -> std::io::Result<BTreeSet<IpAddr>> {
