@@ -4,6 +4,7 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod events;
+mod forgotten;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod health;

@@ -255,7 +255,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         }
         self.report_due();
         self.taken.clear();
-        if full {
+        if self.runner.family.take_much_forgotten() || full {
             let family = &mut self.runner.family;
             memory::compact(|| family.compact());
         }

@@ -119,9 +119,14 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.look_ahead();
     }
 
+    /// Whether so much was forgotten since the last call that [`FamilyProxy::compact`] is worth while.
+    pub fn take_much_forgotten(&mut self) -> bool {
+        self.state.take_much_forgotten()
+    }
+
     /// Moves what is kept of a large cluster to new memory ([`compact`](crate::kernel::memory::compact)).
     pub fn compact(&mut self) {
-        self.state = self.state.clone();
+        self.state.compact();
         self.mode.compact();
     }
 

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
+use crate::forgotten::Forgotten;
 use crate::model::{Family, ServicePortName, parse_ip};
 use crate::source::{Change, ObjectKey};
 use claims::{Age, Claim, Claims, Dispute, Known};
@@ -82,6 +83,7 @@ pub struct State {
     node_changed: bool,
     service_cidrs_changed: bool,
     triggers: Triggers,
+    forgotten: Forgotten,
 }
 
 /// What changed since it was last asked for.
@@ -128,6 +130,7 @@ impl State {
             node_changed: false,
             service_cidrs_changed: false,
             triggers: Triggers::default(),
+            forgotten: Forgotten::default(),
         }
     }
 
@@ -139,6 +142,18 @@ impl State {
     /// The family this is about.
     pub fn family(&self) -> Family {
         self.family
+    }
+
+    /// Whether so much was forgotten since the last call that is worth while to [`compact`](State::compact) what is kept.
+    pub fn take_much_forgotten(&mut self) -> bool {
+        self.forgotten.take_due(self.services.len() + self.slice_owner.len())
+    }
+
+    /// Moves what is kept to new memory, and keeps no room for what was forgotten.
+    pub fn compact(&mut self) {
+        self.slices.shrink_to_fit();
+        self.slice_owner.shrink_to_fit();
+        *self = self.clone();
     }
 
     /// This node's name.
@@ -238,6 +253,8 @@ impl State {
         let moved = self.claims.replace(before.as_ref(), &now);
         if !now.ports.is_empty() {
             self.services.insert(key.clone(), now);
+        } else if before.is_some() {
+            self.forgotten.count();
         }
         for (claim, name) in moved {
             match claim {
@@ -260,7 +277,10 @@ impl State {
             if self.slices.get(&service).is_some_and(Vec::is_empty) {
                 self.slices.remove(&service);
             }
-            let Some(slice) = slice else { return changed };
+            let Some(slice) = slice else {
+                self.forgotten.count();
+                return changed;
+            };
             let moved = slice.service != service.name;
             self.insert_slice(key, slice, moved) || changed
         } else if let Some(slice) = slice {
@@ -359,5 +379,25 @@ mod tests {
         assert_eq!(ranges(None), ["10.1.0.0/24"]);
         assert_eq!(ranges(Some(serde_json::json!({ "spec": {} }))), ["10.1.0.0/24"]);
         assert_eq!(ranges(with("10.2.0.0/24")), ["10.2.0.0/24"]);
+    }
+
+    /// Services and slices of ever new names.
+    #[test]
+    fn what_is_forgotten_leaves_no_room_behind() {
+        let mut state = State::new(Family::V4, "n1");
+        let key = |number: usize| ObjectKey { namespace: "default".into(), name: format!("web-{number}") };
+        let slice = |number: usize| {
+            let labels = serde_json::json!({ "kubernetes.io/service-name": key(number).name });
+            let object =
+                serde_json::json!({ "metadata": { "labels": labels }, "addressType": "IPv4", "endpoints": [] });
+            Arc::new(serde_json::from_value(object).unwrap())
+        };
+        let room = |state: &State| [state.slices.capacity(), state.slice_owner.capacity()];
+        (0..5000).for_each(|number| state.apply(&Change::EndpointSlice(key(number), Some(slice(number)))));
+        assert!(!state.take_much_forgotten() && room(&state).iter().all(|room| *room >= 5000));
+        (0..5000).for_each(|number| state.apply(&Change::EndpointSlice(key(number), None)));
+        assert!(state.take_much_forgotten() && !state.take_much_forgotten());
+        state.compact();
+        assert_eq!(room(&state), [0, 0]);
     }
 }

@@ -15,6 +15,7 @@ use super::decode::{Decoded, Envelope, Outcome, Said};
 use super::quiet::{Line, Quiet};
 use super::slim::Fingerprint;
 use crate::events::{About, Event, EventType, Recorder};
+use crate::forgotten::Forgotten;
 use crate::kernel::memory;
 
 /// Most objects of a kind that are remembered, valid ones and others. The largest clusters have a tenth of that
@@ -26,8 +27,8 @@ pub(super) const OBJECTS: usize = 1_000_000;
 pub(super) struct Kept {
     kind: Kind,
     known: HashMap<ObjectKey, Seen<Known>>,
-    /// Objects that break the rules, with the version that was refused last and the fields that were at fault.
-    refused: HashMap<ObjectKey, Seen<(String, String)>>,
+    /// Objects that break the rules.
+    refused: HashMap<ObjectKey, Seen<Refused>>,
     /// The fields that were said to be left out of account in an object.
     remarked: HashMap<ObjectKey, String>,
     quiet: Quiet,
@@ -36,6 +37,7 @@ pub(super) struct Kept {
     skipped: SkippedObjects,
     events: Recorder,
     hasher: RandomState,
+    forgotten: Forgotten,
 }
 
 /// An object whose content was reported.
@@ -44,6 +46,13 @@ struct Known {
     fingerprint: Fingerprint,
     /// A hash of its UID: it tells an object from a later one of the same name.
     uid: Option<u64>,
+}
+
+/// Hashes of the version that was refused last, and of the fields that were at fault: their names may be long.
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    version: u64,
+    fields: u64,
 }
 
 /// What is remembered of an object, and the list that it was last seen in, or after.
@@ -65,6 +74,7 @@ impl Kept {
             list: 0,
             skipped,
             events,
+            forgotten: Forgotten::default(),
         }
     }
 
@@ -96,10 +106,29 @@ impl Kept {
     }
 
     fn forget(&mut self, key: ObjectKey) -> Option<Change> {
-        self.refused.remove(&key);
-        self.remarked.remove(&key);
-        self.known.remove(&key)?;
+        let was_refused = self.refused.remove(&key).is_some();
+        let was_remarked = self.remarked.remove(&key).is_some();
+        let was_known = self.known.remove(&key).is_some();
+        if was_refused || was_remarked || was_known {
+            self.forgotten.count();
+        }
+        if self.forgotten.take_due(self.known.len() + self.refused.len()) {
+            self.compact();
+        }
+        was_known.then_some(())?;
         Some(ObjectId { kind: self.kind, key }.gone())
+    }
+
+    /// Moves what is remembered to new memory, and keeps no room for what was forgotten.
+    fn compact(&mut self) {
+        memory::compact(|| {
+            self.refused.shrink_to_fit();
+            self.remarked.shrink_to_fit();
+            self.known.shrink_to_fit();
+            // The keys have memory of their own.
+            self.refused = self.refused.clone();
+            self.known = self.known.clone();
+        });
     }
 
     /// What was known of the object stays in force, if it is of this very object: one that was deleted and made anew under the
@@ -117,7 +146,9 @@ impl Kept {
         };
         self.complain(&key, &version, &faults, kept);
         if self.refused.contains_key(&key) || self.refused.len() < OBJECTS {
-            self.refused.insert(key, Seen { what: (version, faults.fields), list: self.list });
+            let hash = |text: &str| self.hasher.hash_one(text);
+            let what = Refused { version: hash(&version), fields: hash(&faults.fields) };
+            self.refused.insert(key, Seen { what, list: self.list });
         }
         gone
     }
@@ -144,7 +175,7 @@ impl Kept {
         self.refused.retain(|_, seen| seen.list == list);
         let gone = self.known.extract_if(|_, seen| seen.list != list);
         let gone: Vec<_> = gone.map(|(key, _)| key).collect();
-        memory::compact(|| self.known = self.known.clone());
+        self.compact();
         gone.iter().for_each(|key| drop(self.remarked.remove(key)));
         gone.into_iter().map(|key| ObjectId { kind: self.kind, key }.gone()).collect()
     }
@@ -161,12 +192,12 @@ impl Kept {
 
     /// One line and one Event for an object that breaks the rules, as long as it is about the same fields; each version counts.
     fn complain(&mut self, key: &ObjectKey, version: &str, faults: &Said, kept: &str) {
-        let before = self.refused.get(key).map(|seen| &seen.what);
-        if before.is_some_and(|(refused, _)| refused == version) {
+        let before = self.refused.get(key).map(|seen| seen.what);
+        if before.is_some_and(|before| before.version == self.hasher.hash_one(version)) {
             return;
         }
         self.skipped.add();
-        if before.is_some_and(|(_, fields)| *fields == faults.fields) {
+        if before.is_some_and(|before| before.fields == self.hasher.hash_one(&*faults.fields)) {
             return;
         }
         let about = match self.kind {
@@ -360,5 +391,23 @@ mod tests {
         list(&mut kept, Vec::new());
         assert_eq!(remarked(&kept), [""; 0], "an object that is gone is forgotten");
         assert_eq!((skipped.total(), events.try_recv().is_ok()), (0, false), "nothing was skipped");
+    }
+
+    /// Valid objects and others, of ever new names.
+    #[test]
+    fn what_is_forgotten_leaves_no_room_behind() {
+        let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());
+        let name = |number: u32| format!("service-{number}");
+        let room = |kept: &Kept| [kept.known.capacity(), kept.refused.capacity()];
+        for number in 0..5000 {
+            drop(kept.here(service(&name(number), 1, if number % 2 == 0 { 80 } else { 0 })));
+        }
+        assert_eq!([kept.known.len(), kept.refused.len()], [2500, 2500]);
+        assert!(room(&kept).iter().all(|room| *room >= 2500), "{:?}", room(&kept));
+        for number in 0..5000 {
+            drop(kept.gone(&envelope(&name(number), "")));
+        }
+        assert_eq!([kept.known.len(), kept.refused.len()], [0, 0]);
+        assert!(room(&kept).iter().all(|room| *room <= 2 * Forgotten::LEAST), "{:?}", room(&kept));
     }
 }
