@@ -78,9 +78,12 @@ fn every_scenario_is_kept_and_is_the_same_twice() {
 }
 
 /// Steps that send something which needs no service proxy: to a pod itself, or to a program on a node.
-const NO_SERVICE: [(&str, &str); 12] = [
+const NO_SERVICE: [(&str, &str); 17] = [
     ("ipvs-ipv6", "the node calls the pod itself"),
     ("localhost-nodeport", "an agent on the node is reached on localhost by the node"),
+    ("node-as-load-balancer", "the other node reaches another port of the node"),
+    ("node-as-load-balancer", "so does a pod of the other node"),
+    ("node-as-load-balancer", "so does a client outside"),
     ("refusals", "on another address of the same node a program listens on its number"),
     ("refusals", "to the node itself, too"),
     ("service-cidr", "addresses beside it are reached"),
@@ -88,6 +91,8 @@ const NO_SERVICE: [(&str, &str); 12] = [
     ("service-cidr", "and another node"),
     ("service-cidr", "not so over IPv6"),
     ("service-cidr", "the address answers again"),
+    ("service-cidr-over-pods", "a pod reaches a pod of another node"),
+    ("service-cidr-over-pods", "a pod reaches another node"),
     ("terminating", "a connection to the pod that will go"),
     ("terminating", "the open one lives"),
     ("vip-ports", "the program answers at the node's own address"),
