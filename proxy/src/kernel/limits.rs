@@ -24,7 +24,7 @@ const PER_BUCKET: u64 = 4;
 pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
     let mut refused = Vec::new();
     if let Some(most) = most_connections(limits, processors()) {
-        match sysctl::ensure(MAX, &most.to_string()) {
+        match raise(MAX, most) {
             Ok(()) => refused.extend(enough_buckets(most / PER_BUCKET).err()),
             Err(error) => refused.push(hint(&error, "conntrack.maxPerCore: 0 (--conntrack-max-per-core=0)")),
         }
@@ -64,6 +64,15 @@ pub fn timeouts(limits: &Conntrack) -> Conntrack {
 
 fn hint(error: &SysctlError, without: &str) -> String {
     format!("{error}; it stays as it is ({without} leaves it alone)")
+}
+
+/// Sets a number that is lower: a table that holds more entries than a new limit would take no new connection. Upstream never lowers
+/// it either (`setIntSysCtl` in pkg/proxy/conntrack/sysctls.go).
+fn raise(key: &str, least: u64) -> Result<(), SysctlError> {
+    match sysctl::read(key).ok().and_then(|present| present.parse::<u64>().ok()) {
+        Some(present) if present >= least => Ok(()),
+        _ => sysctl::ensure(key, &least.to_string()),
+    }
 }
 
 /// The limit; `None` where it is to stay. A minimum that is more than [`MOST_SCALED`] is the operator's word.

@@ -162,7 +162,7 @@ fn limits_are_set_and_zero_leaves_them() {
     assert_eq!((read("udp_timeout"), read("tcp_be_liberal")), (udp, "1".to_owned()));
     assert_eq!(shell("cat /proc/sys/net/ipv4/conf/all/route_localnet").trim(), "1");
     // Only the first network namespace may set it: one line, and it goes on.
-    let output = svcproxy(&["--init-only", "--conntrack-max-per-core=100000000"]);
+    let output = svcproxy(&["--init-only", "--conntrack-max-per-core=1", "--conntrack-min=100000000"]);
     let reported = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{reported}");
     assert_eq!(reported.lines().count(), 1, "{reported}");
@@ -187,6 +187,8 @@ fn the_limit_of_connections_goes_by_the_nodes_processors_and_not_the_processs() 
         (["--conntrack-max-per-core=50000", "--conntrack-min=0"], "450000"),
         (["--conntrack-max-per-core=50000", "--conntrack-min=500000"], "500000"),
         (["--conntrack-max-per-core=1048576", "--conntrack-min=0"], "1048576"),
+        // It is never lowered.
+        (["--conntrack-max-per-core=50000", "--conntrack-min=0"], "1048576"),
     ] {
         let output = svcproxy(&[&["--init-only"][..], &flags].concat());
         assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
