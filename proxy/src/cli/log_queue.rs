@@ -41,7 +41,7 @@ impl LogQueue {
     /// A queue of at most `limit` bytes, written to standard error.
     pub(super) fn to_stderr(limit: usize) -> LogQueue {
         let missing = |dropped| {
-            warn!(dropped, "log lines are missing: they were dropped while nobody read them, or could not be written");
+            warn!(dropped, "log lines are missing: their reader stalled, or writing them failed");
         };
         LogQueue::new(limit, write_stderr, missing)
     }

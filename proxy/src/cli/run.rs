@@ -48,7 +48,7 @@ use crate::source::{
     record_events,
 };
 
-/// As upstream complains (`checkBadConfig` in cmd/kube-proxy/app/server.go); whoever wants it so says `all`.
+/// Upstream logs the same complaint (`checkBadConfig` in cmd/kube-proxy/app/server.go). The value `all` states the intent and silences it.
 const NODE_PORTS_EVERYWHERE: &str = "nodePortAddresses (--nodeport-addresses) is not set: node ports are accepted on all local \
     addresses; primary is advised, and all is the word for what it is now";
 

@@ -41,8 +41,8 @@ pub struct Instance(Option<UnixListener>);
 /// Whose the name is.
 enum Holder {
     Proxy(AnotherInstance),
-    /// A process of another user, or one that does not answer: anyone may take the name, and nobody may keep the proxy from its work
-    /// by that.
+    /// A process of another user, or one that does not answer as svcproxy. Any process can take the name, so this one does not stop
+    /// the proxy.
     Stranger(String),
     /// It seems to end, or to have ended.
     Gone(String),

@@ -66,8 +66,8 @@ fn hint(error: &SysctlError, without: &str) -> String {
     format!("{error}; it stays as it is ({without} leaves it alone)")
 }
 
-/// Sets a number that is lower: a table that holds more entries than a new limit would take no new connection. Upstream never lowers
-/// it either (`setIntSysCtl` in pkg/proxy/conntrack/sysctls.go).
+/// Raises a setting to at least `least`, and never lowers it: a conntrack table that holds more entries than its limit refuses new
+/// connections.
 fn raise(key: &str, least: u64) -> Result<(), SysctlError> {
     match sysctl::read(key).ok().and_then(|present| present.parse::<u64>().ok()) {
         Some(present) if present >= least => Ok(()),
