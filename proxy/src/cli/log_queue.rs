@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
@@ -35,6 +35,8 @@ struct Counts {
     waiting: AtomicUsize,
     /// Lines that found the queue full, or whose writing failed.
     dropped: AtomicU64,
+    /// No line is taken any more.
+    closed: AtomicBool,
 }
 
 impl LogQueue {
@@ -66,6 +68,18 @@ impl LogQueue {
 
     /// Never blocks, unless the system had no thread for the log: the line is then written here.
     pub(super) fn push(&self, line: Vec<u8>) {
+        if !self.counts.closed.load(Ordering::SeqCst) {
+            self.add(line);
+        }
+    }
+
+    /// As [`LogQueue::push`]; what other threads log after this line is left out.
+    pub(super) fn push_last(&self, line: Vec<u8>) {
+        self.counts.closed.store(true, Ordering::SeqCst);
+        self.add(line);
+    }
+
+    fn add(&self, line: Vec<u8>) {
         let size = line.len();
         let waiting = self.counts.waiting.fetch_add(size, Ordering::SeqCst);
         // A line that is longer than the limit is taken by an empty queue.
@@ -169,7 +183,11 @@ mod tests {
         assert_eq!(told.recv_timeout(PATIENCE).unwrap(), 2);
         queue.push(b"f".to_vec());
         queue.flush(PATIENCE);
-        assert_eq!(written.try_iter().collect::<String>(), "bcf");
+        queue.push_last(b"g".to_vec());
+        queue.push(b"h".to_vec());
+        permits.send(()).unwrap();
+        queue.flush(PATIENCE);
+        assert_eq!(written.try_iter().collect::<String>(), "bcfg");
         assert!(told.try_recv().is_err());
     }
 

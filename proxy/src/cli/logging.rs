@@ -72,6 +72,11 @@ pub fn line(text: &str) {
     queue().0.push(format!("{text}\n").into_bytes());
 }
 
+/// As [`line`], and the last one: threads that are still at work log nothing after it.
+pub fn last_line(text: &str) {
+    queue().0.push_last(format!("{text}\n").into_bytes());
+}
+
 /// Gives the reader the time to take all lines.
 pub fn flush() {
     let (queue, patience) = queue();

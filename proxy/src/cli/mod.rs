@@ -63,7 +63,7 @@ pub fn main() -> ExitCode {
     let status = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            logging::line(&format!("svcproxy: {}", in_a_sentence(&error)));
+            logging::last_line(&format!("svcproxy: {}", in_a_sentence(&error)));
             if error.is::<settings::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     };

@@ -136,7 +136,12 @@ fn announce(config: &Config, origin: &Origin) {
 /// What the listeners of userspace mode share. Connections may be silent for as long as connection tracking remembers them.
 fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::Shared> {
     let limits = relay::limits::Limits::of(shares.relays);
-    info!(connections = limits.connections, associations = limits.associations, "relaying so many at a time");
+    info!(
+        listeners = limits.listeners,
+        connections = limits.connections,
+        associations = limits.associations,
+        "relaying so many at a time"
+    );
     let timeouts = limits::timeouts(&config.conntrack);
     let tcp = relay::tcp::Timeouts { idle: timeouts.tcp_established, half_closed: timeouts.tcp_close_wait };
     let udp = relay::udp::Timeouts { single: timeouts.udp, conversation: timeouts.udp_stream };

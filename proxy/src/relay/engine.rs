@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tracing::warn;
 
@@ -26,6 +27,9 @@ const COMPLAINT: Duration = Duration::from_secs(30);
 /// What all listeners of both families share.
 #[derive(Debug)]
 pub struct Shared {
+    /// Room for listeners.
+    listeners: Arc<Semaphore>,
+    most_listeners: usize,
     /// Room for connections.
     pub connections: Arc<Room>,
     /// UDP associations that are open.
@@ -47,6 +51,8 @@ impl Shared {
     /// With these limits and time-outs.
     pub fn new(limits: Limits, timeouts: tcp::Timeouts, udp_timeouts: udp::Timeouts) -> Arc<Shared> {
         Arc::new(Shared {
+            listeners: Arc::new(Semaphore::new(limits.listeners)),
+            most_listeners: limits.listeners,
             connections: Room::new(limits.connections),
             associations: Arc::default(),
             ports: udp::Ports::default(),
@@ -84,6 +90,7 @@ struct Open {
     task: AbortHandle,
     connections: Option<Arc<TcpListener>>,
     datagrams: Option<Arc<udp::Port>>,
+    _permit: OwnedSemaphorePermit,
     stats: Arc<Stats>,
 }
 
@@ -113,7 +120,7 @@ impl Engine {
     }
 
     /// Opens the socket and starts its task.
-    fn start(&self, listener: &Listener, port: u16) -> io::Result<Open> {
+    fn start(&self, listener: &Listener, port: u16, permit: OwnedSemaphorePermit) -> io::Result<Open> {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
         let balancer = self.balancers.get(&listener.name).ok_or_else(|| io::Error::other("it leads nowhere"))?;
         let context = tcp::Context {
@@ -135,7 +142,8 @@ impl Engine {
             Protocol::Udp | Protocol::Sctp => return Err(io::ErrorKind::Unsupported.into()),
         };
         self.stats.listeners.inc();
-        Ok(Open { task: task.abort_handle(), connections, datagrams, stats: Arc::clone(&self.stats) })
+        let stats = Arc::clone(&self.stats);
+        Ok(Open { task: task.abort_handle(), connections, datagrams, _permit: permit, stats })
     }
 }
 
@@ -157,7 +165,11 @@ impl Relays for Engine {
     }
 
     fn listen(&mut self, listener: &Listener, port: u16) -> Result<(), ListenError> {
-        let open = self.start(listener, port).map_err(|source| {
+        let Ok(permit) = Arc::clone(&self.shared.listeners).try_acquire_owned() else {
+            self.stats.not_opened.inc();
+            return Err(ListenError::TooMany(self.shared.most_listeners));
+        };
+        let open = self.start(listener, port, permit).map_err(|source| {
             self.stats.not_opened.inc();
             match source.kind() {
                 io::ErrorKind::AddrInUse => ListenError::Taken(port),

@@ -1,4 +1,4 @@
-//! How many connections and associations there may be: as many as there are descriptors for.
+//! How many listeners, connections and associations there may be: as many as there are descriptors for.
 
 /// A connection has two sockets, and a pipe of two ends for each direction while bytes are on their way.
 const PER_CONNECTION: u64 = 6;
@@ -6,6 +6,8 @@ const PER_CONNECTION: u64 = 6;
 /// The limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
+    /// Listening sockets at a time.
+    pub listeners: usize,
     /// TCP connections at a time.
     pub connections: usize,
     /// UDP associations at a time.
@@ -13,10 +15,16 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What this many descriptors are enough for: two thirds for connections, the rest for associations.
+    /// What this many descriptors are enough for: a quarter for listeners; of the rest, two thirds for connections, and one for associations.
     pub fn of(descriptors: u64) -> Limits {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).clamp(1, 1 << 20);
-        Limits { connections: count(descriptors / 3 * 2 / PER_CONNECTION), associations: count(descriptors / 3) }
+        let listeners = descriptors / 4;
+        let third = (descriptors - listeners) / 3;
+        Limits {
+            listeners: count(listeners),
+            connections: count(third * 2 / PER_CONNECTION),
+            associations: count(third),
+        }
     }
 }
 
@@ -26,8 +34,8 @@ mod tests {
 
     #[test]
     fn limits_follow_from_the_descriptors() {
-        assert_eq!(Limits::of(512), Limits { connections: 56, associations: 170 });
-        assert_eq!(Limits::of(523_008), Limits { connections: 58_112, associations: 174_336 });
-        assert_eq!(Limits::of(0), Limits { connections: 1, associations: 1 });
+        assert_eq!(Limits::of(512), Limits { listeners: 128, connections: 42, associations: 128 });
+        assert_eq!(Limits::of(523_008), Limits { listeners: 130_752, connections: 43_584, associations: 130_752 });
+        assert_eq!(Limits::of(0), Limits { listeners: 1, connections: 1, associations: 1 });
     }
 }

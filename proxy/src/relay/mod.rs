@@ -75,6 +75,9 @@ pub enum ListenError {
     /// Another program listens on this port.
     #[error("port {0} is taken")]
     Taken(u16),
+    /// There are as many listeners as file descriptors allow.
+    #[error("there are {0} listeners already, and no more within this limit of file descriptors (RLIMIT_NOFILE)")]
+    TooMany(usize),
     /// Another reason, which another port would not mend.
     #[error("cannot listen on port {port}: {source}")]
     Refused {

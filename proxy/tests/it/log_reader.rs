@@ -78,7 +78,8 @@ fn a_reader_of_the_log_that_stalls_or_dies_stops_nothing() {
         // A reader that takes lines again gets those that waited, and then the number of the others.
         let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
         let notice = lines.find(|line| line.contains("log lines are missing")).unwrap();
-        assert!(notice.contains("WARN") && notice.contains(&format!("dropped={missing}")), "{notice}");
+        let told = notice.split_once("dropped=").and_then(|(_, number)| number.parse::<u64>().ok());
+        assert!(notice.contains("WARN") && told >= Some(missing), "{missing}: {notice}");
         drop(lines);
         change(&proxy, manifests, 3);
         ends(proxy);

@@ -26,7 +26,7 @@ fn engine_of(limits: Limits) -> Engine {
 }
 
 fn roomy() -> Limits {
-    Limits { connections: 1000, associations: 1000 }
+    Limits { listeners: 1000, connections: 1000, associations: 1000 }
 }
 
 fn name(protocol: Protocol) -> ServicePortName {
@@ -196,8 +196,21 @@ async fn connections_go_on_without_their_listener_and_backend_until_they_were_id
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn listeners_leave_descriptors_to_others() {
+    let mut engine = engine_of(Limits { listeners: 1, ..roomy() });
+    let [tcp, udp] = [Protocol::Tcp, Protocol::Udp].map(|protocol| {
+        engine.set_backends(&name(protocol), Some(Backends::default()));
+        Listener { name: name(protocol), set: BackendSet::Cluster }
+    });
+    engine.listen(&tcp, 0).unwrap();
+    assert!(matches!(engine.listen(&udp, 0), Err(ListenError::TooMany(1))));
+    engine.close(&tcp);
+    engine.listen(&udp, 0).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn with_no_room_connections_wait_their_turn() {
-    let mut engine = engine_of(Limits { connections: 1, associations: 1 });
+    let mut engine = engine_of(Limits { listeners: 20, connections: 1, associations: 1 });
     let backend = echo_at_the_end().await;
     let address = start(&mut engine, Protocol::Tcp, &[backend]);
     let first = TcpStream::connect(address).await.unwrap();
@@ -213,7 +226,7 @@ async fn with_no_room_connections_wait_their_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_whose_backend_never_answers_leaves_others_their_share() {
-    let mut engine = engine_of(Limits { connections: 40, associations: 1 });
+    let mut engine = engine_of(Limits { listeners: 20, connections: 40, associations: 1 });
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let greedy = start_service(&mut engine, named("greedy", Protocol::Tcp), &[silent.local_addr().unwrap()]);
     let web = start_service(&mut engine, named("web", Protocol::Tcp), &[echo_at_the_end().await]);
@@ -247,7 +260,7 @@ async fn a_service_whose_backend_never_answers_leaves_others_their_share() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_with_all_associations_leaves_others_their_share() {
-    let mut engine = engine_of(Limits { connections: 1, associations: 20 });
+    let mut engine = engine_of(Limits { listeners: 20, connections: 1, associations: 20 });
     let greedy = start_service(&mut engine, named("greedy", Protocol::Udp), &[udp_server().await]);
     let dns = start_service(&mut engine, named("dns", Protocol::Udp), &[udp_server().await]);
     let mut clients = Vec::new();
@@ -401,7 +414,7 @@ async fn when_a_backend_refuses_datagrams_the_next_one_gets_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_room_the_oldest_associations_end() {
-    let mut engine = engine_of(Limits { connections: 1, associations: 2 });
+    let mut engine = engine_of(Limits { listeners: 20, connections: 1, associations: 2 });
     let backend = udp_server().await;
     let address = start(&mut engine, Protocol::Udp, &[backend]);
     let mut clients = Vec::new();

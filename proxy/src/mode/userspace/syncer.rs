@@ -118,6 +118,8 @@ impl<R: Relays> Userspace<R> {
         let name = &listener.name;
         match opened {
             Some((port, Ok(()))) => return self.ports.assign(listener, port),
+            // It says the same of all others: one line until they are tried again.
+            Some((_, Err(ListenError::TooMany(_)))) if self.again.is_some() => {}
             Some((_, Err(error))) => {
                 error!(service = %name, %error, "this service is refused until a port can be had");
             }
