@@ -296,6 +296,8 @@ pub struct NodeAddresses {
     /// Addresses of other machines that the kernel sends packets to: gateways of routes and remote ends of VXLAN tunnels; each once, sorted.
     /// Empty where no mode asks for them.
     pub next_hops: Vec<IpAddr>,
+    /// The addresses on the device that IPVS mode has for those of services, sorted. `None` where no mode asks for them.
+    pub of_services: Option<Vec<IpAddr>>,
 }
 
 /// Time-outs of IPVS's connections; zero: as it is.

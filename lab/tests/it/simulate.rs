@@ -44,9 +44,8 @@ fn files() -> Vec<String> {
     files
 }
 
-/// The report of a run of all scenarios, as text, and standard error; `proxy` is svcproxy, if it is no other.
-fn all(proxy: Option<&Path>) -> Output {
-    let files = files();
+/// The report of a run of these scenarios, as text, and standard error; `proxy` is svcproxy, if it is no other.
+fn run(files: &[String], proxy: Option<&Path>) -> Output {
     let args: Vec<&str> = ["run", "--simulate", "--keep-going", "--json", "-"]
         .into_iter()
         .chain(files.iter().map(String::as_str))
@@ -54,14 +53,24 @@ fn all(proxy: Option<&Path>) -> Output {
     svclab(&args, proxy)
 }
 
+/// As [`run`], of all scenarios.
+fn all(proxy: Option<&Path>) -> Output {
+    run(&files(), proxy)
+}
+
 #[test]
 fn every_scenario_is_kept_and_is_the_same_twice() {
     let output = all(None);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
-    let report = out(&output);
-    assert_eq!(report, out(&all(None)), "the same bytes");
-    let report: Value = serde_json::from_str(&report).unwrap();
+    let report: Value = serde_json::from_str(&out(&output)).unwrap();
     let scenarios = report["scenarios"].as_array().unwrap();
+    // A quarter of them: it is the program, not the scenario, that might draw otherwise.
+    let some: Vec<String> = files().into_iter().step_by(4).collect();
+    let again: Value = serde_json::from_str(&out(&run(&some, None))).unwrap();
+    let first = scenarios.iter().filter(|scenario| some.iter().any(|file| scenario["path"] == **file));
+    let first: Vec<String> = first.map(Value::to_string).collect();
+    let again: Vec<String> = again["scenarios"].as_array().unwrap().iter().map(Value::to_string).collect();
+    assert!(first == again && again.len() >= some.len(), "the same bytes");
     let verdicts = |scenario: &Value| {
         let steps = scenario["steps"].as_array().unwrap().clone();
         steps.into_iter().map(|step| step["verdict"].as_str().unwrap().to_owned()).collect::<Vec<_>>()

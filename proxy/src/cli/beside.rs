@@ -11,9 +11,21 @@ use crate::mode::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
 
-/// Says at the start how many there are: packets meet them as well.
+/// Kubelet makes this chain, so that proxies in containers see which variant the node uses (KEP-3178).
+const HINT: [(Table, &str); 1] = [(Table::Mangle, "KUBE-IPTABLES-HINT")];
+
+/// Says at the start how many there are, because packets meet them as well, and whether kubelet uses these tables.
 pub(super) fn warn_of_rules(family: Family, is_nft: bool) {
-    let (own, other) = if is_nft { ("nft", Variant::Legacy) } else { ("legacy", Variant::Nft) };
+    let (own, other) = if is_nft { (Variant::Nft, Variant::Legacy) } else { (Variant::Legacy, Variant::Nft) };
+    let hinted = |variant| holds_any(family, variant, &HINT).unwrap_or(false);
+    if hinted(other) && !hinted(own) {
+        warn!(
+            %family,
+            "kubelet uses the {other} tables of iptables on this node (chain KUBE-IPTABLES-HINT), and the {own} ones are written here: \
+             packets meet both, and a policy DROP of FORWARD in either drops what the other accepts; have iptables of the {other} variant \
+             on the path of svcproxy, or ask for it by --iptables-variant"
+        );
+    }
     match open(family, other) {
         Ok(None) => {}
         Ok(Some(mut commands)) => match found(&mut commands) {

@@ -26,7 +26,7 @@ use crate::kernel::ipvs::Genetlink;
 use crate::kernel::nft_table::{NetlinkFlowtable, Spec};
 use crate::kernel::watch::Watch;
 use crate::kernel::writer::{CounterReader, Opened, Writer};
-use crate::kernel::{addresses, capabilities, command, limits, nft_table, sysctl};
+use crate::kernel::{addresses, capabilities, command, input_policy, limits, nft_table, sysctl};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{About, AtScrape, Metrics, MetricsServer, Slis};
 use crate::metrics::{localhost, relays, rules};
@@ -97,6 +97,15 @@ fn ipvs(config: &Config) -> anyhow::Result<Usable<ipvs::syncer::Syncer<Linux>>> 
     let settings = ipvs::syncer::Settings::of(&config.ipvs);
     let mode = |writer| Ok(ipvs::syncer::Syncer::new(Linux::open(writer)?, settings.clone()));
     let mut usable = usable(config, mode)?;
+    for family in usable.proxies.iter().map(FamilyProxy::family) {
+        for chain in input_policy::dropping(family) {
+            warn!(
+                %family,
+                "the policy of {chain} is to drop: in IPVS mode packets to services pass the hook input, and are dropped where no rule \
+                 accepts them; accept the addresses and node ports of services there"
+            );
+        }
+    }
     usable.leftovers = all(vec![leftovers::nftables(&usable.proxies)]);
     Ok(usable)
 }

@@ -1,11 +1,13 @@
 //! What an operator should know once the proxy's own Node is known, or known to be missing: endpoints on this node are recognised by its name.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::config::Config;
+use crate::kernel::uplink;
 use crate::plan::advice::complaints;
 use crate::source::{Batch, Change, primary_family};
 use crate::state::NodeInfo;
@@ -17,6 +19,8 @@ pub(super) struct OwnNode {
     known: Known,
     /// Until everything is known.
     node: Option<Arc<Node>>,
+    /// The Node's addresses, then.
+    primary: Vec<IpAddr>,
     is_complete: bool,
 }
 
@@ -30,14 +34,17 @@ enum Known {
 
 impl OwnNode {
     pub(super) fn new(config: Arc<Config>) -> OwnNode {
-        OwnNode { config, known: Known::NotYet, node: None, is_complete: false }
+        OwnNode { config, known: Known::NotYet, node: None, primary: Vec::new(), is_complete: false }
     }
 
     /// Logs, once each, that there is no such Node, and that it has come, and what the configuration lacks.
     pub(super) fn look(&mut self, batch: &Batch) {
-        let before = self.known;
+        let (before, was_complete) = (self.known, self.is_complete);
         for complaint in self.take(batch) {
             warn!("{complaint}");
+        }
+        if self.is_complete && !was_complete {
+            self.look_at_the_uplink();
         }
         let name = &self.config.node_name;
         match (before, self.known) {
@@ -47,6 +54,19 @@ impl OwnNode {
             ),
             (Known::Missing, Known::Present) => info!("there is a Node {name} now"),
             _ => {}
+        }
+    }
+
+    /// Warns where what the node sends to services gets another source than its own address (kubernetes#133024).
+    fn look_at_the_uplink(&self) {
+        match uplink::borrowed() {
+            Ok(Some(borrowed)) if self.primary.iter().any(|ip| ip.is_ipv4() && *ip != borrowed.source) => warn!(
+                "the uplink {} has no IPv4 address: what is masqueraded there, such as this node's own calls to services, gets the source \
+                 {} of another link, which other machines may not answer; give the uplink the node's address",
+                borrowed.link, borrowed.source
+            ),
+            Ok(_) => {}
+            Err(error) => debug!(%error, "cannot tell which source address is given to what is masqueraded"),
         }
     }
 
@@ -71,8 +91,9 @@ impl OwnNode {
         }
         let node = self.node.take();
         let primary = primary_family(node.as_deref(), self.config.bind_address).unwrap_or(self.config.primary_family);
-        let pod_cidrs = node.map(|node| NodeInfo::read(&node).pod_cidrs).unwrap_or_default();
-        complaints(&self.config, primary, &pod_cidrs)
+        let node = node.map(|node| NodeInfo::read(&node)).unwrap_or_default();
+        self.primary = node.primary;
+        complaints(&self.config, primary, &node.pod_cidrs)
     }
 }
 

@@ -45,16 +45,37 @@ struct Link {
 pub fn read() -> Result<NodeAddresses, NetlinkError> {
     let opened = Netlink::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for links and addresses", error))?;
-    let links = links(&mut socket)?;
+    let (links, _) = links(&mut socket)?;
     let addresses = addresses(&mut socket)?;
     Ok(of(&links, &addresses))
 }
 
-/// What [`read`] does, with the addresses of other machines that packets are sent to.
-fn read_with_next_hops() -> Result<NodeAddresses, NetlinkError> {
+/// What [`read`] does, with the addresses of other machines that packets are sent to, and those of services.
+fn read_for_ipvs() -> Result<NodeAddresses, NetlinkError> {
     let opened = Netlink::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for routes", error))?;
-    Ok(NodeAddresses { next_hops: next_hops::read(&mut socket)?, ..read()? })
+    let (links, device) = links(&mut socket)?;
+    let addresses = addresses(&mut socket)?;
+    let on_device = addresses.iter().filter(|(index, _)| Some(*index) == device);
+    let mut of_services: Vec<IpAddr> = on_device.map(|(_, address)| *address).collect();
+    of_services.sort_unstable();
+    let next_hops = next_hops::read(&mut socket)?;
+    Ok(NodeAddresses { next_hops, of_services: Some(of_services), ..of(&links, &addresses) })
+}
+
+/// The name of this link if it is up and has no address of the family.
+///
+/// # Errors
+/// When the kernel does not answer.
+pub(super) fn without_address(
+    socket: &mut Netlink,
+    index: u32,
+    family: Family,
+) -> Result<Option<String>, NetlinkError> {
+    let addressed = addresses(socket)?.iter().any(|(of, address)| *of == index && Family::of(address) == family);
+    let (mut links, _) = links(socket)?;
+    let link = links.remove(&index).filter(|_| !addressed);
+    Ok(link.map(|link| link.name))
 }
 
 /// Where the node's addresses are read, again and again.
@@ -81,13 +102,13 @@ pub struct Reader {
     /// A change was announced and taken from the socket since the last read.
     has_changed: bool,
     known: Option<NodeAddresses>,
-    next_hops: bool,
+    for_ipvs: bool,
 }
 
 impl Reader {
-    /// Whether [`NodeAddresses::next_hops`] are read, too; then routes that come and go are changes.
-    pub fn new(next_hops: bool) -> Reader {
-        Reader { next_hops, ..Reader::default() }
+    /// Whether [`NodeAddresses::next_hops`] and [`NodeAddresses::of_services`] are read, too; then routes that come and go are changes.
+    pub fn new(for_ipvs: bool) -> Reader {
+        Reader { for_ipvs, ..Reader::default() }
     }
 }
 
@@ -96,14 +117,14 @@ impl Addresses for Reader {
     fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
         if self.changes.is_none() {
             // Where nothing is announced, every look reads.
-            let groups = if self.next_hops { CHANGES | ROUTE_CHANGES } else { CHANGES };
+            let groups = if self.for_ipvs { CHANGES | ROUTE_CHANGES } else { CHANGES };
             self.changes = MulticastListener::of(SockProtocol::NetlinkRoute, groups).ok().map(Arc::new);
         }
         // Taken before the read: what changes meanwhile is one for the next look.
         let has_changed = self.changes.as_ref().is_none_or(|changes| changes.take()) | self.has_changed;
         self.has_changed = false;
         let known = self.known.take().filter(|_| !has_changed);
-        let read = if self.next_hops { read_with_next_hops } else { read };
+        let read = if self.for_ipvs { read_for_ipvs } else { read };
         Ok(self.known.insert(known.map_or_else(read, Ok)?))
     }
 
@@ -155,23 +176,29 @@ fn of(links: &BTreeMap<u32, Link>, addresses: &[(u32, IpAddr)]) -> NodeAddresses
     found
 }
 
-fn links(socket: &mut Netlink) -> Result<BTreeMap<u32, Link>, NetlinkError> {
+/// Those that are up, and apart from them the index of the device that holds service addresses, if that is up.
+fn links(socket: &mut Netlink) -> Result<(BTreeMap<u32, Link>, Option<u32>), NetlinkError> {
     // Without counters, which are most of what a link would report.
     let mut question = LinkMessage::default();
     question.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    let mut links = BTreeMap::new();
+    let (mut links, mut device) = (BTreeMap::new(), None);
     socket.ask(&dump(libc::RTM_GETLINK, &question, "list the node's links"), true, |payload| {
         let Ok(LinkHeader { index, flags, .. }) = LinkHeader::parse(payload) else { return };
         // Not read as a whole message: one attribute of a driver's that the crate takes for malformed would hide the link.
         let attributes = Parsed::read(payload.get(question.header.buffer_len()..).unwrap_or_default());
         let name = attributes.get(libc::IFLA_IFNAME).and_then(|name| name.strip_suffix(b"\0"));
-        if flags.contains(LinkFlags::Up) && name != Some(DEVICE.as_bytes()) {
+        if !flags.contains(LinkFlags::Up) {
+            return;
+        }
+        if name == Some(DEVICE.as_bytes()) {
+            device = Some(index);
+        } else {
             let is_port = attributes.get(libc::IFLA_MASTER).is_some();
             let name = name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default().to_owned();
             links.insert(index, Link { name, loopback: flags.contains(LinkFlags::Loopback), is_port });
         }
     })?;
-    Ok(links)
+    Ok((links, device))
 }
 
 /// Every address with its link's index, in the kernel's order.

@@ -34,6 +34,7 @@ mod log_reader;
 mod manifests;
 mod manual;
 mod nftables;
+mod node_warnings;
 mod plan;
 mod refusals;
 mod relay;

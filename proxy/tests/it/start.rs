@@ -9,17 +9,17 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// A node, as a document of JSON.
-fn node(name: &str) -> String {
+pub fn node(name: &str) -> String {
     serde_json::json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
         "status": { "addresses": [{ "type": "InternalIP", "address": "172.18.0.2" }, { "type": "InternalIP", "address": "fd00:18::2" }] } })
     .to_string()
 }
 
 /// A running proxy whose log is in a file.
-struct Logged(Child, tempfile::NamedTempFile);
+pub struct Logged(Child, tempfile::NamedTempFile);
 
 impl Logged {
-    fn start(manifests: &Path, flags: &[&str]) -> Logged {
+    pub fn start(manifests: &Path, flags: &[&str]) -> Logged {
         Logged::start_by(Command::new(env!("CARGO_BIN_EXE_svcproxy")), manifests, flags)
     }
 
@@ -31,7 +31,7 @@ impl Logged {
         Logged(command.env_remove("RUST_LOG").stderr(stderr).spawn().unwrap(), log)
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         std::fs::read_to_string(self.1.path()).unwrap().lines().map(str::to_owned).collect()
     }
 
@@ -48,7 +48,7 @@ impl Drop for Logged {
 }
 
 /// Waits until a proxy says that its rules are in the kernel.
-fn ready() {
+pub fn ready() {
     let answers = || http_get("127.0.0.1:10256", "/healthz").filter(|answer| answer.starts_with("HTTP/1.1 200"));
     wait_for("the proxy to be ready", answers);
 }

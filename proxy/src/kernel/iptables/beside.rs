@@ -1,7 +1,5 @@
 //! The other variant's tables: rules in them are met as well, and each variant's commands show their own alone.
 
-use std::fs;
-
 use super::{Legacy, Table};
 use crate::config::Variant;
 use crate::kernel::netlink::NetlinkError;
@@ -33,12 +31,7 @@ pub fn holds_any(family: Family, variant: Variant, chains: &[(Table, &str)]) -> 
 }
 
 fn in_legacy(family: Family, chains: &[(Table, &str)]) -> Result<bool, NetlinkError> {
-    let file = match family {
-        Family::V4 => "/proc/net/ip_tables_names",
-        Family::V6 => "/proc/net/ip6_tables_names",
-    };
-    // The file is not there before the first use of legacy iptables on this machine.
-    let names = fs::read_to_string(file).unwrap_or_default();
+    let names = Legacy::names(family);
     for table in Table::ALL.into_iter().filter(|table| names.lines().any(|name| name == table.as_str())) {
         let failed = |source| NetlinkError::new(format!("read the legacy table {table} of {family}"), source);
         let uses = Legacy::open(family).and_then(|legacy| legacy.uses(table)).map_err(failed)?;

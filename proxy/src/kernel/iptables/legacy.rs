@@ -29,6 +29,11 @@ const ERROR: &str = "ERROR";
 /// The data of a target follow `struct xt_entry_target`.
 const TARGET_DATA: usize = 32;
 
+/// `NF_INET_LOCAL_IN`.
+const LOCAL_IN: usize = 1;
+/// `-NF_DROP - 1`, as a standard target has it.
+const DROP: i32 = -1;
+
 /// Entries and bytes of a table.
 pub type Size = (u32, u32);
 
@@ -64,12 +69,31 @@ impl Legacy {
         Ok(Legacy { family, socket: socket(domain, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)? })
     }
 
-    /// A table's size, or `None` where it does not exist or may not be asked for.
-    pub fn size(&self, table: Table) -> Option<Size> {
-        self.info(table).ok()
+    /// The names of the tables that there are. The file is not there before the first use of legacy iptables on this machine.
+    pub fn names(family: Family) -> String {
+        let file = match family {
+            Family::V4 => "/proc/net/ip_tables_names",
+            Family::V6 => "/proc/net/ip6_tables_names",
+        };
+        std::fs::read_to_string(file).unwrap_or_default()
     }
 
-    fn info(&self, table: Table) -> io::Result<Size> {
+    /// A table's size, or `None` where it does not exist or may not be asked for.
+    pub fn size(&self, table: Table) -> Option<Size> {
+        self.info(table).ok().map(|info| (info.num_entries, info.size))
+    }
+
+    /// Whether the policy of INPUT is DROP. Loads no module: without the table it is not.
+    pub fn drops_input(&self) -> bool {
+        let filter = Table::Filter;
+        if !Legacy::names(self.family).lines().any(|name| name == filter.as_str()) {
+            return false;
+        }
+        let Ok(Some((info, entries))) = self.read(filter) else { return false };
+        drops(self.family, &entries, info.underflow[LOCAL_IN])
+    }
+
+    fn info(&self, table: Table) -> io::Result<GetInfo> {
         let mut info = GetInfo {
             name: name_of(table),
             valid_hooks: 0,
@@ -80,7 +104,7 @@ impl Legacy {
         };
         // SAFETY: a repr(C) struct of plain integers.
         unsafe { self.option(SO_GET_INFO, (&raw mut info).cast(), size_of::<GetInfo>()) }?;
-        Ok((info.num_entries, info.size))
+        Ok(info)
     }
 
     /// How many rules each chain of a table that is not the kernel's own has, plus the rules that lead to it; nothing where there
@@ -89,19 +113,25 @@ impl Legacy {
     /// # Errors
     /// When the kernel refuses it, or the table does not hold still.
     pub fn uses(&self, table: Table) -> io::Result<HashMap<String, usize>> {
+        Ok(self.read(table)?.map(|(_, entries)| uses(self.family, &entries)).unwrap_or_default())
+    }
+
+    /// The entries of a table, if there is one.
+    fn read(&self, table: Table) -> io::Result<Option<(GetInfo, Vec<u8>)>> {
         for _ in 0..TRIES {
-            let size = match self.info(table) {
-                Ok((_, size)) => size,
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(HashMap::new()),
+            let info = match self.info(table) {
+                Ok(info) => info,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
                 Err(error) => return Err(error),
             };
+            let size = info.size;
             let length = usize::try_from(size).unwrap_or(usize::MAX);
             let mut buffer = vec![0; ENTRIES_HEADER + length];
             buffer[..32].copy_from_slice(&name_of(table));
             buffer[32..36].copy_from_slice(&size.to_ne_bytes());
             // SAFETY: the kernel writes `size` bytes of entries behind the header, or none if that is not the table's size.
             match unsafe { self.option(SO_GET_ENTRIES, buffer.as_mut_ptr().cast(), buffer.len()) } {
-                Ok(()) => return Ok(uses(self.family, buffer.get(ENTRIES_HEADER..).unwrap_or_default())),
+                Ok(()) => return Ok(Some((info, buffer.split_off(ENTRIES_HEADER)))),
                 // Another program has replaced the table between the two.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
                 Err(error) => return Err(error),
@@ -173,6 +203,12 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(&bytes[..end]).unwrap_or_default()
 }
 
+/// Whether the entry at this offset, a policy's, drops.
+fn drops(family: Family, table: &[u8], policy: u32) -> bool {
+    let policy = usize::try_from(policy).unwrap_or(usize::MAX);
+    entries(family, table).any(|entry| entry.offset == policy && entry.verdict() == Some(DROP))
+}
+
 fn uses(family: Family, table: &[u8]) -> HashMap<String, usize> {
     let mut chains: HashMap<String, usize> = HashMap::new();
     let mut starts: HashMap<usize, String> = HashMap::new();
@@ -237,6 +273,9 @@ mod tests {
         let table = [verdict(start), verdict(-2), head("A"), entry("MASQUERADE", &[0; 24]), verdict(-5), head(ERROR)];
         let table = table.concat();
         assert_eq!(uses(Family::V4, &table), HashMap::from([("A".to_owned(), 2)]));
+        let policy = u32::try_from(verdict(0).len()).unwrap();
+        assert!(!drops(Family::V4, &table, policy) && !drops(Family::V4, &table, 0));
+        assert!(drops(Family::V4, &[verdict(0), verdict(-1)].concat(), policy));
         for end in 0..table.len() {
             uses(Family::V4, &table[..end]);
             uses(Family::V6, &table[..end]);

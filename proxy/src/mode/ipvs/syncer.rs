@@ -2,6 +2,7 @@
 //! partial sync never touches one.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -97,7 +98,10 @@ impl<K: Kernel> Renderer<K> for Ipvs {
 
     fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
         let around = |addresses| NodeContext::new(node.clone(), addresses, &self.settings.scheduler);
-        around(before) != around(after)
+        // Taken away by another program, or by the kernel with a family that is disabled.
+        let is_there =
+            |address: &IpAddr| after.of_services.as_ref().is_none_or(|all| all.binary_search(address).is_ok());
+        around(before) != around(after) || !self.observed.addresses.keys().all(is_there)
     }
 
     fn jumps(_: &NodeContext) -> Vec<&'static Jump> {

@@ -54,7 +54,7 @@ impl Reflector {
         (page.label_selector, page.field_selector) = (self.labels.clone(), self.fields.clone());
         for _ in 0..PAGES {
             let request = self.path.list(&page).map_err(kube::Error::BuildRequest)?;
-            let (patience, continued) = (self.timing.list, page.continue_token.is_some());
+            let (patience, continued) = (self.patience, page.continue_token.is_some());
             let answer = async { body(ask(client, request, patience).await?, LARGEST_PAGE).await };
             let text = match timeout(patience, answer).await.unwrap_or(Err(Failure::Late(patience))) {
                 // The token of the page before has expired: the list begins anew.
@@ -64,6 +64,10 @@ impl Reflector {
                 Err(Failure::TooLarge(_)) if self.page > 1 => {
                     self.page = (self.page / 4).max(1);
                     return Err(Failure::Smaller);
+                }
+                Err(Failure::Late(_)) => {
+                    self.patience = (patience * 2).min(self.timing.list);
+                    return Err(Failure::Late(patience));
                 }
                 answer => answer?,
             };

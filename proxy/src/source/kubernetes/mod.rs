@@ -60,7 +60,10 @@ pub struct Timing {
     /// The same where the server does not serve a kind that a proxy can do without, or does not allow to ask for it: a cluster may stay
     /// so for years.
     pub longest_absence: Duration,
-    /// A page of a list must have come after so long.
+    /// A page of the first list must have come after so long: a connection that nobody answers should not keep a new node without rules.
+    /// Each further try has twice the time.
+    pub first_list: Duration,
+    /// The longest time for a page of a list.
     pub list: Duration,
     /// A watch over which nothing has come for so long, not even a bookmark, is begun anew where it stood: the
     /// connection may be dead without anybody having said so. API servers send a bookmark about once a minute.
@@ -79,6 +82,7 @@ impl Default for Timing {
             first_retry: Duration::from_millis(200),
             longest_retry: Duration::from_secs(30),
             longest_absence: Duration::from_secs(300),
+            first_list: Duration::from_secs(10),
             list: Duration::from_secs(60),
             silence: Duration::from_secs(150),
             settled: Duration::from_secs(5),

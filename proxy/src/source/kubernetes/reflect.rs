@@ -91,6 +91,8 @@ pub(super) struct Reflector {
     pub(super) path: Request,
     pub(super) labels: Option<String>,
     pub(super) fields: Option<String>,
+    /// A page must have come after so long.
+    pub(super) patience: Duration,
     /// Objects to be asked for at a time.
     pub(super) page: u32,
     /// Where the next watch goes on; nothing before the first list and after an [`Failure::Expired`].
@@ -112,7 +114,9 @@ impl Reflector {
             Kind::Node => ("/api/v1/nodes", None, Some(format!("metadata.name={node_name}"))),
         };
         let (path, page) = (Request::new(path), timing.page);
-        Reflector { kind, connector, timing, path, labels, fields, page, version: None, short: 0, expired: 0 }
+        let patience = timing.first_list.min(timing.list);
+        let (version, short, expired) = (None, 0, 0);
+        Reflector { kind, connector, timing, path, labels, fields, patience, page, version, short, expired }
     }
 
     /// Runs until nothing is listening any more.

@@ -32,6 +32,8 @@ pub struct World {
     compacted: u64,
     /// Every request for this path (any, if it is empty) is answered with this status.
     pub refuse: Option<(&'static str, u16)>,
+    /// So many of the next connections are accepted and never answered.
+    pub silent: usize,
     /// The token to show, if any.
     pub token: Option<String>,
     /// Watches that were open at an earlier count end.
@@ -154,8 +156,15 @@ async fn serve(
     tls: Option<TlsAcceptor>,
 ) {
     let mut connections = JoinSet::new();
+    let mut silent = Vec::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
+        let waiting = &mut world.lock().unwrap().silent;
+        if *waiting > 0 {
+            *waiting -= 1;
+            silent.push(stream);
+            continue;
+        }
         connections.spawn(connection(stream, Arc::clone(&world), changed.clone(), tls.clone()));
     }
 }

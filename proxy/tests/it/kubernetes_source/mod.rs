@@ -184,6 +184,17 @@ async fn one_good_event_does_not_begin_a_storm_of_lists() {
 }
 
 #[tokio::test]
+async fn lists_that_nobody_answers_at_the_start_are_soon_asked_for_again() {
+    let api = Api::start(None).await;
+    api.put(SERVICES, service("a", 80));
+    api.world.lock().unwrap().silent = 3;
+    let timing = Timing { first_list: Duration::from_millis(100), list: Duration::from_secs(3600), ..timing() };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &Reports::default());
+    assert_eq!(reported(&next(&mut source).await), ["default/a 80"]);
+    assert_eq!(api.world.lock().unwrap().silent, 0);
+}
+
+#[tokio::test]
 async fn a_silent_watch_is_begun_anew() {
     let api = Api::start(None).await;
     let timing = Timing { silence: Duration::from_millis(50), settled: Duration::from_millis(10), ..timing() };

@@ -16,6 +16,7 @@ pub fn timing() -> Timing {
         first_retry: Duration::from_millis(5),
         longest_retry: Duration::from_millis(40),
         longest_absence: Duration::from_millis(80),
+        first_list: Duration::from_secs(20),
         list: Duration::from_secs(20),
         silence: Duration::from_secs(600),
         settled: Duration::from_millis(500),
