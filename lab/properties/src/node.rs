@@ -98,5 +98,6 @@ pub fn addresses(world: &World, node: &NodePlace) -> NodeAddresses {
         links: Vec::new(),
         // Generated Services publish no address of another machine.
         next_hops: Vec::new(),
+        of_services: None,
     }
 }
