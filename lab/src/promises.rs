@@ -138,7 +138,7 @@ const fn promise(number: u16, id: &'static str, says: &'static str, source: &'st
 
 /// What happens over time.
 #[rustfmt::skip]
-const OVER_TIME: [Promise; 23] = [
+const OVER_TIME: [Promise; 24] = [
     promise(701, "endpoint-changes", "while endpoints come and go, no connection is refused, reset or led to one that is gone, as long as one is ready", "page concepts/workloads/pods/pod-lifecycle, Termination of Pods; KEP-1669"),
     promise(702, "udp-flows", "a UDP flow stays with its endpoint while that is there, and is led to another one as soon as it is gone", "upstream's e2e tests of conntrack, 'should be able to preserve UDP traffic when server pod cycles'"),
     promise(703, "drain", "in IPVS mode a connection outlives its endpoint's removal", "kubernetes#57841, graceful termination"),
@@ -162,6 +162,7 @@ const OVER_TIME: [Promise; 23] = [
     promise(904, "commands-fail", "a command that fails, hangs or waits for a lock delays no other family, and the proxy says that it is not well", "docs/scenario-list.md"),
     promise(905, "busy-tables", "changes are there in seconds though others write rules all the time", "docs/scenario-list.md"),
     promise(906, "starts", "with every cluster that an API server accepts the proxy starts, writes its rules and says that it is ready", "docs/conformance.md"),
+    promise(907, "log", "a log that nobody reads, or whose reader has ended, holds up no change, and stops nothing", "docs/scenario-list.md"),
 ];
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod error;
 mod host;
 mod http;
 mod kill_on_child;
+mod output;
 mod overlay;
 mod pod;
 pub mod prober;

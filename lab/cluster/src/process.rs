@@ -1,17 +1,15 @@
 //! Programs in the cluster: started, watched, ended.
 
-use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use svclab_netns::namespace::Namespace;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -19,12 +17,12 @@ use tokio::time::{Instant, timeout};
 
 use super::ClusterError;
 pub use super::kill_on_child::KillOnChild;
+pub use super::output::Reader;
+use super::output::{self, Log, collect};
 pub use super::work::Work;
 
 /// Between two looks at whether a process has stopped.
 const LOOK: Duration = Duration::from_millis(1);
-/// Lines of output that are kept per process; older ones are forgotten.
-const KEPT_LINES: usize = 10_000;
 
 /// A program to start on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,29 +86,7 @@ pub struct ProcessHandle {
     pid: Pid,
     ended: watch::Receiver<Option<Ended>>,
     log: Arc<Log>,
-}
-
-/// Output lines, oldest first, and a counter of all that ever came.
-struct Log {
-    lines: Mutex<VecDeque<String>>,
-    seen: watch::Sender<u64>,
-}
-
-impl Log {
-    fn push(&self, line: String) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() == KEPT_LINES {
-            lines.pop_front();
-        }
-        lines.push_back(line);
-        // Under the lock, so that lines and their number agree.
-        self.seen.send_modify(|seen| *seen += 1);
-    }
-
-    fn contains(&self, text: &str) -> bool {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().any(|line| line.contains(text))
-    }
+    reader: watch::Sender<Reader>,
 }
 
 impl ProcessHandle {
@@ -126,11 +102,11 @@ impl ProcessHandle {
             .kill_on_drop(true);
         let child = namespace.spawn(command).await.map_err(ClusterError::kernel(format!("starting {name}")))?;
         let pid = child.id().ok_or_else(|| ClusterError::invalid(&name, "ended before it was seen"))?;
-        let (seen, _) = watch::channel(0);
-        let log = Arc::new(Log { lines: Mutex::default(), seen });
+        let log = Log::new();
         let (end, ended) = watch::channel(None);
-        tokio::spawn(mind(child, Arc::clone(&log), end));
-        Ok(ProcessHandle { name, pid: Pid::from_raw(pid as i32), ended, log })
+        let (reader, read) = watch::channel(Reader::Reads);
+        tokio::spawn(mind(child, Arc::clone(&log), end, read));
+        Ok(ProcessHandle { name, pid: Pid::from_raw(pid as i32), ended, log, reader })
     }
 
     /// Its process id as the sandbox sees it.
@@ -150,6 +126,20 @@ impl ProcessHandle {
             }
         }
         Ok(())
+    }
+
+    /// Has the reader of its output behave so from now on. One that stalls leaves no room for another line; one that is gone never comes back.
+    ///
+    /// # Errors
+    /// When its pipes cannot be filled.
+    pub fn set_reader(&self, reader: Reader) -> Result<(), ClusterError> {
+        self.reader.send_replace(reader);
+        match reader {
+            Reader::Stalls => {
+                output::fill(self.pid).map_err(ClusterError::io(format!("filling the log of {}", self.name)))
+            }
+            Reader::Reads | Reader::IsGone => Ok(()),
+        }
     }
 
     /// Stops it (SIGSTOP) and waits until it has: a thread at work on another processor goes on for a moment.
@@ -256,10 +246,10 @@ impl Drop for ProcessHandle {
 }
 
 /// Collects a child's output and its end.
-async fn mind(mut child: Child, log: Arc<Log>, end: watch::Sender<Option<Ended>>) {
+async fn mind(mut child: Child, log: Arc<Log>, end: watch::Sender<Option<Ended>>, reader: watch::Receiver<Reader>) {
     let readers: Vec<JoinHandle<()>> = [
-        child.stdout.take().map(|out| tokio::spawn(collect(out, Arc::clone(&log)))),
-        child.stderr.take().map(|err| tokio::spawn(collect(err, Arc::clone(&log)))),
+        child.stdout.take().map(|out| tokio::spawn(collect(out, Arc::clone(&log), reader.clone()))),
+        child.stderr.take().map(|err| tokio::spawn(collect(err, Arc::clone(&log), reader.clone()))),
     ]
     .into_iter()
     .flatten()
@@ -270,15 +260,6 @@ async fn mind(mut child: Child, log: Arc<Log>, end: watch::Sender<Option<Ended>>
         let _ = timeout(Duration::from_millis(500), reader).await;
     }
     end.send_replace(Some(status.map_or(Ended::Signaled(0), Ended::from)));
-}
-
-async fn collect(output: impl AsyncRead + Unpin, log: Arc<Log>) {
-    let mut lines = BufReader::new(output);
-    let mut line = Vec::new();
-    while matches!(lines.read_until(b'\n', &mut line).await, Ok(1..)) {
-        log.push(String::from_utf8_lossy(&line).trim_end().to_owned());
-        line.clear();
-    }
 }
 
 /// Runs a command to its end; at the time limit its process group is killed.

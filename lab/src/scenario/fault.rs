@@ -15,6 +15,18 @@ pub enum Fault {
     Lock,
     /// A program rewrites an nft table of its own so many times a second.
     Writer(u32),
+    /// The reader of the proxy's log does not read.
+    Log(LogReader),
+}
+
+/// How the reader of a log fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogReader {
+    /// It takes nothing for a while, as a container runtime does under pressure.
+    Stall,
+    /// It closes its end.
+    End,
 }
 
 /// Which fault a step ends.
@@ -26,6 +38,8 @@ pub enum FaultKind {
     Lock,
     /// [`Fault::Writer`].
     Writer,
+    /// [`Fault::Log`].
+    Log,
 }
 
 impl Fault {
@@ -35,6 +49,7 @@ impl Fault {
             Fault::Command(..) => FaultKind::Command,
             Fault::Lock => FaultKind::Lock,
             Fault::Writer(_) => FaultKind::Writer,
+            Fault::Log(_) => FaultKind::Log,
         }
     }
 }
@@ -46,6 +61,8 @@ impl fmt::Display for Fault {
             Fault::Command(command, Does::Hang) => write!(f, "{command} hangs"),
             Fault::Command(command, Does::Garbage) => write!(f, "{command} prints garbage"),
             Fault::Lock => f.write_str("the lock of iptables is held"),
+            Fault::Log(LogReader::Stall) => f.write_str("nobody reads the proxy's log"),
+            Fault::Log(LogReader::End) => f.write_str("the reader of the proxy's log has ended"),
             Fault::Writer(per_second) => write!(f, "a program writes rules of its own {per_second} times a second"),
         }
     }
@@ -58,6 +75,7 @@ impl FaultKind {
             FaultKind::Command => "commandFault",
             FaultKind::Lock => "holdLock",
             FaultKind::Writer => "busyWriter",
+            FaultKind::Log => "logFault",
         }
     }
 
@@ -67,6 +85,7 @@ impl FaultKind {
             FaultKind::Command => "endCommandFault",
             FaultKind::Lock => "releaseLock",
             FaultKind::Writer => "endBusyWriter",
+            FaultKind::Log => "endLogFault",
         }
     }
 }

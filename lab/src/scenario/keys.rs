@@ -33,7 +33,7 @@ impl Action {
     }
 
     /// The keys that authors write.
-    pub const KEYS: [&'static str; 36] = [
+    pub const KEYS: [&'static str; 38] = [
         "apply",
         "delete",
         "ready",
@@ -67,6 +67,8 @@ impl Action {
         "releaseLock",
         "busyWriter",
         "endBusyWriter",
+        "logFault",
+        "endLogFault",
         "advance",
         "idle",
         "audit",

@@ -297,9 +297,11 @@ impl Loader<'_> {
             command_fault: file.command_fault,
             hold_lock: file.hold_lock,
             busy_writer: file.busy_writer,
+            log_fault: file.log_fault,
             end_command_fault: file.end_command_fault,
             release_lock: file.release_lock,
             end_busy_writer: file.end_busy_writer,
+            end_log_fault: file.end_log_fault,
         };
         match faults.meant() {
             Ok((begin, end)) => {

@@ -239,7 +239,11 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         self.shared.health.queued(family);
         let result = self.blocking(|runner| runner.family.sync());
         self.shared.metrics.took(family, full, started.elapsed());
-        self.schedule.synced(full, result.is_ok(), Instant::now());
+        // The rest of a partial sync waits for nothing but what has come meanwhile.
+        let has_rest = result.is_ok() && self.runner.family.has_rest();
+        if !has_rest {
+            self.schedule.synced(full, result.is_ok(), Instant::now());
+        }
         match result {
             Ok(report) => {
                 self.synced(&report, started);
@@ -266,7 +270,10 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         let proxy = &mut self.runner.family;
         let family = proxy.family();
         self.failures.forget();
-        self.pending.clear();
+        let is_whole = !proxy.has_rest();
+        if is_whole {
+            self.pending.clear();
+        }
         self.runner.watch.wrote(&report.total, report.full);
         metrics.synced(family, report);
         metrics.standing(family, proxy.tally());
@@ -280,7 +287,9 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
             let mut disputes = disputes.lock().unwrap_or_else(PoisonError::into_inner);
             metrics.disputed(family, disputes.note(family, disputed, events));
         }
-        proxy.take_triggers().for_each(|time| metrics.programmed(family, SystemTime::from(time)));
+        if is_whole {
+            proxy.take_triggers().for_each(|time| metrics.programmed(family, SystemTime::from(time)));
+        }
         health_checks.lock().unwrap_or_else(PoisonError::into_inner).sync(proxy, events);
         if self.first_synced.is_none() {
             self.first_synced = Some(Instant::now());

@@ -115,6 +115,11 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.needs_full() || !self.pending.is_empty()
     }
 
+    /// Whether the last sync has left something to the next one.
+    pub fn has_rest(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Reads in advance what the first sync has to know.
     pub fn look_ahead(&mut self) {
         self.mode.look_ahead();
@@ -200,14 +205,15 @@ impl<M: Mode> FamilyProxy<M> {
         &mut self.mode
     }
 
-    /// Brings the kernel to the state: a partial sync where that is known to do, else a full one.
+    /// Brings the kernel to the state: a partial sync where that is known to do, else a full one. Where very much has changed a partial sync
+    /// leaves a rest to the next one, which is due at once.
     ///
     /// # Errors
     /// When the kernel refuses something; everything that was pending is then part of the next sync, which is full unless
     /// the mode can repeat a part.
     pub fn sync(&mut self) -> Result<Report, M::Error> {
-        let pending = std::mem::take(&mut self.pending);
-        if self.mode.needs_full() || pending.node {
+        if self.needs_full() {
+            let pending = std::mem::take(&mut self.pending);
             let report = self.full().inspect_err(|_| self.pending.node |= pending.node)?;
             let FamilyProxy { state, mode, addresses, conntrack_frontends, .. } = self;
             let ports = state.service_ports().filter(|port| needs_conntrack_cleanup(port.name.protocol));
@@ -219,6 +225,7 @@ impl<M: Mode> FamilyProxy<M> {
             self.conntrack_frontends.found(self.mode.take_previous_frontends());
             return Ok(report);
         }
+        let pending = self.state.take_part(&mut self.pending);
         if pending.service_cidrs {
             self.mode.set_service_ranges(self.service_ranges().dropped);
         }

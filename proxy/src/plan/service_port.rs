@@ -65,7 +65,9 @@ pub fn plan_service_port(port: &ServicePort, endpoints: &[Endpoint], around: Nod
 /// Pods of other nodes come by here only where a short circuit leaves their address as it is. An endpoint that names no node may be
 /// a pod of this one: controllers other than Kubernetes' own leave `nodeName` out.
 fn hairpins(backends: &Backends, endpoints: &[Endpoint], short_circuits: bool) -> Vec<IpAddr> {
-    let is_backend = |address: &SocketAddr| backends.cluster.contains(address) || backends.local.contains(address);
+    // They are sorted, as endpoints are: a Service may have very many.
+    let is_among = |all: &[SocketAddr], address: &SocketAddr| all.binary_search(address).is_ok();
+    let is_backend = |address| is_among(&backends.cluster, address) || is_among(&backends.local, address);
     let own = endpoints.iter().filter(|endpoint| endpoint.local || endpoint.unplaced || short_circuits);
     let mut addresses: Vec<IpAddr> =
         own.filter(|endpoint| is_backend(&endpoint.address)).map(|endpoint| endpoint.address.ip()).collect();

@@ -65,7 +65,15 @@ struct Claimant {
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) age: Age,
+    /// Sorted by name.
     pub(super) ports: Vec<ServicePort>,
+}
+
+impl Known {
+    /// The port of this name.
+    pub(super) fn port(&self, name: &ServicePortName) -> Option<&ServicePort> {
+        self.ports.get(self.ports.partition_point(|port| port.name < *name)).filter(|port| port.name == *name)
+    }
 }
 
 /// What a service port asks for and does not have, or no longer: for a report.

@@ -39,6 +39,7 @@ pub struct Slice {
     /// Name of the Service it belongs to.
     pub service: String,
     // A large cluster has tens of thousands of endpoints: boxed slices have no spare room, and hints are rare.
+    // Sorted.
     ports: Box<[(String, Protocol, u16)]>,
     endpoints: Box<[SliceEndpoint]>,
 }
@@ -98,6 +99,8 @@ impl Slice {
             let number = port.port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p != 0)?;
             Some((port.name.clone().unwrap_or_default(), Protocol::from_api(port.protocol.as_deref())?, number))
         });
+        let mut ports: Box<[_]> = ports.collect();
+        ports.sort_unstable();
         let endpoints = slice.endpoints.iter().flatten().filter_map(|endpoint| {
             // Only the first address counts: the API calls further ones an undefined extension.
             let address = parse_ip(endpoint.addresses.first()?).filter(|ip| Family::of(ip) == family)?;
@@ -120,17 +123,13 @@ impl Slice {
                 hints,
             })
         });
-        Some(Slice {
-            service: labels.get(LABEL_SERVICE_NAME)?.clone(),
-            ports: ports.collect(),
-            endpoints: endpoints.collect(),
-        })
+        Some(Slice { service: labels.get(LABEL_SERVICE_NAME)?.clone(), ports, endpoints: endpoints.collect() })
     }
 }
 
 impl Slice {
     /// The addresses of its endpoints, whatever their condition.
-    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+    pub fn addresses(&self) -> impl ExactSizeIterator<Item = IpAddr> {
         self.endpoints.iter().map(|endpoint| endpoint.address)
     }
 }
@@ -140,8 +139,9 @@ impl Slice {
 pub fn merge<'a>(slices: impl Iterator<Item = &'a Slice>, port_name: &str, protocol: Protocol) -> Vec<Endpoint> {
     let mut merged: BTreeMap<SocketAddr, &SliceEndpoint> = BTreeMap::new();
     for slice in slices {
-        let ports = slice.ports.iter().filter(|(name, p, _)| name == port_name && *p == protocol);
-        for (_, _, number) in ports {
+        let wanted = (port_name, protocol);
+        let begin = slice.ports.partition_point(|(name, p, _)| (name.as_str(), *p) < wanted);
+        for (_, _, number) in slice.ports.iter().skip(begin).take_while(|(name, p, _)| (name.as_str(), *p) == wanted) {
             for endpoint in &*slice.endpoints {
                 let known = merged.entry(SocketAddr::new(endpoint.address, *number)).or_insert(endpoint);
                 if endpoint.standing() > known.standing() {

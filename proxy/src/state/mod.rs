@@ -1,6 +1,7 @@
 //! What the proxy knows: service ports and endpoints of one address family, and which of them changed.
 //! No I/O, and one decision: who has what several Services claim ([`claims`]). All others are the plan's.
 
+mod changed;
 pub mod claims;
 pub mod endpoints;
 pub mod service;
@@ -18,6 +19,7 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use crate::forgotten::Forgotten;
 use crate::model::{Family, ServicePortName, parse_ip};
 use crate::source::{Change, ObjectKey};
+pub use changed::Changed;
 use claims::{Age, Claim, Claims, Dispute, Known};
 use endpoints::{Endpoint, Slice};
 use service::{ServicePort, service_ports};
@@ -61,6 +63,9 @@ impl NodeInfo {
     }
 }
 
+/// So much is sent by one sync ([`State::take_part`]): some 2,000 service ports, or 20,000 endpoints.
+const AT_ONCE: usize = 20_000;
+
 /// Everything known, in one family.
 #[derive(Debug, Clone)]
 pub struct State {
@@ -84,31 +89,6 @@ pub struct State {
     service_cidrs_changed: bool,
     triggers: Triggers,
     forgotten: Forgotten,
-}
-
-/// What changed since it was last asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changed {
-    /// Service ports that appeared, changed or went.
-    pub service_ports: BTreeSet<ServicePortName>,
-    /// The Node object changed, which may concern every service port.
-    pub node: bool,
-    /// The ranges that cluster IPs come from changed.
-    pub service_cidrs: bool,
-}
-
-impl Changed {
-    /// Nothing changed.
-    pub fn is_empty(&self) -> bool {
-        !self.node && !self.service_cidrs && self.service_ports.is_empty()
-    }
-
-    /// Adds what changed later.
-    pub fn merge(&mut self, mut later: Changed) {
-        self.service_ports.append(&mut later.service_ports);
-        self.node |= later.node;
-        self.service_cidrs |= later.service_cidrs;
-    }
 }
 
 impl State {
@@ -246,10 +226,11 @@ impl State {
     fn replace_service(&mut self, key: &ObjectKey, mut now: Known) {
         now.ports.shrink_to_fit();
         let before = self.services.remove(key);
-        let (old, new) = (before.as_ref().map_or(&[][..], |known| &known.ports), &now.ports);
-        for port in old.iter().filter(|p| !new.contains(p)).chain(new.iter().filter(|p| !old.contains(p))) {
-            self.changed.insert(port.name.clone());
-        }
+        let old = before.as_ref().map_or(&[][..], |known| &known.ports);
+        let gone = old.iter().filter(|port| now.port(&port.name) != Some(port));
+        let come =
+            now.ports.iter().filter(|port| before.as_ref().and_then(|known| known.port(&port.name)) != Some(port));
+        self.changed.extend(gone.chain(come).map(|port| port.name.clone()));
         let moved = self.claims.replace(before.as_ref(), &now);
         if !now.ports.is_empty() {
             self.services.insert(key.clone(), now);
@@ -335,7 +316,7 @@ impl State {
 
     /// One service port, if it is there, with the frontends that it has.
     pub fn service_port(&self, name: &ServicePortName) -> Option<Cow<'_, ServicePort>> {
-        let port = self.services.get(&name.service)?.ports.iter().find(|port| port.name == *name)?;
+        let port = self.services.get(&name.service)?.port(name)?;
         Some(self.claims.granted(port))
     }
 
@@ -347,6 +328,19 @@ impl State {
     /// What Services asked for and did not get since the last call, and what is no longer disputed.
     pub fn take_disputes(&mut self) -> Vec<Dispute> {
         self.claims.take_disputes()
+    }
+
+    /// How much work a service port is: its endpoints, and what it costs without any.
+    fn weight(&self, name: &ServicePortName) -> usize {
+        const ALONE: usize = 10;
+        let slices = self.slices.get(&name.service).into_iter().flatten();
+        slices.map(|(_, slice)| slice.addresses().len()).sum::<usize>() + ALONE
+    }
+
+    /// Takes out of what changed what one sync should send: all of it, unless that is very much. Then Services with little to send go
+    /// first, so that one with very many ports or endpoints holds up no other.
+    pub fn take_part(&self, changed: &mut Changed) -> Changed {
+        changed.take_part(AT_ONCE, |name| self.weight(name))
     }
 
     /// The endpoints of a service port, whatever their condition.

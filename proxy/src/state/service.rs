@@ -88,7 +88,7 @@ impl ServicePort {
     }
 }
 
-/// The service ports of a Service in `family`: none for headless and ExternalName Services, for those of another
+/// The service ports of a Service in `family`, sorted by name: none for headless and ExternalName Services, for those of another
 /// proxy, and for those without a cluster IP of the family.
 pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
@@ -134,7 +134,7 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
         health_check_node_port: health_check_node_port(spec),
     };
     let ports = spec.ports.iter().flatten();
-    ports
+    let mut ports: Vec<ServicePort> = ports
         .filter_map(|port| {
             let name = ServicePortName {
                 service: key.clone(),
@@ -144,7 +144,9 @@ pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<
             let number = port_number(port.port)?;
             Some(template(name, number, port.node_port.and_then(port_number)))
         })
-        .collect()
+        .collect();
+    ports.sort_by(|one, other| one.name.cmp(&other.name));
+    ports
 }
 
 fn port_number(value: i32) -> Option<u16> {

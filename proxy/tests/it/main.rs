@@ -33,6 +33,7 @@ mod localhost;
 mod log_reader;
 mod manifests;
 mod manual;
+mod many_ports;
 mod nftables;
 mod node_warnings;
 mod plan;

@@ -32,6 +32,8 @@ pub(in crate::scenario) enum Capability {
     CommandFault,
     /// The lock of iptables.
     Lock,
+    /// Who reads the log of a proxy.
+    Log,
     /// Another program that writes rules.
     Writer,
     /// Delay and loss.
@@ -55,6 +57,7 @@ impl Capability {
             Action::Api(_) => Capability::Api,
             Action::Partition(_) | Action::Heal(_) => Capability::Partition,
             Action::Fault(Fault::Command(..), _) | Action::EndFault(FaultKind::Command, _) => Capability::CommandFault,
+            Action::Fault(Fault::Log(_), _) | Action::EndFault(FaultKind::Log, _) => Capability::Log,
             Action::Fault(Fault::Lock, _) | Action::EndFault(FaultKind::Lock, _) => Capability::Lock,
             Action::Fault(Fault::Writer(_), _) | Action::EndFault(FaultKind::Writer, _) => Capability::Writer,
             Action::Impair(..) | Action::Repair(_) => Capability::Impairment,
@@ -84,6 +87,7 @@ impl Capability {
             Capability::Api => "the Kubernetes API",
             Capability::Partition => "a node that is cut off",
             Capability::CommandFault => "a command that does not do its work",
+            Capability::Log => "a log that nobody reads",
             Capability::Lock => "the lock of iptables",
             Capability::Writer => "how long a sync takes while another program writes",
             Capability::Impairment => "delay and loss on a link",
@@ -96,6 +100,7 @@ impl Capability {
         match self {
             Capability::Race | Capability::OwnReports | Capability::PartialSync | Capability::SequenceNumbers => false,
             Capability::Durations | Capability::Traffic | Capability::Idle | Capability::Writer => false,
+            Capability::Log => false,
             Capability::Snapshot => false,
             Capability::Commands | Capability::KillInRestore | Capability::Api | Capability::Partition => true,
             Capability::CommandFault | Capability::Lock | Capability::Impairment => true,

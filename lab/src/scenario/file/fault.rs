@@ -1,11 +1,11 @@
-//! `commandFault:`, `holdLock:`, `busyWriter:` and the steps that end them.
+//! `commandFault:`, `holdLock:`, `busyWriter:`, `logFault:` and the steps that end them.
 #![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use crate::scenario::fault::{Command, Does, Fault, FaultKind};
+use crate::scenario::fault::{Command, Does, Fault, FaultKind, LogReader};
 use crate::scenario::values::{NodeChoice, OneOrMany};
 
 /// How often a busy program writes, unless the step says otherwise, and the most that it may be told.
@@ -19,6 +19,14 @@ pub struct CommandFaultFile {
     pub node: OneOrMany<NodeChoice>,
     pub command: Command,
     pub does: Does,
+}
+
+/// `logFault:`
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LogFaultFile {
+    pub node: OneOrMany<NodeChoice>,
+    pub does: LogReader,
 }
 
 /// `busyWriter:`
@@ -36,9 +44,11 @@ pub struct FaultKeys {
     pub command_fault: Option<CommandFaultFile>,
     pub hold_lock: Option<OneOrMany<NodeChoice>>,
     pub busy_writer: Option<BusyWriterFile>,
+    pub log_fault: Option<LogFaultFile>,
     pub end_command_fault: Option<OneOrMany<NodeChoice>>,
     pub release_lock: Option<OneOrMany<NodeChoice>>,
     pub end_busy_writer: Option<OneOrMany<NodeChoice>>,
+    pub end_log_fault: Option<OneOrMany<NodeChoice>>,
 }
 
 impl FaultKeys {
@@ -53,6 +63,7 @@ impl FaultKeys {
         let (mut begin, mut end) = (Vec::new(), Vec::new());
         begin.extend(self.command_fault.map(|file| (Fault::Command(file.command, file.does), file.node)));
         begin.extend(self.hold_lock.map(|nodes| (Fault::Lock, nodes)));
+        begin.extend(self.log_fault.map(|file| (Fault::Log(file.does), file.node)));
         if let Some(file) = self.busy_writer {
             let per_second = file.per_second.map_or(PER_SECOND, |written| written.value);
             if !(1..=MOST_PER_SECOND).contains(&per_second) {
@@ -63,6 +74,7 @@ impl FaultKeys {
         end.extend(self.end_command_fault.map(|nodes| (FaultKind::Command, nodes)));
         end.extend(self.release_lock.map(|nodes| (FaultKind::Lock, nodes)));
         end.extend(self.end_busy_writer.map(|nodes| (FaultKind::Writer, nodes)));
+        end.extend(self.end_log_fault.map(|nodes| (FaultKind::Log, nodes)));
         Ok((begin, end))
     }
 }

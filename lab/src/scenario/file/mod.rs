@@ -22,7 +22,7 @@ use serde_saphyr::Spanned;
 
 pub use audit::{FindingFile, ServiceRef};
 pub use cluster::{ClientFile, ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes, OverlayFile, ReversePathFile};
-pub use fault::{BusyWriterFile, CommandFaultFile, FaultKeys};
+pub use fault::{BusyWriterFile, CommandFaultFile, FaultKeys, LogFaultFile};
 pub use impair::ImpairFile;
 pub use kill::{KillFile, Moment};
 pub use metric::{Asked, HealthCheckFile, HealthPath, MetricFile};
@@ -280,6 +280,8 @@ pub struct StepFile {
     pub release_lock: Option<OneOrMany<NodeChoice>>,
     pub busy_writer: Option<BusyWriterFile>,
     pub end_busy_writer: Option<OneOrMany<NodeChoice>>,
+    pub log_fault: Option<LogFaultFile>,
+    pub end_log_fault: Option<OneOrMany<NodeChoice>>,
     pub advance: Option<Span>,
     pub idle: Option<Span>,
     pub audit: Option<OneOrMany<NodeChoice>>,

@@ -6,6 +6,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::Flock;
+use svclab_cluster::process::Reader;
 use svclab_cluster::traffic::probe::Place;
 use svclab_cluster::writer::BusyWriter;
 
@@ -14,7 +15,7 @@ use super::fakes;
 use super::lab::Lab;
 use crate::expect::Mismatch;
 use crate::scenario::execute::Seen;
-use crate::scenario::fault::{Command, Does, Fault, FaultKind};
+use crate::scenario::fault::{Command, Does, Fault, FaultKind, LogReader};
 
 /// How long a fault of a command lasts at least, if the proxy does not run it sooner: longer than kube-proxy's own period.
 const MET: Duration = Duration::from_secs(40);
@@ -55,6 +56,8 @@ impl Lab {
                     let writer = self.cluster.busy_writer(node, per_second).await?;
                     self.faults.writers.insert(node.clone(), writer);
                 }
+                Fault::Log(LogReader::Stall) => self.proxies.set_reader(node, Reader::Stalls)?,
+                Fault::Log(LogReader::End) => self.proxies.set_reader(node, Reader::IsGone)?,
             }
         }
         Ok(Seen::new(format!("{}: {fault}", nodes.join(", ")), []))
@@ -89,6 +92,7 @@ impl Lab {
                     }
                 }
                 FaultKind::Lock => drop(self.faults.locks.remove(node)),
+                FaultKind::Log => self.proxies.set_reader(node, Reader::Reads)?,
                 FaultKind::Writer => {
                     let failed = |source: io::Error| LabError::Command {
                         command: "rewriting a table of nf_tables".to_owned(),

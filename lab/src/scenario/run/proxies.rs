@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use svclab_cluster::process::{Ended, ProcessHandle, ProcessSpec, Usage};
+use svclab_cluster::process::{Ended, ProcessHandle, ProcessSpec, Reader, Usage};
 use svclab_cluster::traffic::probe::Place;
 use svclab_cluster::{Cluster, ClusterError};
 use svclab_netns::sandbox::{self, WORK_DIR};
@@ -290,6 +290,11 @@ impl Proxies {
         });
         let late = futures_util::future::try_join_all(waits).await?;
         Ok(late.into_iter().flatten().next())
+    }
+
+    /// Has the reader of a node's proxy's log behave so, as long as that proxy runs.
+    pub(super) fn set_reader(&self, node: &str, reader: Reader) -> Result<(), ClusterError> {
+        self.running.get(node).map_or(Ok(()), |handle| handle.set_reader(reader))
     }
 
     /// All that is kept of the log of a node's proxy, or of the last one that has ended there.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use compare::Rules;
 use stream::Stream;
 use svclab_apiserver::objects::ObjectKey;
+use svclab_cluster::process::Reader;
 use svclab_cluster::traffic::probe::{Place, Probe};
 use svclab_spec::Protocol;
 use traffic::Traffic;
@@ -39,6 +40,8 @@ use crate::scenario::{LoadError, PATIENCE, Scenario, load};
 const POPULATION: usize = 1000;
 /// So many of them are made before the proxies are waited for.
 const AT_ONCE: usize = 200;
+/// Nobody reads the proxies' logs for two of them, but not for longer than this: what a proxy keeps of its lines is bounded.
+const UNREAD: Duration = Duration::from_secs(60);
 /// Between two looks at memory and open files.
 const LOOK: Duration = Duration::from_millis(200);
 /// Parts of the time, each with a row of its own.
@@ -177,6 +180,8 @@ async fn churn(
     let mut watched: Vec<Watched> = lab.nodes().into_iter().map(|node| Watched::begin(lab, node)).collect();
     let start = Instant::now();
     let (mut made, mut next_look) = (0, start);
+    let (tenth, mut reader) = (options.duration / PARTS, Reader::Reads);
+    let unread = start + 3 * tenth..start + 3 * tenth + (2 * tenth).min(UNREAD);
     for part in 1..=PARTS {
         let end = start + options.duration * part / PARTS;
         watched.iter_mut().for_each(Watched::turn);
@@ -188,6 +193,11 @@ async fn churn(
                 made += 1;
             }
             lab.publish().await?;
+            let before = reader;
+            reader = if unread.contains(&Instant::now()) { Reader::Stalls } else { Reader::Reads };
+            if reader != before {
+                lab.nodes().iter().try_for_each(|node| lab.proxies.set_reader(node, reader))?;
+            }
             if Instant::now() >= next_look {
                 watched.iter_mut().for_each(|node| node.look(lab));
                 next_look += LOOK;

@@ -1,0 +1,96 @@
+//! What a program prints, and who reads it.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::libc;
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::sync::watch;
+
+/// Lines of output that are kept per process; older ones are forgotten.
+const KEPT_LINES: usize = 10_000;
+
+/// How the reader of a program's output behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// It takes every line.
+    Reads,
+    /// It takes nothing, for now.
+    Stalls,
+    /// It has closed its end.
+    IsGone,
+}
+
+/// Output lines, oldest first, and a counter of all that ever came.
+pub(super) struct Log {
+    pub(super) lines: Mutex<VecDeque<String>>,
+    pub(super) seen: watch::Sender<u64>,
+}
+
+impl Log {
+    pub(super) fn new() -> Arc<Log> {
+        Arc::new(Log { lines: Mutex::default(), seen: watch::channel(0).0 })
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == KEPT_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+        // Under the lock, so that lines and their number agree.
+        self.seen.send_modify(|seen| *seen += 1);
+    }
+
+    pub(super) fn contains(&self, text: &str) -> bool {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().any(|line| line.contains(text))
+    }
+}
+
+/// Takes lines as the reader does, up to the end of the output.
+pub(super) async fn collect(output: impl AsyncRead + Unpin, log: Arc<Log>, mut reader: watch::Receiver<Reader>) {
+    let mut lines = BufReader::new(output);
+    let mut line = Vec::new();
+    loop {
+        let now = *reader.borrow_and_update();
+        tokio::select! {
+            biased;
+            changed = reader.changed() => if changed.is_err() { return },
+            // What it has read of a line when it is interrupted stays in `line`.
+            read = lines.read_until(b'\n', &mut line), if now == Reader::Reads => {
+                if !matches!(read, Ok(1..)) {
+                    return;
+                }
+                // Filled in by `fill`.
+                if line != b"\n" {
+                    log.push(String::from_utf8_lossy(&line).trim_end().to_owned());
+                }
+                line.clear();
+            }
+            () = std::future::ready(()), if now == Reader::IsGone => return,
+        }
+    }
+}
+
+/// Fills the pipes of a process's standard output and error with empty lines: its next line finds no room.
+///
+/// # Errors
+/// When they cannot be opened.
+pub(super) fn fill(pid: Pid) -> io::Result<()> {
+    for output in [1, 2] {
+        let mut options = std::fs::OpenOptions::new();
+        let mut pipe = options.write(true).custom_flags(libc::O_NONBLOCK).open(format!("/proc/{pid}/fd/{output}"))?;
+        loop {
+            match pipe.write(b"\n") {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
