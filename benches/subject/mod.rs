@@ -18,7 +18,7 @@ use svcproxy::model::Family;
 use svcproxy::port_range::PortRange;
 
 pub use svcproxy::config::Mode;
-pub use svcproxy::source::{Change, ObjectKey};
+pub use svcproxy::model::{Change, ObjectKey};
 
 use crate::cluster::Size;
 use kernel::Silent;

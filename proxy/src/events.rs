@@ -3,7 +3,7 @@
 
 use tokio::sync::mpsc;
 
-use crate::source::ObjectKey;
+use crate::model::ObjectKey;
 
 /// Events that wait to be sent.
 const WAITING: usize = 64;

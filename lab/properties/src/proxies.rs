@@ -19,12 +19,12 @@ use svcproxy::mode::nftables::layout;
 use svcproxy::mode::nftables::syncer::Syncer as NftablesSyncer;
 use svcproxy::mode::rules::cleanup::cleanup;
 use svcproxy::mode::userspace::syncer::Syncer as UserspaceSyncer;
-use svcproxy::model::{Family, Protocol, ServicePortName};
+use svcproxy::model::{Change, Family, Protocol, ServicePortName};
 use svcproxy::nftables::Element;
 use svcproxy::nftables::text::Table;
 use svcproxy::plan::node::node_port_relay;
 use svcproxy::relay::{self, Backends, Listener};
-use svcproxy::source::{self, Change};
+use svcproxy::source;
 
 use crate::node;
 use svclab_sim::relays::{Port, Relay, Relays};

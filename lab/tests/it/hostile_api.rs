@@ -11,7 +11,8 @@ use svclab_apiserver::objects::{Kind, Object, Store, StoreOptions};
 use svclab_apiserver::{ApiServer, Fault, HOSTILE_ANSWERS, HostileAnswer, HostileTo, ServeOptions, SharedStore};
 use svclab_spec::{ClusterSpec, Cni};
 use svcproxy::metrics::{Metrics, Requests};
-use svcproxy::source::{Access, Change, Connector, KubernetesSource, Reports, Source, Timing};
+use svcproxy::model::Change;
+use svcproxy::source::{Access, Connector, KubernetesSource, Reports, Source, Timing};
 use tokio::time::timeout;
 
 /// Longer than anything here takes.

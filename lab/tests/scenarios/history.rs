@@ -16,8 +16,7 @@ use svcproxy::kernel::writer::Writer;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::ipvs::kernel::Linux;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
-use svcproxy::model::Family;
-use svcproxy::source::Change;
+use svcproxy::model::{Change, Family};
 
 use crate::changes::any_change;
 

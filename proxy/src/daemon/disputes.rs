@@ -66,8 +66,7 @@ fn report(loser: &ServicePortName, claim: Claim, winner: &ServicePortName, rank:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Protocol;
-    use crate::source::ObjectKey;
+    use crate::model::{ObjectKey, Protocol};
 
     fn name(service: &str) -> ServicePortName {
         let service = ObjectKey { namespace: "default".into(), name: service.into() };

@@ -10,10 +10,9 @@ use crate::health::{HealthState, ServiceHealthServers};
 use crate::http::Room;
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
-use crate::model::Family;
+use crate::model::{Family, ObjectKey};
 use crate::plan::NodePortScope;
 use crate::plan::health::ServiceCheck;
-use crate::source::ObjectKey;
 
 /// Listeners of the `healthCheckNodePort`s, and what was said about those that could not be opened. Each family has listeners of
 /// its own, which tell of its own endpoints: a load balancer that asks over IPv6 sends over IPv6.

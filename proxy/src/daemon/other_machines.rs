@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use tracing::{info, warn};
 
 use crate::events::{About, Event, EventType, Recorder};
-use crate::model::Family;
+use crate::model::{Family, ObjectKey};
 use crate::plan::other_machines::Published;
-use crate::source::ObjectKey;
 
 /// The Services that are known to do so, in one family.
 #[derive(Debug, Default)]
@@ -47,7 +46,7 @@ mod tests {
     use crate::mode::family::FamilyProxy;
     use crate::mode::ipvs::kernel::Fake;
     use crate::mode::ipvs::syncer::{Settings, Syncer};
-    use crate::source::Change;
+    use crate::model::Change;
     use serde_json::json;
     use std::sync::Arc;
 

@@ -8,8 +8,9 @@ use tracing::{debug, info, warn};
 
 use crate::config::Config;
 use crate::kernel::uplink;
+use crate::model::{Batch, Change};
 use crate::plan::advice::complaints;
-use crate::source::{Batch, Change, primary_family};
+use crate::source::primary_family;
 use crate::state::NodeInfo;
 
 /// Whether the Node of this proxy's own name has been seen.

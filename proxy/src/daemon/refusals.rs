@@ -43,8 +43,7 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Protocol;
-    use crate::source::ObjectKey;
+    use crate::model::{ObjectKey, Protocol};
 
     #[test]
     fn a_refusal_is_reported_once_and_again_after_it_was_over() {

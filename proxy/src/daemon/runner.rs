@@ -31,9 +31,8 @@ use crate::kernel::watch::Watch;
 use crate::metrics::{Metrics, Pending};
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
-use crate::model::Family;
+use crate::model::{Batch, Family};
 use crate::ruleset::Report;
-use crate::source::Batch;
 
 /// After a failure, what goes on beside syncs is tried again.
 const AGAIN: Duration = Duration::from_secs(10);

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::health::Applied;
     use crate::metrics::Metrics;
-    use crate::source::ResourceVersions;
+    use crate::model::ResourceVersions;
     use std::time::Duration;
 
     #[test]

@@ -117,8 +117,7 @@ fn rfc3339(time: SystemTime) -> String {
 mod tests {
     use super::*;
     use crate::http::ask;
-    use crate::model::Family;
-    use crate::source::ResourceVersions;
+    use crate::model::{Family, ResourceVersions};
     use std::time::Duration;
 
     fn server(sync_period: Duration) -> (HealthzServer, HealthState, Arc<Metrics>) {

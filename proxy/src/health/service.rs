@@ -11,8 +11,8 @@ use hyper::header::HeaderValue;
 
 use super::{HealthState, ListenError};
 use crate::http::{Handler, Reply, Room, Server, at_once, json};
+use crate::model::ObjectKey;
 use crate::plan::health::ServiceCheck;
-use crate::source::ObjectKey;
 
 /// All health checks of this node in one family.
 #[derive(Debug)]

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::model::Family;
-use crate::source::ResourceVersions;
+use crate::model::{Family, ResourceVersions};
 
 /// Shared by the sync loop, which writes, and the HTTP servers, which read.
 #[derive(Debug, Clone)]

@@ -8,9 +8,7 @@ use ipnet::IpNet;
 use super::address::bind_address;
 use super::{GoDuration, KubeProxyConfiguration, gates};
 use crate::config::{Config, Conntrack, DetectLocal, Ipvs, Mode, NodePortAddresses, Variant, WriterChoice};
-use crate::kernel::ipvs::Timeouts;
-use crate::mode::iptables::objects::pod_source_fits;
-use crate::mode::ipvs::prepare::SCHEDULERS;
+use crate::kernel::ipvs::{SCHEDULERS, Timeouts};
 use crate::model::{Family, parse_ip};
 use crate::plan::PodSource;
 
@@ -223,7 +221,7 @@ fn interface(field: &'static str, name: &str, source: fn(String) -> PodSource) -
     if !name.chars().all(allowed) {
         return wrong(field, format!("{name:?} is no interface name"));
     }
-    if !pod_source_fits(&source(name.to_owned())) {
+    if !source(name.to_owned()).fits() {
         return wrong(field, "is longer than an interface name can be (15 characters)");
     }
     Ok(name.to_owned())

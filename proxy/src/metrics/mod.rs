@@ -22,10 +22,9 @@ use prometheus::{
 };
 
 use crate::config::Mode;
-use crate::model::Family;
+use crate::model::{Batch, Change, Family};
 use crate::plan::tally::Tally;
 use crate::ruleset::Report;
-use crate::source::{Batch, Change};
 use build::Build;
 use by_mode::ByMode;
 
@@ -259,8 +258,8 @@ fn programming_buckets() -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ObjectKey;
     use crate::ruleset::RuleCounts;
-    use crate::source::ObjectKey;
 
     /// Names, kinds and labels as upstream's reference of metrics has them
     /// (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this program's own. The reference's two

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::Mode;
 use super::engine::render::Plans;
 use crate::config::{Config, NodeAddresses};
-use crate::model::{Family, ServicePortName};
+use crate::model::{Change, Family, ObjectKey, ServicePortName};
 use crate::plan::flows::{StaleFlowFilter, needs_conntrack_cleanup, servers};
 use crate::plan::frontends::ConntrackFrontends;
 use crate::plan::health::{Checks, ServiceCheck};
@@ -21,7 +21,6 @@ use crate::plan::service_port::NodeContext;
 use crate::plan::tally::Tally;
 use crate::plan::{NodePlan, ServicePortPlan, ServiceRanges, plan_node, plan_service_port, service_ranges};
 use crate::ruleset::Report;
-use crate::source::{Change, ObjectKey};
 use crate::state::claims::Dispute;
 use crate::state::{Changed, State};
 

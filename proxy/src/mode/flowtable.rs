@@ -166,8 +166,7 @@ mod tests {
     use crate::mode::family::FamilyProxy;
     use crate::mode::localhost::WithLocalhost;
     use crate::mode::nftables::syncer::Syncer;
-    use crate::model::Family;
-    use crate::source::Change;
+    use crate::model::{Change, Family};
 
     #[derive(Default)]
     struct InMemory {

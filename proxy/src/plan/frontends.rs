@@ -114,7 +114,7 @@ impl ConntrackFrontends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::ObjectKey;
+    use crate::model::ObjectKey;
     use crate::state::service::TrafficPolicy;
 
     fn port(service: &str, protocol: Protocol, cluster_ip: &str) -> ServicePort {

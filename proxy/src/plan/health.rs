@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::{HealthCheck, ServicePortPlan};
-use crate::model::{Protocol, ServicePortName};
-use crate::source::ObjectKey;
+use crate::model::{ObjectKey, Protocol, ServicePortName};
 
 /// What a Service's health check is to answer on this node, in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -199,6 +199,17 @@ pub enum PodSource {
     InterfacePrefix(String),
 }
 
+impl PodSource {
+    /// Whether the kernel can match this source: names of interfaces have up to 15 characters (`IFNAMSIZ`).
+    pub fn fits(&self) -> bool {
+        match self {
+            PodSource::Range(_) => true,
+            PodSource::Interface(name) => name.len() <= 15,
+            PodSource::InterfacePrefix(prefix) => prefix.len() <= 14,
+        }
+    }
+}
+
 /// Where node ports are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePortScope {

@@ -6,8 +6,7 @@ use std::net::IpAddr;
 
 use super::ServicePortPlan;
 use crate::config::{Config, Mode, NodeAddresses};
-use crate::model::{Family, ServicePortName};
-use crate::source::ObjectKey;
+use crate::model::{Family, ObjectKey, ServicePortName};
 use crate::state::State;
 
 /// The addresses of one family that are known to be another machine's: of other Node objects, as far as the source has them, of the

@@ -61,9 +61,8 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Protocol;
+    use crate::model::{ObjectKey, Protocol};
     use crate::plan::service_port::{NodeContext, plan_service_port};
-    use crate::source::ObjectKey;
     use crate::state::NodeInfo;
     use crate::state::endpoints::Endpoint;
     use crate::state::service::{ServicePort, TrafficPolicy};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use crate::source::ObjectKey;
+use crate::model::ObjectKey;
 
 /// Without room a connection that is open in one direction may be silent for so long.
 const HALF_CLOSED: Duration = Duration::from_secs(10);

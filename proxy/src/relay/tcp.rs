@@ -16,8 +16,8 @@ use super::pipes::flow;
 use super::room::{Activity, Place};
 use super::sockets::{prepare, reset};
 use super::stats::Stats;
+use crate::model::ObjectKey;
 use crate::plan::BackendSet;
-use crate::source::ObjectKey;
 
 /// So long one backend may take while there are others: time enough for a SYN that is lost and sent again after a second.
 const PATIENCE: Duration = Duration::from_millis(1500);

@@ -18,7 +18,7 @@ use tracing::debug;
 use super::sockets::{LARGEST_DATAGRAM, Received, connect_udp, receive, send_from, send_to_backend};
 use super::stats::Stats;
 use super::tcp::Context;
-use crate::source::ObjectKey;
+use crate::model::ObjectKey;
 
 /// After this long a flow with replies is a conversation, as conntrack has it (`nf_conntrack_proto_udp.c`).
 const CONVERSATION: Duration = Duration::from_secs(2);

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::validate::{self, Findings};
 use super::{Change, ObjectKey};
+use crate::model::LABEL_SERVICE_NAME;
 
 /// The change that brings a Service, with defaults filled in.
 ///
@@ -26,7 +27,7 @@ pub fn admit_service(mut service: Service) -> Result<Change, String> {
 pub fn admit_endpoint_slice(mut slice: EndpointSlice) -> Result<Option<Change>, String> {
     refused(validate::slice(&mut slice))?;
     let labels = slice.metadata.labels.as_ref();
-    let ours = labels.is_some_and(|labels| labels.contains_key(validate::SERVICE_NAME));
+    let ours = labels.is_some_and(|labels| labels.contains_key(LABEL_SERVICE_NAME));
     Ok(ours.then(|| Change::EndpointSlice(key(&slice.metadata), Some(Arc::new(slice)))))
 }
 

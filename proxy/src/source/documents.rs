@@ -12,6 +12,7 @@ use super::syntax::{label, subdomain};
 use super::text::{self, Text};
 use super::validate;
 use super::{ObjectKey, lenient};
+use crate::model::LABEL_SERVICE_NAME;
 
 /// Faults of a file that are listed, and remarks, and skipped documents, each; the rest is a count.
 pub(super) const MOST_FAULTS: usize = 100;
@@ -158,7 +159,7 @@ impl Reader<'_> {
         };
         match (object, id) {
             (Some(Object::EndpointSlice(slice)), Some(id)) if !has_service(&slice) => {
-                let line = format!("no {} label, so it belongs to no Service", validate::SERVICE_NAME);
+                let line = format!("no {LABEL_SERVICE_NAME} label, so it belongs to no Service");
                 self.pass_over(&place, &id.to_string(), &line);
             }
             (Some(object), Some(id)) => self.contents.objects.push((id, object, place.document)),
@@ -282,7 +283,7 @@ fn identity(kind: Kind, value: &Value) -> Option<ObjectId> {
 
 fn has_service(slice: &EndpointSlice) -> bool {
     let labels = slice.metadata.labels.as_ref();
-    labels.is_some_and(|l| l.contains_key(validate::SERVICE_NAME))
+    labels.is_some_and(|l| l.contains_key(LABEL_SERVICE_NAME))
 }
 
 /// An object that has no identity of its own, for a person.

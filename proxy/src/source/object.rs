@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
-use super::{Change, ObjectKey};
+use crate::model::{Change, ObjectKey, ResourceVersions};
 
 /// The kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +40,16 @@ impl Kind {
             Self::Service => ("v1", "ServiceList"),
             Self::EndpointSlice => ("discovery.k8s.io/v1", "EndpointSliceList"),
             Self::ServiceCidr => ("networking.k8s.io/v1", "ServiceCIDRList"),
+        }
+    }
+
+    /// Its version among those of all kinds.
+    pub(super) fn version_of(self, versions: &mut ResourceVersions) -> &mut Option<String> {
+        match self {
+            Self::Service => &mut versions.services,
+            Self::EndpointSlice => &mut versions.endpoint_slices,
+            Self::Node => &mut versions.nodes,
+            Self::ServiceCidr => &mut versions.service_cidrs,
         }
     }
 

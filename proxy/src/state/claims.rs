@@ -13,8 +13,7 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 
 use super::service::{Frontend, ServicePort};
-use crate::model::{Protocol, ServicePortName};
-use crate::source::ObjectKey;
+use crate::model::{ObjectKey, Protocol, ServicePortName};
 
 /// Something that one Service alone can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

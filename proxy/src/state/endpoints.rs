@@ -5,12 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::discovery::v1::{EndpointConditions, EndpointSlice};
 
-use super::service::{LABEL_HEADLESS, LABEL_PROXY_NAME};
-use crate::model::{Family, Protocol, parse_ip};
-
-/// Names the Service that a slice belongs to
-/// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetesioservice-name>).
-pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
+use crate::model::{Family, LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME, Protocol, parse_ip};
 
 /// One endpoint of one service port.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,8 +17,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use crate::forgotten::Forgotten;
-use crate::model::{Family, ServicePortName, parse_ip};
-use crate::source::{Change, ObjectKey};
+use crate::model::{Change, Family, ObjectKey, ServicePortName, parse_ip};
 pub use changed::Changed;
 use claims::{Age, Claim, Claims, Dispute, Known};
 use endpoints::{Endpoint, Slice};

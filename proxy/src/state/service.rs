@@ -8,15 +8,8 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
 pub use crate::model::Frontend;
-use crate::model::{Family, Protocol, ServicePortName, parse_ip};
-use crate::source::ObjectKey;
+use crate::model::{Family, LABEL_HEADLESS, LABEL_PROXY_NAME, ObjectKey, Protocol, ServicePortName, parse_ip};
 
-/// A Service with this label belongs to another proxy
-/// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#servicekubernetesioservice-proxy-name>).
-pub const LABEL_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// A Service with this label has no cluster IP to proxy
-/// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#servicekubernetesioheadless>).
-pub const LABEL_HEADLESS: &str = "service.kubernetes.io/headless";
 /// `sessionAffinityConfig.clientIP.timeoutSeconds` when it is not given (API documentation: three hours).
 pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
 

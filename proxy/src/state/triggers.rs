@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::source::ObjectKey;
+use crate::model::ObjectKey;
 
 /// The EndpointSlice controller's word for when the pod or Service changed that led to this version of a slice
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>).

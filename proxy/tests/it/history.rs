@@ -10,9 +10,8 @@ use svcproxy::config::{Config, DetectLocal, NodeAddresses};
 use svcproxy::kernel::iptables::{Fake, Table};
 use svcproxy::mode::iptables::cleanup::cleanup;
 use svcproxy::mode::iptables::family::FamilyProxy;
-use svcproxy::model::Family;
+use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::RuleCounts;
-use svcproxy::source::Change;
 
 use crate::support::changes::{any_change, key};
 

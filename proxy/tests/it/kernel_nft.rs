@@ -17,9 +17,9 @@ use svcproxy::kernel::nft::NfTables;
 use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::mode::iptables::cleanup::cleanup;
 use svcproxy::mode::iptables::family::FamilyProxy;
-use svcproxy::model::Family;
+use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::Table;
-use svcproxy::source::{Change, read_directory};
+use svcproxy::source::read_directory;
 
 /// A network namespace of its own, and a socket in it.
 struct Elsewhere {

@@ -11,8 +11,8 @@ use svcproxy::kernel::nft_table::{Netlink, NftTable as _};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::layout;
 use svcproxy::mode::nftables::syncer::{Syncer, probe};
-use svcproxy::model::Family;
-use svcproxy::source::{Batch, Change, read_directory};
+use svcproxy::model::{Batch, Change, Family};
+use svcproxy::source::read_directory;
 
 fn table(family: Family) -> Netlink {
     Netlink::open(family, layout::TABLE, layout::COMMENT).unwrap()

@@ -1,29 +1,52 @@
-//! What each part of the program may know of the others: arrows lead from what is higher to what is lower.
+//! Which module may use which: a module uses only modules that stand before it in [`ORDER`].
 
 use std::path::{Path, PathBuf};
 
-/// Parts, and those that they must not know, tests aside.
-const FORBIDDEN: [(&str, &[&str]); 10] = [
-    ("model", &["config", "source", "state", "plan", "ruleset", "kernel", "mode", "relay", "metrics", "daemon", "cli"]),
-    ("port_range", &["source", "state", "plan", "kernel", "mode", "metrics", "daemon", "cli"]),
-    ("config", &["source", "state", "plan", "ruleset", "kernel", "mode", "relay", "metrics", "daemon", "cli"]),
-    ("ruleset", &["config", "source", "state", "plan", "kernel", "mode", "relay", "metrics", "daemon", "cli"]),
-    (
-        "nftables",
-        &["config", "source", "state", "plan", "ruleset", "kernel", "mode", "relay", "metrics", "daemon", "cli"],
-    ),
-    ("kernel", &["source", "state", "plan", "mode", "relay", "metrics", "health", "daemon", "cli"]),
-    ("state", &["kernel", "plan", "mode", "relay", "metrics", "health", "daemon", "cli"]),
-    ("plan", &["kernel", "ruleset", "mode", "relay", "metrics", "health", "daemon", "cli"]),
-    ("relay", &["kernel", "ruleset", "mode", "metrics", "health", "daemon", "cli"]),
-    ("mode", &["metrics", "health", "daemon", "cli"]),
+/// Every module of the library, each after those that it uses.
+const ORDER: [&str; 22] = [
+    "model",
+    "port_range",
+    "small_file",
+    "forgotten",
+    "config",
+    "ruleset",
+    "nftables",
+    "events",
+    "kernel",
+    "state",
+    "plan",
+    "relay",
+    "mode",
+    "http",
+    "zpages",
+    "metrics",
+    "health",
+    "source",
+    "kubeproxy_config",
+    "daemon",
+    "cli",
+    "fuzzing",
 ];
 
-/// Where the files of a part are.
+/// Modules that do not use certain modules before them.
+const APART: [(&str, &[&str]); 7] = [
+    ("model", &[]),
+    ("kernel", &["events"]),
+    ("state", &["config", "ruleset", "nftables", "events", "kernel"]),
+    ("plan", &["ruleset", "nftables", "events", "kernel"]),
+    ("relay", &["ruleset", "nftables", "events", "kernel", "state"]),
+    ("source", &["ruleset", "nftables", "state", "plan", "relay", "mode", "http", "zpages", "health"]),
+    ("kubeproxy_config", &["mode", "relay", "state", "metrics", "health", "source"]),
+];
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// The files of a module.
 fn files(of: &str) -> Vec<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let (mut found, mut folders) = (Vec::new(), vec![source.join(of)]);
-    found.extend(Some(source.join(format!("{of}.rs"))).filter(|file| file.exists()));
+    let (mut found, mut folders) = (Vec::new(), vec![source().join(of)]);
+    found.extend(Some(source().join(format!("{of}.rs"))).filter(|file| file.exists()));
     while let Some(folder) = folders.pop() {
         for entry in folder.read_dir().into_iter().flatten() {
             let path = entry.unwrap().path();
@@ -33,8 +56,8 @@ fn files(of: &str) -> Vec<PathBuf> {
     found
 }
 
-/// `file:line: module` of each arrow from a text to one of these modules. Unit tests stand at the end of a file.
-fn arrows(file: &str, text: &str, forbidden: &[&str]) -> Vec<String> {
+/// `file:line: module` of each use of one of these modules in a text. Unit tests stand at the end of a file.
+fn uses(file: &str, text: &str, forbidden: &[&str]) -> Vec<String> {
     let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).enumerate();
     let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));
     let used = |line: &str, module: &str| {
@@ -50,22 +73,30 @@ fn arrows(file: &str, text: &str, forbidden: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn no_arrow_leads_upward() {
+fn every_module_uses_only_modules_before_it() {
+    let library = std::fs::read_to_string(source().join("lib.rs")).unwrap();
+    let mut modules: Vec<&str> = library
+        .lines()
+        .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'))
+        .collect();
+    let mut order = ORDER.to_vec();
+    (modules.sort_unstable(), order.sort_unstable());
+    assert_eq!(modules, order, "ORDER lists every module");
     let mut found = Vec::new();
-    for (part, forbidden) in FORBIDDEN {
-        let files = files(part);
-        assert!(!files.is_empty(), "{part} is not there");
-        for file in files {
+    for (rank, module) in ORDER.into_iter().enumerate() {
+        let apart = APART.iter().find(|(of, _)| *of == module).map_or(&[][..], |(_, apart)| apart);
+        let forbidden = [&ORDER[rank + 1..], apart].concat();
+        for file in files(module) {
             let text = std::fs::read_to_string(&file).unwrap();
-            found.extend(arrows(&file.to_string_lossy(), &text, forbidden));
+            found.extend(uses(&file.to_string_lossy(), &text, &forbidden));
         }
     }
-    assert!(found.is_empty(), "these know what is above them:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "these use a module that they must not use:\n{}", found.join("\n"));
 }
 
 #[test]
-fn an_arrow_is_found_wherever_it_stands() {
+fn a_use_is_found_in_code_and_not_in_comments_or_unit_tests() {
     let text = "use crate::mode::Mode;\nfn f() -> crate::metrics::Samples {}\nuse crate::model::Family;\n// crate::mode\n\
                 #[cfg(test)]\nuse crate::mode::x;\n";
-    assert_eq!(arrows("a.rs", text, &["mode", "metrics"]), ["a.rs:1: mode", "a.rs:2: metrics"]);
+    assert_eq!(uses("a.rs", text, &["mode", "metrics"]), ["a.rs:1: mode", "a.rs:2: metrics"]);
 }

@@ -12,10 +12,9 @@ use svcproxy::kernel::nft_table;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::localhost::{WithLocalhost, relayed};
 use svcproxy::mode::nftables::{layout, syncer::Syncer};
-use svcproxy::model::{Family, Protocol};
+use svcproxy::model::{Change, Family, Protocol};
 use svcproxy::plan::node::{node_port_relay, ranges_without_relay};
 use svcproxy::relay;
-use svcproxy::source::Change;
 
 type Proxy = FamilyProxy<WithLocalhost<Syncer<nft_table::Fake>, relay::Fake>>;
 

@@ -6,7 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use svcproxy::source::{Batch, Change, ManifestSource, Source, read_directory};
+use svcproxy::model::{Batch, Change};
+use svcproxy::source::{ManifestSource, Source, read_directory};
 use tempfile::TempDir;
 
 /// Long enough for any machine; only a failing test waits for it.

@@ -7,9 +7,8 @@ use svcproxy::config::{Config, Mode};
 use svcproxy::kernel::nft_table::Fake;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::syncer::Syncer;
-use svcproxy::model::Family;
+use svcproxy::model::{Change, Family};
 use svcproxy::nftables::Value as Element;
-use svcproxy::source::Change;
 
 use crate::support::changes::key;
 

@@ -12,10 +12,9 @@ use svcproxy::kernel::nft_table::Fake;
 use svcproxy::kernel::nft_table::fake::Content;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::syncer::Syncer;
-use svcproxy::model::Family;
+use svcproxy::model::{Change, Family};
 use svcproxy::nftables::change::TableChange;
 use svcproxy::nftables::{Chain, Name, Value};
-use svcproxy::source::Change;
 
 type Proxy = FamilyProxy<Syncer<Fake>>;
 

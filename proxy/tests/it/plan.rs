@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
-use svcproxy::model::{Family, Protocol, ServicePortName};
+use svcproxy::model::{Family, ObjectKey, Protocol, ServicePortName};
 use svcproxy::plan::flows::servers;
 use svcproxy::plan::node::routes_loopback;
 use svcproxy::plan::service_port::NodeContext;
@@ -13,7 +13,6 @@ use svcproxy::plan::{
     BackendSet, FrontendAction, Masquerade, NodePortScope, PodSource, ServicePortPlan, Verdict, plan_node,
     plan_service_port, service_ranges,
 };
-use svcproxy::source::ObjectKey;
 use svcproxy::state::NodeInfo;
 use svcproxy::state::endpoints::Endpoint;
 use svcproxy::state::service::{ServicePort, TrafficPolicy};

@@ -6,8 +6,7 @@ use serde_json::json;
 use svcproxy::config::Config;
 use svcproxy::kernel::iptables::{Fake, Table};
 use svcproxy::mode::iptables::family::FamilyProxy;
-use svcproxy::model::Family;
-use svcproxy::source::{Change, ObjectKey};
+use svcproxy::model::{Change, Family, ObjectKey};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey { namespace: "default".into(), name: name.into() }

@@ -6,11 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use svcproxy::model::{Family, Protocol, ServicePortName};
+use svcproxy::model::{Family, ObjectKey, Protocol, ServicePortName};
 use svcproxy::plan::BackendSet;
 use svcproxy::relay::limits::Limits;
 use svcproxy::relay::{Backends, Engine, ListenError, Listener, Relays, engine, tcp, udp};
-use svcproxy::source::ObjectKey;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 

@@ -16,8 +16,7 @@ use svclab_properties::node;
 use svclab_properties::proxies::{Dump, Proxies, changes};
 use svcproxy::config::{Config, Mode, Variant, WriterChoice};
 use svcproxy::kernel::conntrack::{Conntrack, Filter, Netlink};
-use svcproxy::model::Family;
-use svcproxy::source::Change;
+use svcproxy::model::{Change, Family};
 
 use dump::{Commands, rules};
 use work::{AtWork, Work};

@@ -16,12 +16,11 @@ use svcproxy::mode::ipvs::kernel::Linux;
 use svcproxy::mode::localhost::{WithLocalhost, relayed};
 use svcproxy::mode::nftables::layout;
 use svcproxy::mode::{self, iptables, ipvs, nftables, userspace};
-use svcproxy::model::Family;
+use svcproxy::model::{Change, Family};
 use svcproxy::plan::node::{node_port_relay, routes_loopback};
 use svcproxy::relay::engine::Shared;
 use svcproxy::relay::limits::Limits;
 use svcproxy::relay::{Backends, Engine, tcp, udp};
-use svcproxy::source::Change;
 use tokio::sync::oneshot;
 
 /// Longer than any test: relays end nothing by themselves.

@@ -10,8 +10,8 @@ use svclab_properties::proxies::changes;
 use svclab_properties::sweep::{cases, runner, seed};
 use svcproxy::kernel::iptables::Fake;
 use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::model::ObjectKey;
 use svcproxy::plan::health::ServiceCheck;
-use svcproxy::source::ObjectKey;
 
 use crate::history::change;
 

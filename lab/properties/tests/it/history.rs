@@ -17,7 +17,8 @@ use svclab_properties::proxies::{Dump, Kernel, Proxies, changes, dump};
 use svclab_properties::sweep::{cases, runner, seed};
 use svclab_sim::protocol::Family;
 use svcproxy::kernel::iptables::Table;
-use svcproxy::source::{self, Change, ObjectKey};
+use svcproxy::model::{Change, ObjectKey};
+use svcproxy::source;
 
 const FOREIGN: [(Table, &str, &str); 3] = [
     (Table::Nat, "PREROUTING", "DOCKER"),

@@ -13,12 +13,11 @@ use crate::mode::localhost::relayed;
 use crate::mode::rules::jumps::Jump;
 use crate::mode::userspace;
 use crate::mode::{ipvs, nftables};
-use crate::model::{Family, Protocol};
+use crate::model::{Batch, Family, ObjectKey, Protocol};
 use crate::plan::health::{Checks, ServiceCheck};
 use crate::plan::{NodePlan, ServicePortPlan, plan_node, service_ranges};
 use crate::relay::Listener;
 use crate::ruleset::{Table, Transaction};
-use crate::source::{Batch, ObjectKey};
 
 /// Which command takes a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use tracing::warn;
 use self::documents::Documents;
 use super::settings::Settings;
 use crate::config::{Config, Mode};
-use crate::model::Family;
+use crate::model::{Batch, Change, Family};
 use crate::plan::node::names_node_port_addresses;
-use crate::source::{Batch, Change, read_directory};
+use crate::source::read_directory;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FamilyFlag {

@@ -20,6 +20,9 @@ pub const FLAG_SCHED2: u32 = 0x10;
 /// `IP_VS_SVC_F_SCHED1` to `3`: the flags that are a scheduler's own.
 pub const SCHEDULER_FLAGS: u32 = 0x38;
 
+/// The schedulers that Kubernetes names (`ipvs.scheduler`).
+pub const SCHEDULERS: [&str; 11] = ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"];
+
 /// What a virtual server is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerKey {

@@ -7,7 +7,7 @@ use crate::mode::engine::render::{Place, Plans, ServiceRules};
 use crate::mode::rules::filter::{self, Words};
 use crate::mode::rules::matching::from_pods;
 use crate::plan::{
-    BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, Masquerade, NodePlan, PodSource, ServicePortPlan,
+    BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, Masquerade, NodePlan, ServicePortPlan,
     ShortCircuit, Verdict,
 };
 use crate::ruleset::{Rule, Table};
@@ -235,14 +235,5 @@ impl Writer<'_> {
             let rules = vec![hairpin, rule.dnat(self.plan.protocol(), backend)];
             self.out.chains.insert(chain, rules);
         }
-    }
-}
-
-/// Whether a pod source can be written in a rule at all: iptables keeps interface names of up to 15 characters.
-pub fn pod_source_fits(source: &PodSource) -> bool {
-    match source {
-        PodSource::Range(_) => true,
-        PodSource::Interface(name) => name.len() <= 15,
-        PodSource::InterfacePrefix(prefix) => prefix.len() <= 14,
     }
 }

@@ -10,9 +10,6 @@ const IP_FORWARD: &str = "net/ipv4/ip_forward";
 const ARP_IGNORE: &str = "net/ipv4/conf/all/arp_ignore";
 const ARP_ANNOUNCE: &str = "net/ipv4/conf/all/arp_announce";
 
-/// The schedulers that Kubernetes names (`ipvs.scheduler`).
-pub const SCHEDULERS: [&str; 11] = ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh"];
-
 /// Kernel settings and their values, for a kernel of this version (major and minor).
 pub fn settings(strict_arp: bool, kernel: (u32, u32)) -> Vec<(&'static str, &'static str)> {
     // Masquerade is conntrack's work, so conntrack must know the connections of IPVS.

@@ -138,8 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::Protocol;
-    use crate::source::ObjectKey;
+    use crate::model::{ObjectKey, Protocol};
 
     /// Of a length that is often the longest that the API allows, 63.
     fn label() -> impl Strategy<Value = String> {

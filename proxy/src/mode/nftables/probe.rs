@@ -9,14 +9,13 @@ use super::objects::render;
 use super::shared::{At, Does, Shared};
 use super::slots::Slots;
 use super::wanted::Wanted;
-use crate::model::{Family, Protocol, ServicePortName};
+use crate::model::{Family, ObjectKey, Protocol, ServicePortName};
 use crate::nftables::Change;
 use crate::nftables::change::TableChange;
 use crate::plan::{
     AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, Masquerade, NoLocalEndpoints,
     ServicePortPlan, Verdict,
 };
-use crate::source::ObjectKey;
 
 /// A table that has each kind of thing in it that tables of this mode have: what a kernel can make of it, it can make of all.
 pub fn probe(family: Family) -> Change {

@@ -126,8 +126,7 @@ pub fn is_ours(table: Table, chain: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Protocol;
-    use crate::source::ObjectKey;
+    use crate::model::{ObjectKey, Protocol};
 
     fn name(namespace: &str, service: &str, port: &str) -> ServicePortName {
         let service = ObjectKey { namespace: namespace.into(), name: service.into() };

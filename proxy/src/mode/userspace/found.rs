@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::mode::rules::names;
-use crate::model::{Protocol, ServicePortName};
+use crate::model::{ObjectKey, Protocol, ServicePortName};
 use crate::plan::BackendSet;
 use crate::relay::Listener;
 use crate::ruleset::SavedTable;
-use crate::source::ObjectKey;
 
 /// The port of each listener, as filter's rules for listening ports name them.
 pub fn listening_ports(filter: &SavedTable) -> BTreeMap<Listener, u16> {

@@ -133,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::source::ObjectKey;
+    use crate::model::ObjectKey;
 
     fn listener(service: &str) -> Listener {
         let service = ObjectKey { namespace: "default".into(), name: service.into() };

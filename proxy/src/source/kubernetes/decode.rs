@@ -15,6 +15,7 @@ use super::super::problem::one_line;
 use super::super::validate::{self, Finding, Findings};
 use super::super::{ObjectKey, lenient};
 use super::slim::{Fingerprint, Slim};
+use crate::model::LABEL_SERVICE_NAME;
 
 /// One object of a list or an event.
 #[derive(Debug)]
@@ -117,7 +118,7 @@ pub(super) fn decode(kind: Kind, raw: &RawValue) -> Decoded {
         Kind::Service => typed::<Service>(raw, validate::service, |s| Some(Object::Service(Arc::new(s)))),
         Kind::EndpointSlice => typed::<EndpointSlice>(raw, validate::slice, |s| {
             let labels = s.metadata.labels.as_ref();
-            let ours = labels.is_some_and(|l| l.contains_key(validate::SERVICE_NAME));
+            let ours = labels.is_some_and(|l| l.contains_key(LABEL_SERVICE_NAME));
             ours.then(|| Object::EndpointSlice(Arc::new(s)))
         }),
         Kind::ServiceCidr => {

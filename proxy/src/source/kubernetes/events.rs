@@ -14,7 +14,7 @@ use tracing::debug;
 
 use super::connector::Connector;
 use crate::events::{About, Event, EventType, Recorder};
-use crate::source::ObjectKey;
+use crate::model::ObjectKey;
 
 /// The program's name in its Events.
 const CONTROLLER: &str = "svcproxy";

@@ -182,7 +182,7 @@ impl KubernetesSource {
         let changes = !updates.changes.is_empty();
         self.pending.changes.extend(updates.changes);
         if let Some(version) = updates.version {
-            *self.pending.resource_versions.of(updates.kind) = Some(version);
+            *updates.kind.version_of(&mut self.pending.resource_versions) = Some(version);
         }
         if updates.listed {
             self.unlisted.remove(&updates.kind);

@@ -17,7 +17,7 @@ use super::kept::Kept;
 use super::trouble::Trouble;
 use super::watching::Watched;
 use super::{Timing, WatchUpdate};
-use crate::state::service::{LABEL_HEADLESS, LABEL_PROXY_NAME};
+use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 
 /// So many watches in a row that end at once and bring nothing are a failure, and everything is listed anew.
 const SHORT_WATCHES: u32 = 3;

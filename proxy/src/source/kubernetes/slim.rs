@@ -12,8 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::super::validate::SERVICE_NAME;
-use crate::state::service::{LABEL_HEADLESS, LABEL_PROXY_NAME};
+use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 
 /// When the EndpointSlice controller saw the change that led to this version of a slice; no part of the content.
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>)
@@ -78,7 +77,7 @@ impl Slim for Service {
 
 impl Slim for EndpointSlice {
     fn slim(&mut self) {
-        let labels = [SERVICE_NAME, LABEL_PROXY_NAME, LABEL_HEADLESS];
+        let labels = [LABEL_SERVICE_NAME, LABEL_PROXY_NAME, LABEL_HEADLESS];
         self.metadata = kept(std::mem::take(&mut self.metadata), &labels);
         for endpoint in self.endpoints.iter_mut().flatten() {
             let Endpoint { addresses, conditions, hints, node_name, .. } = std::mem::take(endpoint);
@@ -146,7 +145,7 @@ mod tests {
         let slice = json!({
             "metadata": {
                 "name": "web-1", "namespace": "default", "resourceVersion": version, "uid": "u",
-                "labels": {SERVICE_NAME: "web", "endpointslice.kubernetes.io/managed-by": "x"},
+                "labels": {LABEL_SERVICE_NAME: "web", "endpointslice.kubernetes.io/managed-by": "x"},
                 "annotations": {TRIGGER_TIME: version, "other": "x"},
                 "managedFields": [{"manager": "m"}],
             },
@@ -174,7 +173,7 @@ mod tests {
                 "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
                 "metadata": {
                     "name": "web-1", "namespace": "default", "resourceVersion": "1",
-                    "labels": {SERVICE_NAME: "web"}, "annotations": {TRIGGER_TIME: "1"},
+                    "labels": {LABEL_SERVICE_NAME: "web"}, "annotations": {TRIGGER_TIME: "1"},
                 },
                 "addressType": "IPv4",
                 "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}, "nodeName": "n1"}],

@@ -24,7 +24,7 @@ use super::syntax::Checked;
 pub(super) use node::node;
 pub(super) use service::service;
 pub(super) use service_cidr::service_cidr;
-pub(super) use slice::{SERVICE_NAME, slice};
+pub(super) use slice::slice;
 
 /// As many faults of one object are reported one by one; a generated object can have thousands.
 const REPORTED: usize = 8;

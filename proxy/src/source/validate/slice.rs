@@ -8,17 +8,16 @@ use super::super::syntax::{
     Checked, address, label, label_value, not_special, one_of, port, protocol, qualified_name, subdomain,
 };
 use super::{Findings, metadata};
+use crate::model::LABEL_SERVICE_NAME;
 
-/// The label that names the Service whose endpoints a slice holds.
-pub(in super::super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Checks a slice, fills in defaults and brings its addresses into canonical form. What is wrong with one endpoint or one port
 /// costs this one. How many there are is the API's business, and its limits have been raised before.
 pub(in super::super) fn slice(slice: &mut EndpointSlice) -> Findings {
     let mut findings = Findings::default();
     metadata::namespaced(&mut slice.metadata, subdomain, &mut findings);
     let labels = slice.metadata.labels.as_ref();
-    if let Some(service) = labels.and_then(|l| l.get(SERVICE_NAME)) {
-        findings.check(|| format!("metadata.labels[{SERVICE_NAME}]"), label(service));
+    if let Some(service) = labels.and_then(|l| l.get(LABEL_SERVICE_NAME)) {
+        findings.check(|| format!("metadata.labels[{LABEL_SERVICE_NAME}]"), label(service));
     }
     let known = one_of(&slice.address_type, &["IPv4", "IPv6", "FQDN"]);
     if let Some(entries) = &mut slice.ports {

@@ -7,9 +7,8 @@ use svcproxy::kernel::nft::NfTables;
 use svcproxy::kernel::{dummy, ipset, ipvs};
 use svcproxy::mode::ipvs::kernel::Parts;
 use svcproxy::mode::{iptables, ipvs as ipvs_mode, userspace};
-use svcproxy::model::Family;
+use svcproxy::model::{Change, Family};
 use svcproxy::relay;
-use svcproxy::source::Change;
 
 use crate::daemon::kernel::Counted;
 use crate::daemon::lab::{Lab, cluster, key, node, service, slice};

@@ -18,8 +18,8 @@ use svcproxy::metrics::Metrics;
 use svcproxy::mode::Mode;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables::syncer::Syncer;
-use svcproxy::model::Family;
-use svcproxy::source::{Batch, Change, ObjectKey, SkippedObjects, Source, SourceError};
+use svcproxy::model::{Batch, Change, Family, ObjectKey};
+use svcproxy::source::{SkippedObjects, Source, SourceError};
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc};
 

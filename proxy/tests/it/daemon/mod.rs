@@ -16,8 +16,7 @@ use svcproxy::daemon::Leftovers;
 use svcproxy::events::About;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::mode::iptables::syncer::Syncer;
-use svcproxy::model::Family;
-use svcproxy::source::Change;
+use svcproxy::model::{Change, Family};
 
 /// Two services claim one address and port. The one that does not get it is reported once, and gets it as soon as it is free.
 #[tokio::test(flavor = "multi_thread")]

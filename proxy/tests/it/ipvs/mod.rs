@@ -20,8 +20,7 @@ use svcproxy::mode::ipvs::sets::SetId;
 use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
 use svcproxy::mode::ipvs::teardown::{leave, remove_empty_device};
 use svcproxy::mode::rules::cleanup::cleanup;
-use svcproxy::model::{Family, Protocol};
-use svcproxy::source::Change;
+use svcproxy::model::{Change, Family, Protocol};
 
 mod leaving;
 mod other_machines;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use svcproxy::metrics::Requests;
-use svcproxy::source::{Access, Batch, Change, Connector, KubernetesSource, Reports, Source, Timing};
+use svcproxy::model::{Batch, Change};
+use svcproxy::source::{Access, Connector, KubernetesSource, Reports, Source, Timing};
 
 use crate::kubernetes_source::api::{Api, NODES, SERVICES, SLICES};
 

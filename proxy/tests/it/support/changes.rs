@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use svcproxy::source::{Change, ObjectKey};
+use svcproxy::model::{Change, ObjectKey};
 
 pub fn key(name: &str) -> ObjectKey {
     ObjectKey { namespace: "default".into(), name: name.into() }

@@ -1,9 +1,15 @@
-//! The words that every stage shares: address family, transport protocol, the name of a service port.
+//! Types that every module shares: address family, transport protocol, names of objects and service ports, changes of objects.
+
+mod changes;
+mod labels;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+pub use changes::{Batch, Change, ResourceVersions};
+pub use labels::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 
 /// `namespace/name` of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
