@@ -2,9 +2,10 @@
 
 use anyhow::{Result, bail};
 use svcproxy::config::{Config, Mode};
+use svcproxy::kernel;
 use svcproxy::kernel::iptables::Fake;
-use svcproxy::kernel::nft::NfTables;
-use svcproxy::kernel::nft_table::{self, NftTable as _};
+use svcproxy::kernel::iptables_nft::NfTables;
+use svcproxy::kernel::nftables::NftTable as _;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::{Mode as AtWork, iptables, nftables, userspace};
 use svcproxy::model::Family;
@@ -56,12 +57,12 @@ fn following<M: AtWork + 'static>(config: Config, mode: M) -> Box<dyn Follow> {
 /// What a proxy leaves behind: the kernel in memory, for the next one.
 pub struct Left {
     rules: Fake,
-    table: nft_table::Fake,
+    table: kernel::nftables::Fake,
 }
 
 impl Default for Left {
     fn default() -> Left {
-        Left { rules: Fake::default(), table: nft_table::Fake::new(Family::V4) }
+        Left { rules: Fake::default(), table: kernel::nftables::Fake::new(Family::V4) }
     }
 }
 

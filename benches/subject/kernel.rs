@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nf_tables::Batch;
 use serde::{Deserialize, Serialize};
 use svcproxy::kernel::iptables::{Iptables, IptablesError};
-use svcproxy::kernel::nft::NfTables;
+use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::packet_filter::{Compare, PacketFilter};
 use svcproxy::model::Family;
 use svcproxy::nftables::Change;

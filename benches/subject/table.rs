@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nf_tables::Batch;
-use svcproxy::kernel::nft_table::{
-    Fake, Fingerprint, Look, Netlink, NftTable, NftTableError, Shape, Standing, batches,
-};
+use svcproxy::kernel::nftables::{Fake, Fingerprint, Look, Netlink, NftTable, NftTableError, Shape, Standing, batches};
 use svcproxy::mode::nftables::layout;
 use svcproxy::model::Family;
 use svcproxy::nftables::{Change, Element, Rule, Set};

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use svclab_oracle::{Mode, Objects, World};
 use svclab_sim::protocol::Protocol as Number;
 use svcproxy::config::Config;
+use svcproxy::kernel;
 use svcproxy::kernel::dummy::{AddressState, DEVICE};
-use svcproxy::kernel::nft_table::NftTable as _;
-use svcproxy::kernel::{iptables, ipvs as servers, nft_table};
+use svcproxy::kernel::nftables::NftTable as _;
+use svcproxy::kernel::{iptables, ipvs as servers};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables::syncer::Syncer as IptablesSyncer;
 use svcproxy::mode::ipvs::kernel::Fake as IpvsKernel;
@@ -58,7 +59,7 @@ pub enum Kernel {
     /// A packet filter, and sockets that listen. Those end with their proxy.
     Userspace(Box<(iptables::Fake, relay::Fake)>),
     /// A table of nftables, and sockets that listen on a loopback address, where they are wanted. Those end with their proxy.
-    Nftables(Box<(nft_table::Fake, Option<relay::Fake>)>),
+    Nftables(Box<(kernel::nftables::Fake, Option<relay::Fake>)>),
 }
 
 impl Kernel {
@@ -69,7 +70,7 @@ impl Kernel {
             Mode::Ipvs => Kernel::Ipvs(Box::default()),
             Mode::Iptables => Kernel::Iptables(iptables::Fake::default()),
             Mode::Userspace => Kernel::Userspace(Box::default()),
-            Mode::Nftables => Kernel::Nftables(Box::new((nft_table::Fake::new(family), None))),
+            Mode::Nftables => Kernel::Nftables(Box::new((kernel::nftables::Fake::new(family), None))),
         }
     }
 
@@ -191,7 +192,7 @@ fn dump_ipvs(all: &IpvsKernel, into: &mut Dump) {
 }
 
 /// As `nft list ruleset` prints it.
-fn listed(family: Family, kernel: &nft_table::Fake) -> String {
+fn listed(family: Family, kernel: &kernel::nftables::Fake) -> String {
     let Some(content) = &kernel.table else { return String::new() };
     let sets: Vec<_> = content.sets.iter().map(|(name, set)| (name.clone(), set.clone())).collect();
     let chains: Vec<_> = content.chains.iter().map(|(name, chain)| (name.clone(), chain.clone())).collect();
@@ -226,7 +227,7 @@ enum Proxy {
     Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
     Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
     Userspace(Box<FamilyProxy<UserspaceSyncer<iptables::Fake, relay::Fake>>>),
-    Nftables(Box<FamilyProxy<WithLocalhost<NftablesSyncer<nft_table::Fake>, relay::Fake>>>),
+    Nftables(Box<FamilyProxy<WithLocalhost<NftablesSyncer<kernel::nftables::Fake>, relay::Fake>>>),
 }
 
 /// A node's proxies.

@@ -2,8 +2,9 @@
 
 use super::beside;
 use crate::config::{Config, Variant};
+use crate::kernel;
 use crate::kernel::netlink::NetlinkError;
-use crate::kernel::nft_table::{self, NftTable as _};
+use crate::kernel::nftables::NftTable as _;
 use crate::kernel::writer::Writer;
 use crate::mode::ipvs::kernel::Parts;
 use crate::mode::ipvs::teardown::{leave, remove_empty_device};
@@ -35,7 +36,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     for (family, name) in
         Family::ALL.into_iter().flat_map(|family| [(family, layout::TABLE), (family, flowtable::TABLE)])
     {
-        match nft_table::Netlink::open(family, name, "").and_then(|mut table| table.delete()) {
+        match kernel::nftables::Netlink::open(family, name, "").and_then(|mut table| table.delete()) {
             Ok(true) => tracing::info!(%family, "the table {name} of nftables deleted"),
             Ok(false) => {}
             Err(error) => {

@@ -7,10 +7,11 @@ use tracing::{info, warn};
 use super::beside;
 use crate::config::{Config, NodeAddresses, Variant};
 use crate::daemon::Leftovers;
+use crate::kernel;
 use crate::kernel::addresses;
 use crate::kernel::conntrack::Netlink;
 use crate::kernel::dummy::DEVICE;
-use crate::kernel::nft_table::{self, NftTable as _};
+use crate::kernel::nftables::NftTable as _;
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
 use crate::mode::ipvs::kernel::Parts;
@@ -66,8 +67,8 @@ pub(super) fn flowtables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<Leftover
 fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option<Leftovers> {
     let families = proxies.iter().map(FamilyProxy::family);
     let all = families.flat_map(|family| names.iter().map(move |name| (family, *name)));
-    let open = |(family, name)| Some((family, name, nft_table::Netlink::open(family, name, "").ok()?));
-    let mut tables: Vec<(Family, &str, nft_table::Netlink)> = all.filter_map(open).collect();
+    let open = |(family, name)| Some((family, name, kernel::nftables::Netlink::open(family, name, "").ok()?));
+    let mut tables: Vec<(Family, &str, kernel::nftables::Netlink)> = all.filter_map(open).collect();
     tables.retain_mut(|(_, _, table)| table.exists().unwrap_or(true));
     if tables.is_empty() {
         return None;

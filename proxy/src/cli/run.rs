@@ -19,14 +19,15 @@ use crate::daemon::{Daemon, HealthChecks, Leftovers, Runner, Stop};
 use crate::events::{About as Regarding, Event, EventType, Recorder};
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::http::Room;
+use crate::kernel;
 use crate::kernel::conntrack::Netlink;
 use crate::kernel::descriptors::{self, Shares};
 use crate::kernel::instance::Instance;
 use crate::kernel::ipvs::Genetlink;
-use crate::kernel::nft_table::{NetlinkFlowtable, Spec};
+use crate::kernel::nftables::{NetlinkFlowtable, Spec};
 use crate::kernel::watch::Watch;
 use crate::kernel::writer::{CounterReader, Opened, Writer};
-use crate::kernel::{addresses, capabilities, command, input_policy, limits, nft_table, sysctl};
+use crate::kernel::{addresses, capabilities, command, input_policy, limits, sysctl};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{About, AtScrape, Metrics, MetricsServer, Slis};
 use crate::metrics::{localhost, relays, rules};
@@ -164,7 +165,8 @@ fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> any
 }
 
 /// nftables mode, with relays where node ports are to be answered on loopback addresses.
-type Nftables = WithLocalhost<WithFlowtable<nftables::syncer::Syncer<nft_table::Netlink>, NetlinkFlowtable>, Engine>;
+type Nftables =
+    WithLocalhost<WithFlowtable<nftables::syncer::Syncer<kernel::nftables::Netlink>, NetlinkFlowtable>, Engine>;
 
 /// Tables of nftables, after a look at what the kernel can do.
 fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>> {
@@ -176,8 +178,8 @@ fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>>
     }
     let shared = relays_localhost(config).then(|| relays(config, shares));
     for family in Family::ALL {
-        let opened = nft_table::Netlink::probe(family, layout::PROBE, &nftables::syncer::probe(family))
-            .and_then(|()| nft_table::Netlink::open(family, layout::TABLE, layout::COMMENT));
+        let opened = kernel::nftables::Netlink::probe(family, layout::PROBE, &nftables::syncer::probe(family))
+            .and_then(|()| kernel::nftables::Netlink::open(family, layout::TABLE, layout::COMMENT));
         match opened {
             Ok(table) => {
                 let address = node_port_relay(config, family).zip(shared.clone());

@@ -4,15 +4,12 @@ use nf_tables::{Hook, Policy, Socket};
 
 use super::iptables::Legacy;
 use crate::model::Family;
+use crate::nftables::text::of_kernel;
 
 /// The chains at the hook `input` whose policy is to drop this family's packets, each in words for a message. Those that cannot be read
 /// are left out.
 pub fn dropping(family: Family) -> Vec<String> {
-    let own = match family {
-        Family::V4 => nf_tables::Family::Ipv4,
-        Family::V6 => nf_tables::Family::Ipv6,
-    };
-    let mut found: Vec<String> = [own, nf_tables::Family::Inet]
+    let mut found: Vec<String> = [of_kernel(family), nf_tables::Family::Inet]
         .into_iter()
         .flat_map(|tables| of_nf_tables(tables).unwrap_or_default())
         .collect();

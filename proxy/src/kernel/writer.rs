@@ -3,7 +3,7 @@
 use std::io;
 
 use super::iptables::{Commands, Counted, Counters, IptablesError};
-use super::nft::NfTables;
+use super::iptables_nft::NfTables;
 use super::packet_filter::{Compare, PacketFilter};
 use crate::config::{Variant, WriterChoice};
 use crate::model::Family;

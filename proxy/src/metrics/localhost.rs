@@ -7,7 +7,7 @@ use tracing::debug;
 
 use super::relays::as_value;
 use super::{AtScrape, Samples};
-use crate::kernel::nft_table;
+use crate::kernel;
 use crate::mode::nftables::layout;
 use crate::model::{Family, Protocol};
 use crate::relay::stats::Stats;
@@ -49,7 +49,7 @@ pub fn rejected(families: impl IntoIterator<Item = Family>) -> Result<AtScrape, 
 fn counted(family: Family) -> Samples {
     let chains = Protocol::ALL.into_iter().filter_map(|of| Some((of, layout::localhost_refused(of)?)));
     let one = |(protocol, chain): (Protocol, &str)| {
-        let packets = nft_table::packets(family, layout::TABLE, chain);
+        let packets = kernel::nftables::packets(family, layout::TABLE, chain);
         let packets = packets.inspect_err(|error| debug!(%error, "cannot read counters")).ok()?;
         Some((vec![family.to_string(), protocol.to_string().to_uppercase()], as_value(packets)))
     };

@@ -86,8 +86,9 @@ impl<M: Mode> FamilyProxy<M> {
     /// The node's addresses as they are now. If what follows from them is another than before, the next sync is a full one:
     /// pods that come and go bring addresses along which no rule depends on. Returns whether [`FamilyProxy::follow_up`] has something to do.
     pub fn set_addresses(&mut self, addresses: &NodeAddresses) -> bool {
-        // A sync may have bound addresses since the last look, and another program have taken them away.
-        if self.addresses == *addresses && addresses.of_services.is_none() {
+        // The same addresses again may mean something: a sync has bound addresses in between, and another program has removed them; or a
+        // link still has no address.
+        if self.addresses == *addresses && addresses.of_services.is_none() && addresses.bare.is_empty() {
             return false;
         }
         let before = (self.node_plan(), std::mem::replace(&mut self.addresses, addresses.clone()));

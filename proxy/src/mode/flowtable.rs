@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::Mode;
 use super::engine::render::Plans;
 use crate::config::NodeAddresses;
-use crate::kernel::nft_table::Flowtable;
+use crate::kernel::nftables::Flowtable;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
@@ -162,7 +162,7 @@ impl<M: Mode, F: Flowtable> Mode for WithFlowtable<M, F> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::kernel::nft_table::{Fake, NftTableError};
+    use crate::kernel::nftables::{Fake, NftTableError};
     use crate::mode::family::FamilyProxy;
     use crate::mode::localhost::WithLocalhost;
     use crate::mode::nftables::syncer::Syncer;

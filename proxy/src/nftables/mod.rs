@@ -1,6 +1,6 @@
 //! A table of nftables as values: sets, maps and their elements, chains and their rules, and a change of them. No I/O.
 //!
-//! What each is for the kernel, `kernel::nft_table` writes; what it is for `nft`, [`text`] does.
+//! What each is for the kernel, `kernel::nftables` writes; what it is for `nft`, [`text`] does.
 
 pub mod change;
 pub mod element;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::support::{Proxy, http_get, inside, shell, svcproxy};
-use svcproxy::kernel::nft_table::{Flowtable as _, NetlinkFlowtable, Spec};
+use svcproxy::kernel::nftables::{Flowtable as _, NetlinkFlowtable, Spec};
 use svcproxy::mode::nftables::flowtable;
 use svcproxy::model::Family;
 

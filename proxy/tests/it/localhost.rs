@@ -8,7 +8,7 @@ use crate::support::changes::{any_node, any_service, any_slice, key, service};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use svcproxy::config::{Config, FeatureGates, Mode, NodeAddresses, NodePortAddresses};
-use svcproxy::kernel::nft_table;
+use svcproxy::kernel;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::localhost::{WithLocalhost, relayed};
 use svcproxy::mode::nftables::{layout, syncer::Syncer};
@@ -16,7 +16,7 @@ use svcproxy::model::{Change, Family, Protocol};
 use svcproxy::plan::node::{node_port_relay, ranges_without_relay};
 use svcproxy::relay;
 
-type Proxy = FamilyProxy<WithLocalhost<Syncer<nft_table::Fake>, relay::Fake>>;
+type Proxy = FamilyProxy<WithLocalhost<Syncer<kernel::nftables::Fake>, relay::Fake>>;
 
 fn config(node_port_addresses: NodePortAddresses) -> Config {
     Config { mode: Mode::Nftables, node_port_addresses, ..Config::for_node("node-a") }
@@ -28,7 +28,7 @@ fn localhost() -> Config {
 
 fn proxy(config: Config) -> Proxy {
     let relays = node_port_relay(&config, Family::V4).map(|_| relay::Fake::default());
-    let mode = WithLocalhost::new(Syncer::new(nft_table::Fake::new(Family::V4)), relays);
+    let mode = WithLocalhost::new(Syncer::new(kernel::nftables::Fake::new(Family::V4)), relays);
     let mut proxy = FamilyProxy::with_mode(config, Family::V4, mode);
     let own = "172.18.0.2".parse().unwrap();
     proxy.set_addresses(&NodeAddresses { local: vec![own], primary: vec![own], ..NodeAddresses::default() });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use svcproxy::config::{Config, Mode};
-use svcproxy::kernel::nft_table::Fake;
+use svcproxy::kernel::nftables::Fake;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::syncer::Syncer;
 use svcproxy::model::{Change, Family};

@@ -347,6 +347,8 @@ fn where_pods_have_interfaces_without_an_address_everybody_is_led_to_the_nodes_o
     proxy.set_addresses(&addresses(&[Family::V6]));
     proxy.sync().unwrap();
     assert!(chain(&mut proxy, "KUBE-PORTALS-CONTAINER")[0].contains("-j REDIRECT"), "the other family's business");
+    proxy.set_addresses(&addresses(&[Family::V4]));
+    assert!(!proxy.is_due(), "the link may get its address in a moment");
     for bare in [&[Family::V4][..], &[]] {
         proxy.set_addresses(&addresses(bare));
         proxy.sync().unwrap();

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use svclab_properties::proxies;
 use svclab_sim::relays::Relays;
 use svcproxy::config::{Config, Mode, NodeAddresses};
+use svcproxy::kernel;
 use svcproxy::kernel::descriptors::{self, Shares};
 use svcproxy::kernel::writer::Writer;
-use svcproxy::kernel::{addresses, nft_table, sysctl};
+use svcproxy::kernel::{addresses, sysctl};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::ipvs::kernel::Linux;
 use svcproxy::mode::localhost::{WithLocalhost, relayed};
@@ -78,7 +79,7 @@ impl Work {
         let own = addresses::read().map_err(said)?;
         let (mut proxies, mut relays) = (Vec::new(), Relays::new());
         for family in &self.families {
-            let table = nft_table::Netlink::open(*family, layout::TABLE, layout::COMMENT).map_err(said)?;
+            let table = kernel::nftables::Netlink::open(*family, layout::TABLE, layout::COMMENT).map_err(said)?;
             let address = node_port_relay(&self.config, *family);
             let syncer = nftables::syncer::Syncer::new(table);
             let mode = WithLocalhost::new(syncer, address.map(|address| Engine::on(address, shared())));

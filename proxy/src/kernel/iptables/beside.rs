@@ -1,9 +1,9 @@
 //! The other variant's tables: rules in them are met as well, and each variant's commands show their own alone.
 
+use super::references::ReferenceCounts;
 use super::{Legacy, Table};
 use crate::config::Variant;
 use crate::kernel::netlink::NetlinkError;
-use crate::kernel::nftables::ChainProbe;
 use crate::model::Family;
 
 /// Whether tables of a variant, `Nft` or `Legacy`, hold one of these chains. Starts no process; and legacy tables, which come with
@@ -15,9 +15,9 @@ pub fn holds_any(family: Family, variant: Variant, chains: &[(Table, &str)]) -> 
     if variant == Variant::Legacy {
         return in_legacy(family, chains);
     }
-    let mut questions = ChainProbe::default();
+    let mut questions = ReferenceCounts::default();
     for (table, chain) in chains {
-        match questions.uses(family, table.as_str(), chain) {
+        match questions.read(family, *table, chain) {
             Ok(None) => {}
             Ok(Some(_)) => return Ok(true),
             // The kernel has no nf_tables (nfnetlink_rcv_msg answers EINVAL for a subsystem that is not there).

@@ -3,10 +3,10 @@
 use std::process::Output;
 use std::time::Duration;
 
+use super::references::ReferenceCounts;
 use super::{Counters, Iptables, IptablesError, Legacy, Refusal, Table};
 use crate::config::Variant;
 use crate::kernel::netlink::NetlinkError;
-use crate::kernel::nftables::ChainProbe;
 use crate::kernel::{capabilities, command};
 use crate::model::Family;
 use crate::ruleset::{Line, Transaction};
@@ -28,7 +28,7 @@ pub struct Commands {
     family: Family,
     /// The nft variant, by the command's own word; legacy says `(legacy)`, and old versions nothing.
     is_nft: bool,
-    nftables: ChainProbe,
+    references: ReferenceCounts,
     command: &'static str,
     save: String,
     restore: String,
@@ -54,7 +54,7 @@ impl Commands {
         Ok(Commands {
             family,
             is_nft: version.contains("nf_tables"),
-            nftables: ChainProbe::default(),
+            references: ReferenceCounts::default(),
             command: name,
             save: format!("{name}-save"),
             restore: format!("{name}-restore"),
@@ -96,8 +96,7 @@ impl Iptables for Commands {
 
     fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
         if self.is_nft {
-            let ask =
-                |chain: &&str| self.nftables.uses(self.family, table.as_str(), chain).map_err(IptablesError::from);
+            let ask = |chain: &&str| self.references.read(self.family, table, chain).map_err(IptablesError::from);
             return chains.iter().map(ask).collect();
         }
         let failed = |source| NetlinkError::new(format!("read the legacy table {table} of {}", self.family), source);

@@ -5,6 +5,7 @@ mod commands;
 mod counters;
 mod fake;
 mod legacy;
+mod references;
 
 use super::netlink::NetlinkError;
 pub use crate::ruleset::Table;

@@ -14,7 +14,7 @@ use super::sent::Sent;
 use super::slots::Slots;
 use super::wanted::{Wanted, Way};
 use crate::config::NodeAddresses;
-use crate::kernel::nft_table::{Look, NftTable, NftTableError, Saved, Standing};
+use crate::kernel::nftables::{Look, NftTable, NftTableError, Saved, Standing};
 use crate::mode::Mode;
 use crate::mode::engine::render::Plans;
 use crate::model::{Protocol, ServicePortName};

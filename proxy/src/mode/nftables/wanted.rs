@@ -7,7 +7,7 @@ use super::layout;
 use super::ledger::Ledger;
 use super::sent::Unused;
 use super::shared::Shared;
-use crate::kernel::nft_table::{NftTable, Saved};
+use crate::kernel::nftables::{NftTable, Saved};
 use crate::nftables::change::TableChange;
 use crate::nftables::{Chain, Change, Element, Name, Set};
 use crate::plan::NodePlan;

@@ -167,7 +167,8 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for Userspace<R> {
     }
 
     fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
-        let becomes_bare = !self.bare && after.bare.contains(&node.family);
+        // Seen twice in a row: where a CNI plugin gives a pod's link its address, the link is up a moment before.
+        let becomes_bare = !self.bare && [before, after].iter().all(|addresses| addresses.bare.contains(&node.family));
         becomes_bare || host(node, before) != host(node, after)
     }
 

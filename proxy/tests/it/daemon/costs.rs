@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
-use svcproxy::kernel::nft::NfTables;
+use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::{dummy, ipset, ipvs};
 use svcproxy::mode::ipvs::kernel::Parts;
 use svcproxy::mode::{iptables, ipvs as ipvs_mode, userspace};

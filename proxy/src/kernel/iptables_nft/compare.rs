@@ -10,6 +10,7 @@ use super::{encode, read_error};
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::Compare;
 use crate::model::Family;
+use crate::nftables::text::of_kernel;
 use crate::ruleset::{Rule, Table};
 
 /// What is known from one rule to the next, and memory that is used again.
@@ -50,7 +51,7 @@ impl Comparison {
                 self.sets.insert(name.to_owned(), index);
             }
         }
-        let of = nf_tables::Table::new(encode::family(self.family), table.as_str());
+        let of = nf_tables::Table::new(of_kernel(self.family), table.as_str());
         let mut compare = |socket: &mut Socket| {
             let mut present = socket.rules(of, chain)?;
             let all = rules.iter().all(|rule| present.next().is_some_and(|present| self.is_same(rule, &present)));
@@ -74,7 +75,7 @@ impl Comparison {
         }
         self.wanted.clear();
         self.present.clear();
-        let family = encode::family(self.family);
+        let family = of_kernel(self.family);
         canonical_into(family, self.rule.expressions(), &mut self.wanted);
         canonical_into(family, present.expressions, &mut self.present);
         self.wanted == self.present

@@ -13,7 +13,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses, NodePortAddresses, Variant};
 use svcproxy::kernel::iptables::Commands;
-use svcproxy::kernel::nft::NfTables;
+use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::mode::iptables::cleanup::cleanup;
 use svcproxy::mode::iptables::family::FamilyProxy;

@@ -2,8 +2,8 @@
 
 use nf_tables::{ReadError, Socket};
 
-use super::encode;
 use crate::model::Family;
+use crate::nftables::text::of_kernel;
 use crate::ruleset::Table;
 
 /// A chain.
@@ -21,7 +21,7 @@ pub(super) fn take(
     tables: &[Table],
     unread: &dyn Fn(Table, &str) -> bool,
 ) -> Result<Vec<Dumped>, ReadError> {
-    let family = encode::family(family);
+    let family = of_kernel(family);
     let named = |name: &str| tables.iter().copied().find(|table| table.as_str() == name);
     let chains = socket.chains(family)?;
     let dumped = |(table, chain): (Table, &str)| Dumped { table, chain: chain.to_owned(), rules: Vec::new() };

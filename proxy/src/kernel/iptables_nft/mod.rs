@@ -21,6 +21,7 @@ use nf_tables::{ReadError, Socket};
 use crate::kernel::iptables::{Counted, IptablesError};
 use crate::kernel::packet_filter::{Compare, PacketFilter};
 use crate::model::Family;
+use crate::nftables::text::of_kernel;
 use crate::ruleset::{Rule, Saved, SavedTable, Table, Transaction};
 use compare::{Comparer, Comparison};
 use dump::Dumped;
@@ -92,7 +93,7 @@ impl NfTables {
     }
 
     fn table(&self, table: Table) -> nf_tables::Table<'static> {
-        nf_tables::Table::new(encode::family(self.family), table.as_str())
+        nf_tables::Table::new(of_kernel(self.family), table.as_str())
     }
 
     /// The rules of a chain as the kernel has them: handles and expressions.
@@ -138,7 +139,7 @@ impl NfTables {
 
     fn chains(&mut self, tables: &[Table]) -> Result<Vec<(Table, String)>, IptablesError> {
         let named = |name: &str| tables.iter().copied().find(|table| table.as_str() == name);
-        let chains = self.socket.chains(encode::family(self.family)).map_err(read_error)?;
+        let chains = self.socket.chains(of_kernel(self.family)).map_err(read_error)?;
         Ok(chains.filter_map(|chain| Some((named(chain.table)?, chain.name.to_owned()))).collect())
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::{every_kind, inside, shell};
 use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
-use svcproxy::kernel::nft_table::{Netlink, NftTable as _};
+use svcproxy::kernel::nftables::{Netlink, NftTable as _};
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::layout;
 use svcproxy::mode::nftables::syncer::{Syncer, probe};

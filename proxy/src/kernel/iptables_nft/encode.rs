@@ -5,15 +5,8 @@ use nf_tables::iptables::{self, Builder};
 use nf_tables::{Verdict, xt};
 
 use crate::model::{Family, Protocol};
+use crate::nftables::text::of_kernel;
 use crate::ruleset::{AddressType, Direction, Interface, Match, Not, Rule, Target};
-
-/// The family, as nf_tables numbers it.
-pub(super) fn family(family: Family) -> nf_tables::Family {
-    match family {
-        Family::V4 => nf_tables::Family::Ipv4,
-        Family::V6 => nf_tables::Family::Ipv6,
-    }
-}
 
 fn prefix(net: &Not<IpNet>) -> iptables::Prefix {
     iptables::Prefix { address: net.value.addr(), length: net.value.prefix_len(), negated: net.negated }
@@ -46,7 +39,7 @@ pub(super) fn encode<'r, E>(
         source: rule.source.as_ref().map(prefix),
         destination: rule.destination.as_ref().map(prefix),
     };
-    let mut builder = Builder::new(out, family(of), &header);
+    let mut builder = Builder::new(out, of_kernel(of), &header);
     for one in &rule.matches {
         builder = match one {
             Match::Comment(text) => builder.comment(text),

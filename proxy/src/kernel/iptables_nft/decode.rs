@@ -8,6 +8,7 @@ use nf_tables::{Attributes, Expression, Verdict, canonical, expressions, verdict
 
 use super::encode::encode;
 use crate::model::{Family, Protocol};
+use crate::nftables::text::of_kernel;
 use crate::ruleset::{AddressType, ConnectionStates, Direction, Interface, Match, Not, Rule, Target};
 
 /// A rule as `iptables-save` would print it. For one that is not understood: words that no rule of ours has, with the chain that
@@ -38,7 +39,7 @@ pub(super) fn decode(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> 
         None => {}
     }
     let mut again = nf_tables::Rule::new();
-    let of = super::encode::family(family);
+    let of = of_kernel(family);
     let index = |name: &str| indices.iter().find(|(known, _)| known == name).map(|(_, index)| *index).ok_or(());
     encode(&rule, family, &mut again, index).ok()?;
     (again.error().is_none() && canonical(of, again.expressions()) == canonical(of, bytes)).then_some(rule)
