@@ -10,7 +10,7 @@ use crate::ruleset;
 /// Reads reference counts on one socket, which it keeps: to open one costs more than a question.
 #[derive(Default)]
 pub(super) struct ReferenceCounts {
-    socket: Option<Socket>,
+    socket: Option<Box<Socket>>,
 }
 
 impl ReferenceCounts {
@@ -27,7 +27,8 @@ impl ReferenceCounts {
     ) -> Result<Option<usize>, NetlinkError> {
         let failed =
             |source| NetlinkError::new(format!("ask nf_tables for the chain {chain} of the table {table}"), source);
-        let mut socket = self.socket.take().map_or_else(Socket::open, Ok).map_err(failed)?;
+        let opened = self.socket.take().map_or_else(|| Socket::open().map(Box::new), Ok);
+        let mut socket = opened.map_err(failed)?;
         let found = socket.chain(Table::new(of_kernel(family), table.as_str()), chain);
         let uses = found.map_err(|error| failed(error.source))?.map(|chain| chain.uses);
         self.socket = Some(socket);
