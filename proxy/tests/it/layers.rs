@@ -80,7 +80,8 @@ fn every_module_uses_only_modules_before_it() {
         .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'))
         .collect();
     let mut order = ORDER.to_vec();
-    (modules.sort_unstable(), order.sort_unstable());
+    modules.sort_unstable();
+    order.sort_unstable();
     assert_eq!(modules, order, "ORDER lists every module");
     let mut found = Vec::new();
     for (rank, module) in ORDER.into_iter().enumerate() {
