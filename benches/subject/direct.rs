@@ -7,7 +7,8 @@ use svcproxy::kernel::iptables::Fake;
 use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::nftables::NftTable as _;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::{Mode as AtWork, iptables, nftables, userspace};
+use svcproxy::mode::iptables_family::{iptables, userspace};
+use svcproxy::mode::{Mode as AtWork, nftables};
 use svcproxy::model::Family;
 use svcproxy::relay;
 

@@ -8,7 +8,7 @@ use svcproxy::kernel::dummy::{AddressChange, AddressState, Device, Rtnetlink};
 use svcproxy::kernel::ipset::{Nfnetlink, Set, SetChange, SetHeader, Sets};
 use svcproxy::kernel::ipvs::{Destinations, Genetlink, ServerChange, ServerKey, ServerSpec, Servers};
 use svcproxy::kernel::netlink::NetlinkError;
-use svcproxy::mode::ipvs::kernel::Parts;
+use svcproxy::mode::iptables_family::ipvs::kernel::Parts;
 use svcproxy::model::Family;
 
 use super::kernel::{Log, ObservedNetlink, Sent};

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use svcproxy::config::NodeAddresses;
 use svcproxy::kernel::packet_filter::PacketFilter;
-use svcproxy::mode::engine::Engine;
-use svcproxy::mode::engine::render::{FixedChain, FollowUp, Place, Plans, Renderer, ServiceRules};
-use svcproxy::mode::rules::jumps::Jump;
+use svcproxy::mode::Plans;
+use svcproxy::mode::iptables_family::engine::Engine;
+use svcproxy::mode::iptables_family::engine::render::{FixedChain, FollowUp, Place, Renderer, ServiceRules};
+use svcproxy::mode::iptables_family::rules::jumps::Jump;
 use svcproxy::model::{Protocol, ServicePortName};
 use svcproxy::plan::flows::Frontend;
 use svcproxy::plan::{NodePlan, ServicePortPlan};

@@ -14,8 +14,8 @@ use svcproxy::config::{Config, DetectLocal, NodeAddresses, Variant, WriterChoice
 use svcproxy::kernel::ipvs::{ServerChange, Servers};
 use svcproxy::kernel::writer::Writer;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::ipvs::kernel::Linux;
-use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
+use svcproxy::mode::iptables_family::ipvs::kernel::Linux;
+use svcproxy::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
 use svcproxy::model::{Change, Family};
 
 use crate::changes::any_change;

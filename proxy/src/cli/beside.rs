@@ -6,8 +6,8 @@ use crate::config::{Variant, WriterChoice};
 use crate::kernel::iptables::{IptablesError, holds_any};
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::writer::Writer;
-use crate::mode::rules::cleanup::{Found, cleanup, count};
-use crate::mode::rules::names;
+use crate::mode::iptables_family::rules::cleanup::{Found, cleanup, count};
+use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
 

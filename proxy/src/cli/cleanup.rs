@@ -6,10 +6,10 @@ use crate::kernel;
 use crate::kernel::netlink::NetlinkError;
 use crate::kernel::nftables::NftTable as _;
 use crate::kernel::writer::Writer;
-use crate::mode::ipvs::kernel::Parts;
-use crate::mode::ipvs::teardown::{leave, remove_empty_device};
+use crate::mode::iptables_family::ipvs::kernel::Parts;
+use crate::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device};
+use crate::mode::iptables_family::rules::cleanup::cleanup;
 use crate::mode::nftables::{flowtable, layout};
-use crate::mode::rules::cleanup::cleanup;
 use crate::model::Family;
 
 /// Cleans up both families, whatever the mode was; goes on with the next when one fails.

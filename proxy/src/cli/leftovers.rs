@@ -14,8 +14,8 @@ use crate::kernel::dummy::DEVICE;
 use crate::kernel::nftables::NftTable as _;
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
-use crate::mode::ipvs::kernel::Parts;
-use crate::mode::ipvs::teardown::IpvsTeardown;
+use crate::mode::iptables_family::ipvs::kernel::Parts;
+use crate::mode::iptables_family::ipvs::teardown::IpvsTeardown;
 use crate::mode::nftables::{flowtable, layout};
 use crate::model::Family;
 

@@ -44,8 +44,8 @@ mod tests {
     use super::*;
     use crate::config::{Config, Mode, NodeAddresses};
     use crate::mode::family::FamilyProxy;
-    use crate::mode::ipvs::kernel::Fake;
-    use crate::mode::ipvs::syncer::{Settings, Syncer};
+    use crate::mode::iptables_family::ipvs::kernel::Fake;
+    use crate::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
     use crate::model::Change;
     use serde_json::json;
     use std::sync::Arc;

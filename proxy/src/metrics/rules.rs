@@ -8,8 +8,8 @@ use tracing::debug;
 use super::{AtScrape, Samples};
 use crate::kernel::iptables::{Counted, IptablesError};
 use crate::kernel::writer::CounterReader;
-use crate::mode::iptables::connections::{Connections, Meter, Sort};
-use crate::mode::rules::names;
+use crate::mode::iptables_family::iptables::connections::{Connections, Meter, Sort};
+use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use super::Mode;
-use super::engine::render::Plans;
+use super::Plans;
 use crate::config::{Config, NodeAddresses};
 use crate::model::{Change, Family, ObjectKey, ServicePortName};
 use crate::plan::flows::{StaleFlowFilter, needs_conntrack_cleanup, servers};

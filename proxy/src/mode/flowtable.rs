@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use tracing::{info, warn};
 
 use super::Mode;
-use super::engine::render::Plans;
+use super::Plans;
 use crate::config::NodeAddresses;
 use crate::kernel::nftables::Flowtable;
 use crate::model::{Protocol, ServicePortName};

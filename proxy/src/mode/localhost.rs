@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use tracing::{error, info, warn};
 
 use super::Mode;
-use super::engine::render::Plans;
+use super::Plans;
 use crate::config::NodeAddresses;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;

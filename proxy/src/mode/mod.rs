@@ -1,14 +1,11 @@
 //! The modes: each writes plans down as kernel objects of its kind and brings the kernel there.
 
-pub mod engine;
 pub mod family;
 pub mod flowtable;
-pub mod iptables;
-pub mod ipvs;
+pub mod iptables_family;
 pub mod localhost;
 pub mod nftables;
-pub mod rules;
-pub mod userspace;
+mod plans;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -20,7 +17,7 @@ use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
 use crate::ruleset::Report;
-use engine::render::Plans;
+pub use plans::Plans;
 
 /// One mode at work in one address family: brings the kernel to what plans say.
 pub trait Mode {

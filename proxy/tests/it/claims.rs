@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::config::Config;
 use svcproxy::kernel::iptables::Fake;
-use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
 use svcproxy::model::{Change, Family, ObjectKey, Protocol};
 use svcproxy::plan::flows::{Flow, Frontend};
 use svcproxy::state::State;

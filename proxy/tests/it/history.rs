@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses};
 use svcproxy::kernel::iptables::{Fake, Table};
-use svcproxy::mode::iptables::cleanup::cleanup;
-use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::mode::iptables_family::iptables::cleanup::cleanup;
+use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
 use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::RuleCounts;
 

@@ -9,7 +9,7 @@ use iptables::IPTables;
 use svcproxy::config::{Config, DetectLocal, NodePortAddresses, Variant};
 use svcproxy::kernel::addresses;
 use svcproxy::kernel::iptables::{Commands, Iptables, Table};
-use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
 use svcproxy::model::Family;
 use svcproxy::source::read_directory;
 

@@ -15,8 +15,8 @@ use svcproxy::config::{Config, DetectLocal, NodeAddresses, NodePortAddresses, Va
 use svcproxy::kernel::iptables::Commands;
 use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::packet_filter::PacketFilter;
-use svcproxy::mode::iptables::cleanup::cleanup;
-use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::mode::iptables_family::iptables::cleanup::cleanup;
+use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
 use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::Table;
 use svcproxy::source::read_directory;

@@ -11,11 +11,11 @@ use svcproxy::kernel::ipset::{Kind, Member, Nfnetlink, SetChange, SetHeader, Set
 use svcproxy::kernel::writer::Writer;
 use svcproxy::kernel::{dummy, ipvs};
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::ipvs::kernel::Parts;
-use svcproxy::mode::ipvs::sets::SetId;
-use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
-use svcproxy::mode::ipvs::teardown::{leave, remove_empty_device};
-use svcproxy::mode::rules::cleanup::cleanup;
+use svcproxy::mode::iptables_family::ipvs::kernel::Parts;
+use svcproxy::mode::iptables_family::ipvs::sets::SetId;
+use svcproxy::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
+use svcproxy::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device};
+use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
 use svcproxy::model::{Family, Protocol};
 use svcproxy::source::{Reading, read_directory};
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses, Variant, WriterChoice};
 use svcproxy::kernel::writer::Writer;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::userspace::syncer::Syncer;
+use svcproxy::mode::iptables_family::userspace::syncer::Syncer;
 use svcproxy::model::Family;
 use svcproxy::relay;
 use svcproxy::source::read_directory;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use svcproxy::config::Config;
 use svcproxy::kernel::iptables::{Fake, Table};
-use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
 use svcproxy::model::{Change, Family, ObjectKey};
 
 fn key(name: &str) -> ObjectKey {

@@ -7,7 +7,7 @@ use svcproxy::cli::render::render_to_string;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses};
 use svcproxy::kernel::iptables::{self, Table};
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::userspace::syncer::Syncer;
+use svcproxy::mode::iptables_family::userspace::syncer::Syncer;
 use svcproxy::model::{Family, Protocol};
 use svcproxy::plan::BackendSet;
 use svcproxy::relay;

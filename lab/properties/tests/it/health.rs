@@ -9,7 +9,7 @@ use svclab_properties::node::{addresses, config, families};
 use svclab_properties::proxies::changes;
 use svclab_properties::sweep::{cases, runner, seed};
 use svcproxy::kernel::iptables::Fake;
-use svcproxy::mode::iptables::family::FamilyProxy;
+use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
 use svcproxy::model::ObjectKey;
 use svcproxy::plan::health::ServiceCheck;
 

@@ -10,7 +10,7 @@ use nf_tables::field::Field;
 use super::objects::Own;
 use super::shared::{Does, cluster_ip_rules, local_rules};
 use super::slots::{Endpoints, Slots};
-use crate::mode::rules::names::hash;
+use crate::mode::iptables_family::rules::names::hash;
 use crate::model::ServicePortName;
 use crate::nftables::{Chain, Name, Rule, Set, Statement, Verdict};
 use crate::plan::{BackendSet, NodePlan, ServicePortPlan};

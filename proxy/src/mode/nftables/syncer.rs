@@ -16,7 +16,7 @@ use super::wanted::{Wanted, Way};
 use crate::config::NodeAddresses;
 use crate::kernel::nftables::{Look, NftTable, NftTableError, Saved, Standing};
 use crate::mode::Mode;
-use crate::mode::engine::render::Plans;
+use crate::mode::Plans;
 use crate::model::{Protocol, ServicePortName};
 use crate::nftables::Change;
 use crate::nftables::change::TableChange;

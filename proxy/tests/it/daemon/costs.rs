@@ -5,8 +5,8 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, unshare};
 use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::{dummy, ipset, ipvs};
-use svcproxy::mode::ipvs::kernel::Parts;
-use svcproxy::mode::{iptables, ipvs as ipvs_mode, userspace};
+use svcproxy::mode::iptables_family::ipvs::kernel::Parts;
+use svcproxy::mode::iptables_family::{iptables, ipvs as ipvs_mode, userspace};
 use svcproxy::model::{Change, Family};
 use svcproxy::relay;
 

@@ -17,7 +17,7 @@ use svcproxy::kernel::watch::Watch;
 use svcproxy::metrics::Metrics;
 use svcproxy::mode::Mode;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables::syncer::Syncer;
+use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
 use svcproxy::model::{Batch, Change, Family, ObjectKey};
 use svcproxy::source::{SkippedObjects, Source, SourceError};
 use tokio::sync::futures::OwnedNotified;

@@ -15,7 +15,7 @@ use svcproxy::config::{Config, NodePortAddresses};
 use svcproxy::daemon::Leftovers;
 use svcproxy::events::About;
 use svcproxy::kernel::iptables::Table;
-use svcproxy::mode::iptables::syncer::Syncer;
+use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
 
 /// Two services claim one address and port. The one that does not get it is reported once, and gets it as soon as it is free.

@@ -9,9 +9,9 @@ use svcproxy::config::NodeAddresses;
 use svcproxy::kernel::conntrack::{Conntrack, Filter, Piece};
 use svcproxy::kernel::dummy::Device;
 use svcproxy::kernel::iptables::Table;
-use svcproxy::mode::iptables;
-use svcproxy::mode::ipvs::kernel::Fake;
-use svcproxy::mode::ipvs::teardown::IpvsTeardown;
+use svcproxy::mode::iptables_family::iptables;
+use svcproxy::mode::iptables_family::ipvs::kernel::Fake;
+use svcproxy::mode::iptables_family::ipvs::teardown::IpvsTeardown;
 use svcproxy::model::{Family, Protocol};
 use svcproxy::plan::flows::Flow;
 

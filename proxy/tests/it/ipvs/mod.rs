@@ -15,11 +15,11 @@ use svcproxy::kernel::iptables;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::kernel::ipvs::{Destination, ServerChange, ServerKey, ServerSpec, Servers};
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::ipvs::kernel::Fake;
-use svcproxy::mode::ipvs::sets::SetId;
-use svcproxy::mode::ipvs::syncer::{Settings, Syncer};
-use svcproxy::mode::ipvs::teardown::{leave, remove_empty_device};
-use svcproxy::mode::rules::cleanup::cleanup;
+use svcproxy::mode::iptables_family::ipvs::kernel::Fake;
+use svcproxy::mode::iptables_family::ipvs::sets::SetId;
+use svcproxy::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
+use svcproxy::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device};
+use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
 use svcproxy::model::{Change, Family, Protocol};
 
 mod leaving;

@@ -2,10 +2,10 @@
 
 use super::names;
 use super::objects::{NODE_PORTS, SERVICES};
-use crate::mode::engine::render::FixedChain;
-use crate::mode::rules::common::{self, loopback_guard};
-use crate::mode::rules::filter;
-use crate::mode::rules::node_ports::Scope;
+use crate::mode::iptables_family::engine::render::FixedChain;
+use crate::mode::iptables_family::rules::common::{self, loopback_guard};
+use crate::mode::iptables_family::rules::filter;
+use crate::mode::iptables_family::rules::node_ports::Scope;
 use crate::plan::NodePlan;
 use crate::ruleset::{Rule, Table};
 

@@ -1,9 +1,9 @@
 //! The chains that are there whatever the services.
 
 use super::objects::{LISTENERS, NODE_PORT_CONTAINER, NODE_PORT_HOST, PORTALS_CONTAINER, PORTALS_HOST};
-use crate::mode::engine::render::FixedChain;
-use crate::mode::rules::common;
-use crate::mode::rules::filter;
+use crate::mode::iptables_family::engine::render::FixedChain;
+use crate::mode::iptables_family::rules::common;
+use crate::mode::iptables_family::rules::filter;
 use crate::plan::NodePlan;
 use crate::ruleset::{ConnectionStates, Rule, Target};
 

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::IptablesError;
-use crate::mode::rules::jumps::Jump;
+use crate::mode::Plans;
+use crate::mode::iptables_family::rules::jumps::Jump;
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
@@ -152,18 +153,6 @@ pub trait Renderer<K> {
     /// The ports of this node on which the program itself answers for a service port.
     fn relay_ports(&self, _name: &ServicePortName) -> Vec<u16> {
         Vec::new()
-    }
-}
-
-/// The plans of all service ports, made as they are asked for: those of a large cluster are not kept.
-pub trait Plans {
-    /// Each of them once.
-    fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_>;
-}
-
-impl Plans for &[ServicePortPlan] {
-    fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_> {
-        Box::new(<[ServicePortPlan]>::iter(self).cloned())
     }
 }
 

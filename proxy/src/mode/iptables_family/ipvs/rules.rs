@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use super::sets::SetId;
-use crate::mode::engine::render::FixedChain;
-use crate::mode::rules::common;
-use crate::mode::rules::matching::from_pods;
-use crate::mode::rules::names;
+use crate::mode::iptables_family::engine::render::FixedChain;
+use crate::mode::iptables_family::rules::common;
+use crate::mode::iptables_family::rules::matching::from_pods;
+use crate::mode::iptables_family::rules::names;
 use crate::model::Protocol;
 use crate::plan::{Masquerade, NodePlan, NodePortScope};
 use crate::ruleset::{ConnectionStates, Direction, Rule, Table, Target};

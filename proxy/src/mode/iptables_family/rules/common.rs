@@ -1,7 +1,7 @@
 //! Chains that every mode with iptables has, with the same rules.
 
 use super::names;
-use crate::mode::engine::render::FixedChain;
+use crate::mode::iptables_family::engine::render::FixedChain;
 use crate::model::Family;
 use crate::plan::NodePlan;
 use crate::ruleset::Table;

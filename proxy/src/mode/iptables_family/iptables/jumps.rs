@@ -1,7 +1,7 @@
 //! The jumps of this mode.
 
 use super::names;
-use crate::mode::rules::jumps::{Jump, On};
+use crate::mode::iptables_family::rules::jumps::{Jump, On};
 use crate::plan::NodePlan;
 use crate::ruleset::Table;
 

@@ -68,6 +68,6 @@ impl Jump {
 
 /// The jumps of every mode of this proxy.
 pub fn of_all_modes() -> impl Iterator<Item = &'static Jump> {
-    use crate::mode::{iptables, ipvs, userspace};
+    use crate::mode::iptables_family::{iptables, ipvs, userspace};
     iptables::jumps::ALL.iter().chain(&ipvs::jumps::ALL).chain(&userspace::jumps::ALL)
 }

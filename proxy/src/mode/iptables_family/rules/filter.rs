@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::names;
 use super::node_ports::Scope;
-use crate::mode::engine::render::{Place, ServiceRules};
+use crate::mode::iptables_family::engine::render::{Place, ServiceRules};
 use crate::model::Protocol;
 use crate::plan::{ExternalFrontends, NodePlan, ServicePortPlan, Verdict};
 use crate::ruleset::Table;

@@ -1,8 +1,8 @@
 //! The jumps of this mode: those of iptables mode in filter, and upstream's of old in nat.
 
-use crate::mode::iptables;
-use crate::mode::rules::jumps::{Jump, On};
-use crate::mode::rules::names;
+use crate::mode::iptables_family::iptables;
+use crate::mode::iptables_family::rules::jumps::{Jump, On};
+use crate::mode::iptables_family::rules::names;
 use crate::ruleset::Table;
 
 const PORTALS: &[On] = &[On::Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")];

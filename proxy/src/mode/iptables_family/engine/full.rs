@@ -11,9 +11,9 @@ use super::{Engine, Failed, Ledger, Place, Plans, Renderer, Report, Sent};
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
-use crate::mode::rules::difference::{self, ensure_jumps, remove_other_modes};
-use crate::mode::rules::found::{self, conntrack_frontends};
-use crate::mode::rules::names;
+use crate::mode::iptables_family::rules::difference::{self, ensure_jumps, remove_other_modes};
+use crate::mode::iptables_family::rules::found::{self, conntrack_frontends};
+use crate::mode::iptables_family::rules::names;
 use crate::plan::NodePlan;
 use crate::ruleset::{Saved, SavedTable, Table, Transaction};
 

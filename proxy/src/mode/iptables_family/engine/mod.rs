@@ -18,19 +18,19 @@ use std::time::Instant;
 
 use ipnet::IpNet;
 
-use super::Mode;
 use super::rules::guard::Guard;
 use super::rules::names;
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
+use crate::mode::{Mode, Plans};
 use crate::model::{Protocol, ServicePortName};
 use crate::plan::flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
 use crate::ruleset::{Report, Saved, Table, Transaction};
 use full::FullSync;
 use ledger::{Entry, Ledger};
-use render::{FollowUp, Place, Plans, Renderer};
+use render::{FollowUp, Place, Renderer};
 
 /// How often a sync is begun anew without the service ports whose rules were refused. Netlink names all of them at once, a command
 /// one at a time.

@@ -1,7 +1,7 @@
 //! iptables mode: plans as chains and rules, brought to the kernel by `iptables-restore --noflush`.
 //!
 //! [`objects`] writes one service port down, [`ruleset`] puts the shared chains together, [`syncer`] brings them to the
-//! kernel; [`connections`] and [`crate::metrics::rules`] read what rules have counted. What other modes do alike is in [`crate::mode::rules`]. Commands are run behind [`crate::kernel::iptables`] only.
+//! kernel; [`connections`] and [`crate::metrics::rules`] read what rules have counted. What other modes do alike is in [`crate::mode::iptables_family::rules`]. Commands are run behind [`crate::kernel::iptables`] only.
 
 pub mod connections;
 pub mod jumps;
@@ -9,7 +9,7 @@ pub mod objects;
 pub mod ruleset;
 pub mod syncer;
 
-pub use crate::mode::rules::{cleanup, names};
+pub use crate::mode::iptables_family::rules::{cleanup, names};
 
 /// One address family's proxy in this mode.
 pub mod family {

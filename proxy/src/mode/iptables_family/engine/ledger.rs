@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 
 use super::render::{FixedChain, Line, Place, ServiceRules};
 use crate::kernel::iptables::Refusal;
-use crate::mode::rules::names;
+use crate::mode::iptables_family::rules::names;
 use crate::model::ServicePortName;
 use crate::ruleset::RuleCounts;
 use crate::ruleset::{Chains, Rule, Table, TableChange};

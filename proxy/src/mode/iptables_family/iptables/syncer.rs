@@ -6,9 +6,10 @@ use super::ruleset;
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
-use crate::mode::engine::Engine;
-use crate::mode::engine::render::{FixedChain, Plans, Renderer, ServiceRules};
-use crate::mode::rules::jumps::Jump;
+use crate::mode::Plans;
+use crate::mode::iptables_family::engine::Engine;
+use crate::mode::iptables_family::engine::render::{FixedChain, Renderer, ServiceRules};
+use crate::mode::iptables_family::rules::jumps::Jump;
 use crate::model::ServicePortName;
 use crate::plan::{NodePlan, ServicePortPlan};
 

@@ -9,11 +9,11 @@ use ipnet::IpNet;
 
 use super::ports::Assigned;
 use super::sets;
-use crate::mode::engine::render::{Place, ServiceRules};
-use crate::mode::rules::filter::{self, Words};
-use crate::mode::rules::matching::from_pods;
-use crate::mode::rules::names;
-use crate::mode::rules::node_ports::Scope;
+use crate::mode::iptables_family::engine::render::{Place, ServiceRules};
+use crate::mode::iptables_family::rules::filter::{self, Words};
+use crate::mode::iptables_family::rules::matching::from_pods;
+use crate::mode::iptables_family::rules::names;
+use crate::mode::iptables_family::rules::node_ports::Scope;
 use crate::model::Protocol;
 use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, NodePlan, PodSource, ServicePortPlan, Verdict};
 use crate::ruleset::{ConnectionStates, Rule, Table, Target};

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::names;
-use crate::mode::engine::render::{Place, Plans, ServiceRules};
-use crate::mode::rules::filter::{self, Words};
-use crate::mode::rules::matching::from_pods;
+use crate::mode::Plans;
+use crate::mode::iptables_family::engine::render::{Place, ServiceRules};
+use crate::mode::iptables_family::rules::filter::{self, Words};
+use crate::mode::iptables_family::rules::matching::from_pods;
 use crate::plan::{
     BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, Masquerade, NodePlan, ServicePortPlan,
     ShortCircuit, Verdict,

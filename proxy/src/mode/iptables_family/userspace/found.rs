@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::mode::rules::names;
+use crate::mode::iptables_family::rules::names;
 use crate::model::{ObjectKey, Protocol, ServicePortName};
 use crate::plan::BackendSet;
 use crate::relay::Listener;

@@ -1,7 +1,7 @@
 //! The jumps of this mode.
 
-use crate::mode::rules::jumps::{Jump, On};
-use crate::mode::rules::names;
+use crate::mode::iptables_family::rules::jumps::{Jump, On};
+use crate::mode::iptables_family::rules::names;
 use crate::ruleset::Table;
 
 const NAT_PORTALS: &[On] = &[On::Comment("kubernetes service portals")];
