@@ -9,9 +9,9 @@ impl Forgotten {
     /// With fewer it is not worth while: some 5 MB.
     pub const LEAST: usize = 1000;
 
-    /// One more was forgotten.
-    pub fn count(&mut self) {
-        self.0 += 1;
+    /// So many objects of common size were forgotten.
+    pub fn count(&mut self, objects: usize) {
+        self.0 += objects.max(1);
     }
 
     /// Whether it is time to give memory back, where so many are `kept`; if so, the count begins anew.
@@ -33,7 +33,7 @@ mod tests {
         for (kept, times) in [(0, 20), (1000, 20), (5000, 4), (100_000, 0)] {
             let mut forgotten = Forgotten::default();
             let due = (0..20_000).filter(|_| {
-                forgotten.count();
+                forgotten.count(1);
                 forgotten.take_due(kept)
             });
             assert_eq!(due.count(), times, "{kept} kept");

@@ -72,7 +72,7 @@ pub fn line(text: &str) {
     queue().0.push(format!("{text}\n").into_bytes());
 }
 
-/// As [`line`], and the last one: threads that are still at work log nothing after it.
+/// As [`line()`], and the last one: threads that are still at work log nothing after it.
 pub fn last_line(text: &str) {
     queue().0.push_last(format!("{text}\n").into_bytes());
 }

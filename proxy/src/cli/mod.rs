@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
+use crate::kernel::limits;
 use settings::Settings;
 
 /// The version, with the commit in release builds.
@@ -56,6 +57,7 @@ enum Command {
 /// Does what the command line asks for. Exit status 0: done; 1: a failure at work; 2: a mistake in the command line.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    limits::survive_file_size_limit();
     let result = match &cli.command {
         Some(Command::Render(render)) => render.run(),
         None => cli.act(),

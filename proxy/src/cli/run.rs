@@ -27,7 +27,7 @@ use crate::kernel::ipvs::Genetlink;
 use crate::kernel::nftables::{NetlinkFlowtable, Spec};
 use crate::kernel::watch::Watch;
 use crate::kernel::writer::{CounterReader, Opened, Writer};
-use crate::kernel::{addresses, capabilities, command, input_policy, limits, sysctl};
+use crate::kernel::{addresses, capabilities, command, input_policy, limits, sysctl, threads};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{About, AtScrape, Metrics, MetricsServer, Slis};
 use crate::metrics::{localhost, relays, rules};
@@ -72,6 +72,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     };
     let descriptors = descriptors::raise();
     descriptors::check(descriptors)?;
+    threads::check()?;
     let shares = Shares::of(descriptors);
     let start_up = StartUp { shares, about, instance };
     prepare_kernel(&mut config)?;
@@ -264,8 +265,13 @@ fn start<M: ModeAtWork + Send + 'static>(
     });
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // Relays are the work of all processors.
-    let threads = if relaying { processors.max(2) } else { 2 };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    let workers = if relaying { processors.max(2) } else { 2 };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .thread_keep_alive(threads::KEEP)
+        .enable_all()
+        .build()?;
+    threads::start_waiting(runtime.handle());
     let result = runtime.block_on(async {
         let StartUp { shares, about, instance } = start_up;
         tokio::spawn(instance.answer());

@@ -7,6 +7,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Descriptors that no connection takes: for commands and netlink sockets of syncs, the API, watches, and listening sockets.
 const RESERVED: u64 = 256;
+/// What they take without any load, inherited ones included.
+const LEAST_RESERVED: u64 = 32;
 /// Most connections to the proxy's own ports, all together.
 const OWN_CONNECTIONS: u64 = 1024;
 
@@ -42,7 +44,7 @@ impl Shares {
     pub fn of(limit: u64) -> Shares {
         let own = (limit / 4).min(OWN_CONNECTIONS);
         let part = |of: u64| usize::try_from(own / of).unwrap_or(usize::MAX).max(1);
-        let relays = limit.saturating_sub(own).saturating_sub(RESERVED.min(limit / 4));
+        let relays = limit.saturating_sub(own).saturating_sub(RESERVED.min(limit / 4).max(LEAST_RESERVED));
         Shares { healthz: part(4), metrics: part(4), health_checks: part(2), relays }
     }
 }
@@ -74,7 +76,7 @@ mod tests {
     fn a_share_is_left_for_syncs_whatever_the_limit() {
         let of_1024 = Shares { healthz: 64, metrics: 64, health_checks: 128, relays: 512 };
         assert_eq!(Shares::of(1024), of_1024);
-        assert_eq!(Shares::of(64), Shares { healthz: 4, metrics: 4, health_checks: 8, relays: 32 });
+        assert_eq!(Shares::of(64), Shares { healthz: 4, metrics: 4, health_checks: 8, relays: 16 });
         assert_eq!(Shares::of(524_288), Shares { healthz: 256, metrics: 256, health_checks: 512, relays: 523_008 });
         for limit in [0, 3, 64, 1000, 1024, 4096, 1 << 20, u64::MAX] {
             let shares = Shares::of(limit);

@@ -1,7 +1,11 @@
 //! Limits that kube-proxy sets once at the start: those of connection tracking, and the process's own standing when
 //! memory runs short. What is refused is logged, and is no reason not to proxy.
 
+#![allow(unsafe_code, reason = "signal(2), which is safe where a signal is ignored")]
+
 use std::time::Duration;
+
+use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::sysctl::{self, SysctlError};
 use crate::config::Conntrack;
@@ -121,6 +125,13 @@ pub fn set_oom_score_adj(value: i32) -> Option<String> {
     }
     let written = std::fs::write(path, value.to_string());
     written.err().map(|error| format!("cannot set oom_score_adj to {value}: {error}; it stays as it is"))
+}
+
+/// A write beyond the limit of file sizes (`RLIMIT_FSIZE`) fails, and does not kill the process (SIGXFSZ, setrlimit(2)): the log may be
+/// a file.
+pub fn survive_file_size_limit() {
+    // SAFETY: to ignore a signal runs no handler.
+    let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
 }
 
 /// Whether this process is in a user namespace that somebody made, where some settings of processes are nobody's to change

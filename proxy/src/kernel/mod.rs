@@ -21,6 +21,7 @@ mod next_hops;
 pub mod nftables;
 pub mod packet_filter;
 pub mod sysctl;
+pub mod threads;
 pub mod uplink;
 pub mod watch;
 pub mod writer;

@@ -15,13 +15,13 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What this many descriptors are enough for: a quarter for listeners; of the rest, two thirds for connections, and one for associations.
+    /// What this many descriptors are enough for: a quarter for listeners, each of which may have accepted a connection that waits for a place; of the rest, two thirds for connections, and one for associations.
     pub fn of(descriptors: u64) -> Limits {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).clamp(1, 1 << 20);
         let listeners = descriptors / 4;
         let third = (descriptors - listeners) / 3;
         Limits {
-            listeners: count(listeners),
+            listeners: count(listeners / 2),
             connections: count(third * 2 / PER_CONNECTION),
             associations: count(third),
         }
@@ -34,8 +34,8 @@ mod tests {
 
     #[test]
     fn limits_follow_from_the_descriptors() {
-        assert_eq!(Limits::of(512), Limits { listeners: 128, connections: 42, associations: 128 });
-        assert_eq!(Limits::of(523_008), Limits { listeners: 130_752, connections: 43_584, associations: 130_752 });
+        assert_eq!(Limits::of(512), Limits { listeners: 64, connections: 42, associations: 128 });
+        assert_eq!(Limits::of(523_008), Limits { listeners: 65_376, connections: 43_584, associations: 130_752 });
         assert_eq!(Limits::of(0), Limits { listeners: 1, connections: 1, associations: 1 });
     }
 }

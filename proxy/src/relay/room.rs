@@ -2,7 +2,8 @@
 //!
 //! Where there is room no service is held to a share. Where there is none, a service takes places from the one that has most, as
 //! long as that has more than it has itself: those that are open in one direction only go first, then those that were silent
-//! for longest. A service at its share waits for a place, and gets that of a connection that has been silent for long.
+//! for longest. A service at its share waits for a place, and gets that of a connection that has been silent for long. A service without any
+//! place takes that of any service's connection that has been silent for a while.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::model::ObjectKey;
 
-/// Without room a connection that is open in one direction may be silent for so long.
+/// Without room a connection that is open in one direction may be silent for so long, and any connection where a service has no place at all.
 const HALF_CLOSED: Duration = Duration::from_secs(10);
 /// Without room any connection may be silent for so long.
 const OPEN: Duration = Duration::from_secs(300);
@@ -170,24 +171,29 @@ impl Places {
         let Some((largest, most)) = largest.map(|(name, share)| (name.clone(), share.len())) else { return };
         if most >= own + 2 {
             // Half of the difference makes both equal.
-            self.end(&largest, ((most - own) / 2).div_ceil(PART), |_| true);
+            self.end(((most - own) / 2).div_ceil(PART), |service, _| *service == largest);
         } else {
             let too_long = |activity: &Activity| {
-                let limit = if activity.is_half_closed() { HALF_CLOSED } else { OPEN };
+                let limit = if activity.is_half_closed() || own == 0 { HALF_CLOSED } else { OPEN };
                 now.saturating_duration_since(activity.last()) >= limit
             };
-            self.end(service, own.div_ceil(PART), too_long);
+            self.end(own.div_ceil(PART).max(1), |of, activity| (of == service || own == 0) && too_long(activity));
         }
     }
 
-    /// Ends so many connections of a service, of those that `may` go.
-    fn end(&mut self, service: &ObjectKey, count: usize, may: impl Fn(&Activity) -> bool) {
-        let share = self.shares.get(service).into_iter().flatten().filter(|(_, activity)| may(activity));
-        let mut by_worth: Vec<(bool, Instant, u64)> =
-            share.map(|(number, activity)| (!activity.is_half_closed(), activity.last(), *number)).collect();
+    /// Ends so many of the connections that `may` go.
+    fn end(&mut self, count: usize, may: impl Fn(&ObjectKey, &Activity) -> bool) {
+        let all = self
+            .shares
+            .iter()
+            .flat_map(|(of, share)| share.iter().map(move |(number, activity)| (of, number, activity)));
+        let mut by_worth: Vec<(bool, Instant, u64, ObjectKey)> = all
+            .filter(|(of, _, activity)| may(of, activity))
+            .map(|(of, number, activity)| (!activity.is_half_closed(), activity.last(), *number, of.clone()))
+            .collect();
         by_worth.sort_unstable();
-        for (.., number) in by_worth.into_iter().take(count) {
-            if let Some(activity) = self.remove(service, number) {
+        for (_, _, number, service) in by_worth.into_iter().take(count) {
+            if let Some(activity) = self.remove(&service, number) {
                 activity.leave.notify_one();
             }
         }
@@ -257,6 +263,19 @@ mod tests {
         assert!(room.try_enter(&service("web"), begin + Duration::from_secs(299)).is_none());
         assert!(room.try_enter(&service("web"), begin + Duration::from_secs(300)).is_some());
         assert_eq!(evicted(&held), [1, 2], "silent for five minutes");
+    }
+
+    #[test]
+    fn a_service_without_a_connection_takes_the_place_of_a_silent_one_of_another() {
+        let (room, begin) = (Room::new(3), Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let held: Vec<Place> = ["a", "b", "c"].map(|name| room.try_enter(&service(name), begin).unwrap()).into();
+        [2, 1, 3].into_iter().zip(&held).for_each(|(second, place)| place.activity().note(at(second)));
+        assert!(room.try_enter(&service("new"), at(10)).is_none());
+        let first = room.try_enter(&service("new"), at(11));
+        assert!(first.is_some());
+        assert_eq!(evicted(&held), [1], "the one that was silent for longest");
+        assert!(room.try_enter(&service("new"), at(20)).is_none(), "it has one now, as the others have");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! What a sync has to bring to the kernel.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{ObjectKey, Protocol, ServicePortName};
+use crate::model::{ObjectKey, ServicePortName};
 
 /// What changed since it was last asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct Changed {
     pub node: bool,
     /// The ranges that cluster IPs come from changed.
     pub service_cidrs: bool,
+    /// Of the service ports, those that earlier parts left, and how many parts did.
+    pub(super) left: BTreeMap<ServicePortName, u32>,
 }
 
 impl Changed {
@@ -28,8 +31,8 @@ impl Changed {
         self.service_cidrs |= later.service_cidrs;
     }
 
-    /// Takes out all but service ports that together weigh more than `most`: of the heaviest Services those that are left when the others
-    /// have theirs. One service port at least is taken.
+    /// Takes out all but service ports that together weigh more than `most`. Half of a part is for what earlier ones left, the oldest
+    /// first, so that no Service waits for ever; in the rest the lightest Services go first. One service port at least is taken.
     pub(super) fn take_part(&mut self, most: usize, weight: impl Fn(&ServicePortName) -> usize) -> Changed {
         let mut services: BTreeMap<&ObjectKey, usize> = BTreeMap::new();
         for name in &self.service_ports {
@@ -38,28 +41,32 @@ impl Changed {
         if services.values().sum::<usize>() <= most {
             return std::mem::take(self);
         }
-        let mut lightest: Vec<_> = services.into_iter().map(|(service, weight)| (weight, service)).collect();
+        let of_service = |name: &ServicePortName| services.get(&name.service).copied().unwrap_or_default();
+        let mut lightest: Vec<_> = self.service_ports.iter().map(|name| (of_service(name), name)).collect();
         lightest.sort_unstable();
-        let mut taken = 0;
-        let names = lightest.into_iter().flat_map(|(_, service)| {
-            let first = ServicePortName { service: service.clone(), port: String::new(), protocol: Protocol::Tcp };
-            self.service_ports.range(first..).take_while(move |name| name.service == *service)
-        });
-        let fits = |name: &&ServicePortName| {
-            let is_first = taken == 0;
-            taken += weight(name);
-            is_first || taken <= most
-        };
-        let service_ports: BTreeSet<ServicePortName> = names.take_while(fits).cloned().collect();
+        let mut oldest: Vec<_> =
+            self.left.iter().map(|(name, parts)| (Reverse(*parts), of_service(name), name)).collect();
+        oldest.sort_unstable();
+        let oldest = oldest.into_iter().map(|(.., name)| (name, most / 2));
+        let (mut service_ports, mut taken) = (BTreeSet::new(), 0);
+        for (name, limit) in oldest.chain(lightest.into_iter().map(|(_, name)| (name, most))) {
+            let heavier = taken + weight(name);
+            if (taken == 0 || heavier <= limit) && service_ports.insert(name.clone()) {
+                taken = heavier;
+            }
+        }
         self.service_ports.retain(|name| !service_ports.contains(name));
+        let parts = |name: &ServicePortName| self.left.get(name).map_or(1, |parts| parts.saturating_add(1));
+        self.left = self.service_ports.iter().map(|name| (name.clone(), parts(name))).collect();
         let (node, service_cidrs) = (std::mem::take(&mut self.node), std::mem::take(&mut self.service_cidrs));
-        Changed { service_ports, node, service_cidrs }
+        Changed { service_ports, node, service_cidrs, left: BTreeMap::new() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Protocol;
 
     fn names(service: &str, ports: std::ops::Range<u32>) -> impl Iterator<Item = ServicePortName> {
         let service = ObjectKey { namespace: "default".into(), name: service.into() };
@@ -70,7 +77,7 @@ mod tests {
     #[test]
     fn services_with_little_to_send_go_first_and_the_rest_in_pieces() {
         let all: BTreeSet<_> = names("a-large", 0..50).chain(names("b", 0..2)).chain(names("c", 0..1)).collect();
-        let mut changed = Changed { service_ports: all.clone(), service_cidrs: true, node: false };
+        let mut changed = Changed { service_ports: all.clone(), service_cidrs: true, ..Changed::default() };
         let mut parts = Vec::new();
         while !changed.is_empty() {
             parts.push(changed.take_part(20, |_| 1));
@@ -79,6 +86,19 @@ mod tests {
         assert!(names("b", 0..2).chain(names("c", 0..1)).all(|name| parts[0].service_ports.contains(&name)));
         assert!(parts[0].service_cidrs && !parts[1].service_cidrs);
         assert_eq!(parts.into_iter().flat_map(|part| part.service_ports).collect::<BTreeSet<_>>(), all);
+    }
+
+    #[test]
+    fn what_is_left_has_half_of_the_next_part_however_many_lighter_ones_come() {
+        let mut changed = Changed { service_ports: names("heavy", 0..30).collect(), ..Changed::default() };
+        for round in 0..4 {
+            for index in 0..30 {
+                changed.service_ports.extend(names(&format!("light-{round}-{index}"), 0..1));
+            }
+            let part = changed.take_part(20, |_| 1).service_ports;
+            let of_heavy = part.iter().filter(|name| name.service.name == "heavy").count();
+            assert_eq!((part.len(), of_heavy), (20, [0, 0, 10, 10][round]), "{round}");
+        }
     }
 
     #[test]

@@ -62,6 +62,8 @@ impl NodeInfo {
     }
 }
 
+/// Endpoints of a slice that is not large.
+const COMMON_ENDPOINTS: usize = 20;
 /// So much is sent by one sync ([`State::take_part`]): some 2,000 service ports, or 20,000 endpoints.
 const AT_ONCE: usize = 20_000;
 
@@ -233,8 +235,8 @@ impl State {
         let moved = self.claims.replace(before.as_ref(), &now);
         if !now.ports.is_empty() {
             self.services.insert(key.clone(), now);
-        } else if before.is_some() {
-            self.forgotten.count();
+        } else if let Some(before) = &before {
+            self.forgotten.count(before.ports.len());
         }
         for (claim, name) in moved {
             match claim {
@@ -258,7 +260,7 @@ impl State {
                 self.slices.remove(&service);
             }
             let Some(slice) = slice else {
-                self.forgotten.count();
+                self.forgotten.count(before.map_or(0, |slice| slice.addresses().len() / COMMON_ENDPOINTS));
                 return changed;
             };
             let moved = slice.service != service.name;
@@ -310,6 +312,7 @@ impl State {
             service_ports: std::mem::take(&mut self.changed),
             node: std::mem::take(&mut self.node_changed),
             service_cidrs: std::mem::take(&mut self.service_cidrs_changed),
+            ..Changed::default()
         }
     }
 

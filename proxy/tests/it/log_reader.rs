@@ -116,3 +116,23 @@ fn a_full_disk_under_the_log_stops_nothing() {
         std::fs::remove_file("/run/log/svcproxy.log").unwrap();
     }
 }
+
+#[test]
+fn a_log_file_at_the_limit_of_its_size_stops_nothing() {
+    if !inside!() {
+        return;
+    }
+    for mode in modes() {
+        let directory = tempfile::tempdir_in("/run").unwrap();
+        put(directory.path(), "faulty.yaml", &faulty(FAULTY.1));
+        let log = std::fs::File::create("/run/svcproxy.log").unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 4 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_svcproxy"), "--proxy-mode", mode]);
+        command.args(["--hostname-override=node-a", "--healthz-bind-address=127.0.0.1:10256", "--manifests"]);
+        let proxy = Proxy(command.arg(directory.path()).env_remove("RUST_LOG").stderr(log).spawn().unwrap());
+        change(&proxy, directory.path(), 1);
+        change(&proxy, directory.path(), 2);
+        wait_for("lines without room", || (dropped() > 0).then_some(()));
+        ends(proxy);
+    }
+}

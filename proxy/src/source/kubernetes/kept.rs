@@ -110,7 +110,7 @@ impl Kept {
         let was_remarked = self.remarked.remove(&key).is_some();
         let was_known = self.known.remove(&key).is_some();
         if was_refused || was_remarked || was_known {
-            self.forgotten.count();
+            self.forgotten.count(1);
         }
         if self.forgotten.take_due(self.known.len() + self.refused.len()) {
             self.compact();
