@@ -112,7 +112,7 @@ pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAd
 }
 
 /// Userspace mode: one `iptables-restore` input, with the listening ports that a proxy would take on a node where all are free;
-/// comments say where these lead. Node ports are as in [`iptables`]. `bare`: some interfaces have no address.
+/// comments say where these lead. Node ports are as in [`iptables()`]. `bare`: some interfaces have no address.
 pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &[IpAddr], bare: bool) -> Documents {
     // The mode decides about the guard of the loopback range, too.
     let config = Config { mode: Mode::Userspace, ..config.clone() };
