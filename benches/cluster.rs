@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::subject::{Change, ObjectKey};
+use svcproxy::model::{Change, ObjectKey};
 
 /// The port of every service and of every endpoint.
 pub const PORT: u16 = 80;

@@ -1,7 +1,7 @@
 //! What happens in a cluster, and is measured.
 
 use crate::cluster::{Endpoints, Size};
-use crate::subject::Change;
+use svcproxy::model::Change;
 
 /// Something that a proxy has to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -16,8 +16,8 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::ladder;
-use crate::measure::{Bench, Id, Points};
-use crate::results::Detail;
+use crate::measure::{Bench, Points};
+use crate::results::{Detail, Id};
 use crate::sandbox;
 use crate::subject::IPVS;
 

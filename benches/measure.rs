@@ -1,6 +1,5 @@
 //! Criterion, with a word for a run that fails.
 
-use std::fmt;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -9,31 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result};
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
 
-use crate::results::Detail;
-
-/// One point: criterion's group, function and value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Id {
-    /// What is measured, such as `endpoint-replaced`.
-    pub group: String,
-    /// How, such as `iptables-nft`.
-    pub series: String,
-    /// On what, such as `1000x10`.
-    pub value: String,
-}
-
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.group, self.series, self.value)
-    }
-}
-
-impl Id {
-    /// An id of these three.
-    pub fn new(group: impl Into<String>, series: impl Into<String>, value: impl Into<String>) -> Id {
-        Id { group: group.into(), series: series.into(), value: value.into() }
-    }
-}
+use crate::results::{Detail, Id};
 
 /// Takes points.
 pub trait Points {

@@ -181,8 +181,8 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Id;
     use crate::results::Detail;
+    use crate::results::Id;
 
     fn point(series: &str, value: &str, median: f64) -> Point {
         let (detail, between) = (Detail::default(), (median, median));

@@ -100,7 +100,7 @@ fn draw(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Id;
+    use crate::results::Id;
     use crate::results::{Detail, Point};
 
     #[test]

@@ -1,6 +1,7 @@
 //! What was measured: criterion's own files, and what the benchmarks say besides.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -8,8 +9,31 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Id;
 use crate::subject::kernel::Asked;
+
+/// One point: criterion's group, function and value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Id {
+    /// What is measured, such as `endpoint-replaced`.
+    pub group: String,
+    /// How, such as `iptables-nft`.
+    pub series: String,
+    /// On what, such as `1000x10`.
+    pub value: String,
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.group, self.series, self.value)
+    }
+}
+
+impl Id {
+    /// An id of these three.
+    pub fn new(group: impl Into<String>, series: impl Into<String>, value: impl Into<String>) -> Id {
+        Id { group: group.into(), series: series.into(), value: value.into() }
+    }
+}
 
 /// What a benchmark says of itself beside the time that it took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

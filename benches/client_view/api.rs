@@ -9,7 +9,7 @@ use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, SharedStore};
 use svclab_netns::sandbox::WORK_DIR;
 
 use crate::packets::wires::{NODE, Wires};
-use crate::subject::Change;
+use svcproxy::model::Change;
 
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
 
@@ -56,7 +56,7 @@ fn apply(store: &mut Store, changes: &[Change]) -> Result<()> {
     Ok(())
 }
 
-fn remove(store: &mut Store, kind: Kind, key: &crate::subject::ObjectKey) {
+fn remove(store: &mut Store, kind: Kind, key: &svcproxy::model::ObjectKey) {
     let key = ObjectKey { namespace: key.namespace.clone(), name: key.name.clone() };
     // What is not there is gone.
     let _ = store.remove(kind, &key);

@@ -15,9 +15,9 @@ use svclab_cluster::process::ProcessHandle;
 use tokio::runtime::Runtime;
 
 use crate::cluster::{Endpoints, PORT, Size, cluster_ip};
-use crate::measure::{Bench, Id, Points};
+use crate::measure::{Bench, Points};
 use crate::packets::wires::{BACKEND, Wires};
-use crate::results::Detail;
+use crate::results::{Detail, Id};
 use api::Api;
 use attempt::{Answer, until};
 pub use programs::{NFTABLES, Program, VARIANTS};
@@ -170,7 +170,7 @@ impl Scene {
         }
     }
 
-    async fn time(&self, changes: &[crate::subject::Change], at: SocketAddr, answer: Answer) -> Result<Duration> {
+    async fn time(&self, changes: &[svcproxy::model::Change], at: SocketAddr, answer: Answer) -> Result<Duration> {
         let start = Instant::now();
         self.api.apply(changes)?;
         Ok(self.wait(at, answer).await?.saturating_duration_since(start))

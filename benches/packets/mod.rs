@@ -15,7 +15,8 @@ use tokio::runtime::Runtime;
 
 use crate::cluster::{Endpoints, Size, cluster_ip};
 use crate::events::Input;
-use crate::measure::{Bench, Id};
+use crate::measure::Bench;
+use crate::results::Id;
 use crate::subject::daemon::{Host, Running};
 use crate::subject::{KernelKind, NETLINK, NFTABLES, WRITERS, Writer};
 use haproxy::HaProxy;

@@ -18,7 +18,6 @@ use svcproxy::model::Family;
 use svcproxy::port_range::PortRange;
 
 pub use svcproxy::config::Mode;
-pub use svcproxy::model::{Change, ObjectKey};
 
 use crate::cluster::Size;
 use kernel::Silent;

@@ -17,7 +17,7 @@ use svclab_snapshot::Snapshot;
 use svclab_snapshot::archive::ArchiveError;
 
 use crate::bundle::FailedCall;
-use crate::scenario::simulated::outcome_text;
+use crate::outcome_text;
 
 /// Outcomes that are told one by one.
 const OUTCOMES: usize = 2;

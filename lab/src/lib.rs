@@ -10,6 +10,8 @@ mod explanation;
 pub mod input;
 mod log;
 pub mod matrix;
+pub mod mode;
+mod outcome_text;
 pub mod promises;
 pub mod report;
 pub mod scenario;

@@ -5,7 +5,7 @@
 
 use svclab_oracle::Rule;
 
-use crate::scenario::file::Mode;
+use crate::mode::Mode;
 
 /// Something that a proxy is held to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

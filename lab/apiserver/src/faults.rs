@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::hostile::HostileAnswer;
-use super::shared::{SharedStore, State};
 use crate::objects::Kind;
 
 /// How the server turns connections away.
@@ -60,9 +59,9 @@ pub enum Fault {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) refusal: Option<Refusal>,
-    stalled: bool,
-    held: BTreeSet<Kind>,
-    expire: u32,
+    pub(super) stalled: bool,
+    pub(super) held: BTreeSet<Kind>,
+    pub(super) expire: u32,
     /// What lists or watches are answered instead.
     pub(super) hostile: Option<&'static HostileAnswer>,
     /// How often, and with how many bytes.
@@ -103,60 +102,4 @@ impl Faults {
         self.expire = self.expire.saturating_sub(1);
         expires
     }
-}
-
-/// Does `what` in front of another server, whose newest version is `version`. That server's history is not changed: only clients
-/// see events that are missing, repeated or out of order. [`Fault::BookmarkAhead`] sends `version`: the caller has written objects
-/// before, so that the version is ahead.
-pub(super) fn misbehave_before(shared: &SharedStore, what: Fault, version: u64) {
-    match what {
-        Fault::Compact => shared.with(|state| state.faults.forgotten = version),
-        Fault::Repeat(kind) => shared.with(|state| state.faults.added.push((kind, Added::Repeat))),
-        Fault::BookmarkAhead { kind, .. } => {
-            shared.with(|state| state.faults.added.push((kind, Added::Bookmark(version))));
-        }
-        other => misbehave(shared, other),
-    }
-    shared.wake();
-}
-
-/// Does `what`, at once.
-pub(super) fn misbehave(shared: &SharedStore, what: Fault) {
-    shared.with(|state| {
-        let State { store, log, faults } = state;
-        match what {
-            Fault::CloseWatches { abrupt } => faults.closed = (faults.closed.0 + 1, abrupt),
-            Fault::Compact => log.compact(store.version()),
-            Fault::Expire { requests } => faults.expire = requests,
-            Fault::Refuse(refusal) => faults.refusal = Some(refusal),
-            Fault::Accept => {
-                // Watches that were answered badly end.
-                if faults.hostile.take().is_some() {
-                    faults.closed = (faults.closed.0 + 1, false);
-                }
-                faults.refusal = None;
-            }
-            Fault::Answer(answer) => {
-                faults.hostile = Some(answer);
-                faults.closed = (faults.closed.0 + 1, false);
-                (faults.hostile_answers, faults.hostile_bytes) = (0, 0);
-            }
-            Fault::Stall => faults.stalled = true,
-            Fault::Resume => faults.stalled = false,
-            Fault::Hold(kind) => {
-                faults.held.insert(kind);
-            }
-            Fault::Release(kind) => {
-                faults.held.remove(&kind);
-            }
-            Fault::Repeat(kind) => {
-                log.repeat(kind);
-            }
-            Fault::BookmarkAhead { kind, by } => {
-                store.skip_versions(by);
-                log.bookmark(kind, store.version());
-            }
-        }
-    });
-    shared.wake();
 }

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use hyper::StatusCode;
 
-use super::shared::SharedStore;
 use crate::objects::Kind;
 
 /// A piece of an answer without end, in bytes.
@@ -174,8 +173,12 @@ impl HostileAnswer {
         self.retry_after
     }
 
-    /// The body, whose bytes are counted in the store's state.
-    pub(super) fn body(&self, kind: Kind, shared: SharedStore) -> impl Stream<Item = io::Result<Bytes>> + Send + use<> {
+    /// The body; `sent` is called with the number of bytes of each piece.
+    pub(super) fn body<F: Fn(usize) + Send>(
+        &self,
+        kind: Kind,
+        sent: F,
+    ) -> impl Stream<Item = io::Result<Bytes>> + Send + use<F> {
         let fill = |text: &str| {
             let api = if kind == Kind::EndpointSlice { "discovery.k8s.io/v1" } else { "v1" };
             let list = format!("{}List", kind.name());
@@ -203,8 +206,7 @@ impl HostileAnswer {
             }
         });
         stream::iter([Ok(first)]).chain(rest).inspect(move |piece| {
-            let bytes = piece.as_ref().map_or(0, Bytes::len);
-            shared.with(|state| state.faults.hostile_bytes += bytes);
+            sent(piece.as_ref().map_or(0, Bytes::len));
         })
     }
 

@@ -30,6 +30,7 @@ mod kubectl;
 mod kubectl;
 mod list;
 mod log;
+mod misbehave;
 mod negotiate;
 pub mod objects;
 mod patch;

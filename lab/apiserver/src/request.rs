@@ -205,7 +205,8 @@ pub(super) fn hostile(context: &Context, path: &Path, query: &Query) -> Option<R
         return Some(Err(ApiError::new(code, reason, said.to_owned())));
     }
     context.shared.with(|state| state.faults.hostile_answers += 1);
-    let body = hostile.body(kind, context.shared.clone());
+    let shared = context.shared.clone();
+    let body = hostile.body(kind, move |bytes| shared.with(|state| state.faults.hostile_bytes += bytes));
     let body = StreamBody::new(body.map_ok(Frame::data)).boxed_unsync();
     let retry_after = hostile.retry_after();
     Some(Ok(Answer { code: hostile.code(), body, retry_after, warnings: Vec::new() }))

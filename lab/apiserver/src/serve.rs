@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::auth::Tokens;
-use super::faults::{Fault, Refusal, misbehave, misbehave_before};
+use super::faults::{Fault, Refusal};
 use super::gate::{Gate, Gated};
+use super::misbehave::{misbehave, misbehave_before};
 use super::relay::Upstream;
 use super::request::{Context, answer};
 use super::shared::SharedStore;

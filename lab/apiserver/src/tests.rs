@@ -3,8 +3,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-use super::faults::misbehave;
 use super::log::Entry;
+use super::misbehave::misbehave;
 use super::negotiate::Form;
 use super::patch::Patch;
 use super::query::Query;

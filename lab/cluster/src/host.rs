@@ -192,8 +192,7 @@ impl Fabric {
         let name = format!("{}{port}", segment.port);
         let near = VethEnd { name: &name, index: segment.first_port + port, mac: mac::of(*primary, End::Peer) };
         let far = VethEnd { name: segment.interface, index: segment.host_index, mac: mac::of(*primary, End::Host) };
-        let links = self.namespace.links();
-        let done = links.add_veth(&near, Some(segment.index), &far, host).await;
+        let done = self.namespace.add_veth(&near, Some(segment.index), &far, host).await;
         done.map_err(failed())?;
         // One after the other: the first of a family is the primary one.
         let all = addresses.iter().map(|a| (*a, false));

@@ -106,7 +106,7 @@ async fn wire(pod: &PodSpec, namespace: &Namespace, site: &Site<'_>) -> Result<u
     let far = VethEnd { name: "eth0", index: ETH0, mac: mac::of(*first, End::Host) };
     let controller = (site.cluster.cni == Cni::Bridge).then_some(CNI0);
     let node = site.namespace.links();
-    let done = node.add_veth(&near, controller, &far, namespace).await;
+    let done = site.namespace.add_veth(&near, controller, &far, namespace).await;
     done.map_err(failed())?;
     if site.cluster.overlay {
         node.set_mtu(near.index, overlay::MTU).await.map_err(failed())?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use svclab::scenario::file::Mode;
+use svclab::mode::Mode;
 use svclab::scenario::{Scenario, load};
 use svclab_kernel_properties::scenarios::{Remembering, Score, score};
 use svclab_oracle as oracle;

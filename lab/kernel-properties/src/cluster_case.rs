@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use svclab::expect::chi_square::Drawn;
 use svclab_cluster::Cluster as Lab;
-use svclab_oracle::{Cluster, Verdict};
+use svclab_oracle::{Cluster, Picking, Verdict};
 use svclab_properties::judge::{Judgement, Networks, flow, judge, outcomes};
 use svclab_properties::machines::Machines;
 use svclab_properties::programs::read;
@@ -14,7 +14,6 @@ use crate::ask::{Pace, Packets, ask};
 use crate::choice::Chosen;
 use crate::frame;
 use crate::seen::{Seen, expected, keeps};
-use crate::turns;
 
 /// Packets for each thing that can become of one, where chance decides, and at most so many.
 const FOR_EACH: usize = 3;
@@ -44,6 +43,11 @@ impl Asked {
 
     fn is_silent(&self) -> bool {
         self.expected.iter().any(|(seen, _)| *seen == Seen::Silence)
+    }
+
+    /// Whether endpoints are met in turn.
+    pub(crate) fn takes_turns(&self) -> bool {
+        matches!(&self.chosen.promise.verdict, Verdict::Deliver(delivery) if delivery.picking == Picking::InTurn)
     }
 
     /// Whether each packet is a draw, all of which are seen.
@@ -155,7 +159,7 @@ impl<'c> ClusterCase<'c> {
     #[must_use]
     pub fn drawn(&self, seen: &[Vec<Seen>]) -> Vec<(usize, Drawn)> {
         let drawn = self.asked.iter().zip(seen).enumerate();
-        let drawn = drawn.filter(|(_, (asked, _))| asked.is_drawn() && !turns::takes_turns(asked));
+        let drawn = drawn.filter(|(_, (asked, _))| asked.is_drawn() && !asked.takes_turns());
         let counts = drawn.map(|(question, (asked, seen))| {
             let count = |of: &Seen| seen.iter().filter(|one| *one == of).count();
             let counts = asked.expected.iter().map(|(of, share)| (count(of), *share)).collect();

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use svclab::mode::Mode;
 use svclab::report::{ScenarioReport, Verdict};
 use svclab::scenario::Scenario;
-use svclab::scenario::file::Mode;
 use svclab::scenario::simulated::render::{RenderError, RuleSource};
 use svclab::scenario::simulated::rendered::Rendered;
 use svclab::scenario::simulated::run::run;

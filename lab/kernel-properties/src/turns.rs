@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use svclab_oracle::{Picking, Protocol, ServicePortName, Verdict};
+use svclab_oracle::{Protocol, ServicePortName, Verdict};
 
 use crate::cluster_case::{Asked, ClusterCase, Fault};
 use crate::seen::Seen;
@@ -48,16 +48,10 @@ pub fn looked_at(case: &ClusterCase<'_>) -> (u64, u64) {
     rounds.fold((0, 0), |(count, packets), asked| (count + 1, packets + asked.packets().count as u64))
 }
 
-/// Whether endpoints are met in turn.
-#[must_use]
-pub fn takes_turns(asked: &Asked) -> bool {
-    matches!(&asked.chosen.promise.verdict, Verdict::Deliver(delivery) if delivery.picking == Picking::InTurn)
-}
-
 /// What a question takes turns of; `None` where it does not, or not all of them are seen.
 fn round(asked: &Asked) -> Option<Round<'_>> {
     let Verdict::Deliver(delivery) = &asked.chosen.promise.verdict else { return None };
-    if !takes_turns(asked) || !asked.is_drawn() {
+    if !asked.takes_turns() || !asked.is_drawn() {
         return None;
     }
     let endpoints = asked.expected.iter().map(|(seen, _)| answered_at(seen)).collect::<Option<BTreeSet<_>>>()?;

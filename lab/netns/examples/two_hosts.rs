@@ -24,7 +24,7 @@ async fn connect() -> Result<(), Box<dyn Error>> {
     let a = Namespace::create("a", Isolation::Network).await?;
     let b = Namespace::create("b", Isolation::Network).await?;
     let end = |address| VethEnd { name: "eth0", index: ETH0, mac: mac::of(address, End::Host) };
-    a.links().add_veth(&end(near), None, &end(far), &b).await?;
+    a.add_veth(&end(near), None, &end(far), &b).await?;
     a.links().add_address(ETH0, "192.0.2.1/24".parse()?, false).await?;
     b.links().add_address(ETH0, "192.0.2.2/24".parse()?, false).await?;
 

@@ -4,11 +4,12 @@
 
 use std::future::ready;
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::RawFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::{TryStreamExt, try_join};
+use futures_util::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, CacheInfo};
@@ -22,7 +23,6 @@ use tokio::task::AbortHandle;
 
 use super::NetnsError;
 use super::mac::Mac;
-use super::namespace::Namespace;
 
 /// How long a new interface may take to work; milliseconds are usual.
 const WORKING_WITHIN: Duration = Duration::from_secs(5);
@@ -162,18 +162,18 @@ impl Links {
         done.map_err(self.failed(format_args!("making bridge {}", bridge.name)))
     }
 
-    /// Makes a veth pair, both ends (and the bridge) working: `near` here (a port of bridge `controller`, if given), `far` in namespace `into`.
-    pub async fn add_veth(
+    /// Makes a veth pair: `near` here, up (a port of bridge `controller`, if given), `far` in the namespace of this descriptor.
+    pub(super) async fn make_veth(
         &self,
         near: &VethEnd<'_>,
         controller: Option<u32>,
         far: &VethEnd<'_>,
-        into: &Namespace,
+        into: RawFd,
     ) -> Result<(), NetnsError> {
         let peer = LinkUnspec::new_with_name(far.name)
             .index(far.index)
             .address(far.mac.to_vec())
-            .append_extra_attribute(LinkAttribute::NetNsFd(into.net_fd()))
+            .append_extra_attribute(LinkAttribute::NetNsFd(into))
             .build();
         let mut message = LinkVeth::new(near.name, far.name)
             .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
@@ -184,14 +184,7 @@ impl Links {
             message = message.controller(bridge);
         }
         let done = self.handle.link().add(message.build()).execute().await;
-        done.map_err(self.failed(format_args!("making veth pair {}/{}", near.name, far.name)))?;
-        // The kernel refuses to make a peer that is up: it has no other end yet.
-        into.links().up(far.index).await?;
-        try_join!(self.working(near.index), into.links().working(far.index))?;
-        match controller {
-            Some(bridge) => self.working(bridge).await,
-            None => Ok(()),
-        }
+        done.map_err(self.failed(format_args!("making veth pair {}/{}", near.name, far.name)))
     }
 
     /// Makes a VXLAN device, up, that learns nothing: where its neighbours are, [`Links::add_tunnel`] says.

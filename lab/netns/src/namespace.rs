@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
+use futures_util::try_join;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::links::Links;
+use super::links::{Links, VethEnd};
 use super::sandbox::{self, Rights, WORK_DIR};
 use super::{NetnsError, guard, sys};
 
@@ -86,6 +87,27 @@ impl Namespace {
     /// Links, addresses and routes in here.
     pub fn links(&self) -> &Links {
         &self.links
+    }
+
+    /// Makes a veth pair, both ends (and the bridge) working: `near` here (a port of bridge `controller`, if given), `far` in namespace `into`.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or an end does not work soon.
+    pub async fn add_veth(
+        &self,
+        near: &VethEnd<'_>,
+        controller: Option<u32>,
+        far: &VethEnd<'_>,
+        into: &Namespace,
+    ) -> Result<(), NetnsError> {
+        self.links.make_veth(near, controller, far, into.net_fd()).await?;
+        // The kernel refuses to make a peer that is up: it has no other end yet.
+        into.links.up(far.index).await?;
+        try_join!(self.links.working(near.index), into.links.working(far.index))?;
+        match controller {
+            Some(bridge) => self.links.working(bridge).await,
+            None => Ok(()),
+        }
     }
 
     /// The thread's directory in `/proc` as seen from outside the sandbox, for example `/proc/4711/task/4720`:

@@ -21,7 +21,7 @@ pub(super) fn real_operation() -> Result<(), SandboxError> {
         feature("making a bridge", "CONFIG_BRIDGE", host.links().add_bridge(&bridge).await)?;
         let near = VethEnd { name: "probe1", index: 11, mac: [2, 0, 0, 0, 0, 2] };
         let far = VethEnd { name: "probe2", index: 12, mac: [2, 0, 0, 0, 0, 3] };
-        let made = host.links().add_veth(&near, Some(bridge.index), &far, &host).await;
+        let made = host.add_veth(&near, Some(bridge.index), &far, &host).await;
         feature("making a veth pair", "CONFIG_VETH", made)?;
         let netfilter = host.run(|| Path::new("/proc/sys/net/bridge/bridge-nf-call-iptables").exists()).await;
         if !netfilter.unwrap_or(false) {

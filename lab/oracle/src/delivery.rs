@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::address::Family;
 use crate::arrival::Case;
-use crate::endpoints::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::masquerade;
 use crate::promise::{Backend, Delivery, Reply, Share, Stickiness};
 use crate::rules::{Reasons, Rule};

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use k8s_openapi::api::discovery::v1::{Endpoint as SliceEndpoint, EndpointPort, EndpointSlice};
 
 use crate::address::{self, Family};
+use crate::endpoint::Endpoint;
 use crate::question::Protocol;
 use crate::rules::{Reasons, Rule};
 use crate::service::{HEADLESS_LABEL, PROXY_NAME_LABEL, ServicePort, labelled};
@@ -13,31 +14,6 @@ use crate::world::PodName;
 
 /// Ties a slice to its service.
 pub(crate) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
-
-/// An endpoint as one slice has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    pub(crate) address: SocketAddr,
-    pub(crate) node: Option<String>,
-    pub(crate) ready: bool,
-    pub(crate) terminating: bool,
-    /// It terminates, and still serves.
-    pub(crate) fallback: bool,
-    pub(crate) for_zones: Vec<String>,
-    pub(crate) for_nodes: Vec<String>,
-    pub(crate) pod: Option<PodName>,
-}
-
-impl Endpoint {
-    pub(crate) fn is_local(&self, node: &str) -> bool {
-        self.node.as_deref() == Some(node)
-    }
-
-    /// What a decision on `node` may rest on.
-    fn weight(&self, node: &str) -> (bool, bool, bool, &[String], &[String]) {
-        (self.ready, self.fallback, self.is_local(node), &self.for_zones, &self.for_nodes)
-    }
-}
 
 /// Slices by the namespace and the name of their service.
 pub(crate) struct SlicesOf<'a>(HashMap<&'a str, HashMap<&'a str, Vec<&'a EndpointSlice>>>);

@@ -29,6 +29,7 @@ mod affinity;
 mod arrival;
 mod cluster;
 mod delivery;
+mod endpoint;
 mod endpoints;
 mod firewall;
 mod frontend;

@@ -1,7 +1,7 @@
 //! Whose address an endpoint sees.
 
 use crate::arrival::{Arrival, Case};
-use crate::endpoints::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::rules::Rule;
 use crate::service::FrontendKind;
 

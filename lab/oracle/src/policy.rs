@@ -1,7 +1,7 @@
 //! Traffic policies: which endpoints a packet may go to.
 
 use crate::arrival::Case;
-use crate::endpoints::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::rules::{Reasons, Rule};
 use crate::service::FrontendKind;
 use crate::topology::{self, Here};

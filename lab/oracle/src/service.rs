@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort as PortSpec, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::address::{self, Family};
-use crate::endpoints::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::question::Protocol;
 use crate::rules::Rule;
 

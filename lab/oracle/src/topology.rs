@@ -1,6 +1,6 @@
 //! Topology hints: which of the ready endpoints are meant for this node.
 
-use crate::endpoints::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::rules::{Reasons, Rule};
 
 /// Where a proxy is.

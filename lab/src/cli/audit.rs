@@ -74,8 +74,8 @@ pub(super) fn run(args: &AuditArgs) -> Result<u8, Exit> {
     finish(args, &report)
 }
 
-fn mode_of(mode: crate::scenario::file::Mode) -> Mode {
-    use crate::scenario::file::Mode as File;
+fn mode_of(mode: crate::mode::Mode) -> Mode {
+    use crate::mode::Mode as File;
     match mode {
         File::Iptables => Mode::Iptables,
         File::Ipvs => Mode::Ipvs,

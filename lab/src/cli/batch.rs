@@ -10,9 +10,9 @@ use super::output::{JSON, JUNIT, write, write_value};
 use super::run_args::RunArgs;
 use super::speak::Stream;
 use super::{Exit, UNABLE, stop};
+use crate::mode::Mode;
 use crate::report::{json, junit};
 use crate::scenario::Scenario;
-use crate::scenario::file::Mode;
 
 /// Such scenarios.
 pub(super) struct Batch<'a> {

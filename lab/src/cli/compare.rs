@@ -12,8 +12,8 @@ use super::run_args::ModeArg;
 use super::runtime::{runtime, stopped};
 use super::{Exit, FAILED, UNABLE, VariantArg, find};
 use crate::compare::{self, Comparison, Excused, Pair};
+use crate::mode::Mode;
 use crate::report::ScenarioReport;
-use crate::scenario::file::Mode;
 use crate::scenario::run::{Keep, Proxy, Quiet, RunOptions, Source};
 use crate::scenario::{self, PATIENCE, Scenario};
 

@@ -12,8 +12,8 @@ use super::output::write;
 use super::run_args::{ModeArg, word};
 use super::{Exit, FAILED, UNABLE, VariantArg, find, generated, stop};
 use crate::conformance::{self, Card, Gatherer};
+use crate::mode::{Mode, Need};
 use crate::scenario::Scenario;
-use crate::scenario::file::{Mode, Need};
 use crate::scenario::run::{Proxy, Source};
 use crate::shipped;
 

@@ -13,7 +13,7 @@ use super::guest::open_cache;
 use super::jobs::Job;
 use super::run_args::RunArgs;
 use super::{Exit, UNABLE, kernels, stop};
-use crate::scenario::file::{Mode, Need};
+use crate::mode::{Mode, Need};
 
 const HOST: &str = "host";
 

@@ -20,7 +20,7 @@ use super::run_args::ModeArg;
 use super::{Exit, find};
 use crate::bundle::{self, FailedCall, Failure};
 use crate::explanation;
-use crate::scenario::file::Mode;
+use crate::mode::Mode;
 use crate::scenario::run::{Proxy, Source};
 use crate::scenario::simulated::lab::SimLab;
 use crate::scenario::simulated::looks::Call;

@@ -7,7 +7,7 @@ use svclab_oracle::{Cluster, Protocol, generate};
 
 use super::{Exit, stop};
 use crate::conformance::{Gatherer, OnlyGenerated};
-use crate::scenario::file::Mode;
+use crate::mode::Mode;
 use crate::scenario::{self, Scenario};
 
 /// Questions that are put to each cluster as real traffic, beside the audit.

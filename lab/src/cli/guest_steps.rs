@@ -82,7 +82,7 @@ impl Steps {
             };
             report.took += arrived.took;
             let (summary, took) = (arrived.summary.clone(), arrived.took);
-            report.steps.push(StepReport { summary, took, ..StepReport::new(step, verdict) });
+            report.steps.push(StepReport { summary, took, ..step.report(verdict) });
         }
     }
 }

@@ -18,8 +18,8 @@ use super::place::Guest;
 use super::run_args::RunArgs;
 use super::{Exit, NAME, find, stop};
 use crate::input::Files;
+use crate::mode::{Mode, Need};
 use crate::report::{Machine, ScenarioReport};
-use crate::scenario::file::{Mode, Need};
 use crate::scenario::run::{ForeignProxy, Proxy, begun};
 
 /// Everything that does not depend on the seed.

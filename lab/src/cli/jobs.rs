@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::Exit;
+use crate::mode::{Mode, Need};
 use crate::scenario::Scenario;
-use crate::scenario::file::{Mode, Need};
 use crate::scenario::run::Proxy;
 
 /// A scenario in one of its modes.

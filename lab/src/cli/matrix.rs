@@ -14,8 +14,8 @@ use super::output::write;
 use super::run_args::ModeArg;
 use super::{Exit, FAILED, UNABLE, find, stop};
 use crate::matrix::{Cell, Column, Matrix, markdown};
+use crate::mode::Mode;
 use crate::scenario::Scenario;
-use crate::scenario::file::Mode;
 use crate::scenario::run::ForeignProxy;
 use crate::shipped;
 

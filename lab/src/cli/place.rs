@@ -7,8 +7,8 @@ use svclab_microvm::kernels::Kernel;
 
 use super::Exit;
 use super::jobs::Job;
+use crate::mode::Need;
 use crate::report::Machine;
-use crate::scenario::file::Need;
 
 /// Where scenarios are run.
 #[derive(Args)]

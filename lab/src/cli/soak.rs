@@ -10,8 +10,8 @@ use svclab_netns::sandbox;
 use super::run_args::{ModeArg, word};
 use super::runtime::{runtime, stopped};
 use super::{Exit, FAILED, LabArgs, UNABLE, find};
+use crate::mode::Mode;
 use crate::scenario::PATIENCE;
-use crate::scenario::file::Mode;
 use crate::scenario::run::soak::{NodeRow, Row, SoakOptions, SoakReport, soak};
 use crate::scenario::run::{Keep, Proxy, RunOptions};
 

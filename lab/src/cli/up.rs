@@ -14,7 +14,7 @@ use super::run_args::ModeArg;
 use super::runtime::{runtime, stopped};
 use super::stop::Stop;
 use super::{Exit, FAILED, LabArgs, UNABLE, banner, find, up_in_microvm};
-use crate::scenario::file::Mode;
+use crate::mode::Mode;
 use crate::scenario::run::{Keep, Lab, LabError, RunOptions};
 use crate::scenario::{PATIENCE, Scenario};
 

@@ -16,7 +16,6 @@ use svclab_audit::audit::RuleTallies;
 use svclab_control_plane::Programs;
 
 use crate::expect::{Answers, Mismatch};
-use crate::scenario::Step;
 
 pub use cluster::Cluster;
 pub use figures::{Figures, Idle};
@@ -88,24 +87,6 @@ pub struct StepReport {
     pub evidence: Option<Evidence>,
     /// How long it took.
     pub took: Duration,
-}
-
-impl StepReport {
-    /// A report on a step of which nothing but the verdict is known.
-    pub fn new(step: &Step, verdict: Verdict) -> Self {
-        StepReport {
-            name: step.name.clone(),
-            line: step.line,
-            promise: step.promise.map(|promise| promise.id),
-            action: step.action.key(),
-            verdict,
-            summary: String::new(),
-            answers: None,
-            audited: None,
-            evidence: None,
-            took: Duration::ZERO,
-        }
-    }
 }
 
 /// What audits of the nodes have judged.

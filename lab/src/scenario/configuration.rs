@@ -11,8 +11,9 @@ use serde_saphyr::Location;
 use svclab_spec::ClusterSpec;
 
 use super::error::Problem;
-use super::file::{DetectLocalMode, Mode, ProxyFile, Scheduler, Writer};
+use super::file::{DetectLocalMode, ProxyFile, Scheduler, Writer};
 use super::values::Span;
+use crate::mode::Mode;
 
 /// What a scenario says about its proxies, the same on every node: the fields of a KubeProxyConfiguration
 /// (`kubeproxy.config.k8s.io/v1alpha1`) in its own words, and what only svcproxy has.

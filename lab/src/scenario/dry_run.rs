@@ -9,10 +9,11 @@ use svclab_spec::Protocol;
 
 use super::error::{FileError, Problem};
 use super::fault::{Fault, FaultKind};
-use super::file::{FindingFile, Need};
+use super::file::FindingFile;
 use super::modes::Modes;
 use super::values::{NodeChoice, OneOrMany, position};
 use super::{Action, Placed, ProxyAction, Scenario, Step, resolve};
+use crate::mode::Need;
 
 /// Applies `placed` in order; what does not fit goes to `errors` with its line.
 pub(super) fn apply_all(store: &mut Store, placed: &[Placed], errors: &mut Vec<FileError>) {

@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use svclab_apiserver::objects::Store;
 
-use super::file::{ExpectFile, Mode};
+use super::file::ExpectFile;
 use super::{Action, LoadError, Scenario, Step, dry_run, resolve};
 use crate::expect::Wanted;
+use crate::mode::Mode;
 
 /// The explanation.
 ///

@@ -1,7 +1,8 @@
 //! The keys of steps and of what they expect: which an author has written, and which goes with which.
 
-use super::file::{ExpectFile, Need, ProxyOverride};
+use super::file::{ExpectFile, ProxyOverride};
 use super::{Action, ProxyAction};
+use crate::mode::Need;
 
 impl Action {
     /// What it needs without being told.

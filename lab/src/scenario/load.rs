@@ -11,11 +11,12 @@ use svclab_spec::ClusterSpec;
 
 use super::dry_run::Doubtful;
 use super::error::{FileError, LoadError, Problem};
-use super::file::{Asked, ExpectFile, FaultKeys, HealthPath, Manifests, Mode, Moment, Need, ScenarioFile, StepFile};
+use super::file::{Asked, ExpectFile, FaultKeys, HealthPath, Manifests, Moment, ScenarioFile, StepFile};
 use super::mistakes::Understood;
 use super::values::{NodeChoice, OneOrMany, position};
 use super::{Action, ProxyAction, Scenario, Step, configuration, dry_run, manifests, mistakes, topology};
 use crate::input::Files;
+use crate::mode::{Mode, Need};
 use crate::promises::Promise;
 
 /// Less than this says nothing about a proxy that is idle.

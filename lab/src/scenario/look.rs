@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::error::Problem;
-use super::file::{ExpectFile, Listing, Mode, RuleFile};
+use super::file::{ExpectFile, Listing, RuleFile};
 use super::values::PodRef;
 use crate::expect::counters::Ruleset;
 use crate::expect::{Mismatch, Tally};
+use crate::mode::Mode;
 
 /// What was listed on several nodes.
 pub(super) type Saved = BTreeMap<(String, Listing), Ruleset>;

@@ -44,10 +44,10 @@ pub(crate) use svclab_apiserver::objects::plain_message;
 pub use variant::Variant;
 pub use warnings::warnings;
 
+use crate::mode::{Mode, Need};
 use fault::{Fault, FaultKind};
 use file::{
-    ConnectFile, ExecFile, ExpectFile, HealthPath, Mode, Need, OneFamily, ProbeFile, ProxyOverride, RuleFile, ScanFile,
-    TrafficFile,
+    ConnectFile, ExecFile, ExpectFile, HealthPath, OneFamily, ProbeFile, ProxyOverride, RuleFile, ScanFile, TrafficFile,
 };
 use serde_saphyr::Spanned;
 use svclab_apiserver::objects::{Document, ObjectKey, Store, StoreOptions, place_of};
@@ -56,6 +56,7 @@ use svclab_spec::ClusterSpec;
 use values::ObjectRef;
 
 use crate::promises::Promise;
+use crate::report::{StepReport, Verdict};
 
 /// A checked scenario.
 #[derive(Debug)]
@@ -130,6 +131,24 @@ pub struct Step {
     pub eventually: Option<Duration>,
     /// Pause between two looks.
     pub every: Option<Duration>,
+}
+
+impl Step {
+    /// A report on this step of which nothing but the verdict is known.
+    pub(crate) fn report(&self, verdict: Verdict) -> StepReport {
+        StepReport {
+            name: self.name.clone(),
+            line: self.line,
+            promise: self.promise.map(|promise| promise.id),
+            action: self.action.key(),
+            verdict,
+            summary: String::new(),
+            answers: None,
+            audited: None,
+            evidence: None,
+            took: Duration::ZERO,
+        }
+    }
 }
 
 /// What a step does.

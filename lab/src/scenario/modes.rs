@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_saphyr::Location;
 
 use super::error::Problem;
-use super::file::{Mode, ProxyOverride, RuleFile};
+use super::file::{ProxyOverride, RuleFile};
 use super::{Action, ProxyAction, Scenario, Step};
+use crate::mode::Mode;
 
 /// By node.
 pub(super) struct Modes<'a>(BTreeMap<&'a str, BTreeSet<Mode>>);

@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use svclab_apiserver::objects::Store;
 use svclab_cluster::traffic::probe::Place;
 
-use super::file::Mode;
 use super::look::Modes;
 use super::resolve::{ProbePlan, addresses};
 use super::values::{Frontend, Target};
 use crate::expect::{SourceWanted, Wanted};
+use crate::mode::Mode;
 
 /// Turns a step's promise into what the nodes' modes can keep; says what is not promised then.
 pub(super) fn probe(store: &Store, modes: &Modes, to: &Target, plan: &mut ProbePlan) -> Option<String> {

@@ -9,13 +9,14 @@ use serde_json::Value;
 use svclab_audit::audit::FindingKind;
 
 use super::file::{
-    Answered, ClientFile, FindingFile, Ip, KillFile, Manifests, Mode, Moment, Net, NodeFile, Nodes, Ports,
-    ScenarioFile, Scheduler, StartFile,
+    Answered, ClientFile, FindingFile, Ip, KillFile, Manifests, Moment, Net, NodeFile, Nodes, Ports, ScenarioFile,
+    Scheduler, StartFile,
 };
 use super::values::{
     ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Sensitivity, Share, Source, Span, Target, Text,
 };
 use crate::expect::counters::PacketCount;
+use crate::mode::Mode;
 
 /// The schema.
 #[must_use]

@@ -47,7 +47,7 @@ fn a_plain_scenario_loads_with_every_address_filled_in() {
     let plan = resolve::probe(&store, probe, &scenario.steps[0].expect).unwrap();
     assert_eq!(plan.probe.to, "172.18.0.2:30080".parse().unwrap());
     assert_eq!(store.cluster_spec().pods[0].addresses, ["10.244.1.2".parse::<std::net::IpAddr>().unwrap()]);
-    assert_eq!(scenario.proxy.configuration(file::Mode::Iptables, None)["clusterCIDR"], "10.244.0.0/16");
+    assert_eq!(scenario.proxy.configuration(crate::mode::Mode::Iptables, None)["clusterCIDR"], "10.244.0.0/16");
 }
 
 #[test]
@@ -212,10 +212,10 @@ fn a_finer_sensitivity_takes_more_probes() {
 fn what_a_step_needs_goes_without_saying() {
     let text = format!("{HEAD}steps:\n- name: three hours\n  advance: 3h\n");
     let scenario = load_text(&text).unwrap();
-    assert_eq!(scenario.needs, [file::Need::VirtualTime].into());
+    assert_eq!(scenario.needs, [crate::mode::Need::VirtualTime].into());
     assert!(matches!(scenario.steps[0].action, Action::Advance(span) if span == Duration::from_secs(10_800)));
     let text = format!("{HEAD}steps:\n- name: one\n  impair: {{node: all, loss: 10%}}\n- name: two\n  repair: all\n");
-    assert_eq!(load_text(&text).unwrap().needs, [file::Need::Netem].into());
+    assert_eq!(load_text(&text).unwrap().needs, [crate::mode::Need::Netem].into());
     let unknown = load_text(&format!("{HEAD}needs: [money]\nsteps: []\n")).unwrap_err();
     assert!(unknown.contains("money") && unknown.contains("virtualTime"), "{unknown}");
 }
@@ -230,7 +230,7 @@ fn only_a_scenario_that_needs_sctp_sends_it() {
     let error = load_text(&format!("{head}{steps}")).unwrap_err();
     assert!(error.contains("many kernels have no SCTP: write `needs: [sctp]`"), "{error}");
     let scenario = load_text(&format!("{head}needs: [sctp]\n{steps}")).unwrap();
-    assert_eq!(scenario.needs, [file::Need::Sctp].into());
+    assert_eq!(scenario.needs, [crate::mode::Need::Sctp].into());
 }
 
 #[test]
@@ -238,12 +238,12 @@ fn a_proxy_may_be_started_in_another_mode() {
     let steps = "- name: one\n  startProxy: {node: node-a, mode: ipvs}\n- name: two\n  startProxy: all\n";
     let head = format!("{HEAD}modes: [iptables]\n");
     let scenario = load_text(&format!("{head}steps:\n{steps}")).unwrap();
-    assert_eq!(scenario.needs, file::Mode::Ipvs.needs().iter().copied().collect());
+    assert_eq!(scenario.needs, crate::mode::Mode::Ipvs.needs().iter().copied().collect());
     let modes = scenario.steps.iter().map(|step| match step.action {
         Action::Proxy(ProxyAction::Start(different), _) => different.mode,
         _ => None,
     });
-    assert_eq!(modes.collect::<Vec<_>>(), [Some(file::Mode::Ipvs), None]);
+    assert_eq!(modes.collect::<Vec<_>>(), [Some(crate::mode::Mode::Ipvs), None]);
     for (more, says) in [
         ("- name: x\n  startProxy: {node: node-a, mode: ebpf}\n", "unknown variant `ebpf`"),
         ("- name: x\n  startProxy: {node: node-a, scheduler: fifo}\n", "unknown variant `fifo`"),

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use svclab::scenario::file::Mode;
+use svclab::mode::Mode;
 use svclab::scenario::load;
 use svclab_apiserver::objects::publish::publish;
 use svcproxy::cli::render::render_to_string;

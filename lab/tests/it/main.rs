@@ -16,6 +16,7 @@ mod first_hour;
 mod foreign;
 mod golden;
 mod hostile_api;
+mod layers;
 mod microvm;
 mod microvm_up;
 mod simulate;

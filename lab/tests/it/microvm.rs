@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::{eventually, finish};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use svclab::scenario::file::Mode;
+use svclab::mode::Mode;
 
 /// A scenario in which three hours pass.
 const HOURS: &str = "tests/microvm-hours.yaml";

@@ -6,7 +6,7 @@ use crate::Only;
 use crate::support::runs::{Run, folder, is_for_microvm, names, run, run_in_microvm};
 use libtest_mimic::{Completion, Failed, Trial};
 use serde::Deserialize;
-use svclab::scenario::file::Mode;
+use svclab::mode::Mode;
 
 /// One damage.
 #[derive(Deserialize, Clone)]

@@ -5,7 +5,7 @@
 use crate::Only;
 use crate::support::runs::{folder, names_for_host, names_for_microvm, run, run_in_microvm};
 use libtest_mimic::{Completion, Failed, Trial};
-use svclab::scenario::file::Mode;
+use svclab::mode::Mode;
 use svclab::scenario::load;
 
 /// One test for each scenario and way to run it.

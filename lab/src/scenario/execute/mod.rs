@@ -16,13 +16,14 @@ use svclab_cluster::traffic::probe::Outcome;
 
 use super::answered::AnsweredBy;
 use super::error::Problem;
-use super::file::{Mode, RuleFile};
+use super::file::RuleFile;
 use super::look::{Modes, Saved};
 use super::resolve::{ProbePlan, ScanPlan};
 use super::values::Target;
 use super::{Action, ProxyAction, Scenario, Step};
 use crate::expect::settle::{Looks, Next};
 use crate::expect::{Answers, Mismatch};
+use crate::mode::Mode;
 use crate::report::{Audited, Cluster, Evidence, ScenarioReport, StepReport, Verdict};
 
 /// Why a step is not judged after one that could not be.
@@ -208,7 +209,7 @@ pub(super) async fn steps<B: Backend>(
                 continue;
             }
         };
-        done(StepReport::new(step, verdict));
+        done(step.report(verdict));
     }
 }
 
@@ -243,7 +244,7 @@ impl Executor {
         let has_failed = is_bad(&verdict);
         let evidence = if has_failed { backend.evidence(step, number, &verdict).await } else { None };
         let Seen { summary, answers, audited, .. } = seen;
-        done(StepReport { summary, answers, audited, evidence, took, ..StepReport::new(step, verdict) });
+        done(StepReport { summary, answers, audited, evidence, took, ..step.report(verdict) });
         has_failed
     }
 

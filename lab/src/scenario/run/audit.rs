@@ -13,9 +13,10 @@ use svclab_snapshot::{Objects, Snapshot};
 
 use super::error::LabError;
 use super::lab::Lab;
+use crate::mode::Mode;
 use crate::scenario::audited;
 use crate::scenario::execute::Seen;
-use crate::scenario::file::{ExpectFile, Mode};
+use crate::scenario::file::ExpectFile;
 use crate::scenario::{Action, Step};
 
 /// How long rules may take to be right after a step of `--audit`: what a proxy does after it has said that it has applied everything.

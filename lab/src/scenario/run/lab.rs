@@ -23,8 +23,8 @@ use super::marker::Marker;
 use super::proxies::Proxies;
 use super::{Break, RunOptions};
 use crate::expect::Mismatch;
+use crate::mode::Mode;
 use crate::report::Idle;
-use crate::scenario::file::Mode;
 use crate::scenario::{Scenario, Variant};
 
 /// How long a command of a step may take.

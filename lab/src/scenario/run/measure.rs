@@ -5,8 +5,8 @@ use svclab_cluster::traffic::probe::Place;
 use super::backend::NFT_TABLES;
 use super::lab::Lab;
 use crate::expect::counters::Ruleset;
+use crate::mode::Mode;
 use crate::report::Figures;
-use crate::scenario::file::Mode;
 
 impl Lab {
     /// The figures so far; `None` if the rules cannot be read.

@@ -35,9 +35,9 @@ pub use proxy::{ForeignProxy, Proxy, ProxyFileError};
 
 use svclab_control_plane::Programs;
 
-use super::file::Mode;
 use super::values::NodeChoice;
 use super::{Scenario, Variant, execute};
+use crate::mode::Mode;
 use crate::report::{ControlPlane, Machine, ScenarioReport, StepReport, Verdict};
 
 /// How a scenario is run.
@@ -135,7 +135,7 @@ pub fn begun(scenario: &Scenario, mode: Mode, variant: Variant) -> ScenarioRepor
 pub fn cut_short(scenario: &Scenario, mode: Mode, mut report: ScenarioReport) -> ScenarioReport {
     let done: Vec<usize> = report.steps.iter().map(|step| step.line).collect();
     let left = scenario.steps.iter().filter(|step| step.modes.contains(&mode) && !done.contains(&step.line));
-    report.steps.extend(left.map(|step| StepReport::new(step, Verdict::Skipped)));
+    report.steps.extend(left.map(|step| step.report(Verdict::Skipped)));
     report.interrupted = true;
     report
 }

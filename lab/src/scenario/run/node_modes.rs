@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::scenario::file::Mode;
+use crate::mode::Mode;
 
 /// Modes by node.
 pub(super) struct NodeModes {

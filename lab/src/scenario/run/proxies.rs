@@ -17,7 +17,8 @@ use super::feed::{Feed, Version};
 use super::node_modes::NodeModes;
 use super::proxy::{ForeignProxy, HEALTH, Places, Proxy, Ready};
 use crate::expect::Mismatch;
-use crate::scenario::file::{Mode, ProxyOverride, Scheduler};
+use crate::mode::Mode;
+use crate::scenario::file::{ProxyOverride, Scheduler};
 use crate::scenario::{ProxySettings, Variant};
 
 /// What iptables-nft and nft say of a transaction that the socket's buffer is too small for (EMSGSIZE).

@@ -3,8 +3,7 @@
 //!
 //! [`rendered`] reads what a node's rules are, [`render`] asks svcproxy for them, `drain` knows what stays of those before,
 //! [`machines`] builds the network. [`lab`] is all of it with the objects: `calls` sends requests, by way of relays in
-//! userspace mode, [`looks`] sees what there is, [`run`] carries a scenario out. [`outcome_text`] says
-//! what became of a packet.
+//! userspace mode, [`looks`] sees what there is, [`run`] carries a scenario out.
 
 mod backend;
 mod calls;
@@ -13,7 +12,6 @@ mod drain;
 pub mod lab;
 pub mod looks;
 pub mod machines;
-pub mod outcome_text;
 pub mod render;
 pub mod rendered;
 pub mod run;

@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 
 use super::lab::SimLab;
 use super::render::RuleSource;
+use crate::mode::Mode;
 use crate::report::{SIMULATED, ScenarioReport};
-use crate::scenario::file::Mode;
 use crate::scenario::{Scenario, execute};
 
 /// Runs `scenario` with a proxy in `mode`; after a failed step the others are left out, unless told to go on.

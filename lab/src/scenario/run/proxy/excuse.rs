@@ -6,8 +6,8 @@ use semver::{Version, VersionReq};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::mode::Mode;
 use crate::promises::Promise;
-use crate::scenario::file::Mode;
 
 /// Excuses by the name of the scenario, or by the short name of the promise.
 pub(super) type Excuses = BTreeMap<String, Written>;

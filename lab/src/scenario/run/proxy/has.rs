@@ -5,7 +5,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::excuse::fits;
-use crate::scenario::file::Mode;
+use crate::mode::Mode;
 
 /// A mode, in every version or in some.
 #[derive(Debug, Clone)]

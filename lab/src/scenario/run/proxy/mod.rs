@@ -14,7 +14,7 @@ use self::has::Has;
 pub(super) use self::ready::HEALTH;
 pub use self::ready::Ready;
 
-use crate::scenario::file::Mode;
+use crate::mode::Mode;
 
 mod command;
 mod excuse;

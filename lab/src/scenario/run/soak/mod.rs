@@ -31,8 +31,8 @@ use super::proxies::SIGTERM;
 use super::{Proxy, RunOptions};
 use crate::expect::Mismatch;
 use crate::input::Files;
+use crate::mode::Mode;
 use crate::scenario::execute::Executor;
-use crate::scenario::file::Mode;
 use crate::scenario::{LoadError, PATIENCE, Scenario, load};
 
 /// Changes before the clock starts, so that the number of objects does not grow while memory is judged; fewer in a soak of

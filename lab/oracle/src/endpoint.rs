@@ -1,0 +1,30 @@
+//! One endpoint of a service port.
+
+use std::net::SocketAddr;
+
+use crate::world::PodName;
+
+/// An endpoint as one slice has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) address: SocketAddr,
+    pub(crate) node: Option<String>,
+    pub(crate) ready: bool,
+    pub(crate) terminating: bool,
+    /// It terminates, and still serves.
+    pub(crate) fallback: bool,
+    pub(crate) for_zones: Vec<String>,
+    pub(crate) for_nodes: Vec<String>,
+    pub(crate) pod: Option<PodName>,
+}
+
+impl Endpoint {
+    pub(crate) fn is_local(&self, node: &str) -> bool {
+        self.node.as_deref() == Some(node)
+    }
+
+    /// What a decision on `node` may rest on.
+    pub(crate) fn weight(&self, node: &str) -> (bool, bool, bool, &[String], &[String]) {
+        (self.ready, self.fallback, self.is_local(node), &self.for_zones, &self.for_nodes)
+    }
+}

@@ -1,0 +1,120 @@
+//! A proxy's mode, and what the kernel must have for it.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What a scenario needs of the kernel, or of the machine around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Need {
+    /// IPVS with round robin.
+    Ipvs,
+    /// `dummy` devices.
+    Dummy,
+    /// SCTP sockets.
+    Sctp,
+    /// Delay and loss on a link.
+    Netem,
+    /// Flowtables of nftables.
+    Flowtable,
+    /// A clock that can be skipped ahead: a deterministic microVM.
+    VirtualTime,
+    /// Rules of hundreds of endpoints in one transaction of iptables-nft. This project's proxy does without: it sends several.
+    LargeBatches,
+}
+
+impl Need {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Need::Ipvs => "ipvs",
+            Need::Dummy => "dummy",
+            Need::Sctp => "sctp",
+            Need::Netem => "netem",
+            Need::Flowtable => "flowtable",
+            Need::VirtualTime => "virtualTime",
+            Need::LargeBatches => "largeBatches",
+        }
+    }
+
+    /// Who does not have it where it is missing, as the end of a sentence.
+    pub fn lack(self) -> &'static str {
+        match self {
+            Need::LargeBatches => {
+                "which an ordinary user's programs cannot have here: SO_SNDBUFFORCE is for the machine's root, so run as root"
+            }
+            _ => "which this machine's kernel lacks",
+        }
+    }
+
+    /// Whether a kernel has it; virtual time is no matter of the kernel.
+    pub fn is_met_by(self, kernel: &svclab_microvm::probe::Abilities) -> bool {
+        match self {
+            Need::Ipvs => kernel.can.contains("ipvs/rr"),
+            Need::Flowtable => kernel.can.contains("nftables/flowtable"),
+            Need::Dummy | Need::Sctp | Need::Netem | Need::LargeBatches => kernel.can.contains(self.name()),
+            Need::VirtualTime => false,
+        }
+    }
+}
+
+/// A proxy mode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// iptables rules.
+    #[default]
+    Iptables,
+    /// Virtual servers of the kernel's IPVS.
+    Ipvs,
+    /// Sets and maps of nftables.
+    Nftables,
+    /// Listeners in the proxy.
+    Userspace,
+}
+
+impl Mode {
+    /// Every mode that the lab can run.
+    pub const ALL: [Mode; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
+
+    /// What the oracle calls it.
+    pub fn of_oracle(self) -> svclab_oracle::Mode {
+        match self {
+            Mode::Iptables => svclab_oracle::Mode::Iptables,
+            Mode::Ipvs => svclab_oracle::Mode::Ipvs,
+            Mode::Nftables => svclab_oracle::Mode::Nftables,
+            Mode::Userspace => svclab_oracle::Mode::Userspace,
+        }
+    }
+
+    /// What the kernel must have for it, besides netfilter.
+    pub fn needs(self) -> &'static [Need] {
+        match self {
+            Mode::Iptables | Mode::Nftables | Mode::Userspace => &[],
+            Mode::Ipvs => &[Need::Ipvs, Need::Dummy],
+        }
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        let all = Mode::ALL.map(|mode| mode.to_string());
+        let found = Mode::ALL.into_iter().find(|mode| mode.to_string() == text);
+        found.ok_or_else(|| format!("unknown mode `{text}`, expected one of {}", all.join(", ")))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Iptables => f.write_str("iptables"),
+            Mode::Ipvs => f.write_str("ipvs"),
+            Mode::Nftables => f.write_str("nftables"),
+            Mode::Userspace => f.write_str("userspace"),
+        }
+    }
+}
