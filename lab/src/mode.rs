@@ -49,7 +49,7 @@ impl Need {
         }
     }
 
-    /// Whether a kernel has it; virtual time is no matter of the kernel.
+    /// Whether a kernel supports it. Virtual time does not depend on the kernel.
     pub fn is_met_by(self, kernel: &svclab_microvm::probe::Abilities) -> bool {
         match self {
             Need::Ipvs => kernel.can.contains("ipvs/rr"),

@@ -162,7 +162,7 @@ const OVER_TIME: [Promise; 24] = [
     promise(904, "commands-fail", "a command that fails, hangs or waits for a lock delays no other family, and the proxy says that it is not well", "docs/scenario-list.md"),
     promise(905, "busy-tables", "changes are there in seconds though others write rules all the time", "docs/scenario-list.md"),
     promise(906, "starts", "with every cluster that an API server accepts the proxy starts, writes its rules and says that it is ready", "docs/conformance.md"),
-    promise(907, "log", "a log that nobody reads, or whose reader has ended, holds up no change, and stops nothing", "docs/scenario-list.md"),
+    promise(907, "log", "a stalled or closed reader of the log delays no change and does not end the proxy", "docs/scenario-list.md"),
 ];
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::world::PodName;
 
-/// An endpoint as one slice has it.
+/// An endpoint of one EndpointSlice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,

@@ -72,7 +72,6 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     };
     let descriptors = descriptors::raise();
     descriptors::check(descriptors)?;
-    threads::check()?;
     let shares = Shares::of(descriptors);
     let start_up = StartUp { shares, about, instance };
     prepare_kernel(&mut config)?;
@@ -245,6 +244,11 @@ fn start<M: ModeAtWork + Send + 'static>(
     origin: &Origin,
     open: impl FnOnce(&Config) -> anyhow::Result<Usable<M>> + Send + 'static,
 ) -> anyhow::Result<()> {
+    let relaying = config.mode == Mode::Userspace || relays_localhost(&config);
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    // Relays are the work of all processors.
+    let workers = if relaying { processors.max(2) } else { 2 };
+    threads::check(workers)?;
     // Commands may hang, and ports are served meanwhile. The thread has the rights that are given up here: to load modules, say.
     let (opened, opening) = oneshot::channel();
     let of_thread = config.clone();
@@ -253,7 +257,6 @@ fn start<M: ModeAtWork + Send + 'static>(
         let _ = opened.send(open(&of_thread));
     })?;
     let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
-    let relaying = config.mode == Mode::Userspace || relays_localhost(&config);
     // Which node ports there will be is not known: the API server may give out any.
     let relayed = relaying.then(|| if config.mode == Mode::Userspace { config.port_range.first() } else { 1 });
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
@@ -263,9 +266,6 @@ fn start<M: ModeAtWork + Send + 'static>(
         warn!(%error, "cannot watch the configuration file: a change of it will not be noticed");
         None
     });
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    // Relays are the work of all processors.
-    let workers = if relaying { processors.max(2) } else { 2 };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
         .thread_keep_alive(threads::KEEP)

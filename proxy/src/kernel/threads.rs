@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-/// Threads that the proxy starts after the check: for the tables, manifests, watches of files, async tasks, and [`FOR_WAITING`].
-const FEWEST: usize = 12;
+/// Threads that the proxy starts after the check besides those of async tasks: for the tables, manifests, watches of files, and
+/// [`FOR_WAITING`].
+const BESIDE_WORKERS: usize = 10;
 /// Threads for work that may block: a sync of each family, a scrape, credentials.
 const FOR_WAITING: usize = 4;
 /// How long threads without work stay: for ever. tokio panics where it needs a first one and gets none.
@@ -20,25 +21,27 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A limit with which the proxy would fail now and then.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot start {FEWEST} threads: raise the limit of processes (ulimit -u, TasksMax= of the unit, the container's pids limit): {source}"
+    "cannot start {threads} threads: raise the limit of processes (ulimit -u, TasksMax= of the unit, the container's pids limit): {source}"
 )]
 pub struct TooFewThreads {
+    threads: usize,
     source: io::Error,
 }
 
-/// Checks that so many threads as the proxy needs can be started.
+/// Checks that the threads which the proxy needs can be started, with so many for async tasks.
 ///
 /// # Errors
 /// When one cannot.
-pub fn check() -> Result<(), TooFewThreads> {
+pub fn check(workers: usize) -> Result<(), TooFewThreads> {
+    let threads = workers + BESIDE_WORKERS;
     // They all wait for this lock, so that all exist at a time.
     let gate = Mutex::new(());
     std::thread::scope(|scope| {
         let held = gate.lock();
         let start = || Builder::new().spawn_scoped(scope, || drop(gate.lock())).map(drop);
-        let started: io::Result<()> = (0..FEWEST).try_for_each(|_| start());
+        let started: io::Result<()> = (0..threads).try_for_each(|_| start());
         drop(held);
-        started.map_err(|source| TooFewThreads { source })
+        started.map_err(|source| TooFewThreads { threads, source })
     })
 }
 

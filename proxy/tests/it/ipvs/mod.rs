@@ -22,6 +22,7 @@ use svcproxy::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device
 use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
 use svcproxy::model::{Change, Family, Protocol};
 
+mod device;
 mod leaving;
 mod other_machines;
 
@@ -491,28 +492,4 @@ fn an_sctp_backend_drains_as_long_as_its_endpoint_is_there() {
         let expected: Vec<(String, u32)> = expected.iter().map(|(ip, weight)| ((*ip).to_owned(), *weight)).collect();
         assert_eq!(weights(&mut proxy, &gate), expected);
     }
-}
-
-#[test]
-fn an_address_that_is_taken_away_is_bound_again_as_soon_as_the_kernel_tells() {
-    let mut proxy = proxy(Fake::default());
-    let spec = json!({ "spec": { "clusterIP": "10.96.0.1", "ports": [{ "port": 80 }] } });
-    proxy.apply(&[Change::Service(key("web"), Some(Arc::new(serde_json::from_value(spec).unwrap())))]);
-    proxy.sync().unwrap();
-    let address: IpAddr = "10.96.0.1".parse().unwrap();
-    let tell = |proxy: &mut Proxy, of_services: &[IpAddr]| {
-        let of_services = Some(of_services.to_vec());
-        proxy.set_addresses(&NodeAddresses { of_services, ..NodeAddresses::default() });
-    };
-    tell(&mut proxy, &[address]);
-    proxy.sync().unwrap();
-    tell(&mut proxy, &[address, "198.51.100.1".parse().unwrap()]);
-    assert!(!proxy.is_due(), "another program's is its own");
-    proxy.mode().kernel().device.addresses.iter_mut().for_each(|addresses| addresses.clear());
-    tell(&mut proxy, &[]);
-    assert!(proxy.sync().unwrap().full);
-    proxy.mode().kernel().device.addresses.iter_mut().for_each(|addresses| addresses.clear());
-    tell(&mut proxy, &[]);
-    assert!(proxy.sync().unwrap().full, "bound and lost between two looks");
-    assert!(proxy.mode().kernel().device.addresses.iter().any(|addresses| addresses.contains_key(&address)));
 }

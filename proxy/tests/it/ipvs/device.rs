@@ -1,0 +1,27 @@
+//! Service addresses that another program, or the kernel, removes from the device.
+
+use super::*;
+
+#[test]
+fn an_address_that_is_taken_away_is_bound_again_as_soon_as_the_kernel_tells() {
+    let mut proxy = proxy(Fake::default());
+    let spec = json!({ "spec": { "clusterIP": "10.96.0.1", "ports": [{ "port": 80 }] } });
+    proxy.apply(&[Change::Service(key("web"), Some(Arc::new(serde_json::from_value(spec).unwrap())))]);
+    proxy.sync().unwrap();
+    let address: IpAddr = "10.96.0.1".parse().unwrap();
+    let tell = |proxy: &mut Proxy, of_services: &[IpAddr]| {
+        let of_services = Some(of_services.to_vec());
+        proxy.set_addresses(&NodeAddresses { of_services, ..NodeAddresses::default() });
+    };
+    tell(&mut proxy, &[address]);
+    proxy.sync().unwrap();
+    tell(&mut proxy, &[address, "198.51.100.1".parse().unwrap()]);
+    assert!(!proxy.is_due(), "another program's is its own");
+    proxy.mode().kernel().device.addresses.iter_mut().for_each(|addresses| addresses.clear());
+    tell(&mut proxy, &[]);
+    assert!(proxy.sync().unwrap().full);
+    proxy.mode().kernel().device.addresses.iter_mut().for_each(|addresses| addresses.clear());
+    tell(&mut proxy, &[]);
+    assert!(proxy.sync().unwrap().full, "bound and lost between two looks");
+    assert!(proxy.mode().kernel().device.addresses.iter().any(|addresses| addresses.contains_key(&address)));
+}
