@@ -15,6 +15,8 @@
 //! [`Fault`] makes it do what real API servers do on bad days, and [`HOSTILE_ANSWERS`] what none should: `examples/bad_day.rs` serves
 //! a manifest and misbehaves as lines of its standard input say. Tables, strategic merge patches, discovery and OpenAPI are the feature `kubectl`.
 
+#![warn(missing_docs)]
+
 mod auth;
 mod convert;
 mod dependent;

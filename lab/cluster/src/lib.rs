@@ -15,6 +15,8 @@
 //! [`svclab_netns::sandbox::enter`] made, on the caller's tokio runtime. Dropping the cluster ends its processes,
 //! servers and namespaces.
 
+#![warn(missing_docs)]
+
 mod balancer;
 mod build;
 mod error;

@@ -8,7 +8,6 @@ use svclab_properties::sweep::mixed;
 
 /// The kind of source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "what they say")]
 pub enum Source {
     Pod,
     PodOnHostNetwork,
@@ -41,7 +40,6 @@ impl Source {
 
 /// The kind of verdict; a delivery's with the frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the oracle's words")]
 pub enum Word {
     Deliver(FrontendKind),
     Drop,

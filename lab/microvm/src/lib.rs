@@ -7,6 +7,8 @@
 //! what runs inside: a program of the caller's, usually the caller itself. `examples/other_kernel.rs` runs itself on Debian's kernel,
 //! twice with the same seed, and finds the same nanosecond and the same random bytes.
 
+#![warn(missing_docs)]
+
 pub mod apt;
 pub mod bzimage;
 pub mod cache;

@@ -7,6 +7,8 @@
 //!
 //! All entering of namespaces, forking and mounting is in `sys.rs`; nothing else in the lab does any of it.
 
+#![warn(missing_docs)]
+
 pub mod capture;
 mod diagnose;
 pub mod enter;

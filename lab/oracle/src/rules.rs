@@ -8,7 +8,6 @@ use std::fmt;
 
 /// A rule that decided something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "each variant's sentence is in the table below")]
 pub enum Rule {
     OtherProxy,
     Headless,

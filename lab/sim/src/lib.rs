@@ -68,6 +68,8 @@
 //! helpers, IPVS by routing and tunnels, `lblc`'s and `lblcr`'s forgetting, thresholds that keep an IPVS server out until a
 //! lower one is reached. What a dump can say of these is refused when it is read or built.
 
+#![warn(missing_docs)]
+
 pub mod assume;
 pub mod chance;
 pub mod cluster;

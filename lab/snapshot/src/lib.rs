@@ -6,6 +6,8 @@
 //! names out of it. `examples/collect.rs` prints what an archive of this machine
 //! would hold.
 
+#![warn(missing_docs)]
+
 pub mod archive;
 pub mod collect;
 pub mod network;

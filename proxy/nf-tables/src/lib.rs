@@ -1,4 +1,5 @@
 //! nf_tables over netlink.
+#![warn(missing_docs)]
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

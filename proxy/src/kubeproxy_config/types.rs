@@ -1,7 +1,6 @@
 //! The fields of the file, with upstream's names (k8s.io/kube-proxy `config/v1alpha1`, k8s.io/component-base
 //! `config/v1alpha1` and `logs/api/v1`) and defaults. What each means is upstream's documentation; what becomes of it
 //! here is in the table of fields.
-#![allow(missing_docs, reason = "the names are the API's, and the table of fields explains each")]
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,6 @@ use crate::world::ReversePath;
 
 /// A whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields' types say what they are")]
 pub struct Recipe {
     pub families: Families,
     pub point_to_point: bool,
@@ -28,7 +27,6 @@ pub struct Recipe {
 
 /// Families of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "what it says")]
 pub enum Families {
     V4,
     V6,
@@ -70,7 +68,6 @@ pub struct PodRecipe {
 
 /// `detectLocalMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the mode's name")]
 pub enum Detect {
     ClusterCidr,
     NodeCidr,
@@ -96,7 +93,6 @@ pub enum NodePorts {
 
 /// Settings of the proxies, but for the mode, which is the caller's to choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the setting's name")]
 pub struct ProxyRecipe {
     pub detect: Detect,
     pub masquerade_all: bool,
@@ -106,7 +102,6 @@ pub struct ProxyRecipe {
 
 /// What a service is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "its type, or what keeps proxies away")]
 pub enum Kind {
     ClusterIp,
     NodePort,
@@ -118,7 +113,6 @@ pub enum Kind {
 
 /// Which of a dual-stack cluster's families a service has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "what it says")]
 pub enum Stack {
     First,
     Second,
@@ -127,7 +121,6 @@ pub enum Stack {
 
 /// A service and its slices.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the field's name in the API, where nothing else is said")]
 pub struct ServiceRecipe {
     pub kind: Kind,
     pub stack: Stack,
@@ -208,7 +201,6 @@ impl ServiceRecipe {
 
 /// `ipMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "its value")]
 pub enum IngressMode {
     Unset,
     Vip,
@@ -230,7 +222,6 @@ pub struct PortRecipe {
 
 /// An entry of `loadBalancerSourceRanges`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "who it lets in")]
 pub enum Sources {
     Everybody,
     NodeNetwork,
@@ -242,7 +233,6 @@ pub enum Sources {
 
 /// Conditions of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "what it says")]
 pub enum Condition {
     Ready,
     Unspecified,

@@ -1,5 +1,4 @@
 //! `audit:` and the `findings` that a step expects of it.
-#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use std::fmt;
 use std::str::FromStr;

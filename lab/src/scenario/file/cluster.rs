@@ -1,5 +1,4 @@
 //! `cluster:`, key by key.
-#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
 //! `commandFault:`, `holdLock:`, `busyWriter:`, `logFault:` and the steps that end them.
-#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use schemars::JsonSchema;
 use serde::Deserialize;

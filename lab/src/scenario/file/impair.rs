@@ -1,5 +1,4 @@
 //! `impair:` what happens to packets on their way to a node.
-#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use schemars::JsonSchema;
 use serde::Deserialize;

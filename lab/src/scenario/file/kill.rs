@@ -1,5 +1,4 @@
 //! `killProxy:` a node, a list of nodes, or nodes and the moment.
-#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use schemars::JsonSchema;
 use serde::Deserialize;

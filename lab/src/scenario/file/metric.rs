@@ -1,5 +1,4 @@
 //! `metric:` and `healthCheck:`, which look at what a proxy tells of itself.
-#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,5 +1,4 @@
 //! A scenario file, key by key, as its author typed it. Meaning is given to it in [`super::load()`].
-#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 mod audit;
 mod cluster;

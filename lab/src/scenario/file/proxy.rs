@@ -1,5 +1,4 @@
 //! `proxy:`, key by key.
-#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use std::collections::BTreeMap;
 
@@ -71,7 +70,6 @@ pub enum Writer {
 /// Who gets the next connection in IPVS mode: the kernel's schedulers that kube-proxy knows, by ipvsadm(8)'s names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "ipvsadm(8) says what each does")]
 pub enum Scheduler {
     Rr,
     Wrr,

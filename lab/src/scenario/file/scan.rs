@@ -1,5 +1,4 @@
 //! `scan:` knocks at every TCP port of an address.
-#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;

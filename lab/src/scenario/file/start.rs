@@ -1,5 +1,4 @@
 //! `startProxy:` a node, a list of nodes, or nodes and what is to be different from now on.
-#![allow(missing_docs, reason = "the keys are documented once, for authors, in docs/scenarios.md")]
 
 use schemars::JsonSchema;
 use serde::Deserialize;
