@@ -1,4 +1,4 @@
-//! Tells the program its version.
+//! Sets SVCPROXY_VERSION for the compiler.
 
 mod version;
 

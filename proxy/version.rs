@@ -1,9 +1,9 @@
-//! For the build scripts of both programs: the version that `--version` tells, with the commit where one is known.
+//! For the build scripts of both programs: sets the version that `--version` prints, with the commit if known.
 
 use std::process::Command;
 
-/// Sets `PROGRAM_VERSION` for the compiler, and `PROGRAM_COMMIT` where a commit is known: of an environment variable of that name, or
-/// git's. `always`: also in debug builds, which are then made anew after each commit.
+/// Sets `PROGRAM_VERSION` for the compiler, and `PROGRAM_COMMIT` if the commit is known from an environment variable of
+/// that name or from git. `always`: also in debug builds, which are then rebuilt after each commit.
 pub fn tell(program: &str, always: bool) {
     let variable = format!("{program}_COMMIT");
     println!("cargo::rerun-if-env-changed={variable}");
@@ -20,9 +20,9 @@ pub fn tell(program: &str, always: bool) {
     }
 }
 
-/// `None` where there is no git, or no repository.
+/// `None` without git or a repository.
 fn of_git() -> Option<String> {
-    // Both change when another commit is checked out or made.
+    // These files change when another commit is checked out or created.
     for file in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", file]) {
             println!("cargo::rerun-if-changed={path}");

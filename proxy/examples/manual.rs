@@ -1,5 +1,5 @@
-//! Writes svcproxy's manual pages and shell completions: `cargo run -p svcproxy --example manual -- DIRECTORY`. What makes them is no
-//! part of the program, which is shipped in an image of one file.
+//! Writes svcproxy's manual pages and shell completions: `cargo run -p svcproxy --example manual -- DIRECTORY`. An
+//! example, so that the shipped program does not contain the generators.
 
 use std::path::Path;
 use std::{fs, io};
@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use svcproxy::cli::Cli;
 
 const NAME: &str = "svcproxy";
-/// The shells, each with its file, of which Debian's folders have the same name.
+/// File names as Debian's completion directories expect them.
 const SHELLS: [(Shell, &str); 3] =
     [(Shell::Bash, "svcproxy"), (Shell::Zsh, "_svcproxy"), (Shell::Fish, "svcproxy.fish")];
 
@@ -20,10 +20,7 @@ fn main() -> io::Result<()> {
     write(Path::new(&directory))
 }
 
-/// Writes `man/svcproxy.1`, a page for each subcommand, and `completions/FILE` for each shell.
-///
-/// # Errors
-/// When a file cannot be written.
+/// Writes `man/svcproxy.1`, a page per subcommand, and `completions/FILE` per shell.
 pub fn write(directory: &Path) -> io::Result<()> {
     let (man, completions) = (directory.join("man"), directory.join("completions"));
     fs::create_dir_all(&man)?;

@@ -1,4 +1,4 @@
-//! What an operator decides about one proxy: values as given, and what they mean for one address family.
+//! The operator's settings of one proxy.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,24 +10,21 @@ use ipnet::IpNet;
 use crate::model::Family;
 use crate::port_range::PortRange;
 
-/// Proxy modes, by upstream's words.
+/// Proxy modes, by kube-proxy's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Chains and rules of iptables.
     #[default]
     Iptables,
-    /// Virtual servers of the kernel's IPVS.
     Ipvs,
-    /// Sets and maps of nftables.
     Nftables,
-    /// Listeners in this process.
+    /// Relays in this process.
     Userspace,
 }
 
 impl FromStr for Mode {
     type Err = String;
 
-    /// Empty is the default, as upstream has it.
+    /// An empty text means the default, as in kube-proxy.
     fn from_str(text: &str) -> Result<Mode, String> {
         match text {
             "" | "iptables" => Ok(Mode::Iptables),
@@ -51,46 +48,43 @@ impl fmt::Display for Mode {
     }
 }
 
-/// How the proxy tells that a packet comes from a pod of this node or cluster (`detectLocalMode`).
+/// How the proxy recognises packets from pods of this node or cluster (`detectLocalMode`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DetectLocal {
-    /// The source is in the cluster's pod range (`--cluster-cidr`); without a range of a family, nothing is local.
+    /// The source address is in the cluster's pod range (`--cluster-cidr`). In a family without a range no packet is
+    /// local.
     ClusterCidr(Vec<IpNet>),
-    /// The source is in this node's own pod range (`spec.podCIDRs` of its Node object).
+    /// The source address is in this node's pod range (`spec.podCIDRs` of its Node object).
     NodeCidr,
-    /// The packet came in through this bridge.
+    /// The packet arrived on this bridge.
     BridgeInterface(String),
-    /// The packet came in through an interface whose name starts so.
+    /// The packet arrived on an interface whose name has this prefix.
     InterfaceNamePrefix(String),
 }
 
 /// Which of the node's addresses accept node ports (`nodePortAddresses`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePortAddresses {
-    /// Every local address.
     All,
-    /// The node's primary addresses (`primary`).
     Primary,
-    /// Local addresses in these ranges.
     Ranges(Vec<IpNet>),
-    /// The node's primary addresses, and local ones in these ranges.
     PrimaryAndRanges(Vec<IpNet>),
 }
 
-/// Limits of connection tracking (`conntrack`). Zero leaves the kernel's own value.
+/// Settings of conntrack (`conntrack`). Zero keeps the kernel's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conntrack {
-    /// Connections to track for each processor.
+    /// Maximum of entries per processor.
     pub max_per_core: u32,
-    /// Connections to track at least, if there is a limit for each processor.
+    /// Lower bound of the maximum, if `max_per_core` is set.
     pub min: u32,
-    /// Time-out of idle established TCP connections.
+    /// Timeout of established TCP connections.
     pub tcp_established: Duration,
-    /// Time-out of TCP connections in CLOSE_WAIT.
+    /// Timeout of TCP connections in CLOSE_WAIT.
     pub tcp_close_wait: Duration,
-    /// Time-out of UDP flows without a reply.
+    /// Timeout of UDP flows without a reply.
     pub udp: Duration,
-    /// Time-out of UDP flows with replies.
+    /// Timeout of UDP flows with replies.
     pub udp_stream: Duration,
 }
 
@@ -107,15 +101,12 @@ impl Default for Conntrack {
     }
 }
 
-/// Which iptables commands to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Variant {
-    /// `iptables` as the system's alternatives point it.
+    /// The variant that update-alternatives selects.
     #[default]
     Auto,
-    /// `iptables-nft`.
     Nft,
-    /// `iptables-legacy`.
     Legacy,
 }
 
@@ -132,10 +123,9 @@ impl fmt::Display for Variant {
 /// How the tables are written (`--iptables-writer`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriterChoice {
-    /// By netlink, where the tables are the nft variant's; else by the commands.
+    /// By netlink if the tables are iptables-nft's, else by the commands.
     #[default]
     Auto,
-    /// By netlink.
     Netlink,
     /// By `iptables-restore`.
     Commands,
@@ -156,13 +146,12 @@ impl fmt::Display for WriterChoice {
 pub struct Ipvs {
     /// The scheduler of all virtual servers.
     pub scheduler: String,
-    /// Virtual servers in these ranges are left alone (`excludeCIDRs`).
+    /// The proxy does not touch virtual servers in these ranges (`excludeCIDRs`).
     pub exclude: Vec<IpNet>,
     /// Answer ARP only on the device that has the address (`strictARP`).
     pub strict_arp: bool,
-    /// Time-outs of connections.
     pub timeouts: IpvsTimeouts,
-    /// How long a backend that leaves may keep its connections.
+    /// How long a removed backend may keep its connections.
     pub drain_limit: Duration,
 }
 
@@ -178,16 +167,16 @@ impl Default for Ipvs {
     }
 }
 
-/// Feature gates that change something here (`featureGates`).
+/// Feature gates that this proxy implements (`featureGates`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// `spec.externalIPs` of Services are served (`AllowServiceExternalIPs`).
+    /// Serve `spec.externalIPs` of Services (`AllowServiceExternalIPs`).
     pub service_external_ips: bool,
-    /// `/flagz` is there (`ComponentFlagz`).
+    /// Serve `/flagz` (`ComponentFlagz`).
     pub flagz: bool,
-    /// `/statusz` is there (`ComponentStatusz`).
+    /// Serve `/statusz` (`ComponentStatusz`).
     pub statusz: bool,
-    /// In nftables mode relays may answer node ports on loopback addresses (`KubeProxyNFTablesLocalhostNodePorts`).
+    /// Relays may serve node ports on loopback addresses in nftables mode (`KubeProxyNFTablesLocalhostNodePorts`).
     pub nftables_localhost_node_ports: bool,
 }
 
@@ -200,58 +189,50 @@ impl Default for FeatureGates {
 /// An operator's settings, with kube-proxy's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// How services are proxied (`mode`).
     pub mode: Mode,
-    /// This node's Kubernetes name (`--hostname-override`).
+    /// This node's name in Kubernetes (`--hostname-override`).
     pub node_name: String,
-    /// Pod detection.
     pub detect_local: DetectLocal,
     /// Masquerade all traffic to cluster IPs.
     pub masquerade_all: bool,
-    /// Bit of the packet mark that asks for masquerade, 0 to 31.
+    /// Bit of the packet mark that requests masquerade, 0 to 31.
     pub masquerade_bit: u8,
-    /// Addresses that accept node ports.
     pub node_port_addresses: NodePortAddresses,
     /// Node ports on 127.0.0.1 (IPv4 only; needs `route_localnet`).
     pub localhost_node_ports: bool,
-    /// `nf_conntrack_tcp_be_liberal`: conntrack accepts out-of-window segments, so INVALID packets are not dropped.
+    /// `nf_conntrack_tcp_be_liberal`: conntrack accepts out-of-window segments, and the proxy does not drop INVALID
+    /// packets.
     pub tcp_be_liberal: bool,
-    /// At least this long between two checks of the whole state.
+    /// Longest time between two checks of the whole state.
     pub sync_period: Duration,
-    /// At most one sync in this time, but for a burst of two.
+    /// Shortest time between two syncs, except for a burst of two.
     pub min_sync_period: Duration,
-    /// Which commands.
     pub variant: Variant,
-    /// How tables are written.
     pub writer: WriterChoice,
-    /// The family that must be proxied; the other one is, where the node can (by `bindAddress`).
+    /// The family that must be proxied (by `bindAddress`). The other is proxied if the node supports it.
     pub primary_family: Family,
-    /// This node's primary address of its family, if the operator knows better than the Node object (`bindAddress`).
+    /// This node's primary address in its family, overriding the Node object's (`bindAddress`).
     pub bind_address: Option<IpAddr>,
     /// A port that cannot be bound ends the proxy.
     pub bind_address_hard_fail: bool,
-    /// Where `/healthz` listens, if anywhere.
+    /// Where `/healthz` listens.
     pub healthz_bind_address: Option<SocketAddr>,
-    /// Where `/metrics` listens, if anywhere.
+    /// Where `/metrics` listens.
     pub metrics_bind_address: Option<SocketAddr>,
-    /// Connections are counted per service port, by reading the rules' counters at each scrape.
+    /// Count connections per service port, by reading the rules' counters at each scrape.
     pub service_counters: bool,
     /// The process's `oom_score_adj`, -1000 to 1000.
     pub oom_score_adj: i32,
-    /// Limits of connection tracking.
     pub conntrack: Conntrack,
-    /// Settings of IPVS mode.
     pub ipvs: Ipvs,
-    /// Feature gates.
     pub gates: FeatureGates,
     /// Listening ports of userspace mode (`portRange`).
     pub port_range: PortRange,
-    /// Long connections go by a flowtable (`nftables.flowtable`).
+    /// Offload long connections to a flowtable (`nftables.flowtable`).
     pub flowtable: bool,
 }
 
 impl Config {
-    /// kube-proxy's defaults for a node of this name.
     pub fn for_node(node_name: impl Into<String>) -> Config {
         Config {
             mode: Mode::Iptables,
@@ -282,31 +263,28 @@ impl Config {
     }
 }
 
-/// The node's own addresses as the kernel has them; what `nodePortAddresses` and source ranges are held against.
+/// The node's addresses in the kernel, which `nodePortAddresses` and source ranges are compared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
-    /// Every address of every interface, loopback included; each once, sorted.
+    /// Every address of every interface, loopback included; sorted, without duplicates.
     pub local: Vec<IpAddr>,
-    /// The node's primary addresses, at most one per family: its Node object's internal addresses if there is one.
+    /// The node's primary addresses, at most one per family: the Node object's internal addresses if it exists.
     pub primary: Vec<IpAddr>,
-    /// Families in which an interface that packets may come in by has no address, such as a pod's own that no bridge joins.
+    /// Families in which an interface that receives packets has no address, such as a pod's veth without a bridge.
     pub bare: Vec<Family>,
-    /// Names of the links by which packets may come in, sorted.
+    /// Names of the links that receive packets from outside, sorted.
     pub links: Vec<String>,
-    /// Addresses of other machines that the kernel sends packets to: gateways of routes and remote ends of VXLAN tunnels; each once, sorted.
-    /// Empty where no mode asks for them.
+    /// Addresses of other machines that the kernel sends packets to: gateways of routes and remote ends of VXLAN
+    /// tunnels; sorted, without duplicates. Empty if the mode does not need them.
     pub next_hops: Vec<IpAddr>,
-    /// The addresses on the device that IPVS mode has for those of services, sorted. `None` where no mode asks for them.
+    /// Addresses on `kube-ipvs0`, sorted. `None` if the mode does not need them.
     pub of_services: Option<Vec<IpAddr>>,
 }
 
-/// Time-outs of IPVS's connections; zero: as it is.
+/// Timeouts of IPVS connections; zero keeps the kernel's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IpvsTimeouts {
-    /// Idle TCP connections.
     pub tcp: Duration,
-    /// TCP connections after a FIN.
     pub tcp_fin: Duration,
-    /// UDP flows.
     pub udp: Duration,
 }

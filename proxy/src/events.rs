@@ -1,62 +1,54 @@
-//! What an operator must see in the cluster itself, as Kubernetes Events. Recording one never waits: where no API server can
-//! take it, or where there are too many, it is lost, and the log has it anyway.
+//! Kubernetes Events. Recording one never blocks: without an API server, or when too many wait, the Event is lost, and
+//! the log has the same text.
 
 use tokio::sync::mpsc;
 
 use crate::model::ObjectKey;
 
-/// Events that wait to be sent.
+/// Capacity of the queue.
 const WAITING: usize = 64;
 
-/// What an Event is about.
+/// The object that an Event regards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
     /// This node.
     Node,
-    /// A Service.
     Service(ObjectKey),
-    /// An EndpointSlice.
     EndpointSlice(ObjectKey),
-    /// A ServiceCIDR, by name.
+    /// By name.
     ServiceCidr(String),
 }
 
-/// Whether an Event tells of trouble; the API's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventType {
-    /// All is well.
     Normal,
-    /// Something went wrong.
     Warning,
 }
 
-/// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Whether it is trouble.
     pub kind: EventType,
-    /// With what.
     pub about: About,
-    /// A word for machines; upstream's, where it has one.
+    /// A CamelCase word for machines; kube-proxy's, where it has one.
     pub reason: &'static str,
-    /// What was tried.
+    /// The attempted action, CamelCase.
     pub action: &'static str,
     /// A sentence for people.
     pub note: String,
 }
 
-/// Takes Events. The default one drops them: without the Kubernetes API there is no one to send them to.
+/// Records Events. The default recorder drops them, as no API server is configured.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder(Option<mpsc::Sender<Event>>);
 
 impl Recorder {
-    /// A recorder, and what it records.
+    /// A recorder, and the queue of what it records.
     pub fn new() -> (Recorder, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         (Recorder(Some(sender)), receiver)
     }
 
-    /// Records an Event, if there is room.
+    /// Records an Event, if the queue has space.
     pub fn record(&self, event: Event) {
         if let Some(sender) = &self.0 {
             let _ = sender.try_send(event);

@@ -1,20 +1,20 @@
-//! When it is worth while to give memory back. To move what is kept costs some microseconds for each, so it is done only after as many
-//! were forgotten.
+//! Decides when to return freed memory to the system. Moving the remaining objects costs microseconds each, so it is
+//! done after as many objects were removed as remain.
 
-/// Counts what was forgotten since memory was last given back.
+/// Objects removed since memory was last returned.
 #[derive(Debug, Clone, Default)]
 pub struct Forgotten(usize);
 
 impl Forgotten {
-    /// With fewer it is not worth while: some 5 MB.
+    /// Fewer removed objects, about 5 MB, are not worth it.
     pub const LEAST: usize = 1000;
 
-    /// So many objects of common size were forgotten.
+    /// Adds removed objects of usual size.
     pub fn count(&mut self, objects: usize) {
         self.0 += objects.max(1);
     }
 
-    /// Whether it is time to give memory back, where so many are `kept`; if so, the count begins anew.
+    /// Whether to return memory while `kept` objects remain; if so, resets the count.
     pub fn take_due(&mut self, kept: usize) -> bool {
         let is_due = self.0 >= Forgotten::LEAST.max(kept);
         if is_due {

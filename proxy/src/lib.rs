@@ -1,5 +1,3 @@
-//! `svcproxy`: a Kubernetes service proxy.
-
 pub mod cli;
 pub mod config;
 pub mod daemon;

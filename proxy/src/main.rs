@@ -1,4 +1,4 @@
-//! `svcproxy`: see the library.
+//! See the library.
 
 fn main() -> std::process::ExitCode {
     svcproxy::cli::main()

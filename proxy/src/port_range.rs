@@ -1,17 +1,17 @@
-//! A range of ports, in the spellings of upstream's `portRange`.
+//! Port ranges in the formats of kube-proxy's `portRange`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Ports from one to another, both included; never empty and never 0.
+/// An inclusive range, never empty and without port 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortRange {
     first: u16,
     last: u16,
 }
 
-/// Above the ports that the kernel gives to outgoing connections (32768 to 60999 in `ip_local_port_range`), and above node
-/// ports: the kernel gives none of these by chance.
+/// Above the kernel's ephemeral ports (32768 to 60999 in `ip_local_port_range`) and above node ports, so that neither
+/// collides.
 impl Default for PortRange {
     fn default() -> PortRange {
         PortRange { first: 61_000, last: 65_535 }
@@ -19,22 +19,20 @@ impl Default for PortRange {
 }
 
 impl PortRange {
-    /// The lowest port.
     pub fn first(self) -> u16 {
         self.first
     }
 
-    /// How many ports.
+    /// The number of ports.
     pub fn len(self) -> u32 {
         u32::from(self.last - self.first) + 1
     }
 
-    /// Never: there is at least one port.
+    /// Always false.
     pub fn is_empty(self) -> bool {
         false
     }
 
-    /// Whether a port is in it.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
@@ -49,7 +47,8 @@ impl fmt::Display for PortRange {
 impl FromStr for PortRange {
     type Err = String;
 
-    /// `FIRST-LAST`, `FIRST+MORE` or a single port, as upstream's `ParsePortRange`; nothing, `0` and `0-0` are the default.
+    /// Parses `FIRST-LAST`, `FIRST+MORE` or a single port, as kube-proxy's `ParsePortRange`; an empty text, `0` and
+    /// `0-0` mean the default.
     fn from_str(text: &str) -> Result<PortRange, String> {
         let text = text.trim();
         if matches!(text, "" | "0" | "0-0") {

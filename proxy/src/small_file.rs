@@ -1,25 +1,23 @@
-//! Files that a flag or a kubeconfig names: regular ones, of a size that can be believed.
+//! Reads files named by flags or a kubeconfig: only regular files of limited size.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Bytes of the largest configuration, kubeconfig or token. A kubeconfig of a hundred clusters with their certificates has half.
+/// Largest file in bytes. A kubeconfig of a hundred clusters with their certificates has half of it.
 pub const LARGEST: u64 = 1 << 20;
 
-/// Reads a file, through symbolic links as a ConfigMap has them.
-///
-/// # Errors
-/// As [`fs::read`], and where it is no regular file (a pipe may never have a writer, a device may never end) or a larger one.
+/// Reads a file and follows symbolic links, which ConfigMaps contain. Fails if the file is not regular (reading a pipe
+/// or device may not end) or too large.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let wrong = |cause: String| Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
     let no_file = || wrong("it is no regular file".to_owned());
-    // First: to open a device may do something.
+    // Checked before opening: opening a device may have side effects.
     if !fs::metadata(path)?.is_file() {
         return no_file();
     }
-    // A pipe may have taken its place since, and to open one waits for a writer.
+    // A pipe may have replaced the file since, and opening one would wait for a writer.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {

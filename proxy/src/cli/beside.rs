@@ -1,4 +1,4 @@
-//! Rules of this proxy, or of kube-proxy, in the tables of the variant of iptables that is not used.
+//! Rules of this proxy or of kube-proxy in the tables of the iptables variant that this proxy does not use.
 
 use tracing::{debug, info, warn};
 
@@ -11,10 +11,11 @@ use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
 
-/// Kubelet makes this chain, so that proxies in containers see which variant the node uses (KEP-3178).
+/// Kubelet creates this chain, so that proxies in containers find the variant that the node uses (KEP-3178).
 const HINT: [(Table, &str); 1] = [(Table::Mangle, "KUBE-IPTABLES-HINT")];
 
-/// Says at the start how many there are, because packets meet them as well, and whether kubelet uses these tables.
+/// Warns at start about leftover rules in the other variant, because packets traverse both variants' tables, and about
+/// a kubelet that uses the other variant.
 pub(super) fn warn_of_rules(family: Family, is_nft: bool) {
     let (own, other) = if is_nft { (Variant::Nft, Variant::Legacy) } else { (Variant::Legacy, Variant::Nft) };
     let hinted = |variant| holds_any(family, variant, &HINT).unwrap_or(false);
@@ -46,10 +47,7 @@ pub(super) fn warn_of_rules(family: Family, is_nft: bool) {
     }
 }
 
-/// Takes them away from the tables of `other`; a variant that is not installed is none.
-///
-/// # Errors
-/// When a command fails.
+/// Removes this proxy's rules from the tables of `other`. A variant that is not installed has none.
 pub(super) fn clean(family: Family, other: Variant) -> Result<(), IptablesError> {
     match open(family, other) {
         Ok(None) => Ok(()),
@@ -66,15 +64,12 @@ pub(super) fn clean(family: Family, other: Variant) -> Result<(), IptablesError>
     }
 }
 
-/// Whether the tables of a variant hold anything of ours.
-///
-/// # Errors
-/// When the kernel does not say.
+/// Whether the tables of a variant contain rules of a service proxy.
 pub(super) fn holds_rules(family: Family, variant: Variant) -> Result<bool, IptablesError> {
     Ok(holds_any(family, variant, &names::FIXED)?)
 }
 
-/// The writer of a variant whose tables hold something of ours.
+/// Opens a writer if the variant's tables contain rules of a service proxy.
 fn open(family: Family, variant: Variant) -> Result<Option<Writer>, IptablesError> {
     if !holds_rules(family, variant)? {
         return Ok(None);

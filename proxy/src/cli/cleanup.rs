@@ -1,5 +1,3 @@
-//! `svcproxy --cleanup`.
-
 use super::beside;
 use crate::config::{Config, Variant};
 use crate::kernel;
@@ -12,7 +10,7 @@ use crate::mode::iptables_family::rules::cleanup::cleanup;
 use crate::mode::nftables::{flowtable, layout};
 use crate::model::Family;
 
-/// Cleans up both families, whatever the mode was; goes on with the next when one fails.
+/// Cleans up both families, whatever the mode was. Continues after a failure, and returns the last one.
 pub fn run(config: &Config) -> anyhow::Result<()> {
     let mut failure: Option<anyhow::Error> = None;
     for family in Family::ALL {
@@ -25,7 +23,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
                 failure = Some(error.into());
             }
         }
-        // What `auto` stands for is clean by now, and holds nothing to be found.
+        // If `config.variant` is `auto`, the variant that it selected is already clean.
         for variant in [Variant::Nft, Variant::Legacy].into_iter().filter(|variant| *variant != config.variant) {
             if let Err(error) = beside::clean(family, variant) {
                 tracing::error!(%family, %error, "the {variant} tables are not cleaned up");
@@ -45,7 +43,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
             }
         }
     }
-    // Rules refer to the sets, so these come last.
+    // Rules refer to the IP sets, so the sets are removed after the rules.
     if let Err(error) = virtual_servers() {
         tracing::error!(%error, "virtual servers, sets and addresses not cleaned up");
         failure = Some(error.into());
@@ -53,7 +51,6 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     failure.map_or(Ok(()), Err)
 }
 
-/// What IPVS mode left.
 fn virtual_servers() -> Result<(), NetlinkError> {
     let Some(mut kernel) = Parts::left_behind()? else { return Ok(()) };
     for family in Family::ALL {

@@ -1,5 +1,5 @@
-//! Says when the configuration file has changed. Upstream ends itself then, to be started again; a proxy that goes on
-//! with what it has is the safer one, and the operator decides when it is time.
+//! Logs when the configuration file changes. kube-proxy exits then, to be restarted; this proxy keeps the old
+//! configuration, and the operator decides when to restart it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,21 +14,16 @@ use tracing::{info, warn};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::small_file;
 
-/// Changes within this time of the first one are read together: a ConfigMap's swap is some five events, an editor's save
-/// as many, and a directory in which others write all the time costs ten small reads a second at most.
+/// Events within this time of the first are handled by one read: swapping a ConfigMap causes about five events, and so
+/// does saving in an editor. Bounds the cost of a busy directory at ten small reads a second.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Watches until it is dropped.
 #[derive(Debug)]
 pub struct ConfigWatch {
     _watcher: RecommendedWatcher,
 }
 
 impl ConfigWatch {
-    /// Begins to watch the file that was read.
-    ///
-    /// # Errors
-    /// When its directory cannot be watched, or there can be no thread for it.
     pub fn start(loaded: &LoadedConfig) -> notify::Result<ConfigWatch> {
         let tell = |path: &Path, news| match news {
             News::Changed => {
@@ -52,14 +47,15 @@ impl ConfigWatch {
             if event.is_ok_and(|event| !may_change(event.kind)) {
                 return;
             }
-            // The thread that listens ends after this watcher only.
+            // The receiving thread outlives this watcher, so sending does not fail.
             let _ = sender.send(());
         })?;
-        // The directory, because a ConfigMap's file is a link that is swapped, and editors put a new file in place.
+        // Watches the directory: a ConfigMap's file is a symbolic link that kubelet swaps, and editors replace the
+        // file.
         watcher.watch(&directory, RecursiveMode::NonRecursive)?;
         std::thread::Builder::new().name("config-watch".to_owned()).spawn(move || {
             while gathered(&changes) {
-                // A file that is gone for a moment is being replaced.
+                // A file that is missing for a moment is being replaced.
                 let bytes = read(&path).ok();
                 if let Some(news) = bytes.and_then(|bytes| reported.news(Sha256::digest(bytes).into())) {
                     tell(&path, news);
@@ -70,12 +66,12 @@ impl ConfigWatch {
     }
 }
 
-/// Whether such an event may mean another content. To open a file and to read it, which this watch does itself, does not.
+/// Whether an event may mean new content. Opening and reading, which this watch does itself, do not.
 fn may_change(kind: EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }
 
-/// Waits for a change and takes all that come soon after it; false when there will be none any more.
+/// Waits for an event and drops those that follow within [`GATHER`]. Returns false when the watcher has ended.
 fn gathered(changes: &Receiver<()>) -> bool {
     if changes.recv().is_err() {
         return false;
@@ -85,7 +81,7 @@ fn gathered(changes: &Receiver<()>) -> bool {
     true
 }
 
-/// What was read and what was last reported of.
+/// Digests of the content that the proxy uses and of the content that was last reported.
 #[derive(Debug)]
 struct ReportedConfig {
     read: [u8; 32],
@@ -99,7 +95,7 @@ enum News {
 }
 
 impl ReportedConfig {
-    /// Each content is reported once.
+    /// Reports each content once.
     fn news(&mut self, now: [u8; 32]) -> Option<News> {
         if now == std::mem::replace(&mut self.last, now) {
             return None;
@@ -119,7 +115,7 @@ mod tests {
     const TEXT: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// A watch on `path`: what it tells, and how often it has read the file.
+    /// A watch on `path`, the reported changes, and the number of reads.
     fn watched(path: &Path) -> (ConfigWatch, Receiver<News>, Arc<AtomicUsize>) {
         let loaded = crate::kubeproxy_config::read(path).unwrap();
         let ((sender, reported), reads) = (channel(), Arc::new(AtomicUsize::new(0)));
@@ -156,7 +152,7 @@ mod tests {
     fn a_config_map_whose_links_are_swapped_is_told_of() {
         let directory = tempfile::tempdir().unwrap();
         let below = |name: &str| directory.path().join(name);
-        // As the kubelet lays a ConfigMap out (its AtomicWriter).
+        // The layout that kubelet's AtomicWriter gives a ConfigMap.
         let version = |name: &str, text: &str| {
             std::fs::create_dir(below(name)).unwrap();
             std::fs::write(below(name).join("config.conf"), text).unwrap();
@@ -181,14 +177,14 @@ mod tests {
         }
         std::fs::write(&path, "mode: ipvs\n").unwrap();
         assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::Changed));
-        // Truncated, written, closed: three events, together unless this machine is very busy.
+        // Truncate, write and close are three events, which one read handles unless this machine is very busy.
         let after_a_change = reads.load(Ordering::SeqCst);
         assert!((1..=3).contains(&after_a_change), "{after_a_change} reads for one change");
         let opened = reads_raise(&path);
         assert!(!opened.is_empty() && !opened.into_iter().any(may_change));
     }
 
-    /// The events of a file that is read.
+    /// The events that a read causes.
     fn reads_raise(path: &Path) -> Vec<EventKind> {
         let (sender, events) = channel();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {

@@ -1,5 +1,5 @@
-//! Every flag with its value, for `/flagz`: what the command line says, or else the default. As upstream, a configuration file
-//! plays no part: `/configz` has what it comes to.
+//! Values of all flags for `/flagz`: from the command line, else the default. As in kube-proxy the configuration file
+//! is ignored here; `/configz` shows the resulting configuration.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,6 @@ use super::settings::Settings;
 use crate::kubeproxy_config::{FIELDS, HEALTHZ_PORT, KubeProxyConfiguration, METRICS_PORT};
 use crate::source::without_password;
 
-/// Names without dashes, and values.
 pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
     let default = serde_json::to_value(KubeProxyConfiguration::default()).unwrap_or_default();
     let of_fields = FIELDS.iter().filter_map(|field| {
@@ -34,7 +33,7 @@ pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
         ("iptables-variant", variant.map_or_else(String::new, |variant| variant.get_name().to_owned())),
         ("iptables-writer", writer.map_or_else(String::new, |writer| writer.get_name().to_owned())),
         ("ipvs-drain-limit", settings.ipvs_drain_limit.to_string()),
-        // With one of these nothing would be served.
+        // With one of these flags the program exits before it serves `/flagz`.
         ("cleanup", false.to_string()),
         ("init-only", false.to_string()),
         ("version", false.to_string()),
@@ -43,7 +42,7 @@ pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
     of_fields.chain(others).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// As Go's flag library writes them.
+/// Formats a value as Go's flag library does.
 fn written(value: &Value) -> String {
     let pair = |name: &str, value: &Value| format!("{name}={value}");
     match value {

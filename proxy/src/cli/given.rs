@@ -1,4 +1,4 @@
-//! The flags that stand for fields of the configuration file, made from its table.
+//! Command-line flags generated from the table of configuration fields.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::kubeproxy_config::{FIELDS, Field, FlagValue, GoDuration, KubeProxyConfiguration, State};
 
-/// The values that the command line gives, by the path of their field.
+/// Values given on the command line, by field path.
 #[derive(Debug, Clone, Default)]
 pub struct Given(pub BTreeMap<&'static str, Value>);
 
@@ -47,7 +47,8 @@ impl FromArgMatches for Given {
     }
 }
 
-/// Lists and mappings of a repeated flag add up, as upstream's flag library has it; of others the last one counts.
+/// Values of a repeated list or mapping flag accumulate, as in kube-proxy's flag library; of other flags the last value
+/// wins.
 fn together(earlier: Value, later: Value) -> Value {
     match (earlier, later) {
         (Value::Array(mut items), Value::Array(more)) => {
@@ -70,7 +71,6 @@ fn arg(field: &Field, name: &'static str, kind: FlagValue, default: &Value) -> A
         Some(Value::Bool(true)) => " [default: true]".to_owned(),
         _ => String::new(),
     };
-    // A flag that is taken for kube-proxy's sake says so where it is looked up.
     let effect = match field.state {
         State::NoEffect(why) | State::Pending(why) => format!(" (no effect: {why})"),
         State::Honoured | State::Different(_) => String::new(),
@@ -79,9 +79,8 @@ fn arg(field: &Field, name: &'static str, kind: FlagValue, default: &Value) -> A
     let arg = if name.len() == 1 { arg.short(name.chars().next()).long(name) } else { arg.long(name) };
     let arg = arg.value_parser(parser(kind)).value_name(value_name(kind));
     match kind {
-        // As Go's flags: `--x` alone is `--x=true`, and `--x false` is not `--x=false`.
+        // As in Go, `--x` means `--x=true`, and `--x false` is not accepted.
         FlagValue::Bool => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
-        // A negative number is no flag.
         FlagValue::Number => arg.allow_negative_numbers(true),
         _ => arg,
     }
@@ -136,7 +135,7 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// The spellings of Go's `strconv.ParseBool`.
+/// Accepts the spellings of Go's `strconv.ParseBool`.
 fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

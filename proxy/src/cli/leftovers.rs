@@ -1,4 +1,4 @@
-//! What other modes left, to be taken away when this one's own rules stand.
+//! Cleanup jobs for what other modes left in the kernel. They run after the first sync of this mode.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::mode::iptables_family::ipvs::teardown::IpvsTeardown;
 use crate::mode::nftables::{flowtable, layout};
 use crate::model::Family;
 
-/// All of them together: each is worked at until it is done. `None` where there is none.
+/// Combines jobs: each runs until it is done. `None` if there are none.
 pub(super) fn all(parts: Vec<Option<Leftovers>>) -> Option<Leftovers> {
     let mut parts: Vec<Leftovers> = parts.into_iter().flatten().collect();
     if parts.is_empty() {
@@ -40,7 +40,6 @@ pub(super) fn all(parts: Vec<Option<Leftovers>>) -> Option<Leftovers> {
     }))
 }
 
-/// IPVS mode's virtual servers, sets and addresses.
 pub(super) fn ipvs(config: &Config) -> Option<Leftovers> {
     let kernel = Parts::left_behind().unwrap_or_else(|error| {
         warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
@@ -54,12 +53,12 @@ pub(super) fn ipvs(config: &Config) -> Option<Leftovers> {
     Some(Box::new(move |now| Ok(leaving.work(now)?)))
 }
 
-/// Tables of nftables mode, of these families; `None` where there are none.
+/// Deletes the tables of nftables mode; `None` if none exists.
 pub(super) fn nftables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<Leftovers> {
     tables(proxies, &[layout::TABLE, flowtable::TABLE])
 }
 
-/// Flowtables that nftables mode had, where it is to have none.
+/// Deletes the flowtables of nftables mode where the configuration turns them off.
 pub(super) fn flowtables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<Leftovers> {
     tables(proxies, &[flowtable::TABLE])
 }
@@ -83,10 +82,10 @@ fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option
     }))
 }
 
-/// Rules of iptables, of both variants and of all modes that write such.
+/// Removes iptables rules of all modes from both variants.
 pub(super) fn iptables(families: impl IntoIterator<Item = Family>) -> Option<Leftovers> {
     let tables = families.into_iter().flat_map(|family| [(family, Variant::Nft), (family, Variant::Legacy)]);
-    // What cannot be seen now may be so later.
+    // A table that cannot be read now may be readable later.
     let tables: Vec<_> =
         tables.filter(|(family, variant)| beside::holds_rules(*family, *variant).unwrap_or(true)).collect();
     if tables.is_empty() {

@@ -1,8 +1,7 @@
-//! Log lines on their way to standard error. A thread of its own writes them, so that a reader that stalls, a reader that is gone
-//! and a full disk hold up no thread that logs.
+//! A bounded queue of log lines. One thread writes them to standard error, so that a stalled reader, a closed pipe or a
+//! full disk blocks no thread that logs.
 //!
-//! `tracing-appender` does the like, but bounds lines and not bytes, counts no failed writes, and does not tell when lines are
-//! missing from the log.
+//! `tracing-appender` bounds lines, not bytes, and neither counts failed writes nor reports dropped lines.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -18,10 +17,8 @@ use tracing::warn;
 
 use crate::kernel::capabilities;
 
-/// How often [`LogQueue::flush`] checks whether every line is written.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A bounded queue of lines, and the thread that writes them.
 #[derive(Debug, Clone)]
 pub(super) struct LogQueue {
     lines: Sender<Vec<u8>>,
@@ -31,16 +28,15 @@ pub(super) struct LogQueue {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Bytes of the lines that are not written yet.
+    /// Bytes in lines that are not written yet.
     waiting: AtomicUsize,
-    /// Lines that found the queue full, or whose writing failed.
+    /// Lines dropped because the queue was full or the write failed.
     dropped: AtomicU64,
-    /// No line is taken any more.
+    /// No further line is accepted.
     closed: AtomicBool,
 }
 
 impl LogQueue {
-    /// A queue of at most `limit` bytes, written to standard error.
     pub(super) fn to_stderr(limit: usize) -> LogQueue {
         let missing = |dropped| {
             warn!(dropped, "log lines are missing: their reader stalled, or writing them failed");
@@ -48,8 +44,7 @@ impl LogQueue {
         LogQueue::new(limit, write_stderr, missing)
     }
 
-    /// Calls `missing` with the number of all dropped lines whenever the queue has drained and more are dropped than it was last
-    /// called with.
+    /// Calls `missing` with the total number of dropped lines when the queue is empty and that number has grown.
     fn new(
         limit: usize,
         write: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
@@ -58,7 +53,7 @@ impl LogQueue {
         let (lines, received) = channel();
         let counts = Arc::new(Counts::default());
         let counted = Arc::clone(&counts);
-        // Without a thread, the channel has no receiver.
+        // Without a thread the channel has no receiver, and `add` writes the line itself.
         let _ = Builder::new().name("log".to_owned()).spawn(move || {
             capabilities::keep_none();
             write_lines(&received, &counted, write, missing);
@@ -66,14 +61,14 @@ impl LogQueue {
         LogQueue { lines, counts, limit }
     }
 
-    /// Never blocks, unless the system had no thread for the log: the line is then written here.
+    /// Never blocks, except when the system could not start the log thread: then writes directly.
     pub(super) fn push(&self, line: Vec<u8>) {
         if !self.counts.closed.load(Ordering::SeqCst) {
             self.add(line);
         }
     }
 
-    /// As [`LogQueue::push`]; what other threads log after this line is left out.
+    /// Like [`LogQueue::push`], and drops all later lines.
     pub(super) fn push_last(&self, line: Vec<u8>) {
         self.counts.closed.store(true, Ordering::SeqCst);
         self.add(line);
@@ -82,7 +77,7 @@ impl LogQueue {
     fn add(&self, line: Vec<u8>) {
         let size = line.len();
         let waiting = self.counts.waiting.fetch_add(size, Ordering::SeqCst);
-        // A line that is longer than the limit is taken by an empty queue.
+        // An empty queue accepts a line that is longer than the limit.
         let written = if waiting == 0 || waiting.saturating_add(size) <= self.limit {
             let Err(SendError(line)) = self.lines.send(line) else { return };
             write_stderr(&line).is_ok()
@@ -93,12 +88,11 @@ impl LogQueue {
         self.counts.dropped.fetch_add(u64::from(!written), Ordering::SeqCst);
     }
 
-    /// How many lines were dropped.
     pub(super) fn dropped(&self) -> u64 {
         self.counts.dropped.load(Ordering::SeqCst)
     }
 
-    /// Waits until every line is written or dropped, for `patience` at most.
+    /// Waits up to `patience` until every line is written or dropped.
     pub(super) fn flush(&self, patience: Duration) {
         let begun = Instant::now();
         while self.counts.waiting.load(Ordering::SeqCst) > 0 && begun.elapsed() < patience {
@@ -107,7 +101,7 @@ impl LogQueue {
     }
 }
 
-/// Takes a formatted event as one line.
+/// Receives each formatted event as one line.
 impl io::Write for LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line.to_vec());
@@ -137,7 +131,7 @@ fn write_lines(
     }
 }
 
-/// Without the lock of [`io::Stderr`]: a thread that waits in a write must not hold it.
+/// Writes without the lock of [`io::Stderr`], which a thread that blocks in a write would hold.
 fn write_stderr(mut rest: &[u8]) -> io::Result<()> {
     let stderr = io::stderr();
     while !rest.is_empty() {
@@ -145,7 +139,7 @@ fn write_stderr(mut rest: &[u8]) -> io::Result<()> {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => rest = rest.get(written..).unwrap_or_default(),
             Err(Errno::EINTR) => {}
-            // Another process that has the same pipe or terminal may have made it non-blocking.
+            // Another process that shares the pipe or terminal may have made it non-blocking.
             Err(Errno::EAGAIN) => {
                 let mut writable = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
                 poll(&mut writable, PollTimeout::NONE)?;

@@ -1,4 +1,4 @@
-//! Where log lines go, in which format, and which of them.
+//! Destination, format and level of log lines.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
@@ -12,30 +12,30 @@ use super::log_queue::LogQueue;
 use crate::kubeproxy_config::Logging;
 use crate::metrics::AtScrape;
 
-/// Bytes of log lines that wait for their reader: some 5,000 lines.
+/// Bytes in unwritten log lines: about 5,000 lines.
 const LIMIT: usize = 1 << 20;
-/// How long the end of the program waits for the reader.
+/// How long the program waits for the log's reader when it ends.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Every line to standard error passes through this queue, with how long its flush waits.
+/// The queue of all lines to standard error, and the patience of its flush.
 static QUEUE: OnceLock<(LogQueue, Duration)> = OnceLock::new();
 
 fn queue() -> &'static (LogQueue, Duration) {
     QUEUE.get_or_init(|| (LogQueue::to_stderr(LIMIT), PATIENCE))
 }
 
-/// As [`start`], for a command that prints its findings and ends: it drops no line and waits for the reader.
+/// Like [`start`], for a command that prints its result and exits: it drops no line and waits for the reader.
 pub fn start_complete(settings: &Logging) {
-    // An error: there is a queue already.
+    // An error means that a queue already exists.
     let _ = QUEUE.set((LogQueue::to_stderr(usize::MAX), Duration::MAX));
     start(settings);
 }
 
-/// Log lines go to standard error; `RUST_LOG` goes before the level of the settings. A second call, in tests, finds the
-/// first one's subscriber in place.
+/// Log lines go to standard error. `RUST_LOG` overrides the configured level. A second call, as in tests, keeps the
+/// first subscriber.
 pub fn start(settings: &Logging) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level(settings.verbosity)));
-    // The Kubernetes client logs each failed request; the source says the same, once.
+    // The Kubernetes client logs each failed request; the source already logs failures, once.
     let quiet: Option<Directive> = "kube_client=off".parse().ok();
     let filter = match quiet.filter(|_| std::env::var_os("RUST_LOG").is_none()) {
         Some(quiet) => filter.add_directive(quiet),
@@ -43,7 +43,7 @@ pub fn start(settings: &Logging) {
     };
     let format = tracing_subscriber::fmt()
         .with_writer(|| queue().0.clone())
-        // It prints to standard error itself what it cannot format, which may block and panic.
+        // Otherwise tracing prints its own formatting errors directly to standard error, which may block and panic.
         .log_internal_errors(false)
         .with_target(false)
         .with_env_filter(filter);
@@ -62,31 +62,26 @@ pub fn start(settings: &Logging) {
             _ => String::new(),
         };
         line(&format!("thread '{}' {panic}{backtrace}", thread.name().unwrap_or("<unnamed>")));
-        // The panic may end the program.
         flush();
     }));
 }
 
-/// Writes a line without a time, like a log line: never blocks, never fails.
+/// Writes a line without a timestamp. Never blocks, never fails.
 pub fn line(text: &str) {
     queue().0.push(format!("{text}\n").into_bytes());
 }
 
-/// As [`line()`], and the last one: threads that are still at work log nothing after it.
+/// Like [`line()`], and drops lines that other threads log afterwards.
 pub fn last_line(text: &str) {
     queue().0.push_last(format!("{text}\n").into_bytes());
 }
 
-/// Gives the reader the time to take all lines.
+/// Waits a moment for the reader to consume all lines.
 pub fn flush() {
     let (queue, patience) = queue();
     queue.flush(*patience);
 }
 
-/// `svcproxy_log_lines_dropped_total`.
-///
-/// # Errors
-/// When the metric's name is none, which is a mistake here.
 #[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
 pub fn dropped_lines() -> Result<AtScrape, prometheus::Error> {
     let help = "Log lines that were dropped because their reader did not take them or writing them failed";
@@ -94,7 +89,7 @@ pub fn dropped_lines() -> Result<AtScrape, prometheus::Error> {
     AtScrape::new(read).counter("svcproxy_log_lines_dropped_total", help, &[])
 }
 
-/// Upstream's levels: 0 to 3 is what happened, 4 and 5 is for debugging, from 6 on traces.
+/// kube-proxy's levels: 0 to 3 log events, 4 and 5 debug messages, 6 and above traces.
 fn level(verbosity: u32) -> &'static str {
     match verbosity {
         0..=3 => "info",
@@ -111,7 +106,7 @@ mod tests {
 
     const INSIDE: &str = "SVCPROXY_TEST_PANICS";
 
-    /// The test runs itself again, with a pipe as standard error that is full.
+    /// The test runs itself again, with a full pipe as standard error.
     #[test]
     fn a_panic_does_not_wait_for_the_reader_of_the_log() {
         if std::env::var_os(INSIDE).is_some() {

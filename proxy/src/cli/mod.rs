@@ -1,4 +1,4 @@
-//! The command line: what the operator typed, checked, as a [`Config`](crate::config::Config).
+//! The command line, checked and turned into a [`Config`](crate::config::Config).
 
 pub mod render;
 pub mod settings;
@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 use crate::kernel::limits;
 use settings::Settings;
 
-/// The version, with the commit in release builds.
+/// In release builds with the commit.
 const VERSION: &str = env!("SVCPROXY_VERSION");
 
 /// A Kubernetes service proxy.
@@ -54,7 +54,7 @@ enum Command {
     Render(render::Render),
 }
 
-/// Does what the command line asks for. Exit status 0: done; 1: a failure at work; 2: a mistake in the command line.
+/// Runs the command. Exit status 0: success; 1: failure; 2: wrong command line or configuration.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     limits::survive_file_size_limit();
@@ -74,7 +74,7 @@ pub fn main() -> ExitCode {
 }
 
 impl Cli {
-    /// Upstream's order: write the configuration, or clean up, or prepare, or run.
+    /// kube-proxy's order of precedence: write the configuration, clean up, prepare, run.
     fn act(&self) -> anyhow::Result<()> {
         let resolved = self.settings.resolve()?;
         logging::start(&resolved.configuration.logging);
@@ -99,7 +99,7 @@ impl Cli {
     }
 }
 
-/// An error and its causes, each once: many say themselves what caused them.
+/// An error and its causes. Skips a cause that the message already ends with.
 fn in_a_sentence(error: &anyhow::Error) -> String {
     error
         .chain()

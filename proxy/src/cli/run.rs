@@ -1,4 +1,4 @@
-//! The daemon: puts the pieces together and runs them.
+//! Assembles and runs the daemon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,14 +49,14 @@ use crate::source::{
     record_events,
 };
 
-/// Upstream logs the same complaint (`checkBadConfig` in cmd/kube-proxy/app/server.go). The value `all` states the intent and silences it.
+/// kube-proxy logs the same warning (`checkBadConfig` in cmd/kube-proxy/app/server.go). The value `all` silences it.
 const NODE_PORTS_EVERYWHERE: &str = "nodePortAddresses (--nodeport-addresses) is not set: node ports are accepted on all local \
     addresses; primary is advised, and all is the word for what it is now";
 
-/// How long everything but syncs may take to end.
+/// How long everything except syncs may take to end.
 const END: Duration = Duration::from_millis(500);
 
-/// Runs until a signal ends it.
+/// Runs until SIGTERM or SIGINT.
 pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     let Resolved { mut config, configuration, file, flags, .. } = resolved;
     announce(&config, origin);
@@ -76,12 +76,12 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     let start_up = StartUp { shares, about, instance };
     prepare_kernel(&mut config)?;
     match limits::set_oom_score_adj(config.oom_score_adj) {
-        // Expected there, as in a rootless cluster, and nothing that its operator could change.
+        // Expected in a user namespace, as in a rootless cluster; its operator cannot change it.
         Some(refused) if limits::in_user_namespace() => info!("{refused}"),
         Some(refused) => warn!("{refused}"),
         None => {}
     }
-    // Also loads kernel modules, for which the rights are gone after it.
+    // Each of these also loads kernel modules, which needs capabilities that `start` drops.
     match config.mode {
         Mode::Ipvs => start(config, start_up, file.as_ref(), origin, ipvs),
         Mode::Nftables => {
@@ -137,13 +137,13 @@ fn iptables(config: &Config) -> anyhow::Result<Usable<iptables::syncer::Syncer<W
     Ok(usable)
 }
 
-/// The first line of the log. Which of its ways `auto` stands for, each family says when its tables are opened.
+/// The first log line. Each family logs the variant that `auto` selects when its tables are opened.
 fn announce(config: &Config, origin: &Origin) {
     let writer = if config.mode == Mode::Nftables { WriterChoice::Netlink } else { config.writer };
     info!(mode = %config.mode, %writer, node = config.node_name, source = %origin, "svcproxy {VERSION}");
 }
 
-/// What the listeners of userspace mode share. Connections may be silent for as long as connection tracking remembers them.
+/// Relay limits and timeouts, shared by all listeners. A connection may be idle as long as conntrack keeps its entry.
 fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::Shared> {
     let limits = relay::limits::Limits::of(shares.relays);
     info!(
@@ -158,17 +158,18 @@ fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::Shared> {
     relay::engine::Shared::new(limits, tcp, udp)
 }
 
-/// Nothing where no rule drops such packets: a scrape would ask for it in vain, with the commands by a child process.
+/// `None` if no rule drops INVALID packets: each scrape would read counters in vain, with the commands by a child
+/// process.
 fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> anyhow::Result<Option<AtScrape>> {
     let of_all_families = || rules::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect());
     Ok((!config.tcp_be_liberal).then(of_all_families).transpose()?)
 }
 
-/// nftables mode, with relays where node ports are to be answered on loopback addresses.
+/// nftables mode, with relays for node ports on loopback addresses.
 type Nftables =
     WithLocalhost<WithFlowtable<nftables::syncer::Syncer<kernel::nftables::Netlink>, NetlinkFlowtable>, Engine>;
 
-/// Tables of nftables, after a look at what the kernel can do.
+/// Opens the tables of nftables mode after probing the kernel's features.
 fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>> {
     let (mut proxies, mut stats) = (Vec::new(), Vec::new());
     for range in ranges_without_relay(config) {
@@ -211,7 +212,7 @@ fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>>
     Ok(Usable { proxies, counters: Vec::new(), nft: true, leftovers, metrics })
 }
 
-/// The flowtable, where it is wanted and the kernel has such.
+/// The flowtable, if the configuration asks for it and the kernel supports it.
 fn flowtable(config: &Config, family: Family) -> Option<NetlinkFlowtable> {
     let spec = |table| Spec {
         table,
@@ -232,7 +233,7 @@ fn flowtable(config: &Config, family: Family) -> Option<NetlinkFlowtable> {
         .ok()
 }
 
-/// Whether relays answer node ports on loopback addresses, of any family.
+/// Whether relays serve node ports on loopback addresses in any family.
 fn relays_localhost(config: &Config) -> bool {
     Family::ALL.into_iter().any(|family| node_port_relay(config, family).is_some())
 }
@@ -246,18 +247,19 @@ fn start<M: ModeAtWork + Send + 'static>(
 ) -> anyhow::Result<()> {
     let relaying = config.mode == Mode::Userspace || relays_localhost(&config);
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    // Relays are the work of all processors.
+    // Relays may use all processors.
     let workers = if relaying { processors.max(2) } else { 2 };
     threads::check(workers)?;
-    // Commands may hang, and ports are served meanwhile. The thread has the rights that are given up here: to load modules, say.
+    // Commands may hang, and the ports are served meanwhile. This thread keeps the capabilities that are dropped below,
+    // such as the one to load modules.
     let (opened, opening) = oneshot::channel();
     let of_thread = config.clone();
     std::thread::Builder::new().name("open-tables".to_owned()).spawn(move || {
-        // An error: the program ends.
+        // Sending fails only while the program ends.
         let _ = opened.send(open(&of_thread));
     })?;
     let ports = [config.healthz_bind_address, config.metrics_bind_address].into_iter().flatten();
-    // Which node ports there will be is not known: the API server may give out any.
+    // The API server may assign any node port, so the lowest possible one counts.
     let relayed = relaying.then(|| if config.mode == Mode::Userspace { config.port_range.first() } else { 1 });
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
         warn!("{error}; going on with more rights than are needed");
@@ -296,13 +298,13 @@ fn start<M: ModeAtWork + Send + 'static>(
             }
         }
     });
-    // A sync that was under way has had its time.
+    // `Daemon::run` has waited for a sync in progress.
     runtime.shutdown_timeout(END);
     command::kill_all();
     result
 }
 
-/// How many fields of the configuration file are ignored; it does not change while the proxy runs.
+/// The number of ignored fields of the configuration file, constant while the proxy runs.
 fn unknown_fields(file: Option<&LoadedConfig>) -> Result<AtScrape, prometheus::Error> {
     let number = file.map_or(0, |file| u32::try_from(file.ignored.len()).unwrap_or(u32::MAX));
     let help = "Fields of the configuration file that there are not, or that are given again";
@@ -313,13 +315,13 @@ fn unknown_fields(file: Option<&LoadedConfig>) -> Result<AtScrape, prometheus::E
     )
 }
 
-/// What needs more rights than proxying does, and is done once.
+/// Does once what needs more privileges than proxying.
 pub fn prepare(resolved: Resolved) -> anyhow::Result<()> {
     let mut config = resolved.config;
     prepare_kernel(&mut config)
 }
 
-/// What is served before the tables are opened, and stays.
+/// Servers that start before the tables are opened, and what they share.
 struct Proxy {
     config: Config,
     shares: Shares,
@@ -338,7 +340,7 @@ impl Proxy {
         metrics: Metrics,
         events: Recorder,
     ) -> anyhow::Result<Proxy> {
-        // Before anything is listening: a program that answers can be stopped.
+        // Handlers first: as soon as a port answers, the program can be stopped.
         let stop = Stop::at_signals();
         let (metrics, health) = (Arc::new(metrics), HealthState::new(config.sync_period, &Family::ALL));
         metrics.register(logging::dropped_lines()?)?;
@@ -361,20 +363,20 @@ impl Proxy {
         Ok(Proxy { config, shares, stop, metrics, health, servers, events })
     }
 
-    /// Waits for the tables, and proxies until a signal comes.
+    /// Waits for the tables, then proxies until a signal arrives.
     async fn run<M: ModeAtWork + Send + 'static, S: Source + Send>(
         mut self,
         opening: oneshot::Receiver<anyhow::Result<Usable<M>>>,
         source: impl FnOnce(&Proxy) -> Result<S, SourceError>,
     ) -> anyhow::Result<()> {
-        // A command that hangs shows in /livez, as it does in a sync.
+        // A command that hangs counts for `/livez`, as in a sync.
         let busy = Family::ALL.map(|family| self.health.busy(family));
         let usable = tokio::select! {
             () = self.stop.wait() => return Ok(()),
             opened = opening => opened.context("the thread that opens the tables has ended")??,
         };
         drop(busy);
-        // Told before the first sync fails for it, and whatever it then says of it.
+        // Logged before the first sync fails for this reason.
         if let Some(lacking) = capabilities::lacking(!usable.nft) {
             warn!("{lacking}: this node's packet filter cannot be written without it");
         }
@@ -412,7 +414,7 @@ impl Proxy {
     }
 }
 
-/// Upstream's word that a proxy has started (`birthCry` in cmd/kube-proxy/app/server.go).
+/// kube-proxy's start Event (`birthCry` in cmd/kube-proxy/app/server.go).
 fn starting(mode: Mode) -> Event {
     Event {
         kind: EventType::Normal,
@@ -423,24 +425,22 @@ fn starting(mode: Mode) -> Event {
     }
 }
 
-/// What is settled before the mode's tables are opened.
 struct StartUp {
     shares: Shares,
     about: About,
     instance: Instance,
 }
 
-/// What can be proxied.
+/// The families that can be proxied.
 struct Usable<M> {
-    /// One proxy per family whose tables can be used.
+    /// One proxy per family whose tables can be opened.
     proxies: Vec<FamilyProxy<M>>,
-    /// Their rules' counters.
     counters: Vec<(Family, CounterReader)>,
-    /// They are the nft variant's.
+    /// The tables are those of iptables-nft.
     nft: bool,
-    /// What another mode left.
+    /// Cleanup of what another mode left.
     leftovers: Option<Leftovers>,
-    /// What is read from this mode's rules and relays at each scrape.
+    /// Metrics of this mode's rules and relays, read at each scrape.
     metrics: Vec<AtScrape>,
 }
 
@@ -463,7 +463,7 @@ fn usable<M: ModeAtWork>(
                 counters.push((family, writer.counters()));
                 proxies.push(FamilyProxy::with_mode(config.clone(), family, mode(writer)?));
             }
-            // As upstream: a node without IPv6 is no reason not to proxy IPv4, nor the other way round.
+            // As in kube-proxy: a node without one family still proxies the other.
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
             Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
         }
@@ -478,11 +478,11 @@ fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {
     if config.tcp_be_liberal {
         sysctl::ensure(sysctl::TCP_BE_LIBERAL, "1").context("conntrack.tcpBeLiberal (--conntrack-tcp-be-liberal)")?;
     } else if sysctl::read(sysctl::TCP_BE_LIBERAL).is_ok_and(|value| value != "0") {
-        // It is set already: dropping INVALID packets would take back what it allows.
+        // Already enabled: dropping INVALID packets would undo it.
         config.tcp_be_liberal = true;
     }
     if config.mode == Mode::Ipvs {
-        // Loads the module, without which there are no such settings.
+        // Loads the kernel module, which provides the sysctls below.
         let mut servers = Genetlink::open().context("IPVS mode")?;
         prepare::apply(config.ipvs.strict_arp).context("IPVS mode")?;
         servers.set_timeouts(&config.ipvs.timeouts)?;

@@ -1,5 +1,3 @@
-//! The ports that are served for as long as the proxy runs.
-
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -8,10 +6,10 @@ use tracing::{info, warn};
 use crate::events::{About, Event, EventType, Recorder};
 use crate::http::ListenError;
 
-/// How soon a port that could not be bound is tried again (upstream's pause).
+/// kube-proxy's interval.
 const BIND_RETRY: Duration = Duration::from_secs(5);
 
-/// What listens; all of it ends with this.
+/// Ports that are served while the proxy runs. Dropping the value closes them.
 #[derive(Debug)]
 pub struct Servers {
     tasks: JoinSet<()>,
@@ -20,16 +18,13 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Nothing yet. `fatal` is for ports that are taken.
+    /// `fatal`: a port that cannot be bound is an error.
     pub fn new(fatal: bool, events: Recorder) -> Servers {
         Servers { tasks: JoinSet::new(), fatal, events }
     }
 
-    /// Holds what `bind` opens. A port that is taken is tried again and again, and reported in an Event with this reason,
-    /// unless it is to be fatal.
-    ///
-    /// # Errors
-    /// When it is fatal.
+    /// Keeps the server that `bind` opens. If the port cannot be bound, retries and records an Event with this reason,
+    /// unless `fatal`.
     pub fn serve<T: Send + 'static>(
         &mut self,
         reason: &'static str,

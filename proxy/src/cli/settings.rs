@@ -1,4 +1,4 @@
-//! From flags and configuration file to the settings that the proxy works with.
+//! From flags and configuration file to the proxy's settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,18 +14,10 @@ use crate::kubeproxy_config::{
 };
 use crate::source::Access;
 
-/// A value that the proxy cannot work with.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// Of a flag.
     #[error("{flag}: {problem}")]
-    Flag {
-        /// Its name with dashes.
-        flag: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// In the configuration file.
+    Flag { flag: String, problem: String },
     #[error(transparent)]
     File(#[from] ConfigError),
 }
@@ -39,7 +31,7 @@ impl UsageError {
 /// Which iptables commands to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum VariantFlag {
-    /// As the system's alternatives have it
+    /// Use the variant that update-alternatives selects
     Auto,
     /// iptables-nft
     Nft,
@@ -58,7 +50,6 @@ pub enum WriterFlag {
     Commands,
 }
 
-/// The flags.
 #[derive(Debug, Clone, Args)]
 pub struct Settings {
     /// Configuration file (KubeProxyConfiguration); most other flags are ignored then
@@ -91,17 +82,13 @@ pub struct Settings {
     /// IPVS mode: how long a backend that leaves keeps its connections
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub ipvs_drain_limit: GoDuration,
-    /// The flags that stand for fields of the configuration file.
     #[command(flatten)]
     pub given: Given,
 }
 
-/// Where objects come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// A directory of manifests.
     Manifests(PathBuf),
-    /// The Kubernetes API.
     Kubernetes(Access),
 }
 
@@ -114,42 +101,35 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Everything that was decided.
 #[derive(Debug)]
 pub struct Resolved {
-    /// All fields, as upstream's file has them.
+    /// All fields of kube-proxy's configuration, with defaults.
     pub configuration: KubeProxyConfiguration,
-    /// The proxy's settings.
     pub config: Config,
-    /// The configuration file, if there is one.
     pub file: Option<LoadedConfig>,
-    /// Every flag with its value.
     pub flags: BTreeMap<String, String>,
-    /// What the operator should know: a sentence each.
+    /// Sentences for the operator.
     pub warnings: Vec<String>,
 }
 
-/// Fields of `iptables` whose flags set those of `nftables` as well.
+/// Fields of `iptables` whose flags also set those of `nftables`.
 const OF_NFTABLES_TOO: [&str; 4] = ["masqueradeAll", "masqueradeBit", "syncPeriod", "minSyncPeriod"];
 
-/// So many ignored fields of a file are named.
+/// How many ignored fields of a file are named.
 const IGNORED_NAMED: usize = 20;
 
-/// Fields whose flags go before the configuration file, as upstream has it.
+/// As in kube-proxy, the flags of these fields override the configuration file.
 fn before_the_file(path: &str) -> bool {
     path == "hostnameOverride" || path.starts_with("logging.")
 }
 
 impl Settings {
-    /// Reads the configuration file, if there is one, and brings all together.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or a value makes no sense, or one that another needs is missing.
+    /// Reads the configuration file, if there is one, and merges the flags into it.
     pub fn resolve(&self) -> Result<Resolved, UsageError> {
         self.resolve_in(None)
     }
 
-    /// As [`Settings::resolve`], in this mode if one is given, whatever the configuration says.
+    /// Like [`Settings::resolve`], with the given mode instead of the configured one.
     pub fn resolve_in(&self, mode: Option<Mode>) -> Result<Resolved, UsageError> {
         let file = self.config.as_deref().map(kubeproxy_config::read).transpose()?;
         let mut warnings = file.as_ref().map_or_else(|| Ok(Vec::new()), |file| self.of_ignored_fields(file))?;
@@ -194,7 +174,7 @@ impl Settings {
         Ok(Resolved { configuration, config, file, flags: flagz::flags(self), warnings })
     }
 
-    /// A warning for each of the first fields of a file that are ignored, and one for the rest of them.
+    /// One warning per ignored field, up to [`IGNORED_NAMED`], and one with the number of the others.
     fn of_ignored_fields(&self, file: &LoadedConfig) -> Result<Vec<String>, UsageError> {
         if let Some(first) = file.ignored.first().filter(|_| self.config_strict) {
             return Err(first.clone().into());
@@ -207,7 +187,7 @@ impl Settings {
         Ok(warnings)
     }
 
-    /// All fields: the file's, or else the flags'.
+    /// The fields of the file, or those of the flags if there is no file.
     fn configuration(
         &self,
         file: Option<&LoadedConfig>,
@@ -219,7 +199,7 @@ impl Settings {
         let decides = |path: &str| file.is_none() || before_the_file(path);
         for (path, value) in self.given.0.iter().filter(|(path, _)| decides(path)) {
             configuration = configuration.with(path, value.clone()).map_err(|e| UsageError::flag(flag_of(path), e))?;
-            // nftables mode has no flags of its own: those of iptables mode are meant.
+            // nftables mode has no flags of its own: those of iptables mode set both.
             if let Some(same) = OF_NFTABLES_TOO.iter().find(|same| path.strip_prefix("iptables.") == Some(**same)) {
                 let path = format!("nftables.{same}");
                 configuration =
@@ -256,10 +236,7 @@ impl Settings {
         }
     }
 
-    /// Where objects come from: exactly one place.
-    ///
-    /// # Errors
-    /// When there is none, or more than one.
+    /// The source of objects. Exactly one must be configured.
     pub fn origin(&self, resolved: &Resolved) -> Result<Origin, UsageError> {
         let kubeconfig = &resolved.configuration.client_connection.kubeconfig;
         let kubeconfig = (!kubeconfig.is_empty()).then(|| PathBuf::from(kubeconfig));
@@ -283,17 +260,13 @@ impl Settings {
         }
     }
 
-    /// The manifest directory.
-    ///
-    /// # Errors
-    /// When none is given.
     pub fn manifests(&self) -> Result<&PathBuf, UsageError> {
         let problem = "name a directory with Services and EndpointSlices";
         self.manifests.as_ref().ok_or_else(|| UsageError::flag("--manifests", problem))
     }
 }
 
-/// The flag of a field, or of the mapping that it is in; the field itself where it has none.
+/// The flag of a field or of its mapping; the field's path if it has no flag.
 fn flag_of(path: &str) -> String {
     let path = if path.starts_with("featureGates.") { "featureGates" } else { path };
     let flag = FIELDS.iter().find(|field| field.path == path).and_then(|field| field.flag);
@@ -303,7 +276,7 @@ fn flag_of(path: &str) -> String {
 fn node_name(given: &str) -> Result<String, UsageError> {
     let host = || nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     let name = if given.is_empty() { host() } else { Some(given.to_owned()) };
-    // Upstream brings node names into lower case too.
+    // kube-proxy also lower-cases node names.
     let name = name.map(|name| name.trim().to_lowercase()).filter(|name| !name.is_empty());
     name.ok_or_else(|| {
         UsageError::flag(

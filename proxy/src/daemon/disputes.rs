@@ -1,4 +1,4 @@
-//! Services that claim what another Service has: one line in the log and one Event for each.
+//! Services that claim a frontend that another Service owns: one log line and one Event per claim.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use crate::model::{Family, ServicePortName};
 use crate::state::claims::{Claim, Dispute, Rank};
 use crate::state::service::Frontend;
 
-/// What stands. Node ports and health checks of dual-stack Services are lost in both families, and reported once.
+/// Current disputes. Node ports and health checks of a dual-stack Service are lost in both families, and reported once.
 #[derive(Debug, Default)]
 pub(super) struct Disputes {
     standing: BTreeSet<(ServicePortName, Claim, Family)>,
 }
 
 impl Disputes {
-    /// Reports what is new in a family; returns how many stand in it.
+    /// Reports new disputes of a family. Returns how many it has now.
     pub(super) fn note(&mut self, family: Family, disputes: Vec<Dispute>, events: &Recorder) -> usize {
         for Dispute { loser, claim, winner } in disputes {
             let in_a_family = |family| (loser.clone(), claim, family);

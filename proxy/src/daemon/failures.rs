@@ -1,13 +1,12 @@
-//! Syncs that fail again and again, for the operator to see.
+//! Reports syncs that fail repeatedly.
 
 use crate::events::{About, Event, EventType, Recorder};
 use crate::model::Family;
 
-/// So many failures in a row are no accident, such as another program at the same tables: with the waits between them
-/// they take about three seconds.
+/// One failure may be a collision with another program on the same tables; five consecutive ones, about three seconds
+/// with the waits between them, are not.
 const IN_A_ROW: u32 = 5;
 
-/// A family's failures in a row.
 #[derive(Debug)]
 pub(super) struct Failures {
     family: Family,
@@ -15,12 +14,10 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// None yet.
     pub(super) fn new(family: Family) -> Failures {
         Failures { family, in_a_row: 0 }
     }
 
-    /// A sync has failed.
     pub(super) fn failed(&mut self, error: &str, events: &Recorder) {
         self.in_a_row = self.in_a_row.saturating_add(1);
         if self.in_a_row == IN_A_ROW {
@@ -35,7 +32,6 @@ impl Failures {
         }
     }
 
-    /// A sync has succeeded.
     pub(super) fn forget(&mut self) {
         self.in_a_row = 0;
     }

@@ -1,4 +1,4 @@
-//! Which dumps of conntrack show the flows that may be stale, and how far the look at them has come.
+//! Which conntrack dumps contain the flows that may be stale, and the progress of the cleanup.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use crate::kernel::conntrack::Filter;
 use crate::model::Protocol;
 use crate::plan::flows::StaleFlowFilter;
 
-/// With more filters than these one dump of their protocol is cheaper: each walks the whole table in the kernel (3.3 ms for an
-/// empty one of 262,144 buckets, Linux 6.18).
+/// With more filters than these, one dump of the protocol is cheaper: each dump walks the whole table in the kernel
+/// (3.3 ms for an empty one of 262,144 buckets, Linux 6.18).
 const FEW: usize = 4;
 
-/// The dumps that show every flow which these judge, as few as will do.
+/// The smallest set of dumps that contains every flow that `flows` judges.
 pub(super) fn filters(flows: &StaleFlowFilter) -> Vec<Filter> {
     let lost = flows.lost();
     let (some, all): (BTreeSet<_>, BTreeSet<_>) = flows.frontends().partition(|frontend| lost.contains_key(frontend));
@@ -32,19 +32,19 @@ pub(super) fn filters(flows: &StaleFlowFilter) -> Vec<Filter> {
     filters
 }
 
-/// A look at conntrack's entries, in pieces between syncs. An endpoint may have a hundred thousand flows.
+/// A cleanup of conntrack entries, done in pieces between syncs. An endpoint may have a hundred thousand flows.
 #[derive(Debug)]
 pub(super) struct Cleanup {
     pub(super) flows: StaleFlowFilter,
-    /// No piece of it is done.
+    /// No piece is done yet.
     pub(super) is_new: bool,
     pub(super) deleted: usize,
     pub(super) took: Duration,
 }
 
 impl Cleanup {
-    /// What there is to look at after a sync. What is under way goes on if it judges by the same; else it begins anew, because an entry that
-    /// was seen already may be stale by now.
+    /// The cleanup after a sync. Continues the current one if its filter is unchanged; else starts again, because an
+    /// entry that was already checked may be stale now.
     pub(super) fn after_sync(under_way: Option<Cleanup>, now: Option<StaleFlowFilter>) -> Option<Cleanup> {
         let flows = now?;
         let (deleted, took) = match under_way {

@@ -1,4 +1,4 @@
-//! The health checks that Services ask for, as of the last sync.
+//! Health checks that Services request, as of the last sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,8 +14,8 @@ use crate::model::{Family, ObjectKey};
 use crate::plan::NodePortScope;
 use crate::plan::health::ServiceCheck;
 
-/// Listeners of the `healthCheckNodePort`s, and what was said about those that could not be opened. Each family has listeners of
-/// its own, which tell of its own endpoints: a load balancer that asks over IPv6 sends over IPv6.
+/// Listeners of the `healthCheckNodePort`s, and the reported failures to open them. Each family has its own listeners,
+/// which report its own endpoints: a load balancer that checks over IPv6 sends over IPv6.
 #[derive(Debug)]
 pub struct HealthChecks {
     proxy: HealthState,
@@ -30,12 +30,12 @@ struct OfFamily {
 }
 
 impl HealthChecks {
-    /// None yet. The connections to all of them are in `room`.
+    /// All health-check connections count against `limit`.
     pub fn new(proxy: HealthState, room: Room) -> HealthChecks {
         HealthChecks { proxy, room, families: BTreeMap::new() }
     }
 
-    /// Brings a family's listeners to what its last sync planned. What has not changed is not looked at.
+    /// Opens and closes a family's listeners as its last sync planned. Costs what changed.
     pub fn sync<M: Mode>(&mut self, proxy: &mut FamilyProxy<M>, events: &Recorder) {
         let changed = proxy.take_health_changes();
         let family = proxy.family();
@@ -74,7 +74,7 @@ impl HealthChecks {
     }
 }
 
-/// Health-check node ports listen where node ports do.
+/// Health-check node ports listen on the addresses of node ports.
 fn node_port_addresses<M: Mode>(proxy: &FamilyProxy<M>) -> BTreeSet<IpAddr> {
     match (proxy.node_plan().node_ports, proxy.family()) {
         (NodePortScope::Addresses(addresses), _) => addresses.into_iter().collect(),

@@ -1,4 +1,4 @@
-//! What another mode left, taken away when every family's own rules stand.
+//! Cleans up what another mode left in the kernel, after the first sync of every family.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tracing::{info, warn};
 
 use crate::model::Family;
 
-/// After a failure it is tried again.
+/// Retry interval after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Takes something away, step by step: says when to come again, nothing when it is done.
+/// A cleanup in steps: returns when to call it again, or `None` when it is done.
 pub type Leftovers = Box<dyn FnMut(std::time::Instant) -> anyhow::Result<Option<std::time::Instant>> + Send>;
 
-/// Waits until `families` families have synced, then works until nothing is left, or `ends` is closed.
+/// Waits until `families` families have synced, then works until nothing is left or `ends` is closed.
 pub(super) async fn take_away(
     mut leftovers: Leftovers,
     mut synced: watch::Receiver<Vec<Family>>,
@@ -35,7 +35,7 @@ pub(super) async fn take_away(
                 Instant::now() + AGAIN
             }
         };
-        // As in a runner: the runtime may be gone by now, and with it its clock.
+        // As in the runner: the runtime and its timers may have ended by now.
         if ends.has_changed().is_err() {
             return;
         }

@@ -1,26 +1,22 @@
-//! Rules that another program takes away, again and again: one line at first, then a count.
+//! Limits log lines about rules that another program deletes: two lines, then a count per minute.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// After so long without a loss the next one is a first one again; and the time between two lines with a count.
+/// After this time without a deletion, the next one counts as the first. Also the interval between count lines.
 const A_WHILE: Duration = Duration::from_secs(60);
 
-/// What to say of a loss.
+/// How to log a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
-    /// That it happened.
     First,
-    /// That it happens again and again.
     Again,
-    /// How often it has happened since the last line.
+    /// Log the number of deletions since the last line.
     Count(u32),
-    /// Nothing.
     None,
 }
 
-/// The losses of one family.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     last: Option<Instant>,
@@ -30,12 +26,12 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Whether there were several in a row, of which a count is said and no line each.
+    /// Whether deletions repeat, so that only a count is logged.
     pub(super) fn are_counted(&self, now: Instant) -> bool {
         self.in_a_row > 1 && self.last.is_some_and(|last| now - last < A_WHILE)
     }
 
-    /// A look has found one.
+    /// Records a deletion.
     pub(super) fn found(&mut self, now: Instant) -> Line {
         if self.last.is_none_or(|last| now - last >= A_WHILE) {
             *self = Losses::default();

@@ -1,4 +1,4 @@
-//! The running proxy: hands changes to a runner for each address family, which syncs by itself.
+//! The running proxy: passes changes to one runner per address family, which syncs on its own.
 
 mod disputes;
 mod failures;
@@ -38,36 +38,27 @@ use own_node::OwnNode;
 pub use runner::Runner;
 use runner::{Delivery, Shared};
 
-/// How long a sync that is under way at the end may take: the program ends within five seconds, whatever hangs.
+/// How long a sync in progress may take at the end. The program ends within five seconds, whatever hangs.
 const LAST_SYNC: Duration = Duration::from_secs(4);
 
-/// A running proxy.
 pub struct Daemon<S, M, C> {
-    /// Where objects come from.
     pub source: S,
-    /// One runner per address family.
     pub runners: Vec<Runner<M, C>>,
-    /// What `/healthz` tells.
     pub health: HealthState,
-    /// Listeners of the `healthCheckNodePort`s.
     pub health_checks: HealthChecks,
-    /// What is counted and measured.
     pub metrics: Arc<Metrics>,
-    /// Takes what an operator must see.
     pub events: Recorder,
-    /// Settings.
     pub config: Config,
-    /// What another mode left.
+    /// Cleanup of what another mode left.
     pub leftovers: Option<Leftovers>,
 }
 
-/// Why a proxy cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// Nothing tells it of changes any more.
+    /// The source of objects has failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A family's runner has ended, which is a fault of the program's.
+    /// A runner has ended, which is a bug.
     #[error("a task has ended that should not: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
@@ -78,11 +69,9 @@ where
     M: Mode + Send + 'static,
     C: Conntrack + Send + 'static,
 {
-    /// Runs until SIGTERM or SIGINT. The rules stay: an upgrade must not drop traffic. A sync that is under way is waited for, for
-    /// four seconds at most; what hangs longer goes on, on its own thread, and may outlive the runtime: see `Runner::run`.
-    ///
-    /// # Errors
-    /// When the source cannot go on.
+    /// Runs until SIGTERM or SIGINT. The rules stay: an upgrade must not drop traffic. Waits up to four seconds for a
+    /// sync in progress; one that hangs longer continues on its own thread and may outlive the runtime: see
+    /// `Runner::run`.
     pub async fn run(self, mut stop: Stop) -> Result<(), DaemonError> {
         let mut stop = std::pin::pin!(stop.wait());
         let Daemon { mut source, runners, health, health_checks, metrics, events, config, leftovers } = self;
@@ -99,7 +88,7 @@ where
         };
         let mut own_node = OwnNode::new(Arc::clone(&shared.config));
         let mut tasks = JoinSet::new();
-        // Closed at the end.
+        // Closed when the proxy ends.
         let (running, ends) = watch::channel(());
         if let Some(leftovers) = leftovers {
             tasks.spawn(leftovers::take_away(leftovers, all_synced, runners.len(), ends));
@@ -125,7 +114,7 @@ where
             }
         };
         drop((inboxes, running));
-        // What still hangs after that is no reason to go on.
+        // A task that still hangs after that does not keep the program running.
         let _ = timeout(LAST_SYNC, async { while tasks.join_next().await.is_some() {} }).await;
         result
     }
@@ -142,22 +131,22 @@ fn hand_out(batch: Batch, shared: &Shared, inboxes: &[UnboundedSender<Delivery>]
     let pending = Arc::new(shared.metrics.changed(&batch));
     let delivery = Delivery { complete: !batch.partial, batch: Arc::new(batch), pending };
     for inbox in inboxes {
-        // A runner that has ended is noticed by its task.
+        // `tasks` reports a runner that has ended.
         let _ = inbox.send(delivery.clone());
     }
 }
 
-/// SIGTERM and SIGINT, from the moment that this is made.
+/// Handlers of SIGTERM and SIGINT.
 #[derive(Debug)]
 pub struct Stop([Option<Signal>; 2]);
 
 impl Stop {
-    /// Waits for them from now on; must be called on a tokio runtime. Without it they end the program as it stands.
+    /// Installs the handlers; must be called on a tokio runtime. Without them the signals kill the program at once.
     pub fn at_signals() -> Stop {
         Stop([SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok()))
     }
 
-    /// Resolves at the first of them; never, where the kernel refuses the handlers.
+    /// Waits for the first signal; forever if the kernel refused the handlers.
     pub async fn wait(&mut self) {
         let [terminate, interrupt] = self.0.each_mut().map(|signal| async move {
             match signal {

@@ -1,4 +1,4 @@
-//! Services that publish another machine's address: one line in the log and one Event for each.
+//! Services that publish another machine's address: one log line and one Event per Service.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,13 @@ use crate::events::{About, Event, EventType, Recorder};
 use crate::model::{Family, ObjectKey};
 use crate::plan::other_machines::Published;
 
-/// The Services that are known to do so, in one family.
+/// The Services already reported in one family.
 #[derive(Debug, Default)]
 pub(super) struct OtherMachines(BTreeSet<ObjectKey>);
 
 impl OtherMachines {
-    /// Reports what is new, as of the last sync. A further address of the same Service is no news: with k3s each node that joins adds one.
+    /// Reports new Services, as of the last sync. A further address of a reported Service is not reported: with k3s
+    /// each node that joins adds one.
     pub(super) fn note(&mut self, family: Family, now: &Published, events: &Recorder) {
         let now = now.by_service();
         for service in self.0.iter().filter(|service| !now.contains_key(service)) {

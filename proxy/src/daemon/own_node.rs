@@ -1,4 +1,4 @@
-//! What an operator should know once the proxy's own Node is known, or known to be missing: endpoints on this node are recognised by its name.
+//! Warnings about this proxy's own Node object, whose name identifies local endpoints.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,21 +13,19 @@ use crate::plan::advice::complaints;
 use crate::source::primary_family;
 use crate::state::NodeInfo;
 
-/// Whether the Node of this proxy's own name has been seen.
 #[derive(Debug)]
 pub(super) struct OwnNode {
     config: Arc<Config>,
     known: Known,
-    /// Until everything is known.
+    /// Kept until the first complete state.
     node: Option<Arc<Node>>,
-    /// The Node's addresses, then.
+    /// The Node's primary addresses.
     primary: Vec<IpAddr>,
     is_complete: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// Nothing is complete yet.
     NotYet,
     Missing,
     Present,
@@ -38,7 +36,7 @@ impl OwnNode {
         OwnNode { config, known: Known::NotYet, node: None, primary: Vec::new(), is_complete: false }
     }
 
-    /// Logs, once each, that there is no such Node, and that it has come, and what the configuration lacks.
+    /// Logs once that the Node is missing, that it appeared, and what the configuration lacks.
     pub(super) fn look(&mut self, batch: &Batch) {
         let (before, was_complete) = (self.known, self.is_complete);
         for complaint in self.take(batch) {
@@ -58,7 +56,8 @@ impl OwnNode {
         }
     }
 
-    /// Warns where what the node sends to services gets another source than its own address (kubernetes#133024).
+    /// Warns if packets that the node sends to services are masqueraded to an address that is not its own
+    /// (kubernetes#133024).
     fn look_at_the_uplink(&self) {
         match uplink::borrowed() {
             Ok(Some(borrowed)) if self.primary.iter().any(|ip| ip.is_ipv4() && *ip != borrowed.source) => warn!(
@@ -71,7 +70,7 @@ impl OwnNode {
         }
     }
 
-    /// What to complain of, once everything is known.
+    /// Returns complaints about the configuration once the first state is complete.
     fn take(&mut self, batch: &Batch) -> Vec<String> {
         for change in &batch.changes {
             match change {
@@ -79,7 +78,7 @@ impl OwnNode {
                     self.known = Known::Present;
                     self.node = (!self.is_complete).then(|| Arc::clone(node));
                 }
-                // Deleted, as when the machine leaves the cluster: that is no mistake of a name.
+                // A deleted Node means that the machine leaves the cluster, not that the name is wrong.
                 _ => {}
             }
         }

@@ -1,44 +1,41 @@
-//! When the next sync may start.
+//! Rate limit and retry backoff of syncs.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Syncs in a row that need not wait (upstream's bounded-frequency runner allows as many).
+/// Consecutive syncs without a wait, as in kube-proxy's bounded-frequency runner.
 const BURST: u32 = 2;
-/// First wait after a failure; doubled with each further one.
+/// First wait after a failure; doubles with each further failure.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 
-/// Lets a burst of two through, then one in each period; after failures waits longer and longer.
 #[derive(Debug)]
 pub struct Pacer {
     period: Duration,
     longest_retry: Duration,
-    /// When the bucket would be full again, had nothing more been taken.
+    /// When the token bucket would be full again without further syncs.
     full_at: Instant,
     retry: Option<(Duration, Instant)>,
 }
 
 impl Pacer {
-    /// One sync per `period`; after failures at least one try per `longest_retry`.
+    /// One sync per `period`; after failures at least one attempt per `longest_retry`.
     pub fn new(period: Duration, longest_retry: Duration, now: Instant) -> Pacer {
         Pacer { period, longest_retry, full_at: now, retry: None }
     }
 
-    /// The earliest moment for the next sync.
+    /// The earliest time of the next sync.
     pub fn next(&self) -> Instant {
         let credit = self.period * (BURST - 1);
         let by_rate = self.full_at.checked_sub(credit).unwrap_or(self.full_at);
         self.retry.map_or(by_rate, |(_, at)| at.max(by_rate))
     }
 
-    /// A sync has succeeded.
     pub fn succeeded(&mut self, now: Instant) {
         self.retry = None;
         self.take(now);
     }
 
-    /// A sync has failed.
     pub fn failed(&mut self, now: Instant) {
         let wait = self.retry.map_or(FIRST_RETRY, |(wait, _)| (wait * 2).min(self.longest_retry));
         self.retry = Some((wait, now + wait));

@@ -1,4 +1,4 @@
-//! Service ports of which the kernel refuses rules: one line in the log and one Event for each.
+//! Service ports whose rules the kernel refuses: one log line and one Event each.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,13 @@ use tracing::{error, info};
 use crate::events::{About, Event, EventType, Recorder};
 use crate::model::{Family, ServicePortName};
 
-/// What stands in one family.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     standing: BTreeMap<ServicePortName, String>,
 }
 
 impl Refusals {
-    /// Reports what is new, as of the last sync.
+    /// Reports new refusals, as of the last sync.
     pub(super) fn note(&mut self, family: Family, now: &BTreeMap<ServicePortName, String>, events: &Recorder) {
         if self.standing == *now {
             return;

@@ -1,5 +1,5 @@
-//! One address family at work: takes changes in and syncs when it is time, on its own thread while it asks the kernel. What
-//! fails or hangs in one family delays that family alone.
+//! Runs one address family: receives changes, and syncs when due, on its own thread while it waits for the kernel. A
+//! failure or hang in one family delays only that family.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,25 +34,23 @@ use crate::mode::family::FamilyProxy;
 use crate::model::{Batch, Family};
 use crate::ruleset::Report;
 
-/// After a failure, what goes on beside syncs is tried again.
+/// Retry interval after a failed follow-up.
 const AGAIN: Duration = Duration::from_secs(10);
-/// So long after its first sync a family waits for those of the others before it listens to other programs' writes, which makes large syncs
-/// slower.
+/// After its first sync a family waits up to this long for the other families before it listens to other programs'
+/// writes, which slows large syncs.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// One family's proxy, and what it looks at.
+/// One family's proxy, and the kernel state that it observes.
 pub struct Runner<M, C> {
-    /// The proxy.
     pub family: FamilyProxy<M>,
-    /// Other programs' writes.
+    /// Writes of other programs.
     pub watch: Watch,
-    /// The node's addresses.
     pub addresses: Box<dyn Addresses + Send>,
-    /// Flows that outlive a change of rules.
+    /// Deletes flows that outlive a change of rules.
     pub conntrack: C,
 }
 
-/// What all families share.
+/// State that all families share.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) config: Arc<Config>,
@@ -63,17 +61,17 @@ pub(super) struct Shared {
     pub(super) events: Recorder,
     /// Families that have synced at least once.
     pub(super) synced: Arc<watch::Sender<Vec<Family>>>,
-    /// How many families there are.
+    /// The number of families.
     pub(super) families: usize,
 }
 
-/// Changes for a runner. They wait in memory while it is busy, which deadlines of commands bound.
+/// Changes for a runner. They wait in memory while the runner is busy; command timeouts bound the wait.
 #[derive(Clone)]
 pub(super) struct Delivery {
     pub(super) batch: Arc<Batch>,
-    /// Counts its changes as pending for as long as a family has not synced them.
+    /// Counts the batch's changes as pending until every family has synced them.
     pub(super) pending: Arc<Pending>,
-    /// With this batch the state is complete: syncs may begin.
+    /// This batch completes the first state: syncs may begin.
     pub(super) complete: bool,
 }
 
@@ -89,15 +87,16 @@ struct Running<M, C> {
     cleanup: Option<Cleanup>,
     seen: Applied,
     pending: Vec<Arc<Pending>>,
-    /// What was taken in and is to be synced: to free the objects of a large cluster takes as long as a part of the sync.
+    /// Batches that are applied and not synced. Freeing the objects of a large cluster takes as long as part of a sync,
+    /// so they are freed after it.
     taken: Vec<Arc<Batch>>,
     complete: bool,
     first_synced: Option<Instant>,
 }
 
 impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
-    /// Runs until there will be no more deliveries. Then it asks the runtime for nothing any more: what took its time may have
-    /// outlived it, and a timer of a runtime that is gone panics.
+    /// Runs until the inbox is closed. Afterwards it must not use the runtime: a blocking call may have outlived the
+    /// runtime, and a timer of a runtime that is gone panics.
     pub(super) async fn run(self, shared: Shared, mut inbox: UnboundedReceiver<Delivery>) {
         let schedule = Schedule::new(shared.config.min_sync_period, shared.config.sync_period, Instant::now());
         let mut running = Running {
@@ -120,7 +119,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
         running.blocking(|runner| runner.family.look_ahead());
         loop {
             let next = running.schedule.next(running.runner.family.is_due());
-            // What is left of a look at conntrack waits for nothing, and what comes meanwhile for a piece of it.
+            // The rest of a conntrack cleanup starts at once; new events wait for one piece of it.
             let next = if running.cleanup.is_some() { Instant::now() } else { next };
             let (first_synced, families) = (running.first_synced, running.shared.families);
             let has_listened = running.runner.watch.listens();
@@ -151,7 +150,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
     }
 }
 
-/// Until this family has synced, and all others as well, or it has waited for them for a while.
+/// Returns when this family and all others have synced, or [`QUIET`] after this family's first sync.
 async fn quiet(synced: &mut watch::Receiver<Vec<Family>>, families: usize, first_synced: Option<Instant>) {
     let Some(first_synced) = first_synced else { return std::future::pending().await };
     tokio::select! {
@@ -161,7 +160,7 @@ async fn quiet(synced: &mut watch::Receiver<Vec<Family>>, families: usize, first
 }
 
 impl<M: Mode + Send, C: Conntrack> Running<M, C> {
-    /// Listens to other programs' writes. What they wrote since the first sync has to be looked at.
+    /// Listens to other programs' writes. Checks once for what they wrote since the first sync.
     fn listen(&mut self) {
         let family = self.runner.family.family();
         if let Err(error) = self.runner.watch.listen() {
@@ -178,7 +177,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         family.apply(&batch.changes);
         if complete && !self.complete {
             self.complete = true;
-            // What led to what was there already is older than the proxy's being able to do anything.
+            // Changes from before the proxy was able to program anything do not count as its latency.
             family.count_triggers_since(Timestamp::now());
         }
         if family.is_due() {
@@ -195,7 +194,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         }
     }
 
-    /// Does each thing whose time has come, once: none of them can keep the others from their turn.
+    /// Runs each job that is due, once, so that no job starves the others.
     fn work(&mut self) {
         if self.schedule.take_mend(Instant::now()) {
             self.runner.family.require_full_sync();
@@ -225,7 +224,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         }
     }
 
-    /// Work that may wait for the kernel or a command; `/livez` counts how long it does.
+    /// Runs work that may wait for the kernel or a command; `/livez` reports how long.
     fn blocking<T>(&mut self, work: impl FnOnce(&mut Runner<M, C>) -> T) -> T {
         let _busy = self.shared.health.busy(self.runner.family.family());
         block_in_place(|| work(&mut self.runner))
@@ -238,7 +237,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         self.shared.health.queued(family);
         let result = self.blocking(|runner| runner.family.sync());
         self.shared.metrics.took(family, full, started.elapsed());
-        // The rest of a partial sync waits for nothing but what has come meanwhile.
+        // The remaining parts of a partial sync follow at once, after the changes that arrived meanwhile.
         let has_rest = result.is_ok() && self.runner.family.has_rest();
         if !has_rest {
             self.schedule.synced(full, result.is_ok(), Instant::now());
@@ -325,7 +324,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         self.schedule.read_addresses(begun, Instant::now());
     }
 
-    /// Tells whether there is something to do, or the kernel is up to date with everything that was seen.
+    /// Tells the health state whether a sync is due or the kernel is up to date.
     fn report_due(&self) {
         let family = &self.runner.family;
         if family.is_due() || self.schedule.will_mend() {
@@ -335,7 +334,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         }
     }
 
-    /// Looks whether another program has taken anything away; if so, a full sync is due.
+    /// Checks whether another program has deleted something; if so, schedules a full sync.
     fn look(&mut self) {
         let (family, begun) = (self.runner.family.family(), Instant::now());
         self.runner.watch.forget();
@@ -364,7 +363,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         self.report_due();
     }
 
-    /// Looks after what goes on beside syncs.
+    /// Runs the mode's work besides syncs, such as ending drained backends.
     fn follow_up(&mut self) {
         let now = Instant::now();
         let again = match self.blocking(|runner| runner.family.follow_up(now.into_std())) {
@@ -379,8 +378,8 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         self.schedule.follow_up(again);
     }
 
-    /// Deletes conntrack entries that lead where no rule leads any more: a piece of the work. What fails is tried again after the next
-    /// sync: the rules themselves are in place, so it does not hold up anything.
+    /// Runs a piece of the conntrack cleanup, which deletes entries whose DNAT no rule performs any more. A failure is
+    /// retried after the next sync: the rules are in place, so it delays nothing.
     fn delete_stale_flows(&mut self) {
         let Some(mut cleanup) = self.cleanup.take() else { return };
         let (family, started) = (self.runner.family.family(), Instant::now());

@@ -1,4 +1,5 @@
-//! When a family's runner has what to do. Pure: a test can ask for any order of events.
+//! Decides when a family's runner syncs, checks and repairs. Has no clock and no I/O, so tests can replay any order of
+//! events.
 
 use std::time::Duration;
 
@@ -6,21 +7,21 @@ use tokio::time::Instant;
 
 use super::pacer::Pacer;
 
-/// How long the announcements of one change are gathered before a look.
+/// How long announcements are gathered before a check.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Between two looks. A program that writes its own rules all the time must not keep us busy.
+/// Pause between two checks. A program that writes its own rules all the time must not keep the proxy busy.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
-/// Looks may take this part of the time: with the legacy variant each reads whole tables.
+/// Checks take at most one part in so many of the time: with the legacy variant each reads whole tables.
 const LOOK_SHARE: u32 = 10;
-/// From a loss to the full sync that mends it: a script that flushes a table and then removes its chains comes to its end first.
+/// Delay from a detected deletion to the full sync that repairs it: a script that flushes a table and then deletes its
+/// chains finishes first.
 const MEND_SETTLE: Duration = Duration::from_millis(250);
-/// Between two full syncs that mend what another program took away, if the period of syncs is shorter: a program that flushes for
-/// ever gets no more than one a second.
+/// Least pause between two repairs, if the minimum sync period is shorter: a program that flushes forever causes at
+/// most one repair a second.
 const MEND_PAUSE: Duration = Duration::from_secs(1);
-/// The whole state is compared with the kernel's at least so often (upstream's period of full syncs).
+/// Period of full syncs, as in kube-proxy.
 const FULL_SYNC: Duration = Duration::from_secs(3600);
 
-/// What to do, and when.
 #[derive(Debug)]
 pub(super) struct Schedule {
     pacer: Pacer,
@@ -38,7 +39,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// One sync per `least`, and a look at everything each `period`.
+    /// `least`: time between two syncs; `period`: time between two checks of everything.
     pub(super) fn new(least: Duration, period: Duration, now: Instant) -> Schedule {
         Schedule {
             pacer: Pacer::new(least, period, now),
@@ -56,19 +57,18 @@ impl Schedule {
         }
     }
 
-    /// The next moment at which there is something to do; `due`: a sync is.
+    /// The earliest time at which something is due; `due`: whether a sync is.
     pub(super) fn next(&self, due: bool) -> Instant {
         let sync = due.then(|| self.pacer.next());
         let others = [sync, self.look_at, self.mend_at, self.follow_up_at, self.addresses_at];
         others.into_iter().flatten().fold(self.tick_at, Instant::min)
     }
 
-    /// A sync that is due may begin.
     pub(super) fn may_sync(&self, now: Instant) -> bool {
         self.pacer.next() <= now
     }
 
-    /// A sync has ended; one that was `full` and succeeded has mended everything.
+    /// Records the end of a sync. A successful full sync also repairs every deletion.
     pub(super) fn synced(&mut self, full: bool, succeeded: bool, now: Instant) {
         if full && succeeded {
             self.mend_at = None;
@@ -77,29 +77,29 @@ impl Schedule {
         if succeeded { self.pacer.succeeded(now) } else { self.pacer.failed(now) }
     }
 
-    /// Another program wrote to the tables: they are to be looked at.
+    /// Another program wrote to the tables: schedules a check.
     pub(super) fn look_soon(&mut self, now: Instant) {
         self.look_at.get_or_insert((now + SETTLE).max(self.no_look_before));
     }
 
-    /// Whether a look is to come: nothing needs to be heard of further writes until then.
+    /// Whether a check is scheduled; until then further writes can be ignored.
     pub(super) fn will_look(&self) -> bool {
         self.look_at.is_some() || self.will_mend()
     }
 
-    /// A look has found something gone: a full sync is due, soon unless there was one for the same reason just before.
+    /// Schedules a full sync after a deletion: soon, unless the last repair was less than the repair pause ago.
     pub(super) fn mend_soon(&mut self, now: Instant) {
         let settled = now + MEND_SETTLE;
         let earliest = self.mended.map_or(settled, |mended| mended + self.mend_pause);
         self.mend_at.get_or_insert(earliest.max(settled));
     }
 
-    /// Whether such a sync is to come: no look would say more until then.
+    /// Whether a repair is scheduled; until then a check finds nothing new.
     pub(super) fn will_mend(&self) -> bool {
         self.mend_at.is_some()
     }
 
-    /// Whether its time has come.
+    /// Whether a repair is due; if so, marks it as begun.
     pub(super) fn take_mend(&mut self, now: Instant) -> bool {
         let due = self.mend_at.is_some_and(|at| at <= now);
         if due {
@@ -108,44 +108,43 @@ impl Schedule {
         due
     }
 
-    /// The least time between two such syncs.
+    /// The least time between two repairs.
     pub(super) fn mend_pause(&self) -> Duration {
         self.mend_pause
     }
 
-    /// Whether it is time for a look.
     pub(super) fn is_look_due(&self, now: Instant) -> bool {
         self.look_at.is_some_and(|at| at <= now)
     }
 
-    /// The tables were looked at.
+    /// Records a check.
     pub(super) fn looked(&mut self, begun: Instant, now: Instant) {
         self.look_at = None;
         self.no_look_before = now + LOOK_PAUSE.max((now - begun) * LOOK_SHARE);
     }
 
-    /// The kernel has announced a change of addresses or links: they are to be read.
+    /// The kernel announced a change of addresses or links: schedules reading them.
     pub(super) fn read_addresses_soon(&mut self, now: Instant) {
         self.addresses_at.get_or_insert((now + SETTLE).max(self.no_addresses_before));
     }
 
-    /// Whether such a read is to come: nothing needs to be heard of further changes until then.
+    /// Whether a read is scheduled; until then further announcements can be ignored.
     pub(super) fn will_read_addresses(&self) -> bool {
         self.addresses_at.is_some()
     }
 
-    /// Whether it is time for that read.
     pub(super) fn are_addresses_due(&self, now: Instant) -> bool {
         self.addresses_at.is_some_and(|at| at <= now)
     }
 
-    /// Addresses were read. Each pod that comes or goes is a change: reads may take no more of the time than looks do.
+    /// Records a read of the addresses. Each pod that is added or removed is a change, so reads are limited to the same
+    /// share of time as checks.
     pub(super) fn read_addresses(&mut self, begun: Instant, now: Instant) {
         self.addresses_at = None;
         self.no_addresses_before = now + LOOK_PAUSE.max((now - begun) * LOOK_SHARE);
     }
 
-    /// Whether a period is over; if so, the next one begins.
+    /// Whether a period is over; if so, begins the next.
     pub(super) fn take_tick(&mut self, now: Instant) -> bool {
         let over = self.tick_at <= now;
         if over {
@@ -154,7 +153,7 @@ impl Schedule {
         over
     }
 
-    /// Whether the whole state is to be compared again.
+    /// Whether a periodic full sync is due; if so, schedules the next.
     pub(super) fn take_full(&mut self, now: Instant) -> bool {
         let over = self.full_at <= now;
         if over {
@@ -163,7 +162,7 @@ impl Schedule {
         over
     }
 
-    /// Whether it is time to look after what goes on beside syncs.
+    /// Whether the work besides syncs is due; if so, unschedules it.
     pub(super) fn take_follow_up(&mut self, now: Instant) -> bool {
         let due = self.follow_up_at.is_some_and(|at| at <= now);
         if due {
@@ -172,7 +171,7 @@ impl Schedule {
         due
     }
 
-    /// When to look after it again, if at all.
+    /// Schedules the work besides syncs.
     pub(super) fn follow_up(&mut self, at: Option<Instant>) {
         self.follow_up_at = at;
     }
@@ -189,7 +188,7 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::ZERO, 30 * SECOND, start);
         let (mut looks, mut now) = (0, start);
-        // A hundred writes in a second, each heard of; a look takes 5 ms.
+        // A hundred writes in a second, all announced; a check takes 5 ms.
         for _ in 0..100 {
             now += Duration::from_millis(10);
             schedule.look_soon(now);

@@ -1,15 +1,15 @@
-//! ServiceCIDRs that contain addresses of pods or nodes, where nothing is dropped: one line in the log for each.
+//! ServiceCIDRs that contain addresses of pods or nodes, where the proxy drops nothing: one log line each.
 
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
-/// Those that are known, in one family.
+/// The ranges already reported in one family.
 #[derive(Debug, Default)]
 pub(super) struct SparedRanges(BTreeSet<(IpNet, IpNet)>);
 
 impl SparedRanges {
-    /// A sentence for each that is new, as of the last sync.
+    /// Returns a sentence per new range, as of the last sync.
     pub(super) fn note(&mut self, now: Vec<(IpNet, IpNet)>) -> Vec<String> {
         let now: BTreeSet<_> = now.into_iter().collect();
         let new = now.difference(&self.0).map(|(range, within)| {

@@ -1,4 +1,4 @@
-//! The versions that are in the kernel, as a metric.
+//! Metric of the applied resource versions.
 
 use prometheus::Error;
 
@@ -6,12 +6,8 @@ use super::HealthState;
 use crate::metrics::AtScrape;
 use crate::model::Family;
 
-/// `svcproxy_applied_resource_version`: what `/healthz` tells, for those who wait with Prometheus. Versions are decimal
-/// numbers in every API server since Kubernetes 1.35 (KEP-5504), and were in all before in practice; one that is no
-/// number has no sample.
-///
-/// # Errors
-/// When the metric's name is none, which is a mistake here.
+/// `svcproxy_applied_resource_version`: the versions that `/healthz` reports. Versions are decimal numbers since
+/// Kubernetes 1.35 (KEP-5504), and were so in practice before; another one has no sample.
 pub fn applied_versions(health: HealthState) -> Result<AtScrape, Error> {
     let read = move || {
         let families = health.look().families;

@@ -1,12 +1,11 @@
-//! Whether load balancers should still send to this node (KEP-3836): one that is about to be deleted answers 503 on
-//! `/healthz`, so that they turn away from it while it still serves those that are there.
+//! Whether load balancers should still send to this node (KEP-3836). A node that will be deleted answers 503 on
+//! `/healthz`, so that load balancers remove it while it still serves existing connections.
 
 use k8s_openapi::api::core::v1::Node;
 
-/// The cluster autoscaler puts this taint on a node before it deletes it.
+/// The cluster autoscaler adds this taint before it deletes a node.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// Whether nothing says that this node will be deleted.
 pub fn is_eligible(node: &Node) -> bool {
     let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     node.metadata.deletion_timestamp.is_none() && taints.all(|taint| taint.key != TO_BE_DELETED)

@@ -1,5 +1,3 @@
-//! `/healthz` and `/livez`.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,15 +10,11 @@ use super::{HealthState, ListenError};
 use crate::http::{Reply, Room, Server, at_once, json};
 use crate::metrics::Metrics;
 
-/// Serves `/healthz` and `/livez`.
 #[derive(Debug)]
 pub struct HealthzServer(Server);
 
 impl HealthzServer {
     /// Starts to listen; must be called on a tokio runtime.
-    ///
-    /// # Errors
-    /// When the address cannot be bound.
     pub fn bind(
         address: SocketAddr,
         room: &Room,
@@ -43,7 +37,6 @@ impl HealthzServer {
         Server::bind(address, false, "/healthz", room, handler).map(HealthzServer)
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }
@@ -58,8 +51,8 @@ fn healthz(health: &Health) -> Reply {
     json(status(ok), &body.into())
 }
 
-/// Whether the proxy does its work: neither a node that is being deleted nor an API server that is not there when
-/// the proxy starts is a reason to restart it.
+/// Whether the proxy works. Neither a node that is being deleted nor an unreachable API server at start is a reason to
+/// restart the proxy.
 fn livez(health: &Health) -> Reply {
     json(status(health.alive), &about(health, health.alive, health.alive).into())
 }
@@ -68,11 +61,11 @@ fn status(ok: bool) -> StatusCode {
     if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-/// Upstream's `ProxyHealth` (pkg/proxy/healthcheck/proxy_health.go), and what this proxy tells beside it. As there,
-/// `healthy` says nothing of the node, and a family that was never synced has no status.
+/// kube-proxy's `ProxyHealth` (pkg/proxy/healthcheck/proxy_health.go) with this proxy's additions. As there, `healthy`
+/// ignores the node, and a family that has never synced has no status.
 fn about(health: &Health, healthy: bool, ok: bool) -> Map<String, Value> {
     let now = SystemTime::now();
-    // As upstream: a proxy that is well is up to date as of now, however long ago there was something to do.
+    // As in kube-proxy: a healthy proxy is up to date as of now, however long ago the last change was.
     let last_updated = if ok { Some(now) } else { health.last_updated };
     let families = health.families.iter().map(|(family, one)| {
         let reported =

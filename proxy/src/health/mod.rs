@@ -1,5 +1,5 @@
-//! What others ask about this proxy over HTTP: `/healthz` and `/livez` about the proxy itself, and per Service the
-//! health check by which a load balancer finds the nodes that have a local endpoint.
+//! HTTP health checks: `/healthz` and `/livez` of the proxy, and the `healthCheckNodePort` of each Service, with which
+//! load balancers find nodes with local endpoints.
 
 mod applied;
 mod eligible;

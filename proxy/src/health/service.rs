@@ -1,5 +1,6 @@
-//! `healthCheckNodePort`: how a load balancer learns which nodes have a ready endpoint of a Service under
-//! `externalTrafficPolicy: Local` (<https://kubernetes.io/docs/reference/networking/virtual-ips/#external-traffic-policy>).
+//! `healthCheckNodePort`: tells a load balancer which nodes have a ready endpoint of a Service with
+//! `externalTrafficPolicy: Local`
+//! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#external-traffic-policy>).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,23 +15,21 @@ use crate::http::{Handler, Reply, Room, Server, at_once, json};
 use crate::model::ObjectKey;
 use crate::plan::health::ServiceCheck;
 
-/// All health checks of this node in one family.
+/// The health-check listeners of one family.
 #[derive(Debug)]
 pub struct ServiceHealthServers {
     proxy: HealthState,
     room: Room,
     services: BTreeMap<ObjectKey, Port>,
     addresses: BTreeSet<IpAddr>,
-    /// Services of which some address could not be listened on.
+    /// Services with an address that could not be bound.
     unserved: BTreeSet<ObjectKey>,
 }
 
-/// A Service whose health check cannot be asked.
+/// A Service whose health check does not listen.
 #[derive(Debug)]
 pub struct Unserved {
-    /// Its namespace and name.
     pub service: ObjectKey,
-    /// Why.
     pub error: ListenError,
 }
 
@@ -41,7 +40,7 @@ struct Port {
     servers: Vec<Server>,
 }
 
-/// What a port tells.
+/// The current answer of a port.
 #[derive(Debug, Clone)]
 struct Answer {
     service: ObjectKey,
@@ -50,7 +49,7 @@ struct Answer {
 }
 
 impl ServiceHealthServers {
-    /// Serves nothing yet. All connections to all ports are in `room`.
+    /// All connections to all ports count against `limit`.
     pub fn new(proxy: HealthState, room: Room) -> ServiceHealthServers {
         ServiceHealthServers {
             proxy,
@@ -61,19 +60,18 @@ impl ServiceHealthServers {
         }
     }
 
-    /// Whether no Service has a health check.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
     }
 
-    /// Opens and closes what `changed` says, and tells what it says; listens on `addresses` only. What cannot be opened is
-    /// returned and tried again at the next call; the rest goes on. The cost is that of what changed, unless the addresses did.
+    /// Applies changed checks, and listens on `addresses` only. Returns the Services whose port cannot be opened; the
+    /// next call retries them. Costs what changed, unless the addresses changed.
     pub fn update(
         &mut self,
         changed: Vec<(ObjectKey, Option<ServiceCheck>)>,
         addresses: BTreeSet<IpAddr>,
     ) -> Vec<Unserved> {
-        // A number may go from one Service to another: its listeners stay.
+        // A port number may move from one Service to another: its listeners stay open.
         let mut given_up: BTreeMap<u16, Port> = BTreeMap::new();
         for (service, check) in &changed {
             let wanted = check.as_ref().map(|check| check.port);
@@ -103,7 +101,7 @@ impl ServiceHealthServers {
         open.into_iter().flat_map(|service| self.listen(service)).collect()
     }
 
-    /// Brings one Service's listeners to the addresses.
+    /// Opens and closes one Service's listeners to match the addresses.
     fn listen(&mut self, service: ObjectKey) -> Vec<Unserved> {
         let Some(port) = self.services.get_mut(&service) else { return Vec::new() };
         let mut unserved = Vec::new();
@@ -127,10 +125,10 @@ impl ServiceHealthServers {
 }
 
 fn handler(reported: Arc<Mutex<Answer>>, proxy: HealthState) -> Handler {
-    // Load balancers ask for any path: upstream answers all alike.
+    // As in kube-proxy, every path has the same answer: load balancers use any.
     at_once(move |_path| {
         let reported = reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // As upstream: what becomes of the node is not asked here.
+        // As in kube-proxy, the node's eligibility does not count here.
         let proxy = proxy.look();
         reply(&reported, proxy.alive && proxy.synced)
     })
@@ -188,12 +186,11 @@ mod tests {
         [Ipv4Addr::LOCALHOST.into()].into()
     }
 
-    /// A port that was free a moment ago.
     fn free_port() -> u16 {
         std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
     }
 
-    /// A listener is closed when its task has been dropped by the runtime: soon, not at once.
+    /// The runtime drops a listener's task soon, not at once.
     async fn closed(port: u16) {
         tokio::time::timeout(Duration::from_secs(5), async {
             while get(port).await.is_ok() {

@@ -1,4 +1,4 @@
-//! Whether the proxy keeps up.
+//! Whether the proxy keeps up with changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::model::{Family, ResourceVersions};
 
-/// Shared by the sync loop, which writes, and the HTTP servers, which read.
+/// Written by the runners, read by the HTTP servers.
 #[derive(Debug, Clone)]
 pub struct HealthState {
     shared: Arc<Mutex<Shared>>,
@@ -16,87 +16,83 @@ pub struct HealthState {
 #[derive(Debug)]
 struct Shared {
     families: BTreeMap<Family, FamilyHealth>,
-    /// What was in the kernel when all families last had the same.
+    /// The versions in the kernel when all families last had the same.
     common: Applied,
     node_eligible: bool,
 }
 
-/// How one family stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FamilyHealth {
-    /// When the oldest change came in that is not in the kernel yet. Monotonic: a clock that is set neither hides a wait nor makes
-    /// one up.
+    /// Arrival of the oldest change that is not in the kernel yet. Monotonic, so that setting the clock neither hides
+    /// nor invents a wait.
     pub waiting_since: Option<Instant>,
-    /// When that began which is done now: a sync, or a look at the kernel.
+    /// Start of the current sync or check.
     pub busy_since: Option<Instant>,
-    /// When the kernel was last known to be up to date.
+    /// When the kernel was last up to date.
     pub synced: Option<SystemTime>,
-    /// What is in the kernel.
+    /// The versions that are in the kernel.
     pub applied: Applied,
 }
 
-/// The newest versions of objects that are in the kernel.
+/// Resource versions that are in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Of manifests.
+    /// Of the newest manifest.
     pub manifests: Option<String>,
-    /// Of each kind of the API's objects.
+    /// Of each kind of API object.
     pub api: ResourceVersions,
 }
 
-/// One look at the state.
+/// A snapshot of the health state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// No change waits too long (upstream's rule for `/livez`), and nothing hangs.
+    /// No change waits too long (kube-proxy's rule for `/livez`), and nothing hangs.
     pub alive: bool,
-    /// Besides, a first sync was done in every family: there are rules to send to.
+    /// Every family has synced at least once.
     pub synced: bool,
-    /// Nothing says that the node will be deleted.
+    /// Nothing indicates that the node will be deleted.
     pub node_eligible: bool,
-    /// When the kernel was last known to be up to date, in the family that is behind.
+    /// When the kernel was last up to date, in the family that is behind.
     pub last_updated: Option<SystemTime>,
-    /// What is in the kernel in every family: one that is behind holds it back.
+    /// Versions that are in the kernel in every family.
     pub applied: Applied,
-    /// Each family by itself.
     pub families: BTreeMap<Family, FamilyHealth>,
-    /// The families in which a change waits too long.
+    /// Families in which a change waits too long.
     pub late: BTreeSet<Family>,
 }
 
 impl HealthState {
-    /// A change may wait for twice the sync period, as upstream has it.
+    /// A change may wait for twice the sync period, as in kube-proxy.
     pub fn new(sync_period: Duration, families: &[Family]) -> HealthState {
         let families = families.iter().map(|family| (*family, FamilyHealth::default())).collect();
         let shared = Shared { families, common: Applied::default(), node_eligible: true };
         HealthState { shared: Arc::new(Mutex::new(shared)), patience: sync_period * 2 }
     }
 
-    /// Forgets all families but these: no others are proxied.
+    /// Keeps only these families: the others are not proxied.
     pub fn proxies(&self, families: &[Family]) {
         self.lock().families.retain(|family, _| families.contains(family));
     }
 
-    /// A change came in for this family.
+    /// Records a change that is not in the kernel yet.
     pub fn queued(&self, family: Family) {
         self.queued_at(Instant::now(), family);
     }
 
-    /// Everything that came in is in the kernel's tables of this family.
+    /// Records that all changes of this family are in the kernel.
     pub fn synced(&self, family: Family, applied: &Applied) {
         self.synced_at(SystemTime::now(), family, applied);
     }
 
-    /// Something begins in this family that may take long; it ends when the value is dropped.
+    /// Records that an operation begins that may hang, until the value is dropped.
     pub fn busy(&self, family: Family) -> Busy {
         self.busy_at(Instant::now(), family)
     }
 
-    /// Whether load balancers should still send to the node.
     pub fn set_node_eligible(&self, eligible: bool) {
         self.lock().node_eligible = eligible;
     }
 
-    /// How it stands.
     pub fn look(&self) -> Health {
         self.look_at(Instant::now())
     }
@@ -139,12 +135,12 @@ impl HealthState {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
-        // A panic while it was held cannot leave plain values half-written.
+        // A panic while the lock was held leaves these plain values valid.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// For as long as it lives, a family is busy.
+/// Marks a family as busy until it is dropped.
 #[derive(Debug)]
 pub struct Busy {
     health: HealthState,
@@ -161,7 +157,7 @@ impl Drop for Busy {
 mod tests {
     use super::*;
 
-    /// A time of day. Nothing is judged by it: tests set it back and forth.
+    /// An arbitrary wall-clock time, which must not influence judgements.
     const CLOCK: SystemTime = SystemTime::UNIX_EPOCH;
 
     fn applied(version: &str) -> Applied {

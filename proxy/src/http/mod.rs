@@ -1,5 +1,5 @@
-//! A small HTTP server: one handler per listener, GET and HEAD only. It knows nothing of what is served, and trusts no
-//! client: connections are bounded in number by their [`Room`], and every request and answer in time and size.
+//! A small HTTP server: one handler per listener, GET and HEAD only. It trusts no client: a [`ConnectionLimit`] bounds
+//! the number of connections, and every request and answer is bounded in time and size.
 
 mod room;
 mod stream;
@@ -24,44 +24,38 @@ pub use room::Room;
 use room::Seat;
 use stream::Timed;
 
-/// What is sent back.
 pub type Reply = Response<Full<Bytes>>;
-/// A reply to wait for.
+/// A reply that may take time.
 pub type Answer = Pin<Box<dyn Future<Output = Reply> + Send>>;
-/// What a client asks for.
+/// The parts of a request that handlers read.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'r> {
-    /// The path.
     pub path: &'r str,
-    /// The header `Accept`; empty where there is none.
+    /// The `Accept` headers, joined by commas; empty if absent.
     pub accept: &'r str,
 }
-/// Answers a question.
 pub type Handler = Arc<dyn Fn(Asked<'_>) -> Answer + Send + Sync>;
 
-/// How long a client may take over the head of its request. Load balancers ask within milliseconds; without a bound,
-/// clients that send nothing hold descriptors for ever.
+/// How long a client may take to send the head of a request. Load balancers need milliseconds; without a bound, silent
+/// clients hold descriptors forever.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest head of a request, and how much of the answers to pipelined requests is kept in memory before the next request
-/// is read, in bytes. Bodies are not read at all: hyper closes a connection whose request has one that is not read.
+/// Largest head of a request in bytes, and largest amount of buffered answers to pipelined requests before the next
+/// request is read. Bodies are not read: hyper closes a connection with an unread body.
 const BUFFER: usize = 16 << 10;
-/// Pause after a connection could not be accepted, so that a lack of descriptors does not become a busy loop as well.
+/// Pause after a failed accept, so that a lack of descriptors does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener that could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} for {purpose}: {source}")]
 pub struct ListenError {
-    /// Where.
     pub address: SocketAddr,
     /// Such as `/healthz`, or the health check of a Service.
     pub purpose: String,
-    /// Why not.
     pub source: std::io::Error,
 }
 
-/// A listener and the task that serves it; both end with it, and so do the connections: one that is kept alive must
-/// not go on answering for a Service that is gone.
+/// A listener and its task. Dropping it also closes its connections: a kept-alive connection must not answer for a
+/// deleted Service.
 #[derive(Debug)]
 pub struct Server {
     task: JoinHandle<()>,
@@ -75,11 +69,8 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts to listen; must be called on a tokio runtime. A wildcard address listens in both families, unless `one_family`
-    /// leaves the other to another listener on the same port. Its connections are in `room`.
-    ///
-    /// # Errors
-    /// When the address cannot be bound.
+    /// Starts to listen; must be called on a tokio runtime. A wildcard address listens in both families, unless
+    /// `one_family`, which leaves the port in the other family to another listener.
     pub fn bind(
         address: SocketAddr,
         one_family: bool,
@@ -93,13 +84,12 @@ impl Server {
         Ok(Server { task: tokio::spawn(serve(listener, room.clone(), handler)), address })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// A handler that looks at the path alone, and need not wait for anything.
+/// A handler that depends only on the path and answers immediately.
 pub fn at_once(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Handler {
     Arc::new(move |asked| Box::pin(std::future::ready(answer(asked.path))))
 }
@@ -112,8 +102,8 @@ fn listen(address: SocketAddr, one_family: bool) -> std::io::Result<TcpListener>
     }
 }
 
-/// Either wildcard listens in both families, as Go's does (`favoriteAddrFamily` in src/net/ipsock_posix.go); where the
-/// kernel has no IPv6, on IPv4 alone.
+/// Either wildcard address listens in both families, as in Go (`favoriteAddrFamily` in src/net/ipsock_posix.go), or
+/// only in IPv4 if the kernel has no IPv6.
 fn in_both_families<T>(port: u16, open: impl Fn(SocketAddr, bool) -> std::io::Result<T>) -> std::io::Result<T> {
     match open(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), false) {
         Err(error) if lacks_ipv6(&error) => open(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), true),
@@ -121,17 +111,17 @@ fn in_both_families<T>(port: u16, open: impl Fn(SocketAddr, bool) -> std::io::Re
     }
 }
 
-/// `ipv6.disable=1` leaves no such sockets, or none that can be bound (`inet6_bind` in net/ipv6/af_inet6.c).
+/// With `ipv6.disable=1` such sockets cannot be created, or not be bound (`inet6_bind` in net/ipv6/af_inet6.c).
 fn lacks_ipv6(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
 
 fn open(address: SocketAddr, v6_only: bool) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart must not wait for connections of the process before.
+    // A restart must not wait for connections of the previous process.
     socket.set_reuseaddr(true)?;
     if address.is_ipv6() {
-        // Either way: the default is the node's to choose (`net.ipv6.bindv6only`).
+        // Set in both cases, because the node may have changed the default (`net.ipv6.bindv6only`).
         setsockopt(&socket, sockopt::Ipv6V6Only, &v6_only)?;
     }
     socket.bind(address)?;
@@ -145,7 +135,7 @@ async fn serve(listener: TcpListener, room: Room, handler: Handler) {
         while connections.try_join_next().is_some() {}
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
-            // The client was gone before it was accepted (accept(2)).
+            // The client closed the connection before it was accepted (accept(2)).
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => continue,
             Err(error) => {
                 room.shortage(&error);
@@ -159,7 +149,7 @@ async fn serve(listener: TcpListener, room: Room, handler: Handler) {
     }
 }
 
-/// Answers the requests of one connection until it ends. The seat is given up after the stream is closed.
+/// Answers the requests of one connection until it ends. The slot is freed after the stream is closed.
 async fn converse(stream: TcpStream, seat: Arc<Seat>, handler: Handler) {
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
         let answering = Arc::clone(&seat).begin();
@@ -172,7 +162,7 @@ async fn converse(stream: TcpStream, seat: Arc<Seat>, handler: Handler) {
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BUFFER);
-    // A client that breaks off is its own business.
+    // An error means that the client closed the connection.
     let _ = http.serve_connection(TokioIo::new(Timed::new(stream)), service).await;
 }
 
@@ -191,12 +181,11 @@ fn dispatch(request: &Request<Incoming>, handler: &Handler) -> Answer {
     }
 }
 
-/// A JSON reply.
 pub fn json(status: StatusCode, body: &serde_json::Value) -> Reply {
     reply(status, "application/json", body.to_string())
 }
 
-/// A reply that browsers must not take for anything else than it says.
+/// A reply whose content type browsers must not guess.
 pub fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
@@ -205,7 +194,7 @@ pub fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Byt
     reply
 }
 
-/// For tests: one request, and everything that comes back.
+/// For tests: sends one request and returns the whole reply.
 #[cfg(test)]
 pub(crate) async fn ask(address: SocketAddr, request: &str) -> std::io::Result<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -231,7 +220,7 @@ mod tests {
         Server::bind("127.0.0.1:0".parse().unwrap(), false, "/here", &Room::new("/here", 3), handler).unwrap()
     }
 
-    /// Sends for as long as the other side takes it.
+    /// Sends until the other side closes the connection.
     async fn send_until_refused(stream: &mut TcpStream) -> std::io::Error {
         let requests = "GET /here HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
         loop {
@@ -259,7 +248,7 @@ mod tests {
             assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
             old.push(stream);
         }
-        // The first asks once more, so the second is the oldest.
+        // The first client sends again, so the second is the oldest.
         old[0].write_all(b"GET /here HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         assert!(old[0].read(&mut [0; 4096]).await.unwrap() > 0);
         assert!(ask(server.address(), "GET /here").await.unwrap().ends_with("yes"));

@@ -1,4 +1,4 @@
-//! How many connections listeners may have, and which one ends for a new one.
+//! Bounds the number of connections of listeners, and chooses the connection to close for a new one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,11 +9,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
-/// The same warning is logged once in this time.
+/// Interval between two equal warnings.
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
-/// Room for the connections of some listeners. Where it is full, the listener that has most connections ends one for each
-/// new one: first of those on which no answer is being worked out, the one that has been so for longest.
+/// A limit that several listeners share. At the limit, a new connection closes one of the listener with the most
+/// connections: preferably an idle one, and among those the one that has been idle longest.
 #[derive(Debug, Clone)]
 pub struct Room(Arc<Inner>);
 
@@ -26,7 +26,7 @@ struct Inner {
     warned: Mutex<Option<Instant>>,
 }
 
-/// The connections, and the order of what happened on them.
+/// Open connections, and a logical clock for their order.
 #[derive(Debug, Default)]
 struct Seats {
     clock: u64,
@@ -36,28 +36,28 @@ struct Seats {
 #[derive(Debug)]
 struct Taken {
     listener: u64,
-    /// When it was accepted, or a request last began or ended, by the clock of [`Seats`].
+    /// Logical time of the last of: accepted, request begun, request ended.
     since: u64,
-    /// Whether the handler is at work on a request. While an answer is being written this is false: a client that does
-    /// not read must not count as busy.
+    /// Whether the handler works on a request. False while a reply is written: a client that does not read must not
+    /// count as busy.
     answering: bool,
-    /// `None` until the task is there.
+    /// `None` until the task is spawned.
     task: Option<AbortHandle>,
 }
 
 impl Room {
-    /// For so many connections; `purpose` is for the log.
+    /// `purpose` names the listeners in log lines.
     pub fn new(purpose: &'static str, most: usize) -> Room {
         let places = Arc::new(Semaphore::new(most));
         Room(Arc::new(Inner { purpose, most, places, seats: Mutex::default(), warned: Mutex::default() }))
     }
 
-    /// A number for a listener that shares the room.
+    /// Returns a number for a listener that uses this limit.
     pub(super) fn listener(&self) -> u64 {
         self.seats().tick()
     }
 
-    /// A place for a new connection. Where there is none, another connection ends first; its descriptor is closed by then.
+    /// Waits for a slot. At the limit, closes another connection first; its descriptor is free by then.
     pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
         let places = Arc::clone(&self.0.places);
         if let Ok(free) = Arc::clone(&places).try_acquire_owned() {
@@ -72,13 +72,13 @@ impl Room {
         places.acquire_owned().await.ok()
     }
 
-    /// A connection could not be accepted for want of descriptors or memory: one of those that there are ends.
+    /// Closes a connection after an accept failed for lack of descriptors or memory.
     pub(super) fn shortage(&self, error: &io::Error) {
         self.end_one();
         self.warn(&format!("cannot accept a connection to {}: {error}", self.0.purpose));
     }
 
-    /// Starts a connection's task. It holds the place until its end.
+    /// Spawns a connection's task, which holds the slot until it ends.
     pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(
         &self,
         place: OwnedSemaphorePermit,
@@ -92,7 +92,7 @@ impl Room {
             seats.taken.insert(number, Taken { listener, since: number, answering: false, task: None });
             number
         };
-        // A task may end within `spawn`, and takes its entry along: nothing is locked meanwhile.
+        // A task may end within `spawn` and then removes its entry, so no lock is held here.
         let task = tasks.spawn(connection(Arc::new(Seat { room: self.clone(), number, _place: place })));
         if let Some(taken) = self.seats().taken.get_mut(&number) {
             taken.task = Some(task);
@@ -137,7 +137,7 @@ impl Seats {
     }
 }
 
-/// A connection's place in its room, given up when it is dropped.
+/// A connection's slot, freed on drop.
 #[derive(Debug)]
 pub(super) struct Seat {
     room: Room,
@@ -146,7 +146,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// The handler begins to work on a request, until the value is dropped.
+    /// Marks the connection as busy until the value is dropped.
     pub(super) fn begin(self: Arc<Self>) -> Answering {
         self.set(true);
         Answering(self)
@@ -167,7 +167,7 @@ impl Drop for Seat {
     }
 }
 
-/// A request is being worked on.
+/// A request in progress.
 pub(super) struct Answering(Arc<Seat>);
 
 impl Drop for Answering {

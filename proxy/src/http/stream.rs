@@ -1,4 +1,4 @@
-//! A connection that ends when its client does not read what it has asked for.
+//! A TCP stream that fails when the client does not read its answers.
 
 use std::io;
 use std::pin::Pin;
@@ -9,14 +9,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// How long a client may take over what is to be written, counted from the first byte for which the socket has no room:
-/// a byte now and then does not prolong it.
+/// How long a client may take to read pending output, counted from the first byte that did not fit into the socket
+/// buffer. Reading a byte now and then does not extend it.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A stream of which every write ends within [`WRITE_TIMEOUT`].
+/// Fails a write that takes longer than [`WRITE_TIMEOUT`].
 pub(super) struct Timed {
     stream: TcpStream,
-    /// Runs while something is to be written that has found no room; hyper flushes once all is written.
+    /// Runs while output waits for space; hyper flushes when all output is written.
     late: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,19 +1,16 @@
-//! Addresses with ports, as the configuration has them.
+//! Addresses with ports in the configuration.
 
 use std::net::SocketAddr;
 
 use crate::model::parse_ip;
 
-/// Adds the port where an address has none; what is neither an address nor one with a port, such as `[fd00::1]`, stays as it is, and is
-/// refused later by its field's name (upstream's `AppendPortIfNeeded` in pkg/proxy/util/utils.go).
+/// Appends the port to an address without one. Leaves other texts, such as `[fd00::1]`, unchanged; validation rejects
+/// them later with their field's name (kube-proxy's `AppendPortIfNeeded` in pkg/proxy/util/utils.go).
 pub fn with_port(text: &str, port: u16) -> String {
     parse_ip(text).map_or_else(|| text.to_owned(), |address| SocketAddr::new(address, port).to_string())
 }
 
-/// Where to listen; nowhere if it is empty.
-///
-/// # Errors
-/// When it is no address with a port.
+/// Parses an address with a port; `None` if it is empty.
 pub fn bind_address(text: &str) -> Result<Option<SocketAddr>, String> {
     if text.is_empty() {
         return Ok(None);

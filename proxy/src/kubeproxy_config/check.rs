@@ -1,4 +1,4 @@
-//! From the configuration file's values to the proxy's own settings, with upstream's rules of validation.
+//! Validates a configuration by kube-proxy's rules and converts it to the proxy's settings.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,12 +12,10 @@ use crate::kernel::ipvs::{SCHEDULERS, Timeouts};
 use crate::model::{Family, parse_ip};
 use crate::plan::PodSource;
 
-/// A field whose value the proxy cannot work with.
+/// An invalid value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldProblem {
-    /// Path of the field.
     pub field: Cow<'static, str>,
-    /// What is wrong.
     pub problem: String,
 }
 
@@ -27,10 +25,7 @@ fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Checked<T> {
     Err(FieldProblem { field: field.into(), problem: problem.into() })
 }
 
-/// The proxy's settings for the node of this name.
-///
-/// # Errors
-/// The first value that makes no sense, or that another one needs and that is missing.
+/// The proxy's settings for a node. Returns the first invalid value, or the first required one that is missing.
 pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Config> {
     let mode: Mode = from.mode.parse().or_else(|problem: String| wrong("mode", problem))?;
     let (sync_period, min_sync_period) = periods(from, mode)?;
@@ -51,7 +46,7 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
         },
         masquerade_bit: masquerade_bit(from, mode)?,
         node_port_addresses: node_port_addresses(&from.node_port_addresses, mode)?,
-        // IPVS does not lead what comes from the loopback range.
+        // IPVS does not forward packets from the loopback range.
         localhost_node_ports: from.iptables.localhost_node_ports && mode != Mode::Ipvs,
         tcp_be_liberal: from.conntrack.tcp_be_liberal,
         sync_period,
@@ -111,7 +106,7 @@ fn positive(field: &'static str, value: GoDuration) -> Checked<Duration> {
     if value.is_zero() { wrong(field, "must be longer than nothing") } else { Ok(value) }
 }
 
-/// The periods of the mode; those of the others must make sense all the same.
+/// The periods of the mode. Those of other modes are validated, too.
 fn periods(from: &KubeProxyConfiguration, mode: Mode) -> Checked<(Duration, Duration)> {
     let iptables = &from.iptables;
     let of_iptables = periods_of(
@@ -148,7 +143,7 @@ fn periods_of((sync_field, sync): Period, (least_field, least): Period) -> Check
     Ok((checked, checked_least))
 }
 
-/// Fields that have no effect must make sense all the same: a mistake in them is a mistake.
+/// Validates fields that have no effect.
 fn unused(from: &KubeProxyConfiguration) -> Checked<()> {
     positive("configSyncPeriod", from.config_sync_period)?;
     if from.client_connection.burst < 0 {
@@ -212,7 +207,7 @@ fn cluster_ranges(text: &str) -> Checked<Vec<IpNet>> {
     }
 }
 
-/// An interface name goes into rules, so it may hold only what the kernel's names hold in practice.
+/// Interface names are used in rules, so only characters of usual names are allowed.
 fn interface(field: &'static str, name: &str, source: fn(String) -> PodSource) -> Checked<String> {
     if name.is_empty() {
         return wrong(field, "is needed by this detectLocalMode");
@@ -227,11 +222,11 @@ fn interface(field: &'static str, name: &str, source: fn(String) -> PodSource) -
     Ok(name.to_owned())
 }
 
-/// What `localhost` stands for in `nodePortAddresses`.
+/// The meaning of `localhost` in `nodePortAddresses`.
 const LOCALHOST: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
-/// Ranges and the words `primary`, `localhost` and `all`, in any combination (Kubernetes 1.37). Without any, nftables mode has the primary
-/// addresses, and the others have all.
+/// Ranges and the words `primary`, `localhost` and `all`, in any combination (Kubernetes 1.37). The default is
+/// `primary` in nftables mode and `all` in the others.
 fn node_port_addresses(entries: &[String], mode: Mode) -> Checked<NodePortAddresses> {
     let field = "nodePortAddresses";
     let mut primary = false;

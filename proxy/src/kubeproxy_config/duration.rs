@@ -1,4 +1,4 @@
-//! Times in Go's spelling, such as `1h0m0s`, which Kubernetes' configuration files have.
+//! Durations in Go's format, such as `1h0m0s`, as in Kubernetes' configuration files.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A Go `time.Duration`: nanoseconds, negative ones included.
+/// Nanoseconds, possibly negative, as in Go's `time.Duration`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct GoDuration(i64);
 
@@ -22,22 +22,19 @@ const UNITS: [(&str, i64); 8] = [
 ];
 
 impl GoDuration {
-    /// So many seconds.
     pub const fn seconds(seconds: i64) -> GoDuration {
         GoDuration(seconds * 1_000_000_000)
     }
 
-    /// So many nanoseconds.
     pub const fn nanoseconds(nanoseconds: i64) -> GoDuration {
         GoDuration(nanoseconds)
     }
 
-    /// As the standard library has it; `None` for a negative one.
+    /// `None` if negative.
     pub fn positive_or_zero(self) -> Option<Duration> {
         u64::try_from(self.0).ok().map(Duration::from_nanos)
     }
 
-    /// Exactly nothing.
     pub fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -51,7 +48,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// An optional sign, then numbers with units; a bare `0` needs none (Go's `time.ParseDuration`).
+/// Parses an optional sign, then numbers with units; a bare `0` needs no unit (Go's `time.ParseDuration`).
 fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -75,7 +72,7 @@ fn parse(text: &str) -> Option<i64> {
     Some(if negative { -total } else { total })
 }
 
-/// `amount` times `scale`, without the rounding of a floating-point number.
+/// `amount` times `scale` in integer arithmetic.
 fn scaled(amount: &str, scale: i64) -> Option<i64> {
     let (whole, fraction) = amount.split_once('.').unwrap_or((amount, ""));
     if whole.is_empty() && fraction.is_empty() {
@@ -91,7 +88,7 @@ fn scaled(amount: &str, scale: i64) -> Option<i64> {
     Some(total)
 }
 
-/// As Go writes it: `1h0m0s`, `30s`, `1.5s`, `500ms`, `0s`.
+/// Go's format: `1h0m0s`, `30s`, `1.5s`, `500ms`, `0s`.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.0.unsigned_abs();

@@ -1,4 +1,4 @@
-//! The table of every field and flag: what sets it, and what becomes of it in this proxy.
+//! The table of all fields and flags, and how this proxy supports each.
 
 use std::fmt;
 
@@ -6,33 +6,30 @@ use serde_json::Value as Json;
 
 use super::{KubeProxyConfiguration, gates, tree};
 
-/// What becomes of a field.
+/// How this proxy supports a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It works as upstream's documentation says.
+    /// Works as in kube-proxy.
     Honoured,
-    /// It works, with a difference.
+    /// Works with a difference.
     Different(&'static str),
-    /// It has no effect, for this reason. Setting it to anything but its default is a warning.
+    /// Has no effect, for this reason; a warning if it differs from its default.
     NoEffect(&'static str),
-    /// It has no effect yet. Setting it to anything but its default is a warning.
+    /// Has no effect yet; a warning if it differs from its default.
     Pending(&'static str),
 }
 
-/// How a flag's value is written.
+/// The syntax of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
-    /// Any text.
     Text,
-    /// `true` or `false`; without a value, `true`.
+    /// `true` or `false`; without a value `true`.
     Bool,
-    /// A whole number.
     Number,
-    /// A number with a fraction.
     Fraction,
-    /// A time in Go's spelling.
+    /// A duration in Go's format.
     Time,
-    /// A comma-separated list.
+    /// Comma-separated.
     List,
     /// Comma-separated `NAME=BOOL` pairs.
     Gates,
@@ -40,16 +37,13 @@ pub enum Value {
     Modules,
 }
 
-/// A field of the configuration file.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Its path, such as `iptables.syncPeriod`.
+    /// Such as `iptables.syncPeriod`.
     pub path: &'static str,
-    /// The flag that sets it, without the dashes, and how its value is written.
+    /// The flag without dashes, and the syntax of its value.
     pub flag: Option<(&'static str, Value)>,
-    /// One line for people.
     pub help: &'static str,
-    /// What becomes of it.
     pub state: State,
 }
 
@@ -71,7 +65,7 @@ const UNBUFFERED: State = State::NoEffect("each log line goes to standard error 
 use State::{Different, Honoured, NoEffect};
 use Value::{Bool, Fraction, Gates, List, Modules, Number, Text, Time};
 
-/// Every field, in the order of upstream's types.
+/// In the order of kube-proxy's types.
 #[rustfmt::skip]
 pub const FIELDS: &[Field] = &[
     flag("featureGates", "feature-gates", Gates, Different("the table of gates below says which do something"), "Feature gates: comma-separated NAME=BOOL pairs"),
@@ -137,7 +131,7 @@ pub const FIELDS: &[Field] = &[
     field("windowsRunAsService", WINDOWS, "Windows: run as a service"),
 ];
 
-/// Flags that are no field's: name, help, and what becomes of them.
+/// Flags that set no field: name, help, support.
 #[rustfmt::skip]
 pub const FLAGS_ONLY: &[(&str, &str, State)] = &[
     ("config", "The configuration file", Different("a change of the file is a line in the log, and takes effect with a restart")),
@@ -156,8 +150,7 @@ pub const FLAGS_ONLY: &[(&str, &str, State)] = &[
     ("iptables-writer", "How to write the tables: auto, netlink (iptables-nft's tables, without its commands) or commands (not upstream's)", Honoured),
 ];
 
-/// One sentence for each field that is set to something other than its default and has no effect, and for each
-/// such feature gate.
+/// One sentence per field or feature gate that differs from its default and has no effect.
 pub fn without_effect(configuration: &KubeProxyConfiguration) -> Vec<String> {
     let (Ok(given), Ok(default)) =
         (serde_json::to_value(configuration), serde_json::to_value(KubeProxyConfiguration::default()))
@@ -176,7 +169,7 @@ fn named(field: &Field) -> String {
     field.flag.map_or_else(|| field.path.to_owned(), |(flag, _)| format!("{} (--{flag})", field.path))
 }
 
-/// The table as `docs/configuration.md` has it.
+/// The content of `docs/configuration.md`.
 pub fn document() -> String {
     let default = serde_json::to_value(KubeProxyConfiguration::default()).unwrap_or_default();
     let mut text = String::from(INTRODUCTION);

@@ -1,8 +1,8 @@
-//! kube-proxy's own configuration file: `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`, with the
-//! fields and defaults of Kubernetes 1.37.
+//! kube-proxy's configuration file: `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`, with the fields and
+//! defaults of Kubernetes 1.37.
 //!
-//! One table ([`FIELDS`]) says of each field which flag sets it, and whether this proxy honours it or why not; the
-//! command line, the warnings and `docs/configuration.md` are made from it.
+//! One table ([`FIELDS`]) lists the flag of each field and how this proxy supports the field. Flags, warnings and
+//! `docs/configuration.md` derive from the table.
 
 mod address;
 mod check;
@@ -22,7 +22,5 @@ pub(crate) use read::fuzz;
 pub use read::{ConfigError, LoadedConfig, read};
 pub use types::*;
 
-/// The API version that is read and written.
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
-/// The kind that is read and written.
 pub const KIND: &str = "KubeProxyConfiguration";

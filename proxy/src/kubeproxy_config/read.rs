@@ -1,4 +1,4 @@
-//! Reads a configuration file; whatever is wrong in it is named by file, line and field.
+//! Reads a configuration file. Errors name file, line and field.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,27 +12,17 @@ use sha2::{Digest, Sha256};
 use super::{API_VERSION, KIND, KubeProxyConfiguration, tree};
 use crate::small_file;
 
-/// What is wrong with a configuration file.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
     #[error("cannot read the configuration file {file}: {cause}")]
-    File {
-        /// Its path.
-        file: String,
-        /// Why not.
-        cause: String,
-    },
-    /// It is not what it should be.
+    File { file: String, cause: String },
     #[error("{file}{}{}: {problem}", at(*line), field_of(field))]
     Content {
-        /// Its path.
         file: String,
-        /// Line, from 1; 0 if there is none.
+        /// From 1; 0 if unknown.
         line: u64,
-        /// Path of the field; empty for the whole file.
+        /// The field's path; empty for the whole file.
         field: String,
-        /// What is wrong.
         problem: String,
     },
 }
@@ -45,23 +35,21 @@ fn field_of(field: &str) -> String {
     if field.is_empty() { String::new() } else { format!(": {field}") }
 }
 
-/// A file that was read.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
-    /// Its path.
     pub file: String,
-    /// What it says, with defaults for what it does not.
+    /// With defaults for missing fields.
     pub configuration: KubeProxyConfiguration,
-    /// SHA-256 of its bytes.
+    /// SHA-256 of the content.
     pub digest: [u8; 32],
-    /// Fields that there are not, and all but the last of those that are given more than once, by their lines. As upstream's lenient
-    /// decoding has it, they are no reason not to start: a newer kube-proxy's file may have them.
+    /// Unknown fields, and all but the last value of repeated fields, by line. As in kube-proxy's lenient decoding they
+    /// are not an error: the file may be for a newer kube-proxy.
     pub ignored: Vec<ConfigError>,
     lines: BTreeMap<String, u64>,
 }
 
 impl LoadedConfig {
-    /// The error of a field of this file.
+    /// An error about a field of this file.
     pub fn problem(&self, field: &str, problem: String) -> ConfigError {
         ConfigError::Content {
             file: self.file.clone(),
@@ -72,10 +60,7 @@ impl LoadedConfig {
     }
 }
 
-/// Reads a file.
-///
-/// # Errors
-/// When it cannot be read, or is no `KubeProxyConfiguration`, or a value is of the wrong type.
+/// Fails if the file cannot be read, is not a `KubeProxyConfiguration`, or has a value of the wrong type.
 pub fn read(path: &Path) -> Result<LoadedConfig, ConfigError> {
     let file = path.display().to_string();
     let failed = |cause: String| ConfigError::File { file: file.clone(), cause };
@@ -120,7 +105,7 @@ fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
     let mut whole = serde_json::to_value(KubeProxyConfiguration::default()).map_err(|e| wrong("", e.to_string()))?;
     let ignored = ignored(file, &located, &whole);
     for emptied in ["bindAddress", "healthzBindAddress", "metricsBindAddress"] {
-        // Their defaults depend on each other: they are filled in when the rest is known.
+        // The defaults of these fields depend on each other; `fill` sets them last.
         tree::set(&mut whole, emptied, Value::String(String::new()));
     }
     tree::overlay(&mut whole, located.value.clone());
@@ -131,10 +116,10 @@ fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
     Ok(LoadedConfig { file: file.to_owned(), configuration, digest, ignored, lines: located.found.lines })
 }
 
-/// [`LoadedConfig::ignored`] of a file, where `whole` has every field that there is.
+/// Computes [`LoadedConfig::ignored`]; `whole` contains every known field.
 fn ignored(file: &str, located: &Located, whole: &Value) -> Vec<ConfigError> {
     let mut whole = whole.clone();
-    // A list is empty by default; of this one the items have fields.
+    // This list is empty by default; its items have known fields.
     let module = json!({ "filePattern": "", "verbosity": 0 });
     tree::set(&mut whole, "logging.vmodule", Value::Array(vec![module]));
     let mut fields = Vec::new();
@@ -148,7 +133,7 @@ fn ignored(file: &str, located: &Located, whole: &Value) -> Vec<ConfigError> {
         repeated.map(|(field, line)| (*line, field.clone(), "is given again, and the last one counts".to_owned()));
     let mut ignored: Vec<_> = unknown.chain(repeated).collect();
     ignored.sort();
-    // A name that there is not may hold anything, line ends for one.
+    // An unknown name may contain line breaks.
     let content = |(line, field, problem): (u64, String, String)| ConfigError::Content {
         file: file.to_owned(),
         line,
@@ -158,7 +143,7 @@ fn ignored(file: &str, located: &Located, whole: &Value) -> Vec<ConfigError> {
     ignored.into_iter().map(content).collect()
 }
 
-/// The line of a field, or of the nearest one around it.
+/// The line of a field, or of its nearest parent.
 fn line_of(lines: &BTreeMap<String, u64>, field: &str) -> u64 {
     let mut field = field.replace('[', ".").replace(']', "");
     loop {
@@ -172,8 +157,8 @@ fn line_of(lines: &BTreeMap<String, u64>, field: &str) -> u64 {
     }
 }
 
-/// Finds the fields that the whole configuration does not have. Mappings of which it has none of its own, such as
-/// feature gates, may have any.
+/// Collects the fields that `known` does not have. A mapping that is empty in `known`, such as the feature gates,
+/// accepts any key.
 fn unknown(value: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
     match (value, known) {
         (Value::Object(value), Value::Object(known)) if !known.is_empty() => {
@@ -195,7 +180,7 @@ fn unknown(value: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The field that was probably meant.
+/// A hint at a known field with a similar name.
 fn similar(field: &str, known: &Value) -> String {
     let (parent, name) = field.rsplit_once('.').map_or((None, field), |(parent, name)| (Some(parent), name));
     let around = parent.map_or(Some(known), |parent| tree::get(known, parent));
@@ -205,7 +190,7 @@ fn similar(field: &str, known: &Value) -> String {
     found.map_or_else(String::new, |known| format!("; is {known} meant?"))
 }
 
-/// A value, and where its fields are.
+/// A value with the positions of its fields.
 #[derive(Debug, Default)]
 struct Located {
     value: Value,
@@ -214,9 +199,9 @@ struct Located {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// The line of each field, by its path.
+    /// The line of each field, by path.
     lines: BTreeMap<String, u64>,
-    /// Paths that their mapping has already had, with their lines.
+    /// Repeated paths with their lines.
     repeated: Vec<(String, u64)>,
 }
 
@@ -228,7 +213,7 @@ impl<'de> Deserialize<'de> for Located {
     }
 }
 
-/// Reads the value below a field.
+/// Deserializes the value at a path.
 struct Below<'f> {
     path: String,
     found: &'f mut Found,
@@ -312,7 +297,7 @@ impl<'de> Visitor<'de> for Below<'_> {
         Ok(Value::String(value.to_owned()))
     }
 }
-/// Reads this text as a configuration, for [`crate::fuzzing`].
+/// Parses a configuration for [`crate::fuzzing`].
 pub(crate) fn fuzz(text: &str) {
     let _ = parse("config.yaml", text);
 }

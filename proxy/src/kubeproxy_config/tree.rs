@@ -1,13 +1,12 @@
-//! Values by the path of their field, such as `iptables.syncPeriod`.
+//! JSON values by path, such as `iptables.syncPeriod`.
 
 use serde_json::{Map, Value};
 
-/// The value at a path.
 pub(super) fn get<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').try_fold(value, |value, key| value.get(key))
 }
 
-/// Puts a value at a path of a tree of mappings.
+/// Sets the value at a path, creating mappings as needed.
 pub(super) fn set(value: &mut Value, path: &str, new: Value) {
     let (key, rest) = path.split_once('.').map_or((path, None), |(key, rest)| (key, Some(rest)));
     if !value.is_object() {
@@ -22,7 +21,7 @@ pub(super) fn set(value: &mut Value, path: &str, new: Value) {
     }
 }
 
-/// Lays one tree over another. A `null` stands for a value that was not given.
+/// Merges `over` into `under`. A `null` does not override.
 pub(super) fn overlay(under: &mut Value, over: Value) {
     match (under, over) {
         (_, Value::Null) => {}

@@ -1,6 +1,5 @@
-//! The fields of the file, with upstream's names (k8s.io/kube-proxy `config/v1alpha1`, k8s.io/component-base
-//! `config/v1alpha1` and `logs/api/v1`) and defaults. What each means is upstream's documentation; what becomes of it
-//! here is in the table of fields.
+//! The fields of the file, with kube-proxy's names and defaults (k8s.io/kube-proxy `config/v1alpha1`,
+//! k8s.io/component-base `config/v1alpha1` and `logs/api/v1`). The table of fields documents them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,6 @@ use serde_json::Value;
 use super::address::with_port;
 use super::{GoDuration, tree};
 
-/// The configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeProxyConfiguration {
@@ -84,7 +82,7 @@ pub struct LoggingOptions {
 #[serde(rename_all = "camelCase", default)]
 pub struct OutputRouting {
     pub split_stream: bool,
-    /// A quantity: a string, or a number.
+    /// A quantity: a string or a number.
     #[serde(deserialize_with = "quantity")]
     pub info_buffer_size: String,
 }
@@ -121,7 +119,7 @@ pub struct Nftables {
     pub masquerade_all: bool,
     pub sync_period: GoDuration,
     pub min_sync_period: GoDuration,
-    /// Not upstream's.
+    /// Only in this proxy.
     pub flowtable: bool,
 }
 
@@ -168,7 +166,8 @@ impl Default for KubeProxyConfiguration {
 }
 
 impl KubeProxyConfiguration {
-    /// The defaults with this `bindAddress`, on whose family those of `/healthz` and `/metrics` depend; empty: its default.
+    /// The defaults with this `bindAddress`, whose family decides the default addresses of `/healthz` and `/metrics`.
+    /// An empty text means its default.
     pub fn bound_to(bind_address: &str) -> KubeProxyConfiguration {
         let mut empty = KubeProxyConfiguration {
             api_version: super::API_VERSION.to_owned(),
@@ -289,8 +288,9 @@ impl Default for Conntrack {
 }
 
 impl KubeProxyConfiguration {
-    /// Empty and zero values that mean the default in a file, as upstream's `SetDefaults_KubeProxyConfiguration` and
-    /// `platformApplyDefaults` have it. A flag that says zero comes after this and means zero.
+    /// Replaces empty and zero values that mean the default in a file, as kube-proxy's
+    /// `SetDefaults_KubeProxyConfiguration` and `platformApplyDefaults` do. A flag is applied later, so that its zero
+    /// stays zero.
     pub(super) fn fill(&mut self) {
         let text = |value: &mut String, default: &str| {
             if value.is_empty() {
@@ -329,30 +329,22 @@ impl KubeProxyConfiguration {
 }
 
 impl KubeProxyConfiguration {
-    /// With another value in one field.
-    ///
-    /// # Errors
-    /// When the value is of the wrong type.
+    /// A copy with another value in one field; fails if the value has the wrong type.
     pub fn with(&self, path: &str, value: Value) -> Result<KubeProxyConfiguration, String> {
         let mut whole = serde_json::to_value(self).map_err(|error| error.to_string())?;
         tree::set(&mut whole, path, value);
         serde_json::from_value(whole).map_err(|error| error.to_string())
     }
 
-    /// As the text of a file.
-    ///
-    /// # Errors
-    /// Never, as far as the types are concerned.
+    /// The text of a configuration file.
     pub fn to_yaml(&self) -> Result<String, String> {
-        // By way of a value, whose fields are sorted, as upstream writes them.
+        // A JSON value sorts the fields, as kube-proxy does.
         let whole = serde_json::to_value(self).map_err(|error| error.to_string())?;
         serde_saphyr::to_string(&whole).map_err(|error| error.to_string())
     }
 }
 
-/// Port of `/healthz` where none is given.
 pub const HEALTHZ_PORT: u16 = 10256;
-/// Port of `/metrics` where none is given.
 pub const METRICS_PORT: u16 = 10249;
 
 fn time_or_nanoseconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GoDuration, D::Error> {

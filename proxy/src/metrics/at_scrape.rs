@@ -1,4 +1,4 @@
-//! Metrics whose values stand elsewhere, and are read at each scrape.
+//! Metrics whose values are read from elsewhere at each scrape.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use prometheus::{CounterVec, Error, GaugeVec, Opts};
 
 use super::reading::{PATIENCE, Reading};
 
-/// Label values, in the order of the labels, with the value.
+/// Label values in the order of the labels, and the value.
 pub type Samples = Vec<(Vec<String>, f64)>;
 
-/// Metrics that are read together.
+/// A group of metrics that one function reads.
 pub struct AtScrape {
     metrics: Vec<Described>,
     read: Box<dyn Fn() -> Vec<Samples> + Send + Sync>,
@@ -32,30 +32,22 @@ enum Kind {
 }
 
 impl AtScrape {
-    /// `read` returns the samples of each metric, in the order in which they are added.
+    /// `read` returns the samples of each metric, in the order in which the metrics are added.
     pub fn new(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
         AtScrape { metrics: Vec::new(), read: Box::new(read) }
     }
 
-    /// As [`AtScrape::new`], for what may take long or hang: a scrape waits for it for 4 seconds, and then has the samples
-    /// of the reading before. There is one reading at a time, on a thread of its own.
+    /// Like [`AtScrape::new`], for a `read` that may hang: a scrape waits up to 4 seconds, and then uses the samples of
+    /// the previous reading. One reading runs at a time, on its own thread.
     pub fn slow(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
         let reading = Reading::new(read, PATIENCE);
         AtScrape::new(move || reading.samples())
     }
 
-    /// Adds a counter.
-    ///
-    /// # Errors
-    /// When name or labels are none that Prometheus takes.
     pub fn counter(self, name: &str, help: &str, labels: &[&str]) -> Result<AtScrape, Error> {
         self.with(Kind::Counter, name, help, labels)
     }
 
-    /// Adds a gauge.
-    ///
-    /// # Errors
-    /// When name or labels are none that Prometheus takes.
     pub fn gauge(self, name: &str, help: &str, labels: &[&str]) -> Result<AtScrape, Error> {
         self.with(Kind::Gauge, name, help, labels)
     }
@@ -97,7 +89,7 @@ impl Collector for AtScrape {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let families = self.metrics.iter().zip((self.read)()).map(|(metric, samples)| metric.family(samples));
-        // A metric without samples is no family at all in the text format.
+        // The text format cannot represent a metric without samples.
         families.filter_map(Result::ok).flatten().filter(|family| !family.get_metric().is_empty()).collect()
     }
 }

@@ -1,5 +1,3 @@
-//! Makes metrics and registers them.
-
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{
@@ -8,7 +6,6 @@ use prometheus::{
 
 use super::Requests;
 
-/// A registry that is being filled.
 #[derive(Default)]
 pub(super) struct Build(Registry);
 
@@ -36,7 +33,7 @@ impl Build {
         self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    /// Seconds since 1970, with fractions.
+    /// For seconds since 1970.
     pub(super) fn times(&self, name: &str, help: &str, labels: &[&str]) -> Made<GaugeVec> {
         self.add(GaugeVec::new(Opts::new(name, help), labels)?)
     }
@@ -50,7 +47,7 @@ impl Build {
         Ok(Requests::new(self.counters("rest_client_requests_total", help, &["code", "host", "method"])?))
     }
 
-    /// Adds what every component of Kubernetes tells about itself.
+    /// Adds the metrics that every Kubernetes component has.
     pub(super) fn finish(self) -> Made<Registry> {
         self.0.register(Box::new(ProcessCollector::for_self()))?;
         self.gauges("kubernetes_build_info", "Which program this is; always 1", &BUILD.map(|(label, _)| label))?
@@ -60,7 +57,7 @@ impl Build {
     }
 }
 
-/// Upstream's labels, as far as they have a meaning for this program.
+/// kube-proxy's labels, except those that only make sense for Go programs.
 const BUILD: [(&str, &str); 5] = [
     ("compiler", "rustc"),
     ("git_version", concat!("v", env!("CARGO_PKG_VERSION"))),
@@ -69,7 +66,7 @@ const BUILD: [(&str, &str); 5] = [
     ("platform", PLATFORM),
 ];
 
-/// By Go's names for architectures, as upstream's label has it.
+/// Go's name of the platform, as in kube-proxy's label.
 const PLATFORM: &str = if cfg!(target_arch = "x86_64") {
     "linux/amd64"
 } else if cfg!(target_arch = "aarch64") {

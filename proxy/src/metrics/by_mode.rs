@@ -1,4 +1,4 @@
-//! Metrics that kube-proxy has in some modes only (`RegisterMetrics` in its pkg/proxy/metrics).
+//! Metrics that kube-proxy has in some modes only (`RegisterMetrics` in pkg/proxy/metrics).
 
 use prometheus::{Error, IntCounterVec, IntGaugeVec};
 
@@ -8,18 +8,19 @@ use crate::config::Mode;
 use crate::model::Family;
 use crate::ruleset::{Report, RuleCounts};
 
-/// What is counted of the kernel's tables.
 #[derive(Debug)]
 pub(super) enum ByMode {
-    /// Of iptables, which IPVS and userspace mode have rules of as well.
+    /// Also in IPVS and userspace mode, which write iptables rules, too.
     Iptables {
         rules: IntGaugeVec,
         rules_last: IntGaugeVec,
         restore_failures: IntCounterVec,
         partial_restore_failures: IntCounterVec,
     },
-    /// Of nftables.
-    Nftables { sync_failures: IntCounterVec, cleanup_failures: IntCounterVec },
+    Nftables {
+        sync_failures: IntCounterVec,
+        cleanup_failures: IntCounterVec,
+    },
 }
 
 impl ByMode {
@@ -40,7 +41,6 @@ impl ByMode {
         })
     }
 
-    /// See [`Metrics::begin_at_zero`](super::Metrics::begin_at_zero).
     pub(super) fn begin_at_zero(&self, family: Family) {
         let (ByMode::Iptables { restore_failures: one, partial_restore_failures: other, .. }
         | ByMode::Nftables { sync_failures: one, cleanup_failures: other }) = self;
@@ -48,7 +48,6 @@ impl ByMode {
         self.written(family, RuleCounts::default());
     }
 
-    /// A sync has failed.
     pub(super) fn failed(&self, family: Family, full: bool) {
         let name = &[family.as_str()];
         match self {
@@ -62,14 +61,12 @@ impl ByMode {
         }
     }
 
-    /// What is not used any more could not be deleted.
     pub(super) fn cleanup_failed(&self, family: Family) {
         if let ByMode::Nftables { cleanup_failures, .. } = self {
             cleanup_failures.with_label_values(&[family.as_str()]).inc();
         }
     }
 
-    /// A sync has succeeded.
     pub(super) fn synced(&self, family: Family, report: &Report) {
         self.written(family, report.sent);
         let ByMode::Iptables { rules, .. } = self else { return };

@@ -12,10 +12,6 @@ use crate::mode::nftables::layout;
 use crate::model::{Family, Protocol};
 use crate::relay::stats::Stats;
 
-/// Listeners of the relays.
-///
-/// # Errors
-/// When a metric's name is none, which is a mistake here.
 pub fn listeners(families: Vec<(Family, Arc<Stats>)>) -> Result<AtScrape, Error> {
     let read = move || {
         let each = |count: fn(&Stats) -> u64| {
@@ -32,10 +28,7 @@ pub fn listeners(families: Vec<(Family, Arc<Stats>)>) -> Result<AtScrape, Error>
         )
 }
 
-/// Packets that were refused because no relay serves their protocol, as the rules of these families have counted them.
-///
-/// # Errors
-/// When the metric's name is none, which is a mistake here.
+/// Packets rejected because no relay serves their protocol, from the counters in these families' rules.
 pub fn rejected(families: impl IntoIterator<Item = Family>) -> Result<AtScrape, Error> {
     let families: Vec<Family> = families.into_iter().collect();
     let read = move || vec![families.iter().flat_map(|family| counted(*family)).collect()];

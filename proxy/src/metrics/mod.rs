@@ -1,5 +1,5 @@
-//! Prometheus metrics, under upstream's names and labels, so that dashboards for kube-proxy show this proxy too; what
-//! upstream does not have begins with `svcproxy_`. The registry is the program's own: nothing here is global.
+//! Prometheus metrics with kube-proxy's names and labels, so that its dashboards work; this proxy's own metrics begin
+//! with `svcproxy_`. No global registry is used.
 
 mod at_scrape;
 mod build;
@@ -34,10 +34,9 @@ pub use requests::{ApiFailures, CountRequests, Requests, RequestsTo};
 pub use server::{About, MetricsServer};
 pub use slis::{Slis, process_start};
 
-/// The version of the text format that [`Metrics::text`] writes.
+/// Content type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Everything that is counted and measured.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -66,17 +65,11 @@ pub struct Metrics {
 
 impl Metrics {
     /// All metrics of iptables mode, at zero for these families.
-    ///
-    /// # Errors
-    /// When two metrics share a name, which is a mistake in this file.
     pub fn new(families: &[Family]) -> Result<Metrics, Error> {
         Metrics::of_mode(Mode::Iptables, families)
     }
 
-    /// All metrics of a mode, at zero for these families.
-    ///
-    /// # Errors
-    /// As [`Metrics::new`].
+    /// All metrics of a mode, at zero for these families. Fails if two metrics share a name, which is a bug.
     #[rustfmt::skip]
     pub fn of_mode(mode: Mode, families: &[Family]) -> Result<Metrics, Error> {
         let build = Build::default();
@@ -109,7 +102,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// A counter that nothing has happened to is 0 and not absent, or rates over its first rise are wrong.
+    /// Sets counters to 0: with an absent counter, rates over its first increase are wrong.
     pub fn begin_at_zero(&self, family: Family) {
         let name = family.as_str();
         self.conntrack_deleted.with_label_values(&[name]).reset();
@@ -119,35 +112,27 @@ impl Metrics {
         self.refused(family, 0);
     }
 
-    /// Adds metrics whose values stand elsewhere.
-    ///
-    /// # Errors
-    /// When there is one of the name already.
+    /// Adds metrics whose values are kept elsewhere.
     pub fn register(&self, collector: impl Collector + 'static) -> Result<(), Error> {
         self.registry.register(Box::new(collector))
     }
 
-    /// Everything, in Prometheus' text format ([`CONTENT_TYPE`]). May take a while where values are read from the kernel.
-    ///
-    /// # Errors
-    /// When a metric makes no sense, which is a mistake in the code.
+    /// All metrics in Prometheus' text format ([`CONTENT_TYPE`]). May be slow if values are read from the kernel.
     pub fn text(&self) -> Result<String, Error> {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Counts requests to the API server.
     pub fn requests(&self) -> Requests {
         self.requests.clone()
     }
 
-    /// Counts attempts to list and watch that failed.
     pub fn api_failures(&self) -> ApiFailures {
         self.api_failures.clone()
     }
 
-    /// Changes came in. They are pending until the value is dropped.
+    /// Counts changes. They are pending until the returned value is dropped.
     pub fn changed(&self, batch: &Batch) -> Pending {
         let (mut services, mut endpoints) = (0, 0);
         for change in &batch.changes {
@@ -162,12 +147,12 @@ impl Metrics {
         Pending::new([(&self.service_changes_pending, services), (&self.endpoint_changes_pending, endpoints)])
     }
 
-    /// A sync of this family is due.
+    /// Records that a sync is queued.
     pub fn queued(&self, family: Family) {
         self.last_queued_timestamp.with_label_values(&[family.as_str()]).set(now());
     }
 
-    /// A sync has ended, whether well or not.
+    /// Records the duration of a sync, whether it succeeded or not.
     pub fn took(&self, family: Family, full: bool, took: Duration) {
         let one = if full { &self.full_sync_duration } else { &self.partial_sync_duration };
         for durations in [&self.sync_duration, one] {
@@ -175,23 +160,23 @@ impl Metrics {
         }
     }
 
-    /// A sync has failed.
+    /// Records a failed sync.
     pub fn failed(&self, family: Family, full: bool) {
         self.by_mode.failed(family, full);
     }
 
-    /// What the tables do not use any more could not be deleted from them.
+    /// Records a failed deletion of unused kernel objects.
     pub fn cleanup_failed(&self, family: Family) {
         self.by_mode.cleanup_failed(family);
     }
 
-    /// A sync has succeeded.
+    /// Records a successful sync.
     pub fn synced(&self, family: Family, report: &Report) {
         self.last_timestamp.with_label_values(&[family.as_str()]).set(now());
         self.by_mode.synced(family, report);
     }
 
-    /// How service ports stand after a sync.
+    /// Sets the gauges of service ports after a sync.
     pub fn standing(&self, family: Family, tally: &Tally) {
         let name = family.as_str();
         let (internal, external) = tally.without_local_endpoints();
@@ -202,35 +187,33 @@ impl Metrics {
         }
     }
 
-    /// So many frontends are claimed by a Service that does not get them.
+    /// Sets the number of frontends that a Service claims and another one owns.
     pub fn disputed(&self, family: Family, count: usize) {
         self.disputed.with_label_values(&[family.as_str()]).set(whole(count));
     }
 
-    /// So many service ports have rules that the kernel refuses.
+    /// Sets the number of service ports whose rules the kernel refuses.
     pub fn refused(&self, family: Family, count: usize) {
         self.refused.with_label_values(&[family.as_str()]).set(whole(count));
     }
 
-    /// What changed at this time is in the kernel now.
+    /// Records that the kernel now has a change from this time.
     pub fn programmed(&self, family: Family, changed: SystemTime) {
         let late = SystemTime::now().duration_since(changed).unwrap_or_default();
         self.network_programming.with_label_values(&[family.as_str()]).observe(late.as_secs_f64());
     }
 
-    /// Conntrack was looked through for stale flows.
+    /// Records a cleanup of stale conntrack entries.
     pub fn conntrack(&self, family: Family, deleted: usize, took: Duration) {
         let name = family.as_str();
         self.conntrack_deleted.with_label_values(&[name]).inc_by(u64::try_from(deleted).unwrap_or(u64::MAX));
         self.conntrack_duration.with_label_values(&[name]).observe(took.as_secs_f64());
     }
 
-    /// `/healthz` has answered.
     pub fn healthz(&self, code: u16) {
         self.healthz.with_label_values(&[&code.to_string()]).inc();
     }
 
-    /// `/livez` has answered.
     pub fn livez(&self, code: u16) {
         self.livez.with_label_values(&[&code.to_string()]).inc();
     }
@@ -244,12 +227,12 @@ fn whole(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Upstream's: 1 ms and on, doubled 14 times.
+/// kube-proxy's buckets: from 1 ms, doubled 14 times.
 fn sync_buckets() -> Result<Vec<f64>, Error> {
     prometheus::exponential_buckets(0.001, 2.0, 15)
 }
 
-/// Upstream's: fine up to a minute, which is where service-level objectives lie, and coarse up to five.
+/// kube-proxy's buckets: fine up to a minute, where service-level objectives are, and coarse up to five minutes.
 fn programming_buckets() -> Vec<f64> {
     let steps = |from: u32, to: u32, by: usize| (from..=to).step_by(by).map(f64::from);
     [0.25, 0.5].into_iter().chain(steps(1, 59, 1)).chain(steps(60, 115, 5)).chain(steps(120, 300, 30)).collect()
@@ -261,9 +244,9 @@ mod tests {
     use crate::model::ObjectKey;
     use crate::ruleset::RuleCounts;
 
-    /// Names, kinds and labels as upstream's reference of metrics has them
-    /// (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this program's own. The reference's two
-    /// counters of packets are for the caller to register: they are read from the kernel.
+    /// Names, kinds and labels as in the reference of Kubernetes' metrics
+    /// (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this proxy's own. The reference's two
+    /// packet counters are read from the kernel and registered by the caller.
     const METRICS: &[(&str, &str, &str)] = &[
         ("kubeproxy_conntrack_reconciler_deleted_entries_total", "counter", "ip_family"),
         ("kubeproxy_conntrack_reconciler_sync_duration_seconds", "histogram", "ip_family"),
@@ -291,7 +274,7 @@ mod tests {
         ("svcproxy_topology_hints_ignored", "gauge", "ip_family,reason"),
     ];
 
-    /// Every metric with something in it.
+    /// Metrics of which each has a sample.
     fn used(mode: Mode) -> (Metrics, Pending) {
         let metrics = Metrics::of_mode(mode, &[Family::V4]).unwrap();
         let key = ObjectKey { namespace: "default".into(), name: "web".into() };
@@ -312,7 +295,7 @@ mod tests {
         (metrics, pending)
     }
 
-    /// Name, kind and labels of what is registered, but for those of every process.
+    /// Name, kind and labels of the registered metrics, without those of every process.
     fn registered(mode: Mode) -> Vec<(String, String, String)> {
         let families = used(mode).0.registry.gather();
         assert!(families.iter().any(|family| family.name() == "process_cpu_seconds_total"));
@@ -347,7 +330,6 @@ mod tests {
         }
     }
 
-    /// What counts rules of iptables is not there in nftables mode, and the other way round.
     #[test]
     fn nftables_mode_has_upstreams_own() {
         let own = [
@@ -370,7 +352,7 @@ mod tests {
                 .collect::<Vec<_>>()
                 .join(" ")
         };
-        // Of deletions and of syncs, each of IPv4 and of IPv6.
+        // Cleanup and sync failures, each for IPv4 and IPv6.
         assert_eq!(counts(), "0 0 0 0", "a counter that nothing has happened to is 0");
         metrics.failed(Family::V4, true);
         metrics.failed(Family::V4, false);

@@ -1,8 +1,6 @@
-//! Changes that wait for a sync.
-
 use prometheus::IntGauge;
 
-/// Changes that are pending for as long as this lives: until every family that they concern has synced.
+/// Changes that wait for a sync until this value is dropped, when the last family has synced.
 #[derive(Debug)]
 pub struct Pending([(IntGauge, i64); 2]);
 

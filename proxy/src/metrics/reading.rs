@@ -1,4 +1,4 @@
-//! A reading that may take long, or hang, and that nothing else waits for without end.
+//! A reading that may hang.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -8,10 +8,10 @@ use tracing::warn;
 
 use super::Samples;
 
-/// How long a scrape waits for one reading. There are two such in a scrape, for which Prometheus waits 10 seconds by default.
+/// How long a scrape waits for one reading. A scrape has at most two, and Prometheus waits 10 seconds by default.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
-/// A reading on a thread of its own, one at a time. Who does not want to wait longer gets what was read last.
+/// Reads on its own thread, one reading at a time. Callers stop waiting after `patience` and use the previous samples.
 pub(super) struct Reading {
     shared: Arc<Shared>,
     patience: Duration,
@@ -30,13 +30,13 @@ struct State {
 }
 
 impl Reading {
-    /// `read` must end by itself some time.
+    /// `read` must end eventually.
     pub(super) fn new(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static, patience: Duration) -> Reading {
         let shared = Shared { read: Box::new(read), state: Mutex::default(), ended: Condvar::new() };
         Reading { shared: Arc::new(shared), patience }
     }
 
-    /// What a reading that ends in time has read, else what the last one had; nothing, if there was none yet.
+    /// The samples of a reading that ends in time, else those of the previous one; empty if there is none.
     pub(super) fn samples(&self) -> Vec<Samples> {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.under_way {
@@ -83,7 +83,7 @@ mod tests {
         }
         go_on.send(2.0).unwrap();
         reading.patience = Duration::from_secs(60);
-        // This one joins the second reading, or begins a third where the second has ended already.
+        // Joins the second reading, or starts a third if the second has already ended.
         go_on.send(2.0).unwrap();
         assert_eq!(reading.samples(), [[(Vec::new(), 2.0)]]);
         assert!(begun.load(Ordering::SeqCst) <= 3);

@@ -1,4 +1,4 @@
-//! Metrics of relays: of userspace mode, and of node ports on loopback addresses in nftables mode.
+//! Metrics of relays: in userspace mode, and of node ports on loopback addresses in nftables mode.
 
 use std::sync::Arc;
 
@@ -8,13 +8,9 @@ use super::AtScrape;
 use crate::model::Family;
 use crate::relay::stats::Stats;
 
-/// Values, each with the label that tells it from the others of its metric.
+/// Values with the label that distinguishes them within a metric.
 type Labelled = Vec<(Option<&'static str>, u64)>;
 
-/// The counts of all families as metrics.
-///
-/// # Errors
-/// When a metric's name is none, which is a mistake here.
 pub fn metrics(families: Vec<(Family, Arc<Stats>)>) -> Result<AtScrape, Error> {
     let read = move || {
         let each = |of: &dyn Fn(&Stats) -> Labelled| {

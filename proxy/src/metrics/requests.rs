@@ -1,4 +1,4 @@
-//! Counts what is asked of the API server: a layer of its client.
+//! Counts requests to the API server in a layer of its client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use prometheus::IntCounterVec;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// The counter; shared by all clients. The default one counts nothing.
+/// A counter shared by all clients. The default one counts nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Requests(Option<IntCounterVec>);
 
@@ -18,7 +18,7 @@ impl Requests {
         Requests(Some(counter))
     }
 
-    /// The layer for a client of this host: above the layer that puts the host in, requests do not know theirs.
+    /// The layer for a client of this host. Install it outside the layer that adds the host to requests.
     pub fn to(&self, host: &str) -> RequestsTo {
         RequestsTo { requests: self.clone(), host: host.into() }
     }
@@ -30,7 +30,7 @@ impl Requests {
     }
 }
 
-/// Counts what fails with the API server, whatever way; shared by all watches. The default one counts nothing.
+/// Counts failed attempts to list and watch; shared by all watches. The default one counts nothing.
 #[derive(Debug, Clone, Default)]
 pub struct ApiFailures(Option<IntCounterVec>);
 
@@ -39,7 +39,6 @@ impl ApiFailures {
         ApiFailures(Some(counter))
     }
 
-    /// One more attempt to list or watch `resource` failed, in this way.
     pub(crate) fn count(&self, resource: &str, reason: &str) {
         if let Some(counter) = &self.0 {
             counter.with_label_values(&[resource, reason]).inc();
@@ -47,7 +46,6 @@ impl ApiFailures {
     }
 }
 
-/// Counts the requests to one host.
 #[derive(Debug, Clone)]
 pub struct RequestsTo {
     requests: Requests,
@@ -62,7 +60,6 @@ impl<S> Layer<S> for RequestsTo {
     }
 }
 
-/// A client's service that counts.
 #[derive(Debug, Clone)]
 pub struct CountRequests<S> {
     inner: S,
@@ -88,7 +85,7 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
-            // client-go's word where there is no answer at all.
+            // client-go's label for a request without an answer.
             let code = answer.as_ref().map_or_else(|_| "<error>".to_owned(), |a| a.status().as_str().to_owned());
             requests.count(&code, &host, method.as_str());
             answer

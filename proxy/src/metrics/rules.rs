@@ -1,4 +1,4 @@
-//! Metrics that are read from the rules at each scrape.
+//! Metrics read from the rules' counters at each scrape.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,10 +13,7 @@ use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
 
-/// Packets that conntrack called INVALID and `KUBE-FORWARD` dropped, of all families together, as upstream has it.
-///
-/// # Errors
-/// When the metric's name is none, which is a mistake here.
+/// INVALID packets that `KUBE-FORWARD` dropped, summed over all families as in kube-proxy.
 pub fn invalid_packets(counters: Vec<CounterReader>) -> Result<AtScrape, Error> {
     let read = move || {
         let rules = counters.iter().filter_map(|one| or_logged(one.of_chain(Table::Filter, names::FORWARD))).flatten();
@@ -28,17 +25,14 @@ pub fn invalid_packets(counters: Vec<CounterReader>) -> Result<AtScrape, Error> 
     AtScrape::slow(read).counter("kubeproxy_iptables_ct_state_invalid_dropped_packets_total", help, &[])
 }
 
-/// Connections and refused packets of each service port.
-///
-/// # Errors
-/// When a metric's name is none, which is a mistake here.
+/// Connections and rejected packets of each service port.
 pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape, Error> {
     let state: Vec<_> =
         counters.into_iter().map(|(family, one)| (family, one, Mutex::new(Connections::default()))).collect();
     let read = move || {
         let (mut connections, mut refused): (Samples, Samples) = Default::default();
         for (family, counters, known) in &state {
-            // What cannot be read now is no reason to forget what was counted before.
+            // A failed reading keeps the previous counts.
             let Some(rules) = or_logged(of_both_tables(counters)) else { continue };
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             for (meter, count) in known.look(rules) {
@@ -90,7 +84,7 @@ fn as_value(count: u64) -> f64 {
     count as f64
 }
 
-/// A scrape without a value says enough: the syncs complain of the same.
+/// The sync logs the same failure, so a scrape only omits the value.
 fn or_logged<T>(read: Result<T, IptablesError>) -> Option<T> {
     read.inspect_err(|error| debug!(%error, "cannot read counters")).ok()
 }

@@ -1,4 +1,4 @@
-//! Scrapes that come while metrics are being gathered share what is gathered, however many they are.
+//! Concurrent scrapes share one collection of the metrics.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -8,27 +8,26 @@ use tokio::sync::watch;
 
 use super::Metrics;
 
-/// How long a scrape waits: less than Prometheus' own time-out, 10 seconds by default.
+/// How long a scrape waits: less than Prometheus' default timeout of 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(9);
 
 type Gathered = Result<Bytes, String>;
 
-/// Why a scrape has no metrics.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScrapeError {
-    /// They are still being gathered.
     #[error("the metrics are still being gathered after {PATIENCE:?}; a later scrape waits for the same ones")]
     Late,
-    /// A mistake in the code.
+    /// A bug.
     #[error("the metrics could not be gathered: {0}")]
     Failed(String),
 }
 
-/// Gathers metrics, once at a time. A scrape that joins what is under way may get values from shortly before it was sent.
+/// Collects the metrics, one collection at a time. A scrape that joins a running collection may get values from shortly
+/// before its request.
 #[derive(Debug)]
 pub(super) struct Scrapes {
     metrics: Arc<Metrics>,
-    /// The one under way, held by its thread alone.
+    /// The running collection, owned by its thread.
     under_way: Arc<Mutex<UnderWay>>,
 }
 
@@ -39,7 +38,7 @@ impl Scrapes {
         Scrapes { metrics, under_way: Arc::default() }
     }
 
-    /// Everything, in Prometheus' text format. Dropping the future leaves nothing behind but what is shared.
+    /// All metrics in Prometheus' text format. Dropping the future leaves only the shared collection running.
     pub(super) async fn text(&self) -> Result<Bytes, ScrapeError> {
         let mut gathered = self.join();
         let waited = tokio::time::timeout(PATIENCE, gathered.wait_for(Option::is_some)).await;
@@ -52,7 +51,8 @@ impl Scrapes {
         }
     }
 
-    /// What is under way, or a new one. Reading counters out of the kernel takes its time, for which no other task may wait.
+    /// Joins the running collection or starts one, on a thread for blocking calls because reading the kernel's counters
+    /// is slow.
     fn join(&self) -> watch::Receiver<Option<Gathered>> {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = under_way.upgrade() {
@@ -64,7 +64,7 @@ impl Scrapes {
         let finished = Arc::clone(&self.under_way);
         tokio::task::spawn_blocking(move || {
             let gathered = metrics.text().map(Bytes::from).map_err(|error| error.to_string());
-            // A scrape that comes from now on gathers anew.
+            // A later scrape starts a new collection.
             *finished.lock().unwrap_or_else(PoisonError::into_inner) = Weak::new();
             sender.send_replace(Some(gathered));
         });
@@ -79,7 +79,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
 
-    /// A metric whose value is how often it was read; each reading waits for a word.
+    /// A metric that counts its readings; each reading waits for a message.
     fn counted() -> (Arc<Scrapes>, Arc<AtomicUsize>, mpsc::Sender<()>) {
         let (go_on, wait) = mpsc::channel();
         let (readings, wait) = (Arc::new(AtomicUsize::new(0)), Mutex::new(wait));
@@ -121,7 +121,7 @@ mod tests {
         until(|| waiting(&scrapes) == 1).await;
         let later = ask();
         until(|| waiting(&scrapes) == 2).await;
-        // On a busy machine its thread may not have begun.
+        // On a busy machine the collection's thread may not run yet.
         until(|| readings.load(Ordering::SeqCst) > 0).await;
         assert_eq!(readings.load(Ordering::SeqCst), 1);
         go_on.send(()).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     async fn a_scrape_does_not_wait_for_ever() {
         let (scrapes, readings, go_on) = counted();
         for _ in 0..3 {
-            // A paused clock does not run while a blocking task does, so it is pushed.
+            // A paused clock does not advance while a blocking task runs.
             let pushed = async {
                 tokio::task::yield_now().await;
                 tokio::time::advance(2 * PATIENCE).await;

@@ -1,4 +1,4 @@
-//! The port for those who operate the proxy: `/metrics`, and what upstream serves beside it.
+//! The operator's port: `/metrics` and the other pages that kube-proxy serves there.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,28 +12,22 @@ use super::{CONTENT_TYPE, Metrics, Slis, process_start};
 use crate::http::{Answer, Handler, ListenError, Reply, Room, Server, reply};
 use crate::zpages::{Flagz, Statusz};
 
-/// What the server tells besides metrics: none of it changes while the proxy runs.
+/// Constant content of the server's other pages.
 #[derive(Debug, Clone, Default)]
 pub struct About {
-    /// The proxy mode's name.
     pub mode: String,
-    /// The configuration, as JSON.
     pub configuration: serde_json::Value,
-    /// The flags and their values; `None`: there is no `/flagz`.
+    /// Names and values; `None` disables `/flagz`.
     pub flags: Option<BTreeMap<String, String>>,
-    /// Whether there is `/statusz`.
+    /// Whether to serve `/statusz`.
     pub statusz: bool,
 }
 
-/// Serves `/metrics`, `/metrics/slis`, `/healthz`, `/proxyMode`, `/configz`, `/flagz` and `/statusz`.
 #[derive(Debug)]
 pub struct MetricsServer(Server);
 
 impl MetricsServer {
     /// Starts to listen; must be called on a tokio runtime.
-    ///
-    /// # Errors
-    /// When the address cannot be bound.
     pub fn bind(
         address: SocketAddr,
         room: &Room,
@@ -41,7 +35,7 @@ impl MetricsServer {
         slis: Arc<Slis>,
         about: &About,
     ) -> Result<MetricsServer, ListenError> {
-        // Upstream's name for this part of a component's configuration.
+        // kube-proxy's key for its part of the configuration.
         let configuration = serde_json::json!({ "kubeproxy.config.k8s.io": about.configuration }).to_string();
         let mode = about.mode.clone();
         let flagz = about.flags.clone().map(Flagz::new);
@@ -54,7 +48,8 @@ impl MetricsServer {
         let handler: Handler = Arc::new(move |asked| match (asked.path, &flagz, &statusz) {
             ("/metrics", ..) => scrape(Arc::clone(&scrapes)),
             ("/metrics/slis", ..) => now(slis.text().map_or_else(|error| failed(&error), exposed)),
-            // As upstream: this says only that the process answers. What the proxy is worth, its other port tells.
+            // As in kube-proxy, this only shows that the process answers; `/healthz` on the health port checks the
+            // proxy.
             ("/healthz", ..) => {
                 slis.pinged();
                 now(text(StatusCode::OK, "ok"))
@@ -69,7 +64,6 @@ impl MetricsServer {
         Server::bind(address, false, "/metrics", room, handler).map(MetricsServer)
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }

@@ -1,5 +1,5 @@
-//! `/metrics/slis`: how often this component was asked whether it is healthy, and what it said (KEP-3466; k8s.io/component-base
-//! `metrics/prometheus/slis`). As upstream, the check is `ping`, which `/healthz` on the port of the metrics asks.
+//! `/metrics/slis`: results of this component's health checks (KEP-3466; k8s.io/component-base
+//! `metrics/prometheus/slis`). As in kube-proxy, the only check is `ping`, performed by `/healthz` on the metrics port.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, Error, Gauge, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
-/// The metrics, in a registry of their own.
+/// In a registry of their own.
 #[derive(Debug)]
 pub struct Slis {
     registry: Registry,
@@ -16,10 +16,6 @@ pub struct Slis {
 }
 
 impl Slis {
-    /// Nothing asked yet.
-    ///
-    /// # Errors
-    /// When a metric's name is none, which is a mistake in this file.
     pub fn new() -> Result<Slis, Error> {
         let options = |name: &str, help: &str| Opts::new(name, help);
         let healthcheck = IntGaugeVec::new(
@@ -38,16 +34,12 @@ impl Slis {
         Ok(Slis { registry, healthcheck, healthchecks })
     }
 
-    /// `/healthz` was asked, and the process has answered.
+    /// Records a successful `/healthz`.
     pub fn pinged(&self) {
         self.healthcheck.with_label_values(&["ping", "healthz"]).set(1);
         self.healthchecks.with_label_values(&["ping", "success", "healthz"]).inc();
     }
 
-    /// In the text format.
-    ///
-    /// # Errors
-    /// When a metric cannot be written, which is a mistake in this file.
     pub fn text(&self) -> Result<String, Error> {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
@@ -55,7 +47,7 @@ impl Slis {
     }
 }
 
-/// When this process started, as its metrics have it; now, where the kernel does not tell.
+/// The start of this process; now, if the kernel does not provide it.
 pub fn process_start() -> SystemTime {
     let families = ProcessCollector::for_self().collect();
     let family = families.iter().find(|family| family.name() == "process_start_time_seconds");

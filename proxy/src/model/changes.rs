@@ -1,4 +1,4 @@
-//! Changes of the cluster's objects, whichever source they come from.
+//! Changes of API objects, from any source.
 
 use std::sync::Arc;
 
@@ -8,49 +8,43 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::ObjectKey;
 
-/// One object appeared, changed (`Some`) or went (`None`).
+/// An object was added or updated (`Some`) or removed (`None`).
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A Service.
     Service(ObjectKey, Option<Arc<Service>>),
-    /// An EndpointSlice.
     EndpointSlice(ObjectKey, Option<Arc<EndpointSlice>>),
-    /// A Node, by name.
+    /// By name.
     Node(String, Option<Arc<Node>>),
-    /// A ServiceCIDR, by name.
+    /// By name.
     ServiceCidr(String, Option<Arc<ServiceCIDR>>),
 }
 
 /// Changes that became visible together.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// What changed since the batch before.
     pub changes: Vec<Change>,
-    /// The newest resource version that the manifests are at, where they say one.
+    /// The newest resource version in the manifests, if they have one.
     pub resource_version: Option<String>,
-    /// The newest resource version that the API server was seen at, where it is the source. Bookmarks move it too: a
-    /// batch may hold nothing else.
+    /// The newest resource versions received from the API server. Bookmarks advance them, too: a batch may have no
+    /// changes.
     pub resource_versions: ResourceVersions,
-    /// The first lists are still coming in: there is more to come before anything may be programmed.
+    /// The first lists are not complete: nothing may be programmed yet.
     pub partial: bool,
 }
 
-/// How far each kind of object was seen. Versions of different kinds are not to be compared: to Kubernetes' clients
-/// they are opaque, and each kind has a watch of its own.
+/// The newest version received of each kind. Versions of different kinds are not comparable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceVersions {
-    /// Of Services.
     pub services: Option<String>,
-    /// Of EndpointSlices.
     pub endpoint_slices: Option<String>,
-    /// Of this node's Node.
+    /// Of this node's Node object.
     pub nodes: Option<String>,
-    /// Of ServiceCIDRs, where they are watched.
+    /// If a mode watches them.
     pub service_cidrs: Option<String>,
 }
 
 impl ResourceVersions {
-    /// Takes over what a later batch says.
+    /// Takes over the versions of a later batch.
     pub fn advance(&mut self, later: &ResourceVersions) {
         let newer = |mine: &mut Option<String>, theirs: &Option<String>| {
             if theirs.is_some() {

@@ -1,4 +1,4 @@
-//! Types that every module shares: address family, transport protocol, names of objects and service ports, changes of objects.
+//! Types that every module uses: address family, protocol, names of objects and service ports, changes of objects.
 
 mod changes;
 mod labels;
@@ -14,9 +14,7 @@ pub use labels::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 /// `namespace/name` of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
 }
 
@@ -26,30 +24,25 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// An IP address family. Each family has its own tables in the kernel, so each is proxied on its own.
+/// An IP address family. Each has its own kernel tables and is proxied separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
 impl Family {
-    /// Both families, IPv4 first.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 
-    /// The family of an address.
     pub fn of(address: &IpAddr) -> Family {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    /// The family of a range.
     pub fn of_net(net: &IpNet) -> Family {
         Family::of(&net.addr())
     }
 
-    /// The API's word for it, which metrics use as a label.
+    /// The API's name, also used as a metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Family::V4 => "IPv4",
@@ -57,7 +50,7 @@ impl Family {
         }
     }
 
-    /// Bits in an address, which is the prefix length of a single host.
+    /// The prefix length of a single address.
     pub fn address_bits(self) -> u8 {
         match self {
             Family::V4 => 32,
@@ -65,7 +58,6 @@ impl Family {
         }
     }
 
-    /// The address that stands for every address of this node.
     pub fn unspecified(self) -> IpAddr {
         match self {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -73,7 +65,6 @@ impl Family {
         }
     }
 
-    /// The address `localhost`.
     pub fn localhost(self) -> IpAddr {
         match self {
             Family::V4 => Ipv4Addr::LOCALHOST.into(),
@@ -81,7 +72,7 @@ impl Family {
         }
     }
 
-    /// The loopback range (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3).
+    /// RFC 1122 §3.2.1.3, RFC 4291 §2.5.3.
     pub fn loopback_range(self) -> IpNet {
         match self {
             Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
@@ -96,19 +87,16 @@ impl fmt::Display for Family {
     }
 }
 
-/// A transport protocol that a Service port may have.
+/// A transport protocol of a Service port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// TCP, the default.
     Tcp,
-    /// UDP.
     Udp,
-    /// SCTP.
     Sctp,
 }
 
 impl Protocol {
-    /// Reads the API's spelling; a missing protocol is TCP.
+    /// Parses the API's name; a missing protocol means TCP.
     pub fn from_api(value: Option<&str>) -> Option<Protocol> {
         match value {
             None | Some("" | "TCP") => Some(Protocol::Tcp),
@@ -118,10 +106,9 @@ impl Protocol {
         }
     }
 
-    /// All of them.
     pub const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
-    /// Its number in IP headers (`IPPROTO_TCP`, `IPPROTO_UDP`, `IPPROTO_SCTP`).
+    /// `IPPROTO_TCP`, `IPPROTO_UDP`, `IPPROTO_SCTP`.
     pub fn number(self) -> u8 {
         match self {
             Protocol::Tcp => 6,
@@ -130,7 +117,7 @@ impl Protocol {
         }
     }
 
-    /// Lower case, as iptables and the chain hashes spell it.
+    /// Lower case, as in iptables and in the hashes of chain names.
     pub fn as_str(self) -> &'static str {
         match self {
             Protocol::Tcp => "tcp",
@@ -146,19 +133,18 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// One port of one Service: the unit that is planned, rendered and tracked for change.
+/// One port of one Service: the unit of planning, rendering and change tracking.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServicePortName {
-    /// The Service.
     pub service: ObjectKey,
-    /// The port's name; empty when the Service has a single unnamed port.
+    /// Empty for a single unnamed port.
     pub port: String,
-    /// A port name may be used once per protocol.
+    /// A port name is unique per protocol.
     pub protocol: Protocol,
 }
 
-/// `namespace/name:port`, or `namespace/name` for an unnamed port: the spelling that upstream hashes into chain
-/// names and writes into rule comments.
+/// `namespace/name:port`, or `namespace/name` for an unnamed port: the form that kube-proxy hashes into chain names and
+/// writes into rule comments.
 impl fmt::Display for ServicePortName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.service)?;
@@ -169,8 +155,8 @@ impl fmt::Display for ServicePortName {
     }
 }
 
-/// Reads an IP address of an API object. Leading zeros in an IPv4 octet mean decimal, as Kubernetes reads them
-/// (its validation once let them through: CVE-2021-29923), so `010.0.0.1` is `10.0.0.1`.
+/// Parses an IP address of an API object. As in Kubernetes, an IPv4 octet with leading zeros is decimal (its validation
+/// once accepted them: CVE-2021-29923): `010.0.0.1` is `10.0.0.1`.
 pub fn parse_ip(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse() {
         return Some(address);
@@ -190,29 +176,27 @@ pub fn parse_ip(text: &str) -> Option<IpAddr> {
     trimmed.join(".").parse().ok()
 }
 
-/// An address that a service answers on.
+/// An address on which a Service is reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Frontend {
     /// A cluster, external or load-balancer IP with its port.
     Address(SocketAddr),
-    /// A port on the node's own addresses.
+    /// A port on the node's addresses.
     NodePort(u16),
 }
 
-/// A flow as conntrack knows it.
+/// A conntrack entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// Its protocol.
     pub protocol: Protocol,
-    /// The client's address.
     pub client: IpAddr,
-    /// Where the client sends to.
+    /// The destination before DNAT.
     pub destination: SocketAddr,
-    /// Who answers.
+    /// The endpoint, which sends the replies.
     pub server: SocketAddr,
-    /// Its destination was translated.
+    /// The entry has DNAT.
     pub translated: bool,
-    /// That was IPVS's doing, and no rule's.
+    /// IPVS performed the DNAT, not a rule.
     pub by_ipvs: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Objects made in this process: they pass the checks that those of a file or of the API pass.
+//! Validates objects that this process creates, by the rules for manifests and API objects.
 
 use std::sync::Arc;
 
@@ -11,19 +11,13 @@ use super::validate::{self, Findings};
 use super::{Change, ObjectKey};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// The change that brings a Service, with defaults filled in.
-///
-/// # Errors
-/// What the API server would not have let in: each field with what is wrong with it.
+/// Adds a Service, with defaults. Fails if the API server would reject it: lists the invalid fields.
 pub fn admit_service(mut service: Service) -> Result<Change, String> {
     refused(validate::service(&mut service))?;
     Ok(Change::Service(key(&service.metadata), Some(Arc::new(service))))
 }
 
-/// The change that brings an EndpointSlice, if it is some Service's.
-///
-/// # Errors
-/// As [`admit_service`].
+/// Adds an EndpointSlice; `None` if it belongs to no Service. Fails like [`admit_service`].
 pub fn admit_endpoint_slice(mut slice: EndpointSlice) -> Result<Option<Change>, String> {
     refused(validate::slice(&mut slice))?;
     let labels = slice.metadata.labels.as_ref();
@@ -31,19 +25,13 @@ pub fn admit_endpoint_slice(mut slice: EndpointSlice) -> Result<Option<Change>, 
     Ok(ours.then(|| Change::EndpointSlice(key(&slice.metadata), Some(Arc::new(slice)))))
 }
 
-/// The change that brings a Node.
-///
-/// # Errors
-/// As [`admit_service`].
+/// Adds a Node. Fails like [`admit_service`].
 pub fn admit_node(mut node: Node) -> Result<Change, String> {
     refused(validate::node(&mut node))?;
     Ok(Change::Node(key(&node.metadata).name, Some(Arc::new(node))))
 }
 
-/// The change that brings a ServiceCIDR.
-///
-/// # Errors
-/// As [`admit_service`].
+/// Adds a ServiceCIDR. Fails like [`admit_service`].
 pub fn admit_service_cidr(mut cidr: ServiceCIDR) -> Result<Change, String> {
     refused(validate::service_cidr(&mut cidr))?;
     Ok(Change::ServiceCidr(key(&cidr.metadata).name, Some(Arc::new(cidr))))

@@ -1,9 +1,9 @@
-//! What a manifest directory holds, file by file, and how it differs from what was reported before. No I/O here.
+//! The content of a manifest directory, per file, and its difference to the reported content. No I/O.
 //!
-//! Three rules keep an edit that goes wrong from taking a live Service away:
-//! - an object that is no longer valid stays as it was;
-//! - a file in which some document can no longer be identified keeps every object that it no longer shows;
-//! - a file that is there but cannot be read keeps everything.
+//! A faulty edit must not remove a live Service:
+//! - An object that becomes invalid stays as it was.
+//! - A file with a document that cannot be identified keeps every object that it no longer shows.
+//! - An unreadable file keeps all of its objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -17,28 +17,28 @@ use super::{Batch, Change};
 
 #[derive(Debug, Default)]
 struct File {
-    /// Of the bytes last read; `None` when they could not be.
+    /// Of the last content; `None` if reading failed.
     digest: Option<[u8; 32]>,
-    /// Of the file as it was read; `None` where it has to be read again.
+    /// Of the last content; `None` if the file must be read again.
     stamp: Option<Stamp>,
     contents: FileContents,
 }
 
-/// All files of a directory, and the state that the batches so far add up to.
+/// All files of a directory, and the state reported so far.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     files: BTreeMap<String, File>,
     reported: BTreeMap<ObjectId, Object>,
     told_version: Option<u64>,
     told_anything: bool,
-    /// Something was taken in since the last batch.
+    /// Files changed since the last batch.
     news: bool,
     duplicates: Vec<DocumentError>,
     closed: Vec<DocumentError>,
 }
 
 impl Catalog {
-    /// Takes in a file's bytes, or why there are none.
+    /// Updates a file from its content, or from the reason why it is unreadable.
     pub(super) fn file(&mut self, name: &str, bytes: Result<&[u8], String>) {
         let file = self.files.entry(name.to_owned()).or_default();
         file.stamp = None;
@@ -61,23 +61,23 @@ impl Catalog {
         }
     }
 
-    /// The file's bytes that were taken in last have this stamp.
+    /// Stores the stamp of the content passed to [`Catalog::file`] last.
     pub(super) fn read_at(&mut self, name: &str, stamp: Option<Stamp>) {
         if let Some(file) = self.files.get_mut(name) {
             file.stamp = stamp;
         }
     }
 
-    /// By what a file is known to be unchanged.
+    /// The stamp by which an unchanged file is recognised.
     pub(super) fn stamp(&self, name: &str) -> Option<Stamp> {
         self.files.get(name)?.stamp
     }
 
-    /// Forgets the files that are not among `present`, but for those that are `closed` or in directories that are
-    /// (whose names have a final `/`), and why.
+    /// Removes files that are not `present`, except those that are `closed` or in closed directories (whose names end
+    /// with `/`).
     pub(super) fn retain(&mut self, present: &BTreeSet<String>, closed: Vec<(String, Option<String>)>) {
         let names: BTreeSet<&str> = closed.iter().map(|(name, _)| name.as_str()).collect();
-        // The name itself, or any directory that it lies in.
+        // Whether the file or one of its parent directories is closed.
         let hidden = |name: &str| {
             let above = name.match_indices('/').filter_map(|(at, _)| name.get(..=at));
             names.contains(name) || above.into_iter().any(|directory| names.contains(directory))
@@ -93,7 +93,7 @@ impl Catalog {
         self.closed = closed.into_iter().filter_map(problem).collect();
     }
 
-    /// The batch that leads from what was reported to what is there; `None` when there is nothing to tell.
+    /// The changes since the last reported state; `None` if there are none.
     pub(super) fn settle(&mut self) -> Option<Batch> {
         if self.told_anything && !std::mem::take(&mut self.news) {
             return None;
@@ -116,24 +116,24 @@ impl Catalog {
         news.then(|| Batch { changes, resource_version: version.map(|v| v.to_string()), ..Batch::default() })
     }
 
-    /// All faults, in the order of the files.
+    /// All faults, in file order.
     pub(super) fn problems(&self) -> Vec<DocumentError> {
         let of_files = self.files.values().flat_map(|f| &f.contents.problems);
         of_files.chain(&self.duplicates).chain(&self.closed).cloned().collect()
     }
 
-    /// What is left out of account, in the order of the files.
+    /// Ignored fields of valid objects, in file order.
     pub(super) fn remarks(&self) -> Vec<DocumentError> {
         self.files.values().flat_map(|f| &f.contents.remarks).cloned().collect()
     }
 
-    /// One line for each document that was skipped.
+    /// One line per skipped document.
     pub(super) fn skipped(&self) -> Vec<String> {
         let of_files = self.files.values().flat_map(|f| &f.contents.skipped);
         of_files.cloned().collect()
     }
 
-    /// All objects; of those that stand in several places, the first in the order of the file names.
+    /// All objects. The first of several definitions, in file order, wins.
     fn merge(&mut self) -> BTreeMap<ObjectId, Object> {
         let mut merged = BTreeMap::new();
         let mut places: BTreeMap<&ObjectId, (&str, usize)> = BTreeMap::new();
@@ -164,7 +164,7 @@ impl Catalog {
         merged
     }
 
-    /// The version of the newest list if there is a list with one, else that of the newest object.
+    /// The newest version of a list, else the newest version of an object.
     fn version(&self) -> Option<u64> {
         let contents = || self.files.values().map(|f| &f.contents);
         let lists = contents().filter_map(|c| c.list_version).max();
@@ -173,7 +173,7 @@ impl Catalog {
     }
 }
 
-/// The new contents of a file, with what must not be lost of the earlier ones.
+/// The new content of a file, plus the earlier objects that must be kept.
 fn keep(earlier: FileContents, mut now: FileContents) -> FileContents {
     let refused: HashSet<_> = now.refused.iter().cloned().collect();
     let valid: HashSet<_> = now.objects.iter().map(|(id, ..)| id.clone()).collect();
@@ -254,7 +254,7 @@ mod tests {
                 "x.yaml: document 1 (Service default/a): spec.ports[0].port: 70000 is not a port (1-65535); kept as it was"
             ]
         );
-        // Still so when the file is edited elsewhere, and mended by the mended object.
+        // Another edit of the file changes nothing; correcting the object does.
         let typo = service("a", 70_000) + &service("b", 4);
         assert_eq!(read(&mut catalog, "x.yaml", &typo), ["default/b 4"]);
         assert_eq!(read(&mut catalog, "x.yaml", &service("a", 5)), ["default/a 5", "default/b gone"]);

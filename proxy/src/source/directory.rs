@@ -9,38 +9,33 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::SourceError;
 
-/// Largest manifest file, in bytes.
+/// In bytes.
 pub(super) const LARGEST_FILE: u64 = 64 << 20;
-/// Deepest nesting of directories below the manifest directory.
 const DEEPEST: usize = 16;
-/// Most directories: each has a watch, of which the kernel gives a user 8,192 at the least (inotify(7), `max_user_watches`).
+/// Each directory has a watch, of which the kernel allows a user at least 8,192 (inotify(7), `max_user_watches`).
 const MOST_DIRECTORIES: usize = 1_000;
-/// Most manifest files.
 const MOST_FILES: usize = 10_000;
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// A manifest file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Found {
-    /// Path relative to the directory, as messages name it.
+    /// Path relative to the manifest directory.
     pub name: String,
-    /// Where to read it.
     pub path: PathBuf,
-    /// It is a link that leads out of the directory.
+    /// A symbolic link to a target outside the directory.
     pub leads_out: bool,
 }
 
-/// What a walk through a directory found.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
-    /// Manifest files, in the order of their names.
+    /// Sorted by name.
     pub files: Vec<Found>,
-    /// What could not be entered or is beyond a bound: names, those of directories with a final `/`, and why. One line
-    /// says it for all that are beyond the same bound; the others have none.
+    /// Entries that could not be read or exceed a bound: the name, with a final `/` for directories, and the reason. Of
+    /// all entries beyond the same bound, only the first has a reason.
     pub closed: Vec<(String, Option<String>)>,
 }
 
-/// What a walk goes by: no more of these than there may be.
+/// A limit that made the walk skip entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Bound {
     Depth,
@@ -60,21 +55,19 @@ impl Bound {
     }
 }
 
-/// Why a link is not followed.
 pub(super) const LEADS_OUT: &str = "is a link that leads out of the manifest directory, and is not followed";
 
-/// Called with what a walk comes by, before things are read, so that one who then watches them
-/// misses nothing.
+/// Notified before each directory and file is read, so that it can start a watch first and misses no change.
 pub(super) trait Observer {
-    /// A walk begins; the answer is where.
+    /// Starts a walk; returns its root.
     fn start(&mut self) -> PathBuf;
-    /// The entries of this directory are read next.
+    /// Called before the directory's entries are read.
     fn directory(&mut self, _path: &Path) {}
-    /// This file is read next.
+    /// Called before the file is read.
     fn file(&mut self, _path: &Path) {}
 }
 
-/// An observer for a directory that is read once.
+/// For a directory that is read once.
 pub(super) struct Once<'a>(pub &'a Path);
 
 impl Observer for Once<'_> {
@@ -83,9 +76,9 @@ impl Observer for Once<'_> {
     }
 }
 
-/// All manifest files below a directory. Hidden files and directories are left out. Links are followed within the
-/// directory: a mounted ConfigMap is nothing but links into a hidden directory of its own. Each directory is entered once,
-/// whatever number of links leads to it, so that links in a circle end.
+/// All manifest files below a directory, without hidden files and directories. Follows symbolic links within the
+/// directory: a mounted ConfigMap consists of links into a hidden directory. Visits each directory once, so that cyclic
+/// links end.
 pub(super) fn walk(observer: &mut dyn Observer) -> Result<Walk, SourceError> {
     let root = observer.start();
     let failed = |error: io::Error| SourceError::Directory {
@@ -107,12 +100,12 @@ pub(super) fn walk(observer: &mut dyn Observer) -> Result<Walk, SourceError> {
 }
 
 struct Walker<'o> {
-    /// Without links.
+    /// Canonical.
     root: PathBuf,
     observer: &'o mut dyn Observer,
-    /// Device and inode of each directory that was entered.
+    /// Device and inode of each visited directory.
     entered: BTreeSet<(u64, u64)>,
-    /// Directories in which linked files lie: they are watched, too.
+    /// Directories of link targets, which are watched, too.
     linked: BTreeSet<PathBuf>,
     walk: Walk,
     beyond: BTreeMap<Bound, Vec<String>>,
@@ -135,7 +128,7 @@ impl Walker<'_> {
         for entry in fs::read_dir(directory)? {
             paths.push(entry?.path());
         }
-        // Which of them are beyond a bound must not change from walk to walk.
+        // The same entries must exceed a bound in each walk.
         paths.sort();
         for path in paths {
             self.entry(path, prefix, depth);
@@ -169,7 +162,7 @@ impl Walker<'_> {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     self.walk.closed.push((name, Some(format!("cannot be read: {error}"))));
                 }
-                // A directory that went while it was walked is like one that was never there.
+                // A directory removed during the walk counts as absent.
                 _ => {}
             }
         } else if is_manifest(&path) {
@@ -209,8 +202,8 @@ impl Walker<'_> {
     }
 }
 
-/// Where a link leads, without links; where it leads nowhere yet, what it names may still appear. `None` where not even the
-/// directory is there.
+/// The canonical target of a link. A missing target in an existing directory may appear later; `None` if its directory
+/// is missing.
 pub(super) fn target(link: &Path) -> Option<PathBuf> {
     if let Ok(target) = fs::canonicalize(link) {
         return Some(target);
@@ -219,13 +212,13 @@ pub(super) fn target(link: &Path) -> Option<PathBuf> {
     Some(fs::canonicalize(named.parent()?).ok()?.join(named.file_name()?))
 }
 
-/// Whether a file's name says that it is a manifest.
+/// By the file name's extension.
 pub(super) fn is_manifest(path: &Path) -> bool {
     let extension = path.extension().and_then(|e| e.to_str());
     extension.is_some_and(|e| EXTENSIONS.contains(&e))
 }
 
-/// What tells that a file has not changed since it was read.
+/// Identifies an unchanged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     file: (u64, u64),
@@ -234,8 +227,8 @@ pub(super) struct Stamp {
     changed: (i64, i64),
 }
 
-/// A change so shortly before a file was read may have a second one behind it with the same time: the kernel's clock for
-/// files moves by the tick, 10 ms at HZ=100, and some file systems count whole seconds or two.
+/// A file that changed less than this before it was read may change again with the same timestamp: the kernel's clock
+/// for files advances by the tick, 10 ms at HZ=100, and some file systems store whole seconds or two.
 const SETTLED: Duration = Duration::from_secs(3);
 
 impl Stamp {
@@ -248,34 +241,32 @@ impl Stamp {
         }
     }
 
-    /// Of the file that lies at `path`, or that a link there leads to.
+    /// Follows a symbolic link.
     pub(super) fn at(path: &Path) -> Option<Stamp> {
         fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata))
     }
 
-    /// Whether a later change is sure to give another stamp. A clock that was set back says no.
+    /// Whether any later change gives another stamp. False if the clock was set back.
     fn is_settled(&self, now: SystemTime) -> bool {
         let changed = u64::try_from(self.changed.0).map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         changed.is_ok_and(|changed| now.duration_since(changed).is_ok_and(|age| age >= SETTLED))
     }
 }
 
-/// What reading a file came to.
 #[derive(Debug)]
 pub(super) enum ReadOutcome {
-    /// Its content, and by what it is known again if it does not change.
+    /// The content, and its stamp if a later change is certain to change it.
     Bytes(Vec<u8>, Option<Stamp>),
-    /// There is no such file any more.
+    /// The file no longer exists.
     Gone,
-    /// It is there, but cannot be read: why.
+    /// The file exists and cannot be read.
     Failed(String),
 }
 
-/// Reads a manifest file.
 pub(super) fn read(path: &Path) -> ReadOutcome {
     match bytes(path) {
         Ok((bytes, stamp)) => ReadOutcome::Bytes(bytes, stamp),
-        // A link that leads nowhere is there, and its file is not.
+        // A link exists even if its target does not.
         Err(_) if path.symlink_metadata().is_err() => ReadOutcome::Gone,
         Err(message) => ReadOutcome::Failed(message),
     }
@@ -295,7 +286,7 @@ fn bytes(path: &Path) -> Result<(Vec<u8>, Option<Stamp>), String> {
     if metadata.len() > LARGEST_FILE {
         return Err(too_large());
     }
-    // Taken before the content: what is written meanwhile changes it.
+    // Taken before the content, so that a concurrent write changes it.
     let stamp = Some(Stamp::of(&metadata)).filter(|stamp| stamp.is_settled(SystemTime::now()));
     let mut bytes = Vec::new();
     let taken = file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(denied)?;
@@ -334,7 +325,7 @@ mod tests {
         let (files, closed) = found(&root);
         assert_eq!(files, ["in.yaml"]);
         assert_eq!(closed, [("dir/".to_owned(), Some(LEADS_OUT.to_owned()))]);
-        // The directory itself may be named by a link.
+        // The directory itself may be a link.
         let named = outside.path().join("named");
         symlink(root.path(), &named).unwrap();
         let walk = walk(&mut Once(&named)).unwrap();

@@ -1,4 +1,4 @@
-//! From the bytes of one manifest file to its objects, faults and skipped documents.
+//! Parses a manifest file into objects, faults and skipped documents.
 
 use std::sync::Arc;
 
@@ -14,29 +14,28 @@ use super::validate;
 use super::{ObjectKey, lenient};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// Faults of a file that are listed, and remarks, and skipped documents, each; the rest is a count.
+/// Listed faults per file, and likewise remarks and skipped documents; the rest is counted.
 pub(super) const MOST_FAULTS: usize = 100;
 
-/// What one file holds.
 #[derive(Debug, Default)]
 pub(super) struct FileContents {
-    /// Valid objects in the order of the file, with the document that they stand in.
+    /// Valid objects in file order, with their document's number.
     pub objects: Vec<(ObjectId, Object, usize)>,
-    /// Objects that were named but are not valid.
+    /// Identified but invalid objects.
     pub refused: Vec<ObjectId>,
-    /// Of some part of the file it is not known which object it is.
+    /// Part of the file could not be identified as an object.
     pub torn: bool,
-    /// Its faults, no more than [`MOST_FAULTS`] and a line with the number of the others.
+    /// Up to [`MOST_FAULTS`], and a line with the number of the others.
     pub problems: Vec<DocumentError>,
-    /// What is left out of account in objects that are valid all the same; bounded likewise.
+    /// Ignored fields of valid objects; bounded likewise.
     pub remarks: Vec<DocumentError>,
-    /// One line for every document that is none of the proxy's business; bounded likewise.
+    /// One line per document that the proxy does not use; bounded likewise.
     pub skipped: Vec<String>,
     /// Newest resource version of a list in the file.
     pub list_version: Option<u64>,
 }
 
-/// Reads a file's bytes. `file` is its name relative to the manifest directory.
+/// `file`: the name relative to the manifest directory.
 pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
     let mut reader = Reader { file, contents: FileContents::default(), faults: 0, remarks: 0, skipped: 0 };
     match std::str::from_utf8(bytes) {
@@ -53,7 +52,6 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
     reader.end()
 }
 
-/// Where in a file an object stands.
 #[derive(Clone)]
 struct Place {
     document: usize,
@@ -65,14 +63,14 @@ struct Place {
 struct Reader<'a> {
     file: &'a str,
     contents: FileContents,
-    /// How many there are, listed or not.
+    /// The numbers of all, listed or not.
     faults: usize,
     remarks: usize,
     skipped: usize,
 }
 
 impl Reader<'_> {
-    /// Says how many there are beyond those that are listed.
+    /// Adds the numbers of unlisted lines.
     fn end(mut self) -> FileContents {
         let more = |count: usize, what: &str| {
             (count > MOST_FAULTS)
@@ -117,7 +115,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A list's items, each for itself. Items of a typed list need not repeat the type.
+    /// Reads a list's items. Items of a typed list may omit their type.
     fn list(&mut self, list: &mut Value, api_version: &str, element: &str, place: &Place) {
         if !place.item.is_empty() {
             return self.torn(place, "kind", "is a list within a list".to_owned());
@@ -171,7 +169,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The object with its types and its rules checked; all faults are noted.
+    /// Decodes and validates an object, and records all faults.
     fn decode<T: DeserializeOwned>(
         &mut self,
         value: Value,
@@ -193,7 +191,7 @@ impl Reader<'_> {
         if valid {
             remarks.extend(taken.into_iter().map(validate::Finding::left_out));
         } else {
-            // What was taken out may be why the rest is not enough.
+            // A removed value may have caused the later fault.
             findings.splice(0..0, taken);
         }
         for remark in remarks {
@@ -251,7 +249,7 @@ fn error(file: &str, place: &Place, object: Option<&str>, field: &str, message: 
     }
 }
 
-/// The kind of a list's elements; empty for a `List` of anything.
+/// The kind of a list's items; empty for a `List` of any kind.
 fn list_of<'a>(api_version: &str, kind: &'a str) -> Option<&'a str> {
     let element = kind.strip_suffix("List")?;
     let fits = match element {
@@ -261,7 +259,7 @@ fn list_of<'a>(api_version: &str, kind: &'a str) -> Option<&'a str> {
     fits.then_some(element)
 }
 
-/// Which object this is, if its name and namespace may be those of one.
+/// The object's identity, if its name and namespace are valid.
 fn identity(kind: Kind, value: &Value) -> Option<ObjectId> {
     let metadata = value.get("metadata")?;
     let name = metadata.get("name")?.as_str()?;
@@ -286,7 +284,7 @@ fn has_service(slice: &EndpointSlice) -> bool {
     labels.is_some_and(|l| l.contains_key(LABEL_SERVICE_NAME))
 }
 
-/// An object that has no identity of its own, for a person.
+/// Names an object without a valid identity in messages.
 fn described(kind: &str, value: &Value) -> String {
     let name = value.pointer("/metadata/name").and_then(Value::as_str);
     match name {

@@ -1,4 +1,4 @@
-//! Property tests: whatever stands in a manifest, nothing but harmless strings comes out, and nothing panics.
+//! Property tests: no manifest makes the parser panic or yields a string that is dangerous in a kernel rule.
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -10,7 +10,7 @@ use super::documents::{self, FileContents};
 use super::object::Object;
 use super::{split, text};
 
-/// Strings that are nearly right, next to any others.
+/// Mixes plausible strings with hostile ones.
 fn string() -> impl Strategy<Value = String> {
     let plausible = prop::sample::select(vec![
         "web",
@@ -62,7 +62,7 @@ fn string() -> impl Strategy<Value = String> {
     ]
 }
 
-/// `template` with some of its strings and keys replaced by those given, in turn.
+/// Replaces some strings of `template` with the given ones, in order.
 fn spoil(template: Value, strings: &mut dyn Iterator<Item = Option<String>>) -> Value {
     match template {
         Value::String(old) => Value::String(strings.next().flatten().unwrap_or(old)),
@@ -99,7 +99,7 @@ fn templates() -> Vec<Value> {
     ]
 }
 
-/// Every string that can reach a rule, a chain's name or a comment.
+/// Every string of an object that can reach a rule, a chain name or a comment.
 fn reaching(object: &Object) -> Vec<String> {
     let value = match object {
         Object::Service(service) => serde_json::to_value::<&Service>(service),
@@ -118,7 +118,7 @@ fn gather(value: &Value, strings: &mut Vec<String>) {
         Value::Array(items) => items.iter().for_each(|item| gather(item, strings)),
         Value::Object(fields) => {
             for (key, value) in fields {
-                // The kind of a node's address is free text, and is compared with, never written.
+                // The type of a node address is free text that is compared and never written.
                 if key != "type" || value.as_str().is_some_and(|t| ["LoadBalancer", "InternalIP"].contains(&t)) {
                     strings.push(key.clone());
                     gather(value, strings);
@@ -175,7 +175,7 @@ proptest! {
         prop_assert!(told_on_one_line(&read));
     }
 
-    /// Splitting by markers loses nothing and finds what the parser would find, where the parser reads it all.
+    /// Splitting by document markers finds the same documents as the YAML parser, for valid input.
     #[test]
     fn documents_are_those_of_the_parser(
         values in prop::collection::vec(prop_oneof!["[a-z]{1,5}", Just("|\n  ---\n  x".to_owned()), Just("\"a\n  --- b\"".to_owned())], 1..6),

@@ -1,5 +1,5 @@
-//! From JSON to a typed object, where a value of a wrong type costs no more than it must: an endpoint its own, a field that no
-//! proxy needs itself, and only one that says what the object is the whole object.
+//! Deserializes JSON despite wrong types: removes an endpoint with a wrong type, or a field that a proxy does not need.
+//! Fails only if the value identifies the object or restricts its callers.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -8,14 +8,14 @@ use serde_path_to_error::{Path, Segment};
 use super::problem::one_line;
 use super::validate::Finding;
 
-/// So many values are taken out of one object; each costs a reading of it. Objects with more are not meant well.
+/// Most values that are removed from one object; each requires another attempt to deserialize.
 const AT_MOST: usize = 32;
 
-/// Lists whose elements stand for themselves.
+/// Lists whose items are independent.
 const LISTS: [&[&str]; 5] =
     [&["endpoints"], &["ports"], &["spec", "ports"], &["status", "loadBalancer", "ingress"], &["status", "addresses"]];
 
-/// Fields that say what the object is, or that let fewer callers in: without them it would be another.
+/// Fields that identify the object or restrict its callers, so that the object must not be used without them.
 const ESSENTIAL: [&[&str]; 13] = [
     &["apiVersion"],
     &["kind"],
@@ -32,10 +32,10 @@ const ESSENTIAL: [&[&str]; 13] = [
     &["spec", "podCIDRs"],
 ];
 
-/// A value whose type is wrong and that cannot be done without: its path, and what is wrong.
+/// The path and error of a wrong type in an essential field.
 pub(super) type Refused = (String, String);
 
-/// Reads the object; what was taken out of it is returned beside it.
+/// Returns the object and the removed values.
 pub(super) fn typed<T: DeserializeOwned>(mut value: Value) -> Result<(T, Vec<Finding>), Refused> {
     let mut taken = Vec::new();
     loop {
@@ -52,7 +52,7 @@ pub(super) fn typed<T: DeserializeOwned>(mut value: Value) -> Result<(T, Vec<Fin
     }
 }
 
-/// Takes out what stands at the path: the element of a list, or the innermost field.
+/// Removes the value at the path: a list item, or the innermost field.
 fn take_out(object: &mut Value, path: &Path) -> bool {
     let segments: Vec<&Segment> = path.iter().collect();
     let names: Vec<&str> = segments
@@ -77,7 +77,7 @@ fn take_out(object: &mut Value, path: &Path) -> bool {
             _ => false,
         };
     }
-    // A whole part of the object is not a field: without its spec a Service is none.
+    // A Service without its spec is not usable.
     let Some((last, parents)) = names.split_last() else { return false };
     if parents.is_empty() && *last != "status"
         || LISTS.contains(&&names[..]) && *last != "ingress" && *last != "addresses"

@@ -1,4 +1,4 @@
-//! A directory of manifests as a source, read once or watched for changes.
+//! A manifest directory as a source, read once or watched.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -15,33 +15,28 @@ use super::problem::DocumentError;
 use super::watch::{Watch, WatchEvent};
 use super::{Batch, SkippedObjects, Source, SourceError};
 
-/// A change is read this long after the last event: an editor or a copy makes several.
+/// Quiet time after the last event before the directory is read: an editor or a copy causes several events.
 const QUIET: Duration = Duration::from_millis(15);
-/// But not later than this after the first event, however busy the directory is.
+/// Longest wait after the first event in a busy directory.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// A file that was written to and not closed is half a file, and half a file takes live Services away: it is waited
-/// for longer.
+/// The same while a file is being written: reading half a file would remove live Services.
 const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(1);
-/// How soon something that could not be read or watched is tried again.
+/// Retry interval for what could not be read or watched.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A manifest directory, read once.
+/// The result of reading a manifest directory once.
 #[derive(Debug)]
 pub struct Reading {
-    /// All valid objects.
     pub batch: Batch,
-    /// All faults.
     pub problems: Vec<DocumentError>,
-    /// What is left out of account in objects that are valid all the same.
+    /// Ignored fields of valid objects.
     pub remarks: Vec<DocumentError>,
-    /// One line for each document of a kind that a service proxy does not read.
+    /// One line per document of a kind that the proxy does not use.
     pub skipped: Vec<String>,
 }
 
-/// Reads all manifests of a directory and its subdirectories: `*.yaml`, `*.yml`, `*.json`, nothing hidden.
-///
-/// # Errors
-/// The directory cannot be read. What is wrong inside of it is in [`Reading::problems`].
+/// Reads all manifests of a directory and its subdirectories: `*.yaml`, `*.yml`, `*.json`, without hidden files. Fails
+/// only if the directory cannot be read; faults in files are in [`Reading::problems`].
 pub fn read_directory(directory: &Path) -> Result<Reading, SourceError> {
     let mut catalog = Catalog::default();
     rescan(&mut catalog, &mut directory::Once(directory))?;
@@ -55,9 +50,9 @@ pub fn read_directory(directory: &Path) -> Result<Reading, SourceError> {
 
 /// A watched manifest directory.
 ///
-/// Faults are logged as warnings, each once as long as it lasts; see also [`Self::problems`]. An object that becomes
-/// invalid, a file that becomes unreadable and a directory that disappears keep what was there before; a file that is
-/// removed takes its objects with it.
+/// Faults are logged as warnings, once while they last; see also [`Self::problems`]. An object that becomes invalid, a
+/// file that becomes unreadable and a directory that disappears keep the objects as they were; a removed file removes
+/// its objects.
 #[derive(Debug)]
 pub struct ManifestSource {
     first: Option<Batch>,
@@ -69,14 +64,11 @@ pub struct ManifestSource {
 }
 
 impl ManifestSource {
-    /// Reads the directory and begins to watch it, on a thread of its own that ends with the source.
-    ///
-    /// # Errors
-    /// The directory cannot be read or watched.
+    /// Reads the directory and starts to watch it, on a thread that ends with the source.
     pub fn open(directory: &Path) -> Result<Self, SourceError> {
         let (events, received) = mpsc::channel();
         let watch = Watch::new(directory, events.clone())?;
-        // Capacity one: while the reader is busy, further changes gather in the directory itself.
+        // Capacity one: while the receiver is busy, further changes accumulate in the directory.
         let (sender, batches) = batches::channel(1);
         let problems = Arc::new(Mutex::new(Vec::new()));
         let skipped = SkippedObjects::default();
@@ -104,7 +96,7 @@ impl ManifestSource {
         Ok(Self { first, batches, problems, skipped, events, path })
     }
 
-    /// What is wrong in the directory as of the last reading.
+    /// The faults of the last reading.
     #[must_use]
     pub fn problems(&self) -> Vec<DocumentError> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -133,12 +125,11 @@ impl Source for ManifestSource {
 
 impl Drop for ManifestSource {
     fn drop(&mut self) {
-        // An error means that the thread has ended already.
+        // An error means that the thread has ended.
         let _ = self.events.send(WatchEvent::Stop);
     }
 }
 
-/// The thread behind a source.
 struct Watcher {
     catalog: Catalog,
     watch: Watch,
@@ -166,8 +157,7 @@ impl Watcher {
         }
     }
 
-    /// Waits until something changed and has come to rest, or until it is time to try again after trouble; false when
-    /// the source is gone.
+    /// Waits for changes and for a quiet moment, or until the retry interval is over; false when the source is gone.
     fn changed(&mut self, trouble: bool) -> bool {
         let retry = trouble.then(|| Instant::now() + RETRY);
         let mut open = BTreeSet::new();
@@ -196,7 +186,7 @@ impl Watcher {
         }
     }
 
-    /// Publishes the faults, and logs those that are new.
+    /// Publishes the faults and logs new ones.
     fn report(&mut self, outcome: Option<&SourceError>) {
         let problems = self.catalog.problems();
         let mut current = HashSet::new();
@@ -231,7 +221,7 @@ impl Watcher {
     }
 }
 
-/// Brings the catalog up to what the directory holds now.
+/// Updates the catalog from the directory.
 fn rescan(catalog: &mut Catalog, observer: &mut dyn Observer) -> Result<(), SourceError> {
     let walk = directory::walk(observer)?;
     let mut present = BTreeSet::new();
@@ -248,7 +238,7 @@ fn rescan(catalog: &mut Catalog, observer: &mut dyn Observer) -> Result<(), Sour
             continue;
         }
         match directory::read(&found.path) {
-            // Gone since the walk: as if it had not been there.
+            // Removed since the walk: treated as absent.
             ReadOutcome::Gone => continue,
             ReadOutcome::Bytes(bytes, stamp) => {
                 catalog.file(&found.name, Ok(&bytes));
@@ -278,7 +268,7 @@ mod tests {
             catalog.problems().len()
         };
         assert_eq!(faults(&mut catalog), 1);
-        // As if nothing had been wrong with the file of this stamp: the next read finds the fault.
+        // Simulates an earlier reading without a fault: the next reading finds the fault.
         catalog.file("x.yaml", Ok(b""));
         catalog.read_at("x.yaml", Stamp::at(&path));
         assert_eq!(faults(&mut catalog), 0);

@@ -1,5 +1,5 @@
-//! Where Services, EndpointSlices, Nodes and ServiceCIDRs come from. Nothing after this module knows whether it was the
-//! Kubernetes API or a directory of manifests: all speak `k8s-openapi` types in batches of changes.
+//! Sources of Services, EndpointSlices, Nodes and ServiceCIDRs: the Kubernetes API or a directory of manifests. Both
+//! emit batches of changes in `k8s-openapi` types.
 
 mod admit;
 mod catalog;
@@ -29,68 +29,61 @@ pub use pod_cidr::{AwaitPodCidr, primary_family};
 pub use problem::DocumentError;
 pub use skipped::SkippedObjects;
 
-/// A stream of batches. The first one that is not [`Batch::partial`], with the partial ones before it, is the complete
-/// state: nothing may be programmed before it. After it no batch is partial.
+/// A stream of batches. The batches up to the first that is not [`Batch::partial`] are the complete state: nothing may
+/// be programmed before. No later batch is partial.
 pub trait Source {
-    /// Waits for the next batch; `Ok(None)` when there will never be another.
-    ///
-    /// Dropping the future loses nothing: the next call returns what was pending.
+    /// Waits for the next batch; `Ok(None)` at the end. Cancel-safe: a dropped future loses nothing.
     fn next(&mut self) -> impl Future<Output = Result<Option<Batch>, SourceError>> + Send;
 
-    /// The count of objects that break the rules.
+    /// The count of invalid objects.
     fn skipped(&self) -> SkippedObjects;
 }
 
-/// A source that cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The manifest directory cannot be read or watched.
     #[error("cannot {operation} {path}: {cause}")]
     Directory {
         /// `read` or `watch`.
         operation: &'static str,
-        /// The directory.
         path: String,
-        /// The operating system's or the watcher's words.
         cause: String,
     },
-    /// The Node has got no range for its pods, without which `detectLocalMode: NodeCIDR` tells no pod from others.
+    /// `detectLocalMode: NodeCIDR` requires a pod range, and the Node has none.
     #[error(
         "{what} after {patience:?} of waiting, and by its podCIDR detectLocalMode NodeCIDR (--detect-local-mode) tells pods from \
          others: does the cluster allocate node CIDRs?"
     )]
     PodCidr {
-        /// Which Node lacks what.
+        /// The Node and what it lacks.
         what: String,
-        /// How long it was waited for.
         patience: std::time::Duration,
     },
-    /// The Node's ranges for pods are of the family that is not its primary one. As upstream, the proxy ends (`checkBadIPConfig` in
-    /// cmd/kube-proxy/app/server.go): where nothing is known to be a pod's, pods' traffic is masqueraded, or dropped under policy Local.
+    /// The Node's pod ranges lack its primary family. As in kube-proxy, the proxy exits (`checkBadIPConfig` in
+    /// cmd/kube-proxy/app/server.go): without a known pod range, traffic from pods would be masqueraded, or dropped
+    /// under policy Local.
     #[error(
         "Node {node} has no podCIDR of {family}, the family of its primary address, and by it detectLocalMode NodeCIDR \
          (--detect-local-mode) tells pods from others: give the Node one, or name its address of the other family by bindAddress \
          (--bind-address)"
     )]
     PodCidrFamily {
-        /// Its name.
         node: String,
         /// The primary family.
         family: Family,
     },
-    /// The watches of the Kubernetes API have ended, which they never do.
+    /// The watches have ended, which is a bug.
     #[error("the watches of the Kubernetes API have stopped")]
     Watches,
 }
 
-/// Reads these bytes as a manifest, for [`crate::fuzzing`].
+/// For [`crate::fuzzing`].
 pub(crate) fn fuzz_manifest(bytes: &[u8]) {
     for name in ["x.yaml", "x.json"] {
         let _ = documents::read(name, bytes);
     }
 }
 
-/// Reads these bytes as answers of an API server, for [`crate::fuzzing`]; whether anything was lost.
+/// Parses answers of an API server, for [`crate::fuzzing`]. Returns whether a list removed an object that it contains.
 pub(crate) fn fuzz_api(bytes: &[u8]) -> bool {
     kubernetes::fuzz(bytes)
 }

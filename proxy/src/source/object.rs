@@ -1,4 +1,4 @@
-//! The kinds of object that a service proxy reads, and their identity.
+//! The kinds of object that the proxy reads, and their identity.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use crate::model::{Change, ObjectKey, ResourceVersions};
 
-/// The kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Node,
@@ -19,10 +18,9 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
     pub(super) const ALL: [Kind; 4] = [Kind::Node, Kind::Service, Kind::EndpointSlice, Kind::ServiceCidr];
 
-    /// The kind that `apiVersion` and `kind` name, if it is one that the proxy reads.
+    /// `None` if the proxy does not read the kind.
     pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
         match (api_version, kind) {
             ("v1", "Node") => Some(Self::Node),
@@ -33,7 +31,7 @@ impl Kind {
         }
     }
 
-    /// `apiVersion` and `kind` of a list of it.
+    /// `apiVersion` and `kind` of its list.
     pub(super) fn list_type(self) -> (&'static str, &'static str) {
         match self {
             Self::Node => ("v1", "NodeList"),
@@ -43,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// Its version among those of all kinds.
+    /// The version of this kind.
     pub(super) fn version_of(self, versions: &mut ResourceVersions) -> &mut Option<String> {
         match self {
             Self::Service => &mut versions.services,
@@ -62,18 +60,17 @@ impl Kind {
         }
     }
 
-    /// Whether nothing may be programmed without it.
+    /// Whether nothing may be programmed before its list.
     pub(super) fn is_needed(self) -> bool {
         self != Self::ServiceCidr
     }
 
-    /// Whether its objects live in a namespace.
     pub(super) fn is_namespaced(self) -> bool {
         matches!(self, Self::Service | Self::EndpointSlice)
     }
 }
 
-/// Which object. Where the kind has no namespaces, the key's is empty.
+/// The namespace is empty for cluster-scoped kinds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ObjectId {
     pub kind: Kind,
@@ -81,7 +78,7 @@ pub(super) struct ObjectId {
 }
 
 impl ObjectId {
-    /// The change that takes the object away.
+    /// The change that removes the object.
     pub(super) fn gone(self) -> Change {
         match self.kind {
             Kind::Node => Change::Node(self.key.name, None),
@@ -99,7 +96,6 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// A valid object.
 #[derive(Debug, Clone)]
 pub(super) enum Object {
     Node(Arc<Node>),
@@ -109,7 +105,7 @@ pub(super) enum Object {
 }
 
 impl Object {
-    /// The change that brings the object.
+    /// The change that adds or updates the object.
     pub(super) fn here(&self, id: &ObjectId) -> Change {
         match self {
             Self::Node(node) => Change::Node(id.key.name.clone(), Some(Arc::clone(node))),
@@ -119,7 +115,7 @@ impl Object {
         }
     }
 
-    /// The numeric resource version, if the object has one.
+    /// The resource version, if it is a number.
     pub(super) fn version(&self) -> Option<u64> {
         let metadata = match self {
             Self::Node(node) => &node.metadata,
@@ -133,7 +129,7 @@ impl Object {
 
 impl PartialEq for Object {
     fn eq(&self, other: &Self) -> bool {
-        // The same allocation is the usual case: files that did not change keep their objects.
+        // The pointers are usually equal: unchanged files keep their objects.
         match (self, other) {
             (Self::Node(a), Self::Node(b)) => Arc::ptr_eq(a, b) || a == b,
             (Self::Service(a), Self::Service(b)) => Arc::ptr_eq(a, b) || a == b,

@@ -1,5 +1,5 @@
-//! `detectLocalMode: NodeCIDR`: until the Node has a range for its pods, nothing is whole. Rules without it would take pods for
-//! strangers, whose traffic is masqueraded, or dropped under policy Local.
+//! `detectLocalMode: NodeCIDR`: delays the first state until the Node has a pod range. Without the range, traffic from
+//! pods would be masqueraded, or dropped under policy Local.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::{Batch, Change, SkippedObjects, Source, SourceError};
 use crate::config::{Config, DetectLocal};
 use crate::model::{Family, parse_ip};
 
-/// How long allocators may take (upstream: `NewNodeManager` in pkg/proxy/node.go). It counts from when everything else is known.
+/// How long allocators may take (kube-proxy: `NewNodeManager` in pkg/proxy/node.go), counted from the otherwise
+/// complete state.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A source whose batches are partial until this node's Node has a range for its pods. A range that changes later is a change
-/// like any other.
+/// A source whose batches are partial until this node's Node has a pod range. Later changes of the range pass through.
 #[derive(Debug)]
 pub struct AwaitPodCidr<S> {
     source: S,
-    /// What is waited for; `None`: nothing any more.
+    /// `None` once the range is known or not needed.
     wanted: Option<Wanted>,
 }
 
@@ -30,22 +30,20 @@ struct Wanted {
     node: String,
     bind_address: Option<IpAddr>,
     seen: Seen,
-    /// When to give up, once the source has reported everything that there is.
+    /// Set when the source's state is complete except for the range.
     deadline: Option<Instant>,
 }
 
-/// What is known of the Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Nothing,
     NoRange,
-    /// Ranges, and none of this, the primary family.
+    /// It has ranges, but none of its primary family.
     NoneOf(Family),
     Range,
 }
 
 impl<S: Source> AwaitPodCidr<S> {
-    /// Waits for this node's range, where the configuration asks for one.
     pub fn new(source: S, config: &Config) -> AwaitPodCidr<S> {
         let wanted = (config.detect_local == DetectLocal::NodeCidr).then(|| Wanted {
             node: config.node_name.clone(),
@@ -110,7 +108,7 @@ impl Wanted {
         }
     }
 
-    /// What there is not, as the beginning of a sentence.
+    /// What is missing, as the beginning of a sentence.
     fn lack(&self) -> String {
         let node = &self.node;
         match self.seen {
@@ -136,8 +134,8 @@ fn look(node: &Node, bind_address: Option<IpAddr>) -> Seen {
     }
 }
 
-/// The family of the node's primary address: the operator's, or else the Node's first internal or external one (upstream's `detectNodeIPs` in
-/// cmd/kube-proxy/app/server.go); `None` where neither is known.
+/// The family of the node's primary address: `bindAddress`, else the Node's first internal or external address
+/// (kube-proxy's `detectNodeIPs` in cmd/kube-proxy/app/server.go).
 pub fn primary_family(node: Option<&Node>, bind_address: Option<IpAddr>) -> Option<Family> {
     let addresses =
         || node.and_then(|node| node.status.as_ref()).into_iter().flat_map(|s| s.addresses.iter().flatten());
@@ -218,7 +216,7 @@ mod tests {
         let (sender, mut source) = source(&node_cidr());
         sender.send(Batch { partial: true, ..node("n1", &["10.1.0.0/24"]) }).unwrap();
         assert!(partial(&mut source).await);
-        // However long the API server takes.
+        // The time counts from the complete state.
         tokio::time::advance(2 * PATIENCE).await;
         sender.send(Batch::default()).unwrap();
         assert!(!partial(&mut source).await);
@@ -234,7 +232,7 @@ mod tests {
             sender.send(batch).unwrap();
             assert!(partial(&mut source).await);
             let begun = Instant::now();
-            // What comes in meanwhile does not put it off.
+            // Further batches do not extend the deadline.
             sender.send(Batch::default()).unwrap();
             assert!(partial(&mut source).await);
             let error = source.next().await.unwrap_err().to_string();
@@ -276,7 +274,7 @@ mod tests {
         for batch in [
             with_address("192.168.0.2", &["fd00:1::/64", "10.1.0.0/24"]),
             with_address("fd00::2", &["fd00:1::/64"]),
-            // Which one that is, nothing says.
+            // A Node without an address has no primary family.
             node("n1", &["fd00:1::/64"]),
         ] {
             let (sender, mut source) = source(&node_cidr());

@@ -1,33 +1,31 @@
-//! What is wrong with a manifest, as a value: where it stands, which field, and one sentence for a person.
+//! A fault in a manifest: its position, field and message.
 
 use std::fmt;
 
-/// The longest piece of an object's text that a message repeats, in characters.
+/// Longest quotation of a value in a message, in characters.
 const QUOTED: usize = 64;
-/// The longest message taken over from a parser, in characters.
+/// Longest parser message, in characters.
 const MESSAGE: usize = 240;
 
-/// One fault of one file, document or object. `Display` is one line, whatever the manifest contains.
+/// A fault of a file, document or object. `Display` is always one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct DocumentError {
-    /// The file, relative to the manifest directory.
+    /// Relative to the manifest directory.
     pub file: String,
-    /// Which document of the file, from 1 (documents without content are not counted); 0 for the whole file.
+    /// The document's number in the file, from 1, without empty documents; 0 for the whole file.
     pub document: usize,
-    /// Line in the file, from 1: of the fault where the text itself is malformed, else of the document's beginning.
+    /// From 1: of a syntax error, else of the document's beginning.
     pub line: Option<usize>,
-    /// Kind, namespace and name, as far as they could be read.
+    /// Kind, namespace and name, as far as known.
     pub object: Option<String>,
-    /// Path of the field, such as `spec.ports[0].port`; empty when the fault is no field's.
+    /// Such as `spec.ports[0].port`; empty if no field is at fault.
     pub field: String,
-    /// What is wrong.
     pub message: String,
-    /// An earlier version of the object (or of the file) was valid and stays in force.
+    /// An earlier valid version stays in force.
     pub kept: bool,
 }
 
 impl DocumentError {
-    /// A fault of a whole file.
     pub(super) fn file(file: &str, message: impl Into<String>) -> Self {
         Self {
             file: file.to_owned(),
@@ -63,7 +61,7 @@ impl fmt::Display for DocumentError {
     }
 }
 
-/// An object's text in quotation marks: escaped, and shortened where it is long.
+/// Quotes, escapes and truncates a value.
 pub(super) fn quote(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
@@ -71,7 +69,7 @@ pub(super) fn quote(text: &str) -> String {
     }
 }
 
-/// Text on one line: control characters escaped, and shortened where it is long.
+/// Escapes control characters and truncates, so that the text is one line.
 pub(super) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len().min(MESSAGE));
     for (count, c) in text.trim().chars().enumerate() {

@@ -1,4 +1,4 @@
-//! How many objects were skipped because they break the rules of the API.
+//! Counts invalid objects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,11 @@ use prometheus::Error;
 
 use crate::metrics::AtScrape;
 
-/// The count since the start. An object of the API counts once in each version; a fault of a manifest once for as long
-/// as it lasts.
+/// An API object counts once per version, a manifest's fault once while it lasts.
 #[derive(Debug, Clone, Default)]
 pub struct SkippedObjects(Arc<AtomicU64>);
 
 impl SkippedObjects {
-    /// The number since the start.
     pub fn total(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -22,10 +20,6 @@ impl SkippedObjects {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The count as a metric.
-    ///
-    /// # Errors
-    /// When the metric's name is none, which is a mistake here.
     pub fn metric(&self) -> Result<AtScrape, Error> {
         let skipped = self.clone();
         #[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]

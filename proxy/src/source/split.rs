@@ -1,19 +1,18 @@
-//! Cuts a YAML stream into its documents, so that a malformed one does not hide those after it.
+//! Splits a YAML stream into documents, so that a malformed document does not hide later ones.
 //!
-//! A line that begins with `---` or `...` and then ends or goes on with a blank is a document marker wherever it
-//! stands: YAML forbids it inside every scalar, block scalars included (YAML 1.2.2, 9.1.2 and the production
-//! `c-forbidden`). So markers are found by looking at lines alone, and no malformed document can hide one.
+//! A line `---` or `...`, alone or followed by a blank, is a document marker in any context: YAML forbids it in every
+//! scalar, block scalars included (YAML 1.2.2, 9.1.2 and the production `c-forbidden`). Therefore lines can be checked
+//! without parsing.
 
-/// The text of one document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RawDocument<'a> {
-    /// Line of the file on which `text` begins, from 1.
+    /// The line in the file at which `text` begins, from 1.
     pub line: usize,
-    /// The text, its `---` line included.
+    /// Includes the `---` line.
     pub text: &'a str,
 }
 
-/// The first `most` documents of a YAML stream that have any content.
+/// The first `most` non-empty documents.
 pub(super) fn documents(text: &str, most: usize) -> Vec<RawDocument<'_>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut found = Vec::new();
@@ -27,7 +26,7 @@ pub(super) fn documents(text: &str, most: usize) -> Vec<RawDocument<'_>> {
         let end = position + line.len();
         let begins = marker(line, "---").is_some();
         let ends = marker(line, "...").is_some();
-        // Directives (`%YAML 1.2`) and comments before a `---` belong to the document that it opens.
+        // Directives (`%YAML 1.2`) and comments before `---` belong to the document that follows.
         if (begins && (has_content || has_marker)) || ends {
             if has_content {
                 found.push(RawDocument { line: start_line, text: &text[start..position] });
@@ -50,7 +49,7 @@ pub(super) fn documents(text: &str, most: usize) -> Vec<RawDocument<'_>> {
     found
 }
 
-/// What follows a marker on its line, if the line is one.
+/// The rest of the line after a marker; `None` if the line is not one.
 fn marker<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     let rest = line.strip_prefix(mark)?;
     (rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n'])).then_some(rest)

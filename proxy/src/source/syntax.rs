@@ -1,7 +1,7 @@
-//! What Kubernetes lets a name, a label, an address, a network and a port be.
+//! Kubernetes' syntax of names, labels, addresses, networks and ports.
 //!
-//! Names follow `apimachinery/pkg/util/validation` as the API reference publishes it ("Object Names and IDs",
-//! "Labels and Selectors"). Every check is on ASCII bytes, so that what passes is fit for a kernel rule.
+//! Names follow `apimachinery/pkg/util/validation` as published in the API reference ("Object Names and IDs", "Labels
+//! and Selectors"). All checks require ASCII, so that accepted texts are safe in kernel rules.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,17 +9,17 @@ use ipnet::IpNet;
 
 use super::problem::quote;
 
-/// A check's outcome; the error is the sentence for the person.
+/// The error is a sentence about the value.
 pub(super) type Checked<T = ()> = Result<T, String>;
 
-/// Longest DNS label, in bytes (RFC 1035, 2.3.4).
+/// In bytes (RFC 1035, 2.3.4).
 const LABEL: usize = 63;
-/// Longest DNS name, in bytes (Kubernetes' limit for a DNS subdomain).
+/// In bytes (Kubernetes' limit for DNS subdomains).
 const SUBDOMAIN: usize = 253;
-/// Longest text that can be an IPv6 address, in bytes (`INET6_ADDRSTRLEN` without its NUL).
+/// In bytes (`INET6_ADDRSTRLEN` without its NUL).
 const ADDRESS: usize = 45;
 
-/// A DNS label (RFC 1123): the name of a namespace, a port or, since Kubernetes relaxed it, a Service.
+/// A DNS label (RFC 1123): the name of a namespace, a port or, since Kubernetes relaxed its rule, a Service.
 pub(super) fn label(text: &str) -> Checked {
     if text.len() <= LABEL && is_label(text) {
         return Ok(());
@@ -42,7 +42,7 @@ pub(super) fn subdomain(text: &str) -> Checked {
     ))
 }
 
-/// The value of a label; empty is allowed.
+/// A label's value, which may be empty.
 pub(super) fn label_value(text: &str) -> Checked {
     if text.is_empty() || is_name_part(text) {
         return Ok(());
@@ -54,7 +54,7 @@ pub(super) fn label_value(text: &str) -> Checked {
     ))
 }
 
-/// The key of a label, or another qualified name: `[DNS subdomain/]name`.
+/// A label's key or another qualified name: `[DNS subdomain/]name`.
 pub(super) fn qualified_name(text: &str) -> Checked {
     let fits = match text.split_once('/') {
         Some((prefix, name)) => subdomain(prefix).is_ok() && is_name_part(name),
@@ -66,7 +66,7 @@ pub(super) fn qualified_name(text: &str) -> Checked {
     Err(format!("{} is not a qualified name ([DNS name/]name)", quote(text)))
 }
 
-/// The name of a container port (RFC 6335, 5.1, lower-case): 1 to 15 letters, digits and '-', with a letter.
+/// The name of a container port (RFC 6335, 5.1, lower-case).
 pub(super) fn container_port_name(text: &str) -> Checked {
     let fits =
         text.len() <= 15 && is_label(text) && !text.contains("--") && text.bytes().any(|b| b.is_ascii_lowercase());
@@ -79,7 +79,6 @@ pub(super) fn container_port_name(text: &str) -> Checked {
     ))
 }
 
-/// A port that something listens on.
 pub(super) fn port(number: i32) -> Checked {
     if (1..=65535).contains(&number) {
         return Ok(());
@@ -87,12 +86,10 @@ pub(super) fn port(number: i32) -> Checked {
     Err(format!("{number} is not a port (1-65535)"))
 }
 
-/// A transport protocol that Services know.
 pub(super) fn protocol(text: &str) -> Checked {
     one_of(text, &["TCP", "UDP", "SCTP"])
 }
 
-/// One of a few words.
 pub(super) fn one_of(text: &str, words: &[&str]) -> Checked {
     if words.contains(&text) {
         return Ok(());
@@ -100,21 +97,19 @@ pub(super) fn one_of(text: &str, words: &[&str]) -> Checked {
     Err(format!("{} is not one of {}", quote(text), words.join(", ")))
 }
 
-/// An IP address in any form that Kubernetes' older fields take.
-///
-/// Leading zeros of an IPv4 octet are dropped (`010.0.0.1` is `10.0.0.1`, never octal), and an IPv4-mapped IPv6
-/// address is the IPv4 address, both as Kubernetes does.
+/// Parses an address as Kubernetes' older fields do: leading zeros of an IPv4 octet are dropped, never octal
+/// (`010.0.0.1` is `10.0.0.1`), and an IPv4-mapped IPv6 address becomes the IPv4 address.
 pub(super) fn address(text: &str) -> Checked<IpAddr> {
     let parsed = (text.len() <= ADDRESS).then(|| text.parse().ok().or_else(|| zero_padded(text))).flatten();
     parsed.map(|ip: IpAddr| ip.to_canonical()).ok_or_else(|| format!("{} is not an IP address", quote(text)))
 }
 
-/// A network, `address/length`, with surrounding blanks dropped and its host bits cleared.
+/// Parses `address/length`, trims blanks and clears host bits.
 pub(super) fn network(text: &str) -> Checked<IpNet> {
     let wrong = || format!("{} is not a network (address/length)", quote(text));
     let (ip, length) = text.trim().split_once('/').ok_or_else(wrong)?;
     let digits = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
-    // The length of an IPv4-mapped network would count from another end than the address is written.
+    // The length of an IPv4-mapped network would count IPv6 bits.
     let mapped = ip.contains(':') && address(ip).is_ok_and(|ip| ip.is_ipv4());
     if !digits || mapped {
         return Err(wrong());
@@ -124,7 +119,7 @@ pub(super) fn network(text: &str) -> Checked<IpNet> {
     Ok(net.trunc())
 }
 
-/// Refuses addresses that no endpoint or external IP may be: unspecified, loopback, link-local.
+/// Rejects unspecified, loopback and link-local addresses, which endpoints and external IPs must not have.
 pub(super) fn not_special(ip: IpAddr) -> Checked {
     let what = match ip {
         _ if ip.is_unspecified() => "the unspecified address",

@@ -1,4 +1,4 @@
-//! From text to untyped documents: YAML streams, and JSON values one after the other.
+//! Parses YAML streams and sequences of JSON values into untyped documents.
 
 use serde_json::Value;
 use serde_saphyr::{Budget, MessageFormatter, UserMessageFormatter};
@@ -6,24 +6,23 @@ use serde_saphyr::{Budget, MessageFormatter, UserMessageFormatter};
 use super::problem::one_line;
 use super::split;
 
-/// Deepest nesting of a YAML document; the kinds of object that are read stay below 12.
+/// Deepest nesting of a YAML document; the proxy's kinds need less than 12.
 const DEPTH: usize = 64;
 
-/// Most documents of a file: a cluster of 10,000 services with three slices each, and room.
+/// Enough for a cluster of 10,000 Services with three slices each.
 pub(super) const MOST_DOCUMENTS: usize = 100_000;
 
-/// One document: a value, or why there is none.
 #[derive(Debug)]
 pub(super) struct Text {
-    /// From 1, documents without content not counted.
+    /// From 1, without empty documents.
     pub document: usize,
-    /// Line of the file, from 1: of the fault if there is one, else of the document's beginning.
+    /// The line in the file, from 1: of the syntax error, else of the document's beginning.
     pub line: usize,
     pub value: Result<Value, String>,
 }
 
-/// The documents of a file, one after the other, so that only one of them is in memory; the file's name tells YAML from
-/// JSON. One past [`MOST_DOCUMENTS`] is an error, and the last.
+/// Passes the documents of a file to `take` one by one, so that only one is in memory. The file name decides between
+/// YAML and JSON. The document after [`MOST_DOCUMENTS`] is an error, and the last.
 pub(super) fn documents(file: &str, text: &str, take: &mut dyn FnMut(Text)) {
     if file.ends_with(".json") {
         return json(text, take);
@@ -55,8 +54,8 @@ fn yaml(document: usize, raw: split::RawDocument<'_>) -> Text {
     }
 }
 
-/// How much a document of this many bytes may cost. Raw sizes are bounded by the size of the file already, so those
-/// limits are lifted for large clusters; those on aliases, which alone make a document larger than its text, stay.
+/// Limits for a document of this many bytes. The file's size already bounds raw sizes, so those limits are raised for
+/// large clusters. The limits on aliases, which alone make a document larger than its text, stay.
 fn budget(length: usize) -> Option<Budget> {
     let bound = length.max(1024).saturating_mul(2);
     serde_saphyr::budget! {
@@ -160,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_large_cluster_is_no_bomb() {
-        // Each node of a document has at least a byte of its text.
+        // Each node of a document has at least one byte of text.
         let length = 40 << 20;
         let budget = budget(length).expect("limits");
         assert!(budget.max_nodes > length && budget.max_events > length);

@@ -1,8 +1,8 @@
-//! Says when a directory of manifests may have changed; what changed is for a walk to find out.
+//! Detects that a manifest directory may have changed.
 //!
-//! Each directory that a walk enters is watched for itself, before its entries are read, as are the directories that
-//! linked files really lie in, and the one above the root: so a root that is removed, recreated or swapped by a
-//! link is noticed, and nothing that appears in a new directory is missed.
+//! Each directory that a walk visits has its own watch, set before its entries are read. So have the directories of
+//! link targets and the parent of the root: a root that is removed, recreated or a swapped link is noticed, and no
+//! entry of a new directory is missed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,34 +18,34 @@ use super::directory::{Observer, is_manifest, target};
 /// A message to the thread that reads the manifests.
 #[derive(Debug)]
 pub(super) enum WatchEvent {
-    /// Something happened in a watched directory.
+    /// An event in a watched directory.
     Seen(notify::Result<Event>),
-    /// The source is gone.
+    /// The source was dropped.
     Stop,
 }
 
-/// Watches on a manifest directory and whatever belongs to it.
+/// The watches on a manifest directory and on the targets of its links.
 #[derive(Debug)]
 pub(super) struct Watch {
     watcher: RecommendedWatcher,
     root: PathBuf,
-    /// The root's name in events: below its parent's true path.
+    /// The root's path in events of its parent: the parent's canonical path and the root's name.
     root_event: Option<PathBuf>,
     armed: BTreeSet<PathBuf>,
-    /// The watches of the walk that is under way, or of the last one.
+    /// Watches set by the current or last walk.
     pass: BTreeSet<PathBuf>,
-    /// Directories whose every entry matters.
+    /// Directories all of whose entries are relevant.
     listed: BTreeSet<PathBuf>,
-    /// True paths of linked files.
+    /// Canonical paths of link targets.
     targets: BTreeSet<PathBuf>,
     failure: Option<SourceError>,
 }
 
 impl Watch {
-    /// Prepares to watch `root`; the first walk arms the watches.
+    /// The first walk sets the watches.
     pub(super) fn new(root: &Path, events: Sender<WatchEvent>) -> Result<Self, SourceError> {
         let watcher = notify::recommended_watcher(move |event| {
-            // The receiver is gone: it needs no more changes.
+            // Sending fails if the source was dropped.
             let _ = events.send(WatchEvent::Seen(event));
         });
         Ok(Self {
@@ -60,20 +60,17 @@ impl Watch {
         })
     }
 
-    /// Ends a walk: watches that it did not need are given up.
-    ///
-    /// # Errors
-    /// Something could not be watched.
+    /// Ends a walk: removes the watches that it did not set again. Fails if something could not be watched.
     pub(super) fn settle(&mut self) -> Result<(), SourceError> {
         for path in self.armed.difference(&self.pass) {
-            // It may have gone with its directory.
+            // The watch may have ended with its directory.
             let _ = self.watcher.unwatch(path);
         }
         self.armed.clone_from(&self.pass);
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Whether an event may change what a walk would find. `open` gathers files that were written to and not closed.
+    /// Whether an event may change the result of a walk. `open` collects files that were written and not closed yet.
     pub(super) fn concerns(&self, event: &notify::Result<Event>, open: &mut BTreeSet<PathBuf>) -> bool {
         let Ok(event) = event else { return true };
         if event.need_rescan() {
@@ -109,12 +106,12 @@ impl Watch {
         if content_only {
             return listed && is_manifest(path);
         }
-        // An entry that comes, goes or is renamed may be a link on the way to others, whatever its name.
+        // An entry that is added, removed or renamed may be a link to other directories, whatever its name.
         listed || self.listed.contains(path) || self.root_event.as_deref() == Some(path)
     }
 
     fn arm(&mut self, path: PathBuf) {
-        // Also where a watch is thought to be: the directory of this name may be another one by now.
+        // Sets the watch again even if it exists: the directory of this name may have been replaced.
         if let Err(error) = self.watcher.watch(&path, RecursiveMode::NonRecursive)
             && path.exists()
         {

@@ -1,38 +1,37 @@
-//! What a sync has to bring to the kernel.
+//! The changes that a sync has to program.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{ObjectKey, ServicePortName};
 
-/// What changed since it was last asked for.
+/// Changes since the last query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Service ports that appeared, changed or went.
+    /// Service ports that were added, changed or removed.
     pub service_ports: BTreeSet<ServicePortName>,
-    /// The Node object changed, which may concern every service port.
+    /// The Node object changed, which may affect every service port.
     pub node: bool,
-    /// The ranges that cluster IPs come from changed.
+    /// The ranges of cluster IPs changed.
     pub service_cidrs: bool,
-    /// Of the service ports, those that earlier parts left, and how many parts did.
+    /// Service ports that earlier parts left out, with the number of those parts.
     pub(super) left: BTreeMap<ServicePortName, u32>,
 }
 
 impl Changed {
-    /// Nothing changed.
     pub fn is_empty(&self) -> bool {
         !self.node && !self.service_cidrs && self.service_ports.is_empty()
     }
 
-    /// Adds what changed later.
     pub fn merge(&mut self, mut later: Changed) {
         self.service_ports.append(&mut later.service_ports);
         self.node |= later.node;
         self.service_cidrs |= later.service_cidrs;
     }
 
-    /// Takes out all but service ports that together weigh more than `most`. Half of a part is for what earlier ones left, the oldest
-    /// first, so that no Service waits for ever; in the rest the lightest Services go first. One service port at least is taken.
+    /// Takes service ports with a total weight of at most `most`, but at least one. Half of the weight is for those
+    /// that earlier parts left out, the oldest first, so that no Service waits forever. The rest goes to the lightest
+    /// Services.
     pub(super) fn take_part(&mut self, most: usize, weight: impl Fn(&ServicePortName) -> usize) -> Changed {
         let mut services: BTreeMap<&ObjectKey, usize> = BTreeMap::new();
         for name in &self.service_ports {

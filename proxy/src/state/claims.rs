@@ -1,9 +1,9 @@
-//! Who has a frontend that several Services claim: decided here, once, for all modes.
+//! Decides for all modes which Service owns a frontend that several Services claim.
 //!
-//! A cluster IP wins over external and load-balancer addresses: a user who may create a Service can write any address into
-//! `spec.externalIPs` (CVE-2020-8554), and must not take over another Service's traffic with it. Among equals the older object
-//! wins, then the first by name. The loser keeps its other frontends, and gets this one when it is free. What one Service
-//! changes costs what its own claims cost.
+//! A cluster IP wins over external and load-balancer addresses: a user who can create a Service can write any address
+//! into `spec.externalIPs` (CVE-2020-8554), and must not take over another Service's traffic. Otherwise the older
+//! object wins, then the first by name. The loser keeps its other frontends, and gets the disputed one when it becomes
+//! free. A change of a Service costs as much as its own claims.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +15,11 @@ use jiff::Timestamp;
 use super::service::{Frontend, ServicePort};
 use crate::model::{ObjectKey, Protocol, ServicePortName};
 
-/// Something that one Service alone can have.
+/// A resource that only one Service can own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// A frontend of a service port.
     Frontend(Protocol, Frontend),
-    /// A `healthCheckNodePort`, which all ports of a Service have together.
+    /// A `healthCheckNodePort`, shared by all ports of a Service.
     HealthCheck(u16),
 }
 
@@ -34,25 +33,22 @@ impl fmt::Display for Claim {
     }
 }
 
-/// How good a claim is: the least is the best.
+/// The strength of a claim, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// To its cluster IP.
+    /// To the Service's cluster IP.
     ClusterIp,
-    /// To anything else.
     Other,
 }
 
-/// When an object was created. One that does not say so, as in a manifest, is younger than all that do.
+/// Creation time of an object. An object without one, as in a manifest, counts as younger than all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Age {
-    /// Since then.
     Since(Timestamp),
-    /// Not known.
     Unknown,
 }
 
-/// Who claims something, in the order of the rule: the first wins.
+/// Orders claimants by strength: the first wins.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Claimant {
     rank: Rank,
@@ -60,50 +56,47 @@ struct Claimant {
     name: ServicePortName,
 }
 
-/// A Service's ports, and since when it is there.
+/// A Service's ports and its creation time.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) age: Age,
-    /// Sorted by name.
     pub(super) ports: Vec<ServicePort>,
 }
 
 impl Known {
-    /// The port of this name.
     pub(super) fn port(&self, name: &ServicePortName) -> Option<&ServicePort> {
         self.ports.get(self.ports.partition_point(|port| port.name < *name)).filter(|port| port.name == *name)
     }
 }
 
-/// What a service port asks for and does not have, or no longer: for a report.
+/// A claim that a service port has lost, or lost until now: for a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispute {
-    /// The service port that asks for it; of a health check's the name and protocol mean nothing.
+    /// The claiming service port. For a health check, port name and protocol have no meaning.
     pub loser: ServicePortName,
-    /// What it asks for.
     pub claim: Claim,
-    /// Who has it, and by which right; nothing when the dispute is over.
+    /// The owner and the strength of its claim; `None` when the dispute is over.
     pub winner: Option<(ServicePortName, Rank)>,
 }
 
-/// All claims of a family.
+/// The claims of one family.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Claims {
-    /// The best first. Most claims have one claimant, for whom a set would be large.
+    /// Strongest first. Most claims have one claimant, for which a set would be large.
     claimants: BTreeMap<Claim, Vec<Claimant>>,
     lost: BTreeMap<ServicePortName, BTreeSet<Claim>>,
-    /// What was reported as lost.
+    /// The lost claims as last reported.
     reported: BTreeMap<ServicePortName, BTreeSet<Claim>>,
-    /// Whose part in `lost` may differ from that in `reported`.
+    /// Service ports whose `lost` may differ from `reported`.
     unreported: BTreeSet<ServicePortName>,
 }
 
 impl Claims {
-    /// A Service was this and is that. Returns who, of all Services, won or lost what by it.
+    /// Replaces a Service's claims. Returns the service ports that won or lost a claim.
     pub(super) fn replace(&mut self, before: Option<&Known>, after: &Known) -> Vec<(Claim, ServicePortName)> {
         let (before, after) = (before.map(Known::claims).unwrap_or_default(), after.claims());
         if before.is_empty() && self.are_free(&after) {
-            // A first list of a large cluster is made of these.
+            // The usual case in the first list of a large cluster.
             let given = after.into_iter().map(|(claim, claimant)| {
                 let name = claimant.name.clone();
                 self.insert(claim, claimant);
@@ -124,13 +117,13 @@ impl Claims {
         moved.collect()
     }
 
-    /// Whether nobody else has any of these, and nobody of them claims the same as another.
+    /// Whether no other Service has these claims, and none is claimed twice.
     fn are_free(&self, claims: &BTreeSet<(Claim, Claimant)>) -> bool {
         let alike = claims.iter().zip(claims.iter().skip(1)).any(|((one, _), (other, _))| one == other);
         !alike && claims.iter().all(|(claim, _)| !self.claimants.contains_key(claim))
     }
 
-    /// Who had a claim and who has it now, if that is not the same.
+    /// The previous and the current owner of a claim, if they differ.
     fn moved(&mut self, claim: Claim, was: Option<ServicePortName>) -> impl Iterator<Item = ServicePortName> + use<> {
         let now = self.winner(claim).map(|winner| winner.name.clone());
         let changed = now != was;
@@ -188,7 +181,7 @@ impl Claims {
         self.claimants.get(&claim)?.first()
     }
 
-    /// A service port with what it has of all that it asks for.
+    /// The service port, reduced to the frontends that it owns.
     pub(super) fn granted<'a>(&self, port: &'a ServicePort) -> Cow<'a, ServicePort> {
         if self.lost.is_empty() {
             return Cow::Borrowed(port);
@@ -200,7 +193,7 @@ impl Claims {
         own.chain(check).fold(Cow::Borrowed(port), |port, claim| Cow::Owned(without(port.into_owned(), *claim)))
     }
 
-    /// What was lost or won since the last call, as it stands now.
+    /// Claims lost or won since the last call.
     pub(super) fn take_disputes(&mut self) -> Vec<Dispute> {
         let mut disputes = Vec::new();
         for name in std::mem::take(&mut self.unreported) {
@@ -221,7 +214,7 @@ impl Claims {
 }
 
 impl Known {
-    /// Everything that it claims. A service port claims an address once, by its best right.
+    /// All claims. A service port claims an address once, with its strongest claim.
     fn claims(&self) -> BTreeSet<(Claim, Claimant)> {
         let mut best: BTreeMap<(Claim, ServicePortName), Rank> = BTreeMap::new();
         for port in &self.ports {
@@ -238,7 +231,7 @@ impl Known {
     }
 }
 
-/// The name under which a Service claims what its ports have together.
+/// The claimant name for resources that the ports of a Service share.
 fn whole_service(service: &ObjectKey) -> ServicePortName {
     ServicePortName { service: service.clone(), port: String::new(), protocol: Protocol::Tcp }
 }

@@ -1,4 +1,4 @@
-//! EndpointSlices as one address family sees them: compact, and merged over a Service's slices.
+//! EndpointSlices in one address family: compact, and merged over a Service's slices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -7,33 +7,29 @@ use k8s_openapi::api::discovery::v1::{EndpointConditions, EndpointSlice};
 
 use crate::model::{Family, LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME, Protocol, parse_ip};
 
-/// One endpoint of one service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Address and port that packets go to.
     pub address: SocketAddr,
-    /// It runs on this node.
+    /// Runs on this node.
     pub local: bool,
-    /// It names no node: nothing says that it does not run on this one.
+    /// Has no node name: may run on this node.
     pub unplaced: bool,
-    /// May get new connections.
+    /// May receive new connections.
     pub ready: bool,
-    /// Answers, whether or not it is terminating.
+    /// Accepts connections, even if terminating.
     pub serving: bool,
-    /// Is shutting down.
     pub terminating: bool,
-    /// Zones that should use it (`hints.forZones`).
+    /// `hints.forZones`.
     pub zone_hints: BTreeSet<String>,
-    /// Nodes that should use it (`hints.forNodes`).
+    /// `hints.forNodes`.
     pub node_hints: BTreeSet<String>,
 }
 
-/// A slice, reduced to what the proxy uses.
+/// A slice, reduced to the fields that the proxy uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
-    /// Name of the Service it belongs to.
     pub service: String,
-    // A large cluster has tens of thousands of endpoints: boxed slices have no spare room, and hints are rare.
+    // A large cluster has tens of thousands of endpoints: boxed slices have no spare capacity, and hints are rare.
     // Sorted.
     ports: Box<[(String, Protocol, u16)]>,
     endpoints: Box<[SliceEndpoint]>,
@@ -57,10 +53,10 @@ struct Hints {
 }
 
 impl SliceEndpoint {
-    /// Of two copies with one address the one with the greater standing counts. Upstream settles that one that does not
-    /// terminate goes before one that does: networks give a terminating pod's address to the next pod while the old Pod
-    /// object is still there (kubernetes/kubernetes#135266, `addEndpoints` of pkg/proxy/endpointslicecache.go in 1.36).
-    /// The rest makes the choice independent of the order of slices.
+    /// Of several endpoints with one address, the one with the greatest precedence counts. As in kube-proxy, one that
+    /// does not terminate wins over one that does: networks assign a terminating pod's address to a new pod while the
+    /// old Pod object still exists (kubernetes/kubernetes#135266, `addEndpoints` of pkg/proxy/endpointslicecache.go in
+    /// 1.36). The other fields make the choice independent of the order of slices.
     fn standing(&self) -> [bool; 4] {
         [!self.terminating, self.ready, self.serving, self.local]
     }
@@ -81,7 +77,7 @@ impl SliceEndpoint {
 }
 
 impl Slice {
-    /// Reads a slice; `None` if it is of another family, of another proxy, or belongs to no Service.
+    /// `None` if the slice has another family, another proxy, or no Service.
     pub fn read(slice: &EndpointSlice, family: Family, node_name: &str) -> Option<Slice> {
         let labels = slice.metadata.labels.as_ref()?;
         if slice.address_type != family.as_str()
@@ -97,9 +93,9 @@ impl Slice {
         let mut ports: Box<[_]> = ports.collect();
         ports.sort_unstable();
         let endpoints = slice.endpoints.iter().flatten().filter_map(|endpoint| {
-            // Only the first address counts: the API calls further ones an undefined extension.
+            // Only the first address counts: the API leaves the meaning of further ones undefined.
             let address = parse_ip(endpoint.addresses.first()?).filter(|ip| Family::of(ip) == family)?;
-            // A missing condition means ready, serving and not terminating (EndpointConditions' documentation).
+            // A missing condition means ready, serving and not terminating (documentation of EndpointConditions).
             let conditions = endpoint.conditions.as_ref();
             let condition = |of: fn(&EndpointConditions) -> Option<bool>| conditions.and_then(of);
             let hints = endpoint.hints.clone().map(|hints| {
@@ -123,14 +119,13 @@ impl Slice {
 }
 
 impl Slice {
-    /// The addresses of its endpoints, whatever their condition.
+    /// The endpoints' addresses, whatever their conditions.
     pub fn addresses(&self) -> impl ExactSizeIterator<Item = IpAddr> {
         self.endpoints.iter().map(|endpoint| endpoint.address)
     }
 }
 
-/// The endpoints of one service port over all slices of its Service, sorted by address. An address that several
-/// endpoints have counts once.
+/// The endpoints of one service port, merged over the slices of its Service, sorted by address, one per address.
 pub fn merge<'a>(slices: impl Iterator<Item = &'a Slice>, port_name: &str, protocol: Protocol) -> Vec<Endpoint> {
     let mut merged: BTreeMap<SocketAddr, &SliceEndpoint> = BTreeMap::new();
     for slice in slices {
@@ -197,7 +192,7 @@ mod tests {
         let draining = || json!({"ready": false, "serving": true, "terminating": true});
         let unready = || json!({"ready": false, "serving": false, "terminating": false});
         let published = || json!({"ready": true, "serving": true, "terminating": true});
-        // Who loses, who wins.
+        // Loser, winner.
         let table = [
             (copy("me", gone(), "a"), copy("there", ready(), "b")),
             (copy("me", draining(), "a"), copy("there", ready(), "b")),

@@ -1,5 +1,5 @@
-//! What the proxy knows: service ports and endpoints of one address family, and which of them changed.
-//! No I/O, and one decision: who has what several Services claim ([`claims`]). All others are the plan's.
+//! Service ports and endpoints of one address family, and their changes. No I/O. Decides only which Service owns a
+//! frontend that several Services claim ([`claims`]); the plan decides everything else.
 
 mod changed;
 pub mod claims;
@@ -24,24 +24,23 @@ use endpoints::{Endpoint, Slice};
 use service::{ServicePort, service_ports};
 use triggers::Triggers;
 
-/// This node, as its Node object tells.
+/// This node's Node object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeInfo {
     /// `topology.kubernetes.io/zone`.
     pub zone: Option<String>,
-    /// `spec.podCIDRs`, all families.
+    /// `spec.podCIDRs` of both families.
     pub pod_cidrs: Vec<IpNet>,
-    /// `status.addresses` of type InternalIP, all families.
+    /// `status.addresses` of type InternalIP, of both families.
     pub internal_ips: Vec<IpAddr>,
-    /// Every one of `status.addresses` that is an IP address, all families.
+    /// All of `status.addresses` that are IP addresses.
     pub addresses: Vec<IpAddr>,
-    /// The primary address of each family that has one: the first InternalIP, else the first ExternalIP (upstream's
+    /// The primary address of each family: the first InternalIP, else the first ExternalIP (kube-proxy's
     /// `GetNodeHostIPs` in pkg/util/node).
     pub primary: Vec<IpAddr>,
 }
 
 impl NodeInfo {
-    /// What a Node says.
     pub fn read(node: &Node) -> NodeInfo {
         let spec = node.spec.as_ref();
         let cidrs =
@@ -62,12 +61,12 @@ impl NodeInfo {
     }
 }
 
-/// Endpoints of a slice that is not large.
+/// Endpoints of a usual slice.
 const COMMON_ENDPOINTS: usize = 20;
-/// So much is sent by one sync ([`State::take_part`]): some 2,000 service ports, or 20,000 endpoints.
+/// Largest weight of one sync ([`State::take_part`]): about 2,000 service ports, or 20,000 endpoints.
 const AT_ONCE: usize = 20_000;
 
-/// Everything known, in one family.
+/// The objects of one family.
 #[derive(Debug, Clone)]
 pub struct State {
     family: Family,
@@ -75,15 +74,15 @@ pub struct State {
     external_ips: bool,
     services: BTreeMap<ObjectKey, Known>,
     claims: Claims,
-    /// Each Service's slices with their names, in their order: most have one, for which a map would be large. Nobody walks over all of them, so
-    /// that they need no order, which a first list of a large cluster would pay for.
+    /// The slices of each Service, sorted by name: most Services have one slice, for which a map would be large. A hash
+    /// map, as nothing needs the Services' order, which would slow the first list of a large cluster.
     slices: HashMap<ObjectKey, Vec<(String, Slice)>>,
     slice_owner: HashMap<ObjectKey, String>,
     node: NodeInfo,
-    /// The addresses of other Nodes in this family, as far as the source has them: the Kubernetes source watches this node's own alone.
+    /// Addresses of other Nodes in this family, if the source has them: the Kubernetes source watches only this node.
     other_nodes: BTreeMap<String, Vec<IpAddr>>,
     other_machines_changed: bool,
-    /// Of each ServiceCIDR, the ranges of this family.
+    /// The ranges of this family per ServiceCIDR.
     service_cidrs: BTreeMap<String, Vec<IpNet>>,
     changed: BTreeSet<ServicePortName>,
     node_changed: bool,
@@ -93,7 +92,6 @@ pub struct State {
 }
 
 impl State {
-    /// An empty state for one family, seen from one node.
     pub fn new(family: Family, node_name: impl Into<String>) -> State {
         State {
             family,
@@ -115,39 +113,36 @@ impl State {
         }
     }
 
-    /// Takes `spec.externalIPs` of Services for what they are, or for nothing (gate `AllowServiceExternalIPs`).
+    /// Whether `spec.externalIPs` of Services are used (gate `AllowServiceExternalIPs`).
     pub fn with_external_ips(self, external_ips: bool) -> State {
         State { external_ips, ..self }
     }
 
-    /// The family this is about.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// Whether so much was forgotten since the last call that is worth while to [`compact`](State::compact) what is kept.
+    /// Whether so many objects were removed since the last call that [`compact`](State::compact) is worthwhile.
     pub fn take_much_forgotten(&mut self) -> bool {
         self.forgotten.take_due(self.services.len() + self.slice_owner.len())
     }
 
-    /// Moves what is kept to new memory, and keeps no room for what was forgotten.
+    /// Moves the state to new memory and frees unused capacity.
     pub fn compact(&mut self) {
         self.slices.shrink_to_fit();
         self.slice_owner.shrink_to_fit();
         *self = self.clone();
     }
 
-    /// This node's name.
     pub fn node_name(&self) -> &str {
         &self.node_name
     }
 
-    /// This node, as far as its Node object is known.
     pub fn node(&self) -> &NodeInfo {
         &self.node
     }
 
-    /// Takes in one change; the cost is that of the Service concerned, and of those that win or lose a frontend by it.
+    /// Applies one change. Costs the size of the Service concerned and of those that win or lose a frontend by it.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Service(key, service) => {
@@ -172,7 +167,7 @@ impl State {
             Change::Node(name, node) if *name == self.node_name => {
                 let mut info = node.as_deref().map(NodeInfo::read).unwrap_or_default();
                 if info.pod_cidrs.is_empty() {
-                    // A Node object that is deleted, or created anew by its kubelet, does not change the pods that run here.
+                    // Deleting the Node object, or creating it again, does not change the pods that run here.
                     info.pod_cidrs = std::mem::take(&mut self.node.pod_cidrs);
                 }
                 self.node_changed |= info != self.node;
@@ -194,19 +189,18 @@ impl State {
         }
     }
 
-    /// The addresses of other Nodes and of the API servers, which are the endpoints of the Service `default/kubernetes`.
+    /// Addresses of other Nodes and of the API servers, which are the endpoints of the Service `default/kubernetes`.
     pub fn other_machines(&self) -> impl Iterator<Item = IpAddr> {
         let servers = self.slices.iter().filter(|(service, _)| is_api_server(service));
         let servers = servers.flat_map(|(_, slices)| slices).flat_map(|(_, slice)| slice.addresses());
         self.other_nodes.values().flatten().copied().chain(servers)
     }
 
-    /// Whether [`State::other_machines`] may have changed since the last call.
     pub fn take_other_machines_changed(&mut self) -> bool {
         std::mem::take(&mut self.other_machines_changed)
     }
 
-    /// One that terminates counts until it is gone: its addresses may still be a Service's.
+    /// A terminating ServiceCIDR counts until it is deleted: Services may still have its addresses.
     fn replace_service_cidr(&mut self, name: &str, object: Option<&ServiceCIDR>) {
         let texts = object.and_then(|object| object.spec.as_ref()?.cidrs.as_ref()).into_iter().flatten();
         let ranges = texts.filter_map(|text| text.parse().ok()).filter(|range| Family::of_net(range) == self.family);
@@ -218,12 +212,12 @@ impl State {
         }
     }
 
-    /// The ranges that cluster IPs come from, as ServiceCIDRs have them.
+    /// Ranges of cluster IPs, from the ServiceCIDRs.
     pub fn service_cidrs(&self) -> impl Iterator<Item = IpNet> {
         self.service_cidrs.values().flatten().copied()
     }
 
-    /// A Service made anew with the same content is younger, which changes something only where others claim what it has.
+    /// A Service that is created again with the same content is younger, which matters only for disputed claims.
     fn replace_service(&mut self, key: &ObjectKey, mut now: Known) {
         now.ports.shrink_to_fit();
         let before = self.services.remove(key);
@@ -246,7 +240,7 @@ impl State {
         }
     }
 
-    /// Whether that changes something for a Service that is there.
+    /// Returns whether an existing Service changed.
     fn replace_slice(&mut self, key: &ObjectKey, slice: Option<Slice>) -> bool {
         if let Some(owner) = self.slice_owner.remove(key) {
             let service = ObjectKey { namespace: key.namespace.clone(), name: owner };
@@ -278,14 +272,14 @@ impl State {
         let changed = mark && self.mark_service(&service);
         self.slice_owner.insert(key.clone(), slice.service.clone());
         let slices = self.slices.entry(service).or_default();
-        // The caller has taken out an earlier slice of this name.
+        // The caller has removed an earlier slice of this name.
         let at = slices.partition_point(|(name, _)| *name < key.name);
         slices.reserve_exact(1);
         slices.insert(at, (key.name.clone(), slice));
         changed
     }
 
-    /// Whether it is there.
+    /// Marks a Service's ports as changed; returns whether the Service exists.
     fn mark_service(&mut self, service: &ObjectKey) -> bool {
         let Some(known) = self.services.get(service) else { return false };
         for port in &known.ports {
@@ -296,17 +290,17 @@ impl State {
         true
     }
 
-    /// From now on, trigger times after `since` are kept for [`State::take_triggers`].
+    /// Starts to collect trigger times after `since` for [`State::take_triggers`].
     pub fn count_triggers_since(&mut self, since: Timestamp) {
         self.triggers.count_since(since);
     }
 
-    /// When the pods or Services changed that the changes of slices since the last call follow from.
+    /// When the pods or Services changed that caused the changes of slices since the last call.
     pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<> {
         self.triggers.take()
     }
 
-    /// What changed since the last call.
+    /// Changes since the last call.
     pub fn take_changed(&mut self) -> Changed {
         Changed {
             service_ports: std::mem::take(&mut self.changed),
@@ -316,43 +310,43 @@ impl State {
         }
     }
 
-    /// One service port, if it is there, with the frontends that it has.
+    /// A service port with the frontends that it owns.
     pub fn service_port(&self, name: &ServicePortName) -> Option<Cow<'_, ServicePort>> {
         let port = self.services.get(&name.service)?.port(name)?;
         Some(self.claims.granted(port))
     }
 
-    /// Every service port, in order of Service and port, with the frontends that it has.
+    /// Every service port with the frontends that it owns, sorted by Service and port.
     pub fn service_ports(&self) -> impl Iterator<Item = Cow<'_, ServicePort>> {
         self.services.values().flat_map(|known| &known.ports).map(|port| self.claims.granted(port))
     }
 
-    /// What Services asked for and did not get since the last call, and what is no longer disputed.
+    /// Disputes that began or ended since the last call.
     pub fn take_disputes(&mut self) -> Vec<Dispute> {
         self.claims.take_disputes()
     }
 
-    /// How much work a service port is: its endpoints, and what it costs without any.
+    /// Cost of programming a service port: its endpoints plus a constant.
     fn weight(&self, name: &ServicePortName) -> usize {
         const ALONE: usize = 10;
         let slices = self.slices.get(&name.service).into_iter().flatten();
         slices.map(|(_, slice)| slice.addresses().len()).sum::<usize>() + ALONE
     }
 
-    /// Takes out of what changed what one sync should send: all of it, unless that is very much. Then Services with little to send go
-    /// first, so that one with very many ports or endpoints holds up no other.
+    /// Takes the changes for one sync: all, or if there are very many, those of light Services first, so that a Service
+    /// with many ports or endpoints does not delay the others.
     pub fn take_part(&self, changed: &mut Changed) -> Changed {
         changed.take_part(AT_ONCE, |name| self.weight(name))
     }
 
-    /// The endpoints of a service port, whatever their condition.
+    /// Regardless of conditions.
     pub fn endpoints(&self, name: &ServicePortName) -> Vec<Endpoint> {
         let slices = self.slices.get(&name.service).into_iter().flatten().map(|(_, slice)| slice);
         endpoints::merge(slices, &name.port, name.protocol)
     }
 }
 
-/// Whether the endpoints of a Service are the API servers (`kubernetesServiceName` in pkg/controlplane).
+/// Whether the Service's endpoints are the API servers (`kubernetesServiceName` in pkg/controlplane).
 fn is_api_server(service: &ObjectKey) -> bool {
     service.name == "kubernetes" && service.namespace == "default"
 }
@@ -377,7 +371,7 @@ mod tests {
         assert_eq!(ranges(with("10.2.0.0/24")), ["10.2.0.0/24"]);
     }
 
-    /// Services and slices of ever new names.
+    /// Services and slices whose names keep changing.
     #[test]
     fn what_is_forgotten_leaves_no_room_behind() {
         let mut state = State::new(Family::V4, "n1");

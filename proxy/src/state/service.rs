@@ -1,4 +1,4 @@
-//! A Service as one address family sees it: one [`ServicePort`] per port, everything parsed.
+//! A Service in one address family: one parsed [`ServicePort`] per port.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -10,79 +10,76 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 pub use crate::model::Frontend;
 use crate::model::{Family, LABEL_HEADLESS, LABEL_PROXY_NAME, ObjectKey, Protocol, ServicePortName, parse_ip};
 
-/// `sessionAffinityConfig.clientIP.timeoutSeconds` when it is not given (API documentation: three hours).
+/// Default of `sessionAffinityConfig.clientIP.timeoutSeconds` (API reference: three hours).
 pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
 
-/// Who may be chosen as backend (`internalTrafficPolicy`, `externalTrafficPolicy`).
+/// `internalTrafficPolicy`, `externalTrafficPolicy`: the eligible endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficPolicy {
-    /// Endpoints of the whole cluster.
+    /// All endpoints of the cluster.
     Cluster,
-    /// Endpoints of this node only.
+    /// Only endpoints of this node.
     Local,
 }
 
-/// One port of a Service, in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicePort {
-    /// Its name.
     pub name: ServicePortName,
-    /// The family's cluster IP. Every service port has one, unless another Service has it already ([`super::claims`]).
+    /// `None` only if another Service owns it ([`super::claims`]).
     pub cluster_ip: Option<IpAddr>,
     /// The port on cluster, external and load-balancer IPs.
     pub port: u16,
-    /// The node port, if it has one.
     pub node_port: Option<u16>,
     /// `spec.externalIPs` of this family.
     pub external_ips: Vec<IpAddr>,
-    /// Load-balancer addresses of this family whose `ipMode` is `VIP` (KEP-1860: `Proxy` ones never reach a node as destination).
+    /// Load-balancer addresses of this family with `ipMode: VIP` (KEP-1860: packets with a `Proxy` address as
+    /// destination never reach a node).
     pub load_balancer_ips: Vec<IpAddr>,
-    /// `spec.loadBalancerSourceRanges` of this family; empty: all sources.
+    /// `spec.loadBalancerSourceRanges` of this family; empty means all sources.
     pub source_ranges: Vec<IpNet>,
-    /// Policy for the cluster IP.
+    /// For the cluster IP.
     pub internal_policy: TrafficPolicy,
-    /// Policy for every other frontend.
+    /// For all other frontends.
     pub external_policy: TrafficPolicy,
-    /// Session affinity by client address for so long.
+    /// The timeout of session affinity by client address.
     pub affinity: Option<Duration>,
-    /// `spec.healthCheckNodePort`, where the API asks for one (load balancer under policy Local).
+    /// `spec.healthCheckNodePort`, for load balancers under policy Local.
     pub health_check_node_port: Option<u16>,
 }
 
 impl ServicePort {
-    /// The addresses and the node port that it answers on.
     pub fn frontends(&self) -> impl Iterator<Item = Frontend> {
         let addresses = self.cluster_ip.iter().chain(&self.external_ips).chain(&self.load_balancer_ips);
         let addresses = addresses.map(|ip| Frontend::Address(SocketAddr::new(*ip, self.port)));
         addresses.chain(self.node_port.map(Frontend::NodePort))
     }
 
-    /// Its external and load-balancer IPs, sorted, each once.
+    /// External and load-balancer IPs, sorted, without duplicates.
     pub fn external_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let all: BTreeSet<IpAddr> = self.external_ips.iter().chain(&self.load_balancer_ips).copied().collect();
         all.into_iter()
     }
 
-    /// Whether anything but the cluster IP leads to it.
+    /// Whether it has frontends besides the cluster IP.
     pub fn externally_accessible(&self) -> bool {
         self.node_port.is_some() || !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
     }
 
-    /// Whether cluster-wide endpoints are ever chosen. Under `externalTrafficPolicy: Local` they still are, for
-    /// pods and the node itself, whose traffic short-circuits.
+    /// Whether endpoints of the whole cluster may be backends. With `externalTrafficPolicy: Local` they are backends
+    /// for pods and the node itself, whose traffic is short-circuited.
     pub fn uses_cluster_endpoints(&self) -> bool {
         (self.cluster_ip.is_some() && self.internal_policy == TrafficPolicy::Cluster) || self.externally_accessible()
     }
 
-    /// Whether endpoints of this node alone are ever chosen.
+    /// Whether endpoints restricted to this node may be backends.
     pub fn uses_local_endpoints(&self) -> bool {
         (self.cluster_ip.is_some() && self.internal_policy == TrafficPolicy::Local)
             || (self.external_policy == TrafficPolicy::Local && self.externally_accessible())
     }
 }
 
-/// The service ports of a Service in `family`, sorted by name: none for headless and ExternalName Services, for those of another
-/// proxy, and for those without a cluster IP of the family.
+/// The service ports of a Service in `family`, sorted by name. Empty for headless and ExternalName Services, for those
+/// of another proxy, and for those without a cluster IP of the family.
 pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let labels = service.metadata.labels.as_ref();
@@ -155,7 +152,7 @@ fn policy(value: Option<&str>) -> TrafficPolicy {
     if value == Some("Local") { TrafficPolicy::Local } else { TrafficPolicy::Cluster }
 }
 
-/// `externalTrafficPolicy` counts only where the Service is reachable from outside by its type or its external IPs.
+/// `externalTrafficPolicy` applies only if the Service is externally reachable by its type or external IPs.
 fn external_policy(spec: &ServiceSpec) -> TrafficPolicy {
     let external_ips = spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
     match spec.type_.as_deref() {

@@ -1,14 +1,14 @@
-//! When what a change of endpoints follows from has happened: the beginning of network programming's duration.
+//! When the cause of an endpoint change happened: the start of network programming latency.
 
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::model::ObjectKey;
 
-/// The EndpointSlice controller's word for when the pod or Service changed that led to this version of a slice
+/// Annotation of the EndpointSlice controller: when the pod or Service changed that led to this version of a slice
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>).
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-/// As long as no sync succeeds they add up; later ones of so many say nothing new.
+/// Bounds the times collected while syncs fail.
 const MOST: usize = 10_000;
 
 /// Trigger times of changes that are not in the kernel yet.
@@ -19,12 +19,11 @@ pub(super) struct Triggers {
 }
 
 impl Triggers {
-    /// Earlier times do not count; none does before this is called: that the proxy was not there is no delay of its.
+    /// Ignores times before `since`, when the proxy was not running; before the first call, ignores all.
     pub(super) fn count_since(&mut self, since: Timestamp) {
         self.since = Some(since);
     }
 
-    /// A slice changed.
     pub(super) fn changed(&mut self, key: &ObjectKey, slice: &EndpointSlice) {
         let annotation = slice.metadata.annotations.as_ref().and_then(|all| all.get(TRIGGER_TIME));
         let time = annotation.and_then(|text| text.parse::<Timestamp>().ok());
@@ -36,12 +35,11 @@ impl Triggers {
         }
     }
 
-    /// A slice is gone: its last trigger time is in the past.
+    /// Forgets a removed slice's times.
     pub(super) fn gone(&mut self, key: &ObjectKey) {
         self.waiting.retain(|(slice, _)| slice != key);
     }
 
-    /// Those that wait.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Timestamp> + use<> {
         std::mem::take(&mut self.waiting).into_iter().map(|(_, time)| time)
     }

@@ -1,4 +1,4 @@
-//! `/flagz`: every flag of the command line, with its value.
+//! `/flagz`: every command-line flag with its value.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,17 @@ use serde_json::{Value, json};
 use super::{Page, answer};
 use crate::http::Reply;
 
-/// The page.
 #[derive(Debug, Clone, Default)]
 pub struct Flagz {
     flags: BTreeMap<String, String>,
 }
 
 impl Flagz {
-    /// For flags of these names, without dashes, and values.
+    /// Names are without dashes.
     pub fn new(flags: BTreeMap<String, String>) -> Flagz {
         Flagz { flags }
     }
 
-    /// What is sent to a client that accepts this.
     pub fn answer(&self, accept: &str) -> Reply {
         answer(self, accept)
     }

@@ -1,5 +1,5 @@
-//! `/statusz` and `/flagz` as every program of Kubernetes has them (KEP-4827, KEP-4828; k8s.io/apiserver `pkg/server/statusz`
-//! and `flagz`): text for people, and an object for those who ask for its kind and version.
+//! `/statusz` and `/flagz` as in every Kubernetes component (KEP-4827, KEP-4828; k8s.io/apiserver `pkg/server/statusz`
+//! and `flagz`): text, or an API object if the client requests its kind and version.
 
 mod flagz;
 mod negotiate;
@@ -15,27 +15,22 @@ use negotiate::{NotAcceptable, Shape, Version, negotiate};
 pub use flagz::Flagz;
 pub use statusz::Statusz;
 
-/// The program's name on its pages.
 const COMPONENT: &str = "svcproxy";
-/// The API group of the objects.
 const GROUP: &str = "config.k8s.io";
-/// Upstream's warning, and its reason to write delimiters as it likes.
+/// kube-proxy's warning.
 const NO_MACHINE: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees \
                           and is for debugging purposes only.";
 
-/// One of the pages.
 trait Page {
-    /// The kind of the object.
     const KIND: &'static str;
 
-    /// For people, without the header.
+    /// Without the header.
     fn text(&self) -> String;
 
-    /// The object's fields, without its type and name.
+    /// Without type and name.
     fn fields(&self) -> Value;
 }
 
-/// What is sent to a client that accepts this.
 fn answer<P: Page>(page: &P, accept: &str) -> Reply {
     match negotiate(accept, P::KIND) {
         Ok(Shape::Text) => {

@@ -1,18 +1,19 @@
-//! Which form of a page a client asks for, by its `Accept` header; the rules are those of k8s.io/apiserver
-//! `pkg/endpoints/handlers/negotiation`, held to what pages allow.
+//! Selects the format of a page by the `Accept` header, by the rules of k8s.io/apiserver
+//! `pkg/endpoints/handlers/negotiation` and the restrictions of these pages.
 
 use super::GROUP;
 
-/// A form of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// For people.
     Text,
-    /// As an object of the API.
-    Object { version: Version, yaml: bool },
+    /// As an API object.
+    Object {
+        version: Version,
+        yaml: bool,
+    },
 }
 
-/// Versions of the objects. Their fields are the same.
+/// The versions have the same fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     V1Alpha1,
@@ -28,17 +29,16 @@ impl Version {
     }
 }
 
-/// Nothing that the client accepts is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotAcceptable;
 
-/// The form that the client likes best.
+/// The client's preferred format.
 pub(super) fn negotiate(accept: &str, kind: &str) -> Result<Shape, NotAcceptable> {
     if accept.trim().is_empty() {
         return Ok(Shape::Text);
     }
     let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(Clause::read).collect();
-    // A sort that keeps the order of equals, as the header's author wrote them.
+    // The sort is stable: equal clauses keep their order.
     clauses.sort_by(|one, other| other.quality.total_cmp(&one.quality).then(one.wide().cmp(&other.wide())));
     clauses.iter().find_map(|clause| clause.shape(kind)).ok_or(NotAcceptable)
 }
@@ -69,7 +69,7 @@ impl<'a> Clause<'a> {
         (clause.quality > 0.0).then_some(clause)
     }
 
-    /// How much it leaves open.
+    /// The number of wildcards.
     fn wide(&self) -> usize {
         usize::from(self.media.0 == "*") + usize::from(self.media.1 == "*")
     }

@@ -1,4 +1,4 @@
-//! `/statusz`: since when this program runs, which it is, and what else can be asked.
+//! `/statusz`: start time, version and paths of this program.
 
 use std::time::SystemTime;
 
@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use super::{Page, answer};
 use crate::http::Reply;
 
-/// The Kubernetes whose kube-proxy this program stands in for.
+/// The Kubernetes version whose kube-proxy this program replaces.
 const KUBERNETES: &str = "1.37";
 
-/// The page.
 #[derive(Debug, Clone)]
 pub struct Statusz {
     started: SystemTime,
@@ -19,7 +18,7 @@ pub struct Statusz {
 }
 
 impl Statusz {
-    /// For a process that started then, with the first parts of the paths that are served beside this page.
+    /// Lists the first segment of each path.
     pub fn new<'p>(started: SystemTime, paths: impl IntoIterator<Item = &'p str>) -> Statusz {
         let first = |path: &'p str| path.split('/').nth(1).filter(|part| !part.is_empty());
         let mut paths: Vec<String> = paths.into_iter().filter_map(first).map(|part| format!("/{part}")).collect();
@@ -28,7 +27,6 @@ impl Statusz {
         Statusz { started, paths }
     }
 
-    /// What is sent to a client that accepts this.
     pub fn answer(&self, accept: &str) -> Reply {
         answer(self, accept)
     }
@@ -63,7 +61,7 @@ impl Page for Statusz {
         json!({
             "startTime": self.started().to_string(),
             "uptimeSeconds": self.up(),
-            // The API has the field always.
+            // A required field of the API.
             "goVersion": "",
             "binaryVersion": env!("CARGO_PKG_VERSION"),
             "emulationVersion": KUBERNETES,

@@ -1,4 +1,4 @@
-//! What a family is programmed with, as the texts that the commands take.
+//! The desired kernel state of one family, as texts in the formats of the command-line tools.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +20,6 @@ use crate::plan::{NodePlan, ServicePortPlan, plan_node, service_ranges};
 use crate::relay::Listener;
 use crate::ruleset::{Table, Transaction};
 
-/// Which command takes a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Addresses,
@@ -30,16 +29,15 @@ pub(super) enum Part {
     Tables,
 }
 
-/// The texts of one family.
 #[derive(Debug)]
 pub(super) struct Documents {
-    /// Lines of comment: what no rule says.
+    /// Comment lines about state that the rules do not contain.
     comments: String,
     parts: Vec<(Part, String)>,
 }
 
 impl Part {
-    /// The line before it on standard output, where several parts follow each other.
+    /// The line that introduces this document on standard output.
     fn heading(self) -> &'static str {
         match self {
             Part::Addresses => "# addresses",
@@ -50,7 +48,6 @@ impl Part {
         }
     }
 
-    /// The end of its file's name.
     fn extension(self) -> &'static str {
         match self {
             Part::Addresses => "addresses",
@@ -63,7 +60,7 @@ impl Part {
 }
 
 impl Documents {
-    /// All in one text. A family that is nothing but rules has no heading.
+    /// All documents as one text. A single document of iptables rules has no heading.
     pub(super) fn text(&self) -> String {
         let mut text = self.comments.clone();
         for (part, body) in &self.parts {
@@ -76,8 +73,7 @@ impl Documents {
         text
     }
 
-    /// Each part as a file that its command takes as it is: the end of the name, and the content. The comments are in the
-    /// one with the rules.
+    /// Each document as a file that its tool accepts. The comments are in the file with the rules.
     pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.parts.iter().map(|(part, body)| match part {
             Part::Rules | Part::Tables => (part.extension(), self.comments.clone() + body),
@@ -86,8 +82,8 @@ impl Documents {
     }
 }
 
-/// IPVS mode: addresses of the device, sets as `ipset save` prints them, virtual servers as `ipvsadm -Sn` does, and the rules
-/// as one `iptables-restore` input. Node ports are on the Node object's addresses and on `local`.
+/// IPVS mode: addresses of `kube-ipvs0`, sets as `ipset save`, virtual servers as `ipvsadm -Sn`, rules as one
+/// `iptables-restore` input. Node ports are on the Node object's addresses and on `local`.
 pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let (node, addresses, plans) = planned(config, family, batch, local);
     let around = NodeContext::new(node, &addresses, &config.ipvs.scheduler);
@@ -111,10 +107,11 @@ pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAd
     }
 }
 
-/// Userspace mode: one `iptables-restore` input, with the listening ports that a proxy would take on a node where all are free;
-/// comments say where these lead. Node ports are as in [`iptables()`]. `bare`: some interfaces have no address.
+/// Userspace mode: one `iptables-restore` input with the listening ports that the proxy would choose on a node where
+/// all are free; comments list their backends. Node ports are as in [`iptables()`]. `bare`: some interfaces have no
+/// address.
 pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &[IpAddr], bare: bool) -> Documents {
-    // The mode decides about the guard of the loopback range, too.
+    // The mode also decides whether the loopback range is guarded.
     let config = Config { mode: Mode::Userspace, ..config.clone() };
     let (node, mut addresses, plans) = planned(&config, family, batch, local);
     addresses.bare.extend(bare.then_some(family));
@@ -131,12 +128,12 @@ pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &
     Documents { comments: health_lines(&plans) + &relays, parts: vec![(Part::Rules, rules)] }
 }
 
-/// nftables mode, as `nft -f` takes it. Node ports are on the Node object's addresses and on `local`, as far as
-/// `nodePortAddresses` names them.
+/// nftables mode, as `nft -f` input. Node ports are on the addresses of the Node object and `local` that
+/// `nodePortAddresses` selects.
 pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let config = Config { mode: Mode::Nftables, ..config.clone() };
     let (node, _, plans) = planned(&config, family, batch, local);
-    // Which links there are is known to the running proxy alone.
+    // Only the running proxy knows the links.
     let flowtable = if config.flowtable { nftables::flowtable::table(family, &[]) } else { String::new() };
     Documents {
         comments: health_lines(&plans) + &localhost_lines(&node, &plans),
@@ -144,7 +141,7 @@ pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[
     }
 }
 
-/// A comment for each node port that is relayed on a loopback address, as [`relay_lines`] has them, with that address.
+/// A comment per node port that a relay serves on a loopback address, in the format of [`relay_lines`].
 fn localhost_lines(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     let line = |plan: &ServicePortPlan| {
         let (port, backends) = relayed(plan)?;
@@ -154,8 +151,8 @@ fn localhost_lines(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     plans.iter().filter_map(line).collect()
 }
 
-/// A comment for each listening port, which says what no rule does: where it leads, where associations of UDP may stay, and for
-/// how many seconds a client comes back to the same backend.
+/// A comment per listening port: its backends, the endpoints to which UDP associations may persist, and the affinity
+/// timeout in seconds.
 fn relay_lines<'a>(listening: impl Iterator<Item = (&'a Listener, u16)>, plans: &[ServicePortPlan]) -> String {
     let line = |(listener, port): (&Listener, u16)| {
         let plan = plans.iter().find(|plan| plan.name == listener.name)?;
@@ -175,8 +172,8 @@ fn relay_line(plan: &ServicePortPlan, listening: &dyn std::fmt::Display, backend
     format!("# relay {protocol} {listening} {}{to}{serving}{affinity}\n", plan.name)
 }
 
-/// The plans of a family, on a node with the addresses of its Node object and `local`. Addresses of this host play no part, so that
-/// they are the same on every machine.
+/// The plans of a family on a node with the addresses of its Node object and `local`. Ignores this host's addresses, so
+/// that the result is the same on every machine.
 fn planned(
     config: &Config,
     family: Family,
@@ -197,8 +194,8 @@ fn planned(
     (node, addresses, proxy.plans())
 }
 
-/// iptables mode: one `iptables-restore` input. Addresses of this host play no part, so that the text is the same on every
-/// machine: `nodePortAddresses` go by the Node object and `local`.
+/// iptables mode: one `iptables-restore` input. `nodePortAddresses` select among the addresses of the Node object and
+/// `local`.
 pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let (node, addresses, plans) = planned(config, family, batch, local);
     let health = health_lines(&plans);
@@ -212,7 +209,7 @@ pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[
     Documents { comments: health, parts: vec![(Part::Rules, rules)] }
 }
 
-/// A comment for each `healthCheckNodePort`: the service, and how many endpoints on this node the proxy would answer with.
+/// A comment per `healthCheckNodePort`: the Service and its number of local endpoints.
 fn health_lines(plans: &[ServicePortPlan]) -> String {
     let mut checks = Checks::default();
     plans.iter().for_each(|plan| checks.note(&plan.name, Some(plan)));
@@ -222,7 +219,7 @@ fn health_lines(plans: &[ServicePortPlan]) -> String {
     checks.take_changed().into_iter().filter_map(line).collect()
 }
 
-/// Adds the jumps, which the running proxy puts in one by one, before the end of each table.
+/// Adds the jumps from the built-in chains, which the running proxy inserts one by one, at the end of each table.
 fn with_jumps(text: &str, jumps: &[&Jump]) -> String {
     let mut out = String::with_capacity(text.len() + 2048);
     let mut table: Option<Table> = None;

@@ -1,4 +1,4 @@
-//! `svcproxy render`: what would be sent to the kernel, on standard output or in files.
+//! `svcproxy render`: prints or writes the kernel state that the proxy would program.
 
 mod documents;
 
@@ -23,7 +23,6 @@ enum FamilyFlag {
     Ipv6,
 }
 
-/// Flags of `render`.
 #[derive(Debug, Args)]
 pub struct Render {
     /// Mode to render; default: the configuration's, or iptables
@@ -52,7 +51,7 @@ fn mode(text: &str) -> Result<Mode, String> {
 }
 
 impl Render {
-    /// Prints, or writes files; faults in manifests go to standard error, a line each, and make the exit status 1.
+    /// Faults in manifests go to standard error, one per line, and make the exit status 1.
     pub fn run(&self) -> anyhow::Result<()> {
         let rendered = self.render()?;
         let text = match &self.output {
@@ -119,7 +118,7 @@ impl Render {
     }
 }
 
-/// Whether node ports are on addresses that are named, and not on whatever the kernel calls local.
+/// Whether node ports are on listed addresses only, and not on every address that the kernel considers local.
 fn by_local_addresses(config: &Config, family: Family) -> bool {
     config.mode == Mode::Ipvs || names_node_port_addresses(config, family)
 }
@@ -128,7 +127,6 @@ fn has_node(batch: &Batch, wanted: &str) -> bool {
     batch.changes.iter().any(|change| matches!(change, Change::Node(name, Some(_)) if name == wanted))
 }
 
-/// What was rendered, and the number of faults in manifests that were logged.
 struct Rendered {
     families: Vec<(Family, Documents)>,
     faults: usize,
@@ -139,7 +137,7 @@ impl Rendered {
         self.families.iter().map(|(family, documents)| format!("# {family}\n{}", documents.text())).collect()
     }
 
-    /// Writes the files, and returns their names, a line each.
+    /// Writes the files and returns their names, one per line.
     fn write(&self, directory: &Path) -> anyhow::Result<String> {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let mut names = String::new();
@@ -154,10 +152,10 @@ impl Rendered {
     }
 }
 
-/// What `svcproxy render` with these flags prints, for programs that do not want to run one.
+/// The output of `svcproxy render` with these flags, for other programs.
 ///
 /// # Errors
-/// As the command: flags that make no sense, a directory that cannot be read, faults in manifests.
+/// Invalid flags, an unreadable directory, or faults in manifests.
 pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Result<String> {
     #[derive(clap::Parser)]
     struct Flags {

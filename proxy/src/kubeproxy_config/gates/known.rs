@@ -1,9 +1,8 @@
-//! The names of Kubernetes' feature gates that kube-proxy accepts and does not act on.
+//! Names of Kubernetes' feature gates that kube-proxy accepts and ignores.
 //!
-//! Every program of Kubernetes takes every gate that its libraries register, whatever it does with it: kube-proxy 1.36 those of
-//! pkg/features, k8s.io/apiserver, apiextensions-apiserver and controller-manager. Those that 1.37 brought are here, too.
+//! Every Kubernetes program accepts all gates that its libraries register: kube-proxy 1.36 those of pkg/features,
+//! k8s.io/apiserver, apiextensions-apiserver and controller-manager. The lists include the gates new in 1.37.
 
-/// Gates that may be turned on and off.
 #[rustfmt::skip]
 pub(super) const OPEN: &[&str] = &[
     "APIResponseCompression", "APIServerIdentity", "APIServerWebhookAuthenticationToken", "APIServingWithRoutine",
@@ -61,7 +60,7 @@ pub(super) const OPEN: &[&str] = &[
     "WindowsGracefulNodeShutdown", "WindowsHostNetwork", "WorkloadAwarePreemption", "WorkloadWithJob",
 ];
 
-/// Gates that are locked to `true`: they cannot be turned off any more.
+/// Gates locked to `true`.
 #[rustfmt::skip]
 pub(super) const LOCKED_ON: &[&str] = &[
     "APIServerTracing", "AggregatedDiscoveryRemoveBetaType", "AnonymousAuthConfigurableEndpoints",
@@ -85,7 +84,7 @@ pub(super) const LOCKED_ON: &[&str] = &[
     "TopologyManagerPolicyOptions", "UserNamespacesSupport", "VolumeAttributesClass",
 ];
 
-/// Gates that are locked to `false`: they cannot be turned on any more.
+/// Gates locked to `false`.
 #[rustfmt::skip]
 pub(super) const LOCKED_OFF: &[&str] = &[
     "AllowOverwriteTerminationGracePeriodSeconds", "GitRepoVolumeDriver", "SeparateCacheWatchRPC",

@@ -1,4 +1,5 @@
-//! Feature gates: those that kube-proxy acts on, with what becomes of each here, and the rest, which only have to exist.
+//! Feature gates: those that kube-proxy evaluates, with this proxy's support, and all others, of which only the name is
+//! checked.
 
 mod known;
 
@@ -9,33 +10,26 @@ use super::fields::State;
 use crate::config::{FeatureGates, Mode};
 use State::{Honoured, NoEffect};
 
-/// How far a gate has come upstream.
+/// A gate's maturity in Kubernetes 1.37.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Tried out.
     Alpha,
-    /// On for most.
     Beta,
-    /// Here to stay; the gate may still be set.
+    /// The gate may still be set.
     Stable,
-    /// Here to stay, and the gate cannot be changed any more.
+    /// Stable, and the gate is fixed.
     Locked,
-    /// What it allows goes.
+    /// The feature will be removed.
     Deprecated,
 }
 
-/// A gate that kube-proxy acts on.
+/// A gate that kube-proxy evaluates.
 #[derive(Debug, Clone, Copy)]
 pub struct Gate {
-    /// Its name.
     pub name: &'static str,
-    /// How far it has come in Kubernetes 1.37.
     pub stage: Stage,
-    /// Whether it is on unless it is said otherwise.
     pub default: bool,
-    /// One line for people.
     pub help: &'static str,
-    /// What becomes of it.
     pub state: State,
 }
 
@@ -51,7 +45,7 @@ const GO_LOGGING: State = NoEffect("the options that it guards are of Go's loggi
 
 use Stage::{Alpha, Beta, Deprecated, Locked, Stable};
 
-/// Every gate that kube-proxy acts on (`utilfeature` in upstream's cmd/kube-proxy and pkg/proxy, and what those call).
+/// Every gate that kube-proxy evaluates (`utilfeature` in cmd/kube-proxy, pkg/proxy and the packages that they call).
 #[rustfmt::skip]
 pub const GATES: &[Gate] = &[
     gate("AllAlpha", Alpha, false, Honoured, "The gates of this table in stage alpha that are not named themselves; not named, it changes none"),
@@ -83,10 +77,8 @@ pub const GATES: &[Gate] = &[
     gate("WinOverlay", Locked, true, WINDOWS, "Windows: overlay networks"),
 ];
 
-/// What the gates that were given mean for the proxy.
-///
-/// # Errors
-/// The first gate that there is not, or that cannot be changed any more, or that forbids the mode.
+/// The gates that this proxy implements. Rejects the first gate that is unknown, locked to another value, or forbids
+/// the mode.
 pub(super) fn checked(given: &BTreeMap<String, bool>, mode: Mode) -> Result<FeatureGates, FieldProblem> {
     for (name, on) in given {
         let problem = match locked(name) {
@@ -106,15 +98,15 @@ pub(super) fn checked(given: &BTreeMap<String, bool>, mode: Mode) -> Result<Feat
         service_external_ips: is_on(given, "AllowServiceExternalIPs"),
         flagz: is_on(given, "ComponentFlagz"),
         statusz: is_on(given, "ComponentStatusz"),
-        // Whoever names a loopback range has asked for it; upstream wants the gate besides, while it is alpha.
+        // Naming a loopback range is enough; kube-proxy also requires the gate while it is alpha.
         nftables_localhost_node_ports: named(given, "KubeProxyNFTablesLocalhostNodePorts").unwrap_or(true),
     })
 }
 
-/// What the path of a gate begins with.
+/// The prefix of a gate's field path.
 pub(super) const FIELD: &str = "featureGates.";
 
-/// One sentence for each gate that was given and has no effect.
+/// One sentence per given gate that has no effect.
 pub(super) fn without_effect(given: &BTreeMap<String, bool>) -> impl Iterator<Item = String> {
     given.iter().filter_map(|(name, on)| {
         let why = match GATES.iter().find(|gate| gate.name == name) {
@@ -129,13 +121,13 @@ pub(super) fn without_effect(given: &BTreeMap<String, bool>) -> impl Iterator<It
     })
 }
 
-/// As k8s.io/component-base `featuregate` has it: what is named counts, then `AllAlpha` and `AllBeta`, then the default.
+/// Precedence as in k8s.io/component-base `featuregate`: the gate, then `AllAlpha` or `AllBeta`, then the default.
 fn is_on(given: &BTreeMap<String, bool>, name: &str) -> bool {
     let default = || GATES.iter().any(|gate| gate.name == name && gate.default);
     named(given, name).unwrap_or_else(default)
 }
 
-/// What was said of it, by its own name or by that of its stage.
+/// The value given for the gate or for its stage.
 fn named(given: &BTreeMap<String, bool>, name: &str) -> Option<bool> {
     let gate = GATES.iter().find(|gate| gate.name == name)?;
     let of_stage = match gate.stage {
@@ -155,7 +147,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     GATES.iter().map(|gate| gate.name).chain(others)
 }
 
-/// The value that it has for ever.
+/// The value that the gate is locked to.
 fn locked(name: &str) -> Option<bool> {
     let of_table = GATES.iter().find(|gate| gate.name == name && gate.stage == Stage::Locked).map(|gate| gate.default);
     let on = || known::LOCKED_ON.contains(&name).then_some(true);
@@ -163,14 +155,14 @@ fn locked(name: &str) -> Option<bool> {
     of_table.or_else(on).or_else(off)
 }
 
-/// The gate that was probably meant.
+/// A hint at a known gate with a similar name.
 fn similar(name: &str) -> String {
     let plain = |name: &str| name.to_lowercase().trim_end_matches('s').to_owned();
     let found = names().find(|known| plain(known) == plain(name));
     found.map_or_else(String::new, |known| format!("; is {known} meant?"))
 }
 
-/// The table as `docs/configuration.md` has it.
+/// The section of `docs/configuration.md`.
 pub(super) fn document() -> String {
     let mut text = String::from(INTRODUCTION);
     text.push_str("\n| Gate | Stage | Default | What it is | State |\n| --- | --- | --- | --- | --- |\n");

@@ -1,7 +1,8 @@
-//! Where the API server is and what the proxy shows it: a kubeconfig, the pod's service account, or a bare address.
+//! The API server's address and the proxy's credentials: from a kubeconfig, the pod's service account, or an address
+//! alone.
 //!
-//! Everything here may block: files may be on a mount that does not answer, a credential plugin may sleep. It runs on a
-//! thread of its own, which `connector` waits for.
+//! These functions may block, on a hanging mount or a slow credential plugin. They run on a thread of their own, for
+//! which `connector` waits with a timeout.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,91 +15,68 @@ use super::super::problem::one_line;
 use super::exec;
 use crate::small_file;
 
-/// A server that does not answer a connection attempt within this time is tried again.
+/// Connection timeout.
 const CONNECT: Duration = Duration::from_secs(10);
-/// A token file is read again after so long (client-go: `NewCachedFileTokenSource`, one minute).
+/// A token file is read again after this time (client-go: `NewCachedFileTokenSource`, one minute).
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
-/// Where the API server is and who the proxy is to it. What it names is read anew for every new try after a failure,
-/// so a corrected kubeconfig or a renewed certificate needs no restart; a token's file is read again about once a minute
-/// besides, and a credential plugin is asked again when what it gave is about to expire.
+/// How to reach and authenticate to the API server. Files are read again for every attempt after a failure, so that a
+/// corrected kubeconfig or a renewed certificate needs no restart. A token file is also read again every minute, and a
+/// credential plugin runs again shortly before its credentials expire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     kubeconfig: Option<PathBuf>,
     master: Option<String>,
 }
 
-/// The API server cannot even be asked.
+/// The API server cannot be contacted.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AccessError {
-    /// The kubeconfig is missing or makes no sense.
     #[error("cannot use the kubeconfig {}: {cause}", path.display())]
-    Kubeconfig {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        cause: String,
-    },
-    /// There is no service account.
+    Kubeconfig { path: PathBuf, cause: String },
     #[error("cannot use the pod's service account: {cause}; outside of a cluster, name a --kubeconfig")]
-    ServiceAccount {
-        /// What is wrong.
-        cause: String,
-    },
-    /// The address makes no sense.
+    ServiceAccount { cause: String },
     #[error("{address:?} is no address of an API server, such as https://10.0.0.1:6443")]
     Master {
-        /// As given, without a password.
+        /// Without the password.
         address: String,
     },
-    /// The token's file cannot be read.
     #[error("cannot read the token file {}: {cause}", path.display())]
-    Token {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        cause: String,
-    },
-    /// The credential plugin gave nothing that can be used.
+    Token { path: PathBuf, cause: String },
     #[error("the credential plugin {plugin}: {cause}")]
     Plugin {
-        /// The command's name, without arguments: they may hold secrets.
+        /// The command without arguments, which may contain secrets.
         plugin: String,
-        /// What is wrong.
         cause: String,
     },
-    /// Certificates or credentials are malformed.
+    /// Malformed certificates or credentials.
     #[error("cannot set up the connection: {cause}")]
-    Client {
-        /// What is wrong.
-        cause: String,
-    },
-    /// Files or a plugin do not answer.
+    Client { cause: String },
+    /// Reading files or running the plugin timed out.
     #[error("no credentials after {after:?}: {step} takes that long; does a mount hang, or the plugin?")]
     Late {
-        /// What is being done.
+        /// The step in progress.
         step: String,
-        /// How long it was waited for.
         after: Duration,
     },
 }
 
-/// A configuration whose credentials are at hand: no request waits for a file or a plugin any more.
+/// A configuration with loaded credentials: no request waits for a file or a plugin.
 pub(super) struct Resolved {
     pub config: Config,
-    /// When the credentials are to be fetched anew.
+    /// When to load the credentials again.
     pub renew: Option<Instant>,
 }
 
 impl Access {
-    /// By a kubeconfig, with the server's address replaced if there is a `master`; by `master` alone without
-    /// credentials; by the pod's service account if there is neither (upstream's order). A `master` may hold a name and a
-    /// password, which become basic authentication.
+    /// Uses the kubeconfig, with `master` as its server if given; or `master` alone, without credentials; or the pod's
+    /// service account (kube-proxy's order). `master` may contain a user name and password, which become basic
+    /// authentication.
     pub fn new(kubeconfig: Option<PathBuf>, master: Option<String>) -> Access {
         Access { kubeconfig, master }
     }
 
-    /// For messages: what the access goes by, without a password.
+    /// For messages, without a password.
     pub fn describe(&self) -> String {
         match (&self.kubeconfig, &self.master) {
             (_, Some(master)) => without_password(master),
@@ -107,11 +85,11 @@ impl Access {
         }
     }
 
-    /// Reads files and asks the plugin, as they are now. Blocks for as long as they do; `step` is called with what is begun.
+    /// Reads files and runs the plugin. Blocks as long as they do; calls `step` with each step that begins.
     pub(super) fn resolve(&self, step: &dyn Fn(String)) -> Result<Resolved, AccessError> {
         let mut config = self.config(step)?;
         config.connect_timeout = Some(CONNECT);
-        // The loop around decides when to try again, and says so.
+        // The reflector's loop retries and logs.
         config.default_retry = false;
         if let Some(master) = &self.master {
             config.cluster_url = address(master)?;
@@ -130,7 +108,7 @@ impl Access {
                 let kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(reported(&error)))?;
                 let options = KubeConfigOptions::default();
                 let loaded = Config::from_custom_kubeconfig(kubeconfig, &options);
-                // It reads files and waits for nothing else.
+                // The future only reads files, so it is ready at once.
                 let loaded = loaded.now_or_never().ok_or_else(|| wrong("it cannot be read at once".to_owned()))?;
                 loaded.map_err(|error| wrong(reported(&error)))
             }
@@ -143,13 +121,13 @@ impl Access {
     }
 }
 
-/// Brings token files and plugins down to what they give, and says when to ask again.
+/// Replaces token files and plugins by their credentials. Returns when to load them again.
 fn credentials(user: &mut AuthInfo, step: &dyn Fn(String)) -> Result<Option<Instant>, AccessError> {
     if let Some(provider) = user.auth_provider.take() {
         let cause = "was taken out of Kubernetes' clients in 1.26; use exec instead".to_owned();
         return Err(AccessError::Plugin { plugin: format!("auth-provider {}", one_line(&provider.name)), cause });
     }
-    // client-go's order: a token's file goes before a token, and both before a plugin.
+    // client-go's precedence: token file, token, plugin.
     if let Some(path) = user.token_file.take() {
         let path = PathBuf::from(path);
         step(format!("reading the token file {}", path.display()));
@@ -174,7 +152,7 @@ fn credentials(user: &mut AuthInfo, step: &dyn Fn(String)) -> Result<Option<Inst
     }
 }
 
-/// An address with or without a scheme; without one it is plain HTTP, as client-go takes it.
+/// Parses an address; without a scheme it is plain HTTP, as in client-go.
 fn address(master: &str) -> Result<Uri, AccessError> {
     let wrong = || AccessError::Master { address: without_password(master) };
     let full = if master.contains("://") { master.to_owned() } else { format!("http://{master}") };
@@ -184,8 +162,8 @@ fn address(master: &str) -> Result<Uri, AccessError> {
     if usable { Ok(address) } else { Err(wrong()) }
 }
 
-/// Moves a name and a password from the address, where they would reach the log and the metrics, to the credentials. Go's
-/// clients show them as basic authentication, too.
+/// Moves the user name and password from the address, which is logged, to the credentials. As in Go, they become basic
+/// authentication.
 fn basic_authentication(config: &mut Config) -> Result<(), AccessError> {
     let Some(authority) = config.cluster_url.authority().cloned() else { return Ok(()) };
     let Some((user, host)) = authority.as_str().rsplit_once('@') else { return Ok(()) };
@@ -216,7 +194,6 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The address as it may be shown.
 pub(crate) fn without_password(address: &str) -> String {
     let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -228,7 +205,7 @@ pub(crate) fn without_password(address: &str) -> String {
 
 fn reported(error: &KubeconfigError) -> String {
     match error {
-        // The path is in the sentence around already.
+        // The caller's message contains the path.
         KubeconfigError::ReadConfig(cause, _) => cause.to_string(),
         other => one_line(&other.to_string()),
     }

@@ -1,5 +1,4 @@
-//! Requests to the API server, and bounds on what comes back: nothing of an answer is kept before it is known to be small
-//! enough and to be an answer.
+//! Sends requests to the API server and bounds the answers: an answer is discarded unless it is small enough and valid.
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,17 +15,17 @@ use tokio::time::timeout;
 
 use super::reflect::Failure;
 
-/// Largest page of a list, in bytes. A Service or a Node takes 2 to 20 KB, a slice of 100 endpoints some 35 KB, the largest
-/// object 3 MB (the API server's limit of a request).
+/// Largest page of a list, in bytes. A Service or a Node takes 2 to 20 KB, a slice of 100 endpoints about 35 KB, the
+/// largest object 3 MB (the API server's request limit).
 pub(super) const LARGEST_PAGE: usize = 64 << 20;
-/// Largest line of a watch, in bytes.
+/// In bytes.
 pub(super) const LARGEST_EVENT: usize = 16 << 20;
-/// As much of an error's text is read, in bytes.
+/// Largest part of an error's text that is read, in bytes.
 const LARGEST_ERROR: usize = 64 << 10;
-/// The longest wait that a server may ask for. A server that is overloaded asks for seconds.
+/// Longest wait that a server can request. An overloaded server requests seconds.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// Sends a request. Anything but 200 is a failure.
+/// Sends a request. Any status but 200 is a failure.
 pub(super) async fn ask(
     client: &Client,
     request: Request<Vec<u8>>,
@@ -46,7 +45,6 @@ pub(super) async fn ask(
     }
 }
 
-/// The whole body.
 pub(super) async fn body(response: Response<Body>, limit: usize) -> Result<Bytes, Failure> {
     let whole = Limited::new(response.into_body(), limit).collect().map_ok(|body| body.to_bytes());
     whole.await.map_err(|error| broken(error, limit))
@@ -65,24 +63,23 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
     causes.last().unwrap_or(error).to_string()
 }
 
-/// What went wrong; the HTTP status decides, for a body may say anything.
+/// The failure. The HTTP status overrides the body's code.
 fn status(code: StatusCode, text: &[u8]) -> Status {
     let status: Option<Status> = serde_json::from_slice(text).ok();
     let said = || String::from_utf8_lossy(text).trim().to_owned();
     status.unwrap_or_else(|| Status::failure(&said(), "")).with_code(code.as_u16())
 }
 
-/// Seconds; the other form, a date, is not one that API servers use.
+/// Parses seconds; API servers do not send dates.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
-/// The lines of a watch.
 pub(super) struct Lines {
     body: Body,
     buffer: Vec<u8>,
-    /// So much of the buffer holds no end of a line.
+    /// Length of the prefix without a line break.
     searched: usize,
 }
 
@@ -91,8 +88,8 @@ impl Lines {
         Lines { body: response.into_body(), buffer: Vec::new(), searched: 0 }
     }
 
-    /// The next line that is not empty; `None` when the watch has ended. A line that breaks off in the middle is no event: the
-    /// next watch brings it again. Dropping the future loses nothing.
+    /// The next non-empty line; `None` at the end of the watch. Discards an incomplete last line: the next watch
+    /// repeats the event. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         loop {
             if let Some(line) = self.buffered() {

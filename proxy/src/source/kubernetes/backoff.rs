@@ -1,10 +1,8 @@
-//! How long to wait before the next try.
-
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// Doubles with each failure up to a limit, with chance on top: all nodes of a cluster lose their API server at the
-/// same moment, and must not come back at the same moment.
+/// Doubles with each failure up to a limit, plus a random part, so that the nodes of a cluster do not reconnect at the
+/// same moment.
 #[derive(Debug)]
 pub(super) struct Backoff {
     first: Duration,
@@ -17,20 +15,19 @@ impl Backoff {
         Backoff { first, longest, next: first }
     }
 
-    /// The next wait: between one and one and a half times the step, but never longer than the longest.
+    /// Between one and one and a half times the step, at most `longest`.
     pub(super) fn wait(&mut self) -> Duration {
         let step = self.next;
         self.next = (step * 2).min(self.longest);
         (step + step.mul_f64(chance() / 2.0)).min(self.longest)
     }
 
-    /// Things went well for a while.
     pub(super) fn reset(&mut self) {
         self.next = self.first;
     }
 }
 
-/// A number from 0 to 1, different in each process: the standard library's hash keys are random.
+/// A random number from 0 to 1: the standard library's hash keys are random.
 pub(super) fn chance() -> f64 {
     let drawn = RandomState::new().build_hasher().finish();
     f64::from(u32::try_from(drawn >> 32).unwrap_or_default()) / f64::from(u32::MAX)

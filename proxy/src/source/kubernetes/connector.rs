@@ -1,5 +1,5 @@
-//! One client for all watches. Its files and its plugin are read on a thread of their own: however long they hang, health
-//! checks, syncs and the end of the program go on.
+//! Creates the client that all watches share. Loads files and runs the plugin on a separate thread: while that hangs,
+//! health checks, syncs and the program's end go on.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::metrics::Requests;
 
 /// How long a request waits for credentials.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Credentials that could not be renewed are tried to be renewed again after so long.
+/// Retry interval after a failed renewal.
 const RENEW_AGAIN: Duration = Duration::from_secs(60);
 
-/// Makes clients, and keeps the newest; copies share it.
+/// Clones share the newest client.
 #[derive(Clone)]
 pub struct Connector {
     access: Access,
@@ -32,12 +32,12 @@ pub struct Connector {
 
 #[derive(Default)]
 struct State {
-    /// Grows with each client.
+    /// Number of the current client.
     generation: u64,
     client: Option<Made>,
-    /// A thread that makes the next one. There is never a second: one that hangs for ever is enough.
+    /// The running thread that creates the next client. At most one, even if it hangs.
     making: Option<Making>,
-    /// What that thread does at the moment.
+    /// The current step of that thread.
     step: Arc<Mutex<String>>,
 }
 
@@ -49,7 +49,7 @@ struct Made {
 
 type Making = Shared<BoxFuture<'static, Result<Made, AccessError>>>;
 
-/// A client, and which one it is.
+/// A client with its number.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub client: Client,
@@ -57,23 +57,21 @@ pub(super) struct Connection {
 }
 
 impl Connector {
-    /// Clients for this access; their requests are counted.
     pub fn new(access: Access, requests: &Requests) -> Connector {
         Connector { access, requests: requests.clone(), patience: PATIENCE, state: Arc::default() }
     }
 
-    /// A request waits so long for credentials, instead of ten seconds.
+    /// Sets how long a request waits for credentials, by default ten seconds.
     pub fn with_patience(self, patience: Duration) -> Connector {
         Connector { patience, ..self }
     }
 
-    /// For messages.
     pub(super) fn describe(&self) -> String {
         self.access.describe()
     }
 
-    /// The client, made anew where there is none or its credentials are about to expire. What fails to be renewed goes on with
-    /// what is there: a token may be valid for longer than its file can be read (kubernetes#68164).
+    /// Returns the client, and creates a new one if there is none or its credentials expire soon. If renewal fails, the
+    /// old client stays in use: a token may be valid for longer than its file is readable (kubernetes#68164).
     pub(super) async fn connect(&self) -> Result<Connection, AccessError> {
         let making = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +87,7 @@ impl Connector {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let made = match made {
             Ok(made) => {
-                // The first to hear of it takes it down.
+                // The first waiter stores the result.
                 if state.making.as_ref().is_some_and(|making| making.peek().is_some()) {
                     state.making = None;
                     if let Ok(made) = &made {
@@ -113,7 +111,7 @@ impl Connector {
         }
     }
 
-    /// Gives up a client that a request failed with: files and plugin are read anew for the next one.
+    /// Discards a client after a failed request: the next one reads files and plugin again.
     pub(super) fn give_up(&self, failed: &Connection) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.generation == failed.generation {

@@ -1,4 +1,4 @@
-//! From the API's JSON to an object that has passed the same checks as a manifest.
+//! Decodes and validates API objects by the rules that hold for manifests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,27 +17,24 @@ use super::super::{ObjectKey, lenient};
 use super::slim::{Fingerprint, Slim};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// One object of a list or an event.
 #[derive(Debug)]
 pub(super) struct Decoded {
-    /// Which; the name may be anything where the object is refused.
+    /// If the object is rejected, the name may be invalid.
     pub key: ObjectKey,
-    /// In which version; empty if it has none.
+    /// Resource version; empty if absent.
     pub version: String,
-    /// Which object of that name; empty if it does not say.
+    /// Empty if absent.
     pub uid: String,
-    /// What it is worth.
     pub outcome: Outcome,
-    /// What of it is left out of account; empty if it is taken as it is.
+    /// Ignored fields; empty if there are none.
     pub remarks: Said,
 }
 
-/// What is to be said of an object.
+/// A message about an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// In a line.
     pub line: String,
-    /// About which fields, without the numbers in their paths: the reason, which stays the same while values change.
+    /// The fields concerned, without list indices: identifies the reason while values change.
     pub fields: String,
 }
 
@@ -55,15 +52,14 @@ impl Said {
 
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// An object for the proxy.
     Valid(Object, Fingerprint),
-    /// A slice that belongs to no Service.
+    /// An EndpointSlice of no Service.
     NotOurs,
-    /// It breaks the API's own rules, in this way.
+    /// Invalid by the API's rules.
     Refused(Said),
 }
 
-/// What can be said of any object.
+/// The fields that every kind has.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Envelope {
@@ -83,18 +79,17 @@ struct Metadata {
 }
 
 impl Envelope {
-    /// Reads who the object is, whatever else is wrong with it.
+    /// Reads the metadata even if the rest is invalid.
     pub(super) fn of(raw: &RawValue) -> Envelope {
         serde_json::from_str(raw.get()).unwrap_or_default()
     }
 
-    /// Whether it says that it is of this kind.
     pub(super) fn is_of(&self, kind: Kind) -> bool {
         let (api_version, name) = (self.api_version.as_deref(), self.kind.as_deref());
         matches!((api_version, name), (Some(version), Some(name)) if Kind::of(version, name) == Some(kind))
     }
 
-    /// Which object of that name; empty if it does not say.
+    /// Empty if absent.
     pub(super) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
@@ -111,7 +106,7 @@ impl Envelope {
     }
 }
 
-/// Decodes, checks and slims one object.
+/// Decodes, validates and prunes one object.
 pub(super) fn decode(kind: Kind, raw: &RawValue) -> Decoded {
     match kind {
         Kind::Node => typed::<Node>(raw, validate::node, |n| Some(Object::Node(Arc::new(n)))),
@@ -146,7 +141,7 @@ fn typed<T: DeserializeOwned + Slim>(
     let mut remarks = findings.take_remarks();
     let findings = findings.into_vec();
     if !findings.is_empty() {
-        // What was taken out may be why the rest is not enough.
+        // A removed value may have caused the later fault.
         return refused(&taken.into_iter().chain(findings).collect::<Vec<_>>());
     }
     remarks.extend(taken.into_iter().map(Finding::left_out));
@@ -163,7 +158,8 @@ fn typed<T: DeserializeOwned + Slim>(
     Decoded { key, version, uid, outcome, remarks: Said::of(&remarks) }
 }
 
-/// Most objects are read at once; one with a wrong type is read as plain JSON first, so that less of it is lost.
+/// Most objects deserialize directly. One with a wrong type is read as plain JSON first, so that only the wrong field
+/// is lost.
 fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<(T, Vec<Finding>), lenient::Refused> {
     if let Ok(object) = serde_json::from_str(raw.get()) {
         return Ok((object, Vec::new()));

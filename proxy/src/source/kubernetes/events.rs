@@ -1,5 +1,3 @@
-//! Sends Events to the API server.
-
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,23 +14,22 @@ use super::connector::Connector;
 use crate::events::{About, Event, EventType, Recorder};
 use crate::model::ObjectKey;
 
-/// The program's name in its Events.
 const CONTROLLER: &str = "svcproxy";
-/// Events about no namespaced object are in this namespace, as the API server asks.
+/// The namespace of Events about cluster-scoped objects, required by the API server.
 const NO_NAMESPACE: &str = "default";
-/// Events in a burst, and how soon another may follow: every node of a cluster may see the same trouble at once.
+/// Burst size and refill interval: all nodes of a cluster may record the same Event at once.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(30);
-/// An answer that takes longer is not waited for.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest note (API reference: at most 1 kB), and longest `reportingInstance`.
 const NOTE: usize = 1000;
 const INSTANCE: usize = 128;
-/// Of the object's name in the Event's own name, which may have 253 characters.
+/// Longest part of the object's name in the Event's name, which may have 253 characters.
 const NAME: usize = 200;
 
-/// Begins to send what the recorder takes, in a task that ends with the last copy of the recorder; must be called on
-/// a tokio runtime.
+/// Starts a task that sends recorded Events and ends with the last clone of the recorder; must be called on a tokio
+/// runtime.
 pub fn record_events(connector: Connector, node_name: &str) -> Recorder {
     let (recorder, events) = Recorder::new();
     tokio::spawn(send_all(events, connector, node_name.to_owned()));
@@ -50,7 +47,7 @@ async fn send_all(mut events: mpsc::Receiver<Event>, connector: Connector, node:
             Ok(Ok(connection)) => match timeout(PATIENCE, send(&connection.client, &event, &node)).await {
                 Ok(Ok(_)) => continue,
                 outcome => {
-                    // With a new client the next one may do better: credentials are read anew.
+                    // A new client reads credentials again.
                     connector.give_up(&connection);
                     outcome
                         .map_or_else(|_| late(), |sent| sent.err().map(|error| error.to_string()).unwrap_or_default())
@@ -80,7 +77,7 @@ fn as_api(event: &Event, node: &str, now: Timestamp) -> ApiEvent {
         cut(regarding.name.as_deref().unwrap_or_default(), NAME).trim_end_matches(|c: char| !c.is_alphanumeric());
     ApiEvent {
         metadata: ObjectMeta {
-            // As client-go names them: no two within a nanosecond.
+            // client-go's format: unique unless two Events have the same nanosecond.
             name: Some(format!("{start}.{:x}", now.as_nanosecond())),
             namespace: Some(regarding.namespace.clone().unwrap_or_else(|| NO_NAMESPACE.to_owned())),
             ..ObjectMeta::default()
@@ -115,7 +112,7 @@ fn regarding(about: &About, node: &str) -> ObjectReference {
         About::Service(key) => object("Service", "v1", key),
         About::EndpointSlice(key) => object("EndpointSlice", "discovery.k8s.io/v1", key),
         About::ServiceCidr(name) => object("ServiceCIDR", "networking.k8s.io/v1", &unscoped(name)),
-        // As upstream: kubelet and kube-proxy give a node's name for its UID, and `kubectl describe` looks for that.
+        // As in kube-proxy and kubelet, the UID is the node's name, which `kubectl describe` filters by.
         About::Node => ObjectReference { uid: Some(node.to_owned()), ..object("Node", "v1", &unscoped(node)) },
     }
 }
@@ -124,13 +121,13 @@ fn unscoped(name: &str) -> ObjectKey {
     ObjectKey { namespace: String::new(), name: name.to_owned() }
 }
 
-/// At most so many bytes, whole characters.
+/// The longest prefix of whole characters with at most `most` bytes.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     &text[..end]
 }
 
-/// A bucket of tokens.
+/// A token bucket.
 #[derive(Debug)]
 struct Allowance {
     left: u32,

@@ -1,7 +1,7 @@
-//! Credential plugins of a kubeconfig (`exec`), as client-go runs them
+//! Credential plugins of a kubeconfig (`exec`), as in client-go
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>).
 //!
-//! `kube` could run them, but without a deadline, on the thread of a request, and with their environment in its errors.
+//! `kube` can run them, too, but without a timeout, on a request's thread, and with their environment in its errors.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,39 +17,34 @@ use serde_json::json;
 use super::super::problem::one_line;
 use crate::kernel::command;
 
-/// A plugin that has not ended by then is killed with all that it started. Plugins ask a cloud's API, which takes seconds.
+/// A plugin that runs longer is killed with its child processes. Plugins call a cloud's API, which takes seconds.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Credentials are fetched anew so long before they expire, or at once if they live shorter.
+/// Credentials are renewed this long before they expire.
 const AHEAD: Duration = Duration::from_secs(10);
-/// Shorter secrets are not looked for in what a plugin writes: `1` is not worth hiding.
+/// Shorter secrets are not masked in a plugin's output.
 const SECRET: usize = 4;
 
-/// Why there are no credentials.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExecError {
-    /// The kubeconfig's part about it makes no sense here.
+    /// The plugin's configuration in the kubeconfig cannot be used.
     #[error("{0}")]
     Unusable(&'static str),
-    /// It cannot be run.
     #[error("cannot be run: {0}")]
     Run(io::Error),
-    /// It does not end.
+    /// Timeout.
     #[error("did not end within {LIMIT:?} and was killed")]
     Late,
-    /// It says that it failed.
     #[error("failed ({status}): {said}")]
     Failed {
-        /// Its exit status.
         status: ExitStatus,
-        /// Its last line on standard error, without secrets.
+        /// Its last line on standard error, with secrets masked.
         said: String,
     },
-    /// Its answer is none.
     #[error("its answer is no ExecCredential: {0}")]
     Answer(String),
 }
 
-/// What a plugin answers (client.authentication.k8s.io/v1, `ExecCredential`).
+/// A plugin's output (client.authentication.k8s.io/v1, `ExecCredential`).
 #[derive(Deserialize)]
 struct Answer {
     kind: String,
@@ -65,7 +60,7 @@ struct Status {
     client_key_data: Option<String>,
 }
 
-/// Runs the plugin, puts what it gave into `user`, and returns when to ask again, if it said when that expires.
+/// Runs the plugin and stores its credentials in `user`. Returns when to renew them, if they expire.
 pub(super) fn credentials(plugin: &ExecConfig, user: &mut AuthInfo) -> Result<Option<Instant>, ExecError> {
     let program = plugin.command.as_deref().filter(|program| !program.is_empty());
     let program = program.ok_or(ExecError::Unusable("has no command"))?;
@@ -86,7 +81,7 @@ pub(super) fn credentials(plugin: &ExecConfig, user: &mut AuthInfo) -> Result<Op
     accept(&output.stdout, user)
 }
 
-/// What the kubeconfig sets, and what plugins learn about the cluster that they serve.
+/// The variables of the kubeconfig, and `KUBERNETES_EXEC_INFO` with the cluster.
 fn environment(plugin: &ExecConfig) -> Result<Vec<(String, String)>, ExecError> {
     let mut spec = json!({"interactive": false});
     if plugin.provide_cluster_info {
@@ -103,7 +98,7 @@ fn environment(plugin: &ExecConfig) -> Result<Vec<(String, String)>, ExecError> 
 
 fn accept(answer: &[u8], user: &mut AuthInfo) -> Result<Option<Instant>, ExecError> {
     let wrong = |what: &str| ExecError::Answer(what.to_owned());
-    // client-go takes YAML as well, of which JSON is a part. The parser's message would repeat what it read.
+    // client-go accepts YAML, too. The parser's message is omitted because it would quote secrets.
     let text = std::str::from_utf8(answer).map_err(|_| wrong("it is not UTF-8"))?;
     let answer: Answer = serde_saphyr::from_str(text).map_err(|_| wrong("it is no such object"))?;
     if answer.kind != "ExecCredential" {
@@ -124,16 +119,15 @@ fn accept(answer: &[u8], user: &mut AuthInfo) -> Result<Option<Instant>, ExecErr
     Ok(status.expiration_timestamp.map(|end| Instant::now() + lasts(end).saturating_sub(AHEAD)))
 }
 
-/// The text without what the kubeconfig keeps for the plugin alone.
+/// Masks the plugin's environment values and arguments, which may be secrets.
 fn without_secrets(text: &str, plugin: &ExecConfig) -> String {
     let values = plugin.env.iter().flatten().filter_map(|entry| entry.get("value"));
     let mut secrets: Vec<&String> = values.chain(plugin.args.iter().flatten()).filter(|s| s.len() >= SECRET).collect();
-    // A secret may be a part of another.
+    // Longest first: a secret may be part of another.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets.into_iter().fold(text.to_owned(), |text, secret| text.replace(secret, "…"))
 }
 
-/// Takes in an answer.
 pub(super) fn fuzz(answer: &[u8]) {
     let _ = accept(answer, &mut AuthInfo::default());
 }

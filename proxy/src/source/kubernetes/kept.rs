@@ -1,6 +1,6 @@
-//! What the source remembers of the objects that it has reported: a fingerprint each.
+//! The fingerprints of reported objects.
 //!
-//! The rules are those of manifests: an object that is no longer valid stays as it was; one that is gone is gone.
+//! An object that becomes invalid stays as it was, as in manifests; a deleted object is removed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -18,21 +18,20 @@ use crate::events::{About, Event, EventType, Recorder};
 use crate::forgotten::Forgotten;
 use crate::kernel::memory;
 
-/// Most objects of a kind that are remembered, valid ones and others. The largest clusters have a tenth of that
+/// Most objects of a kind that are tracked, valid and invalid ones each. The largest supported clusters have a tenth
 /// (<https://github.com/kubernetes/community/blob/master/sig-scalability/configs-and-limits/thresholds.md>).
 pub(super) const OBJECTS: usize = 1_000_000;
 
-/// The objects of one kind.
 #[derive(Debug)]
 pub(super) struct Kept {
     kind: Kind,
     known: HashMap<ObjectKey, Seen<Known>>,
-    /// Objects that break the rules.
+    /// Invalid objects.
     refused: HashMap<ObjectKey, Seen<Refused>>,
-    /// The fields that were said to be left out of account in an object.
+    /// The ignored fields last logged for an object.
     remarked: HashMap<ObjectKey, String>,
     quiet: Quiet,
-    /// Number of the list that is coming in or was last.
+    /// Number of the current or last list.
     list: u32,
     skipped: SkippedObjects,
     events: Recorder,
@@ -40,22 +39,21 @@ pub(super) struct Kept {
     forgotten: Forgotten,
 }
 
-/// An object whose content was reported.
 #[derive(Debug, Clone)]
 struct Known {
     fingerprint: Fingerprint,
-    /// A hash of its UID: it tells an object from a later one of the same name.
+    /// A hash of the UID, which distinguishes an object from a later one of the same name.
     uid: Option<u64>,
 }
 
-/// Hashes of the version that was refused last, and of the fields that were at fault: their names may be long.
+/// Hashes of the last rejected version and of its faulty fields, whose names may be long.
 #[derive(Debug, Clone, Copy)]
 struct Refused {
     version: u64,
     fields: u64,
 }
 
-/// What is remembered of an object, and the list that it was last seen in, or after.
+/// A value with the number of the last list that contained the object.
 #[derive(Debug, Clone)]
 struct Seen<T> {
     what: T,
@@ -78,7 +76,7 @@ impl Kept {
         }
     }
 
-    /// An object was added or modified, or is in a list.
+    /// Handles an object that was added, modified or listed.
     pub(super) fn here(&mut self, decoded: Decoded) -> Option<Change> {
         let Decoded { key, version, uid, outcome, remarks } = decoded;
         let (list, uid) = (self.list, self.uid(&uid));
@@ -99,7 +97,7 @@ impl Kept {
         }
     }
 
-    /// An object was deleted. One of an earlier object of the name says nothing about the later one.
+    /// Handles a deletion. Ignores it if its UID is that of an older object with the same name.
     pub(super) fn gone(&mut self, deleted: &Envelope) -> Option<Change> {
         let key = deleted.key();
         if self.another(&key, self.uid(deleted.uid())) { None } else { self.forget(key) }
@@ -119,20 +117,20 @@ impl Kept {
         Some(ObjectId { kind: self.kind, key }.gone())
     }
 
-    /// Moves what is remembered to new memory, and keeps no room for what was forgotten.
+    /// Moves the entries to new memory and frees unused capacity.
     fn compact(&mut self) {
         memory::compact(|| {
             self.refused.shrink_to_fit();
             self.remarked.shrink_to_fit();
             self.known.shrink_to_fit();
-            // The keys have memory of their own.
+            // Cloning moves the keys' heap memory, too.
             self.refused = self.refused.clone();
             self.known = self.known.clone();
         });
     }
 
-    /// What was known of the object stays in force, if it is of this very object: one that was deleted and made anew under the
-    /// same name has other addresses and ports, and the old ones may be another's by now.
+    /// The last valid version of the object stays in force. If the UID differs, the old object is removed instead: the
+    /// new one has other addresses and ports, and another object may own the old ones.
     fn refuse(&mut self, key: ObjectKey, uid: Option<u64>, version: String, faults: Said) -> Option<Change> {
         let gone = if self.another(&key, uid) { self.known.remove(&key) } else { None }
             .map(|_| ObjectId { kind: self.kind, key: key.clone() }.gone());
@@ -153,7 +151,7 @@ impl Kept {
         gone
     }
 
-    /// Whether what is known under this name is known to be of another object.
+    /// Whether the known object of this name has another UID.
     fn another(&self, key: &ObjectKey, uid: Option<u64>) -> bool {
         let known = self.known.get(key).and_then(|known| known.what.uid);
         matches!((known, uid), (Some(known), Some(uid)) if known != uid)
@@ -163,13 +161,12 @@ impl Kept {
         (!uid.is_empty()).then(|| self.hasher.hash_one(uid))
     }
 
-    /// A list begins to come in. Its objects are reported as they come; what it does not show is gone only when it is
-    /// whole.
+    /// Begins a list. Its objects are reported as they arrive; objects that it lacks are removed when it is complete.
     pub(super) fn list_begins(&mut self) {
         self.list = self.list.wrapping_add(1);
     }
 
-    /// The list is whole: what it did not show.
+    /// Ends a list, and removes the objects that it did not contain.
     pub(super) fn list_is_whole(&mut self) -> Vec<Change> {
         let list = self.list;
         self.refused.retain(|_, seen| seen.list == list);
@@ -180,7 +177,7 @@ impl Kept {
         gone.into_iter().map(|key| ObjectId { kind: self.kind, key }.gone()).collect()
     }
 
-    /// One line for what is left out of account in an object, as long as it is about the same fields.
+    /// Logs the ignored fields of an object, again only if the fields change.
     fn remark(&mut self, key: &ObjectKey, remarks: Said) {
         if remarks.line.is_empty() {
             self.remarked.remove(key);
@@ -190,7 +187,7 @@ impl Kept {
         }
     }
 
-    /// One line and one Event for an object that breaks the rules, as long as it is about the same fields; each version counts.
+    /// Counts each version of an invalid object; logs it and records an Event, again only if the faulty fields change.
     fn complain(&mut self, key: &ObjectKey, version: &str, faults: &Said, kept: &str) {
         let before = self.refused.get(key).map(|seen| seen.what);
         if before.is_some_and(|before| before.version == self.hasher.hash_one(version)) {
@@ -393,7 +390,7 @@ mod tests {
         assert_eq!((skipped.total(), events.try_recv().is_ok()), (0, false), "nothing was skipped");
     }
 
-    /// Valid objects and others, of ever new names.
+    /// Valid and invalid objects whose names keep changing.
     #[test]
     fn what_is_forgotten_leaves_no_room_behind() {
         let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());

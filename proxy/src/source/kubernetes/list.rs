@@ -1,4 +1,4 @@
-//! A list, page by page. Nothing is believed to be gone before the last page of the right kind has come.
+//! Lists objects page by page. Objects are removed only after the last page.
 
 use kube::Client;
 use kube::api::ListParams;
@@ -15,9 +15,10 @@ use super::decode::decode;
 use super::kept::Kept;
 use super::reflect::{Failure, Reflector, report};
 
-/// Objects of a list that are decoded and reported at a time: decoded ones are several times as large as what is kept.
+/// Objects that are decoded and reported at a time: decoded objects are several times larger than what is stored.
 const PIECE: usize = 50;
-/// Most pages of a list: a server may give empty ones, but not for ever. Full ones hold [`OBJECTS`](super::kept::OBJECTS).
+/// Most pages of a list, since a server may return empty pages forever. Full pages hold
+/// [`OBJECTS`](super::seen::OBJECTS).
 const PAGES: usize = 2_000;
 
 #[derive(Deserialize)]
@@ -29,7 +30,7 @@ struct List<'a> {
     metadata: ListMeta,
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
-    /// Of a `Status`.
+    /// In a `Status`.
     message: Option<String>,
 }
 
@@ -42,7 +43,7 @@ struct ListMeta {
 }
 
 impl Reflector {
-    /// Tells the whole list, piece by piece, and returns its version.
+    /// Reports the whole list piece by piece. Returns its version.
     pub(super) async fn list(
         &mut self,
         client: &Client,
@@ -57,7 +58,7 @@ impl Reflector {
             let (patience, continued) = (self.patience, page.continue_token.is_some());
             let answer = async { body(ask(client, request, patience).await?, LARGEST_PAGE).await };
             let text = match timeout(patience, answer).await.unwrap_or(Err(Failure::Late(patience))) {
-                // The token of the page before has expired: the list begins anew.
+                // The continue token has expired: the list starts again.
                 Err(Failure::Refused { status, .. }) if continued && status.code == 410 => {
                     return Err(Failure::Expired(status.message));
                 }
@@ -75,7 +76,7 @@ impl Reflector {
             for piece in items.chunks(PIECE) {
                 let decoded: Vec<_> = piece.iter().map(|item| decode(self.kind, item)).collect();
                 if decoded.iter().any(|object| object.key.name.is_empty()) {
-                    // It may be any of those that are known: to go on would take that one away.
+                    // It may be any known object, which the end of the list would remove.
                     return Err(Failure::Nonsense(format!("a {} without a name in a list", self.kind.name())));
                 }
                 let changes = decoded.into_iter().filter_map(|object| kept.here(object)).collect();
@@ -93,7 +94,7 @@ impl Reflector {
     }
 }
 
-/// What a page holds, if it is one of this kind's.
+/// Parses a page; fails if it is not a list of this kind.
 fn page_of(kind: Kind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), Failure> {
     let list: List<'_> = serde_json::from_slice(text).map_err(|error| Failure::Nonsense(error.to_string()))?;
     let (api_version, list_kind) = kind.list_type();
@@ -110,7 +111,7 @@ fn page_of(kind: Kind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), Failur
     Ok((items, list.metadata))
 }
 
-/// Takes in a page; whether it was one.
+/// Applies a page; returns whether it was valid.
 pub(super) fn fuzz(kind: Kind, bytes: &[u8], kept: &mut Kept) -> bool {
     let Ok((items, _)) = page_of(kind, bytes) else { return false };
     kept.list_begins();

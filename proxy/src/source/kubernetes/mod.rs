@@ -1,11 +1,10 @@
-//! The Kubernetes API as a source: Services, EndpointSlices, this node's own Node and, where a mode asks for them, ServiceCIDRs, listed
-//! and then watched.
+//! The Kubernetes API as a source: lists and watches Services, EndpointSlices, this node's Node and, if the mode needs
+//! them, ServiceCIDRs.
 //!
-//! Two decisions shape this module:
-//! - The loop of list and watch is its own (on `kube`'s client), because a bookmark must be seen here: it moves the
-//!   version that `/healthz` tells. `kube`'s watcher keeps bookmarks and the versions of lists to itself.
-//! - Objects are not kept. What stays in memory is a fingerprint of each (see [`kept`]), so a list after an outage is
-//!   reported as a difference, and a large cluster costs little.
+//! - The loop of list and watch is this module's own, on `kube`'s client, because bookmarks advance the versions that
+//! `/healthz` reports. `kube`'s watcher exposes neither bookmarks nor versions of lists.
+//! - Objects are not stored, only a fingerprint per object (see [`seen`]): a list after an outage is reported as a
+//! difference, and a large cluster needs little memory.
 
 mod access;
 mod answer;
@@ -43,36 +42,35 @@ pub use access::{Access, AccessError};
 pub use connector::Connector;
 pub use events::record_events;
 
-/// Messages between the watches and the source. While the proxy is busy with a sync, further changes wait in the
-/// connections to the API server rather than here.
+/// Capacity of the channel from the watches. During a sync, further changes wait in the connections to the API server.
 const WAITING: usize = 4;
 
-/// How much longer changes are gathered than one of them waits for the next, at most.
+/// Longest time of gathering, as a multiple of the wait for the next change.
 const GATHER_AT_MOST: u32 = 10;
 
-/// How long things take. The defaults are for real clusters; tests are less patient.
+/// Timeouts and intervals. The defaults are for real clusters.
 #[derive(Debug, Clone)]
 pub struct Timing {
-    /// Wait before the first new try; each further one waits twice as long, and up to half as long again by chance.
+    /// Wait before the first retry. Doubles with each further one, plus up to half at random.
     pub first_retry: Duration,
-    /// The longest wait between two tries (client-go's reflectors: 30 seconds).
+    /// Longest wait between two attempts (client-go's reflectors: 30 seconds).
     pub longest_retry: Duration,
-    /// The same where the server does not serve a kind that a proxy can do without, or does not allow to ask for it: a cluster may stay
-    /// so for years.
+    /// Longest wait while the server does not serve, or forbids, a kind that the proxy does not require: a cluster may
+    /// stay so for years.
     pub longest_absence: Duration,
-    /// A page of the first list must have come after so long: a connection that nobody answers should not keep a new node without rules.
-    /// Each further try has twice the time.
+    /// Timeout for a page of the first list: a dead connection should not keep a new node without rules. Doubles with
+    /// each attempt.
     pub first_list: Duration,
-    /// The longest time for a page of a list.
+    /// Longest timeout for a page of a list.
     pub list: Duration,
-    /// A watch over which nothing has come for so long, not even a bookmark, is begun anew where it stood: the
-    /// connection may be dead without anybody having said so. API servers send a bookmark about once a minute.
+    /// A watch without any event for this long is restarted from its last version, because its connection may be dead.
+    /// API servers send a bookmark about once a minute.
     pub silence: Duration,
-    /// A watch that lasted so long was a good one: the server is well, and the next failure is a first one again.
+    /// A watch that lasts this long shows that the server works, and resets the backoff.
     pub settled: Duration,
-    /// Changes that come within so long of each other are reported together, up to ten times as long after the first.
+    /// Changes within this time of each other are reported together, up to ten times as long after the first.
     pub gather: Duration,
-    /// Objects in a page of a list (client-go's default page).
+    /// Objects per page (client-go's default).
     pub page: u32,
 }
 
@@ -92,17 +90,16 @@ impl Default for Timing {
     }
 }
 
-/// What of the API is watched.
 #[derive(Debug, Clone)]
 pub struct Subjects {
-    /// This node's name: of the Nodes its own is watched alone.
+    /// Of the Nodes, only this one is watched.
     pub node_name: String,
-    /// ServiceCIDRs, too.
+    /// Whether to watch ServiceCIDRs.
     pub service_cidrs: bool,
 }
 
 impl From<&str> for Subjects {
-    /// What every mode asks for, on the node of this name.
+    /// What every mode needs.
     fn from(node_name: &str) -> Subjects {
         Subjects { node_name: node_name.to_owned(), service_cidrs: false }
     }
@@ -114,34 +111,33 @@ impl Subjects {
     }
 }
 
-/// Where a source tells what it meets.
 #[derive(Debug, Clone, Default)]
 pub struct Reports {
-    /// Counts what fails.
+    /// Counts failed attempts.
     pub failures: ApiFailures,
-    /// Takes Events about objects that break the rules.
+    /// Records Events about invalid objects.
     pub events: Recorder,
 }
 
-/// What one watch reports to the source: the changes since its last report, and how far it has seen.
+/// A watch's report: changes since its last report, and its version.
 #[derive(Debug)]
 struct WatchUpdate {
     kind: Kind,
     changes: Vec<Change>,
-    /// Nothing in the middle of a list.
+    /// `None` within a list.
     version: Option<String>,
-    /// This ends a list, or there is none to be had of a kind that a proxy can do without.
+    /// Ends a list, or reports that an optional kind is not available.
     listed: bool,
 }
 
-/// A watched API server. Failures are logged, once per kind of failure; the source never ends because of one.
+/// A watched API server. Failures are logged, once per class, and never end the source.
 #[derive(Debug)]
 pub struct KubernetesSource {
     received: mpsc::Receiver<WatchUpdate>,
     pending: Batch,
     unlisted: BTreeSet<Kind>,
     due: Option<Instant>,
-    /// However many changes go on coming, nothing is held back after this.
+    /// The gathered changes are reported at this time at the latest.
     latest: Instant,
     gather: Duration,
     skipped: SkippedObjects,
@@ -149,7 +145,7 @@ pub struct KubernetesSource {
 }
 
 impl KubernetesSource {
-    /// Begins to list and watch, in tasks that end with the source; must be called on a tokio runtime.
+    /// Starts to list and watch, in tasks that end with the source; must be called on a tokio runtime.
     pub fn start(
         connector: Connector,
         subjects: impl Into<Subjects>,
@@ -189,7 +185,8 @@ impl KubernetesSource {
         }
         self.pending.partial = !self.unlisted.is_empty();
         if self.pending.partial {
-            // A large cluster's first lists are given on piece by piece, so that they need not be held as a whole.
+            // The first lists of a large cluster are passed on piece by piece, so that they are never in memory as a
+            // whole.
             self.due = Some(Instant::now());
         } else if self.due.is_none() {
             self.gather_from_now();
@@ -211,9 +208,9 @@ impl Source for KubernetesSource {
     }
 
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
-        // Everything that was received is in `self`, so a dropped future loses nothing.
-        // After a sync the caller finds that the time to gather has passed meanwhile, though the watches could tell no
-        // more than the channel holds: it begins anew, or each sync would take only a handful of many changes that wait.
+        // `self` holds everything that was received, so a dropped future loses nothing. During a sync the gathering
+        // time passes although the channel holds only a few changes: gathering starts again, or each sync would take
+        // only a handful of many waiting changes.
         if !self.pending.partial && self.due.is_some_and(|due| due <= Instant::now()) {
             self.gather_from_now();
         }
@@ -234,8 +231,8 @@ impl Source for KubernetesSource {
     }
 }
 
-/// Reads these bytes as what an API server may answer, and says whether anything was taken away by what is no list, for
-/// [`crate::fuzzing`].
+/// Parses bytes as answers of an API server, for [`crate::fuzzing`]. Returns whether a list removed an object that it
+/// contains.
 pub(crate) fn fuzz(bytes: &[u8]) -> bool {
     let mut lost = false;
     for kind in Kind::ALL {
@@ -280,7 +277,7 @@ mod tests {
             listed: false,
         };
         sender.send(version(0)).await.unwrap();
-        // The first change was taken in when the sync begins, and the others wait in the connection.
+        // The sync begins with one received change; the others wait in the connection.
         assert!(source.next().now_or_never().is_none());
         tokio::time::advance(gather * 5).await;
         tokio::spawn(async move {

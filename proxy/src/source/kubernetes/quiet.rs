@@ -1,13 +1,12 @@
-//! Log lines about objects, bounded: an API client that writes a broken object a thousand times a second must not fill the
-//! disks of all nodes.
+//! Limits log lines about objects: an API client that writes a broken object a thousand times a second must not fill
+//! the disks of all nodes.
 
 use std::time::{Duration, Instant};
 
-/// Lines in a period.
+/// Lines per period.
 const LINES: u32 = 60;
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// How many lines may still be written.
 #[derive(Debug)]
 pub(super) struct Quiet {
     since: Instant,
@@ -15,17 +14,15 @@ pub(super) struct Quiet {
     suppressed: u64,
 }
 
-/// What to do with a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Write it; first say that so many were left out, if any.
+    /// Write the line, after the number of suppressed lines if that is not 0.
     Write {
-        /// Lines that were not written in the period before.
+        /// Lines suppressed in the period before.
         suppressed: u64,
     },
-    /// Write that no more are written for now, once.
+    /// Write the line, and announce that further ones are suppressed.
     Last,
-    /// Leave it out.
     Suppress,
 }
 
@@ -34,7 +31,6 @@ impl Quiet {
         Quiet { since: now, lines: 0, suppressed: 0 }
     }
 
-    /// Whether another line may be written.
     pub(super) fn line(&mut self, now: Instant) -> Line {
         if now.duration_since(self.since) >= PERIOD {
             let suppressed = std::mem::take(&mut self.suppressed);

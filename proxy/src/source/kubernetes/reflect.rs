@@ -1,4 +1,4 @@
-//! One kind of object: list it, watch it, and start again wherever that breaks off.
+//! Lists and watches one kind of object, and starts again after each failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,61 +19,57 @@ use super::watching::Watched;
 use super::{Timing, WatchUpdate};
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 
-/// So many watches in a row that end at once and bring nothing are a failure, and everything is listed anew.
+/// Consecutive watches that end at once without an event, until they count as a failure and everything is listed again.
 const SHORT_WATCHES: u32 = 3;
-/// So many versions in a row that the server does not know are a failure: after the first one, a list gave a new one.
+/// Consecutive versions unknown to the server, until they count as a failure: the list after the first one gave a new
+/// version.
 const EXPIRED_VERSIONS: u32 = 2;
 
-/// Why an attempt ended other than by the server's ending a watch.
+/// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// The server cannot be asked.
     #[error(transparent)]
     Access(#[from] AccessError),
     /// The server cannot be reached.
     #[error(transparent)]
     Api(#[from] kube::Error),
-    /// The server refused.
     #[error("{}", status.message)]
     Refused {
-        /// Its words; the code is that of HTTP.
+        /// The server's message; its code is the HTTP status.
         status: Box<Status>,
-        /// How long it asks to be left alone.
+        /// `Retry-After`.
         after: Option<Duration>,
     },
-    /// An answer that breaks off.
     #[error("an answer broke off: {0}")]
     Broken(String),
-    /// No answer in time.
     #[error("no answer within {0:?}")]
     Late(Duration),
-    /// An answer that is not one of the Kubernetes API's.
+    /// The answer is not one of the Kubernetes API.
     #[error("the answer is not the API's: {0}")]
     Nonsense(String),
-    /// More than is taken in.
     #[error("{0}, which is more than is taken in")]
     TooLarge(String),
-    /// A page was too large; the next ones are asked to be smaller.
+    /// A page was too large; the next ones are smaller.
     #[error("a page was too large")]
     Smaller,
-    /// The version to go on from is too old for the server, or not one that it knows: list again.
+    /// The server does not know the version any more: list again.
     #[error("it does not know the version of its own list any more when it is asked to watch: {0}")]
     Expired(String),
     /// Watches end as soon as they are opened.
     #[error("its watches end at once; does something in between break off answers that go on for minutes?")]
     ShortWatches,
-    /// Nothing is listening any more.
+    /// The receiver is gone.
     #[error("the source is gone")]
     Closed,
 }
 
 impl Failure {
-    /// The server does not serve the kind, or does not allow to ask for it.
+    /// Whether the server does not serve the kind, or forbids it.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self, Failure::Refused { status, .. } if matches!(status.code, 403 | 404))
     }
 
-    /// It is this kind that the server has no list of, as far as one answer tells; otherwise all kinds meet the same.
+    /// Whether the failure concerns only this kind; other failures concern all kinds.
     fn is_of_kind(&self) -> bool {
         match self {
             Failure::Refused { status, .. } => status.code != 401,
@@ -83,7 +79,6 @@ impl Failure {
     }
 }
 
-/// Lists and watches one kind.
 pub(super) struct Reflector {
     pub(super) kind: Kind,
     connector: Connector,
@@ -91,21 +86,21 @@ pub(super) struct Reflector {
     pub(super) path: Request,
     pub(super) labels: Option<String>,
     pub(super) fields: Option<String>,
-    /// A page must have come after so long.
+    /// Timeout for a page.
     pub(super) patience: Duration,
-    /// Objects to be asked for at a time.
+    /// Objects per page.
     pub(super) page: u32,
-    /// Where the next watch goes on; nothing before the first list and after an [`Failure::Expired`].
+    /// Where the next watch starts; `None` before the first list and after [`Failure::Expired`].
     pub(super) version: Option<String>,
-    /// Watches in a row that ended at once.
+    /// Consecutive watches that ended at once.
     short: u32,
-    /// Versions in a row that were not known.
+    /// Consecutive unknown versions.
     expired: u32,
 }
 
 impl Reflector {
     pub(super) fn new(kind: Kind, node_name: &str, connector: Connector, timing: Timing) -> Reflector {
-        // As upstream: Services of other proxies and headless ones are left out by the server already.
+        // As in kube-proxy, the server filters out headless Services and those of other proxies.
         let labels = format!("!{LABEL_HEADLESS},!{LABEL_PROXY_NAME}");
         let (path, labels, fields) = match kind {
             Kind::Service => ("/api/v1/services", Some(labels), None),
@@ -119,7 +114,7 @@ impl Reflector {
         Reflector { kind, connector, timing, path, labels, fields, patience, page, version, short, expired }
     }
 
-    /// Runs until nothing is listening any more.
+    /// Runs until the receiver is gone.
     pub(super) async fn run(mut self, mut kept: Kept, trouble: Arc<Trouble>, updates: mpsc::Sender<WatchUpdate>) {
         let mut backoff = Backoff::new(self.timing.first_retry, self.timing.longest_retry);
         let mut absence = Backoff::new(self.timing.first_retry, self.timing.longest_absence);
@@ -141,7 +136,8 @@ impl Reflector {
                     if !self.kind.is_needed() && failure.is_absence() {
                         wait = wait.max(absence.wait());
                     }
-                    // Nothing waits for such a kind. A server that nobody reaches has no list of the others either.
+                    // The first state does not wait for an optional kind. Failures that concern all kinds are not
+                    // reported here, as the other lists are missing, too.
                     if !self.kind.is_needed() && failure.is_of_kind() && !told_absent {
                         told_absent = true;
                         let nothing = WatchUpdate { kind: self.kind, changes: Vec::new(), version: None, listed: true };
@@ -158,7 +154,7 @@ impl Reflector {
         }
     }
 
-    /// Lists if need be, then watches until the watch ends.
+    /// Lists if needed, then watches until the watch ends.
     async fn list_and_watch(
         &mut self,
         kept: &mut Kept,
@@ -185,15 +181,15 @@ impl Reflector {
         }
         .await;
         match &outcome {
-            // A list of this connection is what the next attempt begins with.
+            // The connection works; the next attempt uses it.
             Ok(()) | Err(Failure::Closed | Failure::Smaller | Failure::Expired(_) | Failure::ShortWatches) => {}
-            // A client made anew takes in what was put right meanwhile: kubeconfig, certificates, tokens.
+            // A new client reads the corrected kubeconfig, certificates and tokens.
             Err(_) => self.connector.give_up(&connection),
         }
         outcome
     }
 
-    /// What a watch's end means after those before it.
+    /// Turns the end of a watch into a failure, depending on the watches before.
     fn judge(&mut self, went: &Watched, outcome: Result<(), Failure>) -> Result<(), Failure> {
         if went.stood || went.events {
             self.short = 0;
@@ -220,7 +216,7 @@ impl Reflector {
                 self.version = None;
                 Err(Failure::Expired(said))
             }
-            // A watch that goes on where it stood would meet the same again.
+            // A watch from the same version would fail again.
             Err(failure @ (Failure::Nonsense(_) | Failure::TooLarge(_))) => {
                 self.version = None;
                 Err(failure)
@@ -230,7 +226,7 @@ impl Reflector {
     }
 }
 
-/// Tells changes, and how far a watch has come.
+/// Sends changes and a watch's version.
 pub(super) async fn report(
     kind: Kind,
     updates: &mpsc::Sender<WatchUpdate>,

@@ -1,6 +1,7 @@
-//! Takes out of an object what no part of the proxy reads, and tells by a fingerprint whether what is left changed.
+//! Removes from objects the fields that the proxy does not read, and computes a fingerprint of the rest.
 //!
-//! Most updates of a Node (conditions) and many of a Service (annotations of controllers) end here: they cost no sync.
+//! Most updates of a Node (conditions) and many of a Service (annotations of controllers) do not change the fingerprint
+//! and cause no sync.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,26 +15,24 @@ use sha2::{Digest, Sha256};
 
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 
-/// When the EndpointSlice controller saw the change that led to this version of a slice; no part of the content.
-/// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>)
+/// When the EndpointSlice controller saw the change that led to this version of a slice; not part of the fingerprint
+/// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>).
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// Half of a SHA-256: two objects of a cluster never share one.
+/// Half of a SHA-256.
 pub(super) type Fingerprint = [u8; 16];
 
-/// An object that can be made small.
 pub(super) trait Slim: Serialize {
-    /// Takes out what is not read.
+    /// Removes fields that are not read.
     fn slim(&mut self);
-    /// The metadata.
     fn metadata(&mut self) -> &mut ObjectMeta;
 
-    /// The fingerprint of the content: version and times are none of it.
+    /// Of the content without version and annotations.
     fn fingerprint(&mut self) -> Fingerprint {
         let version = self.metadata().resource_version.take();
         let annotations = self.metadata().annotations.take();
         let mut digest = Hashing(Sha256::new());
-        // Writing to a digest cannot fail, and these types have no key that JSON could not hold.
+        // Writing to a digest cannot fail, and these types have only string keys.
         let written = serde_json::to_writer(&mut digest, self);
         debug_assert!(written.is_ok(), "{written:?}");
         self.metadata().resource_version = version;
@@ -59,7 +58,7 @@ impl io::Write for Hashing {
 
 impl Slim for Service {
     fn slim(&mut self) {
-        // Of two Services on one address the older has it. The time is that of the object's making: no update changes it.
+        // Kept because the older of two Services on one address owns it. No update changes it.
         let creation_timestamp = self.metadata.creation_timestamp.take();
         let metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME, LABEL_HEADLESS]);
         self.metadata = ObjectMeta { creation_timestamp, ..metadata };
@@ -94,7 +93,7 @@ impl Slim for Node {
     fn slim(&mut self) {
         let deletion_timestamp = self.metadata.deletion_timestamp.take();
         let labels = self.metadata.labels.take();
-        // A Node has few labels, and there is one Node: its zone and whatever topology comes later stay.
+        // All labels stay: a Node has few, and one of them is the zone.
         self.metadata = ObjectMeta { labels, deletion_timestamp, ..kept(std::mem::take(&mut self.metadata), &[]) };
         if let Some(NodeSpec { pod_cidr, pod_cidrs, taints, .. }) = self.spec.take() {
             self.spec = Some(NodeSpec { pod_cidr, pod_cidrs, taints, ..NodeSpec::default() });
@@ -119,7 +118,7 @@ impl Slim for ServiceCIDR {
     }
 }
 
-/// Who the object is, its version, and the labels that are read.
+/// Keeps the identity, the version, the given labels and the trigger time.
 fn kept(metadata: ObjectMeta, labels: &[&str]) -> ObjectMeta {
     let only = |map: Option<BTreeMap<String, String>>, keys: &[&str]| {
         let mut map = map?;

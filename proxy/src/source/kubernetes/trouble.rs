@@ -1,5 +1,5 @@
-//! Says what is wrong with the API server: one line for each kind of failure as long as it lasts, and one when all is
-//! well again. A proxy that is cut off for hours must not fill the node's disk with that.
+//! Logs failures of the API server: one line per class of failure while it lasts, and one when all watches work again.
+//! A proxy without its API server for hours must not fill the node's disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -16,39 +16,38 @@ use super::access::AccessError;
 use super::reflect::Failure;
 use crate::metrics::ApiFailures;
 
-/// Kinds of failure that an operator would mend in different ways.
+/// Failures by how an operator fixes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Sort {
     /// Kubeconfig or service account.
     Access,
-    /// Files or a plugin that do not answer.
+    /// Files or a plugin that do not respond.
     Hanging,
-    /// The token, or the certificate that the proxy shows.
+    /// The proxy's token or certificate.
     Credentials,
-    /// What the proxy is not allowed to do.
+    /// Lacking permission.
     Forbidden(Kind),
     /// The server does not know the path.
     Unserved(Kind),
     /// The server's certificate.
     Certificate,
-    /// Nothing listens there.
+    /// Connection refused.
     Refused,
-    /// No way to the server, or no answer.
+    /// No route, or no answer.
     Unreachable,
-    /// The server says that it is in trouble itself.
+    /// The server answers with an error.
     Server,
     /// Not the Kubernetes API.
     Nonsense,
-    /// More than is taken in.
     TooLarge,
-    /// Watches cannot be begun where lists end.
+    /// The server does not know the version of its own list.
     Versions,
-    /// Watches do not last.
+    /// Watches end at once.
     Watches,
 }
 
 impl Sort {
-    /// As the metric's label.
+    /// The metric's label.
     fn label(self) -> &'static str {
         match self {
             Sort::Access => "access",
@@ -68,11 +67,11 @@ impl Sort {
     }
 }
 
-/// What follows where ServiceCIDRs are not to be had.
+/// The consequence of missing ServiceCIDRs.
 const WITHOUT_SERVICE_CIDRS: &str =
     "services go on, and unused addresses of their ranges are not dropped; asking again now and then";
 
-/// The failures of all watches together.
+/// The failures of all watches.
 #[derive(Debug)]
 pub(super) struct Trouble {
     server: String,
@@ -84,18 +83,18 @@ pub(super) struct Trouble {
 struct State {
     failing: BTreeMap<Kind, Sort>,
     reported: BTreeSet<Sort>,
-    /// Kinds that are not to be had, and that a proxy can do without. They say nothing of the server.
+    /// Optional kinds that the server does not serve or forbids.
     lacking: BTreeMap<Kind, Sort>,
     since: Option<Instant>,
 }
 
 impl Trouble {
-    /// `server` is how messages call the API server.
+    /// `server`: the API server's name in messages.
     pub(super) fn new(server: String, failures: ApiFailures) -> Trouble {
         Trouble { server, failures, state: Mutex::default() }
     }
 
-    /// A watch of this kind has failed.
+    /// Records a failed watch.
     pub(super) fn report(&self, kind: Kind, failure: &Failure) {
         let (sort, sentence) = sort(kind, failure);
         self.failures.count(plural(kind), sort.label());
@@ -111,7 +110,7 @@ impl Trouble {
         }
     }
 
-    /// A watch of this kind stands.
+    /// Records a working watch.
     pub(super) fn recovered(&self, kind: Kind) {
         self.answers(kind);
         if self.lock().lacking.remove(&kind).is_some() {
@@ -129,12 +128,12 @@ impl Trouble {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is news.
+    /// Returns whether to log it.
     fn lacks(&self, kind: Kind, sort: Sort) -> bool {
         self.lock().lacking.insert(kind, sort) != Some(sort)
     }
 
-    /// Whether this is news.
+    /// Returns whether to log it.
     fn fails(&self, kind: Kind, sort: Sort) -> bool {
         let mut state = self.lock();
         state.since.get_or_insert_with(Instant::now);
@@ -142,7 +141,7 @@ impl Trouble {
         state.reported.insert(sort)
     }
 
-    /// Since when there was trouble, if this ends it.
+    /// Returns the start of the outage if this ends it.
     fn works(&self, kind: Kind) -> Option<Instant> {
         let mut state = self.lock();
         state.failing.remove(&kind)?;
@@ -154,7 +153,7 @@ impl Trouble {
     }
 }
 
-/// What sort of failure it is, and a sentence without its end.
+/// The class of a failure, and the beginning of its log line.
 fn sort(kind: Kind, failure: &Failure) -> (Sort, String) {
     let said = || one_line(&failure.to_string());
     match failure {
@@ -170,7 +169,7 @@ fn sort(kind: Kind, failure: &Failure) -> (Sort, String) {
     }
 }
 
-/// What the server answers.
+/// Classifies an HTTP error.
 fn refused(kind: Kind, status: &Status) -> (Sort, String) {
     let said = one_line(&status.message);
     let kinds = plural(kind);
@@ -187,7 +186,7 @@ fn refused(kind: Kind, status: &Status) -> (Sort, String) {
             Sort::Unserved(kind),
             format!("does not serve {kinds} (404): is it an API server of Kubernetes 1.21 or newer?"),
         ),
-        // What Go's servers answer to HTTP on a port that speaks TLS.
+        // What Go's servers answer to HTTP on a TLS port.
         400 if said.contains("HTTP request to an HTTPS server") => {
             (Sort::Server, format!("speaks TLS, and its address begins with http:// (400): {said}"))
         }
@@ -195,7 +194,7 @@ fn refused(kind: Kind, status: &Status) -> (Sort, String) {
     }
 }
 
-/// What happens on the way.
+/// Classifies a failed connection.
 fn connection(error: &kube::Error) -> (Sort, String) {
     let innermost = one_line(&innermost(error).to_string());
     match error {
@@ -223,7 +222,7 @@ fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
     std::iter::successors(Some(outermost), |&error| error.source())
 }
 
-/// The cause of all causes, which says most.
+/// The most specific cause.
 fn innermost(error: &kube::Error) -> &(dyn Error + 'static) {
     causes(error).last().unwrap_or(error)
 }

@@ -1,4 +1,4 @@
-//! A watch, from where the list or the watch before ended.
+//! Watches a kind from the version of the list or of the previous watch.
 
 use kube::Client;
 use kube::api::WatchParams;
@@ -19,8 +19,8 @@ use super::kept::Kept;
 use super::reflect::{Failure, Reflector, report};
 use super::trouble::Trouble;
 
-/// How long the server shall keep a watch open, at least and at most: it is asked for some time in between, so that
-/// the watches of many nodes do not end together (client-go's reflectors do the same).
+/// Range of the duration in seconds that is requested from the server; random, so that the watches of many nodes do not
+/// end together (as in client-go's reflectors).
 const WATCH_SECONDS: (f64, f64) = (300.0, 600.0);
 
 #[derive(Deserialize)]
@@ -33,14 +33,14 @@ struct Event<'a> {
 /// How a watch went.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    /// It lasted so long that the server is well.
+    /// The watch lasted long enough to show that the server works.
     pub(super) stood: bool,
-    /// It brought something.
+    /// The watch received an event.
     pub(super) events: bool,
 }
 
 impl Reflector {
-    /// Watches until the watch ends. `went` says how, however it ends.
+    /// Watches until the watch ends. Updates `progress` even on failure.
     pub(super) async fn watch(
         &mut self,
         client: &Client,
@@ -82,7 +82,7 @@ impl Reflector {
     }
 }
 
-/// What one event changes.
+/// Applies one event.
 fn apply(kind: Kind, event: &Event<'_>, kept: &mut Kept) -> Result<Vec<Change>, Failure> {
     let change = match event.r#type.as_str() {
         "ADDED" | "MODIFIED" => match decode(kind, event.object) {
@@ -108,7 +108,7 @@ fn apply(kind: Kind, event: &Event<'_>, kept: &mut Kept) -> Result<Vec<Change>, 
     Ok(change.into_iter().collect())
 }
 
-/// An object of which only the envelope is read must at least be of the kind that is watched.
+/// Reads only the envelope; fails if the object is of another kind.
 fn known_kind(kind: Kind, object: &RawValue) -> Result<Envelope, Failure> {
     let envelope = Envelope::of(object);
     if envelope.is_of(kind) {
@@ -118,14 +118,14 @@ fn known_kind(kind: Kind, object: &RawValue) -> Result<Envelope, Failure> {
     }
 }
 
-/// Tells the errors that only a new list can heal from all others.
+/// Converts errors that require a new list.
 fn expired(failure: Failure) -> Failure {
     let Failure::Refused { status, .. } = &failure else { return failure };
     let too_large = || {
         let causes = status.details.iter().flat_map(|details| &details.causes);
         causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
     };
-    // 400: a version that the server cannot even read, as after its data were restored from elsewhere.
+    // 400: the server cannot parse the version, as after its data were restored from a backup.
     if matches!(status.code, 400 | 410) || too_large() { Failure::Expired(status.message.clone()) } else { failure }
 }
 
@@ -136,7 +136,6 @@ fn watch_seconds() -> u32 {
     seconds
 }
 
-/// Takes in a line.
 pub(super) fn fuzz(kind: Kind, line: &[u8], kept: &mut Kept) {
     if let Ok(event) = serde_json::from_slice(line) {
         let _ = apply(kind, &event, kept);

@@ -1,15 +1,11 @@
-//! Names and labels, common to all kinds.
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::syntax::{Checked, label, label_value, qualified_name};
 use super::Findings;
 
-/// The namespace of an object that names none.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Checks the name with the kind's own rule, then what all kinds have in common. A label that is none is taken out: no rule holds
-/// one.
+/// Checks the name by the kind's rule, and the labels. Removes invalid labels, which no rule uses.
 pub(super) fn named(meta: &mut ObjectMeta, rule: fn(&str) -> Checked, findings: &mut Findings) {
     match meta.name.as_deref() {
         None | Some("") => findings.add("metadata.name", "is missing"),
@@ -29,7 +25,7 @@ pub(super) fn named(meta: &mut ObjectMeta, rule: fn(&str) -> Checked, findings: 
     });
 }
 
-/// As [`named`], for a kind that lives in a namespace; a missing one is `default`.
+/// Like [`named`], for namespaced kinds; a missing namespace is `default`.
 pub(super) fn namespaced(meta: &mut ObjectMeta, rule: fn(&str) -> Checked, findings: &mut Findings) {
     named(meta, rule, findings);
     let namespace = meta.namespace.take().filter(|n| !n.is_empty());

@@ -1,13 +1,12 @@
-//! Makes sure that an object is one that the Kubernetes API server would have let in, fills in the defaults that it
-//! would have filled in, and brings addresses and networks into canonical form.
+//! Checks that the API server would accept an object, adds the API's defaults, and normalises addresses and networks.
 //!
-//! The rules are the API's own, from the field descriptions in the API reference (Service v1, EndpointSlice v1
-//! of discovery.k8s.io, Node v1, ServiceCIDR v1 of networking.k8s.io). After this module every string that can reach a kernel rule – names, namespaces,
-//! port names, protocols, addresses, networks, zones, node names – is drawn from letters, digits, and `-._:/`.
+//! The rules are from the field descriptions of the API reference. Afterwards every string that can reach a kernel rule
+//! (names, namespaces, port names, protocols, addresses, networks, zones, node names) consists of letters, digits, and
+//! `-._:/`.
 //!
-//! A fault costs no more than it must: an endpoint, a port or an address that is none costs itself, a value that is not
-//! understood, such as one of a newer API, its field; all of them are taken out and remarked on. Only where the object would
-//! be another one, or let in more callers, is it refused.
+//! A fault has the smallest possible effect: an invalid endpoint, port or address is removed, and so is an invalid
+//! field, for example one of a newer API. The removed value is logged. The object is rejected only if it would
+//! otherwise be a different object, or accept more callers.
 
 mod metadata;
 mod node;
@@ -26,26 +25,24 @@ pub(super) use service::service;
 pub(super) use service_cidr::service_cidr;
 pub(super) use slice::slice;
 
-/// As many faults of one object are reported one by one; a generated object can have thousands.
+/// Faults listed per object; a generated object may have thousands.
 const REPORTED: usize = 8;
 
-/// A fault of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     /// Path of the field.
     pub field: String,
-    /// What is wrong with it.
     pub message: String,
 }
 
 impl Finding {
-    /// The same, of something that the object is used without.
+    /// Marks the fault as one of an ignored value.
     pub(super) fn left_out(self) -> Finding {
         Finding { message: format!("{}; left out of account", self.message), ..self }
     }
 }
 
-/// The faults of one object, and what is left out of account in it.
+/// The faults of one object, and its ignored values.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     reported: Vec<Finding>,
@@ -55,7 +52,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// The faults, in the order found; the last one counts those left out.
+    /// The faults in order; the last one counts those that are not listed.
     pub(super) fn into_vec(mut self) -> Vec<Finding> {
         if self.untold > 0 {
             self.reported
@@ -64,7 +61,7 @@ impl Findings {
         self.reported
     }
 
-    /// What was taken out of the object, in the order found; the last one counts those left out.
+    /// The ignored values in order; the last one counts those that are not listed.
     pub(super) fn take_remarks(&mut self) -> Vec<Finding> {
         let mut remarks = std::mem::take(&mut self.remarks);
         if self.unremarked > 0 {
@@ -74,7 +71,7 @@ impl Findings {
         remarks
     }
 
-    /// Something of the object is left out of account.
+    /// Records an ignored value.
     fn remark(&mut self, field: impl Into<String>, message: impl std::fmt::Display) {
         if self.remarks.len() < REPORTED {
             self.remarks.push(Finding { field: field.into(), message: message.to_string() }.left_out());
@@ -83,7 +80,7 @@ impl Findings {
         }
     }
 
-    /// Takes out a value that no proxy needs if it is not understood.
+    /// Removes an invalid value that a proxy does not need.
     fn needless<T>(&mut self, field: impl FnOnce() -> String, value: &mut Option<T>, rule: impl FnOnce(&T) -> Checked) {
         if let Some(Err(message)) = value.as_ref().map(rule) {
             *value = None;
@@ -99,7 +96,7 @@ impl Findings {
         self.reported.push(Finding { field: field.into(), message: message.into() });
     }
 
-    /// The value of a check, or nothing and a fault.
+    /// The checked value; `None` and a fault if it is invalid.
     fn check<T>(&mut self, field: impl FnOnce() -> String, outcome: Checked<T>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),

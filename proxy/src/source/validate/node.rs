@@ -1,11 +1,9 @@
-//! Node v1, as far as a service proxy reads it.
-
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeSpec};
 
 use super::super::syntax::{Checked, address, network, subdomain};
 use super::{Findings, metadata};
 
-/// Checks a Node and brings its addresses and pod networks into canonical form.
+/// Checks a Node, and normalises addresses and pod ranges.
 pub(in super::super) fn node(node: &mut Node) -> Findings {
     let mut findings = Findings::default();
     metadata::named(&mut node.metadata, subdomain, &mut findings);
@@ -20,7 +18,7 @@ pub(in super::super) fn node(node: &mut Node) -> Findings {
     findings
 }
 
-/// Whether it can stay. One bad address does not cost the others.
+/// Whether to keep the address.
 fn own_address(entry: &mut NodeAddress, number: usize, findings: &mut Findings) -> bool {
     let field = || format!("status.addresses[{number}].address");
     let fault = match entry.type_.as_str() {
@@ -30,7 +28,7 @@ fn own_address(entry: &mut NodeAddress, number: usize, findings: &mut Findings) 
     fault.map_err(|message| findings.remark(field(), message)).is_ok()
 }
 
-/// `podCIDR` and `podCIDRs` say the same in two fields; afterwards both are filled.
+/// `podCIDR` and `podCIDRs` have the same meaning; afterwards both are set.
 fn pod_cidrs(spec: &mut NodeSpec, findings: &mut Findings) {
     let first = spec.pod_cidr.take().filter(|c| !c.is_empty());
     let mut all = spec.pod_cidrs.take().unwrap_or_default();
@@ -57,7 +55,7 @@ fn pod_cidrs(spec: &mut NodeSpec, findings: &mut Findings) {
     spec.pod_cidrs = (!all.is_empty()).then_some(all);
 }
 
-/// A host name as machines bear it; unlike an object's name it may have upper-case letters.
+/// A host name, which unlike an object's name may have upper-case letters.
 fn host_name(text: &str) -> Checked {
     let lower = text.to_ascii_lowercase();
     subdomain(lower.strip_suffix('.').unwrap_or(&lower))

@@ -1,4 +1,4 @@
-//! Service v1: type and ports. Addresses and policies have files of their own.
+//! Service v1: type and ports. Addresses and policies are checked in other files.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::super::syntax::{Checked, container_port_name, label, one_of, port, protocol, qualified_name, subdomain};
 use super::{Findings, metadata, service_address, service_policy};
 
-/// Whether a Service's `clusterIP` says that it is headless.
+/// The `clusterIP` of a headless Service.
 pub(super) const HEADLESS: &str = "None";
 
-/// Checks a Service, fills in defaults and brings its addresses into canonical form.
+/// Checks a Service, adds defaults and normalises addresses.
 pub(in super::super) fn service(service: &mut Service) -> Findings {
     let mut findings = Findings::default();
     metadata::namespaced(&mut service.metadata, label, &mut findings);
@@ -22,7 +22,7 @@ pub(in super::super) fn service(service: &mut Service) -> Findings {
     let kind = spec.type_.get_or_insert_with(|| "ClusterIP".to_owned());
     let kinds = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
     if let Err(message) = one_of(kind, &kinds) {
-        // As upstream: what every type has is served.
+        // As in kube-proxy, an unknown type is treated as ClusterIP.
         "ClusterIP".clone_into(kind);
         findings.remark("spec.type", message);
     }
@@ -36,7 +36,6 @@ pub(in super::super) fn service(service: &mut Service) -> Findings {
     findings
 }
 
-/// Whether the Service is of this type.
 pub(super) fn is(spec: &ServiceSpec, kind: &str) -> bool {
     spec.type_.as_deref() == Some(kind)
 }
@@ -50,7 +49,7 @@ fn external_name(spec: &mut ServiceSpec, findings: &mut Findings) {
     findings.needless(|| "spec.externalName".to_owned(), &mut spec.external_name, rule);
 }
 
-/// Takes out what is no port. A Service that has ports, and none of them can be used, is refused with what is wrong with them.
+/// Removes invalid ports. Rejects a Service without any valid port.
 fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
     let headless = spec.cluster_ip.as_deref() == Some(HEADLESS);
     let needless = headless || is(spec, "ExternalName");
@@ -90,7 +89,7 @@ fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
     }
 }
 
-/// What the ports of a Service before this one have taken.
+/// Names and numbers of the Service's earlier ports.
 #[derive(Default)]
 struct Taken {
     several: bool,
@@ -100,7 +99,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Takes one more; the field and what is wrong with it if it cannot be used.
+    /// Adds a port; returns the field and message if it is invalid.
     fn take(&mut self, entry: &ServicePort) -> Result<(), (&'static str, String)> {
         let name = entry.name.as_deref().unwrap_or_default();
         let protocol_name = entry.protocol.clone().unwrap_or_default();
@@ -122,7 +121,6 @@ impl Taken {
         Ok(())
     }
 
-    /// Takes a node port.
     fn node_port(&mut self, number: i32, protocol: String) -> Checked {
         port(number)?;
         let message = format!("{number} {protocol} is taken by an earlier port");
@@ -130,14 +128,14 @@ impl Taken {
     }
 }
 
-/// Fills in defaults, and takes out what no proxy needs.
+/// Adds defaults, and removes invalid values that a proxy does not need.
 fn one_port(entry: &mut ServicePort, at: &dyn Fn(&str) -> String, findings: &mut Findings) {
     let name = entry.protocol.get_or_insert_with(|| "TCP".to_owned());
     if name.is_empty() {
         "TCP".clone_into(name);
     }
     findings.needless(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
-    // Slices say where a port leads.
+    // The proxy takes target ports from EndpointSlices.
     findings.needless(
         || at("targetPort"),
         &mut entry.target_port,

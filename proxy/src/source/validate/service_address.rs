@@ -8,7 +8,7 @@ use super::super::syntax::{address, network, not_special, one_of, subdomain};
 use super::Findings;
 use super::service::{HEADLESS, is};
 
-/// Checks `spec`'s addresses and writes them back in canonical form.
+/// Checks and normalises the addresses in `spec`.
 pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
     cluster_ips(spec, findings);
     let mut number = 0..;
@@ -32,7 +32,7 @@ pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
         findings.remark("spec.loadBalancerSourceRanges", "is only for the type LoadBalancer");
         ranges.clear();
     }
-    // One that cannot be read does cost the object: without it fewer callers would get through, or all.
+    // An invalid range rejects the object: without the range, fewer or all callers would be allowed.
     for (i, text) in ranges.iter_mut().enumerate() {
         let field = || format!("spec.loadBalancerSourceRanges[{i}]");
         if let Some(net) = findings.check(field, network(text)) {
@@ -41,7 +41,7 @@ pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
     }
 }
 
-/// `clusterIP` and `clusterIPs` say the same in two fields; afterwards both are filled, and `ipFamilies` with them.
+/// `clusterIP` and `clusterIPs` have the same meaning; afterwards both and `ipFamilies` are set.
 fn cluster_ips(spec: &mut ServiceSpec, findings: &mut Findings) {
     let first = spec.cluster_ip.take().filter(|ip| !ip.is_empty());
     let mut all = spec.cluster_ips.take().unwrap_or_default();
@@ -107,7 +107,7 @@ fn families(spec: &mut ServiceSpec, all: &[String], findings: &mut Findings) {
         if all.len() > 2 || (all.len() == 2 && families[0] == families[1]) {
             findings.add("spec.clusterIPs", "takes one address, or one of each family");
         }
-        // The addresses say it, too.
+        // The addresses decide.
         stated = families.into_iter().map(str::to_owned).collect();
     }
     spec.ip_families = (!stated.is_empty()).then_some(stated);
@@ -117,7 +117,7 @@ fn family(ip: IpAddr) -> &'static str {
     if ip.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// Checks the load balancer's addresses and writes them back in canonical form.
+/// Checks and normalises the load balancer's addresses.
 pub(super) fn status(service: &mut Service, findings: &mut Findings) {
     let balanced = service.spec.as_ref().is_some_and(|s| is(s, "LoadBalancer"));
     let balancer = service.status.as_mut().and_then(|s| s.load_balancer.as_mut());
@@ -151,7 +151,7 @@ pub(super) fn status(service: &mut Service, findings: &mut Findings) {
                 None => Err("is only for an ingress with an ip".to_owned()),
             },
         );
-        // As upstream: only what is known to be a VIP is one.
+        // As in kube-proxy, an ingress with an unknown `ipMode` is not used.
         ingress.ip = ip.filter(|_| ingress.ip_mode.is_some()).map(|ip| ip.to_string());
     }
 }

@@ -1,12 +1,9 @@
-//! ServiceCIDR v1 of networking.k8s.io.
-
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::super::syntax::{Checked, network, subdomain};
 use super::{Findings, metadata};
 
-/// Checks a ServiceCIDR and brings its ranges into canonical form. A range that is none, or one of a family that has one already, costs
-/// itself.
+/// Checks a ServiceCIDR and normalises its ranges. Removes invalid ranges and a second range of a family.
 pub(in super::super) fn service_cidr(object: &mut ServiceCIDR) -> Findings {
     let mut findings = Findings::default();
     metadata::named(&mut object.metadata, subdomain, &mut findings);
@@ -24,7 +21,7 @@ pub(in super::super) fn service_cidr(object: &mut ServiceCIDR) -> Findings {
     findings
 }
 
-/// The API itself would let a range of all addresses in, to which every packet goes.
+/// Rejects a range of all addresses, which the API allows and which would contain every destination.
 fn range(text: &mut String, families: &mut Vec<bool>) -> Checked {
     let range = network(text)?;
     let (is_v4, family) = if range.addr().is_ipv4() { (true, "IPv4") } else { (false, "IPv6") };

@@ -1,4 +1,4 @@
-//! How a Service wants its traffic treated: affinity, traffic policies, the health-check port, distribution.
+//! Policies of a Service: affinity, traffic policies, health-check port, distribution.
 
 use k8s_openapi::api::core::v1::{ClientIPConfig, ServiceSpec, SessionAffinityConfig};
 
@@ -6,17 +6,17 @@ use super::super::syntax::{one_of, port, qualified_name};
 use super::Findings;
 use super::service::is;
 
-/// Seconds that session affinity lasts unless the Service says otherwise (API reference, `ClientIPConfig`).
+/// In seconds (API reference, `ClientIPConfig`).
 const DEFAULT_AFFINITY: i32 = 10_800;
-/// Most seconds that session affinity may last: one day (API reference, `ClientIPConfig`).
+/// One day, in seconds (API reference, `ClientIPConfig`).
 const LONGEST_AFFINITY: i32 = 86_400;
 
-/// Checks the policies and fills in their defaults.
+/// Checks the policies and adds defaults.
 pub(super) fn check(spec: &mut ServiceSpec, findings: &mut Findings) {
     affinity(spec, findings);
     traffic_policies(spec, findings);
     health_check_port(spec, findings);
-    // What it means is decided by who makes the slices' hints.
+    // The proxy follows the hints in EndpointSlices, which this field influences.
     let ways = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     let field = || "spec.trafficDistribution".to_owned();
     findings.needless(field, &mut spec.traffic_distribution, |way| one_of(way, &ways));
@@ -44,7 +44,7 @@ fn affinity(spec: &mut ServiceSpec, findings: &mut Findings) {
     seconds.get_or_insert(DEFAULT_AFFINITY);
 }
 
-/// A policy that is not known is taken as `Cluster`, as upstream does.
+/// As in kube-proxy, an unknown policy means `Cluster`.
 fn traffic_policies(spec: &mut ServiceSpec, findings: &mut Findings) {
     let known = |policy: &String| one_of(policy, &["Cluster", "Local"]);
     let published = is(spec, "NodePort") || is(spec, "LoadBalancer");

@@ -1,5 +1,3 @@
-//! EndpointSlice v1 of discovery.k8s.io.
-
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
@@ -10,8 +8,8 @@ use super::super::syntax::{
 use super::{Findings, metadata};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// Checks a slice, fills in defaults and brings its addresses into canonical form. What is wrong with one endpoint or one port
-/// costs this one. How many there are is the API's business, and its limits have been raised before.
+/// Checks a slice, adds defaults and normalises addresses. Removes invalid endpoints and ports. Does not limit their
+/// number: the API has raised its limits before.
 pub(in super::super) fn slice(slice: &mut EndpointSlice) -> Findings {
     let mut findings = Findings::default();
     metadata::namespaced(&mut slice.metadata, subdomain, &mut findings);
@@ -25,7 +23,7 @@ pub(in super::super) fn slice(slice: &mut EndpointSlice) -> Findings {
     }
     let endpoints = slice.endpoints.get_or_insert_default();
     if let Err(message) = known {
-        // A slice of addresses of a kind that is not known has none that this proxy could use.
+        // The proxy cannot use addresses of an unknown type.
         findings.remark("addressType", message);
         endpoints.clear();
         "FQDN".clone_into(&mut slice.address_type);
@@ -38,7 +36,7 @@ pub(in super::super) fn slice(slice: &mut EndpointSlice) -> Findings {
     findings
 }
 
-/// Takes out what is no port.
+/// Removes invalid ports.
 fn ports(ports: &mut Vec<EndpointPort>, findings: &mut Findings) {
     let mut names = BTreeSet::new();
     let mut number = 0..;
@@ -49,7 +47,7 @@ fn ports(ports: &mut Vec<EndpointPort>, findings: &mut Findings) {
     });
 }
 
-/// Checks one port; the fault's field and message if it is none.
+/// Checks one port; returns the field and message if it is invalid.
 fn endpoint_port(
     entry: &mut EndpointPort,
     at: &dyn Fn(&str) -> String,
@@ -80,7 +78,7 @@ fn endpoint_port(
     Err((at("name"), message))
 }
 
-/// Checks one endpoint; whether it has an address to send packets to.
+/// Checks one endpoint; returns whether it has a valid address.
 fn endpoint(entry: &mut Endpoint, family: &str, at: &dyn Fn(&str) -> String, findings: &mut Findings) -> bool {
     let mut number = 0..;
     let before = entry.addresses.len();
@@ -95,7 +93,7 @@ fn endpoint(entry: &mut Endpoint, family: &str, at: &dyn Fn(&str) -> String, fin
         }
         return false;
     }
-    // Names are compared with this node's and never written: one that is none is that of no node and of no zone.
+    // Names are only compared with this node's, never written: an invalid name matches no node and no zone.
     findings.needless(|| at("nodeName"), &mut entry.node_name, |name| subdomain(name));
     findings.needless(|| at("hostname"), &mut entry.hostname, |name| label(name));
     findings.needless(|| at("zone"), &mut entry.zone, |zone| label_value(zone));

@@ -1,4 +1,4 @@
-//! Tables of what the rules take and refuse, through the same door as a manifest.
+//! Tables of accepted and rejected values, read as manifests.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn faults(object: &Value) -> Vec<String> {
     faults
 }
 
-/// `base` with `value` put at `pointer`.
+/// Sets `value` at `pointer`.
 fn with(base: &Value, pointer: &str, value: Value) -> Value {
     let mut object = base.clone();
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
@@ -51,7 +51,7 @@ fn service_cidr() -> Value {
         "spec": {"cidrs": ["10.96.0.0/16", "fd00:10:96::/112"]}})
 }
 
-/// Each change on its own makes exactly this fault: of the object, or, after `~`, of something that it is used without.
+/// Each change causes exactly this fault; with a leading `~`, a remark about an ignored value.
 fn refuses(base: &Value, name: &str, table: &[(&str, Value, &str)]) {
     assert_eq!(faults(base), Vec::<String>::new());
     for (pointer, value, fault) in table {
@@ -67,7 +67,7 @@ fn refuses(base: &Value, name: &str, table: &[(&str, Value, &str)]) {
     }
 }
 
-/// What is said to be left out of an object that is used all the same.
+/// The remarks about a valid object.
 fn remarks(object: &Value) -> Vec<String> {
     let read = documents::read("x.json", object.to_string().as_bytes());
     assert!(read.problems.is_empty() && read.objects.len() == 1, "{object}: {:?}", read.problems);
@@ -287,7 +287,7 @@ fn service_cidrs() {
     assert_eq!(ranges, Some(vec!["10.96.0.0/16".to_owned()]), "in canonical form, and what is wrong costs itself");
 }
 
-/// What a proxy does not need does not cost the object: it is taken out, and said.
+/// Invalid values that a proxy does not need are removed and remarked on.
 #[test]
 fn what_is_left_out_of_account() {
     let left_out = |base: &Value, pointer: &str, value: Value, reported: &[&str]| {
@@ -412,7 +412,7 @@ fn a_flood_of_faults_is_cut_short() {
     assert_eq!(found[8], "x.json: document 1 (Service default/web): 892 more faults in this object");
 }
 
-/// One bad endpoint does not cost the others, one bad port not the others.
+/// An invalid endpoint or port does not affect the others.
 #[test]
 fn what_is_right_stays() {
     let read = |object: Value| {
@@ -445,7 +445,7 @@ fn what_is_right_stays() {
         object["spec"]["ports"].as_array().into_iter().flatten().map(|port| &port["name"]).collect();
     assert_eq!(named, ["a", "d"]);
     assert_eq!(remarked, 4);
-    // Closed by its owner: what a load balancer left is not served any more.
+    // The owner made the Service internal: its node port and load balancer are no longer served.
     let mut closed = service();
     closed["spec"]["type"] = json!("ClusterIP");
     let (object, _) = read(closed);
