@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::Machine;
+use crate::report::MicroVm;
 
 /// The file that says what failed and how it is repeated.
 pub const STEP: &str = "step.json";
@@ -29,7 +29,7 @@ pub struct Failure {
     /// The seed.
     pub seed: u64,
     /// The kernel, where it is not the host's.
-    pub machine: Option<Machine>,
+    pub machine: Option<MicroVm>,
     /// Whether the nodes were audited after steps.
     #[serde(default)]
     pub audited: bool,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use svclab::mode::Mode;
-use svclab::report::{ScenarioReport, Verdict};
+use svclab::report::{ScenarioReport, StepVerdict};
 use svclab::scenario::Scenario;
 use svclab::scenario::simulated::render::{RenderError, RuleSource};
 use svclab::scenario::simulated::rendered::Rendered;
@@ -124,7 +124,7 @@ pub fn score(mutant: Mutant, proxy: &Arc<Remembering>, scenarios: &[Scenario], m
 
 /// Rules that no kernel would take are noticed by that.
 fn is_red(report: &ScenarioReport) -> bool {
-    let red = |verdict: &Verdict| matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
+    let red = |verdict: &StepVerdict| matches!(verdict, StepVerdict::Failed(_) | StepVerdict::Error(_));
     report.not_started.is_some() || report.steps.iter().any(|step| red(&step.verdict))
 }
 

@@ -284,7 +284,7 @@ fn differences(card: &Card, before: &Card) -> bool {
     let changes = conformance::against(card, before);
     println!("\nagainst the card of {}: {}", before.proxy, if changes.is_empty() { "no difference" } else { "" });
     for change in &changes {
-        let before = change.before.map_or("not on it", conformance::Verdict::word);
+        let before = change.before.map_or("not on it", conformance::PromiseVerdict::word);
         println!("  {} {} ({}): {before} -> {}", change.number, change.id, change.mode, change.now.word());
     }
     changes.iter().any(conformance::Change::is_worse)

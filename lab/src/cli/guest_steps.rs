@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::expect::Mismatch;
-use crate::report::{ScenarioReport, StepReport, Verdict};
+use crate::report::{ScenarioReport, StepReport, StepVerdict};
 use crate::scenario::Scenario;
 
 /// What such a line begins with.
@@ -28,13 +28,13 @@ struct GuestStep {
 /// Inside the guest: sends a step.
 pub(super) fn send(scenario: &str, step: &StepReport) {
     let broken = match &step.verdict {
-        Verdict::Failed(mismatches) => {
+        StepVerdict::Failed(mismatches) => {
             mismatches.iter().map(|mismatch| (mismatch.expected.clone(), mismatch.seen.clone())).collect()
         }
         _ => Vec::new(),
     };
     let why = match &step.verdict {
-        Verdict::Error(why) | Verdict::NotJudged(why) | Verdict::NotSimulated(why) => Some(why.clone()),
+        StepVerdict::Error(why) | StepVerdict::NotJudged(why) | StepVerdict::NotSimulated(why) => Some(why.clone()),
         _ => None,
     };
     let sent = GuestStep {
@@ -75,10 +75,10 @@ impl Steps {
             let Some(step) = scenario.steps.iter().find(|step| step.line == arrived.line) else { continue };
             let broken = || arrived.broken.iter().map(|(expected, seen)| Mismatch::new(expected, seen)).collect();
             let verdict = match (&arrived.why, arrived.passed) {
-                (None, true) => Verdict::Passed,
-                (None, false) => Verdict::Failed(broken()),
-                (Some(why), true) => Verdict::NotJudged(why.clone()),
-                (Some(why), false) => Verdict::Error(why.clone()),
+                (None, true) => StepVerdict::Passed,
+                (None, false) => StepVerdict::Failed(broken()),
+                (Some(why), true) => StepVerdict::NotJudged(why.clone()),
+                (Some(why), false) => StepVerdict::Error(why.clone()),
             };
             report.took += arrived.took;
             let (summary, took) = (arrived.summary.clone(), arrived.took);

@@ -19,14 +19,14 @@ use super::run_args::RunArgs;
 use super::{Exit, NAME, find, stop};
 use crate::input::Files;
 use crate::mode::{Mode, Need};
-use crate::report::{Machine, ScenarioReport};
+use crate::report::{MicroVm, ScenarioReport};
 use crate::scenario::run::{ForeignProxy, Proxy, begun};
 
 /// Everything that does not depend on the seed.
 pub(super) struct Inside {
     pub(super) program: Program,
     pub(super) image: Image,
-    machine: Machine,
+    machine: MicroVm,
     files: BTreeMap<String, Vec<u8>>,
     links: BTreeMap<String, String>,
     pub(super) names: Vec<String>,
@@ -88,7 +88,7 @@ impl Inside {
         }
         let image = Image::get(&cache, &guest.kernel, &programs).map_err(unable)?;
         let program = Program::find(&cache).map_err(unable)?;
-        let machine = Machine {
+        let machine = MicroVm {
             kernel: guest.kernel.to_string(),
             deterministic: guest.deterministic,
             image: image.hash().to_owned(),

@@ -8,7 +8,7 @@ use svclab_microvm::kernels::Kernel;
 use super::Exit;
 use super::jobs::Job;
 use crate::mode::Need;
-use crate::report::Machine;
+use crate::report::MicroVm;
 
 /// Where scenarios are run.
 #[derive(Args)]
@@ -28,7 +28,7 @@ pub(super) struct VmArgs {
     pub(super) deadline: Option<u64>,
     /// The microVM that this is the inside of.
     #[arg(long, hide = true, value_name = "JSON", value_parser = parse_machine)]
-    pub(super) machine: Option<Machine>,
+    pub(super) machine: Option<MicroVm>,
 }
 
 /// What `--kernel` takes.
@@ -53,7 +53,7 @@ impl std::str::FromStr for KernelArg {
     }
 }
 
-fn parse_machine(text: &str) -> Result<Machine, String> {
+fn parse_machine(text: &str) -> Result<MicroVm, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 

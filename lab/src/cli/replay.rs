@@ -111,7 +111,7 @@ fn line(scenario: &Value) -> Option<Vec<String>> {
     }
     line.extend(["--iptables-variant".to_owned(), variant.to_owned()]);
     line.extend((scenario["audited"] == true).then(|| "--audit".to_owned()));
-    let machine: Option<crate::report::Machine> = serde_json::from_value(scenario["machine"].clone()).ok()?;
+    let machine: Option<crate::report::MicroVm> = serde_json::from_value(scenario["machine"].clone()).ok()?;
     let kernel = machine.as_ref().map_or("host", |machine| &machine.kernel);
     line.extend(["--kernel".to_owned(), kernel.to_owned()]);
     line.extend(machine.filter(|machine| machine.deterministic).map(|_| "--deterministic".to_owned()));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::Pair;
 use crate::expect::{Answers, stats};
-use crate::report::{ScenarioReport, StepReport, Verdict};
+use crate::report::{ScenarioReport, StepReport, StepVerdict};
 
 /// What differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,15 +84,15 @@ fn step(a: &StepReport, b: &StepReport) -> Vec<Difference> {
 
 fn verdict(step: &StepReport) -> String {
     let first = match &step.verdict {
-        Verdict::Failed(mismatches) => {
+        StepVerdict::Failed(mismatches) => {
             mismatches.first().map(|first| format!("{}; seen: {}", first.expected, first.seen))
         }
-        Verdict::Error(why) | Verdict::NotSimulated(why) | Verdict::NotJudged(why) => Some(why.clone()),
-        Verdict::Passed | Verdict::Skipped => Some(step.summary.clone()).filter(|summary| !summary.is_empty()),
+        StepVerdict::Error(why) | StepVerdict::NotSimulated(why) | StepVerdict::NotJudged(why) => Some(why.clone()),
+        StepVerdict::Passed | StepVerdict::Skipped => Some(step.summary.clone()).filter(|summary| !summary.is_empty()),
     };
     let word = step.verdict.word();
     match (&step.verdict, first) {
-        (Verdict::Failed(_), Some(first)) => format!("{word}, expected: {first}"),
+        (StepVerdict::Failed(_), Some(first)) => format!("{word}, expected: {first}"),
         (_, Some(first)) => format!("{word}: {first}"),
         (_, None) => word.to_owned(),
     }

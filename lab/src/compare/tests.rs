@@ -6,10 +6,10 @@ use svclab_cluster::traffic::probe::{Answer, Outcome};
 
 use super::*;
 use crate::expect::{Answers, Mismatch, Tally};
-use crate::report::{Idle, StepReport, Verdict};
+use crate::report::{Idle, StepReport, StepVerdict};
 
 /// A probe that `servers` answered so often, each seeing `source`.
-fn probe(name: &str, verdict: Verdict, servers: &[(&str, usize)], source: &str, drawn: bool) -> StepReport {
+fn probe(name: &str, verdict: StepVerdict, servers: &[(&str, usize)], source: &str, drawn: bool) -> StepReport {
     let outcome = |server: &str| {
         let peer = SocketAddr::new(source.parse().unwrap(), 40_000);
         Outcome {
@@ -54,24 +54,24 @@ fn comparison(a: ScenarioReport, b: ScenarioReport) -> Comparison {
     Comparison { names: ["svcproxy".to_owned(), "kube-proxy".to_owned()], pairs: vec![Pair { a, b }], excused }
 }
 
-fn broken() -> Verdict {
-    Verdict::Failed(vec![Mismatch::new("every probe answered by d/a", "d/b ×20\nand more")])
+fn broken() -> StepVerdict {
+    StepVerdict::Failed(vec![Mismatch::new("every probe answered by d/a", "d/b ×20\nand more")])
 }
 
 #[test]
 fn chance_is_no_difference() {
     let steps =
-        |a: usize, b: usize| vec![probe("shares", Verdict::Passed, &[("d/a", a), ("d/b", b)], "10.0.0.1", true)];
+        |a: usize, b: usize| vec![probe("shares", StepVerdict::Passed, &[("d/a", a), ("d/b", b)], "10.0.0.1", true)];
     let comparison = comparison(report(steps(230, 211)), report(steps(205, 236)));
     assert!(comparison.alike(), "{}", text(&comparison));
 }
 
 #[test]
 fn affinity_draws_once() {
-    let sticks_to = |server| vec![probe("sticks", Verdict::Passed, &[(server, 60)], "10.0.0.1", false)];
+    let sticks_to = |server| vec![probe("sticks", StepVerdict::Passed, &[(server, 60)], "10.0.0.1", false)];
     let pair = Pair { a: report(sticks_to("d/a")), b: report(sticks_to("d/b")) };
     assert_eq!(differences(&pair), []);
-    let drawn = |server| vec![probe("moves", Verdict::Passed, &[(server, 60)], "10.0.0.1", true)];
+    let drawn = |server| vec![probe("moves", StepVerdict::Passed, &[(server, 60)], "10.0.0.1", true)];
     let pair = Pair { a: report(drawn("d/a")), b: report(drawn("d/b")) };
     assert_eq!(differences(&pair).len(), 1);
 }
@@ -80,7 +80,7 @@ fn affinity_draws_once() {
 fn all_outcomes_of_a_step_share_one_bound_on_a_false_alarm() {
     // 1 in 9 · 10⁹ by chance: within a bound of two outcomes alone, not within that of all that a step may have.
     let found = |count: usize| {
-        let step = |server| report(vec![probe("moves", Verdict::Passed, &[(server, count)], "10.0.0.1", true)]);
+        let step = |server| report(vec![probe("moves", StepVerdict::Passed, &[(server, count)], "10.0.0.1", true)]);
         differences(&Pair { a: step("d/a"), b: step("d/b") }).len()
     };
     assert_eq!((found(18), found(20)), (0, 1));
@@ -89,16 +89,16 @@ fn all_outcomes_of_a_step_share_one_bound_on_a_false_alarm() {
 #[test]
 fn every_sort_of_difference_is_told() {
     let a = report(vec![
-        probe("a verdict", Verdict::Passed, &[("d/a", 20)], "10.0.0.1", true),
-        probe("shares", Verdict::Passed, &[("d/a", 220), ("d/b", 221)], "10.0.0.1", true),
-        probe("a source", Verdict::Passed, &[("d/a", 20)], "10.0.0.1", true),
-        probe("too few to tell", Verdict::Passed, &[("d/a", 5)], "10.0.0.1", true),
+        probe("a verdict", StepVerdict::Passed, &[("d/a", 20)], "10.0.0.1", true),
+        probe("shares", StepVerdict::Passed, &[("d/a", 220), ("d/b", 221)], "10.0.0.1", true),
+        probe("a source", StepVerdict::Passed, &[("d/a", 20)], "10.0.0.1", true),
+        probe("too few to tell", StepVerdict::Passed, &[("d/a", 5)], "10.0.0.1", true),
     ]);
     let b = report(vec![
         probe("a verdict", broken(), &[("d/b", 20)], "10.0.0.1", true),
-        probe("shares", Verdict::Passed, &[("d/a", 441)], "10.0.0.1", true),
-        probe("a source", Verdict::Passed, &[("d/a", 20)], "172.18.0.2", true),
-        probe("too few to tell", Verdict::Passed, &[("d/a", 5)], "172.18.0.2", true),
+        probe("shares", StepVerdict::Passed, &[("d/a", 441)], "10.0.0.1", true),
+        probe("a source", StepVerdict::Passed, &[("d/a", 20)], "172.18.0.2", true),
+        probe("too few to tell", StepVerdict::Passed, &[("d/a", 5)], "172.18.0.2", true),
     ]);
     let comparison = comparison(a, b);
     let whats: Vec<What> = differences(&comparison.pairs[0]).into_iter().map(|difference| difference.what).collect();
@@ -113,7 +113,7 @@ fn every_sort_of_difference_is_told() {
 
 #[test]
 fn a_proxy_that_does_not_start_is_a_difference_unless_neither_does() {
-    let started = || report(vec![probe("one", Verdict::Passed, &[("d/a", 1)], "10.0.0.1", true)]);
+    let started = || report(vec![probe("one", StepVerdict::Passed, &[("d/a", 1)], "10.0.0.1", true)]);
     let failed = || ScenarioReport { not_started: Some("it has ended".to_owned()), steps: Vec::new(), ..started() };
     let found = differences(&Pair { a: started(), b: failed() });
     assert_eq!(found.len(), 1);

@@ -1,6 +1,6 @@
 //! Two cards: what has changed.
 
-use super::{Card, Verdict};
+use super::{Card, PromiseVerdict};
 
 /// A promise whose verdict in a mode is another one than before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,16 +12,16 @@ pub struct Change {
     /// The mode.
     pub mode: String,
     /// The verdict of the card that is compared with; `None`: that has no such promise or mode.
-    pub before: Option<Verdict>,
+    pub before: Option<PromiseVerdict>,
     /// The verdict now.
-    pub now: Verdict,
+    pub now: PromiseVerdict,
 }
 
 impl Change {
     /// Whether a promise that was kept is broken now.
     #[must_use]
     pub fn is_worse(&self) -> bool {
-        self.now == Verdict::Broken && self.before != Some(Verdict::Broken)
+        self.now == PromiseVerdict::Broken && self.before != Some(PromiseVerdict::Broken)
     }
 }
 

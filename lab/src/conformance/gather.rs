@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, Row, SCHEMA_VERSION, Verdict};
+use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, PromiseVerdict, Row, SCHEMA_VERSION};
 use crate::promises::Promise;
 use crate::report::Figures;
 
@@ -281,11 +281,11 @@ impl Gatherer {
 /// With its verdict.
 fn finished(mut cell: Cell, is_excused: bool) -> Cell {
     cell.verdict = match (&cell.breaches[..], cell.calls + cell.steps) {
-        ([], 0) if !is_excused => Verdict::NotJudged,
-        ([], _) if is_excused => Verdict::Excused,
-        ([], _) => Verdict::Kept,
-        (breaches, _) if breaches.iter().all(|breach| breach.known.is_some()) => Verdict::Known,
-        _ => Verdict::Broken,
+        ([], 0) if !is_excused => PromiseVerdict::NotJudged,
+        ([], _) if is_excused => PromiseVerdict::Excused,
+        ([], _) => PromiseVerdict::Kept,
+        (breaches, _) if breaches.iter().all(|breach| breach.known.is_some()) => PromiseVerdict::Known,
+        _ => PromiseVerdict::Broken,
     };
     cell.breaches.sort_by(|one, other| {
         let order = |breach: &Breach| (breach.known.is_some(), breach.text.is_some(), breach.length);

@@ -4,7 +4,7 @@ use svclab_audit::page::{Html, page};
 
 use super::source::parts;
 use super::text::{summary, untouched, without_promise};
-use super::{Breach, Card, Cell, ModeCard, Row, Verdict};
+use super::{Breach, Card, Cell, ModeCard, PromiseVerdict, Row};
 
 /// The page.
 #[must_use]
@@ -18,7 +18,7 @@ pub fn render(card: &Card) -> String {
         };
         html.leaf("p", class, words);
         html.list(card.modes.iter().map(|mode| summary(card, mode)).collect::<Vec<_>>().iter().map(String::as_str));
-        html.list(Verdict::ALL.iter().map(|verdict| verdict.means()));
+        html.list(PromiseVerdict::ALL.iter().map(|verdict| verdict.means()));
         for chapter in chapters(card) {
             table(html, card, chapter);
         }
@@ -79,12 +79,12 @@ fn source(html: &mut Html, row: &Row) {
     }
 }
 
-fn class(verdict: Verdict) -> &'static str {
+fn class(verdict: PromiseVerdict) -> &'static str {
     match verdict {
-        Verdict::Kept => "badge good",
-        Verdict::Broken => "badge bad",
-        Verdict::Known | Verdict::Excused => "badge note",
-        Verdict::NotJudged => "soft",
+        PromiseVerdict::Kept => "badge good",
+        PromiseVerdict::Broken => "badge bad",
+        PromiseVerdict::Known | PromiseVerdict::Excused => "badge note",
+        PromiseVerdict::NotJudged => "soft",
     }
 }
 

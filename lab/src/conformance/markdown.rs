@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::source::{Part, parts};
 use super::text::{summary, untouched, without_promise};
-use super::{Breach, Card, Cell, ModeCard, Row, Verdict};
+use super::{Breach, Card, Cell, ModeCard, PromiseVerdict, Row};
 
 /// The card.
 #[must_use]
@@ -19,7 +19,7 @@ pub fn render(card: &Card) -> String {
         let _ = writeln!(text, "- {}", plain(&summary(card, mode)));
     }
     let _ = writeln!(text);
-    for verdict in Verdict::ALL {
+    for verdict in PromiseVerdict::ALL {
         let _ = writeln!(text, "- {}", verdict.means());
     }
     table(card, &mut text);

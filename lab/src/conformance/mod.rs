@@ -119,7 +119,7 @@ impl Row {
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: PromiseVerdict,
     /// Calls of audits that it was judged by.
     pub calls: usize,
     /// Those that broke it.
@@ -138,7 +138,7 @@ pub const BREACHES: usize = 3;
 /// What became of a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Verdict {
+pub enum PromiseVerdict {
     /// Every call and step that was judged kept it.
     Kept,
     /// It was broken.
@@ -152,29 +152,34 @@ pub enum Verdict {
     NotJudged,
 }
 
-impl Verdict {
+impl PromiseVerdict {
     /// Every verdict.
-    pub const ALL: [Verdict; 5] =
-        [Verdict::Kept, Verdict::Broken, Verdict::Known, Verdict::Excused, Verdict::NotJudged];
+    pub const ALL: [PromiseVerdict; 5] = [
+        PromiseVerdict::Kept,
+        PromiseVerdict::Broken,
+        PromiseVerdict::Known,
+        PromiseVerdict::Excused,
+        PromiseVerdict::NotJudged,
+    ];
 
     /// In a word or two.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
-            Verdict::Kept => "kept",
-            Verdict::Broken => "BROKEN",
-            Verdict::Known => "known",
-            Verdict::Excused => "excused",
-            Verdict::NotJudged => "-",
+            PromiseVerdict::Kept => "kept",
+            PromiseVerdict::Broken => "BROKEN",
+            PromiseVerdict::Known => "known",
+            PromiseVerdict::Excused => "excused",
+            PromiseVerdict::NotJudged => "-",
         }
     }
 
     /// After a number.
     fn noun(self) -> &'static str {
         match self {
-            Verdict::Broken => "broken",
-            Verdict::Known => "broken as known",
-            Verdict::NotJudged => "not judged",
+            PromiseVerdict::Broken => "broken",
+            PromiseVerdict::Known => "broken as known",
+            PromiseVerdict::NotJudged => "not judged",
             verdict => verdict.word(),
         }
     }
@@ -183,11 +188,11 @@ impl Verdict {
     #[must_use]
     pub fn means(self) -> &'static str {
         match self {
-            Verdict::Kept => "kept: every call and every step that was judged kept it",
-            Verdict::Broken => "BROKEN: seen to be broken, below",
-            Verdict::Known => "known: broken only as kube-proxy is known to break it everywhere, below",
-            Verdict::Excused => "excused: left out, for the proxy's description says that it fails, below",
-            Verdict::NotJudged => "-: not judged, below; empty: not for this mode",
+            PromiseVerdict::Kept => "kept: every call and every step that was judged kept it",
+            PromiseVerdict::Broken => "BROKEN: seen to be broken, below",
+            PromiseVerdict::Known => "known: broken only as kube-proxy is known to break it everywhere, below",
+            PromiseVerdict::Excused => "excused: left out, for the proxy's description says that it fails, below",
+            PromiseVerdict::NotJudged => "-: not judged, below; empty: not for this mode",
         }
     }
 }
@@ -222,7 +227,7 @@ pub struct Breach {
 impl Card {
     /// How many promises have a verdict in a mode: those of Kubernetes, or those that only this project holds proxies to.
     #[must_use]
-    pub fn count(&self, mode: &str, verdict: Verdict, kubernetes: bool) -> usize {
+    pub fn count(&self, mode: &str, verdict: PromiseVerdict, kubernetes: bool) -> usize {
         let is_one = |row: &&Row| {
             row.is_kubernetes() == kubernetes && row.cells.get(mode).is_some_and(|cell| cell.verdict == verdict)
         };
@@ -232,7 +237,7 @@ impl Card {
     /// Whether no promise was broken.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.cells().all(|(_, _, cell)| cell.verdict != Verdict::Broken)
+        self.cells().all(|(_, _, cell)| cell.verdict != PromiseVerdict::Broken)
     }
 
     /// Whether anything was judged.

@@ -66,7 +66,7 @@ fn card() -> Card {
     gatherer.card()
 }
 
-fn verdict(card: &Card, id: &str) -> Verdict {
+fn verdict(card: &Card, id: &str) -> PromiseVerdict {
     card.promises.iter().find(|row| row.id == id).unwrap().cells["iptables"].verdict
 }
 
@@ -74,13 +74,13 @@ fn verdict(card: &Card, id: &str) -> Verdict {
 fn each_promise_has_the_verdict_that_its_runs_give() {
     let card = card();
     let of = |id| verdict(&card, id);
-    assert_eq!(of("cluster-ip"), Verdict::Kept, "though a scenario about it was not run");
-    assert_eq!(of("source-ranges"), Verdict::Broken);
-    assert_eq!(of("no-endpoints"), Verdict::Known);
-    assert_eq!(of("hairpin"), Verdict::Kept);
-    assert_eq!(of("restart"), Verdict::Broken);
-    assert_eq!(of("udp-flows"), Verdict::Excused);
-    assert_eq!([of("idle"), of("endpoint-changes")], [Verdict::NotJudged; 2]);
+    assert_eq!(of("cluster-ip"), PromiseVerdict::Kept, "though a scenario about it was not run");
+    assert_eq!(of("source-ranges"), PromiseVerdict::Broken);
+    assert_eq!(of("no-endpoints"), PromiseVerdict::Known);
+    assert_eq!(of("hairpin"), PromiseVerdict::Kept);
+    assert_eq!(of("restart"), PromiseVerdict::Broken);
+    assert_eq!(of("udp-flows"), PromiseVerdict::Excused);
+    assert_eq!([of("idle"), of("endpoint-changes")], [PromiseVerdict::NotJudged; 2]);
     let drain = card.promises.iter().find(|row| row.id == "drain").unwrap();
     assert!(drain.cells.is_empty(), "it is for IPVS mode");
     assert!(card.judged() && !card.is_clean());
@@ -122,7 +122,7 @@ fn what_the_lab_cannot_do_is_held_against_no_proxy() {
     let card = gatherer.card();
     let row = card.promises.iter().find(|row| row.id == "hairpin").unwrap();
     let cell = &row.cells["iptables"];
-    assert_eq!((cell.verdict, cell.breaches.len()), (Verdict::NotJudged, 0));
+    assert_eq!((cell.verdict, cell.breaches.len()), (PromiseVerdict::NotJudged, 0));
     assert_eq!(cell.not_judged[0].why, "the lab failed: binding UDP: Address already in use");
 }
 
@@ -133,7 +133,7 @@ fn findings_that_a_scenario_expects_are_no_breaches() {
     let mut expected = audit(&rules, &json!([broken("cluster-ip", None)]));
     expected["verdict"] = "passed".into();
     gatherer.scenario(&report("audit", None, &[expected]));
-    assert_eq!(verdict(&gatherer.card(), "cluster-ip"), Verdict::Kept);
+    assert_eq!(verdict(&gatherer.card(), "cluster-ip"), PromiseVerdict::Kept);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn of_a_generated_cluster_the_smaller_one_is_shown() {
     assert_eq!(names, ["s"]);
     assert_eq!(
         verdict(&card, "hairpin"),
-        Verdict::NotJudged,
+        PromiseVerdict::NotJudged,
         "a smaller cluster that breaks something else says nothing"
     );
     assert_eq!(card.modes[0].generated, 2);
@@ -186,8 +186,11 @@ fn a_proxy_that_does_not_come_up_breaks_the_promise_and_a_lab_that_does_not_judg
     gatherer.scenario(&dead);
     gatherer.scenario(&unable);
     let card = gatherer.card();
-    assert_eq!((verdict(&card, "hairpin"), verdict(&card, "restart")), (Verdict::Broken, Verdict::NotJudged));
-    assert_eq!(verdict(&card, "starts"), Verdict::Broken);
+    assert_eq!(
+        (verdict(&card, "hairpin"), verdict(&card, "restart")),
+        (PromiseVerdict::Broken, PromiseVerdict::NotJudged)
+    );
+    assert_eq!(verdict(&card, "starts"), PromiseVerdict::Broken);
     assert_eq!(card.modes[0].not_run[0].why, "no namespaces here");
 }
 
@@ -204,7 +207,7 @@ fn a_generated_cluster_with_which_the_proxy_does_not_come_up_shows() {
     assert_eq!(found.iter().map(|one| (one.promise, one.scenario.as_str())).collect::<Vec<_>>(), [("starts", "two")]);
     let card = gatherer.card();
     let cell = &card.promises.iter().find(|row| row.id == "starts").unwrap().cells["iptables"];
-    assert_eq!((cell.verdict, cell.steps, cell.breaches.len()), (Verdict::Broken, 2, 1));
+    assert_eq!((cell.verdict, cell.steps, cell.breaches.len()), (PromiseVerdict::Broken, 2, 1));
 }
 
 #[test]
@@ -236,13 +239,16 @@ fn cards_compare_by_number() {
         let row = card.promises.iter_mut().find(|row| row.id == id).unwrap();
         row.cells.get_mut("iptables").unwrap().verdict = verdict;
     };
-    cell(&mut now, "hairpin", Verdict::Broken);
-    cell(&mut now, "restart", Verdict::Kept);
+    cell(&mut now, "hairpin", PromiseVerdict::Broken);
+    cell(&mut now, "restart", PromiseVerdict::Kept);
     let changes = against(&now, &before);
     let shown: Vec<_> = changes.iter().map(|one| (one.number, one.before, one.now, one.is_worse())).collect();
     assert_eq!(
         shown,
-        [(502, Some(Verdict::Kept), Verdict::Broken, true), (801, Some(Verdict::Broken), Verdict::Kept, false),]
+        [
+            (502, Some(PromiseVerdict::Kept), PromiseVerdict::Broken, true),
+            (801, Some(PromiseVerdict::Broken), PromiseVerdict::Kept, false),
+        ]
     );
 }
 

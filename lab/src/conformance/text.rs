@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Breach, Card, Cell, ModeCard, NotRun, Row, Verdict};
+use super::{Breach, Card, Cell, ModeCard, NotRun, PromiseVerdict, Row};
 use crate::promises::Promise;
 use crate::report::terminal::counted;
 
@@ -46,8 +46,8 @@ pub fn promises() -> String {
 /// A mode in a line.
 pub(super) fn summary(card: &Card, mode: &ModeCard) -> String {
     let counts = |kubernetes| {
-        let count = |verdict: Verdict| (card.count(&mode.mode, verdict, kubernetes), verdict.noun());
-        let counts = Verdict::ALL.map(count).into_iter().filter(|(count, _)| *count > 0);
+        let count = |verdict: PromiseVerdict| (card.count(&mode.mode, verdict, kubernetes), verdict.noun());
+        let counts = PromiseVerdict::ALL.map(count).into_iter().filter(|(count, _)| *count > 0);
         counts.map(|(count, noun)| format!("{count} {noun}")).collect::<Vec<_>>().join(", ")
     };
     let generated = match mode.generated {
@@ -84,7 +84,7 @@ fn table(card: &Card, text: &mut String) {
 }
 
 fn breaches(row: &Row, mode: &ModeCard, cell: &Cell, text: &mut String) {
-    let known = if cell.verdict == Verdict::Known { ", as kube-proxy is known to do" } else { "" };
+    let known = if cell.verdict == PromiseVerdict::Known { ", as kube-proxy is known to do" } else { "" };
     line(text, format_args!("\n{} {} is broken in {} mode{known}: {}", row.number, row.id, mode.mode, row.says));
     line(text, format_args!("  [{}]", row.source));
     for breach in &cell.breaches {
@@ -110,7 +110,7 @@ fn one(breach: &Breach, text: &mut String) {
 
 fn not_judged(card: &Card, text: &mut String) {
     for (row, mode, cell) in card.cells().filter(|(_, _, cell)| !cell.not_judged.is_empty()) {
-        let what = if cell.verdict == Verdict::NotJudged { "was not judged" } else { "was not judged in part" };
+        let what = if cell.verdict == PromiseVerdict::NotJudged { "was not judged" } else { "was not judged in part" };
         line(text, format_args!("\n{} {} {what} in {} mode:", row.number, row.id, mode.mode));
         for one in &cell.not_judged {
             line(text, format_args!("  {}: {}", one.scenario, one.why));
@@ -140,7 +140,7 @@ pub(super) fn without_promise<'a>(card: &'a Card, mode: &'a ModeCard) -> impl It
 
 /// The promises of a mode that nothing was about, though nothing was left out.
 pub(super) fn untouched(card: &Card, mode: &ModeCard) -> Option<String> {
-    let is_untouched = |cell: &Cell| cell.verdict == Verdict::NotJudged && cell.not_judged.is_empty();
+    let is_untouched = |cell: &Cell| cell.verdict == PromiseVerdict::NotJudged && cell.not_judged.is_empty();
     let cells = card.cells().filter(|(_, of, cell)| of.mode == mode.mode && is_untouched(cell));
     let names: Vec<String> = cells.map(|(row, _, _)| format!("{} {}", row.number, row.id)).collect();
     (!names.is_empty()).then(|| names.join(", "))

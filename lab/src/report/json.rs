@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Figures, ScenarioReport, StepReport, Verdict};
+use super::{Figures, ScenarioReport, StepReport, StepVerdict};
 use crate::expect::{Answers, Mismatch};
 
 /// The version of the report's form: another number where a key has gone, or means something else.
@@ -61,12 +61,14 @@ pub(crate) fn scenario(report: &ScenarioReport) -> Value {
 
 fn step(step: &StepReport) -> Value {
     let mismatches = match &step.verdict {
-        Verdict::Passed | Verdict::Skipped | Verdict::NotSimulated(_) | Verdict::NotJudged(_) => Vec::new(),
-        Verdict::Failed(mismatches) => {
+        StepVerdict::Passed | StepVerdict::Skipped | StepVerdict::NotSimulated(_) | StepVerdict::NotJudged(_) => {
+            Vec::new()
+        }
+        StepVerdict::Failed(mismatches) => {
             let pair = |mismatch: &Mismatch| json!({ "expected": mismatch.expected, "seen": mismatch.seen });
             mismatches.iter().map(pair).collect()
         }
-        Verdict::Error(why) => vec![json!({ "expected": "the lab can do this step", "seen": why })],
+        StepVerdict::Error(why) => vec![json!({ "expected": "the lab can do this step", "seen": why })],
     };
     json!({
         "name": step.name,
@@ -74,7 +76,7 @@ fn step(step: &StepReport) -> Value {
         "action": step.action,
         "promise": step.promise,
         "verdict": step.verdict.word(),
-        "why": match &step.verdict { Verdict::NotSimulated(why) | Verdict::NotJudged(why) => Some(why), _ => None },
+        "why": match &step.verdict { StepVerdict::NotSimulated(why) | StepVerdict::NotJudged(why) => Some(why), _ => None },
         "mismatches": mismatches,
         "summary": step.summary,
         "answers": step.answers.as_ref().map(answers),

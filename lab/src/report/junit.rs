@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{ScenarioReport, StepReport, Verdict};
+use super::{ScenarioReport, StepReport, StepVerdict};
 
 /// How every document begins.
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
@@ -37,10 +37,10 @@ pub fn not_run(scenario: &str, mode: &str, why: &str, counts: bool) -> String {
 }
 
 fn suite(xml: &mut String, report: &ScenarioReport) {
-    let count = |wanted: fn(&Verdict) -> bool| report.steps.iter().filter(|step| wanted(&step.verdict)).count();
-    let failures = count(|verdict| matches!(verdict, Verdict::Failed(_)));
+    let count = |wanted: fn(&StepVerdict) -> bool| report.steps.iter().filter(|step| wanted(&step.verdict)).count();
+    let failures = count(|verdict| matches!(verdict, StepVerdict::Failed(_)));
     let whole = whole(report);
-    let errors = count(|verdict| matches!(verdict, Verdict::Error(_))) + whole.len();
+    let errors = count(|verdict| matches!(verdict, StepVerdict::Error(_))) + whole.len();
     let skipped = count(|verdict| !verdict.is_judged());
     let tests = report.steps.len() + whole.len();
     let name = name(report);
@@ -85,19 +85,19 @@ fn case(xml: &mut String, report: &ScenarioReport, step: &StepReport) {
         step.took.as_secs_f64()
     );
     match &step.verdict {
-        Verdict::Passed => xml.push_str("/>\n"),
-        Verdict::Skipped => xml.push_str(">\n      <skipped/>\n    </testcase>\n"),
-        Verdict::NotSimulated(why) | Verdict::NotJudged(why) => {
+        StepVerdict::Passed => xml.push_str("/>\n"),
+        StepVerdict::Skipped => xml.push_str(">\n      <skipped/>\n    </testcase>\n"),
+        StepVerdict::NotSimulated(why) | StepVerdict::NotJudged(why) => {
             xml.push_str(&format!(
                 ">\n      <skipped message=\"{}: {}\"/>\n    </testcase>\n",
                 step.verdict.word(),
                 escape(why)
             ));
         }
-        Verdict::Error(why) => {
+        StepVerdict::Error(why) => {
             let _ = writeln!(xml, ">\n      <error message=\"{}\"/>\n    </testcase>", escape(why));
         }
-        Verdict::Failed(mismatches) => {
+        StepVerdict::Failed(mismatches) => {
             xml.push_str(">\n");
             let why: String = explained(step).map(|line| format!("why: {}\n", escape(line))).collect();
             for mismatch in mismatches {
@@ -136,7 +136,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Evidence, Machine};
+    use crate::report::{Evidence, MicroVm};
 
     #[test]
     fn a_suite_per_scenario_a_case_per_step() {
@@ -156,7 +156,7 @@ mod tests {
     fn several_documents_are_one() {
         let mut reports = super::super::sample();
         let first = render(&reports);
-        reports[0].machine = Some(Machine {
+        reports[0].machine = Some(MicroVm {
             kernel: "debian-6.1".into(),
             deterministic: true,
             image: "0123".into(),

@@ -17,7 +17,7 @@ use svclab_control_plane::Programs;
 
 use crate::expect::{Answers, Mismatch};
 
-pub use cluster::Cluster;
+pub use cluster::ClusterLayout;
 pub use figures::{Figures, Idle};
 
 /// What a report says in the place of a variant of iptables, if a scenario was run in the simulator.
@@ -25,7 +25,7 @@ pub const SIMULATED: &str = "simulated";
 
 /// What became of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StepVerdict {
     /// Every promise held.
     Passed,
     /// These did not.
@@ -40,26 +40,26 @@ pub enum Verdict {
     NotJudged(String),
 }
 
-impl Verdict {
+impl StepVerdict {
     /// Whether no promise failed: it passed, or nothing was looked at.
     pub fn is_green(&self) -> bool {
-        matches!(self, Verdict::Passed | Verdict::NotSimulated(_) | Verdict::NotJudged(_))
+        matches!(self, StepVerdict::Passed | StepVerdict::NotSimulated(_) | StepVerdict::NotJudged(_))
     }
 
     /// Whether the step was carried out and judged.
     pub fn is_judged(&self) -> bool {
-        matches!(self, Verdict::Passed | Verdict::Failed(_) | Verdict::Error(_))
+        matches!(self, StepVerdict::Passed | StepVerdict::Failed(_) | StepVerdict::Error(_))
     }
 
     /// In a word.
     pub fn word(&self) -> &'static str {
         match self {
-            Verdict::Passed => "passed",
-            Verdict::Failed(_) => "failed",
-            Verdict::Error(_) => "error",
-            Verdict::Skipped => "skipped",
-            Verdict::NotSimulated(_) => "not simulated",
-            Verdict::NotJudged(_) => "not judged",
+            StepVerdict::Passed => "passed",
+            StepVerdict::Failed(_) => "failed",
+            StepVerdict::Error(_) => "error",
+            StepVerdict::Skipped => "skipped",
+            StepVerdict::NotSimulated(_) => "not simulated",
+            StepVerdict::NotJudged(_) => "not judged",
         }
     }
 }
@@ -76,7 +76,7 @@ pub struct StepReport {
     /// What it did, as the file's key.
     pub action: &'static str,
     /// What became of it.
-    pub verdict: Verdict,
+    pub verdict: StepVerdict,
     /// What was seen, in a line.
     pub summary: String,
     /// Who answered, of a step that sends requests.
@@ -152,7 +152,7 @@ pub struct ScenarioReport {
     /// The seed.
     pub seed: u64,
     /// The kernel, where it is not the host's.
-    pub machine: Option<Machine>,
+    pub machine: Option<MicroVm>,
     /// What served the objects, where it was not the lab's own API.
     pub control_plane: Option<ControlPlane>,
     /// The release of the kernel; `None`: there was none.
@@ -160,7 +160,7 @@ pub struct ScenarioReport {
     /// When it began (RFC 3339), by the clock that the run had: in a deterministic microVM a virtual one. The simulator has none.
     pub started: Option<String>,
     /// Its machines before the first step.
-    pub cluster: Cluster,
+    pub cluster: ClusterLayout,
     /// Whether the nodes were audited after steps.
     pub audited: bool,
     /// Every step, in order.
@@ -204,7 +204,7 @@ impl ControlPlane {
 
 /// The microVM that a scenario ran in.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Machine {
+pub struct MicroVm {
     /// What `--kernel` calls its kernel.
     pub kernel: String,
     /// Whether everything in it is a function of image, scenario and seed.
@@ -216,7 +216,7 @@ pub struct Machine {
     pub qemu: String,
 }
 
-impl Machine {
+impl MicroVm {
     /// The flags that ask for it.
     pub fn flags(&self) -> String {
         let deterministic = if self.deterministic { " --deterministic" } else { "" };
@@ -286,7 +286,7 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         evidence: None,
         took: Duration::from_millis(12),
     };
-    let broken = Verdict::Failed(vec![Mismatch::new("servers see <node-a>", "10.0.0.9 & \"others\"")]);
+    let broken = StepVerdict::Failed(vec![Mismatch::new("servers see <node-a>", "10.0.0.9 & \"others\"")]);
     vec![ScenarioReport {
         name: "hairpin".into(),
         path: "scenarios/hairpin.yaml".into(),
@@ -301,12 +301,12 @@ pub(crate) fn sample() -> Vec<ScenarioReport> {
         control_plane: None,
         kernel: Some("6.1.0".into()),
         started: Some("2026-01-01T00:00:01Z".into()),
-        cluster: Cluster::default(),
+        cluster: ClusterLayout::default(),
         audited: false,
         steps: vec![
-            step("it answers", Verdict::Passed, "default/web ×1"),
+            step("it answers", StepVerdict::Passed, "default/web ×1"),
             step("it is masked", broken, "default/web ×1"),
-            step("and again", Verdict::Skipped, ""),
+            step("and again", StepVerdict::Skipped, ""),
         ],
         not_started: None,
         interrupted: false,

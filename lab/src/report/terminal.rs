@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::time::Duration;
 
-use super::{Evidence, ScenarioReport, StepReport, Verdict};
+use super::{Evidence, ScenarioReport, StepReport, StepVerdict};
 use crate::log;
 
 /// How much is told.
@@ -66,20 +66,20 @@ impl<W: Write> Terminal<W> {
 
     /// A step is done.
     pub fn step(&mut self, step: &StepReport) {
-        if self.detail == Detail::Failures && !matches!(step.verdict, Verdict::Failed(_) | Verdict::Error(_)) {
+        if self.detail == Detail::Failures && !matches!(step.verdict, StepVerdict::Failed(_) | StepVerdict::Error(_)) {
             return;
         }
         self.begin();
         let mark = match step.verdict {
-            Verdict::Passed => self.paint("32", "ok  "),
-            Verdict::Failed(_) | Verdict::Error(_) => self.paint("31", "FAIL"),
-            Verdict::Skipped => self.paint("33", "skip"),
-            Verdict::NotSimulated(_) | Verdict::NotJudged(_) => self.paint("33", "  - "),
+            StepVerdict::Passed => self.paint("32", "ok  "),
+            StepVerdict::Failed(_) | StepVerdict::Error(_) => self.paint("31", "FAIL"),
+            StepVerdict::Skipped => self.paint("33", "skip"),
+            StepVerdict::NotSimulated(_) | StepVerdict::NotJudged(_) => self.paint("33", "  - "),
         };
         let took = self.paint("2", &duration(step.took));
         let seen = self.seen(step);
         let seen = if seen.is_empty() { String::new() } else { format!("  {}", self.paint("2", &seen)) };
-        if let Verdict::NotSimulated(why) | Verdict::NotJudged(why) = &step.verdict {
+        if let StepVerdict::NotSimulated(why) | StepVerdict::NotJudged(why) = &step.verdict {
             let why = self.paint("2", &format!("{}: {why}", step.verdict.word()));
             return self.line(&format!("  {mark} {}  {why}", step.name));
         }
@@ -127,13 +127,13 @@ impl<W: Write> Terminal<W> {
         } else {
             self.paint("31", &format!("failed: {}", broken.join(", ")))
         };
-        let steps_with = |wanted: fn(&Verdict) -> bool| {
+        let steps_with = |wanted: fn(&StepVerdict) -> bool| {
             reports.iter().flat_map(|report| &report.steps).filter(|step| wanted(&step.verdict)).count()
         };
         let unjudged = reports.iter().filter(|report| !report.judged()).count();
         let left_out = [
-            (steps_with(|verdict| matches!(verdict, Verdict::NotSimulated(_))), "not simulated".to_owned()),
-            (steps_with(|verdict| matches!(verdict, Verdict::NotJudged(_))), "not judged".to_owned()),
+            (steps_with(|verdict| matches!(verdict, StepVerdict::NotSimulated(_))), "not simulated".to_owned()),
+            (steps_with(|verdict| matches!(verdict, StepVerdict::NotJudged(_))), "not judged".to_owned()),
             (unjudged, format!("{} without a judgement", if unjudged == 1 { "scenario" } else { "scenarios" })),
         ];
         let left_out = left_out.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
@@ -176,7 +176,7 @@ fn explain(report: &ScenarioReport, detail: Detail) -> String {
     for step in &report.steps {
         let place = format!("{}:{}: {}", report.path, step.line, step.name);
         match &step.verdict {
-            Verdict::Failed(mismatches) => {
+            StepVerdict::Failed(mismatches) => {
                 for mismatch in mismatches {
                     let _ = writeln!(
                         text,
@@ -185,10 +185,10 @@ fn explain(report: &ScenarioReport, detail: Detail) -> String {
                     );
                 }
             }
-            Verdict::Error(why) => {
+            StepVerdict::Error(why) => {
                 let _ = writeln!(text, "    {place}\n      the lab failed: {why}");
             }
-            Verdict::Passed | Verdict::Skipped | Verdict::NotSimulated(_) | Verdict::NotJudged(_) => {}
+            StepVerdict::Passed | StepVerdict::Skipped | StepVerdict::NotSimulated(_) | StepVerdict::NotJudged(_) => {}
         }
         step.evidence.iter().for_each(|evidence| kept(&mut text, evidence));
     }
@@ -301,7 +301,7 @@ mod tests {
         };
         let mut reports = super::super::sample();
         for step in &mut reports[0].steps {
-            step.verdict = Verdict::NotSimulated("no model".into());
+            step.verdict = StepVerdict::NotSimulated("no model".into());
         }
         let said = "1 scenario, 3 steps (3 not simulated, 1 scenario without a judgement), 1.2 s: nothing was judged\n";
         assert_eq!(total(&reports), said);

@@ -56,7 +56,7 @@ use svclab_spec::ClusterSpec;
 use values::ObjectRef;
 
 use crate::promises::Promise;
-use crate::report::{StepReport, Verdict};
+use crate::report::{StepReport, StepVerdict};
 
 /// A checked scenario.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ pub struct Step {
 
 impl Step {
     /// A report on this step of which nothing but the verdict is known.
-    pub(crate) fn report(&self, verdict: Verdict) -> StepReport {
+    pub(crate) fn report(&self, verdict: StepVerdict) -> StepReport {
         StepReport {
             name: self.name.clone(),
             line: self.line,

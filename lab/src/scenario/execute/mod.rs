@@ -24,7 +24,7 @@ use super::{Action, ProxyAction, Scenario, Step};
 use crate::expect::settle::{Looks, Next};
 use crate::expect::{Answers, Mismatch};
 use crate::mode::Mode;
-use crate::report::{Audited, Cluster, Evidence, ScenarioReport, StepReport, Verdict};
+use crate::report::{Audited, ClusterLayout, Evidence, ScenarioReport, StepReport, StepVerdict};
 
 /// Why a step is not judged after one that could not be.
 const AFTER_REFUSED: &str = "an earlier step could not be judged";
@@ -43,7 +43,7 @@ pub(super) trait Backend {
     fn has(&self, capability: Capability) -> bool;
 
     /// What becomes of this very step, although the backend has what such steps need, if it cannot show it.
-    fn leaves_out(&self, step: &Step) -> Option<Verdict>;
+    fn leaves_out(&self, step: &Step) -> Option<StepVerdict>;
 
     /// The nodes, and the mode that each one's proxy is in.
     fn modes(&self) -> Modes;
@@ -102,7 +102,7 @@ pub(super) trait Backend {
     async fn change(&mut self, action: &Action) -> Result<Seen, Self::Error>;
 
     /// Keeps what shows why a step failed. `number`: the step's place in the scenario, from 1. Nothing of it is an error.
-    async fn evidence(&mut self, _: &Step, _number: usize, _: &Verdict) -> Option<Evidence> {
+    async fn evidence(&mut self, _: &Step, _number: usize, _: &StepVerdict) -> Option<Evidence> {
         None
     }
 
@@ -163,7 +163,7 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
         kernel: None,
         started: None,
         // A loaded scenario has shown that its manifests fit.
-        cluster: scenario.initial_objects().map(|store| Cluster::of(&store.cluster_spec())).unwrap_or_default(),
+        cluster: scenario.initial_objects().map(|store| ClusterLayout::of(&store.cluster_spec())).unwrap_or_default(),
         audited: false,
         steps: Vec::new(),
         not_started: None,
@@ -192,10 +192,10 @@ pub(super) async fn steps<B: Backend>(
             continue;
         }
         let lacking = left_for_good.or_else(|| Capability::of(&step.action).filter(|needed| !backend.has(*needed)));
-        let lacks = lacking.map(|lacking| Verdict::NotSimulated(lacking.words().to_owned()));
+        let lacks = lacking.map(|lacking| StepVerdict::NotSimulated(lacking.words().to_owned()));
         let left_out = lacks.or_else(|| backend.leaves_out(step));
         let verdict = match left_out {
-            _ if broken && !keep_going => Verdict::Skipped,
+            _ if broken && !keep_going => StepVerdict::Skipped,
             Some(verdict) => {
                 left_for_good = lacking.filter(|lacking| lacking.changes_what_follows());
                 verdict
@@ -232,14 +232,14 @@ impl Executor {
     ) -> bool {
         let begin = backend.now();
         let (mut verdict, seen) = match &self.refused {
-            Some(_) => (Verdict::NotJudged(AFTER_REFUSED.to_owned()), Seen::default()),
+            Some(_) => (StepVerdict::NotJudged(AFTER_REFUSED.to_owned()), Seen::default()),
             None => self.verdict(backend, step).await,
         };
         let took = backend.now() - begin;
-        let is_bad = |verdict: &Verdict| matches!(verdict, Verdict::Failed(_) | Verdict::Error(_));
+        let is_bad = |verdict: &StepVerdict| matches!(verdict, StepVerdict::Failed(_) | StepVerdict::Error(_));
         if is_bad(&verdict) {
             self.refused = backend.refused();
-            verdict = self.refused.clone().map_or(verdict, Verdict::NotJudged);
+            verdict = self.refused.clone().map_or(verdict, StepVerdict::NotJudged);
         }
         let has_failed = is_bad(&verdict);
         let evidence = if has_failed { backend.evidence(step, number, &verdict).await } else { None };
@@ -248,11 +248,11 @@ impl Executor {
         has_failed
     }
 
-    async fn verdict<B: Backend>(&mut self, backend: &mut B, step: &Step) -> (Verdict, Seen) {
+    async fn verdict<B: Backend>(&mut self, backend: &mut B, step: &Step) -> (StepVerdict, Seen) {
         match self.step(backend, step).await {
-            Ok(mut seen) if !seen.broken.is_empty() => (Verdict::Failed(std::mem::take(&mut seen.broken)), seen),
-            Ok(mut seen) => (seen.not_judged.take().map_or(Verdict::Passed, Verdict::NotJudged), seen),
-            Err(error) => (Verdict::Error(error.to_string()), Seen::default()),
+            Ok(mut seen) if !seen.broken.is_empty() => (StepVerdict::Failed(std::mem::take(&mut seen.broken)), seen),
+            Ok(mut seen) => (seen.not_judged.take().map_or(StepVerdict::Passed, StepVerdict::NotJudged), seen),
+            Err(error) => (StepVerdict::Error(error.to_string()), Seen::default()),
         }
     }
 

@@ -14,7 +14,7 @@ use super::lab::Lab;
 use super::proxies::{SIGKILL, SIGTERM};
 use crate::expect::Wanted;
 use crate::expect::counters::Ruleset;
-use crate::report::{Evidence, Verdict};
+use crate::report::{Evidence, StepVerdict};
 use crate::scenario::execute::{Backend, Capability, Health, Seen};
 use crate::scenario::file::{Listing, RuleFamily, RuleFile};
 use crate::scenario::look::Modes;
@@ -49,9 +49,9 @@ impl Backend for Lab {
         true
     }
 
-    fn leaves_out(&self, _: &Step) -> Option<Verdict> {
+    fn leaves_out(&self, _: &Step) -> Option<StepVerdict> {
         let refused = self.refused.as_ref()?;
-        Some(Verdict::NotJudged(format!("the cluster is not what the scenario says: {refused}")))
+        Some(StepVerdict::NotJudged(format!("the cluster is not what the scenario says: {refused}")))
     }
 
     fn modes(&self) -> Modes {
@@ -220,7 +220,7 @@ impl Backend for Lab {
         self.change_objects(action).await
     }
 
-    async fn evidence(&mut self, step: &Step, number: usize, verdict: &Verdict) -> Option<Evidence> {
+    async fn evidence(&mut self, step: &Step, number: usize, verdict: &StepVerdict) -> Option<Evidence> {
         self.keep(step, number, verdict).await
     }
 

@@ -38,7 +38,7 @@ use svclab_control_plane::Programs;
 use super::values::NodeChoice;
 use super::{Scenario, Variant, execute};
 use crate::mode::Mode;
-use crate::report::{ControlPlane, Machine, ScenarioReport, StepReport, Verdict};
+use crate::report::{ControlPlane, MicroVm, ScenarioReport, StepReport, StepVerdict};
 
 /// How a scenario is run.
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ pub struct RunOptions {
     /// so much time in which nothing happens, unless a step has done that.
     pub measure: Option<Duration>,
     /// The microVM that this is run in, if it is.
-    pub machine: Option<Machine>,
+    pub machine: Option<MicroVm>,
     /// Damage done on purpose, to show that a scenario can fail.
     pub breaks: Vec<Break>,
     /// What is kept of a failed step.
@@ -135,7 +135,7 @@ pub fn begun(scenario: &Scenario, mode: Mode, variant: Variant) -> ScenarioRepor
 pub fn cut_short(scenario: &Scenario, mode: Mode, mut report: ScenarioReport) -> ScenarioReport {
     let done: Vec<usize> = report.steps.iter().map(|step| step.line).collect();
     let left = scenario.steps.iter().filter(|step| step.modes.contains(&mode) && !done.contains(&step.line));
-    report.steps.extend(left.map(|step| step.report(Verdict::Skipped)));
+    report.steps.extend(left.map(|step| step.report(StepVerdict::Skipped)));
     report.interrupted = true;
     report
 }

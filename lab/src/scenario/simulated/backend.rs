@@ -16,7 +16,7 @@ use super::counters::Counters;
 use super::lab::{SimError, SimLab};
 use super::targets;
 use crate::expect::counters::Ruleset;
-use crate::report::Verdict;
+use crate::report::StepVerdict;
 use crate::scenario::execute::{Backend, Capability, Health, Seen};
 use crate::scenario::file::{Listing, RuleFamily, RuleFile};
 use crate::scenario::look::Modes;
@@ -33,14 +33,14 @@ impl Backend for SimLab {
     }
 
     /// A load balancer that opens connections of its own is no router.
-    fn leaves_out(&self, step: &Step) -> Option<Verdict> {
+    fn leaves_out(&self, step: &Step) -> Option<StepVerdict> {
         let target = match &step.action {
             Action::Probe(file) => &file.to.value,
             Action::Connect(file) => &file.to.value,
             _ => return None,
         };
         let why = "the load balancer is a program there (ipMode: Proxy)";
-        targets::is_proxied(&self.store, target).then(|| Verdict::NotSimulated(why.to_owned()))
+        targets::is_proxied(&self.store, target).then(|| StepVerdict::NotSimulated(why.to_owned()))
     }
 
     fn modes(&self) -> Modes {

@@ -19,7 +19,7 @@ use super::lab::Lab;
 use crate::bundle::{self, Broken, FailedCall, FailedStep, Failure};
 use crate::expect::Mismatch;
 use crate::explanation;
-use crate::report::{Evidence, Verdict};
+use crate::report::{Evidence, StepVerdict};
 use crate::scenario::{Scenario, Step, execute};
 
 /// Failed steps of a scenario of which something is kept: with those after them it is seldom the first time.
@@ -106,7 +106,7 @@ fn files(scenario: &Scenario) -> BTreeMap<PathBuf, String> {
 
 impl Lab {
     /// Keeps what shows why a step failed.
-    pub(super) async fn keep(&mut self, step: &Step, number: usize, verdict: &Verdict) -> Option<Evidence> {
+    pub(super) async fn keep(&mut self, step: &Step, number: usize, verdict: &StepVerdict) -> Option<Evidence> {
         let mut keeper = self.keeper.take()?;
         let evidence = match keeper.left.checked_sub(1) {
             Some(left) => {
@@ -119,7 +119,7 @@ impl Lab {
         evidence
     }
 
-    async fn gather(&self, keeper: &Keeper, step: &Step, number: usize, verdict: &Verdict) -> Evidence {
+    async fn gather(&self, keeper: &Keeper, step: &Step, number: usize, verdict: &StepVerdict) -> Evidence {
         let mut kept = Evidence::default();
         let failed = self.failed_call(step);
         let call = failed.as_ref().map(|(call, _)| call.clone());
@@ -173,11 +173,11 @@ fn archive_inside(node: &str) -> PathBuf {
     Path::new(WORK_DIR).join("evidence").join(bundle::archive(node))
 }
 
-fn failed_step(step: &Step, number: usize, verdict: &Verdict) -> FailedStep {
+fn failed_step(step: &Step, number: usize, verdict: &StepVerdict) -> FailedStep {
     let broken = |mismatch: &Mismatch| Broken { expected: mismatch.expected.clone(), seen: mismatch.seen.clone() };
     let mismatches = match verdict {
-        Verdict::Failed(mismatches) => mismatches.iter().map(broken).collect(),
-        Verdict::Error(why) => vec![Broken { expected: "the lab can do this step".to_owned(), seen: why.clone() }],
+        StepVerdict::Failed(mismatches) => mismatches.iter().map(broken).collect(),
+        StepVerdict::Error(why) => vec![Broken { expected: "the lab can do this step".to_owned(), seen: why.clone() }],
         _ => Vec::new(),
     };
     let (name, action) = (step.name.clone(), step.action.key().to_owned());
