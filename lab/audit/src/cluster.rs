@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use svclab_oracle::{Client, Cluster, Cni, Incoming, NodePlace, PodName, PodPlace, ReversePath, World, address};
+use svclab_oracle::{
+    Client, ClusterModel, Cni, IncomingInterfaces, NodeMachine, PodMachine, PodName, ReversePath, World, address,
+};
 use svclab_sim::host::Listener;
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Objects, Snapshot};
@@ -205,21 +207,21 @@ pub fn cluster(
     pods: &[Pod],
     clients: Vec<Client>,
     uplink: Option<String>,
-) -> Cluster {
+) -> ClusterModel {
     let objects = snapshot.objects.clone().unwrap_or_default();
     let own: Vec<IpAddr> = own_addresses(snapshot).collect();
     let first = known.nodes.get(&known.node).map(Vec::as_slice).unwrap_or_default();
     // What the Node object names comes first: the node calls from there.
     let mut addresses: Vec<IpAddr> = first.iter().copied().filter(|address| own.contains(address)).collect();
     addresses.extend(own.iter().filter(|address| !first.contains(address)));
-    let mut nodes = vec![NodePlace { name: known.node.clone(), addresses, ..NodePlace::default() }];
+    let mut nodes = vec![NodeMachine { name: known.node.clone(), addresses, ..NodeMachine::default() }];
     for (name, addresses) in known.nodes.iter().filter(|(name, _)| **name != known.node) {
-        nodes.push(NodePlace { name: name.clone(), addresses: addresses.clone(), ..NodePlace::default() });
+        nodes.push(NodeMachine { name: name.clone(), addresses: addresses.clone(), ..NodeMachine::default() });
     }
     let interfaces = pods.iter().filter_map(|pod| Some((pod.name.clone(), pod.interface.clone()?)));
-    let incoming = Incoming { pods: interfaces.collect(), others: uplink };
+    let incoming = IncomingInterfaces { pods: interfaces.collect(), others: uplink };
     let on_host = |pod: &Pod| pod.addresses.iter().any(|address| own.contains(address));
-    let places = pods.iter().map(|pod| PodPlace {
+    let places = pods.iter().map(|pod| PodMachine {
         name: pod.name.clone(),
         node: pod.node.clone(),
         addresses: pod.addresses.clone(),
@@ -241,5 +243,5 @@ pub fn cluster(
         nodes: objects.nodes,
         service_cidrs: objects.service_cidrs,
     };
-    Cluster { objects, world }
+    ClusterModel { objects, world }
 }

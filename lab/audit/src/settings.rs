@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::Deserialize;
-use svclab_oracle::{DetectLocal, Mode, NodePortAddress, ProxySettings, Scheduler};
+use svclab_oracle::{DetectLocalMode, Mode, NodePortAddress, ProxySettings, Scheduler};
 use svclab_sim::cluster::NodeState;
 use svclab_snapshot::Snapshot;
 
@@ -136,7 +136,7 @@ fn ranges(texts: &[String]) -> Result<Vec<IpNet>, NodeError> {
     ranges.collect()
 }
 
-fn detect_local(file: &Configuration) -> Result<DetectLocal, NodeError> {
+fn detect_local(file: &Configuration) -> Result<DetectLocalMode, NodeError> {
     let inner = file.detect_local.as_ref();
     match file.detect_local_mode.as_deref().unwrap_or_default() {
         "" | "ClusterCIDR" => {
@@ -144,16 +144,16 @@ fn detect_local(file: &Configuration) -> Result<DetectLocal, NodeError> {
             let by_commas = file.cluster_cidr.as_deref().unwrap_or_default();
             let split = by_commas.split(',').map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
             let texts: Vec<String> = if listed.is_empty() { split.collect() } else { listed };
-            Ok(if texts.is_empty() { DetectLocal::Off } else { DetectLocal::ClusterCidr(ranges(&texts)?) })
+            Ok(if texts.is_empty() { DetectLocalMode::Off } else { DetectLocalMode::ClusterCidr(ranges(&texts)?) })
         }
-        "NodeCIDR" => Ok(DetectLocal::NodeCidr),
+        "NodeCIDR" => Ok(DetectLocalMode::NodeCidr),
         "BridgeInterface" => {
             let name = inner.and_then(|inner| inner.bridge_interface.clone()).unwrap_or_default();
-            Ok(DetectLocal::BridgeInterface(name))
+            Ok(DetectLocalMode::BridgeInterface(name))
         }
         "InterfaceNamePrefix" => {
             let prefix = inner.and_then(|inner| inner.interface_name_prefix.clone()).unwrap_or_default();
-            Ok(DetectLocal::InterfaceNamePrefix(prefix))
+            Ok(DetectLocalMode::InterfaceNamePrefix(prefix))
         }
         other => Err(wrong(&format!("detectLocalMode {other:?} is none that is known"))),
     }
@@ -203,13 +203,13 @@ mod tests {
         assert_eq!(proxy.settings.mode, Mode::Nftables);
         assert!(proxy.settings.masquerade_all);
         let ranges = ["10.244.0.0/16", "fd00:10:244::/56"].map(|text| text.parse().unwrap());
-        assert_eq!(proxy.settings.detect_local, DetectLocal::ClusterCidr(ranges.to_vec()));
+        assert_eq!(proxy.settings.detect_local, DetectLocalMode::ClusterCidr(ranges.to_vec()));
         let addresses = [NodePortAddress::Primary, NodePortAddress::Range("192.0.2.0/24".parse().unwrap())];
         assert_eq!(proxy.settings.node_port_addresses, addresses);
         let json =
             r#"{"mode":"","detectLocalMode":"InterfaceNamePrefix","detectLocal":{"interfaceNamePrefix":"cali"}}"#;
         let proxy = of(json).unwrap();
-        assert_eq!(proxy.settings.detect_local, DetectLocal::InterfaceNamePrefix("cali".to_owned()));
+        assert_eq!(proxy.settings.detect_local, DetectLocalMode::InterfaceNamePrefix("cali".to_owned()));
         assert_eq!(proxy.settings.mode, Mode::Iptables);
     }
 

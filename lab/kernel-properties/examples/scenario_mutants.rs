@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use svclab::mode::Mode;
 use svclab::scenario::{Scenario, load};
-use svclab_kernel_properties::scenarios::{Remembering, Score, score};
+use svclab_kernel_properties::scenarios::{CachedRenderer, ScenarioScore, score};
 use svclab_oracle as oracle;
 use svclab_properties::mutants::{Mutant, catalogue};
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let proxy = Arc::new(Remembering::default());
+    let proxy = Arc::new(CachedRenderer::default());
     let modes = [
         (Mode::Iptables, oracle::Mode::Iptables),
         (Mode::Ipvs, oracle::Mode::Ipvs),
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 /// Every mutant's score, as many at a time as there are processors, in the order of the catalogue.
-fn all(mutants: &[Mutant], proxy: &Arc<Remembering>, scenarios: &[Scenario], mode: Mode) -> Vec<Score> {
+fn all(mutants: &[Mutant], proxy: &Arc<CachedRenderer>, scenarios: &[Scenario], mode: Mode) -> Vec<ScenarioScore> {
     let (next, done) = (Mutex::new(0..mutants.len()), Mutex::new(Vec::new()));
     let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {

@@ -8,7 +8,7 @@ use svclab_cluster::traffic::probe::{Place, Probe};
 use svclab_oracle::{self as oracle, Question, World};
 use svclab_spec::Protocol;
 
-use crate::seen::Seen;
+use crate::observation::Observation;
 
 /// How long silence is waited for where it is expected, on a machine that is not busy (see `svclab_cluster::traffic`).
 const SHORT: Duration = Duration::from_millis(250);
@@ -17,7 +17,7 @@ const TOGETHER: usize = 96;
 
 /// What holds from one packet of a cluster to the next.
 #[derive(Debug, Clone)]
-pub struct Pace {
+pub struct ProbeState {
     /// The port that the next one is sent from. Each has its own, and none is one that the kernel would choose, so that a
     /// cluster's flows are all different ones and each draw is one of its own.
     pub port: u16,
@@ -25,16 +25,16 @@ pub struct Pace {
     pub patience: Duration,
 }
 
-impl Default for Pace {
+impl Default for ProbeState {
     /// That of a new cluster, on a busy machine.
-    fn default() -> Pace {
-        Pace { port: 10_000, patience: Duration::from_secs(20) }
+    fn default() -> ProbeState {
+        ProbeState { port: 10_000, patience: Duration::from_secs(20) }
     }
 }
 
 /// A question as it is put to the kernel.
 #[derive(Debug, Clone)]
-pub struct Packets<'q> {
+pub struct QuestionPackets<'q> {
     /// The question.
     pub question: &'q Question,
     /// How many.
@@ -45,12 +45,12 @@ pub struct Packets<'q> {
     pub one_first: bool,
 }
 
-fn place(from: &oracle::Place) -> Place {
+fn place(from: &oracle::PacketSource) -> Place {
     match from {
-        oracle::Place::Pod(name) => Place::Pod { namespace: name.namespace.clone(), name: name.name.clone() },
-        oracle::Place::Node(node) | oracle::Place::Loopback(node) => Place::Node(node.clone()),
-        oracle::Place::Outside { client, .. } => Place::Client(client.clone()),
-        oracle::Place::LoadBalancer { .. } => Place::LoadBalancer,
+        oracle::PacketSource::Pod(name) => Place::Pod { namespace: name.namespace.clone(), name: name.name.clone() },
+        oracle::PacketSource::Node(node) | oracle::PacketSource::Loopback(node) => Place::Node(node.clone()),
+        oracle::PacketSource::Outside { client, .. } => Place::Client(client.clone()),
+        oracle::PacketSource::LoadBalancer { .. } => Place::LoadBalancer,
     }
 }
 
@@ -66,13 +66,18 @@ fn protocol(protocol: oracle::Protocol) -> Protocol {
 ///
 /// # Errors
 /// What the laboratory could not do.
-pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], pace: &mut Pace) -> Result<Vec<Vec<Seen>>, String> {
+pub async fn ask(
+    lab: &Lab,
+    world: &World,
+    all: &[QuestionPackets<'_>],
+    pace: &mut ProbeState,
+) -> Result<Vec<Vec<Observation>>, String> {
     let said = |error: svclab_cluster::ClusterError| error.to_string();
     let mut ways: Vec<(&str, IpNet)> = Vec::new();
     for packets in all {
         // Nodes' own addresses are on the network that hosts outside are on.
         let near = world.nodes.iter().any(|node| node.addresses.contains(&packets.question.to.ip()));
-        if let (oracle::Place::Outside { client, enters }, false) = (&packets.question.from, near) {
+        if let (oracle::PacketSource::Outside { client, enters }, false) = (&packets.question.from, near) {
             let to = IpNet::from(packets.question.to.ip());
             if !ways.contains(&(client, to)) {
                 lab.add_client_route(client, to, enters).await.map_err(said)?;
@@ -80,7 +85,7 @@ pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], pace: &mut Pace)
             }
         }
     }
-    let mut seen: Vec<Vec<Seen>> = vec![Vec::new(); all.len()];
+    let mut seen: Vec<Vec<Observation>> = vec![Vec::new(); all.len()];
     for part in parts(all) {
         let mut probes: Vec<(usize, Probe)> = Vec::new();
         for (index, count) in part {
@@ -94,7 +99,7 @@ pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], pace: &mut Pace)
         let (indices, probes): (Vec<usize>, Vec<Probe>) = probes.into_iter().unzip();
         let outcomes = lab.probe_many(probes, TOGETHER).await.map_err(said)?;
         for (index, outcome) in indices.into_iter().zip(outcomes) {
-            seen[index].push(Seen::of(world, &outcome));
+            seen[index].push(Observation::of(world, &outcome));
         }
     }
     for (client, to) in ways {
@@ -106,7 +111,7 @@ pub async fn ask(lab: &Lab, world: &World, all: &[Packets<'_>], pace: &mut Pace)
 /// What is sent at a time: numbers of questions, and how many packets of each. Those that have no affinity go together. The others
 /// go one after the other: frontends of one port share what is known of a client, so that two first packets of one client that
 /// are on their way at once may meet different endpoints, which moves the client with the next packet (kube-proxy's rules do so, too).
-fn parts(all: &[Packets<'_>]) -> Vec<Vec<(usize, usize)>> {
+fn parts(all: &[QuestionPackets<'_>]) -> Vec<Vec<(usize, usize)>> {
     let together = all.iter().enumerate().filter(|(_, packets)| !packets.one_first);
     let mut parts = vec![together.map(|(index, packets)| (index, packets.count)).collect()];
     for (index, packets) in all.iter().enumerate().filter(|(_, packets)| packets.one_first) {
@@ -115,7 +120,7 @@ fn parts(all: &[Packets<'_>]) -> Vec<Vec<(usize, usize)>> {
     parts
 }
 
-fn probe(packets: &Packets<'_>, pace: &Pace) -> Probe {
+fn probe(packets: &QuestionPackets<'_>, pace: &ProbeState) -> Probe {
     Probe {
         from: place(&packets.question.from),
         to: packets.question.to,
@@ -128,16 +133,16 @@ fn probe(packets: &Packets<'_>, pace: &Pace) -> Probe {
 
 #[cfg(test)]
 mod tests {
-    use svclab_oracle::{Place, Protocol, Question};
+    use svclab_oracle::{PacketSource, Protocol, Question};
 
-    use super::{Packets, parts};
+    use super::{QuestionPackets, parts};
 
     #[test]
     fn clients_that_stay_are_asked_one_after_the_other() {
         let to = "10.96.0.1:80".parse().unwrap_or_else(|error| panic!("{error}"));
-        let from = Place::Node("node-a".to_owned());
+        let from = PacketSource::Node("node-a".to_owned());
         let question = Question { from, source: None, to, protocol: Protocol::Tcp };
-        let packets = |count, one_first| Packets { question: &question, count, short: false, one_first };
+        let packets = |count, one_first| QuestionPackets { question: &question, count, short: false, one_first };
         let all = [packets(3, true), packets(2, false), packets(12, true), packets(80, false)];
         assert_eq!(parts(&all), [vec![(1, 2), (3, 80)], vec![(0, 1)], vec![(0, 2)], vec![(2, 1)], vec![(2, 11)]]);
     }

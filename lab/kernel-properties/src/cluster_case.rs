@@ -4,59 +4,59 @@ use std::collections::BTreeMap;
 
 use svclab::expect::chi_square::Drawn;
 use svclab_cluster::Cluster as Lab;
-use svclab_oracle::{Cluster, Picking, Verdict};
+use svclab_oracle::{Balancing, ClusterModel, PromisedVerdict};
 use svclab_properties::judge::{Judgement, Networks, flow, judge, outcomes};
-use svclab_properties::machines::Machines;
+use svclab_properties::machines::SimulatedMachines;
 use svclab_properties::programs::read;
 use svclab_properties::proxies::Dump;
 
-use crate::ask::{Pace, Packets, ask};
-use crate::choice::Chosen;
-use crate::frame;
-use crate::seen::{Seen, expected, keeps};
+use crate::ask::{ProbeState, QuestionPackets, ask};
+use crate::observation::{Observation, expected, keeps};
+use crate::question_sample::SampledQuestion;
+use crate::testbed;
 
-/// Packets for each thing that can become of one, where chance decides, and at most so many.
+/// QuestionPackets for each thing that can become of one, where chance decides, and at most so many.
 const FOR_EACH: usize = 3;
 const AT_MOST: usize = 12;
-/// Packets where one thing alone can become of them.
+/// QuestionPackets where one thing alone can become of them.
 const CERTAIN: usize = 2;
-/// Packets for each endpoint where the distribution is looked at.
+/// QuestionPackets for each endpoint where the distribution is looked at.
 const OFTEN: usize = 80;
 
 /// A question, and what two judges say before the third is asked.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct JudgedQuestion {
     /// The question and the promise.
-    pub chosen: Chosen,
+    pub chosen: SampledQuestion,
     /// The oracle's word against the simulator's.
     pub judgement: Judgement,
     /// What the simulator says can be seen, with probabilities.
-    pub expected: Vec<(Seen, f64)>,
+    pub expected: Vec<(Observation, f64)>,
     /// The same without any rules.
-    pub bare: Vec<(Seen, f64)>,
+    pub bare: Vec<(Observation, f64)>,
 }
 
-impl Asked {
+impl JudgedQuestion {
     fn is_sticky(&self) -> bool {
-        matches!(&self.chosen.promise.verdict, Verdict::Deliver(delivery) if delivery.affinity.is_some())
+        matches!(&self.chosen.promise.verdict, PromisedVerdict::Deliver(delivery) if delivery.affinity.is_some())
     }
 
     fn is_silent(&self) -> bool {
-        self.expected.iter().any(|(seen, _)| *seen == Seen::Silence)
+        self.expected.iter().any(|(seen, _)| *seen == Observation::Silence)
     }
 
     /// Whether endpoints are met in turn.
     pub(crate) fn takes_turns(&self) -> bool {
-        matches!(&self.chosen.promise.verdict, Verdict::Deliver(delivery) if delivery.picking == Picking::InTurn)
+        matches!(&self.chosen.promise.verdict, PromisedVerdict::Deliver(delivery) if delivery.balancing == Balancing::RoundRobin)
     }
 
     /// Whether each packet is a draw, all of which are seen.
     pub(crate) fn is_drawn(&self) -> bool {
-        let delivered = matches!(self.chosen.promise.verdict, Verdict::Deliver(_));
+        let delivered = matches!(self.chosen.promise.verdict, PromisedVerdict::Deliver(_));
         self.expected.len() > 1 && delivered && !self.is_sticky() && !self.is_silent()
     }
 
-    pub(crate) fn packets(&self) -> Packets<'_> {
+    pub(crate) fn packets(&self) -> QuestionPackets<'_> {
         let ways = self.expected.len();
         let count = match ways {
             _ if self.is_sticky() => FOR_EACH,
@@ -64,13 +64,13 @@ impl Asked {
             _ if self.chosen.often && self.is_drawn() => OFTEN * ways,
             _ => (FOR_EACH * ways).min(AT_MOST),
         };
-        Packets { question: &self.chosen.question, count, short: self.is_silent(), one_first: self.is_sticky() }
+        QuestionPackets { question: &self.chosen.question, count, short: self.is_silent(), one_first: self.is_sticky() }
     }
 }
 
 /// A disagreement of the kernel with another judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct KernelFault {
     /// The number of the question.
     pub question: usize,
     /// In a sentence.
@@ -80,11 +80,11 @@ pub struct Fault {
 /// A cluster, its rules as the kernel has them, and what is asked.
 pub struct ClusterCase<'c> {
     /// The cluster.
-    pub cluster: &'c Cluster,
+    pub cluster: &'c ClusterModel,
     /// The machines.
     pub networks: Networks,
     /// The questions.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<JudgedQuestion>,
 }
 
 impl<'c> ClusterCase<'c> {
@@ -93,16 +93,17 @@ impl<'c> ClusterCase<'c> {
     /// # Errors
     /// What the simulator does not understand.
     pub fn open(
-        cluster: &'c Cluster,
+        cluster: &'c ClusterModel,
         dumps: &BTreeMap<String, Dump>,
-        chosen: Vec<Chosen>,
+        chosen: Vec<SampledQuestion>,
     ) -> Result<ClusterCase<'c>, String> {
         let mut programs = BTreeMap::new();
         for (node, dump) in dumps {
             programs.insert(node.clone(), read(dump).map_err(|error| format!("node/{node}: {error}"))?);
         }
-        let listening = frame::listening();
-        let build = |programs| Machines::build_with(cluster, programs, &listening).map_err(|error| error.to_string());
+        let listening = testbed::listening();
+        let build =
+            |programs| SimulatedMachines::build_with(cluster, programs, &listening).map_err(|error| error.to_string());
         let networks = Networks { machines: build(&programs)?, bare: build(&BTreeMap::new())? };
         let asked = chosen.into_iter().map(|chosen| asked(&networks, cluster, chosen)).collect();
         Ok(ClusterCase { cluster, networks, asked })
@@ -112,8 +113,8 @@ impl<'c> ClusterCase<'c> {
     ///
     /// # Errors
     /// What the laboratory could not do.
-    pub async fn ask(&self, lab: &Lab, pace: &mut Pace) -> Result<Vec<Vec<Seen>>, String> {
-        let packets: Vec<Packets<'_>> = self.asked.iter().map(Asked::packets).collect();
+    pub async fn ask(&self, lab: &Lab, pace: &mut ProbeState) -> Result<Vec<Vec<Observation>>, String> {
+        let packets: Vec<QuestionPackets<'_>> = self.asked.iter().map(JudgedQuestion::packets).collect();
         ask(lab, &self.cluster.world, &packets, pace).await
     }
 
@@ -125,12 +126,12 @@ impl<'c> ClusterCase<'c> {
 
     /// Where the kernel does otherwise than the simulator says.
     #[must_use]
-    pub fn against_simulator(&self, seen: &[Vec<Seen>]) -> Vec<Fault> {
+    pub fn against_simulator(&self, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
         let mut faults = Vec::new();
         for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate() {
             let mut odd = seen.iter().filter(|one| !asked.expected.iter().any(|(known, _)| known == *one));
             if let Some(odd) = odd.next() {
-                faults.push(Fault { question, says: format!("the simulator has no such outcome: {odd}") });
+                faults.push(KernelFault { question, says: format!("the simulator has no such outcome: {odd}") });
             }
         }
         faults
@@ -138,18 +139,21 @@ impl<'c> ClusterCase<'c> {
 
     /// Where the kernel, or the simulator, does otherwise than the oracle promises.
     #[must_use]
-    pub fn against_oracle(&self, seen: &[Vec<Seen>]) -> Vec<Fault> {
+    pub fn against_oracle(&self, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
         let mut faults = Vec::new();
         for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate() {
             let said = asked.judgement.faults.iter();
-            faults.extend(said.map(|fault| Fault { question, says: format!("{}: {}", fault.property, fault.says) }));
+            faults.extend(
+                said.map(|fault| KernelFault { question, says: format!("{}: {}", fault.property, fault.says) }),
+            );
             let promise = &asked.judgement.promise;
             let broken = seen.iter().find(|one| !keeps(&self.cluster.world, promise, one, &asked.bare));
             let says = |one| format!("promised: {}; the kernel: {one}", promise.verdict);
-            faults.extend(broken.map(|one| Fault { question, says: says(one) }));
+            faults.extend(broken.map(|one| KernelFault { question, says: says(one) }));
             let moved = seen.iter().find(|one| Some(*one) != seen.first()).filter(|_| asked.is_sticky());
             if let (Some(first), Some(moved)) = (seen.first(), moved) {
-                faults.push(Fault { question, says: format!("a client that met: {first}; meets later: {moved}") });
+                faults
+                    .push(KernelFault { question, says: format!("a client that met: {first}; meets later: {moved}") });
             }
         }
         faults
@@ -157,11 +161,11 @@ impl<'c> ClusterCase<'c> {
 
     /// Which endpoints were drawn how often, for each question where that is by chance and not by turns, by its number.
     #[must_use]
-    pub fn drawn(&self, seen: &[Vec<Seen>]) -> Vec<(usize, Drawn)> {
+    pub fn drawn(&self, seen: &[Vec<Observation>]) -> Vec<(usize, Drawn)> {
         let drawn = self.asked.iter().zip(seen).enumerate();
         let drawn = drawn.filter(|(_, (asked, _))| asked.is_drawn() && !asked.takes_turns());
         let counts = drawn.map(|(question, (asked, seen))| {
-            let count = |of: &Seen| seen.iter().filter(|one| *one == of).count();
+            let count = |of: &Observation| seen.iter().filter(|one| *one == of).count();
             let counts = asked.expected.iter().map(|(of, share)| (count(of), *share)).collect();
             (question, Drawn { counts })
         });
@@ -169,13 +173,13 @@ impl<'c> ClusterCase<'c> {
     }
 }
 
-fn asked(networks: &Networks, cluster: &Cluster, chosen: Chosen) -> Asked {
+fn asked(networks: &Networks, cluster: &ClusterModel, chosen: SampledQuestion) -> JudgedQuestion {
     let (world, question) = (&cluster.world, &chosen.question);
     let judgement = judge(networks, cluster, question, chosen.promise.clone());
-    let seen = |machines: &Machines| {
+    let seen = |machines: &SimulatedMachines| {
         let network = flow(machines, world, question).map(|(network, _)| network);
         network.map(|network| expected(network, outcomes(machines, world, question).as_ref())).unwrap_or_default()
     };
     let (expected, bare) = (seen(&networks.machines), seen(&networks.bare));
-    Asked { judgement, expected, bare, chosen }
+    JudgedQuestion { judgement, expected, bare, chosen }
 }

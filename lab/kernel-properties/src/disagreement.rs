@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use svclab_properties::disagreement;
 
-use crate::cluster_case::{ClusterCase, Fault};
-use crate::seen::Seen;
+use crate::cluster_case::{ClusterCase, KernelFault};
+use crate::observation::Observation;
 
 /// Everything that is known about a disagreement.
 #[must_use]
-pub fn text(case: &ClusterCase<'_>, fault: &Fault, seen: &[Vec<Seen>]) -> String {
+pub fn text(case: &ClusterCase<'_>, fault: &KernelFault, seen: &[Vec<Observation>]) -> String {
     let (asked, seen) = (&case.asked[fault.question], &seen[fault.question]);
     let question = &asked.chosen.question;
     let mut text = format!("{question}: {}\n", fault.says);
@@ -20,7 +20,7 @@ pub fn text(case: &ClusterCase<'_>, fault: &Fault, seen: &[Vec<Seen>]) -> String
         let _ = writeln!(text, "{:>7.3}% {known}", probability * 100.0);
     }
     text.push_str("\n--- the kernel did\n");
-    let mut counts: BTreeMap<&Seen, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<&Observation, usize> = BTreeMap::new();
     seen.iter().for_each(|one| *counts.entry(one).or_default() += 1);
     for (one, count) in counts {
         let _ = writeln!(text, "{count:>4} of {}: {one}", seen.len());

@@ -1,7 +1,7 @@
 //! Generated clusters on the real kernel: who answers there, whom they see, and who is refused, against what the simulator
 //! says of the same rules and what the oracle promises.
 //!
-//! A [`frame`] is a set of machines that the laboratory builds once, of network namespaces. Clusters are drawn on it that
+//! A [`testbed`] is a set of machines that the laboratory builds once, of network namespaces. Clusters are drawn on it that
 //! differ in services, endpoints and settings. For each, every node's [`proxy`] writes its rules over those of the cluster
 //! before, by the commands that it uses anywhere; what those commands then print goes to the simulator; some of the cluster's
 //! questions are [chosen](choice), and [`asked`](ask) as packets. [`cluster_case`] has all three judges say their word on
@@ -12,14 +12,14 @@
 //! that need no kernel should not wait for.
 
 pub mod ask;
-pub mod choice;
 pub mod cluster_case;
+pub mod counts;
 pub mod disagreement;
-pub mod frame;
-pub mod others;
+pub mod foreign_rules;
+pub mod observation;
 pub mod proxy;
+pub mod question_sample;
+pub mod round_robin;
 pub mod scenarios;
-pub mod seen;
 pub mod sweep;
-pub mod tally;
-pub mod turns;
+pub mod testbed;

@@ -21,11 +21,11 @@ const ENOUGH: usize = 3;
 /// The proxy's library in place of the program. It is asked once for each question, and what it says is remembered: many mutants
 /// are put to the same scenarios.
 #[derive(Default)]
-pub struct Remembering {
+pub struct CachedRenderer {
     known: Mutex<BTreeMap<String, Rendered>>,
 }
 
-impl RuleSource for Remembering {
+impl RuleSource for CachedRenderer {
     fn render(
         &self,
         node: &str,
@@ -58,14 +58,14 @@ fn texts(directory: &Path) -> String {
 }
 
 /// Breaks what another source says.
-struct Breaking {
-    other: Arc<Remembering>,
+struct MutatingRenderer {
+    other: Arc<CachedRenderer>,
     mutant: Mutant,
     /// It has changed something.
     changed: AtomicBool,
 }
 
-impl RuleSource for Breaking {
+impl RuleSource for MutatingRenderer {
     fn render(
         &self,
         node: &str,
@@ -82,14 +82,14 @@ impl RuleSource for Breaking {
 }
 
 /// Who noticed a mutant.
-pub struct Score {
+pub struct ScenarioScore {
     mutant: Mutant,
     /// Scenarios in which it changed something.
     changed: usize,
     noticed: Vec<String>,
 }
 
-impl Score {
+impl ScenarioScore {
     /// Whether any scenario noticed.
     #[must_use]
     pub fn is_noticed(&self) -> bool {
@@ -105,10 +105,10 @@ impl Score {
 
 /// Runs scenarios with a mutant in place of the proxy's rules, until enough have noticed.
 #[must_use]
-pub fn score(mutant: Mutant, proxy: &Arc<Remembering>, scenarios: &[Scenario], mode: Mode) -> Score {
-    let mut score = Score { mutant, changed: 0, noticed: Vec::new() };
+pub fn score(mutant: Mutant, proxy: &Arc<CachedRenderer>, scenarios: &[Scenario], mode: Mode) -> ScenarioScore {
+    let mut score = ScenarioScore { mutant, changed: 0, noticed: Vec::new() };
     for scenario in scenarios.iter().filter(|scenario| scenario.modes.contains(&mode)) {
-        let breaking = Arc::new(Breaking { other: Arc::clone(proxy), mutant, changed: AtomicBool::new(false) });
+        let breaking = Arc::new(MutatingRenderer { other: Arc::clone(proxy), mutant, changed: AtomicBool::new(false) });
         let programmer: Arc<dyn RuleSource> = breaking.clone();
         let report = run(scenario, programmer, mode, false);
         score.changed += usize::from(breaking.changed.load(Ordering::Relaxed));
@@ -129,7 +129,7 @@ fn is_red(report: &ScenarioReport) -> bool {
 }
 
 /// One line.
-impl fmt::Display for Score {
+impl fmt::Display for ScenarioScore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  {:<64} ", self.mutant.name)?;
         match (self.noticed.is_empty(), self.mutant.expectation) {
@@ -154,7 +154,7 @@ mod tests {
     fn a_scenario_notices_what_it_is_about_and_nothing_else() {
         let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
         let hairpin = [load(&files.join("hairpin.yaml"), 0).unwrap()];
-        let proxy = Arc::new(Remembering::default());
+        let proxy = Arc::new(CachedRenderer::default());
         let noticed = |name: &str, mode, catalogued| {
             let mutant = catalogue(catalogued).into_iter().find(|mutant| mutant.name == name).unwrap();
             score(mutant, &proxy, &hairpin, mode).is_noticed()

@@ -1,4 +1,4 @@
-//! Many clusters on one frame; a disagreement is shrunk to a small cluster.
+//! Many clusters on one testbed; a disagreement is shrunk to a small cluster.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use svclab::expect::chi_square::{Drawn, Tails};
 use svclab::expect::stats::FALSE_ALARM;
 use svclab_cluster::Cluster as Lab;
 use svclab_oracle::generate::{Recipe, recipes_on};
-use svclab_oracle::{Cluster, Mode, Scheduler};
+use svclab_oracle::{ClusterModel, Mode, Scheduler};
 use svclab_properties::mutants::catalogue;
 use svclab_properties::programs::{differ_only_in_rules, read};
 use svclab_properties::proxies::Dump;
@@ -17,15 +17,15 @@ use svcproxy::mode::nftables::layout::TABLE;
 use svcproxy::model::Family;
 use tokio::runtime::Handle;
 
-use crate::ask::Pace;
-use crate::choice::choose;
+use crate::ask::ProbeState;
 use crate::cluster_case::ClusterCase;
-use crate::frame::{self, Frame};
-use crate::tally::Tally;
-use crate::turns;
-use crate::{disagreement, others, proxy};
+use crate::counts::KernelSweepCounts;
+use crate::question_sample::choose;
+use crate::round_robin;
+use crate::testbed::{self, Testbed};
+use crate::{disagreement, foreign_rules, proxy};
 
-/// Clusters of a normal test run, on all frames together; `KERNEL_CASES` sets another number.
+/// Clusters of a normal test run, on all testbeds together; `KERNEL_CASES` sets another number.
 const CASES: u32 = 40;
 /// Questions put to each cluster.
 const QUESTIONS: usize = 18;
@@ -36,19 +36,19 @@ const QUESTIONS_TO_SMALLER: usize = 40;
 /// to ask again.
 const ALTER: u64 = 6;
 
-/// How many clusters are tried, on all frames together.
+/// How many clusters are tried, on all testbeds together.
 #[must_use]
 pub fn cases() -> u32 {
     std::env::var("KERNEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(CASES)
 }
 
-/// Clusters on one frame, one after the other.
+/// Clusters on one testbed, one after the other.
 pub struct Sweep<'a> {
-    frame: Frame,
+    testbed: Testbed,
     mode: Mode,
     lab: &'a Lab,
     runtime: Handle,
-    tally: Tally,
+    counts: KernelSweepCounts,
     drawn: Vec<Drawn>,
     tails: Tails,
     /// The bound on calling a distribution wrong that is right, for each of those that are drawn often.
@@ -58,36 +58,45 @@ pub struct Sweep<'a> {
 impl<'a> Sweep<'a> {
     /// On machines that stand; `cases` share the bound on false alarms.
     #[must_use]
-    pub fn new(frame: Frame, mode: Mode, lab: &'a Lab, runtime: Handle, cases: u32) -> Sweep<'a> {
+    pub fn new(testbed: Testbed, mode: Mode, lab: &'a Lab, runtime: Handle, cases: u32) -> Sweep<'a> {
         // Half of the bound for all distributions together, the other half for each by itself: the proxy's rules and others.
         let alarm = FALSE_ALARM / 2.0 / (2.0 * f64::from(cases.max(1)));
-        Sweep { frame, mode, lab, runtime, tally: Tally::default(), drawn: Vec::new(), tails: Tails::default(), alarm }
+        Sweep {
+            testbed,
+            mode,
+            lab,
+            runtime,
+            counts: KernelSweepCounts::default(),
+            drawn: Vec::new(),
+            tails: Tails::default(),
+            alarm,
+        }
     }
 
     /// One cluster.
-    fn check(&mut self, cluster: &Cluster, salt: u64, wanted: usize) -> Result<(), String> {
+    fn check(&mut self, cluster: &ClusterModel, salt: u64, wanted: usize) -> Result<(), String> {
         let runtime = self.runtime.clone();
         runtime.block_on(self.check_all(cluster, salt, wanted))
     }
 
-    async fn check_all(&mut self, cluster: &Cluster, salt: u64, wanted: usize) -> Result<(), String> {
-        frame::serves(cluster)?;
-        let mut applied = proxy::apply(self.lab, self.frame.variant, cluster, mixed(salt)).await?;
+    async fn check_all(&mut self, cluster: &ClusterModel, salt: u64, wanted: usize) -> Result<(), String> {
+        testbed::serves(cluster)?;
+        let mut applied = proxy::apply(self.lab, self.testbed.variant, cluster, mixed(salt)).await?;
         let dumps = &mut applied.dumps;
-        proxy::forget(self.lab, self.frame.variant, cluster, dumps).await?;
+        proxy::forget(self.lab, self.testbed.variant, cluster, dumps).await?;
         let dumps = &*dumps;
         let case = ClusterCase::open(cluster, dumps, choose(cluster, salt, wanted))?;
-        let mut pace = Pace::default();
+        let mut pace = ProbeState::default();
         let seen = case.ask(self.lab, &mut pace).await?;
         let faults = [case.against_simulator(&seen), case.against_oracle(&seen)].concat();
         if let Some(fault) = faults.first() {
             return Err(disagreement::text(&case, fault, &seen));
         }
         self.distributions(&case, &seen)?;
-        self.tally.note(&case);
-        if self.frame.overlay {
+        self.counts.note(&case);
+        if self.testbed.overlay {
             // Its outer packets pass the nodes' rules as well, and the simulator has none.
-            self.tally.unaltered += 1;
+            self.counts.unaltered += 1;
             return Ok(());
         }
         match salt % ALTER {
@@ -105,13 +114,13 @@ impl<'a> Sweep<'a> {
     }
 
     /// Puts the proxies' rules alone on the nodes again: others' they would leave alone.
-    async fn restore(&self, cluster: &Cluster, dumps: &BTreeMap<String, Dump>) -> Result<(), String> {
+    async fn restore(&self, cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>) -> Result<(), String> {
         for (node, dump) in dumps {
             let families = svclab_properties::node::families(&cluster.world);
             let both = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)];
             let both = both.into_iter().filter(|(family, _)| families.contains(family));
-            let texts = both.map(|(family, text)| (family, others::without(text))).collect();
-            proxy::replace(self.lab, self.frame.variant, node, texts, dump).await?;
+            let texts = both.map(|(family, text)| (family, foreign_rules::without(text))).collect();
+            proxy::replace(self.lab, self.testbed.variant, node, texts, dump).await?;
         }
         Ok(())
     }
@@ -122,14 +131,14 @@ impl<'a> Sweep<'a> {
         &mut self,
         whole: &ClusterCase<'_>,
         before: &BTreeMap<String, Dump>,
-        altered: Altered,
-        mut pace: Pace,
+        altered: AlteredRules,
+        mut pace: ProbeState,
     ) -> Result<(), String> {
         let mut dumps = BTreeMap::new();
         for (node, rules) in altered.rules {
-            let (lab, variant, before) = (self.lab, self.frame.variant, &before[&node]);
+            let (lab, variant, before) = (self.lab, self.testbed.variant, &before[&node]);
             let replaced = match rules {
-                Rules::Iptables(texts) => {
+                NodeRules::Iptables(texts) => {
                     let replaced = proxy::replace(lab, variant, &node, texts, before).await;
                     match own_tables(self.mode, before)? {
                         // Of chains with one priority the newest is met first: the simulator takes iptables' to be older.
@@ -139,18 +148,20 @@ impl<'a> Sweep<'a> {
                         _ => replaced,
                     }
                 }
-                Rules::Nftables(text) => proxy::replace_tables(lab, variant, whole.cluster, &node, text, before).await,
+                NodeRules::Nftables(text) => {
+                    proxy::replace_tables(lab, variant, whole.cluster, &node, text, before).await
+                }
             };
             match replaced {
                 Ok(dump) => drop(dumps.insert(node, dump)),
                 Err(_) if altered.may_be_refused => {
-                    self.tally.refused += 1;
+                    self.counts.refused += 1;
                     return Ok(());
                 }
                 Err(why) => return Err(format!("node/{node}: {}: {why}", altered.how)),
             }
         }
-        proxy::forget(self.lab, self.frame.variant, whole.cluster, &mut dumps).await?;
+        proxy::forget(self.lab, self.testbed.variant, whole.cluster, &mut dumps).await?;
         let chosen = whole.asked.iter().map(|asked| asked.chosen.clone()).collect();
         let case = ClusterCase::open(whole.cluster, &dumps, chosen)?;
         let seen = case.ask(self.lab, &mut pace).await?;
@@ -159,45 +170,49 @@ impl<'a> Sweep<'a> {
             return Err(format!("with other rules than the proxy's ({})\n{words}", altered.how));
         }
         self.distributions(&case, &seen)?;
-        self.tally.altered.0 += 1;
-        self.tally.altered.1 += case.asked.len() as u64;
-        self.tally.packets += case.packets() as u64;
+        self.counts.altered.0 += 1;
+        self.counts.altered.1 += case.asked.len() as u64;
+        self.counts.packets += case.packets() as u64;
         Ok(())
     }
 
-    fn distributions(&mut self, case: &ClusterCase<'_>, seen: &[Vec<crate::seen::Seen>]) -> Result<(), String> {
-        if let Some(fault) = turns::out_of_turn(case, seen).first() {
+    fn distributions(
+        &mut self,
+        case: &ClusterCase<'_>,
+        seen: &[Vec<crate::observation::Observation>],
+    ) -> Result<(), String> {
+        if let Some(fault) = round_robin::out_of_turn(case, seen).first() {
             return Err(disagreement::text(case, fault, seen));
         }
-        let (rounds, packets) = turns::looked_at(case);
-        self.tally.distributions.0 += rounds;
-        self.tally.distributions.1 += packets;
+        let (rounds, packets) = round_robin::looked_at(case);
+        self.counts.distributions.0 += rounds;
+        self.counts.distributions.1 += packets;
         for (question, drawn) in case.drawn(seen) {
             let bound = self.tails.bound([&drawn]);
             if case.asked[question].chosen.often && bound < self.alarm {
                 let says = format!("χ²: so far from the shares with probability {bound:e} at most");
-                return Err(disagreement::text(case, &crate::cluster_case::Fault { question, says }, seen));
+                return Err(disagreement::text(case, &crate::cluster_case::KernelFault { question, says }, seen));
             }
-            self.tally.distributions.0 += 1;
-            self.tally.distributions.1 += drawn.total() as u64;
+            self.counts.distributions.0 += 1;
+            self.counts.distributions.1 += drawn.total() as u64;
             self.drawn.push(drawn);
         }
         Ok(())
     }
 }
 
-/// Rules that are not the proxy's alone.
-struct Altered {
+/// NodeRules that are not the proxy's alone.
+struct AlteredRules {
     /// What was done to the proxy's.
     how: String,
     /// Some ways to break a rule make one that no kernel takes.
     may_be_refused: bool,
     /// Every node's.
-    rules: BTreeMap<String, Rules>,
+    rules: BTreeMap<String, NodeRules>,
 }
 
 /// What is put on a node.
-enum Rules {
+enum NodeRules {
     /// In the place of all rules of iptables, by family.
     Iptables(Vec<(Family, String)>),
     /// In the place of the proxy's tables.
@@ -216,7 +231,7 @@ fn own_tables(mode: Mode, dump: &Dump) -> Result<Option<String>, String> {
 
 /// The rules of every node, broken in one way: the first of the catalogue, from a place that is a function of `salt`, that
 /// changes rules and nothing else.
-fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<Altered>, String> {
+fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<AlteredRules>, String> {
     let catalogue = catalogue(mode);
     let start = usize::try_from(mixed(salt) >> 32).unwrap_or_default();
     for mutant in (0..catalogue.len()).map(|step| catalogue[(start + step) % catalogue.len()]) {
@@ -228,38 +243,38 @@ fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Optio
             rules_alone &= differ_only_in_rules(&program, &before);
             if mode == Mode::Nftables {
                 let own = program.nft.tables.iter().filter(|table| table.name == TABLE);
-                all.insert(node.clone(), Rules::Nftables(own.map(ToString::to_string).collect()));
+                all.insert(node.clone(), NodeRules::Nftables(own.map(ToString::to_string).collect()));
                 continue;
             }
             let both = [(Family::V4, &program.v4, &dump.v4), (Family::V6, &program.v6, &dump.v6)];
             let there = both.into_iter().filter(|(.., text)| !text.is_empty());
             let texts = there.map(|(family, rules, _)| (family, rules.to_string())).collect();
-            all.insert(node.clone(), Rules::Iptables(texts));
+            all.insert(node.clone(), NodeRules::Iptables(texts));
         }
         if changed && rules_alone {
-            return Ok(Some(Altered { how: mutant.name.to_owned(), may_be_refused: true, rules: all }));
+            return Ok(Some(AlteredRules { how: mutant.name.to_owned(), may_be_refused: true, rules: all }));
         }
     }
     Ok(None)
 }
 
 /// The rules of every node with those of other programs, which ones being a function of `salt`.
-fn beside_others(cluster: &Cluster, dumps: &BTreeMap<String, Dump>, salt: u64) -> Altered {
-    let programs = others::some(salt);
+fn beside_others(cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>, salt: u64) -> AlteredRules {
+    let programs = foreign_rules::some(salt);
     let names: Vec<&str> = programs.iter().map(|program| program.name).collect();
     let rules = dumps.iter().map(|(node, dump)| {
         let both = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)].into_iter().filter_map(|(family, found)| {
-            let text = others::beside(found, &programs, &cluster.world, node, family == Family::V4)?;
+            let text = foreign_rules::beside(found, &programs, &cluster.world, node, family == Family::V4)?;
             Some((family, text))
         });
-        (node.clone(), Rules::Iptables(both.collect()))
+        (node.clone(), NodeRules::Iptables(both.collect()))
     });
-    Altered { how: names.join("; "), may_be_refused: false, rules: rules.collect() }
+    AlteredRules { how: names.join("; "), may_be_refused: false, rules: rules.collect() }
 }
 
 /// The cluster of a recipe in a mode. In IPVS mode the scheduler is a function of `salt`: one of those by which a client's place
 /// follows from addresses alone or from whose turn it is (`mh` also looks at the client's port, others at connections).
-fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> Cluster {
+fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> ClusterModel {
     let mut cluster = recipe.build();
     cluster.world.proxy.mode = mode;
     cluster.world.proxy.scheduler = match mixed(salt) % 5 {
@@ -271,15 +286,22 @@ fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> Cluster {
     cluster
 }
 
-/// Tries `cases` clusters that `seed` makes on a frame.
+/// Tries `cases` clusters that `seed` makes on a testbed.
 ///
 /// # Errors
 /// The smallest cluster found that shows a disagreement, with how to see it again.
-pub fn sweep(frame: Frame, mode: Mode, lab: &Lab, runtime: &Handle, seed: u64, cases: u32) -> Result<Tally, String> {
-    let sweep = RefCell::new(Sweep::new(frame, mode, lab, runtime.clone(), cases));
+pub fn sweep(
+    testbed: Testbed,
+    mode: Mode,
+    lab: &Lab,
+    runtime: &Handle,
+    seed: u64,
+    cases: u32,
+) -> Result<KernelSweepCounts, String> {
+    let sweep = RefCell::new(Sweep::new(testbed, mode, lab, runtime.clone(), cases));
     let (count, failed) = (RefCell::new(0u64), RefCell::new(None::<u64>));
-    let part = frame::ALL.iter().position(|one| one.name == frame.name).unwrap_or_default() as u64;
-    let outcome = runner_with(seed, 0x6b65_726e + part, cases, SMALLER).run(&recipes_on(frame.recipe()), |recipe| {
+    let part = testbed::ALL.iter().position(|one| one.name == testbed.name).unwrap_or_default() as u64;
+    let outcome = runner_with(seed, 0x6b65_726e + part, cases, SMALLER).run(&recipes_on(testbed.recipe()), |recipe| {
         let mut failed = failed.borrow_mut();
         // Smaller ones are asked more: the question that failed may have another number.
         let (salt, wanted) = match *failed {
@@ -292,8 +314,8 @@ pub fn sweep(frame: Frame, mode: Mode, lab: &Lab, runtime: &Handle, seed: u64, c
             TestCaseError::fail(words)
         })
     });
-    let (name, mode) = (frame.name, mode.name());
-    let repeat = format!("seed {seed}, frame {name}, {mode}, {cases} clusters (PROPERTIES_SEED={seed} repeats it)");
+    let (name, mode) = (testbed.name, mode.name());
+    let repeat = format!("seed {seed}, testbed {name}, {mode}, {cases} clusters (PROPERTIES_SEED={seed} repeats it)");
     match outcome {
         Ok(()) => {}
         Err(TestError::Fail(words, _)) => return Err(format!("{repeat}\n{words}")),
@@ -304,5 +326,5 @@ pub fn sweep(frame: Frame, mode: Mode, lab: &Lab, runtime: &Handle, seed: u64, c
     if bound < FALSE_ALARM / 2.0 {
         return Err(format!("{repeat}\nχ² of all {} distributions: {bound:e} at most", sweep.drawn.len()));
     }
-    Ok(sweep.tally)
+    Ok(sweep.counts)
 }

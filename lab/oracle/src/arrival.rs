@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::address::{self, Family};
 use crate::modes::ModeSemantics;
-use crate::question::{Place, Question};
+use crate::question::{PacketSource, Question};
 use crate::service::{FrontendKind, ServicePort};
-use crate::settings::DetectLocal;
+use crate::settings::DetectLocalMode;
 use crate::world::{Cni, Objects, World};
 
 /// A packet at a node.
@@ -47,20 +47,20 @@ impl Arrival<'_> {
 }
 
 /// The node that a place is on, or whose packets enter the cluster there.
-pub(crate) fn home<'a>(world: &'a World, from: &'a Place) -> Option<&'a str> {
+pub(crate) fn home<'a>(world: &'a World, from: &'a PacketSource) -> Option<&'a str> {
     match from {
-        Place::Pod(name) => world.pod(name).map(|pod| pod.node.as_str()),
-        Place::Node(node) | Place::Loopback(node) => Some(node),
-        Place::Outside { enters, .. } | Place::LoadBalancer { enters } => Some(enters),
+        PacketSource::Pod(name) => world.pod(name).map(|pod| pod.node.as_str()),
+        PacketSource::Node(node) | PacketSource::Loopback(node) => Some(node),
+        PacketSource::Outside { enters, .. } | PacketSource::LoadBalancer { enters } => Some(enters),
     }
 }
 
 /// Whether a place is a node's own network: the node, or a pod on the host network.
-pub(crate) fn is_node(world: &World, from: &Place) -> bool {
+pub(crate) fn is_node(world: &World, from: &PacketSource) -> bool {
     match from {
-        Place::Node(_) | Place::Loopback(_) => true,
-        Place::Pod(name) => world.pod(name).is_some_and(|pod| pod.host_network),
-        Place::Outside { .. } | Place::LoadBalancer { .. } => false,
+        PacketSource::Node(_) | PacketSource::Loopback(_) => true,
+        PacketSource::Pod(name) => world.pod(name).is_some_and(|pod| pod.host_network),
+        PacketSource::Outside { .. } | PacketSource::LoadBalancer { .. } => false,
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn at<'a>(
     node: &'a str,
     source: IpAddr,
 ) -> Arrival<'a> {
-    let inside = !matches!(question.from, Place::Outside { .. } | Place::LoadBalancer { .. });
+    let inside = !matches!(question.from, PacketSource::Outside { .. } | PacketSource::LoadBalancer { .. });
     let at_home = inside && home(world, &question.from) == Some(node);
     let own = at_home && is_node(world, &question.from);
     // A pod's packets come in by its own interface, others' by the network's; the node's own come in by none.
@@ -86,9 +86,9 @@ pub(crate) fn at<'a>(
 }
 
 /// The interface by which a pod's packets come in to its node.
-fn pod_interface<'a>(world: &'a World, from: &Place) -> &'a str {
+fn pod_interface<'a>(world: &'a World, from: &PacketSource) -> &'a str {
     let named = match from {
-        Place::Pod(name) => world.incoming.pods.get(name),
+        PacketSource::Pod(name) => world.incoming.pods.get(name),
         _ => None,
     };
     named.map_or_else(
@@ -104,12 +104,12 @@ fn pod_interface<'a>(world: &'a World, from: &Place) -> &'a str {
 fn detect(objects: &Objects, world: &World, node: &str, source: IpAddr, interface: Option<&str>) -> Option<bool> {
     let family = Family::of(source);
     match &world.proxy.detect_local {
-        DetectLocal::Off => None,
-        DetectLocal::ClusterCidr(ranges) => {
+        DetectLocalMode::Off => None,
+        DetectLocalMode::ClusterCidr(ranges) => {
             let range = ranges.iter().find(|range| Family::of_range(**range) == family)?;
             Some(range.contains(&source))
         }
-        DetectLocal::NodeCidr => {
+        DetectLocalMode::NodeCidr => {
             let spec = objects.node(node)?.spec.as_ref()?;
             let texts = spec.pod_cidrs.as_deref().filter(|texts| !texts.is_empty());
             let texts = texts.unwrap_or(spec.pod_cidr.as_slice());
@@ -117,8 +117,8 @@ fn detect(objects: &Objects, world: &World, node: &str, source: IpAddr, interfac
             let range = ranges.find(|range| Family::of_range(*range) == family)?;
             Some(range.contains(&source))
         }
-        DetectLocal::BridgeInterface(name) => Some(interface == Some(name.as_str())),
-        DetectLocal::InterfaceNamePrefix(prefix) => {
+        DetectLocalMode::BridgeInterface(name) => Some(interface == Some(name.as_str())),
+        DetectLocalMode::InterfaceNamePrefix(prefix) => {
             Some(interface.is_some_and(|interface| interface.starts_with(prefix.as_str())))
         }
     }

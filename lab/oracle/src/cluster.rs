@@ -10,14 +10,14 @@ use crate::world::{Objects, PodName, World};
 
 /// Objects and machines.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cluster {
+pub struct ClusterModel {
     /// What the API holds.
     pub objects: Objects,
     /// Machines and settings.
     pub world: World,
 }
 
-impl Cluster {
+impl ClusterModel {
     /// An oracle for this cluster.
     #[must_use]
     pub fn oracle(&self) -> Oracle<'_> {

@@ -6,14 +6,14 @@ use crate::address::Family;
 use crate::arrival::Case;
 use crate::endpoint::Endpoint;
 use crate::masquerade;
-use crate::promise::{Backend, Delivery, Reply, Share, Stickiness};
+use crate::promise::{Backend, Delivery, PromisedAffinity, PromisedReply, Share};
 use crate::rules::{Reasons, Rule};
 use crate::world::World;
 
 /// The delivery to `chosen`.
 pub(crate) fn to(world: &World, case: &Case<'_>, chosen: &[&Endpoint], reasons: &mut Reasons) -> Delivery {
     let Case { port, arrival, semantics, .. } = case;
-    let even = semantics.picking.is_even();
+    let even = semantics.balancing.is_even();
     reasons.add(if even { Rule::Even } else { Rule::Scheduled }, format!("{} of them", chosen.len()));
     let (masqueraded, rule) = masquerade::for_all(case, world.proxy.masquerade_all);
     reasons.add(rule, arrival.source.to_string());
@@ -25,12 +25,12 @@ pub(crate) fn to(world: &World, case: &Case<'_>, chosen: &[&Endpoint], reasons: 
             reasons.add(Rule::Hairpin, endpoint.address.to_string());
         }
         let backend = backend(world, case, endpoint, masqueraded || hairpin, share);
-        if matches!(backend.reply, Reply::AsymmetricReply(_)) {
+        if matches!(backend.reply, PromisedReply::AsymmetricReply(_)) {
             reasons.add(Rule::AsymmetricReply, format!("{} past {}", endpoint.address, arrival.node));
         }
         backends.push(backend);
     }
-    let affinity = port.affinity.map(|timeout| Stickiness { timeout, scope: semantics.affinity });
+    let affinity = port.affinity.map(|timeout| PromisedAffinity { timeout, scope: semantics.affinity });
     if affinity.is_some() {
         reasons.add(Rule::Affinity, arrival.source.to_string());
     }
@@ -40,7 +40,7 @@ pub(crate) fn to(world: &World, case: &Case<'_>, chosen: &[&Endpoint], reasons: 
         node: arrival.node.to_owned(),
         client: arrival.source,
         backends,
-        picking: semantics.picking,
+        balancing: semantics.balancing,
         affinity,
     }
 }
@@ -67,6 +67,6 @@ fn backend(world: &World, case: &Case<'_>, endpoint: &Endpoint, masqueraded: boo
         } else {
             BTreeSet::from([arrival.source])
         },
-        reply: if returns { Reply::From(case.to) } else { Reply::AsymmetricReply(endpoint.address) },
+        reply: if returns { PromisedReply::From(case.to) } else { PromisedReply::AsymmetricReply(endpoint.address) },
     }
 }

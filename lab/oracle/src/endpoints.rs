@@ -16,10 +16,10 @@ use crate::world::PodName;
 pub(crate) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// Slices by the namespace and the name of their service.
-pub(crate) struct SlicesOf<'a>(HashMap<&'a str, HashMap<&'a str, Vec<&'a EndpointSlice>>>);
+pub(crate) struct SlicesByService<'a>(HashMap<&'a str, HashMap<&'a str, Vec<&'a EndpointSlice>>>);
 
-impl<'a> SlicesOf<'a> {
-    pub(crate) fn new(slices: &'a [EndpointSlice]) -> SlicesOf<'a> {
+impl<'a> SlicesByService<'a> {
+    pub(crate) fn new(slices: &'a [EndpointSlice]) -> SlicesByService<'a> {
         let mut of: HashMap<&str, HashMap<&str, Vec<&EndpointSlice>>> = HashMap::new();
         for slice in slices {
             let service = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_LABEL));
@@ -27,7 +27,7 @@ impl<'a> SlicesOf<'a> {
             let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
             of.entry(namespace).or_default().entry(service).or_default().push(slice);
         }
-        SlicesOf(of)
+        SlicesByService(of)
     }
 
     fn get(&self, port: &ServicePort) -> &[&'a EndpointSlice] {
@@ -37,7 +37,7 @@ impl<'a> SlicesOf<'a> {
 }
 
 /// Every copy of every endpoint of `port`, in the order of the slices.
-pub(crate) fn copies(slices: &SlicesOf<'_>, port: &ServicePort) -> Vec<Endpoint> {
+pub(crate) fn copies(slices: &SlicesByService<'_>, port: &ServicePort) -> Vec<Endpoint> {
     let of_service = slices.get(port).iter().filter(|slice| belongs(slice, port));
     of_service
         .flat_map(|slice| {

@@ -6,7 +6,7 @@ use crate::address::Family;
 use crate::arrival;
 use crate::modes;
 use crate::nodeport::{self, Accepts};
-use crate::question::{Place, Question};
+use crate::question::{PacketSource, Question};
 use crate::rules::{Reasons, Rule};
 use crate::service::{self, FrontendKind, ServicePort};
 use crate::world::{Objects, World};
@@ -42,7 +42,7 @@ pub(crate) fn find<'a>(
 ) -> Destination<'a> {
     let to = question.to.ip();
     let Some(home) = arrival::home(world, &question.from) else { return Destination::Nothing };
-    let outside = matches!(question.from, Place::Outside { .. } | Place::LoadBalancer { .. });
+    let outside = matches!(question.from, PacketSource::Outside { .. } | PacketSource::LoadBalancer { .. });
     if to.is_loopback() && !arrival::is_node(world, &question.from) {
         // A pod's loopback is the pod's; nobody else's packets for 127.0.0.1 are to be believed.
         return if outside { Destination::Martian } else { Destination::Nothing };

@@ -10,7 +10,7 @@ use crate::service::{FrontendKind, ServicePort, ServicePortName};
 
 /// An address of a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frontend {
+pub struct ServiceFrontend {
     /// Whose.
     pub service: ServicePortName,
     /// Of which kind.
@@ -29,8 +29,8 @@ pub struct Frontend {
     pub endpoints: Vec<(SocketAddr, Option<String>)>,
 }
 
-pub(crate) fn of(port: &ServicePort) -> impl Iterator<Item = Frontend> + '_ {
-    let frontend = |kind, address, number| Frontend {
+pub(crate) fn of(port: &ServicePort) -> impl Iterator<Item = ServiceFrontend> + '_ {
+    let frontend = |kind, address, number| ServiceFrontend {
         service: port.name.clone(),
         kind,
         address,

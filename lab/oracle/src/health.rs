@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::address::Family;
-use crate::endpoints::{self, SlicesOf};
+use crate::endpoints::{self, SlicesByService};
 use crate::rules::Reasons;
 use crate::service;
 use crate::world::Objects;
@@ -38,7 +38,7 @@ impl HealthCheck {
 /// families.
 #[must_use]
 pub fn checks(objects: &Objects, node: &str) -> Vec<HealthCheck> {
-    let slices = SlicesOf::new(&objects.slices);
+    let slices = SlicesByService::new(&objects.slices);
     let of_service = |service: &k8s_openapi::api::core::v1::Service| {
         let Some(port) = asked(service) else { return Vec::new() };
         let of_family = |family: Family| {
@@ -88,7 +88,7 @@ fn asked(service: &k8s_openapi::api::core::v1::Service) -> Option<u16> {
 }
 
 /// Addresses of ready endpoints on the node; `None` if copies of one contradict each other.
-fn ready_here(slices: &SlicesOf<'_>, port: &service::ServicePort, node: &str) -> Option<BTreeSet<IpAddr>> {
+fn ready_here(slices: &SlicesByService<'_>, port: &service::ServicePort, node: &str) -> Option<BTreeSet<IpAddr>> {
     let copies = endpoints::copies(slices, port);
     let endpoints = endpoints::merged(&copies, node, &mut Reasons::default()).ok()?;
     let mine = endpoints.into_iter().filter(|endpoint| endpoint.ready && endpoint.is_local(node));

@@ -1,6 +1,6 @@
 //! What Kubernetes promises a packet.
 //!
-//! Cluster objects and a [`Question`] (who sends what to where) give a [`Promise`]: deliver to one of these endpoints, with
+//! ClusterModel objects and a [`Question`] (who sends what to where) give a [`Promise`]: deliver to one of these endpoints, with
 //! their exact shares, the source address that each may see and what the client sees of the answer; or drop; or reject; or
 //! no service's business; or nobody has written down what is right. A promise tells the rules that it rests on, and each
 //! rule where it is written ([`Rule`]).
@@ -21,7 +21,7 @@
 //! [`affinity`](Affinity) and [`health`](health_checks) stand beside. What modes rightly do in different ways is the table
 //! in `modes`, and nowhere else.
 //!
-//! A [`Cluster`] is all of it in one value, with [`Cluster::questions`], and [`Cluster::scenario_yaml`] for what a test has
+//! A [`ClusterModel`] is all of it in one value, with [`ClusterModel::questions`], and [`ClusterModel::scenario_yaml`] for what a test has
 //! found; [`generate`] makes clusters.
 
 pub mod address;
@@ -54,14 +54,14 @@ mod world;
 
 pub use address::Family;
 pub use affinity::Affinity;
-pub use cluster::Cluster;
-pub use frontends::Frontend;
+pub use cluster::ClusterModel;
+pub use frontends::ServiceFrontend;
 pub use health::{HealthCheck, checks as health_checks};
-pub use modes::{AffinityScope, Picking};
+pub use modes::{AffinityScope, Balancing};
 pub use oracle::{Oracle, ask};
-pub use promise::{Backend, Delivery, Promise, Reply, Share, Stickiness, Verdict};
-pub use question::{Place, Protocol, Question};
-pub use rules::{Part, Reason, Rule};
+pub use promise::{Backend, Delivery, Promise, PromisedAffinity, PromisedReply, PromisedVerdict, Share};
+pub use question::{PacketSource, Protocol, Question};
+pub use rules::{PromisePart, Reason, Rule};
 pub use service::{FrontendKind, ServicePortName};
-pub use settings::{DetectLocal, Mode, NodePortAddress, ProxySettings, Scheduler};
-pub use world::{Client, Cni, Incoming, NodePlace, Objects, PodName, PodPlace, ReversePath, World};
+pub use settings::{DetectLocalMode, Mode, NodePortAddress, ProxySettings, Scheduler};
+pub use world::{Client, Cni, IncomingInterfaces, NodeMachine, Objects, PodMachine, PodName, ReversePath, World};

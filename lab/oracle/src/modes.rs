@@ -8,11 +8,11 @@ use crate::settings::{Mode, ProxySettings, Scheduler};
 
 /// How one of several endpoints is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Picking {
+pub enum Balancing {
     /// Each connection is a draw; shares are probabilities.
     AtRandom,
     /// In turn; shares are those of many connections.
-    InTurn,
+    RoundRobin,
     /// A hash of something decides, so one client, or everybody, may always meet the same: no shares.
     ByHash,
     /// Whoever has the fewest connections at that moment: no shares.
@@ -21,11 +21,11 @@ pub enum Picking {
     ByLocality,
 }
 
-impl Picking {
+impl Balancing {
     /// Whether every endpoint's share is the same and known.
     #[must_use]
     pub fn is_even(self) -> bool {
-        matches!(self, Picking::AtRandom | Picking::InTurn)
+        matches!(self, Balancing::AtRandom | Balancing::RoundRobin)
     }
 }
 
@@ -42,7 +42,7 @@ pub enum AffinityScope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ModeSemantics {
     /// Who is chosen.
-    pub(crate) picking: Picking,
+    pub(crate) balancing: Balancing,
     /// How far affinity reaches.
     pub(crate) affinity: AffinityScope,
     /// Endpoints see the node that relays, never the client.
@@ -71,7 +71,7 @@ pub(crate) struct ModeSemantics {
 pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
     match settings.mode {
         Mode::Iptables => ModeSemantics {
-            picking: Picking::AtRandom,
+            balancing: Balancing::AtRandom,
             affinity: AffinityScope::ServicePort,
             relays: false,
             refuses_sctp: false,
@@ -85,7 +85,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             primary_node_ports: false,
         },
         Mode::Ipvs => ModeSemantics {
-            picking: scheduled(settings.scheduler),
+            balancing: scheduled(settings.scheduler),
             affinity: AffinityScope::Frontend,
             relays: false,
             refuses_sctp: false,
@@ -99,7 +99,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             primary_node_ports: false,
         },
         Mode::Nftables => ModeSemantics {
-            picking: Picking::AtRandom,
+            balancing: Balancing::AtRandom,
             affinity: AffinityScope::ServicePort,
             relays: false,
             refuses_sctp: false,
@@ -113,7 +113,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
             primary_node_ports: true,
         },
         Mode::Userspace => ModeSemantics {
-            picking: Picking::InTurn,
+            balancing: Balancing::RoundRobin,
             affinity: AffinityScope::ServicePort,
             relays: true,
             refuses_sctp: true,
@@ -136,7 +136,7 @@ pub(crate) fn semantics_at(settings: &ProxySettings, to: IpAddr) -> ModeSemantic
         return everywhere;
     }
     ModeSemantics {
-        picking: Picking::InTurn,
+        balancing: Balancing::RoundRobin,
         relays: true,
         refuses_sctp: true,
         refuses_udp: true,
@@ -145,11 +145,11 @@ pub(crate) fn semantics_at(settings: &ProxySettings, to: IpAddr) -> ModeSemantic
     }
 }
 
-fn scheduled(scheduler: Scheduler) -> Picking {
+fn scheduled(scheduler: Scheduler) -> Balancing {
     match scheduler {
-        Scheduler::RoundRobin | Scheduler::WeightedRoundRobin => Picking::InTurn,
-        Scheduler::LeastConnections => Picking::LeastConnections,
-        Scheduler::Locality => Picking::ByLocality,
-        Scheduler::DestinationHash | Scheduler::SourceHash | Scheduler::Maglev => Picking::ByHash,
+        Scheduler::RoundRobin | Scheduler::WeightedRoundRobin => Balancing::RoundRobin,
+        Scheduler::LeastConnections => Balancing::LeastConnections,
+        Scheduler::Locality => Balancing::ByLocality,
+        Scheduler::DestinationHash | Scheduler::SourceHash | Scheduler::Maglev => Balancing::ByHash,
     }
 }

@@ -3,14 +3,14 @@
 use crate::address::{self, Family};
 use crate::arrival::{self, Case};
 use crate::delivery;
-use crate::endpoints::{self, SlicesOf};
+use crate::endpoints::{self, SlicesByService};
 use crate::firewall;
 use crate::frontend::{self, Destination};
-use crate::frontends::{self, Frontend};
+use crate::frontends::{self, ServiceFrontend};
 use crate::health;
 use crate::modes;
 use crate::policy;
-use crate::promise::{Promise, Verdict};
+use crate::promise::{Promise, PromisedVerdict};
 use crate::question::{Protocol, Question};
 use crate::rules::{Reasons, Rule};
 use crate::service::{self, ServicePort};
@@ -39,7 +39,7 @@ impl<'a> Oracle<'a> {
     /// Reads services and slices, once for many questions.
     #[must_use]
     pub fn new(objects: &'a Objects, world: &'a World) -> Oracle<'a> {
-        let slices = SlicesOf::new(&objects.slices);
+        let slices = SlicesByService::new(&objects.slices);
         let ports = |family| {
             let ports = objects.services.iter().flat_map(|service| service::ports(service, family));
             let ports = ports.map(|port| ServicePort {
@@ -54,7 +54,7 @@ impl<'a> Oracle<'a> {
 
     /// Every address of every service port that is this proxy's, with who may be behind it; of a node port there is one entry,
     /// without an address.
-    pub fn frontends(&self) -> impl Iterator<Item = Frontend> + '_ {
+    pub fn frontends(&self) -> impl Iterator<Item = ServiceFrontend> + '_ {
         self.v4.iter().chain(&self.v6).flat_map(frontends::of)
     }
 
@@ -66,12 +66,12 @@ impl<'a> Oracle<'a> {
         Promise { verdict, because: reasons.0 }
     }
 
-    fn verdict(&self, question: &Question, reasons: &mut Reasons) -> Verdict {
+    fn verdict(&self, question: &Question, reasons: &mut Reasons) -> PromisedVerdict {
         let ports = if question.to.is_ipv4() { &self.v4 } else { &self.v6 };
         let bound = frontend::is_bound(ports, question.to.ip());
         let Some(source) = self.world.source_address(question, bound) else {
             reasons.add(Rule::Family, format!("{} has no address to reach {} from", question.from, question.to));
-            return Verdict::Untouched;
+            return PromisedVerdict::Untouched;
         };
         match frontend::find(self.objects, self.world, ports, question, reasons) {
             Destination::Service { port, kind, node } => {
@@ -79,38 +79,38 @@ impl<'a> Oracle<'a> {
                 let semantics = modes::semantics_at(&self.world.proxy, question.to.ip());
                 self.decide(&Case { to: question.to, port, kind, arrival, semantics }, reasons)
             }
-            Destination::Shared | Destination::Unclear => Verdict::Undefined,
+            Destination::Shared | Destination::Unclear => PromisedVerdict::Undefined,
             Destination::OtherPortOfVip => {
                 reasons.add(Rule::OtherPortOfVip, question.to.to_string());
-                Verdict::Reject
+                PromisedVerdict::Reject
             }
             Destination::OtherPortOfClusterIp => {
                 reasons.add(Rule::OtherPortOfClusterIp, question.to.to_string());
-                Verdict::Reject
+                PromisedVerdict::Reject
             }
             Destination::UnusedClusterIp => {
                 reasons.add(Rule::UnusedClusterIp, question.to.to_string());
-                Verdict::Drop
+                PromisedVerdict::Drop
             }
             Destination::Martian => {
                 reasons.add(Rule::Martian, question.to.to_string());
-                Verdict::Drop
+                PromisedVerdict::Drop
             }
             Destination::Nothing => {
                 self.explain_nothing(question, reasons);
-                Verdict::Untouched
+                PromisedVerdict::Untouched
             }
         }
     }
 
     /// The destination is a service port's. May the source use it; is anybody there; who of them?
-    fn decide(&self, case: &Case<'_>, reasons: &mut Reasons) -> Verdict {
+    fn decide(&self, case: &Case<'_>, reasons: &mut Reasons) -> PromisedVerdict {
         let Case { port, arrival, semantics, .. } = case;
         let endpoints = match endpoints::merged(&port.endpoints, arrival.node, reasons) {
             Ok(endpoints) => endpoints,
             Err(address) => {
                 reasons.add(Rule::Contradiction, address.to_string());
-                return Verdict::Undefined;
+                return PromisedVerdict::Undefined;
             }
         };
         let anybody = policy::any_usable(&endpoints);
@@ -121,23 +121,23 @@ impl<'a> Oracle<'a> {
         };
         if !firewall::allows(self.objects, self.world, case, reasons) {
             // Where there is nobody anyway, no page says which of the two the client is to notice.
-            return if anybody && !unspoken { Verdict::Drop } else { Verdict::Refuse };
+            return if anybody && !unspoken { PromisedVerdict::Drop } else { PromisedVerdict::Refuse };
         }
         if unspoken {
             reasons.add(Rule::NotRelayed, port.name.to_string());
-            return Verdict::Reject;
+            return PromisedVerdict::Reject;
         }
         if !anybody {
             reasons.add(Rule::NoEndpoints, port.name.to_string());
-            return Verdict::Reject;
+            return PromisedVerdict::Reject;
         }
         let reach = policy::reach(case, reasons);
         let chosen = policy::select(&endpoints, reach, self.here(arrival.node), reasons);
         if chosen.is_empty() {
             reasons.add(Rule::NoLocalEndpoints, format!("{} on {}", port.name, arrival.node));
-            return Verdict::Drop;
+            return PromisedVerdict::Drop;
         }
-        Verdict::Deliver(delivery::to(self.world, case, &chosen, reasons))
+        PromisedVerdict::Deliver(delivery::to(self.world, case, &chosen, reasons))
     }
 
     fn here<'n>(&'n self, node: &'n str) -> Here<'n> {

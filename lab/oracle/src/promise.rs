@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::modes::{AffinityScope, Picking};
+use crate::modes::{AffinityScope, Balancing};
 use crate::rules::{Reason, Rule};
 use crate::service::{FrontendKind, ServicePortName};
 use crate::world::PodName;
@@ -33,7 +33,7 @@ impl fmt::Display for Share {
 
 /// What the client sees of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reply {
+pub enum PromisedReply {
     /// It comes from where the client has sent to.
     From(SocketAddr),
     /// It goes past the node that translated the request, so it comes from the endpoint's own address, and the client
@@ -48,19 +48,19 @@ pub struct Backend {
     pub address: SocketAddr,
     /// The pod that has the address, if one has.
     pub pod: Option<PodName>,
-    /// Its share; `None` where [`Picking`] has none.
+    /// Its share; `None` where [`Balancing`] has none.
     pub share: Option<Share>,
     /// Whether the source address is replaced on the way.
     pub masqueraded: bool,
     /// Source addresses that it may see.
     pub sees: BTreeSet<IpAddr>,
     /// What the client sees of its answer.
-    pub reply: Reply,
+    pub reply: PromisedReply,
 }
 
 /// Session affinity, where it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stickiness {
+pub struct PromisedAffinity {
     /// How long a client may be silent.
     pub timeout: Duration,
     /// How far it reaches.
@@ -81,14 +81,14 @@ pub struct Delivery {
     /// Who may answer, by address.
     pub backends: Vec<Backend>,
     /// How one is chosen.
-    pub picking: Picking,
+    pub balancing: Balancing,
     /// Whether, and for how long, a client stays with its first choice.
-    pub affinity: Option<Stickiness>,
+    pub affinity: Option<PromisedAffinity>,
 }
 
 /// What happens to a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PromisedVerdict {
     /// One of these endpoints gets it.
     Deliver(Delivery),
     /// Silence.
@@ -103,14 +103,14 @@ pub enum Verdict {
     Undefined,
 }
 
-impl Verdict {
+impl PromisedVerdict {
     /// Whom it may reach; `None` if that is not the proxy's business.
     #[must_use]
     pub fn backends(&self) -> Option<&[Backend]> {
         match self {
-            Verdict::Deliver(delivery) => Some(&delivery.backends),
-            Verdict::Drop | Verdict::Reject | Verdict::Refuse => Some(&[]),
-            Verdict::Untouched | Verdict::Undefined => None,
+            PromisedVerdict::Deliver(delivery) => Some(&delivery.backends),
+            PromisedVerdict::Drop | PromisedVerdict::Reject | PromisedVerdict::Refuse => Some(&[]),
+            PromisedVerdict::Untouched | PromisedVerdict::Undefined => None,
         }
     }
 }
@@ -119,7 +119,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
     /// What happens.
-    pub verdict: Verdict,
+    pub verdict: PromisedVerdict,
     /// The rules that led there, in the order of their application.
     pub because: Vec<Reason>,
 }
@@ -144,24 +144,24 @@ impl fmt::Display for Backend {
         let sees: Vec<String> = self.sees.iter().map(ToString::to_string).collect();
         write!(f, ", sees {}", sees.join(" or "))?;
         match self.reply {
-            Reply::From(_) => Ok(()),
-            Reply::AsymmetricReply(from) => write!(f, ", answer comes from {from}"),
+            PromisedReply::From(_) => Ok(()),
+            PromisedReply::AsymmetricReply(from) => write!(f, ", answer comes from {from}"),
         }
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for PromisedVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Deliver(delivery) => {
+            PromisedVerdict::Deliver(delivery) => {
                 let backends: Vec<String> = delivery.backends.iter().map(ToString::to_string).collect();
                 write!(f, "deliver to {}", backends.join("; "))
             }
-            Verdict::Drop => f.write_str("drop"),
-            Verdict::Reject => f.write_str("reject"),
-            Verdict::Refuse => f.write_str("drop or reject"),
-            Verdict::Untouched => f.write_str("not a service"),
-            Verdict::Undefined => f.write_str("undefined"),
+            PromisedVerdict::Drop => f.write_str("drop"),
+            PromisedVerdict::Reject => f.write_str("reject"),
+            PromisedVerdict::Refuse => f.write_str("drop or reject"),
+            PromisedVerdict::Untouched => f.write_str("not a service"),
+            PromisedVerdict::Undefined => f.write_str("undefined"),
         }
     }
 }

@@ -46,7 +46,7 @@ impl fmt::Display for Protocol {
 
 /// Who sends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum PacketSource {
     /// A pod; one on the host network is the node, as far as the network can tell.
     Pod(PodName),
     /// A node.
@@ -67,14 +67,14 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PacketSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Pod(name) => write!(f, "pod/{name}"),
-            Place::Node(name) => write!(f, "node/{name}"),
-            Place::Loopback(name) => write!(f, "node/{name} (loopback)"),
-            Place::Outside { client, enters } => write!(f, "client/{client} by way of {enters}"),
-            Place::LoadBalancer { enters } => write!(f, "load-balancer by way of {enters}"),
+            PacketSource::Pod(name) => write!(f, "pod/{name}"),
+            PacketSource::Node(name) => write!(f, "node/{name}"),
+            PacketSource::Loopback(name) => write!(f, "node/{name} (loopback)"),
+            PacketSource::Outside { client, enters } => write!(f, "client/{client} by way of {enters}"),
+            PacketSource::LoadBalancer { enters } => write!(f, "load-balancer by way of {enters}"),
         }
     }
 }
@@ -83,7 +83,7 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     /// Who sends.
-    pub from: Place,
+    pub from: PacketSource,
     /// The source address, if it is not the one that the kernel would choose.
     pub source: Option<IpAddr>,
     /// Where to.
@@ -95,7 +95,7 @@ pub struct Question {
 impl Question {
     /// A question with the source address that the kernel chooses.
     #[must_use]
-    pub fn new(from: Place, to: SocketAddr, protocol: Protocol) -> Question {
+    pub fn new(from: PacketSource, to: SocketAddr, protocol: Protocol) -> Question {
         Question { from, source: None, to, protocol }
     }
 }
@@ -114,23 +114,23 @@ impl World {
         let to = question.to.ip();
         let family = Family::of(to);
         question.source.or_else(|| match &question.from {
-            Place::Pod(name) => {
+            PacketSource::Pod(name) => {
                 let pod = self.pod(name)?;
                 if pod.host_network {
                     return self.node_source(&pod.node, to, vip);
                 }
                 address::first_of(&pod.addresses, family)
             }
-            Place::Node(node) => self.node_source(node, to, vip),
-            Place::Loopback(_) => Some(match family {
+            PacketSource::Node(node) => self.node_source(node, to, vip),
+            PacketSource::Loopback(_) => Some(match family {
                 Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
                 Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
             }),
-            Place::Outside { client, .. } => {
+            PacketSource::Outside { client, .. } => {
                 let client = self.clients.iter().find(|place| place.name == *client)?;
                 address::first_of(&client.addresses, family)
             }
-            Place::LoadBalancer { .. } => address::first_of(&self.load_balancer, family),
+            PacketSource::LoadBalancer { .. } => address::first_of(&self.load_balancer, family),
         })
     }
 

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::address::{self, Family};
 use crate::arrival::{home, is_node};
-use crate::cluster::Cluster;
-use crate::question::{Place, Protocol, Question};
+use crate::cluster::ClusterModel;
+use crate::question::{PacketSource, Protocol, Question};
 use crate::service::{self, FrontendKind};
-use crate::world::NodePlace;
+use crate::world::NodeMachine;
 
 /// Of a range's addresses the one that no generated service has.
 const UNUSED: usize = 4000;
@@ -20,7 +20,7 @@ struct Aim {
     protocol: Protocol,
 }
 
-impl Cluster {
+impl ClusterModel {
     /// The questions, in an order that stays. A cluster of some size has thousands.
     #[must_use]
     pub fn questions(&self) -> Vec<Question> {
@@ -36,17 +36,17 @@ impl Cluster {
         questions
     }
 
-    fn places(&self) -> Vec<Place> {
+    fn places(&self) -> Vec<PacketSource> {
         let world = &self.world;
         let nodes = || world.nodes.iter().map(|node| node.name.clone());
-        let mut places: Vec<Place> = world.pods.iter().map(|pod| Place::Pod(pod.name.clone())).collect();
-        places.extend(nodes().map(Place::Node));
-        places.extend(nodes().map(Place::Loopback));
+        let mut places: Vec<PacketSource> = world.pods.iter().map(|pod| PacketSource::Pod(pod.name.clone())).collect();
+        places.extend(nodes().map(PacketSource::Node));
+        places.extend(nodes().map(PacketSource::Loopback));
         for client in &world.clients {
-            places.extend(nodes().map(|enters| Place::Outside { client: client.name.clone(), enters }));
+            places.extend(nodes().map(|enters| PacketSource::Outside { client: client.name.clone(), enters }));
         }
         if !world.load_balancer.is_empty() {
-            places.extend(nodes().map(|enters| Place::LoadBalancer { enters }));
+            places.extend(nodes().map(|enters| PacketSource::LoadBalancer { enters }));
         }
         places
     }
@@ -119,19 +119,19 @@ impl Cluster {
         let on = owner.map(|node| node.name.as_str()).or_else(|| self.world.pod_at(to).map(|pod| pod.node.as_str()));
         // An overlay's addresses are for its own use, and not every pod has a way there. By it a node calls from an address in its
         // pods' range: whether it is a pod then, to a proxy that tells pods by ranges, is not written anywhere.
-        let by_overlay = |node: &NodePlace| !node.overlay.is_empty() && node.gateways.contains(&to);
+        let by_overlay = |node: &NodeMachine| !node.overlay.is_empty() && node.gateways.contains(&to);
         let calls_from_overlay = is_node(&self.world, &question.from) && home(&self.world, &question.from) != on;
         if owner.is_some_and(|node| node.overlay.contains(&to) || by_overlay(node) && calls_from_overlay) {
             return false;
         }
         match &question.from {
-            Place::Loopback(_) => to.is_loopback(),
+            PacketSource::Loopback(_) => to.is_loopback(),
             _ if to.is_loopback() => false,
-            Place::LoadBalancer { enters } => {
+            PacketSource::LoadBalancer { enters } => {
                 owner.is_some_and(|node| node.name == *enters && node.addresses.contains(&to))
             }
-            Place::Outside { enters, .. } => on.is_none_or(|on| on == enters),
-            Place::Pod(_) | Place::Node(_) => true,
+            PacketSource::Outside { enters, .. } => on.is_none_or(|on| on == enters),
+            PacketSource::Pod(_) | PacketSource::Node(_) => true,
         }
     }
 }

@@ -65,7 +65,7 @@ pub enum Rule {
 
 /// What part of a promise a rule decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
+pub enum PromisePart {
     /// Whether a destination is a service's, and whose.
     Frontend,
     /// Which endpoints may get the traffic.
@@ -112,7 +112,7 @@ impl Rule {
 
     /// What part of a promise it decides.
     #[must_use]
-    pub fn part(self) -> Part {
+    pub fn part(self) -> PromisePart {
         use Rule::*;
         match self {
             OtherProxy
@@ -135,17 +135,17 @@ impl Rule {
             | Martian
             | OtherPortOfVip
             | OtherPortOfClusterIp
-            | UnusedClusterIp => Part::Frontend,
+            | UnusedClusterIp => PromisePart::Frontend,
             Ready | Terminating | Merged | Reused | Contradiction | NodeHints | ZoneHints | NoHints | ClusterPolicy
-            | InternalLocal | ExternalLocal | ShortCircuit | OneListPerServer => Part::Endpoints,
+            | InternalLocal | ExternalLocal | ShortCircuit | OneListPerServer => PromisePart::Endpoints,
             NoEndpoints | NoLocalEndpoints | SourceRanges | SourceRangesOwnNode | SourceRangesFamily | NotRelayed => {
-                Part::Refusal
+                PromisePart::Refusal
             }
-            Even | Scheduled | Affinity => Part::Choice,
+            Even | Scheduled | Affinity => PromisePart::Choice,
             Hairpin | MasqueradeAll | OffCluster | ExternalMasquerade | OwnNode | Kept | Relayed | AsymmetricReply => {
-                Part::Source
+                PromisePart::Source
             }
-            HealthCheck => Part::Health,
+            HealthCheck => PromisePart::Health,
         }
     }
 

@@ -7,19 +7,19 @@ use std::net::IpAddr;
 use serde_json::{Map, Value, json};
 
 use crate::address::{Family, first_of};
-use crate::cluster::Cluster;
-use crate::promise::{Delivery, Promise, Reply, Verdict};
-use crate::question::{Place, Protocol, Question};
-use crate::rules::Part;
-use crate::settings::{DetectLocal, Mode, NodePortAddress, Scheduler};
-use crate::world::{Cni, NodePlace, PodPlace, ReversePath};
+use crate::cluster::ClusterModel;
+use crate::promise::{Delivery, Promise, PromisedReply, PromisedVerdict};
+use crate::question::{PacketSource, Protocol, Question};
+use crate::rules::PromisePart;
+use crate::settings::{DetectLocalMode, Mode, NodePortAddress, Scheduler};
+use crate::world::{Cni, NodeMachine, PodMachine, ReversePath};
 
 /// Probes where only the set of those who may answer is promised.
 const SOME: u32 = 20;
 /// Probes that are to meet silence; each costs its time.
 const FEW: u32 = 3;
 
-impl Cluster {
+impl ClusterModel {
     /// The file's text. `name` is the file's name without `.yaml`.
     #[must_use]
     pub fn scenario_yaml(&self, name: &str, question: &Question) -> String {
@@ -55,7 +55,7 @@ impl Cluster {
                 text.push_str(&format!("- name: {asked}\n"));
                 // The address that was called stands for the whole of it: of real traffic nobody says which rule went wrong.
                 let rules = || promise.because.iter().map(|reason| reason.rule);
-                if let Some(rule) = rules().find(|rule| rule.part() == Part::Frontend).or(rules().next()) {
+                if let Some(rule) = rules().find(|rule| rule.part() == PromisePart::Frontend).or(rules().next()) {
                     text.push_str(&format!("  promise: {}\n", rule.id()));
                 }
                 text.push_str(&format!("  probe: {probe}\n  expect: {expect}\n"));
@@ -72,7 +72,7 @@ impl Cluster {
         if asks(Protocol::Sctp) {
             text.push_str("needs: [sctp]\n");
         }
-        let balanced = questions.iter().any(|question| matches!(question.from, Place::LoadBalancer { .. }));
+        let balanced = questions.iter().any(|question| matches!(question.from, PacketSource::LoadBalancer { .. }));
         let machines = self.machines(balanced);
         text.push_str(&format!("cluster: {machines}\nproxy: {}\n\nmanifests: |\n", self.settings()));
         let documents = self.manifests(asks(Protocol::Sctp));
@@ -110,7 +110,7 @@ impl Cluster {
         })
     }
 
-    fn node(&self, node: &NodePlace) -> Value {
+    fn node(&self, node: &NodeMachine) -> Value {
         let families = self.families();
         let first = families.iter().filter_map(|family| first_of(&node.addresses, *family));
         let first: Vec<IpAddr> = first.collect();
@@ -135,14 +135,14 @@ impl Cluster {
             "masqueradeAll": proxy.masquerade_all, "localhostNodePorts": proxy.localhost_node_ports,
         }});
         match &proxy.detect_local {
-            DetectLocal::Off => value["clusterCIDR"] = json!([]),
-            DetectLocal::ClusterCidr(ranges) => value["clusterCIDR"] = json!(ranges),
-            DetectLocal::NodeCidr => value["detectLocalMode"] = json!("NodeCIDR"),
-            DetectLocal::BridgeInterface(name) => {
+            DetectLocalMode::Off => value["clusterCIDR"] = json!([]),
+            DetectLocalMode::ClusterCidr(ranges) => value["clusterCIDR"] = json!(ranges),
+            DetectLocalMode::NodeCidr => value["detectLocalMode"] = json!("NodeCIDR"),
+            DetectLocalMode::BridgeInterface(name) => {
                 value["detectLocalMode"] = json!("BridgeInterface");
                 value["detectLocal"] = json!({ "bridgeInterface": name });
             }
-            DetectLocal::InterfaceNamePrefix(prefix) => {
+            DetectLocalMode::InterfaceNamePrefix(prefix) => {
                 value["detectLocalMode"] = json!("InterfaceNamePrefix");
                 value["detectLocal"] = json!({ "interfaceNamePrefix": prefix });
             }
@@ -193,7 +193,7 @@ impl Cluster {
     }
 
     /// What the Node object says of its addresses, where that is not what the lab says by itself: the first of each family, as internal ones.
-    fn declared(&self, node: &NodePlace) -> Option<Value> {
+    fn declared(&self, node: &NodeMachine) -> Option<Value> {
         let object = self.objects.node(&node.name)?;
         let declared = json!(object.status.as_ref()?.addresses.as_ref()?);
         let families = self.families();
@@ -210,32 +210,32 @@ impl Cluster {
     fn step(&self, question: &Question, promise: &Promise) -> (Value, Option<Value>) {
         let mut probe = json!({
             "from": match &question.from {
-                Place::Pod(name) => format!("pod/{name}"),
-                Place::Node(node) | Place::Loopback(node) => format!("node/{node}"),
-                Place::Outside { client, .. } => format!("client/{client}"),
-                Place::LoadBalancer { .. } => "load-balancer".to_owned(),
+                PacketSource::Pod(name) => format!("pod/{name}"),
+                PacketSource::Node(node) | PacketSource::Loopback(node) => format!("node/{node}"),
+                PacketSource::Outside { client, .. } => format!("client/{client}"),
+                PacketSource::LoadBalancer { .. } => "load-balancer".to_owned(),
             },
             "to": question.to.to_string(),
             "protocol": question.protocol.name(),
         });
         // Nodes' own addresses are on the network that hosts outside are on; for all others they have to be told a way.
         let near = self.world.nodes.iter().any(|node| node.addresses.contains(&question.to.ip()));
-        if let (Place::Outside { enters, .. }, false) = (&question.from, near) {
+        if let (PacketSource::Outside { enters, .. }, false) = (&question.from, near) {
             probe["via"] = json!(enters);
         }
         if let Some(source) = question.source {
             probe["sourceAddress"] = json!(source);
         }
         let (count, expect) = match &promise.verdict {
-            Verdict::Deliver(delivery) => delivered(delivery, &mut probe),
-            Verdict::Drop => (Some(FEW), Some(json!({"dropped": true}))),
-            Verdict::Reject => (Some(FEW), Some(json!({"refused": true}))),
-            Verdict::Refuse => (Some(FEW), Some(json!({"unanswered": true}))),
-            Verdict::Untouched => match self.listener(question.to, question.protocol) {
+            PromisedVerdict::Deliver(delivery) => delivered(delivery, &mut probe),
+            PromisedVerdict::Drop => (Some(FEW), Some(json!({"dropped": true}))),
+            PromisedVerdict::Reject => (Some(FEW), Some(json!({"refused": true}))),
+            PromisedVerdict::Refuse => (Some(FEW), Some(json!({"unanswered": true}))),
+            PromisedVerdict::Untouched => match self.listener(question.to, question.protocol) {
                 Some(pod) => (Some(FEW), Some(json!({"answered": pod.to_string()}))),
                 None => (Some(FEW), Some(json!({"unanswered": true}))),
             },
-            Verdict::Undefined => (Some(1), None),
+            PromisedVerdict::Undefined => (Some(1), None),
         };
         if let Some(count) = count {
             probe["count"] = json!(count);
@@ -246,7 +246,8 @@ impl Cluster {
 
 /// Who answered, in what proportion, and whom they saw.
 fn delivered(delivery: &Delivery, probe: &mut Value) -> (Option<u32>, Option<Value>) {
-    let astray = delivery.backends.iter().filter(|backend| matches!(backend.reply, Reply::AsymmetricReply(_))).count();
+    let astray =
+        delivery.backends.iter().filter(|backend| matches!(backend.reply, PromisedReply::AsymmetricReply(_))).count();
     if astray > 0 {
         // Of a mixture nothing can be said in a word of scenarios.
         let none_returns = astray == delivery.backends.len();
@@ -269,7 +270,7 @@ fn delivered(delivery: &Delivery, probe: &mut Value) -> (Option<u32>, Option<Val
         }
         return (Some(SOME), Some(Value::Object(expect)));
     }
-    if names.len() == 1 || !delivery.picking.is_even() {
+    if names.len() == 1 || !delivery.balancing.is_even() {
         return (Some(SOME), Some(Value::Object(expect)));
     }
     if even {
@@ -282,7 +283,7 @@ fn delivered(delivery: &Delivery, probe: &mut Value) -> (Option<u32>, Option<Val
     (None, Some(Value::Object(expect)))
 }
 
-fn manifest(pod: &PodPlace, ports: &BTreeSet<(Protocol, u16)>) -> Value {
+fn manifest(pod: &PodMachine, ports: &BTreeSet<(Protocol, u16)>) -> Value {
     let listens: Vec<Value> =
         ports.iter().map(|(protocol, port)| json!({"containerPort": port, "protocol": protocol.name()})).collect();
     let addresses: Vec<Value> = pod.addresses.iter().map(|address| json!({ "ip": address })).collect();

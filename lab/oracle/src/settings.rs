@@ -36,7 +36,7 @@ impl Mode {
 
 /// `detectLocalMode` with its value: how a node tells its pods from others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum DetectLocal {
+pub enum DetectLocalMode {
     /// It does not: no range was given.
     #[default]
     Off,
@@ -89,7 +89,7 @@ pub struct ProxySettings {
     /// `mode`.
     pub mode: Mode,
     /// `detectLocalMode` and what belongs to it.
-    pub detect_local: DetectLocal,
+    pub detect_local: DetectLocalMode,
     /// `iptables.masqueradeAll`.
     pub masquerade_all: bool,
     /// `nodePortAddresses`; empty: every address, in nftables mode the primary ones.
@@ -107,7 +107,7 @@ impl Default for ProxySettings {
     fn default() -> Self {
         ProxySettings {
             mode: Mode::default(),
-            detect_local: DetectLocal::default(),
+            detect_local: DetectLocalMode::default(),
             masquerade_all: false,
             node_port_addresses: Vec::new(),
             localhost_node_ports: true,

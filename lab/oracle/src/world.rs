@@ -75,7 +75,7 @@ pub enum ReversePath {
 
 /// A node as a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NodePlace {
+pub struct NodeMachine {
     /// Name of its Node object.
     pub name: String,
     /// Addresses on the network that nodes share; the first of each family is what the node calls from.
@@ -88,7 +88,7 @@ pub struct NodePlace {
     pub second: Vec<IpAddr>,
 }
 
-impl NodePlace {
+impl NodeMachine {
     /// Whether the node has `address` on an interface other than loopback.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
@@ -124,7 +124,7 @@ impl fmt::Display for PodName {
 
 /// A pod as a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodPlace {
+pub struct PodMachine {
     /// Its name.
     pub name: PodName,
     /// The node it runs on.
@@ -147,7 +147,7 @@ pub struct Client {
 /// By which interfaces packets come in to their nodes on machines that the laboratory has not wired: `detectLocalMode`
 /// BridgeInterface and InterfaceNamePrefix ask for them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Incoming {
+pub struct IncomingInterfaces {
     /// A pod's, by its node's end; of others [`Cni`] says it.
     pub pods: BTreeMap<PodName, String>,
     /// Everybody else's; `eth0` if it is not given.
@@ -158,9 +158,9 @@ pub struct Incoming {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct World {
     /// Nodes.
-    pub nodes: Vec<NodePlace>,
+    pub nodes: Vec<NodeMachine>,
     /// Pods.
-    pub pods: Vec<PodPlace>,
+    pub pods: Vec<PodMachine>,
     /// Hosts outside.
     pub clients: Vec<Client>,
     /// Addresses of the cloud's load balancer, if there is one.
@@ -170,27 +170,27 @@ pub struct World {
     /// What nodes ask of sources.
     pub reverse_path: ReversePath,
     /// Names of interfaces, where those of the laboratory's wiring do not hold.
-    pub incoming: Incoming,
+    pub incoming: IncomingInterfaces,
     /// Settings of every node's proxy.
     pub proxy: ProxySettings,
 }
 
 impl World {
-    pub(crate) fn node(&self, name: &str) -> Option<&NodePlace> {
+    pub(crate) fn node(&self, name: &str) -> Option<&NodeMachine> {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    pub(crate) fn pod(&self, name: &PodName) -> Option<&PodPlace> {
+    pub(crate) fn pod(&self, name: &PodName) -> Option<&PodMachine> {
         self.pods.iter().find(|pod| pod.name == *name)
     }
 
     /// The node that has `address`.
-    pub(crate) fn owner(&self, address: IpAddr) -> Option<&NodePlace> {
+    pub(crate) fn owner(&self, address: IpAddr) -> Option<&NodeMachine> {
         self.nodes.iter().find(|node| node.has(address))
     }
 
     /// Who serves at `address`: a pod of its own network rather than one that shares the node's.
-    pub(crate) fn pod_at(&self, address: IpAddr) -> Option<&PodPlace> {
+    pub(crate) fn pod_at(&self, address: IpAddr) -> Option<&PodMachine> {
         self.pods.iter().filter(|pod| pod.addresses.contains(&address)).min_by_key(|pod| pod.host_network)
     }
 }

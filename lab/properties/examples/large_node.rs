@@ -7,7 +7,7 @@ use std::io::BufWriter;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use svclab_oracle::{Cluster, Cni, DetectLocal, Mode, NodePlace, Objects, PodName, PodPlace, World};
+use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, Mode, NodeMachine, Objects, PodMachine, PodName, World};
 use svclab_properties::proxies::{Proxies, changes};
 use svclab_properties::snapshots::snapshot;
 
@@ -34,11 +34,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Of twenty services three are of type NodePort and one of type LoadBalancer; endpoints are on all nodes in turn.
-fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<Cluster, Box<dyn Error>> {
+fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<ClusterModel, Box<dyn Error>> {
     let mut objects = Objects::default();
     let mut world = World { cni: Cni::Bridge, ..World::default() };
     world.proxy.mode = mode;
-    world.proxy.detect_local = DetectLocal::ClusterCidr(vec!["10.244.0.0/14".parse()?]);
+    world.proxy.detect_local = DetectLocalMode::ClusterCidr(vec!["10.244.0.0/14".parse()?]);
     for node in 1..=NODES {
         let (name, address) = (format!("node-{node}"), format!("172.18.0.{node}"));
         objects.nodes.push(serde_json::from_value(json!({
@@ -46,11 +46,11 @@ fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<Cluster, Box
             "spec": {"podCIDRs": [range(node)]},
             "status": {"addresses": [{"type": "InternalIP", "address": address}]},
         }))?);
-        world.nodes.push(NodePlace {
+        world.nodes.push(NodeMachine {
             name,
             addresses: vec![address.parse()?],
             gateways: vec![pod_address(node, 1).parse()?],
-            ..NodePlace::default()
+            ..NodeMachine::default()
         });
     }
     let mut next = vec![1usize; NODES + 1];
@@ -69,7 +69,7 @@ fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<Cluster, Box
                     .iter()
                     .any(|known| known.addresses == [address.parse::<IpAddr>().unwrap_or(IpAddr::from([0; 4]))])
             {
-                world.pods.push(PodPlace {
+                world.pods.push(PodMachine {
                     name: PodName { namespace: "default".to_owned(), name: pod },
                     node: "node-1".to_owned(),
                     addresses: vec![address.parse()?],
@@ -83,7 +83,7 @@ fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<Cluster, Box
             "addressType": "IPv4", "endpoints": all, "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}],
         }))?);
     }
-    Ok(Cluster { objects, world })
+    Ok(ClusterModel { objects, world })
 }
 
 fn spec(service: usize, name: &str) -> Value {

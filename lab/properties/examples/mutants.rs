@@ -29,5 +29,5 @@ fn all_noticed(mode: Mode) -> bool {
     let noticed = broken.clone().filter(|score| !score.noticed.is_empty()).count();
     let equivalent = scores.len() - broken.clone().count();
     println!("\n{} mutants: {noticed} of {} noticed, {equivalent} equivalent\n", scores.len(), broken.count());
-    scores.iter().all(svclab_properties::mutants::Score::is_right)
+    scores.iter().all(svclab_properties::mutants::MutantScore::is_right)
 }

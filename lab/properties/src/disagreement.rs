@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use svclab_oracle::{Cluster, Question};
+use svclab_oracle::{ClusterModel, Question};
 use svclab_sim::trace::{self, render_tree};
 
 use crate::judge::{Judgement, Networks, flow};
 
 /// Everything that is known about a disagreement.
 #[must_use]
-pub fn text(networks: &Networks, cluster: &Cluster, question: &Question, judgement: &Judgement) -> String {
+pub fn text(networks: &Networks, cluster: &ClusterModel, question: &Question, judgement: &Judgement) -> String {
     let mut text = String::new();
     let properties: std::collections::BTreeSet<_> = judgement.faults.iter().map(|fault| fault.property).collect();
     let properties: Vec<String> = properties.iter().map(ToString::to_string).collect();

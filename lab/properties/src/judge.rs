@@ -4,12 +4,12 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use svclab_audit::judge::{self, Judge, Kind};
-use svclab_oracle::{Cluster, Place, PodName, Promise, Question, Verdict, World};
+use svclab_oracle::{ClusterModel, PacketSource, PodName, Promise, PromisedVerdict, Question, World};
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::{Flow, Network, NetworkError, Outcomes, Verdict as Found};
 use svclab_sim::trace;
 
-use crate::machines::{self, LOAD_BALANCER, Machines};
+use crate::machines::{self, LOAD_BALANCER, SimulatedMachines};
 
 /// What can be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,15 +55,15 @@ impl fmt::Display for Property {
 
 /// A disagreement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct PropertyFault {
     /// About what.
     pub property: Property,
     /// In a sentence.
     pub says: String,
 }
 
-impl From<judge::Fault> for Fault {
-    fn from(fault: judge::Fault) -> Fault {
+impl From<judge::Fault> for PropertyFault {
+    fn from(fault: judge::Fault) -> PropertyFault {
         let property = match fault.kind {
             Kind::WrongEndpoint | Kind::MissingEndpoint => Property::Who,
             Kind::Share => Property::Distribution,
@@ -72,7 +72,7 @@ impl From<judge::Fault> for Fault {
             Kind::NotTranslated | Kind::Dropped | Kind::Rejected | Kind::Delivered | Kind::Refusal => Property::Verdict,
             Kind::Affinity => Property::Affinity,
         };
-        Fault { property, says: fault.says }
+        PropertyFault { property, says: fault.says }
     }
 }
 
@@ -84,31 +84,31 @@ pub struct Judgement {
     /// The simulator's; none where the question cannot be put to it.
     pub outcomes: Option<Outcomes>,
     /// Where they disagree.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<PropertyFault>,
 }
 
 /// What is judged: machines that run rules, and the same machines without any.
 #[derive(Debug, Clone)]
 pub struct Networks {
     /// With what the proxies have written.
-    pub machines: Machines,
+    pub machines: SimulatedMachines,
     /// Without.
-    pub bare: Machines,
+    pub bare: SimulatedMachines,
 }
 
 /// The machine that asks, and the node by which it comes in, if it is a host outside.
-fn caller(world: &World, from: &Place) -> Option<(String, Option<String>)> {
+fn caller(world: &World, from: &PacketSource) -> Option<(String, Option<String>)> {
     Some(match from {
-        Place::Pod(name) => (machines::machine_of_pod(world, name)?, None),
-        Place::Node(node) | Place::Loopback(node) => (node.clone(), None),
-        Place::Outside { client, enters } => (machines::client_machine(client), Some(enters.clone())),
-        Place::LoadBalancer { enters } => (LOAD_BALANCER.to_owned(), Some(enters.clone())),
+        PacketSource::Pod(name) => (machines::machine_of_pod(world, name)?, None),
+        PacketSource::Node(node) | PacketSource::Loopback(node) => (node.clone(), None),
+        PacketSource::Outside { client, enters } => (machines::client_machine(client), Some(enters.clone())),
+        PacketSource::LoadBalancer { enters } => (LOAD_BALANCER.to_owned(), Some(enters.clone())),
     })
 }
 
 /// The question as a flow in its network.
 #[must_use]
-pub fn flow<'m>(machines: &'m Machines, world: &World, question: &Question) -> Option<(&'m Network, Flow)> {
+pub fn flow<'m>(machines: &'m SimulatedMachines, world: &World, question: &Question) -> Option<(&'m Network, Flow)> {
     let (machine, entrance) = caller(world, &question.from)?;
     let network = machines.network(entrance.as_deref())?;
     let from = network.find(&machine)?;
@@ -118,17 +118,17 @@ pub fn flow<'m>(machines: &'m Machines, world: &World, question: &Question) -> O
 
 /// Puts the question to the simulator. `None`: the caller has no address of that family.
 #[must_use]
-pub fn outcomes(machines: &Machines, world: &World, question: &Question) -> Option<Outcomes> {
+pub fn outcomes(machines: &SimulatedMachines, world: &World, question: &Question) -> Option<Outcomes> {
     let (network, flow) = flow(machines, world, question)?;
     machines.outcomes(network, &flow).ok()
 }
 
 /// Compares the two.
 #[must_use]
-pub fn judge(networks: &Networks, cluster: &Cluster, question: &Question, promise: Promise) -> Judgement {
+pub fn judge(networks: &Networks, cluster: &ClusterModel, question: &Question, promise: Promise) -> Judgement {
     let world = &cluster.world;
     let nothing = |promise| Judgement { promise, outcomes: None, faults: Vec::new() };
-    if promise.verdict == Verdict::Undefined {
+    if promise.verdict == PromisedVerdict::Undefined {
         return nothing(promise);
     }
     let Some((network, flow)) = flow(&networks.machines, world, question) else { return nothing(promise) };
@@ -137,7 +137,7 @@ pub fn judge(networks: &Networks, cluster: &Cluster, question: &Question, promis
         Err(error) => {
             let mut judgement = nothing(promise);
             // A rule that is not modelled is a fault whatever was promised.
-            if judgement.promise.verdict != Verdict::Untouched
+            if judgement.promise.verdict != PromisedVerdict::Untouched
                 || matches!(error, NetworkError::NotModelled(_) | NetworkError::Undecided(_))
             {
                 judgement.faults.push(fault(Property::Verdict, error.to_string()));
@@ -148,23 +148,23 @@ pub fn judge(networks: &Networks, cluster: &Cluster, question: &Question, promis
     let machine_of = |pod: &PodName| machines::machine_of_pod(world, pod);
     let judge = Judge { world, network, machine_of: Some(&machine_of), strays: true };
     let faults = match &promise.verdict {
-        Verdict::Untouched => untouched(network, &found, outcomes(&networks.bare, world, question).as_ref()),
-        Verdict::Deliver(delivery) => {
+        PromisedVerdict::Untouched => untouched(network, &found, outcomes(&networks.bare, world, question).as_ref()),
+        PromisedVerdict::Deliver(delivery) => {
             let mut faults = judge.faults(&flow, &found, &promise);
             faults.extend(judge.affinity(&flow, delivery));
-            faults.into_iter().map(Fault::from).collect()
+            faults.into_iter().map(PropertyFault::from).collect()
         }
-        _ => judge.faults(&flow, &found, &promise).into_iter().map(Fault::from).collect(),
+        _ => judge.faults(&flow, &found, &promise).into_iter().map(PropertyFault::from).collect(),
     };
     Judgement { promise, outcomes: Some(found), faults }
 }
 
-fn fault(property: Property, says: String) -> Fault {
-    Fault { property, says }
+fn fault(property: Property, says: String) -> PropertyFault {
+    PropertyFault { property, says }
 }
 
 /// What is not a service's goes as if there were no rules, lost or not.
-fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Vec<Fault> {
+fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Vec<PropertyFault> {
     // No promise is about the port that a connection is seen from.
     let portless = |verdict: &Found| match verdict.clone() {
         Found::Answered { by, at, saw } => Found::Answered { by, at, saw: SocketAddr::new(saw.ip(), 0) },

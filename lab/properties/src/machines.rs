@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use svclab_oracle::{Cluster, Cni, NodePlace, PodName, Protocol, ReversePath, World};
+use svclab_oracle::{ClusterModel, Cni, NodeMachine, PodName, Protocol, ReversePath, World};
 use svclab_sim::cluster::{self as sim, BuildError, Listening, NodeState};
 use svclab_sim::host::Sysctls;
 use svclab_sim::network::{Flow, Network, NetworkError, Outcomes};
@@ -14,10 +14,10 @@ use svcproxy::plan::node::routes_loopback;
 
 use crate::node;
 
-/// Machines on their links. Hosts outside send what is for no machine of theirs to one node, so there is a network for
+/// SimulatedMachines on their links. Hosts outside send what is for no machine of theirs to one node, so there is a network for
 /// each node that they may use.
 #[derive(Debug, Clone)]
-pub struct Machines {
+pub struct SimulatedMachines {
     by_entrance: BTreeMap<String, Network>,
     /// Nodes' listening ports.
     relays: BTreeMap<String, Relays>,
@@ -55,7 +55,7 @@ pub fn number(protocol: Protocol) -> Number {
 
 /// Where sockets wait: each machine's protocols and ports, so that every endpoint of every slice is somebody; and where
 /// every pod does.
-fn listeners(cluster: &Cluster, everywhere: &[(Protocol, u16)]) -> BTreeMap<String, Listening> {
+fn listeners(cluster: &ClusterModel, everywhere: &[(Protocol, u16)]) -> BTreeMap<String, Listening> {
     let mut waiting: BTreeMap<String, Listening> = BTreeMap::new();
     for pod in &cluster.world.pods {
         let machine = if pod.host_network { pod.node.clone() } else { pod_machine(&pod.name) };
@@ -87,13 +87,13 @@ fn shared(addresses: &[IpAddr]) -> Vec<IpNet> {
 }
 
 /// The machines, of which hosts outside have no routes.
-fn describe(cluster: &Cluster, mut listeners: BTreeMap<String, Listening>) -> sim::Cluster {
+fn describe(cluster: &ClusterModel, mut listeners: BTreeMap<String, Listening>) -> sim::Cluster {
     let world = &cluster.world;
     let rp_filter = match world.reverse_path {
         ReversePath::Off => 0,
         ReversePath::Loose => 2,
     };
-    let node = |place: &NodePlace| {
+    let node = |place: &NodeMachine| {
         let mut seen = BTreeSet::new();
         let first_of_family = |address: &IpNet| seen.insert(address.addr().is_ipv4());
         let (addresses, secondary) = shared(&place.addresses).into_iter().partition(first_of_family);
@@ -127,14 +127,14 @@ fn describe(cluster: &Cluster, mut listeners: BTreeMap<String, Listening>) -> si
 }
 
 /// The networks of a node's pods.
-fn pod_ranges(cluster: &Cluster, node: &str) -> Vec<IpNet> {
+fn pod_ranges(cluster: &ClusterModel, node: &str) -> Vec<IpNet> {
     let object = cluster.objects.nodes.iter().find(|object| object.metadata.name.as_deref() == Some(node));
     let ranges = object.and_then(|object| object.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
     ranges.into_iter().filter_map(|text| text.parse().ok()).collect()
 }
 
 /// Hosts outside send what they do not know by way of one node.
-fn enter_by(machines: &mut sim::Cluster, entrance: &NodePlace) {
+fn enter_by(machines: &mut sim::Cluster, entrance: &NodeMachine) {
     for outside in &mut machines.outside {
         let route = |own: &IpNet| {
             let via = entrance.addresses.iter().find(|address| address.is_ipv4() == own.addr().is_ipv4())?;
@@ -145,24 +145,27 @@ fn enter_by(machines: &mut sim::Cluster, entrance: &NodePlace) {
     }
 }
 
-impl Machines {
+impl SimulatedMachines {
     /// Builds them; each node has what a proxy left there.
     ///
     /// # Errors
     /// What the simulator does not take, such as a rule that names a set that is not there.
-    pub fn build(cluster: &Cluster, states: &BTreeMap<String, NodeState>) -> Result<Machines, BuildError> {
-        Machines::build_with(cluster, states, &[])
+    pub fn build(
+        cluster: &ClusterModel,
+        states: &BTreeMap<String, NodeState>,
+    ) -> Result<SimulatedMachines, BuildError> {
+        SimulatedMachines::build_with(cluster, states, &[])
     }
 
     /// The same, where every pod waits at some ports, endpoint or not.
     ///
     /// # Errors
-    /// As [`Machines::build`].
+    /// As [`SimulatedMachines::build`].
     pub fn build_with(
-        cluster: &Cluster,
+        cluster: &ClusterModel,
         states: &BTreeMap<String, NodeState>,
         everywhere: &[(Protocol, u16)],
-    ) -> Result<Machines, BuildError> {
+    ) -> Result<SimulatedMachines, BuildError> {
         let mut machines = describe(cluster, listeners(cluster, everywhere));
         let mut first = Network::new();
         machines.put(&mut first, |node| states.get(node))?;
@@ -174,7 +177,7 @@ impl Machines {
             by_entrance.insert(entrance.name.clone(), network);
         }
         let relays = states.iter().map(|(node, state)| (node.clone(), state.relays.clone())).collect();
-        Ok(Machines { by_entrance, relays })
+        Ok(SimulatedMachines { by_entrance, relays })
     }
 
     /// Every way of a flow's first packet in one of the networks, by way of relays if it meets any.

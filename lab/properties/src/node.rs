@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use svclab_oracle as oracle;
-use svclab_oracle::{Cni, NodePlace, NodePortAddress, Scheduler, World};
+use svclab_oracle::{Cni, NodeMachine, NodePortAddress, Scheduler, World};
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::Family;
 
@@ -20,11 +20,11 @@ pub fn config(world: &World, node: &str) -> Config {
     };
     let mut config = Config::for_node(node);
     config.detect_local = match &settings.detect_local {
-        oracle::DetectLocal::Off => DetectLocal::ClusterCidr(Vec::new()),
-        oracle::DetectLocal::ClusterCidr(ranges) => DetectLocal::ClusterCidr(ranges.clone()),
-        oracle::DetectLocal::NodeCidr => DetectLocal::NodeCidr,
-        oracle::DetectLocal::BridgeInterface(name) => DetectLocal::BridgeInterface(name.clone()),
-        oracle::DetectLocal::InterfaceNamePrefix(prefix) => DetectLocal::InterfaceNamePrefix(prefix.clone()),
+        oracle::DetectLocalMode::Off => DetectLocal::ClusterCidr(Vec::new()),
+        oracle::DetectLocalMode::ClusterCidr(ranges) => DetectLocal::ClusterCidr(ranges.clone()),
+        oracle::DetectLocalMode::NodeCidr => DetectLocal::NodeCidr,
+        oracle::DetectLocalMode::BridgeInterface(name) => DetectLocal::BridgeInterface(name.clone()),
+        oracle::DetectLocalMode::InterfaceNamePrefix(prefix) => DetectLocal::InterfaceNamePrefix(prefix.clone()),
     };
     config.masquerade_all = settings.masquerade_all;
     config.node_port_addresses = match settings.node_port_addresses.as_slice() {
@@ -82,7 +82,7 @@ pub fn families(world: &World) -> Vec<Family> {
 
 /// What the node's kernel shows: every address of every interface, and which families an interface lacks.
 #[must_use]
-pub fn addresses(world: &World, node: &NodePlace) -> NodeAddresses {
+pub fn addresses(world: &World, node: &NodeMachine) -> NodeAddresses {
     let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let families = families(world);
     let first = |family: &Family| node.addresses.iter().copied().find(|address| Family::of(address) == *family);

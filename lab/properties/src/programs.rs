@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use svclab_oracle::Cluster;
+use svclab_oracle::ClusterModel;
 use svclab_sim::cluster::{NodeState, ReadError};
 use svclab_sim::protocol::Family;
 
@@ -37,7 +37,7 @@ pub fn differ_only_in_rules(one: &NodeState, other: &NodeState) -> bool {
 ///
 /// # Errors
 /// What was refused: an object, a transaction, a line of what was printed.
-pub fn programs(cluster: &Cluster) -> Result<BTreeMap<String, NodeState>, String> {
+pub fn programs(cluster: &ClusterModel) -> Result<BTreeMap<String, NodeState>, String> {
     let (changes, refused) = changes(&cluster.objects);
     if !refused.is_empty() {
         return Err(format!("refused: {}", refused.join("; ")));

@@ -223,7 +223,7 @@ fn saved(kernel: &iptables::Fake) -> String {
 }
 
 /// The proxy of one family.
-enum Proxy {
+enum ModeProxy {
     Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
     Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
     Userspace(Box<FamilyProxy<UserspaceSyncer<iptables::Fake, relay::Fake>>>),
@@ -232,17 +232,17 @@ enum Proxy {
 
 /// A node's proxies.
 pub struct Proxies {
-    of: Vec<(Family, Proxy)>,
+    of: Vec<(Family, ModeProxy)>,
 }
 
 /// All variants are one type to whoever drives them.
 macro_rules! each {
     ($proxy:expr, $name:ident => $body:expr) => {
         match $proxy {
-            Proxy::Iptables($name) => $body,
-            Proxy::Ipvs($name) => $body,
-            Proxy::Userspace($name) => $body,
-            Proxy::Nftables($name) => $body,
+            ModeProxy::Iptables($name) => $body,
+            ModeProxy::Ipvs($name) => $body,
+            ModeProxy::Userspace($name) => $body,
+            ModeProxy::Nftables($name) => $body,
         }
     };
 }
@@ -258,7 +258,7 @@ impl Proxies {
         let place = world.nodes.iter().find(|place| place.name == node);
         let addresses = place.map(|place| node::addresses(world, place)).unwrap_or_default();
         let of = node::families(world).into_iter().zip(kernels).map(|(family, kernel)| {
-            let mut proxy = Proxy::new(&config, family, kernel);
+            let mut proxy = ModeProxy::new(&config, family, kernel);
             each!(&mut proxy, proxy => proxy.set_addresses(&addresses));
             (family, proxy)
         });
@@ -294,10 +294,10 @@ impl Proxies {
         let mut sent = false;
         for (_, proxy) in &mut self.of {
             sent |= match proxy {
-                Proxy::Iptables(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
-                Proxy::Ipvs(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
-                Proxy::Userspace(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
-                Proxy::Nftables(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
+                ModeProxy::Iptables(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
+                ModeProxy::Ipvs(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
+                ModeProxy::Userspace(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
+                ModeProxy::Nftables(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
             };
         }
         Ok(sent)
@@ -310,7 +310,7 @@ impl Proxies {
     pub fn finish(&mut self) -> Result<(), String> {
         let later = Instant::now() + Duration::from_secs(60);
         for (_, proxy) in &mut self.of {
-            if let Proxy::Nftables(proxy) = proxy {
+            if let ModeProxy::Nftables(proxy) = proxy {
                 proxy.follow_up(later).map_err(|error| error.to_string())?;
             }
         }
@@ -320,13 +320,13 @@ impl Proxies {
     /// The kernels as they are now.
     pub fn kernels(&mut self) -> Vec<Kernel> {
         let kernels = self.of.iter_mut().map(|(_, proxy)| match proxy {
-            Proxy::Iptables(proxy) => Kernel::Iptables(proxy.mode().kernel().clone()),
-            Proxy::Ipvs(proxy) => Kernel::Ipvs(Box::new(proxy.mode().kernel().clone())),
-            Proxy::Nftables(proxy) => {
+            ModeProxy::Iptables(proxy) => Kernel::Iptables(proxy.mode().kernel().clone()),
+            ModeProxy::Ipvs(proxy) => Kernel::Ipvs(Box::new(proxy.mode().kernel().clone())),
+            ModeProxy::Nftables(proxy) => {
                 let relays = proxy.mode().relays().cloned();
                 Kernel::Nftables(Box::new((proxy.mode().mode().table().clone(), relays)))
             }
-            Proxy::Userspace(proxy) => {
+            ModeProxy::Userspace(proxy) => {
                 let syncer = proxy.mode();
                 Kernel::Userspace(Box::new((syncer.kernel().clone(), syncer.relays().clone())))
             }
@@ -351,25 +351,25 @@ pub fn dump(families: &[Family], kernels: &[Kernel]) -> Dump {
     dump
 }
 
-impl Proxy {
-    fn new(config: &Config, family: Family, kernel: Kernel) -> Proxy {
+impl ModeProxy {
+    fn new(config: &Config, family: Family, kernel: Kernel) -> ModeProxy {
         match kernel {
             Kernel::Iptables(kernel) => {
                 let syncer = IptablesSyncer::new(kernel);
-                Proxy::Iptables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
+                ModeProxy::Iptables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
             Kernel::Ipvs(kernel) => {
                 let syncer = IpvsSyncer::new(*kernel, Settings::of(&config.ipvs));
-                Proxy::Ipvs(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
+                ModeProxy::Ipvs(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
             Kernel::Nftables(kernel) => {
                 let relays = node_port_relay(config, family).map(|_| relay::Fake::default());
                 let syncer = WithLocalhost::new(NftablesSyncer::new(kernel.0), relays);
-                Proxy::Nftables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
+                ModeProxy::Nftables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
             Kernel::Userspace(all) => {
                 let syncer = UserspaceSyncer::new(all.0, relay::Fake::default(), config.port_range);
-                Proxy::Userspace(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
+                ModeProxy::Userspace(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
             }
         }
     }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
-use svclab_oracle::{Cluster, Cni, DetectLocal, NodePlace, NodePortAddress, PodPlace, ReversePath, World};
+use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, NodeMachine, NodePortAddress, PodMachine, ReversePath, World};
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_snapshot::network::{Address, Forwarding, Hop, Link, Neighbour, Network, Route};
 use svclab_snapshot::{Objects, Snapshot, Socket};
@@ -21,7 +21,7 @@ const TAKEN: &str = "2030-01-01T00:00:00Z";
 
 /// The node's snapshot.
 #[must_use]
-pub fn snapshot(cluster: &Cluster, node: &str, dump: &Dump) -> Snapshot {
+pub fn snapshot(cluster: &ClusterModel, node: &str, dump: &Dump) -> Snapshot {
     let world = &cluster.world;
     let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let place = world.nodes.iter().find(|place| place.name == node);
@@ -88,11 +88,13 @@ fn configuration(world: &World) -> Value {
     let settings = &world.proxy;
     let ranges = |ranges: &[IpNet]| ranges.iter().map(IpNet::to_string).collect::<Vec<_>>();
     let (mode, cidr, inner) = match &settings.detect_local {
-        DetectLocal::Off => ("ClusterCIDR", String::new(), json!({})),
-        DetectLocal::ClusterCidr(all) => ("ClusterCIDR", ranges(all).join(","), json!({})),
-        DetectLocal::NodeCidr => ("NodeCIDR", String::new(), json!({})),
-        DetectLocal::BridgeInterface(name) => ("BridgeInterface", String::new(), json!({ "bridgeInterface": name })),
-        DetectLocal::InterfaceNamePrefix(prefix) => {
+        DetectLocalMode::Off => ("ClusterCIDR", String::new(), json!({})),
+        DetectLocalMode::ClusterCidr(all) => ("ClusterCIDR", ranges(all).join(","), json!({})),
+        DetectLocalMode::NodeCidr => ("NodeCIDR", String::new(), json!({})),
+        DetectLocalMode::BridgeInterface(name) => {
+            ("BridgeInterface", String::new(), json!({ "bridgeInterface": name }))
+        }
+        DetectLocalMode::InterfaceNamePrefix(prefix) => {
             ("InterfaceNamePrefix", String::new(), json!({ "interfaceNamePrefix": prefix }))
         }
     };
@@ -118,8 +120,8 @@ fn configuration(world: &World) -> Value {
 }
 
 struct Wiring<'a> {
-    cluster: &'a Cluster,
-    place: &'a NodePlace,
+    cluster: &'a ClusterModel,
+    place: &'a NodeMachine,
     dump: &'a Dump,
 }
 
@@ -182,7 +184,7 @@ impl Wiring<'_> {
         network
     }
 
-    fn pods(&self) -> impl Iterator<Item = &PodPlace> {
+    fn pods(&self) -> impl Iterator<Item = &PodMachine> {
         let pods = self.cluster.world.pods.iter();
         pods.filter(|pod| pod.node == self.place.name && !pod.host_network)
     }
@@ -215,7 +217,7 @@ impl Wiring<'_> {
     }
 
     /// Routes to another node's pods: by the overlay, the second network, or its address.
-    fn towards(&self, network: &mut Network, other: &NodePlace) {
+    fn towards(&self, network: &mut Network, other: &NodeMachine) {
         let object = self.cluster.objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(&other.name));
         let ranges = object.and_then(|node| node.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
         for range in ranges.iter().filter_map(|text| text.parse::<IpNet>().ok()) {

@@ -4,11 +4,11 @@ use std::cell::Cell;
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use svclab_oracle::generate::{Recipe, recipes};
-use svclab_oracle::{Cluster, Mode, Promise, Question, Rule, Scheduler, Verdict};
+use svclab_oracle::{ClusterModel, Mode, Promise, PromisedVerdict, Question, Rule, Scheduler};
 
 use crate::disagreement;
 use crate::judge::{Networks, judge};
-use crate::machines::Machines;
+use crate::machines::SimulatedMachines;
 use crate::programs::programs;
 
 /// Clusters of a normal test run; `PROPERTIES_CASES` sets another number.
@@ -57,7 +57,7 @@ pub fn runner_with(seed: u64, property: u64, cases: u32, smaller: u32) -> TestRu
 
 /// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct SweepCounts {
     /// Clusters.
     pub clusters: u64,
     /// Questions put to both judges.
@@ -68,10 +68,10 @@ pub struct Tally {
     pub disputed: u64,
 }
 
-impl Tally {
+impl SweepCounts {
     /// Both together.
     #[must_use]
-    pub fn plus(&self, other: &Tally) -> Tally {
+    pub fn plus(&self, other: &SweepCounts) -> SweepCounts {
         let mut sum = *self;
         sum.clusters += other.clusters;
         sum.questions += other.questions;
@@ -84,12 +84,12 @@ impl Tally {
         self.questions += 1;
         self.disputed += u64::from(promise.rests_on(Rule::Shared));
         self.verdicts[match promise.verdict {
-            Verdict::Deliver(_) => 0,
-            Verdict::Drop => 1,
-            Verdict::Reject => 2,
-            Verdict::Refuse => 3,
-            Verdict::Untouched => 4,
-            Verdict::Undefined => 5,
+            PromisedVerdict::Deliver(_) => 0,
+            PromisedVerdict::Drop => 1,
+            PromisedVerdict::Reject => 2,
+            PromisedVerdict::Refuse => 3,
+            PromisedVerdict::Untouched => 4,
+            PromisedVerdict::Undefined => 5,
         }] += 1;
     }
 }
@@ -104,18 +104,18 @@ pub fn mixed(number: u64) -> u64 {
 
 /// Which of a cluster's questions are put.
 #[derive(Debug, Clone, Copy)]
-pub enum Choice {
+pub enum QuestionSample {
     /// About so many, which ones being a function of the second number.
     Some(u64, u64),
     /// All.
     All,
 }
 
-impl Choice {
+impl QuestionSample {
     fn takes(self, index: usize, of: usize) -> bool {
         match self {
-            Choice::All => true,
-            Choice::Some(wanted, salt) => {
+            QuestionSample::All => true,
+            QuestionSample::Some(wanted, salt) => {
                 let draw = mixed(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64));
                 draw % (of as u64).max(1) < wanted
             }
@@ -127,9 +127,10 @@ impl Choice {
 ///
 /// # Errors
 /// What was refused on the way.
-pub fn networks(cluster: &Cluster) -> Result<Networks, String> {
-    let machines = Machines::build(cluster, &programs(cluster)?).map_err(|error| error.to_string())?;
-    let bare = Machines::build(cluster, &std::collections::BTreeMap::new()).map_err(|error| error.to_string())?;
+pub fn networks(cluster: &ClusterModel) -> Result<Networks, String> {
+    let machines = SimulatedMachines::build(cluster, &programs(cluster)?).map_err(|error| error.to_string())?;
+    let bare =
+        SimulatedMachines::build(cluster, &std::collections::BTreeMap::new()).map_err(|error| error.to_string())?;
     Ok(Networks { machines, bare })
 }
 
@@ -137,15 +138,15 @@ pub fn networks(cluster: &Cluster) -> Result<Networks, String> {
 ///
 /// # Errors
 /// Both judges' words, or what was refused on the way to the rules.
-pub fn judge_cluster(cluster: &Cluster, choice: Choice, tally: &mut Tally) -> Result<(), String> {
+pub fn judge_cluster(cluster: &ClusterModel, choice: QuestionSample, counts: &mut SweepCounts) -> Result<(), String> {
     let networks = networks(cluster).map_err(|why| format!("{why}\n{}", scenario(cluster)))?;
     let oracle = cluster.oracle();
     let questions = cluster.questions();
-    tally.clusters += 1;
+    counts.clusters += 1;
     let of = questions.len();
     for (_, question) in questions.iter().enumerate().filter(|(index, _)| choice.takes(*index, of)) {
         let promise = oracle.ask(question);
-        tally.note(&promise);
+        counts.note(&promise);
         let judgement = judge(&networks, cluster, question, promise);
         if !judgement.faults.is_empty() {
             return Err(disagreement::text(&networks, cluster, question, &judgement));
@@ -156,7 +157,7 @@ pub fn judge_cluster(cluster: &Cluster, choice: Choice, tally: &mut Tally) -> Re
 
 /// The cluster, by way of any of its questions.
 #[must_use]
-pub fn scenario(cluster: &Cluster) -> String {
+pub fn scenario(cluster: &ClusterModel) -> String {
     cluster
         .questions()
         .first()
@@ -166,7 +167,7 @@ pub fn scenario(cluster: &Cluster) -> String {
 
 /// The cluster of a recipe in a mode; in IPVS mode recipes of different sizes have different schedulers.
 #[must_use]
-pub fn in_mode(recipe: &Recipe, mode: Mode) -> Cluster {
+pub fn in_mode(recipe: &Recipe, mode: Mode) -> ClusterModel {
     let mut cluster = recipe.build();
     cluster.world.proxy.mode = mode;
     cluster.world.proxy.scheduler = match recipe.pods.len() {
@@ -183,24 +184,24 @@ pub fn in_mode(recipe: &Recipe, mode: Mode) -> Cluster {
 ///
 /// # Errors
 /// The smallest cluster found that shows a disagreement, with how to see it again.
-pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<Tally, String> {
-    let tally = Cell::new(Tally::default());
+pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<SweepCounts, String> {
+    let counts = Cell::new(SweepCounts::default());
     let (count, failed) = (Cell::new(0u64), Cell::new(false));
     let wanted = questions();
     let outcome = runner(seed, part, cases).run(&recipes(), |recipe| {
         // Once one has failed, smaller ones are asked everything: the question that failed may have another number.
-        let choice = if failed.get() { Choice::All } else { Choice::Some(wanted, seed ^ count.get()) };
+        let choice = if failed.get() { QuestionSample::All } else { QuestionSample::Some(wanted, seed ^ count.get()) };
         count.set(count.get() + 1);
-        let mut sum = tally.get();
+        let mut sum = counts.get();
         let outcome = judge_cluster(&in_mode(&recipe, mode), choice, &mut sum);
-        tally.set(sum);
+        counts.set(sum);
         outcome.map_err(|words| {
             failed.set(true);
             TestCaseError::fail(words)
         })
     });
     match outcome {
-        Ok(()) => Ok(tally.get()),
+        Ok(()) => Ok(counts.get()),
         Err(TestError::Fail(words, _)) => {
             Err(format!("seed {seed}, part {part}, mode {} (PROPERTIES_SEED={seed} repeats it)\n{words}", mode.name()))
         }
@@ -212,11 +213,11 @@ pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<Tally, Stri
 ///
 /// # Errors
 /// As [`sweep`].
-pub fn sweep_in_parts(mode: Mode, parts: u32) -> Result<Tally, String> {
+pub fn sweep_in_parts(mode: Mode, parts: u32) -> Result<SweepCounts, String> {
     let (seed, share) = (seed(), cases().div_ceil(parts));
     let threads: Vec<_> =
         (0..parts).map(|part| std::thread::spawn(move || sweep(mode, seed, part.into(), share))).collect();
-    let mut sum = Tally::default();
+    let mut sum = SweepCounts::default();
     for thread in threads {
         sum = sum.plus(&thread.join().map_err(|_| "a thread has panicked".to_owned())??);
     }

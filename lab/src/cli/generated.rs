@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use svclab_oracle::{Cluster, Protocol, generate};
+use svclab_oracle::{ClusterModel, Protocol, generate};
 
 use super::{Exit, stop};
 use crate::conformance::{Gatherer, OnlyGenerated};
@@ -42,7 +42,7 @@ fn prefix(mode: Mode) -> String {
 
 /// The cluster as a scenario in this file; nothing, and no file, if it is none that can be run.
 fn written(
-    cluster: Cluster,
+    cluster: ClusterModel,
     seed: u64,
     mode: Mode,
     questions: usize,
@@ -58,7 +58,7 @@ fn written(
 }
 
 /// The text of a scenario with an audit, and with `wanted` questions as real traffic.
-fn text(mut cluster: Cluster, seed: u64, mode: Mode, wanted: usize, name: &str) -> String {
+fn text(mut cluster: ClusterModel, seed: u64, mode: Mode, wanted: usize, name: &str) -> String {
     cluster.world.proxy.mode = mode.of_oracle();
     let mut questions = cluster.questions();
     questions.retain(|question| question.protocol != Protocol::Sctp);

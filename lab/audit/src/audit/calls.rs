@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use svclab_oracle::{Family, Frontend, FrontendKind, Protocol, address};
+use svclab_oracle::{Family, FrontendKind, Protocol, ServiceFrontend, address};
 
 use super::finding::Gathered;
 use super::sources::{Source, SourceKind};
@@ -21,7 +21,7 @@ const UNUSED_FROM: usize = 4000;
 
 impl Audit<'_> {
     /// Where the frontend is called: its address, or for a node port the node's own.
-    pub(super) fn destinations(&self, frontend: &Frontend) -> Vec<SocketAddr> {
+    pub(super) fn destinations(&self, frontend: &ServiceFrontend) -> Vec<SocketAddr> {
         let at = |address: IpAddr| SocketAddr::new(address, frontend.port);
         if let Some(address) = frontend.address {
             return vec![at(address)];
@@ -45,7 +45,7 @@ impl Audit<'_> {
     }
 
     /// Who calls it: at the first of several addresses everybody, at the others a pod, the node and a host outside.
-    pub(super) fn callers<'s>(&'s self, frontend: &Frontend, to: SocketAddr, first: bool) -> Vec<&'s Source> {
+    pub(super) fn callers<'s>(&'s self, frontend: &ServiceFrontend, to: SocketAddr, first: bool) -> Vec<&'s Source> {
         let of_family = |source: &&Source| source.address.is_none_or(|address| Family::of(address) == frontend.family);
         if to.ip().is_loopback() {
             return self.sources.common.iter().filter(|source| source.kind == SourceKind::Loopback).collect();
@@ -69,10 +69,10 @@ impl Audit<'_> {
     }
 
     /// A port of a cluster IP that no service has: in some modes those are shut.
-    pub(super) fn other_port(&self, frontend: &Frontend, gathered: &mut Gathered) {
+    pub(super) fn other_port(&self, frontend: &ServiceFrontend, gathered: &mut Gathered) {
         let Some(address) = frontend.address.filter(|_| frontend.kind == FrontendKind::ClusterIp) else { return };
         let of_kind =
-            |source: &&Frontend| source.kind == FrontendKind::NodePort && source.protocol == frontend.protocol;
+            |source: &&ServiceFrontend| source.kind == FrontendKind::NodePort && source.protocol == frontend.protocol;
         // A node port is at nodes' addresses and not at this one.
         let node_port = self.frontends.iter().find(of_kind).map(|other| other.port);
         for port in [Some(other_port(frontend)), node_port].into_iter().flatten() {
@@ -80,7 +80,7 @@ impl Audit<'_> {
         }
     }
 
-    fn by_pod_and_node(&self, frontend: &Frontend, to: SocketAddr, gathered: &mut Gathered) {
+    fn by_pod_and_node(&self, frontend: &ServiceFrontend, to: SocketAddr, gathered: &mut Gathered) {
         let asked = |kind| matches!(kind, SourceKind::Pod | SourceKind::Node);
         for source in self.callers(frontend, to, false).into_iter().filter(|source| asked(source.kind)) {
             self.question(&Asked { frontend, source, to }, gathered);
@@ -88,7 +88,7 @@ impl Audit<'_> {
     }
 
     /// An address of each range of cluster IPs that no service has: in some modes it is shut.
-    pub(super) fn unused_cluster_ips(&self, frontends: &[Frontend], gathered: &mut Gathered) {
+    pub(super) fn unused_cluster_ips(&self, frontends: &[ServiceFrontend], gathered: &mut Gathered) {
         let used: BTreeSet<IpAddr> = frontends.iter().filter_map(|frontend| frontend.address).collect();
         let ranges =
             self.cluster.objects.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref());
@@ -103,6 +103,6 @@ impl Audit<'_> {
     }
 }
 
-pub(super) fn other_port(frontend: &Frontend) -> u16 {
+pub(super) fn other_port(frontend: &ServiceFrontend) -> u16 {
     frontend.port.wrapping_add(OTHER_PORT).max(1)
 }

@@ -139,7 +139,7 @@ fn belongs(written: Mode, mode: Mode) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use svclab_oracle::{Place, Protocol, ProxySettings};
+    use svclab_oracle::{PacketSource, Protocol, ProxySettings};
     use svclab_sim::fraction::Fraction;
     use svclab_sim::host::Host;
     use svclab_sim::network::{Network, Outcome};
@@ -158,7 +158,7 @@ mod tests {
         let frontend = lead.frontend(lead.family);
         let source = Source {
             kind: SourceKind::RemotePod,
-            place: Place::Node("b".to_owned()),
+            place: PacketSource::Node("b".to_owned()),
             address: None,
             label: String::new(),
         };
@@ -190,8 +190,12 @@ mod tests {
     /// Only a refusal by the rules for services without endpoints is known, and only of a node port in iptables mode.
     #[test]
     fn a_node_ports_refusal_on_another_address_is_known() {
-        let source =
-            Source { kind: SourceKind::Node, place: Place::Node("b".to_owned()), address: None, label: String::new() };
+        let source = Source {
+            kind: SourceKind::Node,
+            place: PacketSource::Node("b".to_owned()),
+            address: None,
+            label: String::new(),
+        };
         let lead = |address| Lead { address, port: 30_080, protocol: Protocol::Tcp, family: svclab_oracle::Family::V6 };
         let [port, other] =
             [None, "fd00::1".parse().ok()].map(|address| lead(address).frontend(svclab_oracle::Family::V6));

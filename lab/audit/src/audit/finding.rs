@@ -7,7 +7,7 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use svclab_oracle::{Frontend, FrontendKind, Promise, Rule};
+use svclab_oracle::{FrontendKind, Promise, Rule, ServiceFrontend};
 use svclab_sim::network::{Outcomes, Verdict};
 use svclab_sim::trace;
 use svclab_snapshot::Objects;
@@ -365,7 +365,7 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    pub(super) fn report(self, audit: &Audit<'_>, frontends: &[Frontend]) -> Report {
+    pub(super) fn report(self, audit: &Audit<'_>, frontends: &[ServiceFrontend]) -> Report {
         let ports: BTreeSet<_> = frontends.iter().map(|frontend| &frontend.service).collect();
         let mut assumed: Vec<String> = self.machines.assumed.iter().cloned().collect();
         if !audit.proxy.configured {

@@ -13,7 +13,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use svclab_oracle::{Cluster, Family, Frontend, Mode, Oracle, Promise, Protocol, Question, Rule, Verdict};
+use svclab_oracle::{
+    ClusterModel, Family, Mode, Oracle, Promise, PromisedVerdict, Protocol, Question, Rule, ServiceFrontend,
+};
 use svclab_sim::cluster::NodeState;
 use svclab_sim::host::Listener;
 use svclab_sim::network::{Flow, NetworkError, Outcomes, Verdict as Found};
@@ -58,7 +60,7 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     }
     // Frontends do not depend on who is around; callers do on them.
     let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
-    let frontends: Vec<Frontend> = services.oracle().frontends().collect();
+    let frontends: Vec<ServiceFrontend> = services.oracle().frontends().collect();
     let alone = Around { names: known.names.clone(), ..Around::default() };
     let node = Machines::build(snapshot, &state, &alone)?;
     let finder = Finder { snapshot, known: &known, node: node.network.host(node.node) };
@@ -120,25 +122,25 @@ struct Audit<'a> {
     snapshot: &'a Snapshot,
     known: &'a Known,
     proxy: &'a Proxy,
-    cluster: &'a Cluster,
+    cluster: &'a ClusterModel,
     oracle: Oracle<'a>,
     machines: &'a Machines,
     sources: &'a Sources,
-    frontends: &'a [Frontend],
+    frontends: &'a [ServiceFrontend],
     /// Services that changed too late, by namespace and name.
     unsettled: BTreeSet<(String, String)>,
 }
 
 /// A question that was put.
 struct Asked<'a> {
-    frontend: &'a Frontend,
+    frontend: &'a ServiceFrontend,
     source: &'a Source,
     to: SocketAddr,
 }
 
 impl<'a> Audit<'a> {
     /// Every frontend, on every processor.
-    fn every(&self, frontends: &[Frontend]) -> Gathered<'a> {
+    fn every(&self, frontends: &[ServiceFrontend]) -> Gathered<'a> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // Not one part for each: large services are near each other as a rule.
         let parts = frontends.chunks(frontends.len().div_ceil(processors * 8).max(1)).collect::<Vec<_>>();
@@ -163,7 +165,7 @@ impl<'a> Audit<'a> {
         })
     }
 
-    fn frontend(&self, frontend: &Frontend, gathered: &mut Gathered) {
+    fn frontend(&self, frontend: &ServiceFrontend, gathered: &mut Gathered) {
         let service = (frontend.service.namespace.clone(), frontend.service.service.clone());
         if self.unsettled.contains(&service) {
             gathered.unsettled += 1;
@@ -189,8 +191,8 @@ impl<'a> Audit<'a> {
         // Whether the proxy listens on loopback addresses no rule tells.
         let listened = self.snapshot.sockets.is_none()
             && promise.rests_on(Rule::LocalhostListeners)
-            && matches!(promise.verdict, Verdict::Deliver(_));
-        if listened || promise.verdict == Verdict::Undefined {
+            && matches!(promise.verdict, PromisedVerdict::Deliver(_));
+        if listened || promise.verdict == PromisedVerdict::Undefined {
             gathered.no_promise += 1;
             return;
         }
@@ -203,7 +205,7 @@ impl<'a> Audit<'a> {
             }
             Err(error) => return gathered.not_judged(asked, error.to_string()),
         };
-        if promise.verdict == Verdict::Untouched {
+        if promise.verdict == PromisedVerdict::Untouched {
             if stale::taken(&flow, &found) {
                 gathered.too_wide(asked, &found);
             } else {
@@ -236,7 +238,7 @@ impl<'a> Audit<'a> {
 
     /// `thorough`: that a client without affinity has none is looked at as well.
     fn faults(&self, flow: &Flow, found: &Outcomes, promise: &Promise, thorough: bool) -> Vec<Fault> {
-        if promise.rests_on(Rule::Relayed) && matches!(promise.verdict, Verdict::Deliver(_)) {
+        if promise.rests_on(Rule::Relayed) && matches!(promise.verdict, PromisedVerdict::Deliver(_)) {
             return self.not_relayed(flow, found);
         }
         let judge =
@@ -246,7 +248,7 @@ impl<'a> Audit<'a> {
         if faults.iter().any(|fault| matches!(fault.kind, Kind::NotTranslated | Kind::Dropped | Kind::Rejected)) {
             faults.retain(|fault| fault.kind != Kind::MissingEndpoint);
         }
-        if let Verdict::Deliver(delivery) = &promise.verdict
+        if let PromisedVerdict::Deliver(delivery) = &promise.verdict
             && (delivery.affinity.is_some() || thorough)
             && faults.is_empty()
         {
@@ -285,7 +287,7 @@ impl<'a> Audit<'a> {
     }
 
     /// Frontends that no service has any more.
-    fn stale(&self, state: &NodeState, frontends: &[Frontend], gathered: &mut Gathered) {
+    fn stale(&self, state: &NodeState, frontends: &[ServiceFrontend], gathered: &mut Gathered) {
         let mut known: BTreeMap<(Option<IpAddr>, u16, Protocol), ()> = BTreeMap::new();
         known.extend(frontends.iter().map(|one| ((one.address, one.port, one.protocol), ())));
         let left_alone = stale::left_alone(self.cluster);

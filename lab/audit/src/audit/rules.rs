@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use svclab_oracle::{Part, Promise, Rule};
+use svclab_oracle::{Promise, PromisePart, Rule};
 
 use super::finding::FindingKind;
 use crate::judge::Kind;
@@ -35,18 +35,20 @@ pub type RuleTallies = BTreeMap<&'static str, RuleTally>;
 pub(super) fn broken_by(kind: FindingKind, promise: &Promise) -> Vec<Rule> {
     let FindingKind::Broken(kind) = kind else { return vec![Rule::NoService] };
     let all = || promise.because.iter().map(|reason| reason.rule);
-    let of = |part: Part| all().filter(|rule| rule.part() == part).collect::<Vec<_>>();
+    let of = |part: PromisePart| all().filter(|rule| rule.part() == part).collect::<Vec<_>>();
     let candidates = match kind {
-        Kind::NotTranslated => vec![of(Part::Frontend)],
+        Kind::NotTranslated => vec![of(PromisePart::Frontend)],
         // What decides for a usual service cannot be what is special here.
         Kind::Dropped | Kind::Rejected => vec![
-            all().filter(|rule| matches!(rule.part(), Part::Endpoints | Part::Refusal) && !is_usual(*rule)).collect(),
-            of(Part::Frontend),
+            all()
+                .filter(|rule| matches!(rule.part(), PromisePart::Endpoints | PromisePart::Refusal) && !is_usual(*rule))
+                .collect(),
+            of(PromisePart::Frontend),
         ],
-        Kind::WrongEndpoint | Kind::MissingEndpoint => vec![of(Part::Endpoints)],
-        Kind::Share | Kind::Affinity => vec![of(Part::Choice)],
-        Kind::Source | Kind::Answer => vec![of(Part::Source)],
-        Kind::Delivered | Kind::Refusal => vec![of(Part::Refusal), of(Part::Frontend)],
+        Kind::WrongEndpoint | Kind::MissingEndpoint => vec![of(PromisePart::Endpoints)],
+        Kind::Share | Kind::Affinity => vec![of(PromisePart::Choice)],
+        Kind::Source | Kind::Answer => vec![of(PromisePart::Source)],
+        Kind::Delivered | Kind::Refusal => vec![of(PromisePart::Refusal), of(PromisePart::Frontend)],
     };
     candidates.into_iter().find(|rules| !rules.is_empty()).unwrap_or_else(|| all().collect())
 }
@@ -58,13 +60,13 @@ fn is_usual(rule: Rule) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use svclab_oracle::{Reason, Verdict};
+    use svclab_oracle::{PromisedVerdict, Reason};
 
     use super::*;
 
     fn promise(rules: &[Rule]) -> Promise {
         let because = rules.iter().map(|rule| Reason { rule: *rule, about: String::new() }).collect();
-        Promise { verdict: Verdict::Drop, because }
+        Promise { verdict: PromisedVerdict::Drop, because }
     }
 
     #[test]

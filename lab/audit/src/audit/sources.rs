@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use svclab_oracle::{Client, Family, Frontend, Place, PodName, address};
+use svclab_oracle::{Client, Family, PacketSource, PodName, ServiceFrontend, address};
 use svclab_sim::host::{Host, WayTo};
 use svclab_snapshot::Snapshot;
 
@@ -40,7 +40,7 @@ pub struct Source {
     /// Its kind.
     pub kind: SourceKind,
     /// For the oracle.
-    pub place: Place,
+    pub place: PacketSource,
     /// Its address; the node's own is the kernel's choice.
     pub address: Option<IpAddr>,
     /// In words.
@@ -79,7 +79,7 @@ pub struct Finder<'a> {
 impl Finder<'_> {
     /// Finds them, for the services that are there.
     #[must_use]
-    pub fn find(&self, frontends: &[Frontend]) -> Sources {
+    pub fn find(&self, frontends: &[ServiceFrontend]) -> Sources {
         let mut sources = Sources::default();
         let families: BTreeSet<Family> = frontends.iter().map(|frontend| frontend.family).collect();
         for family in families {
@@ -91,8 +91,8 @@ impl Finder<'_> {
         // Of no family: once.
         let node = self.known.node.clone();
         let source = |kind, place, label: &str| Source { kind, place, address: None, label: label.to_owned() };
-        sources.common.push(source(SourceKind::Node, Place::Node(node.clone()), "the node"));
-        sources.common.push(source(SourceKind::Loopback, Place::Loopback(node), "the node's loopback address"));
+        sources.common.push(source(SourceKind::Node, PacketSource::Node(node.clone()), "the node"));
+        sources.common.push(source(SourceKind::Loopback, PacketSource::Loopback(node), "the node's loopback address"));
         self.ranges(frontends, &mut sources);
         sources
     }
@@ -120,7 +120,7 @@ impl Finder<'_> {
             let name = endpoint.pod.clone().unwrap_or_else(|| nameless(endpoint.address));
             let source = Source {
                 kind: SourceKind::Endpoint,
-                place: Place::Pod(name.clone()),
+                place: PacketSource::Pod(name.clone()),
                 address: Some(endpoint.address),
                 label: format!("{} itself", self.known.name(endpoint.address)),
             };
@@ -148,7 +148,7 @@ impl Finder<'_> {
         let Some(interface) = self.interface_towards(address) else { return };
         let name = nameless(address);
         let label = format!("a pod of this node ({address})");
-        let place = Place::Pod(name.clone());
+        let place = PacketSource::Pod(name.clone());
         sources.common.push(Source { kind: SourceKind::Pod, place, address: Some(address), label });
         self.add_pod(sources, name, &self.known.node, address, Some(interface));
     }
@@ -200,7 +200,7 @@ impl Finder<'_> {
         let name = endpoint.pod.clone().unwrap_or_else(|| nameless(endpoint.address));
         let node = endpoint.node.clone().unwrap_or_default();
         let label = format!("{} of another node", self.known.name(endpoint.address));
-        let place = Place::Pod(name.clone());
+        let place = PacketSource::Pod(name.clone());
         sources.common.push(Source { kind: SourceKind::RemotePod, place, address: Some(endpoint.address), label });
         self.add_pod(sources, name, &node, endpoint.address, None);
     }
@@ -234,11 +234,11 @@ impl Finder<'_> {
             sources.clients.push(Client { name: name.clone(), addresses: vec![address] });
             sources.peers.push(Peer { name: self.known.name(address), addresses: vec![address] });
         }
-        let place = Place::Outside { client: name, enters: self.known.node.clone() };
+        let place = PacketSource::Outside { client: name, enters: self.known.node.clone() };
         Source { kind, place, address: Some(address), label }
     }
 
-    fn ranges(&self, frontends: &[Frontend], sources: &mut Sources) {
+    fn ranges(&self, frontends: &[ServiceFrontend], sources: &mut Sources) {
         let ranges: BTreeSet<IpNet> =
             frontends.iter().flat_map(|frontend| frontend.source_ranges.iter().copied()).collect();
         for range in ranges.into_iter().take(RANGES) {

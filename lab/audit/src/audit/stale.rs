@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use svclab_oracle::{Cluster, Family, Frontend, FrontendKind, Protocol, ServicePortName, address};
+use svclab_oracle::{ClusterModel, Family, FrontendKind, Protocol, ServiceFrontend, ServicePortName, address};
 use svclab_sim::cluster::NodeState;
 use svclab_sim::network::{Flow, Outcomes, Verdict};
 use svclab_sim::nft::{ElementKey, Expr};
@@ -25,13 +25,13 @@ pub(super) struct Lead {
 
 impl Lead {
     /// As a frontend of no service.
-    pub(super) fn frontend(&self, family: Family) -> Frontend {
+    pub(super) fn frontend(&self, family: Family) -> ServiceFrontend {
         let kind = if self.address.is_some() { FrontendKind::ClusterIp } else { FrontendKind::NodePort };
         let name = match self.address {
             Some(address) => format!("{address}:{}", self.port),
             None => format!("node port {}", self.port),
         };
-        Frontend {
+        ServiceFrontend {
             service: ServicePortName {
                 namespace: "(no service)".to_owned(),
                 service: name,
@@ -147,7 +147,7 @@ pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
 }
 
 /// Addresses of services that this proxy leaves alone: another may have rules for them.
-pub(super) fn left_alone(cluster: &Cluster) -> BTreeSet<IpAddr> {
+pub(super) fn left_alone(cluster: &ClusterModel) -> BTreeSet<IpAddr> {
     let another = |service: &&k8s_openapi::api::core::v1::Service| {
         let labels = service.metadata.labels.as_ref();
         labels.is_some_and(|labels| labels.contains_key("service.kubernetes.io/service-proxy-name"))

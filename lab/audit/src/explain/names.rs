@@ -118,11 +118,11 @@ impl Named<'_> {
         let objects = svclab_oracle::Objects { services: objects.services, ..svclab_oracle::Objects::default() };
         let world = World::default();
         let oracle = Oracle::new(&objects, &world);
-        let is_port = |one: &svclab_oracle::Frontend| {
+        let is_port = |one: &svclab_oracle::ServiceFrontend| {
             port.is_none_or(|port| one.service.port == port || one.port.to_string() == port)
         };
         let of_service =
-            |one: &svclab_oracle::Frontend| one.service.namespace == namespace && one.service.service == service;
+            |one: &svclab_oracle::ServiceFrontend| one.service.namespace == namespace && one.service.service == service;
         let found = oracle.frontends().find(|one| of_service(one) && one.kind == kind && is_port(one));
         let Some(found) = found else {
             let services = oracle.frontends().map(|one| format!("{}/{}", one.service.namespace, one.service.service));

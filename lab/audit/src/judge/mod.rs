@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use svclab_oracle::{Backend, Delivery, PodName, Promise, Reply, Rule, Verdict, World};
+use svclab_oracle::{Backend, Delivery, PodName, Promise, PromisedReply, PromisedVerdict, Rule, World};
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::{Broken, Flow, HostId, Network, Outcomes, Verdict as Found};
 use svclab_sim::trace::{self, Event, Lost};
@@ -118,9 +118,9 @@ impl Judge<'_> {
     #[must_use]
     pub fn faults(&self, flow: &Flow, found: &Outcomes, promise: &Promise) -> Vec<Fault> {
         match &promise.verdict {
-            Verdict::Deliver(delivery) => self.delivered(flow, found, delivery),
-            Verdict::Drop | Verdict::Reject | Verdict::Refuse => self.refused(found, promise),
-            Verdict::Untouched | Verdict::Undefined => Vec::new(),
+            PromisedVerdict::Deliver(delivery) => self.delivered(flow, found, delivery),
+            PromisedVerdict::Drop | PromisedVerdict::Reject | PromisedVerdict::Refuse => self.refused(found, promise),
+            PromisedVerdict::Untouched | PromisedVerdict::Undefined => Vec::new(),
         }
     }
 
@@ -134,8 +134,8 @@ impl Judge<'_> {
     /// Drop, reject, or either.
     fn refused(&self, found: &Outcomes, promise: &Promise) -> Vec<Fault> {
         let (drops, rejects) = match promise.verdict {
-            Verdict::Drop => (true, false),
-            Verdict::Reject => (false, true),
+            PromisedVerdict::Drop => (true, false),
+            PromisedVerdict::Reject => (false, true),
             _ => (true, true),
         };
         // What comes from nowhere is dropped by the kernel itself; everything else that is promised to be dropped, by a rule.
@@ -209,21 +209,23 @@ impl Judge<'_> {
     fn answered(&self, backend: &Backend, broken: Option<&Broken>) -> Option<String> {
         // The client has never heard of whoever answers; often its node drops such an answer before it does.
         let astray = |why: &Broken| match why {
-            Broken::WrongSource { from } => matches!(backend.reply, Reply::AsymmetricReply(own) if own == *from),
+            Broken::WrongSource { from } => {
+                matches!(backend.reply, PromisedReply::AsymmetricReply(own) if own == *from)
+            }
             Broken::Lost { why: Lost::Rule(rule), .. } => rule.chain() == "KUBE-FORWARD",
             _ => false,
         };
         match (backend.reply, broken) {
-            (Reply::From(_), None) => None,
-            (Reply::AsymmetricReply(_), _) if !self.strays => None,
-            (Reply::AsymmetricReply(_), Some(why)) if astray(why) => None,
-            (Reply::From(_), Some(why)) => {
+            (PromisedReply::From(_), None) => None,
+            (PromisedReply::AsymmetricReply(_), _) if !self.strays => None,
+            (PromisedReply::AsymmetricReply(_), Some(why)) if astray(why) => None,
+            (PromisedReply::From(_), Some(why)) => {
                 Some(format!("{} answers, but {}", backend.address, trace::broken(self.network, why)))
             }
-            (Reply::AsymmetricReply(_), None) => {
+            (PromisedReply::AsymmetricReply(_), None) => {
                 Some(format!("the answer of {} should go astray, and arrives", backend.address))
             }
-            (Reply::AsymmetricReply(_), Some(why)) => {
+            (PromisedReply::AsymmetricReply(_), Some(why)) => {
                 let why = trace::broken(self.network, why);
                 Some(format!("the answer of {} should come from its own address, and {why}", backend.address))
             }

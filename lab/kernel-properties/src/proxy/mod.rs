@@ -1,9 +1,9 @@
 //! A node's proxy at work on a node's namespaces, by way of everything that lies between its library and the kernel:
 //! `work` is what it does, `dump` what the commands then print, `same` whether that is what a clean start leaves.
 
-mod dump;
-mod same;
-mod work;
+mod clean_start;
+mod commands;
+mod start;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,31 +11,31 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use svclab_cluster::Cluster as Lab;
 use svclab_cluster::traffic::probe::Place;
-use svclab_oracle::Cluster;
+use svclab_oracle::ClusterModel;
 use svclab_properties::node;
 use svclab_properties::proxies::{Dump, Proxies, changes};
 use svcproxy::config::{Config, Mode, Variant, WriterChoice};
 use svcproxy::kernel::conntrack::{Conntrack, Filter, Netlink};
 use svcproxy::model::{Change, Family};
 
-use dump::{Commands, rules};
-use work::{AtWork, Work};
+use commands::{Commands, rules};
+use start::{RelayThread, SyncJob};
 
 /// What proxies have left. Relays of userspace mode go on until this is dropped.
-pub struct Applied {
+pub struct AppliedRules {
     /// What the commands print, by node.
     pub dumps: BTreeMap<String, Dump>,
-    relays: Vec<AtWork>,
+    relays: Vec<RelayThread>,
 }
 
-impl Applied {
+impl AppliedRules {
     /// Ends the relays, as when proxies are killed; the rules that lead to them stay.
     pub fn end_relays(&mut self) {
         self.relays.clear();
     }
 }
 
-fn commands(variant: Variant, cluster: &Cluster, node: &str) -> Commands {
+fn commands(variant: Variant, cluster: &ClusterModel, node: &str) -> Commands {
     let mode = node::config(&cluster.world, node).mode;
     Commands { variant, mode, families: node::families(&cluster.world) }
 }
@@ -43,7 +43,7 @@ fn commands(variant: Variant, cluster: &Cluster, node: &str) -> Commands {
 /// Has `work` done on the thread of every node; what came of it, by node.
 async fn everywhere<T: Send + 'static>(
     lab: &Lab,
-    cluster: &Cluster,
+    cluster: &ClusterModel,
     work: impl Fn(&str) -> Box<dyn FnOnce() -> Result<T, String> + Send>,
 ) -> Result<BTreeMap<String, T>, String> {
     let done = try_join_all(cluster.world.nodes.iter().map(async |place| {
@@ -62,7 +62,7 @@ async fn everywhere<T: Send + 'static>(
 ///
 /// # Errors
 /// What a command or the kernel has refused, or what is too much or too little.
-pub async fn apply(lab: &Lab, variant: Variant, cluster: &Cluster, salt: u64) -> Result<Applied, String> {
+pub async fn apply(lab: &Lab, variant: Variant, cluster: &ClusterModel, salt: u64) -> Result<AppliedRules, String> {
     let (changes, refused) = changes(&cluster.objects);
     if !refused.is_empty() {
         return Err(format!("refused: {}", refused.join("; ")));
@@ -75,7 +75,7 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &Cluster, salt: u64) ->
         let by_netlink = variant == Variant::Nft && salt.is_multiple_of(2);
         let writer = if by_netlink { WriterChoice::Netlink } else { WriterChoice::Commands };
         let config = Config { variant, writer, ..node::config(&cluster.world, name) };
-        let work = Work { config, families: node::families(&cluster.world), changes: Arc::clone(&changes), first };
+        let work = SyncJob { config, families: node::families(&cluster.world), changes: Arc::clone(&changes), first };
         let commands = commands(variant, cluster, name);
         Box::new(move || {
             let at_work = work.carry_out()?;
@@ -83,13 +83,13 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &Cluster, salt: u64) ->
             Ok((commands.dump()?, at_work))
         })
     });
-    let mut applied = Applied { dumps: BTreeMap::new(), relays: Vec::new() };
+    let mut applied = AppliedRules { dumps: BTreeMap::new(), relays: Vec::new() };
     for (node, (mut dump, at_work)) in done.await? {
         dump.relays = at_work.as_ref().map(|at_work| at_work.relays.clone()).unwrap_or_default();
         let mut fresh = Proxies::fresh(&cluster.world, &node);
         fresh.apply(&changes);
         fresh.sync()?;
-        same::same(&dump, &fresh.dump()).map_err(|why| format!("node/{node}: {why}"))?;
+        clean_start::compare(&dump, &fresh.dump()).map_err(|why| format!("node/{node}: {why}"))?;
         applied.dumps.insert(node, dump);
         applied.relays.extend(at_work);
     }
@@ -129,7 +129,7 @@ pub async fn replace(
 pub async fn replace_tables(
     lab: &Lab,
     variant: Variant,
-    cluster: &Cluster,
+    cluster: &ClusterModel,
     node: &str,
     text: String,
     before: &Dump,
@@ -152,7 +152,7 @@ pub async fn replace_tables(
 pub async fn forget(
     lab: &Lab,
     variant: Variant,
-    cluster: &Cluster,
+    cluster: &ClusterModel,
     dumps: &mut BTreeMap<String, Dump>,
 ) -> Result<(), String> {
     for dump in dumps.values_mut() {

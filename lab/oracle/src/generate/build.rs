@@ -10,9 +10,9 @@ use serde_json::json;
 use super::recipe::{Declared, Detect, Families, NodePorts, NodeRecipe, Recipe};
 use super::{services, slices};
 use crate::address::{self, Family};
-use crate::cluster::Cluster;
-use crate::settings::{DetectLocal, NodePortAddress, ProxySettings};
-use crate::world::{Client, Cni, Incoming, NodePlace, Objects, PodName, PodPlace, World};
+use crate::cluster::ClusterModel;
+use crate::settings::{DetectLocalMode, NodePortAddress, ProxySettings};
+use crate::world::{Client, Cni, IncomingInterfaces, NodeMachine, Objects, PodMachine, PodName, World};
 
 /// The families of a recipe, primary first.
 pub(super) fn families(recipe: &Recipe) -> &'static [Family] {
@@ -65,9 +65,9 @@ fn in_pod_range(node: usize, last: usize, family: Family) -> Option<IpAddr> {
 impl Recipe {
     /// The cluster.
     #[must_use]
-    pub fn build(&self) -> Cluster {
+    pub fn build(&self) -> ClusterModel {
         let families = families(self);
-        let nodes: Vec<NodePlace> = (0..self.nodes.len()).map(|index| self.node_place(index, families)).collect();
+        let nodes: Vec<NodeMachine> = (0..self.nodes.len()).map(|index| self.node_place(index, families)).collect();
         let nodes_objects = self.nodes.iter().zip(&nodes).enumerate();
         let objects: Vec<Node> =
             nodes_objects.filter_map(|(index, (recipe, place))| node_object(recipe, place, index, families)).collect();
@@ -85,7 +85,7 @@ impl Recipe {
                 (true, true) => Cni::Ptp,
             },
             reverse_path: self.reverse_path,
-            incoming: Incoming::default(),
+            incoming: IncomingInterfaces::default(),
             proxy: self.settings(families),
             nodes,
         };
@@ -95,15 +95,15 @@ impl Recipe {
             objects.services.extend(services::build(self, index));
             objects.slices.extend(slices::build(self, index, &world));
         }
-        Cluster { objects, world }
+        ClusterModel { objects, world }
     }
 
-    fn node_place(&self, index: usize, families: &[Family]) -> NodePlace {
+    fn node_place(&self, index: usize, families: &[Family]) -> NodeMachine {
         let second = self.nodes.get(index).is_some_and(|node| node.second_address);
         let first = families.iter().filter_map(|family| on_segment(2 + index, *family));
         let more = families.iter().filter(|_| second).filter_map(|family| on_segment(50 + index, *family));
         let gateways = families.iter().filter(|_| !self.point_to_point || self.link_gateways);
-        NodePlace {
+        NodeMachine {
             name: node_name(index),
             addresses: first.chain(more).collect(),
             gateways: gateways.filter_map(|family| in_pod_range(index, 1, *family)).collect(),
@@ -121,8 +121,8 @@ impl Recipe {
     }
 
     /// The recipe's pods, and one on each node that is nobody's endpoint unless a recipe's number falls on it.
-    fn pod_places(&self, nodes: &[NodePlace], families: &[Family]) -> Vec<PodPlace> {
-        let mut places: Vec<PodPlace> = Vec::new();
+    fn pod_places(&self, nodes: &[NodeMachine], families: &[Family]) -> Vec<PodMachine> {
+        let mut places: Vec<PodMachine> = Vec::new();
         let callers = (0..nodes.len()).map(|node| (node, false, format!("caller-{}", letter(node))));
         let own = self.pods.iter().enumerate().map(|(index, pod)| {
             (usize::from(pod.node) % nodes.len().max(1), pod.host_network, format!("web-{}", index + 1))
@@ -136,7 +136,7 @@ impl Recipe {
                 families.iter().filter_map(|family| in_pod_range(node, 10 + number, *family)).collect()
             };
             let name = PodName { namespace: "default".to_owned(), name };
-            places.push(PodPlace { name, node: place.name.clone(), addresses, host_network: host });
+            places.push(PodMachine { name, node: place.name.clone(), addresses, host_network: host });
         }
         places
     }
@@ -158,11 +158,11 @@ impl Recipe {
         };
         ProxySettings {
             detect_local: match (self.proxy.detect, self.point_to_point) {
-                (Detect::ClusterCidr, _) => DetectLocal::ClusterCidr(ranges(pod_range).collect()),
-                (Detect::NodeCidr, _) => DetectLocal::NodeCidr,
-                (Detect::Interface, false) => DetectLocal::BridgeInterface("cni0".to_owned()),
-                (Detect::Interface, true) => DetectLocal::InterfaceNamePrefix("veth".to_owned()),
-                (Detect::Off, _) => DetectLocal::Off,
+                (Detect::ClusterCidr, _) => DetectLocalMode::ClusterCidr(ranges(pod_range).collect()),
+                (Detect::NodeCidr, _) => DetectLocalMode::NodeCidr,
+                (Detect::Interface, false) => DetectLocalMode::BridgeInterface("cni0".to_owned()),
+                (Detect::Interface, true) => DetectLocalMode::InterfaceNamePrefix("veth".to_owned()),
+                (Detect::Off, _) => DetectLocalMode::Off,
             },
             masquerade_all: self.proxy.masquerade_all,
             node_port_addresses,
@@ -172,7 +172,7 @@ impl Recipe {
     }
 }
 
-fn node_object(recipe: &NodeRecipe, place: &NodePlace, index: usize, families: &[Family]) -> Option<Node> {
+fn node_object(recipe: &NodeRecipe, place: &NodeMachine, index: usize, families: &[Family]) -> Option<Node> {
     let ranges = families.iter().filter_map(|family| {
         range([&format!("10.244.{}.0/24", index + 1), &format!("fd00:10:244:{:x}::/64", index + 1)], *family)
     });

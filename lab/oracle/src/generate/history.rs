@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::recipe::{Condition, EndpointRecipe, Recipe, ServiceRecipe};
 use super::strategy::{condition, endpoint, recipes, service};
-use crate::cluster::Cluster;
+use crate::cluster::ClusterModel;
 use crate::world::Objects;
 
 /// What happens. Numbers are modulo what there is; what does not apply changes nothing.
@@ -95,7 +95,7 @@ fn change() -> impl Strategy<Value = Change> {
 impl History {
     /// The cluster at the beginning and after each change.
     #[must_use]
-    pub fn states(&self) -> Vec<Cluster> {
+    pub fn states(&self) -> Vec<ClusterModel> {
         let mut now = Timeline::new(self.start.clone());
         let mut states = vec![now.build()];
         for change in &self.changes {
@@ -118,7 +118,7 @@ impl Timeline {
         Timeline { recipe, gone }
     }
 
-    fn build(&self) -> Cluster {
+    fn build(&self) -> ClusterModel {
         let mut cluster = self.recipe.build();
         let gone: Vec<ObjectName> = self
             .gone

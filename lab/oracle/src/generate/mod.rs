@@ -21,14 +21,14 @@ pub use recipe::*;
 pub use shrink::shrink;
 pub use strategy::{recipes, recipes_on};
 
-use crate::cluster::Cluster;
+use crate::cluster::ClusterModel;
 use crate::world::ReversePath;
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 /// The cluster of a seed: always the same.
 #[must_use]
-pub fn cluster(seed: u64) -> Cluster {
+pub fn cluster(seed: u64) -> ClusterModel {
     recipe(seed).build()
 }
 

@@ -13,7 +13,7 @@ use crate::address::{self, Family};
 use crate::endpoints::SERVICE_LABEL;
 use crate::question::Protocol;
 use crate::service::PROXY_NAME_LABEL;
-use crate::world::{PodPlace, World};
+use crate::world::{PodMachine, World};
 
 /// Slices per family.
 const SLICES: u8 = 3;
@@ -147,7 +147,7 @@ fn entry(
     recipe: &Recipe,
     service: &ServiceRecipe,
     endpoint: &EndpointRecipe,
-    (pod, node): (&PodPlace, &str),
+    (pod, node): (&PodMachine, &str),
     address: IpAddr,
 ) -> Value {
     let leaves_out = |field: &str| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use svclab_oracle::{Affinity, Mode, Verdict, ask};
+use svclab_oracle::{Affinity, Mode, PromisedVerdict, ask};
 
 use crate::lab::{Lab, question};
 
@@ -25,7 +25,7 @@ fn follow(lab: &Lab, affinity: &mut Affinity, steps: &str) {
         let [second, source, to, may, does] = cells[..] else { panic!("{step}") };
         let question = question(source, to);
         let promise = ask(&lab.objects, &lab.world, &question);
-        let Verdict::Deliver(delivery) = &promise.verdict else { panic!("{step}: {promise}") };
+        let PromisedVerdict::Deliver(delivery) = &promise.verdict else { panic!("{step}: {promise}") };
         let now = Duration::from_millis(second.replace('.', "").parse::<u64>().unwrap() * 100);
         let known = affinity.may_answer(delivery, question.to, now);
         let name = |backend: &svclab_oracle::Backend| backend.pod.as_ref().unwrap().name.clone();
@@ -115,6 +115,6 @@ fn three_hours_by_default() {
         .service("web", "{clusterIP: 10.96.0.1, sessionAffinity: ClientIP, ports: [{port: 80}]}")
         .slice("web", "[{port: 8080}]", &ALL);
     let promise = ask(&lab.objects, &lab.world, &question("pod/caller-c", "10.96.0.1:80"));
-    let Verdict::Deliver(delivery) = promise.verdict else { panic!("{promise}") };
+    let PromisedVerdict::Deliver(delivery) = promise.verdict else { panic!("{promise}") };
     assert_eq!(delivery.affinity.unwrap().timeout, Duration::from_secs(3 * 60 * 60));
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
-use svclab_oracle::{Cni, DetectLocal, NodePortAddress, Objects, World, generate};
+use svclab_oracle::{Cni, DetectLocalMode, NodePortAddress, Objects, World, generate};
 
 /// So many clusters are drawn at most to see what there is.
 const SEEDS: u64 = 600;
@@ -170,11 +170,11 @@ fn wiring_and_settings(world: &World) -> Vec<String> {
         Cni::Ptp => "ptp",
     };
     let local = match proxy.detect_local {
-        DetectLocal::Off => "off",
-        DetectLocal::ClusterCidr(_) => "cluster range",
-        DetectLocal::NodeCidr => "node range",
-        DetectLocal::BridgeInterface(_) => "bridge",
-        DetectLocal::InterfaceNamePrefix(_) => "prefix",
+        DetectLocalMode::Off => "off",
+        DetectLocalMode::ClusterCidr(_) => "cluster range",
+        DetectLocalMode::NodeCidr => "node range",
+        DetectLocalMode::BridgeInterface(_) => "bridge",
+        DetectLocalMode::InterfaceNamePrefix(_) => "prefix",
     };
     let mut said = vec![
         format!("pods are wired by {cni}"),
@@ -253,11 +253,11 @@ fn every_wiring_and_setting_is_drawn() {
         missing.extend(wiring_and_settings(&World { cni, ..World::default() }));
     }
     for detect_local in [
-        DetectLocal::Off,
-        DetectLocal::ClusterCidr(Vec::new()),
-        DetectLocal::NodeCidr,
-        DetectLocal::BridgeInterface(String::new()),
-        DetectLocal::InterfaceNamePrefix(String::new()),
+        DetectLocalMode::Off,
+        DetectLocalMode::ClusterCidr(Vec::new()),
+        DetectLocalMode::NodeCidr,
+        DetectLocalMode::BridgeInterface(String::new()),
+        DetectLocalMode::InterfaceNamePrefix(String::new()),
     ] {
         let mut world = World::default();
         world.proxy.detect_local = detect_local;

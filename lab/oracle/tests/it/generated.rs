@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 use svclab_oracle::generate::{self, Change, ObjectName, Write, histories, recipes, writes};
-use svclab_oracle::{Cluster, Mode, Objects, Promise, Reply, Rule, Verdict};
+use svclab_oracle::{ClusterModel, Mode, Objects, Promise, PromisedReply, PromisedVerdict, Rule};
 
 /// Few enough to be quick, many enough that chance leaves nothing out.
 const SEEDS: std::ops::Range<u64> = 0..300;
 
 /// A part of a cluster's questions that differs from seed to seed.
-fn some(cluster: &Cluster, seed: u64) -> Vec<svclab_oracle::Question> {
+fn some(cluster: &ClusterModel, seed: u64) -> Vec<svclab_oracle::Question> {
     let skip = usize::try_from(seed % 17).unwrap();
     cluster.questions().into_iter().skip(skip).step_by(17).collect()
 }
 
-fn in_mode(seed: u64) -> Cluster {
+fn in_mode(seed: u64) -> ClusterModel {
     let mut cluster = generate::cluster(seed);
     cluster.world.proxy.mode = Mode::ALL[usize::try_from(seed).unwrap() % Mode::ALL.len()];
     cluster
@@ -56,7 +56,7 @@ fn every_rule_is_reached() {
         for question in some(&cluster, seed) {
             let promise = oracle.ask(&question);
             all += 1;
-            undefined += usize::from(promise.verdict == Verdict::Undefined);
+            undefined += usize::from(promise.verdict == PromisedVerdict::Undefined);
             for rule in promise.because.iter().map(|reason| reason.rule).collect::<BTreeSet<_>>() {
                 *reached.entry(rule).or_default() += 1;
             }
@@ -70,8 +70,8 @@ fn every_rule_is_reached() {
     assert!(undefined * 25 < all, "{undefined} of {all} questions have no answer");
 }
 
-fn check(cluster: &Cluster, promise: &Promise, question: &svclab_oracle::Question) {
-    let Verdict::Deliver(delivery) = &promise.verdict else { return };
+fn check(cluster: &ClusterModel, promise: &Promise, question: &svclab_oracle::Question) {
+    let PromisedVerdict::Deliver(delivery) = &promise.verdict else { return };
     let addresses: BTreeSet<_> = delivery.backends.iter().map(|backend| backend.address).collect();
     assert_eq!(addresses.len(), delivery.backends.len(), "an endpoint twice\n{promise}");
     let count = u32::try_from(delivery.backends.len()).unwrap();
@@ -83,7 +83,7 @@ fn check(cluster: &Cluster, promise: &Promise, question: &svclab_oracle::Questio
         let node = cluster.world.nodes.iter().find(|node| node.name == delivery.node).unwrap();
         if backend.masqueraded {
             assert!(backend.sees.iter().all(|address| node.has(*address)), "{promise}");
-            assert_eq!(backend.reply, Reply::From(question.to), "{promise}");
+            assert_eq!(backend.reply, PromisedReply::From(question.to), "{promise}");
         }
         // An endpoint never sees itself.
         assert!(!backend.sees.contains(&backend.address.ip()) || node.has(backend.address.ip()), "{promise}");
@@ -98,7 +98,7 @@ fn promises_are_sound() {
         for question in some(&cluster, seed) {
             let promise = oracle.ask(&question);
             check(&cluster, &promise, &question);
-            let dropped = matches!(promise.verdict, Verdict::Drop);
+            let dropped = matches!(promise.verdict, PromisedVerdict::Drop);
             let reasons = [Rule::NoLocalEndpoints, Rule::SourceRanges, Rule::UnusedClusterIp];
             assert!(!dropped || reasons.iter().any(|rule| promise.rests_on(*rule)), "{question}: {promise}");
         }
@@ -117,7 +117,7 @@ fn nothing_else_matters() {
         for question in some(&cluster, seed) {
             let promise = oracle.ask(&question);
             assert_eq!(promise.verdict, reversed.oracle().ask(&question).verdict, "{question}");
-            let Verdict::Deliver(delivery) = &promise.verdict else { continue };
+            let PromisedVerdict::Deliver(delivery) = &promise.verdict else { continue };
             let mut alone = cluster.clone();
             let name = (Some(&delivery.service.namespace), Some(&delivery.service.service));
             let named = |of: &ObjectMeta| (of.namespace.as_ref(), of.name.as_ref()) == name;

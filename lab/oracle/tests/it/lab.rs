@@ -17,8 +17,8 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 use svclab_oracle::{
-    Backend, Client, DetectLocal, Mode, NodePlace, Objects, Place, PodName, PodPlace, Protocol, Question, Reply,
-    Verdict, World, ask,
+    Backend, Client, DetectLocalMode, Mode, NodeMachine, Objects, PacketSource, PodMachine, PodName, PromisedReply,
+    PromisedVerdict, Protocol, Question, World, ask,
 };
 
 use crate::drawn;
@@ -55,7 +55,7 @@ impl Lab {
             });
             lab.objects.nodes.push(serde_json::from_value(node).unwrap());
             let gateways = vec![ip(&format!("10.244.{number}.1")), ip(&format!("fd00:244:{number}::1"))];
-            lab.world.nodes.push(NodePlace {
+            lab.world.nodes.push(NodeMachine {
                 name: name.clone(),
                 addresses: vec![ip(&v4), ip(&v6)],
                 gateways,
@@ -69,7 +69,7 @@ impl Lab {
             lab.world.clients.push(Client { name: name.to_owned(), addresses });
         }
         lab.world.load_balancer = vec![ip("172.18.0.200"), ip("fd00:18::200")];
-        lab.world.proxy.detect_local = DetectLocal::ClusterCidr(vec![net("10.244.0.0/16"), net("fd00:244::/32")]);
+        lab.world.proxy.detect_local = DetectLocalMode::ClusterCidr(vec![net("10.244.0.0/16"), net("fd00:244::/32")]);
         lab
     }
 
@@ -83,14 +83,14 @@ impl Lab {
         let number = 1 + self.world.nodes.iter().position(|place| place.name == node).unwrap();
         let addresses = vec![ip(&format!("10.244.{number}.{last}")), ip(&format!("fd00:244:{number}::{last:x}"))];
         let name = PodName { namespace: "default".to_owned(), name: name.to_owned() };
-        self.world.pods.push(PodPlace { name, node: node.to_owned(), addresses, host_network: false });
+        self.world.pods.push(PodMachine { name, node: node.to_owned(), addresses, host_network: false });
     }
 
     /// A pod on the host network.
     pub fn host_pod(mut self, name: &str, node: &str) -> Lab {
         let addresses = self.world.nodes.iter().find(|place| place.name == node).unwrap().addresses.clone();
         let name = PodName { namespace: "default".to_owned(), name: name.to_owned() };
-        self.world.pods.push(PodPlace { name, node: node.to_owned(), addresses, host_network: true });
+        self.world.pods.push(PodMachine { name, node: node.to_owned(), addresses, host_network: true });
         self
     }
 
@@ -177,7 +177,9 @@ impl Lab {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
             let promise = ask(&self.objects, &self.world, &question(cells[0], cells[1]));
             let relay = match &promise.verdict {
-                Verdict::Deliver(delivery) if self.world.proxy.mode == Mode::Userspace => format!(">{}", delivery.node),
+                PromisedVerdict::Deliver(delivery) if self.world.proxy.mode == Mode::Userspace => {
+                    format!(">{}", delivery.node)
+                }
                 _ => ">client".to_owned(),
             };
             assert_eq!(words(&promise.verdict), cells[2].replace(">client", &relay), "\n{row}\n{promise}");
@@ -212,16 +214,16 @@ pub fn question(source: &str, destination: &str) -> Question {
         None => (source, None),
     };
     let from = if let Some(enters) = source.strip_prefix("lb@") {
-        Place::LoadBalancer { enters: enters.to_owned() }
+        PacketSource::LoadBalancer { enters: enters.to_owned() }
     } else {
         let (kind, name) = source.split_once('/').expect(source);
         match kind {
-            "pod" => Place::Pod(PodName { namespace: "default".to_owned(), name: name.to_owned() }),
-            "node" => Place::Node(name.to_owned()),
-            "loopback" => Place::Loopback(name.to_owned()),
+            "pod" => PacketSource::Pod(PodName { namespace: "default".to_owned(), name: name.to_owned() }),
+            "node" => PacketSource::Node(name.to_owned()),
+            "loopback" => PacketSource::Loopback(name.to_owned()),
             "client" => {
                 let (client, enters) = name.split_once('@').expect(source);
-                Place::Outside { client: client.to_owned(), enters: enters.to_owned() }
+                PacketSource::Outside { client: client.to_owned(), enters: enters.to_owned() }
             }
             other => panic!("{other} is no source"),
         }
@@ -232,19 +234,19 @@ pub fn question(source: &str, destination: &str) -> Question {
 }
 
 /// A verdict in the tables' notation.
-pub fn words(verdict: &Verdict) -> String {
+pub fn words(verdict: &PromisedVerdict) -> String {
     match verdict {
-        Verdict::Deliver(delivery) => {
+        PromisedVerdict::Deliver(delivery) => {
             let mut backends: Vec<String> =
                 delivery.backends.iter().map(|backend| one(backend, &delivery.node)).collect();
             backends.sort();
             backends.join(", ")
         }
-        Verdict::Drop => "drop".to_owned(),
-        Verdict::Reject => "reject".to_owned(),
-        Verdict::Refuse => "refuse".to_owned(),
-        Verdict::Untouched => "untouched".to_owned(),
-        Verdict::Undefined => "undefined".to_owned(),
+        PromisedVerdict::Drop => "drop".to_owned(),
+        PromisedVerdict::Reject => "reject".to_owned(),
+        PromisedVerdict::Refuse => "refuse".to_owned(),
+        PromisedVerdict::Untouched => "untouched".to_owned(),
+        PromisedVerdict::Undefined => "undefined".to_owned(),
     }
 }
 
@@ -252,9 +254,9 @@ fn one(backend: &Backend, node: &str) -> String {
     let pod = backend.pod.as_ref().map_or_else(|| backend.address.to_string(), |pod| pod.name.clone());
     let share = backend.share.map(|share| format!("*{share}")).unwrap_or_default();
     let seen = match backend.reply {
-        Reply::AsymmetricReply(_) => "astray",
-        Reply::From(_) if backend.masqueraded => node,
-        Reply::From(_) => "client",
+        PromisedReply::AsymmetricReply(_) => "astray",
+        PromisedReply::From(_) if backend.masqueraded => node,
+        PromisedReply::From(_) => "client",
     };
     format!("{pod}{share}>{seen}")
 }

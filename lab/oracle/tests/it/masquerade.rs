@@ -1,7 +1,7 @@
 //! Whose address an endpoint sees: how pods are told, and an endpoint that meets itself.
 
 use serde_json::json;
-use svclab_oracle::{Cni, DetectLocal, Promise, Verdict, ask};
+use svclab_oracle::{Cni, DetectLocalMode, Promise, PromisedVerdict, ask};
 
 use crate::lab::{Lab, ip, net, question};
 
@@ -14,7 +14,7 @@ fn with(policies: &str) -> Lab {
     Lab::new().balanced("web", &spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, &["x@node-a"])
 }
 
-fn detecting(detect: DetectLocal, cni: Cni) -> Lab {
+fn detecting(detect: DetectLocalMode, cni: Cni) -> Lab {
     with("").with(|world| {
         world.proxy.detect_local = detect;
         world.cni = cni;
@@ -26,21 +26,21 @@ fn detecting(detect: DetectLocal, cni: Cni) -> Lab {
 fn how_pods_are_told() {
     let kept = "pod/caller-a | 10.96.0.1:80 | x*1/1>client | kept";
     let replaced = "pod/caller-a | 10.96.0.1:80 | x*1/1>node-a | off-cluster";
-    let range = |text: &str| DetectLocal::ClusterCidr(vec![net(text)]);
-    let bridge = |name: &str| DetectLocal::BridgeInterface(name.to_owned());
-    let prefix = |name: &str| DetectLocal::InterfaceNamePrefix(name.to_owned());
+    let range = |text: &str| DetectLocalMode::ClusterCidr(vec![net(text)]);
+    let bridge = |name: &str| DetectLocalMode::BridgeInterface(name.to_owned());
+    let prefix = |name: &str| DetectLocalMode::InterfaceNamePrefix(name.to_owned());
     let rows = [
         (range("10.244.0.0/16"), Cni::Bridge, kept, true),
         (range("10.244.2.0/24"), Cni::Bridge, replaced, true),
         (range("fd00:244::/32"), Cni::Bridge, kept, false),
-        (DetectLocal::NodeCidr, Cni::Bridge, kept, true),
+        (DetectLocalMode::NodeCidr, Cni::Bridge, kept, true),
         (bridge("cni0"), Cni::Bridge, kept, true),
         (bridge("docker0"), Cni::Bridge, replaced, true),
         (bridge("cni0"), Cni::PointToPoint, replaced, true),
         (prefix("veth"), Cni::PointToPoint, kept, true),
         (prefix("cali"), Cni::PointToPoint, replaced, true),
         (prefix("cni"), Cni::Bridge, kept, true),
-        (DetectLocal::Off, Cni::Bridge, kept, false),
+        (DetectLocalMode::Off, Cni::Bridge, kept, false),
     ];
     for (detect, cni, pod, told) in rows {
         let seen = if told { "node-a" } else { "client" };
@@ -54,7 +54,7 @@ fn how_pods_are_told() {
 /// Nothing to tell strangers by, and their address is kept where that leads astray.
 #[test]
 fn unknown_strangers_go_astray() {
-    detecting(DetectLocal::Off, Cni::Bridge).expect(
+    detecting(DetectLocalMode::Off, Cni::Bridge).expect(
         "
         client/laptop@node-b | 10.96.0.1:80 | x*1/1>astray | astray
         node/node-b          | 10.96.0.1:80 | x*1/1>client
@@ -65,15 +65,15 @@ fn unknown_strangers_go_astray() {
 /// Another node's pod is a pod by the cluster's ranges only.
 #[test]
 fn pods_of_other_nodes() {
-    let lab = |detect: DetectLocal| {
+    let lab = |detect: DetectLocalMode| {
         with("externalTrafficPolicy: Local")
             .slice("web", PORT, &["y@node-b"])
             .with(|world| world.proxy.detect_local = detect)
     };
-    lab(DetectLocal::ClusterCidr(vec![net("10.244.0.0/16")]))
+    lab(DetectLocalMode::ClusterCidr(vec![net("10.244.0.0/16")]))
         .expect("pod/caller-c | 172.18.0.2:30080 | x*1/2>client, y*1/2>astray | short-circuit");
-    lab(DetectLocal::NodeCidr).expect("pod/caller-c | 172.18.0.2:30080 | x*1/1>client | external-local");
-    lab(DetectLocal::BridgeInterface("cni0".to_owned()))
+    lab(DetectLocalMode::NodeCidr).expect("pod/caller-c | 172.18.0.2:30080 | x*1/1>client | external-local");
+    lab(DetectLocalMode::BridgeInterface("cni0".to_owned()))
         .expect("pod/caller-c | 172.18.0.2:30080 | x*1/1>client | external-local");
 }
 
@@ -117,12 +117,12 @@ fn host_network() {
         lb@node-b            | 172.18.0.3:30080 | agent*1/1>client
         ",
     );
-    let quiet = lab.clone().with(|world| world.proxy.detect_local = DetectLocal::Off);
+    let quiet = lab.clone().with(|world| world.proxy.detect_local = DetectLocalMode::Off);
     quiet.expect("pod/agent | 10.96.0.1:80 | agent*1/1>node-b | hairpin");
 }
 
 fn seen(promise: &Promise) -> Vec<std::net::IpAddr> {
-    let Verdict::Deliver(delivery) = &promise.verdict else { panic!("{promise}") };
+    let PromisedVerdict::Deliver(delivery) = &promise.verdict else { panic!("{promise}") };
     delivery.backends.iter().flat_map(|backend| backend.sees.iter().copied()).collect()
 }
 

@@ -1,7 +1,7 @@
 //! What the modes do in different ways: `docs/limitations.md`, row by row.
 
 use serde_json::json;
-use svclab_oracle::{AffinityScope, Mode, Picking, Scheduler, Verdict, ask};
+use svclab_oracle::{AffinityScope, Balancing, Mode, PromisedVerdict, Scheduler, ask};
 
 use crate::lab::{Lab, question};
 
@@ -72,20 +72,20 @@ fn ipvs_source_ranges() {
 #[test]
 fn ipvs_schedulers() {
     let rows = [
-        (Scheduler::RoundRobin, Picking::InTurn, "x*1/2>client, y*1/2>client"),
-        (Scheduler::WeightedRoundRobin, Picking::InTurn, "x*1/2>client, y*1/2>client"),
-        (Scheduler::LeastConnections, Picking::LeastConnections, "x>client, y>client"),
-        (Scheduler::Locality, Picking::ByLocality, "x>client, y>client"),
-        (Scheduler::DestinationHash, Picking::ByHash, "x>client, y>client"),
-        (Scheduler::SourceHash, Picking::ByHash, "x>client, y>client"),
-        (Scheduler::Maglev, Picking::ByHash, "x>client, y>client"),
+        (Scheduler::RoundRobin, Balancing::RoundRobin, "x*1/2>client, y*1/2>client"),
+        (Scheduler::WeightedRoundRobin, Balancing::RoundRobin, "x*1/2>client, y*1/2>client"),
+        (Scheduler::LeastConnections, Balancing::LeastConnections, "x>client, y>client"),
+        (Scheduler::Locality, Balancing::ByLocality, "x>client, y>client"),
+        (Scheduler::DestinationHash, Balancing::ByHash, "x>client, y>client"),
+        (Scheduler::SourceHash, Balancing::ByHash, "x>client, y>client"),
+        (Scheduler::Maglev, Balancing::ByHash, "x>client, y>client"),
     ];
-    for (scheduler, picking, promise) in rows {
+    for (scheduler, balancing, promise) in rows {
         let lab = with(Mode::Ipvs, "", &["x@node-a", "y@node-b"]).with(|world| world.proxy.scheduler = scheduler);
         lab.expect(&format!("pod/caller-a | 10.96.0.1:80 | {promise}"));
         let promise = ask(&lab.objects, &lab.world, &question("pod/caller-a", "10.96.0.1:80"));
-        let Verdict::Deliver(delivery) = promise.verdict else { panic!() };
-        assert_eq!(delivery.picking, picking);
+        let PromisedVerdict::Deliver(delivery) = promise.verdict else { panic!() };
+        assert_eq!(delivery.balancing, balancing);
     }
 }
 
@@ -136,7 +136,7 @@ fn affinity_reaches_differently_far() {
     for (mode, scope) in rows {
         let lab = with(mode, "sessionAffinity: ClientIP", &["x@node-a"]);
         let promise = ask(&lab.objects, &lab.world, &question("pod/caller-a", "10.96.0.1:80"));
-        let Verdict::Deliver(delivery) = promise.verdict else { panic!() };
+        let PromisedVerdict::Deliver(delivery) = promise.verdict else { panic!() };
         assert_eq!(delivery.affinity.unwrap().scope, scope);
     }
 }

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use svclab_oracle::{Cluster, DetectLocal, Mode, NodePortAddress, Verdict};
+use svclab_oracle::{ClusterModel, DetectLocalMode, Mode, NodePortAddress, PromisedVerdict};
 
 use crate::lab::{Lab, net, question};
 
@@ -107,8 +107,8 @@ proptest! {
     fn an_answer_to_everything(
         services in vec(service(), 0..3), slices in vec(slice(), 0..3), mode in prop::sample::select(Mode::ALL.to_vec()),
         detect in prop::sample::select(vec![
-            DetectLocal::Off, DetectLocal::NodeCidr, DetectLocal::ClusterCidr(vec![net("0.0.0.0/0")]),
-            DetectLocal::BridgeInterface(String::new()), DetectLocal::InterfaceNamePrefix(String::new()),
+            DetectLocalMode::Off, DetectLocalMode::NodeCidr, DetectLocalMode::ClusterCidr(vec![net("0.0.0.0/0")]),
+            DetectLocalMode::BridgeInterface(String::new()), DetectLocalMode::InterfaceNamePrefix(String::new()),
         ]),
         entries in vec(prop::sample::select(vec![NodePortAddress::Primary, NodePortAddress::Localhost, NodePortAddress::Range(net("::/0"))]), 0..2),
     ) {
@@ -118,12 +118,12 @@ proptest! {
         lab.world.proxy.mode = mode;
         lab.world.proxy.detect_local = detect;
         lab.world.proxy.node_port_addresses = entries;
-        let cluster = Cluster { objects: lab.objects, world: lab.world };
+        let cluster = ClusterModel { objects: lab.objects, world: lab.world };
         let written = SOURCES.iter().flat_map(|from| DESTINATIONS.iter().map(move |to| question(from, to)));
         for (number, question) in written.chain(cluster.questions().into_iter().take(50)).enumerate() {
             let promise = cluster.oracle().ask(&question);
             prop_assert!(!promise.because.is_empty(), "{question}");
-            if let Verdict::Deliver(delivery) = &promise.verdict {
+            if let PromisedVerdict::Deliver(delivery) = &promise.verdict {
                 prop_assert!(!delivery.backends.is_empty());
             }
             if number % 16 == 0 {

@@ -2,7 +2,7 @@
 //! Each test is named after its file. A `client` that a pod sees is the relaying node in userspace mode.
 
 use serde_json::json;
-use svclab_oracle::{DetectLocal, Mode, NodePortAddress};
+use svclab_oracle::{DetectLocalMode, Mode, NodePortAddress};
 
 use crate::lab::{Lab, ip, net};
 
@@ -188,7 +188,7 @@ fn masquerade_all_and_detect_local() {
         &lab.clone().with(|world| world.proxy.masquerade_all = true),
         "pod/caller-a | 10.96.0.1:80 | web-1*1/2>node-a, web-2*1/2>node-a",
     );
-    for detect in [DetectLocal::NodeCidr, DetectLocal::BridgeInterface("cni0".to_owned())] {
+    for detect in [DetectLocalMode::NodeCidr, DetectLocalMode::BridgeInterface("cni0".to_owned())] {
         everywhere(
             &lab.clone().with(|world| world.proxy.detect_local = detect),
             "

@@ -2,7 +2,7 @@
 //! client's address is replaced. One node is looked at, `node-a`; `caller-a` is a pod on it.
 
 use serde_json::json;
-use svclab_oracle::{DetectLocal, NodePortAddress};
+use svclab_oracle::{DetectLocalMode, NodePortAddress};
 
 use crate::lab::{Lab, ip, net};
 
@@ -71,7 +71,7 @@ fn internal_external_masquerade() {
             let lab = three().with(|world| {
                 world.proxy.masquerade_all = all;
                 if !told {
-                    world.proxy.detect_local = DetectLocal::Off;
+                    world.proxy.detect_local = DetectLocalMode::Off;
                 }
             });
             lab.expect(&flow(from, kind, number, cell));

@@ -12,7 +12,7 @@ use crate::snapshots::snapshot;
 
 /// What audits of nodes with a mutant have found.
 #[derive(Debug, Clone)]
-pub struct Audited {
+pub struct AuditScore {
     /// The mutant.
     pub mutant: Mutant,
     /// On how many nodes it changed something.
@@ -23,7 +23,7 @@ pub struct Audited {
     pub unable: Vec<String>,
 }
 
-impl Audited {
+impl AuditScore {
     /// Whether a broken one was found, and an equivalent one was not.
     #[must_use]
     pub fn is_right(&self) -> bool {
@@ -39,8 +39,8 @@ const NODES: usize = 9;
 
 /// Audits every node on which the mutant changes something, until some have found it.
 #[must_use]
-pub fn audited(mutant: Mutant, fixtures: &[MutationFixture]) -> Audited {
-    let mut found = Audited { mutant, nodes: 0, kinds: BTreeSet::new(), unable: Vec::new() };
+pub fn audit_score(mutant: Mutant, fixtures: &[MutationFixture]) -> AuditScore {
+    let mut found = AuditScore { mutant, nodes: 0, kinds: BTreeSet::new(), unable: Vec::new() };
     let mut enough = 0;
     for (fixture, node, state) in fixtures
         .iter()
@@ -88,7 +88,7 @@ fn printed(state: &NodeState) -> Dump {
 }
 
 /// One line.
-impl fmt::Display for Audited {
+impl fmt::Display for AuditScore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds: Vec<&str> = self.kinds.iter().copied().collect();
         let right = if self.is_right() { " " } else { "!" };

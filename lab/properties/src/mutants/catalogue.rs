@@ -6,30 +6,30 @@ use svclab_sim::rules::matches::{AddressType, AddressTypes, RecentAction, Statis
 use svclab_sim::rules::target::RejectWith;
 use svclab_sim::rules::{InterfacePattern, Match, Rule, Rules, Target};
 
-use super::tools::{In, any, jumps, says, shift_port, single, strip, threshold, wider};
-use super::{Change, Expectation, Mutant};
+use super::tools::{ChainsOf, any, jumps, says, shift_port, single, strip, threshold, wider};
+use super::{Expectation, Mutant, Mutation};
 
-const SERVICES: In = In(Nat, "KUBE-SERVICES");
-const NODE_PORTS: In = In(Nat, "KUBE-NODEPORTS");
-const CLUSTER: In = In(Nat, "KUBE-SVC-");
-const LOCAL: In = In(Nat, "KUBE-SVL-");
-const EXTERNAL: In = In(Nat, "KUBE-EXT-");
-const FIREWALL: In = In(Nat, "KUBE-FW-");
-const ENDPOINT: In = In(Nat, "KUBE-SEP-");
-const MARK: In = In(Nat, "KUBE-MARK-MASQ");
-const POSTROUTING: In = In(Nat, "KUBE-POSTROUTING");
-const REFUSED: In = In(Filter, "KUBE-SERVICES");
-const REFUSED_EXTERNAL: In = In(Filter, "KUBE-EXTERNAL-SERVICES");
-const PROXY_FIREWALL: In = In(Filter, "KUBE-PROXY-FIREWALL");
-const FORWARD: In = In(Filter, "KUBE-FORWARD");
-const LOOPBACK_GUARD: In = In(Filter, "KUBE-FIREWALL");
+const SERVICES: ChainsOf = ChainsOf(Nat, "KUBE-SERVICES");
+const NODE_PORTS: ChainsOf = ChainsOf(Nat, "KUBE-NODEPORTS");
+const CLUSTER: ChainsOf = ChainsOf(Nat, "KUBE-SVC-");
+const LOCAL: ChainsOf = ChainsOf(Nat, "KUBE-SVL-");
+const EXTERNAL: ChainsOf = ChainsOf(Nat, "KUBE-EXT-");
+const FIREWALL: ChainsOf = ChainsOf(Nat, "KUBE-FW-");
+const ENDPOINT: ChainsOf = ChainsOf(Nat, "KUBE-SEP-");
+const MARK: ChainsOf = ChainsOf(Nat, "KUBE-MARK-MASQ");
+const POSTROUTING: ChainsOf = ChainsOf(Nat, "KUBE-POSTROUTING");
+const REFUSED: ChainsOf = ChainsOf(Filter, "KUBE-SERVICES");
+const REFUSED_EXTERNAL: ChainsOf = ChainsOf(Filter, "KUBE-EXTERNAL-SERVICES");
+const PROXY_FIREWALL: ChainsOf = ChainsOf(Filter, "KUBE-PROXY-FIREWALL");
+const FORWARD: ChainsOf = ChainsOf(Filter, "KUBE-FORWARD");
+const LOOPBACK_GUARD: ChainsOf = ChainsOf(Filter, "KUBE-FIREWALL");
 
 const fn broken(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, change: Change::Rules(apply), expectation: Expectation::Broken }
+    Mutant { name, change: Mutation::Rules(apply), expectation: Expectation::Broken }
 }
 
 const fn equivalent(name: &'static str, reason: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, change: Change::Rules(apply), expectation: Expectation::Equivalent(reason) }
+    Mutant { name, change: Mutation::Rules(apply), expectation: Expectation::Equivalent(reason) }
 }
 
 fn is_dnat(target: &Target) -> bool {
@@ -111,7 +111,7 @@ fn sibling(rules: &Rules, rule: &Rule, from: &str, to: &str) -> bool {
 }
 
 /// Jumps elsewhere, where there is such a chain.
-fn elsewhere(rules: &mut Rules, place: In, from: &'static str, to: &'static str) -> bool {
+fn elsewhere(rules: &mut Rules, place: ChainsOf, from: &'static str, to: &'static str) -> bool {
     let known = rules.clone();
     place.edit(rules, |rule| sibling(&known, rule, from, to), |rule| chain_instead(rule, from, to))
 }
@@ -122,7 +122,7 @@ fn swap_first_two(chain: &mut [Rule]) {
     }
 }
 
-fn without_jump(rules: &mut Rules, place: In, to: &str) -> bool {
+fn without_jump(rules: &mut Rules, place: ChainsOf, to: &str) -> bool {
     place.remove(rules, |rule| jumps(rule, to))
 }
 
@@ -207,10 +207,10 @@ fn matches() -> Vec<Mutant> {
         })),
         equivalent("refusals look at connections in every state",
             "what an established connection sends to a service's address has been translated before it meets filter, and never has that address there; the match saves time",
-            |r| In(Filter, "").edit(r, |rule| jumps(rule, "KUBE-SERVICES") || jumps(rule, "KUBE-EXTERNAL-SERVICES"),
+            |r| ChainsOf(Filter, "").edit(r, |rule| jumps(rule, "KUBE-SERVICES") || jumps(rule, "KUBE-EXTERNAL-SERVICES"),
                 |rule| strip(rule, |one| matches!(one, Match::Conntrack(..))))),
         equivalent("comments are gone", "comments match everything",
-            |r| In(Nat, "KUBE-").edit(r, any, |rule| strip(rule, |one| matches!(one, Match::Comment(_))))),
+            |r| ChainsOf(Nat, "KUBE-").edit(r, any, |rule| strip(rule, |one| matches!(one, Match::Comment(_))))),
     ]
 }
 
@@ -258,7 +258,7 @@ fn chance() -> Vec<Mutant> {
         broken("affinity is not asked for", |r| CLUSTER.remove(r, checks) | LOCAL.remove(r, checks)),
         broken("affinity lasts a second", |r| CLUSTER.edit(r, checks, |rule| recent(rule, RecentAction::Check, |one| one.seconds = Some(1)))),
         broken("affinity never ends", |r| CLUSTER.edit(r, checks, |rule| recent(rule, RecentAction::Check, |one| (one.seconds, one.reap) = (None, false)))),
-        broken("affinity is kept for destinations", |r| In(Nat, "KUBE-S").edit(r, any, |rule| {
+        broken("affinity is kept for destinations", |r| ChainsOf(Nat, "KUBE-S").edit(r, any, |rule| {
             for one in &mut rule.matches {
                 if let Match::Recent(recent) = one { recent.destination = true; }
             }
@@ -344,17 +344,17 @@ pub(super) fn refusals() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn structure() -> Vec<Mutant> {
     vec![
-        broken("no jump from nat's PREROUTING", |r| without_jump(r, In(Nat, "PREROUTING"), "KUBE-")),
-        broken("no jump from nat's OUTPUT", |r| without_jump(r, In(Nat, "OUTPUT"), "KUBE-")),
-        broken("no jump from nat's POSTROUTING", |r| without_jump(r, In(Nat, "POSTROUTING"), "KUBE-")),
-        broken("no jump from filter's INPUT", |r| without_jump(r, In(Filter, "INPUT"), "KUBE-")),
-        broken("no jump from filter's FORWARD", |r| without_jump(r, In(Filter, "FORWARD"), "KUBE-")),
-        broken("no jump from filter's OUTPUT", |r| without_jump(r, In(Filter, "OUTPUT"), "KUBE-")),
-        broken("no jump from filter's OUTPUT to external addresses", |r| without_jump(r, In(Filter, "OUTPUT"), "KUBE-EXTERNAL-SERVICES")),
+        broken("no jump from nat's PREROUTING", |r| without_jump(r, ChainsOf(Nat, "PREROUTING"), "KUBE-")),
+        broken("no jump from nat's OUTPUT", |r| without_jump(r, ChainsOf(Nat, "OUTPUT"), "KUBE-")),
+        broken("no jump from nat's POSTROUTING", |r| without_jump(r, ChainsOf(Nat, "POSTROUTING"), "KUBE-")),
+        broken("no jump from filter's INPUT", |r| without_jump(r, ChainsOf(Filter, "INPUT"), "KUBE-")),
+        broken("no jump from filter's FORWARD", |r| without_jump(r, ChainsOf(Filter, "FORWARD"), "KUBE-")),
+        broken("no jump from filter's OUTPUT", |r| without_jump(r, ChainsOf(Filter, "OUTPUT"), "KUBE-")),
+        broken("no jump from filter's OUTPUT to external addresses", |r| without_jump(r, ChainsOf(Filter, "OUTPUT"), "KUBE-EXTERNAL-SERVICES")),
         broken("no jump to node ports", |r| SERVICES.remove(r, to_node_ports)),
         broken("no line for any service", |r| SERVICES.remove(r, not_node_ports)),
         broken("no line for any node port", |r| NODE_PORTS.remove(r, any)),
-        broken("no jump to the firewall", |r| without_jump(r, In(Filter, ""), "KUBE-PROXY-FIREWALL")),
+        broken("no jump to the firewall", |r| without_jump(r, ChainsOf(Filter, ""), "KUBE-PROXY-FIREWALL")),
         broken("no table nat", |r| { r.tables.retain(|table| table.name != Nat); true }),
         broken("no table filter", |r| { r.tables.retain(|table| table.name != Filter); true }),
         broken("no rules of IPv4", |r| of_family(r, svclab_sim::protocol::Family::V4)),

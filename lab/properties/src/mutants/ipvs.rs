@@ -10,26 +10,26 @@ use svclab_sim::rules::target::{RejectWith, Target};
 use svclab_sim::rules::{Rule, Rules};
 use svclab_sim::set::{Element, Value};
 
-use super::tools::{In, any, jumps, strip};
-use super::{Change, Expectation, Mutant};
+use super::tools::{ChainsOf, any, jumps, strip};
+use super::{Expectation, Mutant, Mutation};
 use svclab_sim::cluster::NodeState;
 
-const SERVICES: In = In(Nat, "KUBE-SERVICES");
-const BALANCERS: In = In(Nat, "KUBE-LOAD-BALANCER");
-const NODE_PORTS: In = In(Nat, "KUBE-NODE-PORT");
-const MARK: In = In(Nat, "KUBE-MARK-MASQ");
-const POSTROUTING: In = In(Nat, "KUBE-POSTROUTING");
-const OWN_LISTENERS: In = In(Filter, "KUBE-IPVS-FILTER");
-const FIREWALL: In = In(Filter, "KUBE-PROXY-FIREWALL");
-const RANGES: In = In(Filter, "KUBE-SOURCE-RANGES-FIREWALL");
-const OWN_CALLS: In = In(Mangle, "KUBE-IPVS-OUT-FILTER");
+const SERVICES: ChainsOf = ChainsOf(Nat, "KUBE-SERVICES");
+const BALANCERS: ChainsOf = ChainsOf(Nat, "KUBE-LOAD-BALANCER");
+const NODE_PORTS: ChainsOf = ChainsOf(Nat, "KUBE-NODE-PORT");
+const MARK: ChainsOf = ChainsOf(Nat, "KUBE-MARK-MASQ");
+const POSTROUTING: ChainsOf = ChainsOf(Nat, "KUBE-POSTROUTING");
+const OWN_LISTENERS: ChainsOf = ChainsOf(Filter, "KUBE-IPVS-FILTER");
+const FIREWALL: ChainsOf = ChainsOf(Filter, "KUBE-PROXY-FIREWALL");
+const RANGES: ChainsOf = ChainsOf(Filter, "KUBE-SOURCE-RANGES-FIREWALL");
+const OWN_CALLS: ChainsOf = ChainsOf(Mangle, "KUBE-IPVS-OUT-FILTER");
 
 const fn rules(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, change: Change::Rules(apply), expectation: Expectation::Broken }
+    Mutant { name, change: Mutation::Rules(apply), expectation: Expectation::Broken }
 }
 
 const fn broken(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
-    Mutant { name, change: Change::State(apply), expectation: Expectation::Broken }
+    Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
 }
 
 /// Changes every element of a set, of either family; `None` takes it out.
@@ -99,7 +99,7 @@ fn is_local(one: &Match) -> bool {
     matches!(one, Match::Addrtype(_))
 }
 
-fn without_jump(rules: &mut Rules, place: In, to: &str) -> bool {
+fn without_jump(rules: &mut Rules, place: ChainsOf, to: &str) -> bool {
     place.remove(rules, |rule| jumps(rule, to))
 }
 
@@ -140,7 +140,7 @@ fn virtual_servers() -> Vec<Mutant> {
         broken("the first real server has two turns", |p| servers(p, |one| one.scheduler == Scheduler::WeightedRoundRobin && takes_turns(one), |one| one.servers[0].weight = 2)),
         Mutant {
             name: "the first real server is twice as heavy under rr",
-            change: Change::State(|p| servers(p, |one| one.scheduler == Scheduler::RoundRobin && takes_turns(one), |one| one.servers[0].weight = 2)),
+            change: Mutation::State(|p| servers(p, |one| one.scheduler == Scheduler::RoundRobin && takes_turns(one), |one| one.servers[0].weight = 2)),
             expectation: Expectation::Equivalent("rr knows no weight but zero (net/netfilter/ipvs/ip_vs_rr.c)"),
         },
         broken("affinity is not kept", |p| servers(p, sticks, |one| one.persistence = None)),
@@ -245,12 +245,12 @@ fn refusals() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn structure() -> Vec<Mutant> {
     vec![
-        rules("no jump from nat's PREROUTING", |r| without_jump(r, In(Nat, "PREROUTING"), "KUBE-")),
-        rules("no jump from nat's OUTPUT", |r| without_jump(r, In(Nat, "OUTPUT"), "KUBE-")),
-        rules("no jump from nat's POSTROUTING", |r| without_jump(r, In(Nat, "POSTROUTING"), "KUBE-")),
-        rules("no jump from filter's INPUT", |r| without_jump(r, In(Filter, "INPUT"), "KUBE-")),
-        rules("no jump from filter's INPUT to the firewall", |r| without_jump(r, In(Filter, "INPUT"), "KUBE-PROXY-FIREWALL")),
-        rules("no jump from mangle's OUTPUT", |r| without_jump(r, In(Mangle, "OUTPUT"), "KUBE-")),
+        rules("no jump from nat's PREROUTING", |r| without_jump(r, ChainsOf(Nat, "PREROUTING"), "KUBE-")),
+        rules("no jump from nat's OUTPUT", |r| without_jump(r, ChainsOf(Nat, "OUTPUT"), "KUBE-")),
+        rules("no jump from nat's POSTROUTING", |r| without_jump(r, ChainsOf(Nat, "POSTROUTING"), "KUBE-")),
+        rules("no jump from filter's INPUT", |r| without_jump(r, ChainsOf(Filter, "INPUT"), "KUBE-")),
+        rules("no jump from filter's INPUT to the firewall", |r| without_jump(r, ChainsOf(Filter, "INPUT"), "KUBE-PROXY-FIREWALL")),
+        rules("no jump from mangle's OUTPUT", |r| without_jump(r, ChainsOf(Mangle, "OUTPUT"), "KUBE-")),
         rules("no jump to node ports", |r| SERVICES.remove(r, |rule| jumps(rule, "KUBE-NODE-PORT"))),
         rules("no jump to load balancers", |r| SERVICES.remove(r, |rule| jumps(rule, "KUBE-LOAD-BALANCER"))),
         rules("no table nat", |r| { r.tables.retain(|table| table.name != Nat); true }),

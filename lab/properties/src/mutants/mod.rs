@@ -7,19 +7,21 @@ mod nftables;
 mod tools;
 mod userspace;
 
-pub use audited::{Audited, audited};
+pub use audited::{AuditScore, audit_score};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use svclab_oracle::generate::{Detect, Families, NodePorts, Sources, recipe};
-use svclab_oracle::{Cluster, FrontendKind, Mode, NodePortAddress, Promise, Protocol, Question, Scheduler, Verdict};
+use svclab_oracle::{
+    ClusterModel, FrontendKind, Mode, NodePortAddress, Promise, PromisedVerdict, Protocol, Question, Scheduler,
+};
 use svclab_sim::cluster::{BuildError, NodeState};
 use svclab_sim::rules::Rules;
 
 use crate::judge::{Networks, Property, judge};
-use crate::machines::Machines;
+use crate::machines::SimulatedMachines;
 use crate::programs::programs;
 use crate::sweep::in_mode;
 
@@ -34,7 +36,7 @@ pub enum Expectation {
 
 /// To what it is done; false: there was nothing to do it to.
 #[derive(Debug, Clone, Copy)]
-pub enum Change {
+pub enum Mutation {
     /// To the rules of a family.
     Rules(fn(&mut Rules) -> bool),
     /// To all that a proxy has left on a node.
@@ -47,7 +49,7 @@ pub struct Mutant {
     /// What it does, in words.
     pub name: &'static str,
     /// Does it.
-    pub change: Change,
+    pub change: Mutation,
     /// What it is worth.
     pub expectation: Expectation,
 }
@@ -56,11 +58,11 @@ impl Mutant {
     /// Breaks what a proxy has left on a node; false: there was nothing to break.
     pub fn apply(&self, state: &mut NodeState) -> bool {
         match self.change {
-            Change::Rules(apply) => {
+            Mutation::Rules(apply) => {
                 let changed = [&mut state.v4, &mut state.v6].map(|rules| apply(Arc::make_mut(rules)));
                 changed.contains(&true)
             }
-            Change::State(apply) => apply(state),
+            Mutation::State(apply) => apply(state),
         }
     }
 }
@@ -78,7 +80,7 @@ pub fn catalogue(mode: Mode) -> Vec<Mutant> {
 
 /// A cluster, its rules, and what the oracle says to each of its questions.
 pub struct MutationFixture {
-    cluster: Cluster,
+    cluster: ClusterModel,
     states: BTreeMap<String, NodeState>,
     networks: Networks,
     asked: Vec<(Question, Promise)>,
@@ -88,7 +90,7 @@ pub struct MutationFixture {
 
 /// Which properties noticed a mutant.
 #[derive(Debug, Clone)]
-pub struct Score {
+pub struct MutantScore {
     /// The mutant.
     pub mutant: Mutant,
     /// In how many clusters it changed something.
@@ -99,7 +101,7 @@ pub struct Score {
     pub noticed: BTreeSet<Property>,
 }
 
-impl Score {
+impl MutantScore {
     /// Whether what was to be noticed was, and nothing else. One cluster shows that a mutant is broken; that one is
     /// equivalent takes several, in all of which its rules can be loaded: where not, no property was asked about it.
     #[must_use]
@@ -156,7 +158,8 @@ impl MutationFixture {
         let waiting: BTreeSet<_> = all.iter().map(|question| (question.protocol, question.to.port())).collect();
         let waiting: Vec<_> = waiting.into_iter().collect();
         let states = programs(&cluster)?;
-        let build = |states| Machines::build_with(&cluster, states, &waiting).map_err(|error| error.to_string());
+        let build =
+            |states| SimulatedMachines::build_with(&cluster, states, &waiting).map_err(|error| error.to_string());
         let networks = Networks { machines: build(&states)?, bare: build(&BTreeMap::new())? };
         let step = (all.len() / questions.max(1)).max(1);
         // A step that divides the number of destinations would ask about the same ones again and again.
@@ -189,7 +192,7 @@ impl MutationFixture {
         if !changed {
             return None;
         }
-        let machines = match Machines::build_with(&self.cluster, &states, &self.waiting) {
+        let machines = match SimulatedMachines::build_with(&self.cluster, &states, &self.waiting) {
             Ok(machines) => machines,
             Err(error) => return Some(Err(error)),
         };
@@ -202,13 +205,13 @@ impl MutationFixture {
 }
 
 fn is_balanced(promise: &Promise) -> bool {
-    matches!(&promise.verdict, Verdict::Deliver(delivery) if delivery.frontend == FrontendKind::LoadBalancerIp)
+    matches!(&promise.verdict, PromisedVerdict::Deliver(delivery) if delivery.frontend == FrontendKind::LoadBalancerIp)
 }
 
 /// Tries a mutant on the fixtures.
 #[must_use]
-pub fn score(mutant: Mutant, fixtures: &[MutationFixture]) -> Score {
-    let mut score = Score { mutant, clusters: 0, unloadable: 0, noticed: BTreeSet::new() };
+pub fn score(mutant: Mutant, fixtures: &[MutationFixture]) -> MutantScore {
+    let mut score = MutantScore { mutant, clusters: 0, unloadable: 0, noticed: BTreeSet::new() };
     let mut enough = 0;
     for fixture in fixtures {
         let Some(noticed) = fixture.noticed(&mutant) else { continue };
@@ -227,7 +230,7 @@ pub fn score(mutant: Mutant, fixtures: &[MutationFixture]) -> Score {
 }
 
 /// One line.
-impl fmt::Display for Score {
+impl fmt::Display for MutantScore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let noticed: Vec<String> = self.noticed.iter().map(ToString::to_string).collect();
         let right = if self.is_right() { " " } else { "!" };

@@ -8,14 +8,14 @@ use svclab_sim::nft::{
 };
 use svclab_sim::rules::Policy;
 
-use super::{Change, Expectation, Mutant};
+use super::{Expectation, Mutant, Mutation};
 
 const fn broken(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
-    Mutant { name, change: Change::State(apply), expectation: Expectation::Broken }
+    Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
 }
 
 const fn equivalent(name: &'static str, reason: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
-    Mutant { name, change: Change::State(apply), expectation: Expectation::Equivalent(reason) }
+    Mutant { name, change: Mutation::State(apply), expectation: Expectation::Equivalent(reason) }
 }
 
 /// Changes the rules; whether anything is different then.

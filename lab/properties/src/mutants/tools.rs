@@ -6,9 +6,9 @@ use svclab_sim::rules::{Match, Rule, Rules, TableName, Target};
 
 /// Chains of a table whose name begins so.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct In(pub(super) TableName, pub(super) &'static str);
+pub(super) struct ChainsOf(pub(super) TableName, pub(super) &'static str);
 
-impl In {
+impl ChainsOf {
     fn chains(self, rules: &mut Rules) -> impl Iterator<Item = &mut Vec<Rule>> {
         let tables = rules.tables.iter_mut().filter(move |table| table.name == self.0);
         let chains = tables.flat_map(|table| &mut table.chains);

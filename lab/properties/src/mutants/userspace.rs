@@ -7,23 +7,23 @@ use svclab_sim::rules::TableName::{Filter, Nat};
 use svclab_sim::rules::target::Target;
 use svclab_sim::rules::{Match, Rules};
 
-use super::tools::{In, any, jumps, shift_port, strip, wider};
-use super::{Change, Expectation, Mutant, catalogue};
+use super::tools::{ChainsOf, any, jumps, shift_port, strip, wider};
+use super::{Expectation, Mutant, Mutation, catalogue};
 use svclab_sim::cluster::NodeState;
 use svclab_sim::relays::Relays;
 
-const FROM_PODS: In = In(Nat, "KUBE-PORTALS-CONTAINER");
-const FROM_NODE: In = In(Nat, "KUBE-PORTALS-HOST");
-const NODE_PORTS: In = In(Nat, "KUBE-NODEPORT-CONTAINER");
-const NODE_PORTS_FROM_NODE: In = In(Nat, "KUBE-NODEPORT-HOST");
-const OWN_PORTS: In = In(Filter, "KUBE-NODEPORT-NON-LOCAL");
+const FROM_PODS: ChainsOf = ChainsOf(Nat, "KUBE-PORTALS-CONTAINER");
+const FROM_NODE: ChainsOf = ChainsOf(Nat, "KUBE-PORTALS-HOST");
+const NODE_PORTS: ChainsOf = ChainsOf(Nat, "KUBE-NODEPORT-CONTAINER");
+const NODE_PORTS_FROM_NODE: ChainsOf = ChainsOf(Nat, "KUBE-NODEPORT-HOST");
+const OWN_PORTS: ChainsOf = ChainsOf(Filter, "KUBE-NODEPORT-NON-LOCAL");
 
 const fn rules(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, change: Change::Rules(apply), expectation: Expectation::Broken }
+    Mutant { name, change: Mutation::Rules(apply), expectation: Expectation::Broken }
 }
 
 const fn ports(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
-    Mutant { name, change: Change::State(apply), expectation: Expectation::Broken }
+    Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
 }
 
 /// Changes where each listening port leads.
@@ -98,11 +98,11 @@ fn portals() -> Vec<Mutant> {
         })),
         rules("node ports match the next port", |r| NODE_PORTS.edit(r, any, shift_port)),
         rules("the ports are shut", |r| OWN_PORTS.remove(r, |rule| rule.target == Target::Accept)),
-        rules("no jump from nat's PREROUTING", |r| In(Nat, "PREROUTING").remove(r, |rule| jumps(rule, "KUBE-"))),
-        rules("no jump from nat's OUTPUT", |r| In(Nat, "OUTPUT").remove(r, |rule| jumps(rule, "KUBE-"))),
+        rules("no jump from nat's PREROUTING", |r| ChainsOf(Nat, "PREROUTING").remove(r, |rule| jumps(rule, "KUBE-"))),
+        rules("no jump from nat's OUTPUT", |r| ChainsOf(Nat, "OUTPUT").remove(r, |rule| jumps(rule, "KUBE-"))),
         Mutant {
             name: "the ports are open to clients that call them by their number",
-            change: Change::Rules(|r| OWN_PORTS.remove(r, |rule| matches!(rule.target, Target::Reject(_)))),
+            change: Mutation::Rules(|r| OWN_PORTS.remove(r, |rule| matches!(rule.target, Target::Reject(_)))),
             expectation: Expectation::Equivalent("no question is put to a number that the proxy has drawn; the kernel's tests put it"),
         },
     ]

@@ -5,14 +5,14 @@ use std::cell::Cell;
 use proptest::test_runner::{TestCaseError, TestError};
 use svclab_audit::audit::{Options, Report, audit};
 use svclab_oracle::generate::recipes;
-use svclab_oracle::{Cluster, Mode};
-use svclab_properties::mutants::{Audited, audited as audited_mutant, catalogue, fixtures};
+use svclab_oracle::{ClusterModel, Mode};
+use svclab_properties::mutants::{AuditScore, audit_score, catalogue, fixtures};
 use svclab_properties::proxies::{Proxies, changes};
 use svclab_properties::snapshots::snapshot;
 use svclab_properties::sweep::{cases, in_mode, runner, scenario, seed};
 
 /// The audit of one of the nodes.
-fn audited(cluster: &Cluster) -> Result<Report, String> {
+fn audited(cluster: &ClusterModel) -> Result<Report, String> {
     let (changes, refused) = changes(&cluster.objects);
     if !refused.is_empty() {
         return Err(format!("refused: {}", refused.join("; ")));
@@ -84,10 +84,10 @@ fn every_mutant_is_found(mode: Mode) {
     let fixtures = fixtures(mode, 32, 1).unwrap_or_else(|words| panic!("{words}"));
     let in_memory = |name: &str| mode == Mode::Userspace && IN_MEMORY.contains(&name);
     let seen = catalogue(mode).into_iter().filter(|mutant| !in_memory(mutant.name));
-    let audits: Vec<Audited> = seen.map(|mutant| audited_mutant(mutant, &fixtures)).collect();
+    let audits: Vec<AuditScore> = seen.map(|mutant| audit_score(mutant, &fixtures)).collect();
     let wrong: Vec<String> = audits.iter().filter(|audit| !audit.is_right()).map(ToString::to_string).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let row = |audit: &Audited| {
+    let row = |audit: &AuditScore| {
         let kinds = audit.kinds.iter().copied().collect::<Vec<_>>().join(", ");
         format!("{:<68} {}", audit.mutant.name, if kinds.is_empty() { "(equivalent)" } else { &kinds })
     };

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use svclab_oracle::{Mode, Verdict, generate};
+use svclab_oracle::{Mode, PromisedVerdict, generate};
 use svclab_properties::judge::{Networks, judge};
-use svclab_properties::machines::Machines;
+use svclab_properties::machines::SimulatedMachines;
 use svclab_properties::sweep::{self, sweep_in_parts};
 
 /// Who, in what shares, with which source, for how long, dropped or rejected, and everything else untouched.
 fn promises_are_kept(mode: Mode) {
-    let tally = sweep_in_parts(mode, 2).unwrap_or_else(|words| panic!("{words}"));
-    println!("{}: {tally:?}", mode.name());
+    let counts = sweep_in_parts(mode, 2).unwrap_or_else(|words| panic!("{words}"));
+    println!("{}: {counts:?}", mode.name());
     // A hundred of 40,000: claims are drawn that meet, and are judged.
-    assert!(tally.disputed * 500 > tally.questions, "{tally:?}");
-    let share = |verdict: usize| tally.verdicts[verdict] * 1000 / tally.questions;
+    assert!(counts.disputed * 500 > counts.questions, "{counts:?}");
+    let share = |verdict: usize| counts.verdicts[verdict] * 1000 / counts.questions;
     let [deliver, drop, reject, either, untouched, undefined] = [0, 1, 2, 3, 4, 5].map(share);
     // In thousandths; drawn are 298 to 358, 22 to 79, 113 to 384, 1 to 2, 223 to 491, and 10 to 13 for which there is no promise.
-    assert!(deliver >= 250 && drop >= 15 && reject >= 80 && either >= 1 && untouched >= 150, "{tally:?}");
-    assert!(undefined <= 20, "too much is judged by nothing: {tally:?}");
+    assert!(deliver >= 250 && drop >= 15 && reject >= 80 && either >= 1 && untouched >= 150, "{counts:?}");
+    assert!(undefined <= 20, "too much is judged by nothing: {counts:?}");
 }
 
 #[test]
@@ -56,19 +56,21 @@ fn without_rules_every_service_fails() {
     let mut tried = 0;
     for seed in 0..60 {
         let cluster = generate::cluster(seed);
-        let bare = Machines::build(&cluster, &BTreeMap::new()).unwrap();
+        let bare = SimulatedMachines::build(&cluster, &BTreeMap::new()).unwrap();
         let networks = Networks { machines: bare.clone(), bare };
         let oracle = cluster.oracle();
         for question in cluster.questions().iter().skip(seed as usize % 7).step_by(7) {
             let promise = oracle.ask(question);
             let delivers = match &promise.verdict {
                 // Whoever calls an endpoint's own address by its own port needs no rules to be answered.
-                Verdict::Deliver(delivery) => delivery.backends.iter().all(|backend| backend.address != question.to),
+                PromisedVerdict::Deliver(delivery) => {
+                    delivery.backends.iter().all(|backend| backend.address != question.to)
+                }
                 _ => false,
             };
             let to_a_node =
                 question.to.ip().is_loopback() || cluster.world.nodes.iter().any(|node| node.has(question.to.ip()));
-            let refuses = matches!(promise.verdict, Verdict::Drop | Verdict::Reject) && !to_a_node;
+            let refuses = matches!(promise.verdict, PromisedVerdict::Drop | PromisedVerdict::Reject) && !to_a_node;
             if !delivers && !refuses {
                 continue;
             }

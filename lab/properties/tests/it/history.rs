@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError};
 use svclab_oracle::generate::{ObjectName, Write, histories, writes};
-use svclab_oracle::{Cluster, Mode};
+use svclab_oracle::{ClusterModel, Mode};
 use svclab_properties::disagreement;
 use svclab_properties::judge::{Networks, judge};
-use svclab_properties::machines::Machines;
+use svclab_properties::machines::SimulatedMachines;
 use svclab_properties::nft_meaning::meaning;
 use svclab_properties::node::families;
 use svclab_properties::programs::{programs, read};
@@ -27,7 +27,7 @@ const FOREIGN: [(Table, &str, &str); 3] = [
 ];
 
 /// Kernels in which somebody else has been before.
-fn inhabited(cluster: &Cluster) -> Vec<Kernel> {
+fn inhabited(cluster: &ClusterModel) -> Vec<Kernel> {
     let kernels = families(&cluster.world).into_iter().map(|family| {
         let mut kernel = Kernel::new(cluster.world.proxy.mode, family);
         let Some(rules) = kernel.rules() else { return kernel };
@@ -89,7 +89,7 @@ fn of_others(dump: &Dump) -> Vec<String> {
 }
 
 /// One node's proxies through all states: a sync for each, with a crash before the states in `crashes`.
-fn stepwise(states: &[Cluster], node: &str, crash: usize) -> Proxies {
+fn stepwise(states: &[ClusterModel], node: &str, crash: usize) -> Proxies {
     let world = &states[0].world;
     let mut proxies = Proxies::start(world, node, inhabited(&states[0]));
     proxies.apply(&changes(&states[0].objects).0);
@@ -110,7 +110,7 @@ fn stepwise(states: &[Cluster], node: &str, crash: usize) -> Proxies {
 }
 
 /// All changes in one batch.
-fn at_once(states: &[Cluster], node: &str) -> Proxies {
+fn at_once(states: &[ClusterModel], node: &str) -> Proxies {
     let mut proxies = Proxies::start(&states[0].world, node, inhabited(&states[0]));
     proxies.apply(&changes(&states[0].objects).0);
     proxies.sync().unwrap();
@@ -123,7 +123,7 @@ fn at_once(states: &[Cluster], node: &str) -> Proxies {
     proxies
 }
 
-fn check(states: &[Cluster], crash: usize) -> Result<(), TestCaseError> {
+fn check(states: &[ClusterModel], crash: usize) -> Result<(), TestCaseError> {
     let last = states.last().unwrap();
     let node = last.world.nodes[0].name.clone();
     let untouched = dump(&families(&last.world), &inhabited(last));
@@ -158,11 +158,11 @@ fn check(states: &[Cluster], crash: usize) -> Result<(), TestCaseError> {
 }
 
 /// What the node's kernels hold in the end keeps the promises.
-fn verdicts(cluster: &Cluster, node: &str, found: &Dump) -> Result<(), TestCaseError> {
+fn verdicts(cluster: &ClusterModel, node: &str, found: &Dump) -> Result<(), TestCaseError> {
     let mut all = programs(cluster).unwrap();
     all.insert(node.to_owned(), read(found).map_err(|error| TestCaseError::fail(error.to_string()))?);
-    let machines = Machines::build(cluster, &all).unwrap();
-    let networks = Networks { machines, bare: Machines::build(cluster, &BTreeMap::new()).unwrap() };
+    let machines = SimulatedMachines::build(cluster, &all).unwrap();
+    let networks = Networks { machines, bare: SimulatedMachines::build(cluster, &BTreeMap::new()).unwrap() };
     let oracle = cluster.oracle();
     for question in cluster.questions().iter().step_by(37) {
         let judgement = judge(&networks, cluster, question, oracle.ask(question));

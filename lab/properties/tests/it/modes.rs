@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use proptest::test_runner::{TestCaseError, TestError};
 use svclab_oracle::generate::recipes;
-use svclab_oracle::{Backend, Mode, Promise, Scheduler, Verdict};
+use svclab_oracle::{Backend, Mode, Promise, PromisedVerdict, Scheduler};
 use svclab_properties::judge::outcomes;
 use svclab_properties::sweep::{cases, in_mode, networks, runner, seed};
 use svclab_sim::network::{Outcomes, Verdict as Found};
@@ -14,12 +14,12 @@ use svclab_sim::network::{Outcomes, Verdict as Found};
 fn essence(promise: &Promise) -> (u8, BTreeSet<SocketAddr>) {
     let addresses = |backends: &[Backend]| backends.iter().map(|backend| backend.address).collect();
     match &promise.verdict {
-        Verdict::Deliver(delivery) => (0, addresses(&delivery.backends)),
-        Verdict::Drop => (1, BTreeSet::new()),
-        Verdict::Reject => (2, BTreeSet::new()),
-        Verdict::Refuse => (3, BTreeSet::new()),
-        Verdict::Untouched => (4, BTreeSet::new()),
-        Verdict::Undefined => (5, BTreeSet::new()),
+        PromisedVerdict::Deliver(delivery) => (0, addresses(&delivery.backends)),
+        PromisedVerdict::Drop => (1, BTreeSet::new()),
+        PromisedVerdict::Reject => (2, BTreeSet::new()),
+        PromisedVerdict::Refuse => (3, BTreeSet::new()),
+        PromisedVerdict::Untouched => (4, BTreeSet::new()),
+        PromisedVerdict::Undefined => (5, BTreeSet::new()),
     }
 }
 
@@ -64,7 +64,8 @@ fn agree(with: Mode, property: u64, alike: u64) {
         for question in clusters[0].questions().iter().step_by(29) {
             let promises = oracles.each_ref().map(|oracle| oracle.ask(question));
             let (mut same, mut declared) = compared.get();
-            let undefined = promises[0].verdict == Verdict::Undefined || promises[0].verdict == Verdict::Refuse;
+            let undefined =
+                promises[0].verdict == PromisedVerdict::Undefined || promises[0].verdict == PromisedVerdict::Refuse;
             if undefined || essence(&promises[0]) != essence(&promises[1]) {
                 declared += 1;
                 compared.set((same, declared));

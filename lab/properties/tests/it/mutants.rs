@@ -1,7 +1,7 @@
 //! Broken rules are noticed.
 
 use svclab_oracle::Mode;
-use svclab_properties::mutants::{Change, Expectation, Mutant, catalogue, fixtures, score};
+use svclab_properties::mutants::{Expectation, Mutant, Mutation, catalogue, fixtures, score};
 use svclab_sim::rules::Target;
 
 #[test]
@@ -42,7 +42,7 @@ fn rules_that_cannot_be_loaded_are_not_equivalent() {
         first.map(|rule| rule.target = Target::Jump("NO-SUCH-CHAIN".into())).is_some()
     };
     let expectation = Expectation::Equivalent("rules that are not loaded change no packet");
-    let score = score(Mutant { name: "a jump to nowhere", change: Change::Rules(apply), expectation }, &fixtures);
+    let score = score(Mutant { name: "a jump to nowhere", change: Mutation::Rules(apply), expectation }, &fixtures);
     assert_eq!((score.clusters, score.unloadable), (1, 1));
     assert!(!score.is_right() && score.to_string().contains("1 clusters cannot load it"), "{score}");
 }

@@ -1,12 +1,12 @@
 //! How many rules services and endpoints cost, as formulas.
 
 use serde_json::{Value, json};
-use svclab_oracle::{Cluster, Cni, DetectLocal, Mode, NodePlace, NodePortAddress, Objects, World};
+use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, Mode, NodeMachine, NodePortAddress, Objects, World};
 use svclab_properties::programs::programs;
 
 /// A kind of service to count the rules of.
 #[derive(Debug, Clone, Copy)]
-struct Kind {
+struct ServiceShape {
     /// `type`.
     name: &'static str,
     /// `externalTrafficPolicy` is Local.
@@ -16,7 +16,7 @@ struct Kind {
 }
 
 /// So many services with so many endpoints each, as many of them on the one node that there is.
-fn cluster(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> Cluster {
+fn cluster(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) -> ClusterModel {
     let node = json!({"metadata": {"name": "node-a"}, "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}]}});
     let mut objects = Objects { nodes: vec![serde_json::from_value(node).unwrap()], ..Objects::default() };
     for index in 0..services {
@@ -47,7 +47,7 @@ fn cluster(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> Cluster
         });
         objects.slices.push(serde_json::from_value(slice).unwrap());
     }
-    let place = NodePlace {
+    let place = NodeMachine {
         name: "node-a".to_owned(),
         addresses: vec!["172.18.0.2".parse().unwrap()],
         gateways: Vec::new(),
@@ -56,16 +56,16 @@ fn cluster(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> Cluster
     };
     let mut world = World { nodes: vec![place], cni: Cni::Bridge, ..World::default() };
     world.proxy.mode = mode;
-    world.proxy.detect_local = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]);
-    Cluster { objects, world }
+    world.proxy.detect_local = DetectLocalMode::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]);
+    ClusterModel { objects, world }
 }
 
 /// Rules, members of sets or elements of maps, and lines about virtual servers.
-fn size(mode: Mode, kind: Kind, services: usize, endpoints: usize) -> [usize; 3] {
+fn size(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) -> [usize; 3] {
     size_of(&cluster(mode, kind, services, endpoints))
 }
 
-fn size_of(cluster: &Cluster) -> [usize; 3] {
+fn size_of(cluster: &ClusterModel) -> [usize; 3] {
     let programs = programs(cluster).unwrap();
     let program = &programs["node-a"];
     let members: usize = program.sets.sets.iter().map(|set| set.elements.len()).sum();
@@ -80,7 +80,7 @@ fn size_of(cluster: &Cluster) -> [usize; 3] {
 /// endpoint a draw, the hairpin's mark and the translation, and with affinity a look at the list. An external entry chain
 /// has two rules under policy Cluster (mark, jump), and under policy Local four (pods, mark and jump of the node's own,
 /// jump) and the draws of the node's own endpoints once more.
-fn formula(kind: Kind, endpoints: usize) -> usize {
+fn formula(kind: ServiceShape, endpoints: usize) -> usize {
     let draws = endpoints * if kind.affinity { 2 } else { 1 };
     let inside = 1 + 1 + draws + 2 * endpoints;
     let lines = match kind.name {
@@ -93,7 +93,7 @@ fn formula(kind: Kind, endpoints: usize) -> usize {
 }
 
 /// Without endpoints: one refusal for each address.
-fn refusals(kind: Kind) -> usize {
+fn refusals(kind: ServiceShape) -> usize {
     match kind.name {
         "NodePort" => 2,
         "LoadBalancer" => 3,
@@ -101,12 +101,12 @@ fn refusals(kind: Kind) -> usize {
     }
 }
 
-fn kinds() -> Vec<Kind> {
+fn kinds() -> Vec<ServiceShape> {
     let mut kinds = Vec::new();
     for affinity in [false, true] {
-        kinds.push(Kind { name: "ClusterIP", local: false, affinity });
+        kinds.push(ServiceShape { name: "ClusterIP", local: false, affinity });
         for name in ["NodePort", "LoadBalancer"] {
-            kinds.extend([false, true].map(|local| Kind { name, local, affinity }));
+            kinds.extend([false, true].map(|local| ServiceShape { name, local, affinity }));
         }
     }
     kinds
@@ -128,7 +128,7 @@ fn iptables_rules_grow_by_a_formula() {
 /// With `nodePortAddresses` a node port is refused on each of the addresses, by a rule of its own, and on no other.
 #[test]
 fn refusals_of_node_ports_grow_with_their_addresses() {
-    let kind = Kind { name: "NodePort", local: false, affinity: false };
+    let kind = ServiceShape { name: "NodePort", local: false, affinity: false };
     let rules = |services, addresses: &[&str], range: &str| {
         let mut cluster = cluster(Mode::Iptables, kind, services, 0);
         let node = &mut cluster.world.nodes[0].addresses;

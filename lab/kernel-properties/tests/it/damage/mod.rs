@@ -5,24 +5,24 @@ use std::time::Duration;
 use svclab::expect::chi_square::Tails;
 use svclab::expect::stats::FALSE_ALARM;
 use svclab_cluster::Cluster as Lab;
-use svclab_kernel_properties::ask::Pace;
-use svclab_kernel_properties::choice::choose;
+use svclab_kernel_properties::ask::ProbeState;
 use svclab_kernel_properties::cluster_case::ClusterCase;
-use svclab_kernel_properties::frame::{self, Frame};
-use svclab_kernel_properties::proxy::{self, Applied};
-use svclab_kernel_properties::seen::Seen;
-use svclab_kernel_properties::turns;
+use svclab_kernel_properties::observation::Observation;
+use svclab_kernel_properties::proxy::{self, AppliedRules};
+use svclab_kernel_properties::question_sample::choose;
+use svclab_kernel_properties::round_robin;
+use svclab_kernel_properties::testbed::{self, Testbed};
 use svclab_oracle::generate::{
     Condition, Copies, EndpointRecipe, Hints, Kind, PortRecipe, Recipe, ServiceRecipe, Stack,
 };
-use svclab_oracle::{Cluster, Mode};
+use svclab_oracle::{ClusterModel, Mode};
 use svclab_properties::proxies::Dump;
 use svcproxy::model::Family;
 
-use crate::support::Inside;
+use crate::support::CaseContext;
 
 /// A node-port service over TCP and UDP with an endpoint on each of the first three pods.
-fn cluster(frame: &Frame) -> Cluster {
+fn cluster(testbed: &Testbed) -> ClusterModel {
     let port = |protocol| PortRecipe { protocol, node_port: true, same_number: false };
     let endpoint = |pod| EndpointRecipe {
         pod,
@@ -53,24 +53,24 @@ fn cluster(frame: &Frame) -> Cluster {
         made: None,
         newer: 0,
     };
-    Recipe { services: vec![service], ..frame.recipe() }.build()
+    Recipe { services: vec![service], ..testbed.recipe() }.build()
 }
 
-/// A frame with a cluster's rules on it.
-struct Bench {
-    frame: Frame,
+/// A testbed with a cluster's rules on it.
+struct DamagedTestbed {
+    testbed: Testbed,
     lab: Lab,
-    cluster: Cluster,
-    applied: Applied,
+    cluster: ClusterModel,
+    applied: AppliedRules,
 }
 
-impl Bench {
-    async fn build() -> Bench {
-        let frame = frame::ALL[2];
-        let lab = Lab::build(&frame.spec()).await.unwrap();
-        let cluster = cluster(&frame);
-        let applied = proxy::apply(&lab, frame.variant, &cluster, 0).await.unwrap();
-        Bench { frame, lab, cluster, applied }
+impl DamagedTestbed {
+    async fn build() -> DamagedTestbed {
+        let testbed = testbed::ALL[2];
+        let lab = Lab::build(&testbed.spec()).await.unwrap();
+        let cluster = cluster(&testbed);
+        let applied = proxy::apply(&lab, testbed.variant, &cluster, 0).await.unwrap();
+        DamagedTestbed { testbed, lab, cluster, applied }
     }
 
     fn case(&self) -> ClusterCase<'_> {
@@ -83,22 +83,22 @@ impl Bench {
         let texts = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)];
         let changed = texts.map(|(family, text)| (family, how(text)));
         assert!(texts.iter().zip(&changed).all(|((_, before), (_, after))| *before != after), "{}", dump.v4);
-        proxy::replace(&self.lab, self.frame.variant, node, changed.into(), dump).await.unwrap()
+        proxy::replace(&self.lab, self.testbed.variant, node, changed.into(), dump).await.unwrap()
     }
 
     /// What the kernel does now.
-    async fn ask(&self, case: &ClusterCase<'_>, pace: &mut Pace) -> Vec<Vec<Seen>> {
-        proxy::forget(&self.lab, self.frame.variant, &self.cluster, &mut self.applied.dumps.clone()).await.unwrap();
+    async fn ask(&self, case: &ClusterCase<'_>, pace: &mut ProbeState) -> Vec<Vec<Observation>> {
+        proxy::forget(&self.lab, self.testbed.variant, &self.cluster, &mut self.applied.dumps.clone()).await.unwrap();
         case.ask(&self.lab, pace).await.unwrap()
     }
 }
 
 /// Without the jumps to the services' chains: the kernel does otherwise than the simulator, which has the rules as they were,
 /// and than was promised; with the rules as they are the simulator agrees with the kernel, and the oracle with neither.
-pub fn of_one_node_is_noticed(inside: &Inside<'_>) {
+pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
-        let mut bench = Bench::build().await;
-        let mut pace = Pace::default();
+        let mut bench = DamagedTestbed::build().await;
+        let mut pace = ProbeState::default();
         let case = bench.case();
         let seen = bench.ask(&case, &mut pace).await;
         assert_eq!((case.against_simulator(&seen), case.against_oracle(&seen)), (vec![], vec![]));
@@ -109,7 +109,7 @@ pub fn of_one_node_is_noticed(inside: &Inside<'_>) {
         };
         let after = bench.damage("node-a", without).await;
         // Answers are expected that do not come.
-        let seen = bench.ask(&case, &mut Pace { patience: Duration::from_secs(1), ..pace.clone() }).await;
+        let seen = bench.ask(&case, &mut ProbeState { patience: Duration::from_secs(1), ..pace.clone() }).await;
         assert!(!case.against_simulator(&seen).is_empty());
         let promised: Vec<String> = case.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
         assert!(promised.iter().any(|says| says.ends_with("the kernel: silence")), "{promised:?}");
@@ -123,7 +123,7 @@ pub fn of_one_node_is_noticed(inside: &Inside<'_>) {
         drop(case);
 
         // The next cluster's proxies mend it.
-        bench.applied = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
+        bench.applied = proxy::apply(&bench.lab, bench.testbed.variant, &bench.cluster, 0).await.unwrap();
         let rules =
             |text: &str| text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(rules(&bench.applied.dumps["node-a"].v4), rules(&before.v4));
@@ -134,24 +134,24 @@ pub fn of_one_node_is_noticed(inside: &Inside<'_>) {
 }
 
 /// Relays that are gone, while the rules that lead to them stay; or that have one endpoint less than the simulator was told.
-pub fn of_relays_is_noticed(inside: &Inside<'_>) {
+pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
-        let mut bench = Bench::build().await;
+        let mut bench = DamagedTestbed::build().await;
         bench.cluster.world.proxy.mode = Mode::Userspace;
-        bench.applied = proxy::apply(&bench.lab, bench.frame.variant, &bench.cluster, 0).await.unwrap();
-        let mut pace = Pace::default();
+        bench.applied = proxy::apply(&bench.lab, bench.testbed.variant, &bench.cluster, 0).await.unwrap();
+        let mut pace = ProbeState::default();
         let case = bench.case();
         let mut seen = bench.ask(&case, &mut pace).await;
         assert_eq!((case.against_simulator(&seen), case.against_oracle(&seen)), (vec![], vec![]));
         // One endpoint has another's turns.
-        assert_eq!(turns::out_of_turn(&case, &seen), []);
-        assert!(turns::looked_at(&case).0 > 0);
+        assert_eq!(round_robin::out_of_turn(&case, &seen), []);
+        assert!(round_robin::looked_at(&case).0 > 0);
         for seen in &mut seen {
             let first = seen[0].clone();
             let half = seen.len() / 2;
             seen[..half].fill(first);
         }
-        let uneven = turns::out_of_turn(&case, &seen);
+        let uneven = round_robin::out_of_turn(&case, &seen);
         assert!(uneven.iter().any(|fault| fault.says.contains("take turns, and were met")), "{uneven:?}");
         drop(case);
 
@@ -177,12 +177,12 @@ pub fn of_relays_is_noticed(inside: &Inside<'_>) {
 }
 
 /// The first of three endpoints gets two thirds: everybody is where they should be, and only the χ² test sees it.
-pub fn of_shares_is_noticed(inside: &Inside<'_>) {
+pub fn of_shares_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
-        let bench = Bench::build().await;
+        let bench = DamagedTestbed::build().await;
         let case = bench.case();
         let mut tails = Tails::default();
-        let (mut pace, mut bounds) = (Pace::default(), Vec::new());
+        let (mut pace, mut bounds) = (ProbeState::default(), Vec::new());
         for damaged in [false, true] {
             for node in bench.applied.dumps.keys().filter(|_| damaged) {
                 bench.damage(node, |text| text.replace("0.33333333349", "0.66666666651")).await;

@@ -21,59 +21,59 @@ const BOOT: u32 = 240;
 const CLUSTER: u32 = 60;
 
 /// What a case that runs inside is told.
-pub struct Inside<'a> {
+pub struct CaseContext<'a> {
     /// Its own name.
     pub name: &'a str,
     /// From which seed everything is drawn.
     pub seed: u64,
-    /// How many clusters are tried, on all frames together.
+    /// How many clusters are tried, on all testbeds together.
     pub cases: u32,
     /// What it may wait on.
     pub runtime: &'a Runtime,
 }
 
 /// The cases of one module, by its name.
-pub type Part = (&'static str, Vec<Case>);
+pub type CaseGroup = (&'static str, Vec<KernelCase>);
 
 /// A test case.
 #[derive(Clone, Copy)]
-pub struct Case {
+pub struct KernelCase {
     name: &'static str,
-    run: Run,
+    run: CaseRun,
     is_nightly: bool,
 }
 
 #[derive(Clone, Copy)]
-enum Run {
-    Inside(fn(&Inside<'_>)),
-    InMicrovm(u32, fn(&Inside<'_>)),
+enum CaseRun {
+    Inside(fn(&CaseContext<'_>)),
+    InMicrovm(u32, fn(&CaseContext<'_>)),
     Outside(fn()),
 }
 
-impl Case {
+impl KernelCase {
     /// Runs in the sandbox.
-    pub fn inside(name: &'static str, run: fn(&Inside<'_>)) -> Case {
-        Case { name, run: Run::Inside(run), is_nightly: false }
+    pub fn inside(name: &'static str, run: fn(&CaseContext<'_>)) -> KernelCase {
+        KernelCase { name, run: CaseRun::Inside(run), is_nightly: false }
     }
 
     /// Runs in a microVM, with so many clusters where nobody says how many.
-    pub fn in_microvm(name: &'static str, cases: u32, run: fn(&Inside<'_>)) -> Case {
-        Case { name, run: Run::InMicrovm(cases, run), is_nightly: false }
+    pub fn in_microvm(name: &'static str, cases: u32, run: fn(&CaseContext<'_>)) -> KernelCase {
+        KernelCase { name, run: CaseRun::InMicrovm(cases, run), is_nightly: false }
     }
 
     /// Runs outside.
-    pub fn outside(name: &'static str, run: fn()) -> Case {
-        Case { name, run: Run::Outside(run), is_nightly: false }
+    pub fn outside(name: &'static str, run: fn()) -> KernelCase {
+        KernelCase { name, run: CaseRun::Outside(run), is_nightly: false }
     }
 
     /// Is ignored unless asked for.
-    pub fn nightly(self) -> Case {
-        Case { is_nightly: true, ..self }
+    pub fn nightly(self) -> KernelCase {
+        KernelCase { is_nightly: true, ..self }
     }
 }
 
 /// The test binary's `main`.
-pub fn main(parts: &[Part]) -> ExitCode {
+pub fn main(parts: &[CaseGroup]) -> ExitCode {
     let mut args = std::env::args();
     if args.next().is_some_and(|program| program.rsplit('/').next() == Some("svclab")) {
         // A microVM is svclab's, inside and outside, and svclab is in here: its program need not have been built.
@@ -87,12 +87,12 @@ pub fn main(parts: &[Part]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let all = parts.iter().flat_map(|(part, cases)| cases.iter().map(|case| (*part, *case)));
-    let trials = all.map(|(part, Case { name, run, is_nightly })| {
+    let trials = all.map(|(part, KernelCase { name, run, is_nightly })| {
         let title = format!("{part}::{name}");
         let trial = match run {
-            Run::Inside(_) => Trial::ignorable_test(title, move || run_inside(part, name)),
-            Run::InMicrovm(few, _) => Trial::ignorable_test(title, move || run_in_microvm(part, name, few)),
-            Run::Outside(run) => Trial::test(title, move || {
+            CaseRun::Inside(_) => Trial::ignorable_test(title, move || run_inside(part, name)),
+            CaseRun::InMicrovm(few, _) => Trial::ignorable_test(title, move || run_in_microvm(part, name, few)),
+            CaseRun::Outside(run) => Trial::test(title, move || {
                 run();
                 Ok(())
             }),
@@ -104,14 +104,16 @@ pub fn main(parts: &[Part]) -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn inside(all: &[Case], name: &str, seed: u64, cases: u32) {
+fn inside(all: &[KernelCase], name: &str, seed: u64, cases: u32) {
     if let Err(missing) = sandbox::enter() {
         eprintln!("{missing}");
         std::process::exit(3);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     match all.iter().find(|case| case.name == name).map(|case| case.run) {
-        Some(Run::Inside(run) | Run::InMicrovm(_, run)) => run(&Inside { name, seed, cases, runtime: &runtime }),
+        Some(CaseRun::Inside(run) | CaseRun::InMicrovm(_, run)) => {
+            run(&CaseContext { name, seed, cases, runtime: &runtime })
+        }
         _ => panic!("no case inside is called {name}"),
     }
 }

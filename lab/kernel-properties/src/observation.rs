@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use nix::errno::Errno;
 use svclab_cluster::traffic::probe::{Answer, Outcome};
-use svclab_oracle::{PodName, Promise, Reply, Verdict, World};
+use svclab_oracle::{PodName, Promise, PromisedReply, PromisedVerdict, World};
 use svclab_properties::machines::machine_of_pod;
 use svclab_sim::network::{Network, Outcomes, Verdict as Found};
 use svclab_sim::trace::Lost;
 
 /// What the caller, and whoever answered, noticed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Seen {
+pub enum Observation {
     /// An answer.
     Answered {
         /// The machine whose socket it was.
@@ -34,62 +34,62 @@ pub enum Seen {
     Odd(String),
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for Observation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Seen::Answered { by, at, saw } => write!(f, "{by} answers at {at}, saw {saw}"),
-            Seen::Refused => f.write_str("refused"),
-            Seen::Silence => f.write_str("silence"),
-            Seen::Forbidden => f.write_str("forbidden"),
-            Seen::NoWay => f.write_str("no way there"),
-            Seen::Odd(what) => f.write_str(what),
+            Observation::Answered { by, at, saw } => write!(f, "{by} answers at {at}, saw {saw}"),
+            Observation::Refused => f.write_str("refused"),
+            Observation::Silence => f.write_str("silence"),
+            Observation::Forbidden => f.write_str("forbidden"),
+            Observation::NoWay => f.write_str("no way there"),
+            Observation::Odd(what) => f.write_str(what),
         }
     }
 }
 
-impl Seen {
+impl Observation {
     /// What a probe has found.
     #[must_use]
-    pub fn of(world: &World, outcome: &Outcome) -> Seen {
+    pub fn of(world: &World, outcome: &Outcome) -> Observation {
         match &outcome.answer {
             Answer::Replied { server, peer, at } => {
                 let name = server
                     .split_once('/')
                     .map(|(namespace, name)| PodName { namespace: namespace.to_owned(), name: name.to_owned() });
                 let by = name.and_then(|name| machine_of_pod(world, &name));
-                Seen::Answered { by: by.unwrap_or_else(|| server.clone()), at: *at, saw: peer.ip() }
+                Observation::Answered { by: by.unwrap_or_else(|| server.clone()), at: *at, saw: peer.ip() }
             }
-            Answer::Refused => Seen::Refused,
-            Answer::TimedOut => Seen::Silence,
+            Answer::Refused => Observation::Refused,
+            Answer::TimedOut => Observation::Silence,
             Answer::Unreachable(why) => {
                 // `icmp_err_convert` (net/ipv4/icmp.c) and `tab_unreach` (net/ipv6/icmp.c).
                 let is = |errno: Errno| why.ends_with(&format!("(os error {})", errno as i32));
                 match () {
-                    () if is(Errno::ENETUNREACH) => Seen::NoWay,
-                    () if is(Errno::EHOSTUNREACH) || is(Errno::EACCES) => Seen::Forbidden,
-                    () => Seen::Odd(format!("unreachable: {why}")),
+                    () if is(Errno::ENETUNREACH) => Observation::NoWay,
+                    () if is(Errno::EHOSTUNREACH) || is(Errno::EACCES) => Observation::Forbidden,
+                    () => Observation::Odd(format!("unreachable: {why}")),
                 }
             }
-            Answer::Broken(why) => Seen::Odd(format!("broken: {why}")),
+            Answer::Broken(why) => Observation::Odd(format!("broken: {why}")),
         }
     }
 
     /// What the simulator says that the caller notices.
     #[must_use]
-    pub fn said(network: &Network, verdict: &Found) -> Seen {
+    pub fn said(network: &Network, verdict: &Found) -> Observation {
         match verdict {
             Found::Answered { by, at, saw } => {
-                Seen::Answered { by: network.host(*by).name().to_owned(), at: *at, saw: saw.ip() }
+                Observation::Answered { by: network.host(*by).name().to_owned(), at: *at, saw: saw.ip() }
             }
             Found::Rejected { delivered: true, with, .. } => match with.to_string().as_str() {
-                "tcp-reset" | "icmp-port-unreachable" | "icmp6-port-unreachable" => Seen::Refused,
-                _ => Seen::Forbidden,
+                "tcp-reset" | "icmp-port-unreachable" | "icmp6-port-unreachable" => Observation::Refused,
+                _ => Observation::Forbidden,
             },
-            Found::Refused { delivered: true, .. } => Seen::Refused,
-            Found::Dropped { why: Lost::NoRoute, .. } => Seen::NoWay,
+            Found::Refused { delivered: true, .. } => Observation::Refused,
+            Found::Dropped { why: Lost::NoRoute, .. } => Observation::NoWay,
             // An answer that goes astray is none that the caller's socket takes.
             Found::Refused { .. } | Found::Rejected { .. } | Found::Unanswered { .. } | Found::Dropped { .. } => {
-                Seen::Silence
+                Observation::Silence
             }
         }
     }
@@ -97,11 +97,11 @@ impl Seen {
 
 /// What the simulator says, each with its probability; nothing else can be. A caller without an address has no way.
 #[must_use]
-pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Seen, f64)> {
-    let Some(outcomes) = outcomes else { return vec![(Seen::NoWay, 1.0)] };
-    let mut all: Vec<(Seen, f64)> = Vec::new();
+pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Observation, f64)> {
+    let Some(outcomes) = outcomes else { return vec![(Observation::NoWay, 1.0)] };
+    let mut all: Vec<(Observation, f64)> = Vec::new();
     for one in &outcomes.outcomes {
-        let (seen, probability) = (Seen::said(network, &one.verdict), one.probability.to_f64());
+        let (seen, probability) = (Observation::said(network, &one.verdict), one.probability.to_f64());
         match all.iter_mut().find(|(known, _)| *known == seen) {
             Some((_, sum)) => *sum += probability,
             None => all.push((seen, probability)),
@@ -112,19 +112,19 @@ pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Seen, f6
 
 /// Whether a promise is kept by what was seen. `bare` is what can be seen where nobody has any rules.
 #[must_use]
-pub fn keeps(world: &World, promise: &Promise, seen: &Seen, bare: &[(Seen, f64)]) -> bool {
+pub fn keeps(world: &World, promise: &Promise, seen: &Observation, bare: &[(Observation, f64)]) -> bool {
     match &promise.verdict {
-        Verdict::Undefined => true,
-        Verdict::Untouched => bare.iter().any(|(known, _)| known == seen),
-        Verdict::Drop => *seen == Seen::Silence,
-        Verdict::Reject => *seen == Seen::Refused,
-        Verdict::Refuse => matches!(seen, Seen::Silence | Seen::Refused),
-        Verdict::Deliver(delivery) => delivery.backends.iter().any(|backend| match (seen, backend.reply) {
-            (Seen::Answered { by, at, saw }, Reply::From(_)) => {
+        PromisedVerdict::Undefined => true,
+        PromisedVerdict::Untouched => bare.iter().any(|(known, _)| known == seen),
+        PromisedVerdict::Drop => *seen == Observation::Silence,
+        PromisedVerdict::Reject => *seen == Observation::Refused,
+        PromisedVerdict::Refuse => matches!(seen, Observation::Silence | Observation::Refused),
+        PromisedVerdict::Deliver(delivery) => delivery.backends.iter().any(|backend| match (seen, backend.reply) {
+            (Observation::Answered { by, at, saw }, PromisedReply::From(_)) => {
                 let machine = backend.pod.as_ref().and_then(|pod| machine_of_pod(world, pod));
                 backend.address == *at && machine.is_none_or(|machine| machine == *by) && backend.sees.contains(saw)
             }
-            (Seen::Silence, Reply::AsymmetricReply(_)) => true,
+            (Observation::Silence, PromisedReply::AsymmetricReply(_)) => true,
             _ => false,
         }),
     }

@@ -32,27 +32,27 @@ const SILENT: Duration = Duration::from_secs(3600);
 const LATER: Duration = Duration::from_secs(60);
 
 /// Proxies whose relays go on until they are dropped, and where these lead.
-type Brought = (Box<dyn std::any::Any>, Relays);
+type StartedProxies = (Box<dyn std::any::Any>, Relays);
 
 /// A proxy of userspace mode.
-type Relaying = FamilyProxy<userspace::syncer::Syncer<Writer, Engine>>;
+type UserspaceProxy = FamilyProxy<userspace::syncer::Syncer<Writer, Engine>>;
 
 /// What a node's proxies are given: first so many of the changes, then the others.
 #[derive(Debug, Clone)]
-pub(super) struct Work {
+pub(super) struct SyncJob {
     pub(super) config: Config,
     pub(super) families: Vec<Family>,
     pub(super) changes: Arc<[Change]>,
     pub(super) first: usize,
 }
 
-impl Work {
+impl SyncJob {
     /// Brings the node's kernel to the objects. Relays, where the mode has such, go on.
-    pub(super) fn carry_out(self) -> Result<Option<AtWork>, String> {
+    pub(super) fn carry_out(self) -> Result<Option<RelayThread>, String> {
         // The settings of the cluster before may have needed it; a proxy only ever sets it.
         sysctl::ensure(sysctl::ROUTE_LOCALNET, "0").map_err(said)?;
         match self.config.mode {
-            Mode::Userspace => AtWork::start(move || self.bring_relays()).map(Some),
+            Mode::Userspace => RelayThread::start(move || self.bring_relays()).map(Some),
             Mode::Ipvs => {
                 ipvs::prepare::apply(false).map_err(said)?;
                 let settings = ipvs::syncer::Settings::of(&self.config.ipvs);
@@ -63,7 +63,7 @@ impl Work {
                 self.bring_all(open).map(|_| None)
             }
             Mode::Nftables if self.families.iter().any(|family| node_port_relay(&self.config, *family).is_some()) => {
-                AtWork::start(move || self.bring_tables()).map(Some)
+                RelayThread::start(move || self.bring_tables()).map(Some)
             }
             Mode::Nftables => self.bring_tables().map(|_| None),
             Mode::Iptables => {
@@ -76,7 +76,7 @@ impl Work {
     }
 
     /// Those of nftables mode, which put off the deletion of what nothing leads to any more.
-    fn bring_tables(&self) -> Result<Brought, String> {
+    fn bring_tables(&self) -> Result<StartedProxies, String> {
         let own = addresses::read().map_err(said)?;
         let (mut proxies, mut relays) = (Vec::new(), Relays::new());
         for family in &self.families {
@@ -95,7 +95,7 @@ impl Work {
     }
 
     /// Those of userspace mode.
-    fn bring_relays(&self) -> Result<Brought, String> {
+    fn bring_relays(&self) -> Result<StartedProxies, String> {
         let (shared, range) = (shared(), self.config.port_range);
         let mut proxies = self.bring_all(|commands| {
             let relays = Engine::new(commands.family(), Arc::clone(&shared));
@@ -129,16 +129,16 @@ impl Work {
 }
 
 /// A node's relays, on a thread of their own. All of it ends, sockets and all, when this is dropped.
-pub(super) struct AtWork {
+pub(super) struct RelayThread {
     /// Where its listening ports lead.
     pub(super) relays: Relays,
     thread: Option<JoinHandle<()>>,
     end: Option<oneshot::Sender<()>>,
 }
 
-impl AtWork {
+impl RelayThread {
     /// The thread is born into the namespace of the one that calls, and tasks that relay open their sockets in theirs.
-    fn start(bring: impl FnOnce() -> Result<Brought, String> + Send + 'static) -> Result<AtWork, String> {
+    fn start(bring: impl FnOnce() -> Result<StartedProxies, String> + Send + 'static) -> Result<RelayThread, String> {
         let (ready, started) = mpsc::channel();
         let (end, ended) = oneshot::channel::<()>();
         let live = move || {
@@ -160,11 +160,11 @@ impl AtWork {
         };
         let thread = std::thread::Builder::new().name("relays".to_owned()).spawn(live).map_err(said)?;
         let relays = started.recv().map_err(said)??;
-        Ok(AtWork { relays, thread: Some(thread), end: Some(end) })
+        Ok(RelayThread { relays, thread: Some(thread), end: Some(end) })
     }
 }
 
-impl Drop for AtWork {
+impl Drop for RelayThread {
     fn drop(&mut self) {
         drop(self.end.take());
         // The next cluster's proxies want the same ports.
@@ -175,7 +175,7 @@ impl Drop for AtWork {
 }
 
 /// Where a proxy's listening ports lead.
-fn relays(proxy: &mut Relaying) -> Relays {
+fn relays(proxy: &mut UserspaceProxy) -> Relays {
     let (family, plans) = (proxy.family(), proxy.plans());
     let led = |name: &_| plans.iter().find(|plan| plan.name == *name).map(Backends::of);
     proxies::relays(family, proxy.mode().renderer().listening(), led)

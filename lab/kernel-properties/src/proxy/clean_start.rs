@@ -10,7 +10,7 @@ use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::relays::Relays;
 
 /// The first thing that is not as after a clean start.
-pub(super) fn same(found: &Dump, fresh: &Dump) -> Result<(), String> {
+pub(super) fn compare(found: &Dump, fresh: &Dump) -> Result<(), String> {
     for family in [Family::V4, Family::V6] {
         let text = |dump: &Dump| {
             let text = if family == Family::V4 { &dump.v4 } else { &dump.v6 };

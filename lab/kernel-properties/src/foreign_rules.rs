@@ -4,20 +4,20 @@
 use svclab_oracle::World;
 use svclab_properties::sweep::mixed;
 
-/// What a program writes, as lines for `iptables-restore`, with words for addresses (see `Words`).
+/// What a program writes, as lines for `iptables-restore`, with placeholders for addresses (see `Placeholders`).
 #[derive(Debug, Clone, Copy)]
-pub struct Program {
+pub struct ForeignProgram {
     /// What it does.
     pub name: &'static str,
     rules: &'static str,
 }
 
-const fn program(name: &'static str, rules: &'static str) -> Program {
-    Program { name, rules }
+const fn program(name: &'static str, rules: &'static str) -> ForeignProgram {
+    ForeignProgram { name, rules }
 }
 
 /// All of them. Neighbour discovery is ICMP, and passes a bridge's rules: whoever drops lets that through.
-const ALL: [Program; 19] = [
+const ALL: [ForeignProgram; 19] = [
     program(
         "an agent masquerades what leaves the pods' range",
         "*nat\n:MASQ-AGENT - [0:0]\n\
@@ -148,17 +148,17 @@ const ALL: [Program; 19] = [
     ),
 ];
 
-/// Words in rules and the addresses that they stand for, on a node and in a family.
-struct Words([(&'static str, String); 12]);
+/// Placeholders in rules and the addresses that they stand for, on a node and in a family.
+struct Placeholders([(&'static str, String); 12]);
 
-impl Words {
-    fn new(world: &World, node: &str, v4: bool) -> Option<Words> {
+impl Placeholders {
+    fn new(world: &World, node: &str, v4: bool) -> Option<Placeholders> {
         let of_family = |addresses: &[std::net::IpAddr]| addresses.iter().find(|one| one.is_ipv4() == v4).copied();
         let own = world.nodes.iter().find(|place| place.name == node)?;
         let pod = world.pods.iter().find(|pod| !pod.host_network)?;
         let end = of_family(&pod.addresses)?;
         let either = |four: &str, six: &str| if v4 { four.to_owned() } else { six.to_owned() };
-        Some(Words([
+        Some(Placeholders([
             ("PODS", either("10.244.0.0/16", "fd00:10:244::/56")),
             ("NODES", either("172.18.0.0/28", "fd00:172:18::/124")),
             ("SERVICES", either("10.96.0.0/16", "fd00:10:96::/112")),
@@ -174,7 +174,7 @@ impl Words {
         ]))
     }
 
-    /// Longer words stand before shorter ones that they begin with.
+    /// Longer placeholders stand before shorter ones that they begin with.
     fn fill(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (word, address)| text.replace(word, address))
     }
@@ -182,10 +182,10 @@ impl Words {
 
 /// One to three programs, as a function of `salt`.
 #[must_use]
-pub fn some(salt: u64) -> Vec<Program> {
+pub fn some(salt: u64) -> Vec<ForeignProgram> {
     let draw = mixed(salt ^ 0x6f74_6865_7273);
     let count = 1 + draw % 3;
-    let mut programs: Vec<Program> = Vec::new();
+    let mut programs: Vec<ForeignProgram> = Vec::new();
     for step in 0..count {
         let program = ALL[usize::try_from(draw >> (8 * (step + 1)) & 0xff).unwrap_or_default() % ALL.len()];
         if !programs.iter().any(|other| other.name == program.name) {
@@ -197,11 +197,11 @@ pub fn some(salt: u64) -> Vec<Program> {
 
 /// What a node has (as `iptables-save` prints it) with the programs' rules as well; `None`: it has no such family.
 #[must_use]
-pub fn beside(found: &str, programs: &[Program], world: &World, node: &str, v4: bool) -> Option<String> {
-    let words = Words::new(world, node, v4)?;
+pub fn beside(found: &str, programs: &[ForeignProgram], world: &World, node: &str, v4: bool) -> Option<String> {
+    let placeholders = Placeholders::new(world, node, v4)?;
     let mut text = found.to_owned();
     for program in programs {
-        for table in words.fill(program.rules).split_inclusive("COMMIT\n") {
+        for table in placeholders.fill(program.rules).split_inclusive("COMMIT\n") {
             let Some((header, lines)) = table.split_once('\n') else { continue };
             let lines = lines.trim_end_matches("COMMIT\n");
             text = match text.find(&format!("{header}\n")) {
@@ -228,11 +228,11 @@ pub fn without(found: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame;
+    use crate::testbed;
 
     #[test]
     fn rules_are_put_beside_those_that_are_there() {
-        let world = frame::ALL[2].recipe().build().world;
+        let world = testbed::ALL[2].recipe().build().world;
         let found = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j ACCEPT\nCOMMIT\n";
         let text = beside(found, &[ALL[4], ALL[9]], &world, "node-a", false).unwrap_or_default();
         assert_eq!(

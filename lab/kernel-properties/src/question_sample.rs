@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use svclab_oracle::{Cluster, FrontendKind, Place, Promise, Protocol, Question, Reply, Rule, Verdict};
+use svclab_oracle::{
+    ClusterModel, FrontendKind, PacketSource, Promise, PromisedReply, PromisedVerdict, Protocol, Question, Rule,
+};
 use svclab_properties::sweep::mixed;
 
 /// The kind of source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum SourceKind {
     Pod,
     PodOnHostNetwork,
     Node,
@@ -17,30 +19,36 @@ pub enum Source {
     LoadBalancer,
 }
 
-impl Source {
+impl SourceKind {
     /// Every kind.
-    pub const ALL: [Source; 6] =
-        [Source::Pod, Source::PodOnHostNetwork, Source::Node, Source::Loopback, Source::Outside, Source::LoadBalancer];
+    pub const ALL: [SourceKind; 6] = [
+        SourceKind::Pod,
+        SourceKind::PodOnHostNetwork,
+        SourceKind::Node,
+        SourceKind::Loopback,
+        SourceKind::Outside,
+        SourceKind::LoadBalancer,
+    ];
 
     /// The kind of a question's source.
     #[must_use]
-    pub fn of(cluster: &Cluster, question: &Question) -> Source {
+    pub fn of(cluster: &ClusterModel, question: &Question) -> SourceKind {
         match &question.from {
-            Place::Pod(name) => {
+            PacketSource::Pod(name) => {
                 let on_host = cluster.world.pods.iter().any(|pod| pod.name == *name && pod.host_network);
-                if on_host { Source::PodOnHostNetwork } else { Source::Pod }
+                if on_host { SourceKind::PodOnHostNetwork } else { SourceKind::Pod }
             }
-            Place::Node(_) => Source::Node,
-            Place::Loopback(_) => Source::Loopback,
-            Place::Outside { .. } => Source::Outside,
-            Place::LoadBalancer { .. } => Source::LoadBalancer,
+            PacketSource::Node(_) => SourceKind::Node,
+            PacketSource::Loopback(_) => SourceKind::Loopback,
+            PacketSource::Outside { .. } => SourceKind::Outside,
+            PacketSource::LoadBalancer { .. } => SourceKind::LoadBalancer,
         }
     }
 }
 
 /// The kind of verdict; a delivery's with the frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Word {
+pub enum VerdictKind {
     Deliver(FrontendKind),
     Drop,
     Reject,
@@ -49,35 +57,35 @@ pub enum Word {
     Undefined,
 }
 
-impl Word {
+impl VerdictKind {
     /// Every kind that is not rare in the generator's clusters.
-    pub const COMMON: [Word; 7] = [
-        Word::Deliver(FrontendKind::ClusterIp),
-        Word::Deliver(FrontendKind::NodePort),
-        Word::Deliver(FrontendKind::ExternalIp),
-        Word::Deliver(FrontendKind::LoadBalancerIp),
-        Word::Drop,
-        Word::Reject,
-        Word::Untouched,
+    pub const COMMON: [VerdictKind; 7] = [
+        VerdictKind::Deliver(FrontendKind::ClusterIp),
+        VerdictKind::Deliver(FrontendKind::NodePort),
+        VerdictKind::Deliver(FrontendKind::ExternalIp),
+        VerdictKind::Deliver(FrontendKind::LoadBalancerIp),
+        VerdictKind::Drop,
+        VerdictKind::Reject,
+        VerdictKind::Untouched,
     ];
 
     /// The kind of a promise.
     #[must_use]
-    pub fn of(promise: &Promise) -> Word {
+    pub fn of(promise: &Promise) -> VerdictKind {
         match &promise.verdict {
-            Verdict::Deliver(delivery) => Word::Deliver(delivery.frontend),
-            Verdict::Drop => Word::Drop,
-            Verdict::Reject => Word::Reject,
-            Verdict::Refuse => Word::Refuse,
-            Verdict::Untouched => Word::Untouched,
-            Verdict::Undefined => Word::Undefined,
+            PromisedVerdict::Deliver(delivery) => VerdictKind::Deliver(delivery.frontend),
+            PromisedVerdict::Drop => VerdictKind::Drop,
+            PromisedVerdict::Reject => VerdictKind::Reject,
+            PromisedVerdict::Refuse => VerdictKind::Refuse,
+            PromisedVerdict::Untouched => VerdictKind::Untouched,
+            PromisedVerdict::Undefined => VerdictKind::Undefined,
         }
     }
 }
 
 /// A question that is asked.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Chosen {
+pub struct SampledQuestion {
     /// The question.
     pub question: Question,
     /// What is promised.
@@ -93,7 +101,7 @@ struct Entrances(BTreeMap<(String, IpAddr), String>);
 impl Entrances {
     /// Whether the question can be asked beside those before it.
     fn admit(&mut self, question: &Question) -> bool {
-        let Place::Outside { client, enters } = &question.from else { return true };
+        let PacketSource::Outside { client, enters } = &question.from else { return true };
         let way = self.0.entry((client.clone(), question.to.ip())).or_insert_with(|| enters.clone());
         way == enters
     }
@@ -103,35 +111,35 @@ impl Entrances {
 /// several services claim, take turns, in an order that is a function of `salt`, as are the questions of each kind. What needs SCTP is left out: the kernels that
 /// this runs on do not speak it.
 #[must_use]
-pub fn choose(cluster: &Cluster, salt: u64, wanted: usize) -> Vec<Chosen> {
+pub fn choose(cluster: &ClusterModel, salt: u64, wanted: usize) -> Vec<SampledQuestion> {
     let oracle = cluster.oracle();
     let draw = |number: u64| mixed(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
-    let mut kinds: BTreeMap<(Source, Word, bool), Vec<(u64, Chosen)>> = BTreeMap::new();
-    let mut often: Option<(bool, u64, Chosen)> = None;
+    let mut kinds: BTreeMap<(SourceKind, VerdictKind, bool), Vec<(u64, SampledQuestion)>> = BTreeMap::new();
+    let mut often: Option<(bool, u64, SampledQuestion)> = None;
     for (number, question) in (0..).zip(cluster.questions()) {
         if question.protocol == Protocol::Sctp {
             continue;
         }
         let (draw, promise) = (draw(number), oracle.ask(&question));
         let disputed = promise.rests_on(Rule::Shared);
-        let kind = (Source::of(cluster, &question), Word::of(&promise), disputed);
-        let chosen = Chosen { question, promise, often: false };
+        let kind = (SourceKind::of(cluster, &question), VerdictKind::of(&promise), disputed);
+        let chosen = SampledQuestion { question, promise, often: false };
         // Datagrams cost less.
         let rank = (chosen.question.protocol == Protocol::Tcp, draw);
         if is_drawn(&chosen.promise) && often.as_ref().is_none_or(|(tcp, of, _)| rank < (*tcp, *of)) {
-            often = Some((rank.0, rank.1, Chosen { often: true, ..chosen.clone() }));
+            often = Some((rank.0, rank.1, SampledQuestion { often: true, ..chosen.clone() }));
         }
         kinds.entry(kind).or_default().push((draw, chosen));
     }
     let often = often.map(|(_, _, chosen)| chosen);
-    let mut kinds: Vec<(u64, Vec<(u64, Chosen)>)> =
+    let mut kinds: Vec<(u64, Vec<(u64, SampledQuestion)>)> =
         (0..).zip(kinds.into_values()).map(|(number, questions)| (draw(u64::MAX - number), questions)).collect();
     kinds.sort_by_key(|(draw, _)| *draw);
     for (_, questions) in &mut kinds {
         questions.sort_by_key(|(draw, _)| std::cmp::Reverse(*draw));
     }
     let mut entrances = Entrances::default();
-    let mut all: Vec<Chosen> = often.into_iter().filter(|chosen| entrances.admit(&chosen.question)).collect();
+    let mut all: Vec<SampledQuestion> = often.into_iter().filter(|chosen| entrances.admit(&chosen.question)).collect();
     while all.len() < wanted && kinds.iter().any(|(_, questions)| !questions.is_empty()) {
         for (_, questions) in &mut kinds {
             let Some((_, chosen)) = questions.pop() else { continue };
@@ -146,7 +154,7 @@ pub fn choose(cluster: &Cluster, salt: u64, wanted: usize) -> Vec<Chosen> {
 
 /// Whether each packet is a draw from several endpoints that all can answer.
 fn is_drawn(promise: &Promise) -> bool {
-    let Verdict::Deliver(delivery) = &promise.verdict else { return false };
-    let returns = delivery.backends.iter().all(|backend| matches!(backend.reply, Reply::From(_)));
+    let PromisedVerdict::Deliver(delivery) = &promise.verdict else { return false };
+    let returns = delivery.backends.iter().all(|backend| matches!(backend.reply, PromisedReply::From(_)));
     delivery.backends.len() > 1 && delivery.affinity.is_none() && returns
 }

@@ -5,22 +5,22 @@ use std::fmt;
 
 use svclab_oracle::{FrontendKind, Rule};
 
-use crate::choice::{Source, Word};
 use crate::cluster_case::ClusterCase;
+use crate::question_sample::{SourceKind, VerdictKind};
 
 /// Numbers of everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct KernelSweepCounts {
     /// Clusters.
     pub clusters: u64,
     /// Questions put to all three.
     pub questions: u64,
-    /// Packets that were sent for them.
+    /// QuestionPackets that were sent for them.
     pub packets: u64,
     /// Questions by the kind of their source.
-    pub sources: BTreeMap<Source, u64>,
+    pub sources: BTreeMap<SourceKind, u64>,
     /// Questions by the oracle's verdict.
-    pub words: BTreeMap<Word, u64>,
+    pub words: BTreeMap<VerdictKind, u64>,
     /// Questions about what several service ports claim.
     pub disputed: u64,
     /// Distributions that the χ² test or whose turn it was decided about, and packets that were draws from them.
@@ -33,7 +33,7 @@ pub struct Tally {
     pub refused: u64,
 }
 
-impl Tally {
+impl KernelSweepCounts {
     /// Counts a cluster as it was checked.
     pub fn note(&mut self, case: &ClusterCase<'_>) {
         self.clusters += 1;
@@ -41,8 +41,8 @@ impl Tally {
         for asked in &case.asked {
             self.questions += 1;
             self.disputed += u64::from(asked.chosen.promise.rests_on(Rule::Shared));
-            *self.sources.entry(Source::of(case.cluster, &asked.chosen.question)).or_default() += 1;
-            *self.words.entry(Word::of(&asked.chosen.promise)).or_default() += 1;
+            *self.sources.entry(SourceKind::of(case.cluster, &asked.chosen.question)).or_default() += 1;
+            *self.words.entry(VerdictKind::of(&asked.chosen.promise)).or_default() += 1;
         }
     }
 
@@ -51,20 +51,20 @@ impl Tally {
     /// The floors are shares, about a third of what clusters are usually drawn with, so that a few clusters have lower ones.
     #[must_use]
     pub fn shortfalls(&self) -> Vec<String> {
-        let word = |word: &Word| self.words.get(word).copied().unwrap_or_default();
-        let source = |source: &Source| self.sources.get(source).copied().unwrap_or_default();
+        let word = |word: &VerdictKind| self.words.get(word).copied().unwrap_or_default();
+        let source = |source: &SourceKind| self.sources.get(source).copied().unwrap_or_default();
         // Of a hundred questions.
         let percent = |percent: u64| self.questions * percent / 100;
         let mut floors: Vec<(String, u64, u64)> = Vec::new();
-        for kind in Source::ALL {
-            let rare = matches!(kind, Source::Loopback | Source::LoadBalancer);
+        for kind in SourceKind::ALL {
+            let rare = matches!(kind, SourceKind::Loopback | SourceKind::LoadBalancer);
             floors.push((format!("from {kind:?}"), source(&kind), percent(if rare { 1 } else { 6 })));
         }
-        for kind in Word::COMMON {
+        for kind in VerdictKind::COMMON {
             let share = match kind {
-                Word::Deliver(FrontendKind::LoadBalancerIp) => u64::from(self.clusters >= 16),
-                Word::Drop | Word::Reject => 1,
-                Word::Deliver(_) => 4,
+                VerdictKind::Deliver(FrontendKind::LoadBalancerIp) => u64::from(self.clusters >= 16),
+                VerdictKind::Drop | VerdictKind::Reject => 1,
+                VerdictKind::Deliver(_) => 4,
                 _ => 10,
             };
             floors.push((format!("promised {kind:?}"), word(&kind), percent(share)));
@@ -82,7 +82,7 @@ impl Tally {
             asked,
             if self.unaltered == 0 { percent(15) } else { 0 },
         ));
-        let unpromised = word(&Word::Undefined) + word(&Word::Refuse);
+        let unpromised = word(&VerdictKind::Undefined) + word(&VerdictKind::Refuse);
         let ceilings = [
             ("without a promise", unpromised, percent(10).max(6)),
             ("altered rules that the kernel did not take", self.refused, altered / 2),
@@ -94,7 +94,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for KernelSweepCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} clusters, {} questions, {} packets", self.clusters, self.questions, self.packets)?;
         let sources: Vec<String> = self.sources.iter().map(|(source, count)| format!("{source:?} {count}")).collect();
@@ -116,13 +116,13 @@ mod tests {
     use super::*;
 
     /// As much of everything as clusters are usually drawn with.
-    fn usual() -> Tally {
-        Tally {
+    fn usual() -> KernelSweepCounts {
+        KernelSweepCounts {
             clusters: 16,
             questions: 288,
             packets: 2000,
-            sources: Source::ALL.map(|source| (source, 48)).into(),
-            words: Word::COMMON.map(|word| (word, 41)).into(),
+            sources: SourceKind::ALL.map(|source| (source, 48)).into(),
+            words: VerdictKind::COMMON.map(|word| (word, 41)).into(),
             disputed: 1,
             distributions: (50, 1500),
             altered: (6, 108),
@@ -135,13 +135,13 @@ mod tests {
     fn a_sweep_that_hardly_looked_is_not_green() {
         assert_eq!(usual().shortfalls(), [""; 0]);
         let mut one = usual();
-        one.words.insert(Word::Untouched, 1);
+        one.words.insert(VerdictKind::Untouched, 1);
         assert_eq!(one.shortfalls(), ["promised Untouched: 1, expected at least 28"]);
-        let no_draws = Tally { distributions: (1, 3), ..usual() };
+        let no_draws = KernelSweepCounts { distributions: (1, 3), ..usual() };
         let says = ["distributions: 1, expected at least 16", "draws from them: 3, expected at least 320"];
         assert_eq!(no_draws.shortfalls(), says);
-        let refused = Tally { refused: 4, ..usual() };
+        let refused = KernelSweepCounts { refused: 4, ..usual() };
         assert_eq!(refused.shortfalls(), ["altered rules that the kernel did not take: 4, expected at most 3"]);
-        assert!(Tally { altered: (0, 0), ..usual() }.shortfalls().len() == 2);
+        assert!(KernelSweepCounts { altered: (0, 0), ..usual() }.shortfalls().len() == 2);
     }
 }

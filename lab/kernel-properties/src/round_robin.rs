@@ -5,17 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use svclab_oracle::{Protocol, ServicePortName, Verdict};
+use svclab_oracle::{PromisedVerdict, Protocol, ServicePortName};
 
-use crate::cluster_case::{Asked, ClusterCase, Fault};
-use crate::seen::Seen;
+use crate::cluster_case::{ClusterCase, JudgedQuestion, KernelFault};
+use crate::observation::Observation;
 
 /// What a round goes over: a service port on the node that decides, with these endpoints.
 type Round<'a> = (&'a str, &'a ServicePortName, BTreeSet<SocketAddr>);
 
 /// Endpoints that were met too often or too rarely, at the first question about them.
 #[must_use]
-pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Seen>]) -> Vec<Fault> {
+pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
     let mut rounds: BTreeMap<Round<'_>, Vec<usize>> = BTreeMap::new();
     for (question, asked) in case.asked.iter().enumerate() {
         if let Some(round) = round(asked) {
@@ -36,7 +36,7 @@ pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Seen>]) -> Vec<Fault> {
             // A round for each address at most, and others' packets that take a turn without being seen to.
             let others = others(case, node, service, &questions);
             let says = || format!("endpoints of {service} on {node} take turns, and were met {counts:?} times");
-            (most - fewest > addresses.len() + others).then(|| Fault { question: questions[0], says: says() })
+            (most - fewest > addresses.len() + others).then(|| KernelFault { question: questions[0], says: says() })
         })
         .collect()
 }
@@ -49,8 +49,8 @@ pub fn looked_at(case: &ClusterCase<'_>) -> (u64, u64) {
 }
 
 /// What a question takes turns of; `None` where it does not, or not all of them are seen.
-fn round(asked: &Asked) -> Option<Round<'_>> {
-    let Verdict::Deliver(delivery) = &asked.chosen.promise.verdict else { return None };
+fn round(asked: &JudgedQuestion) -> Option<Round<'_>> {
+    let PromisedVerdict::Deliver(delivery) = &asked.chosen.promise.verdict else { return None };
     if !asked.takes_turns() || !asked.is_drawn() {
         return None;
     }
@@ -58,25 +58,27 @@ fn round(asked: &Asked) -> Option<Round<'_>> {
     Some((&delivery.node, &delivery.service, endpoints))
 }
 
-fn called(asked: &Asked) -> (SocketAddr, Protocol) {
+fn called(asked: &JudgedQuestion) -> (SocketAddr, Protocol) {
     (asked.chosen.question.to, asked.chosen.question.protocol)
 }
 
-/// Packets of questions that go to the same service port on the same node and are not counted with these.
+/// QuestionPackets of questions that go to the same service port on the same node and are not counted with these.
 fn others(case: &ClusterCase<'_>, node: &str, service: &ServicePortName, counted: &[usize]) -> usize {
-    let family = |asked: &Asked| asked.chosen.question.to.is_ipv4();
+    let family = |asked: &JudgedQuestion| asked.chosen.question.to.is_ipv4();
     let own = counted.first().map(|question| family(&case.asked[*question])).unwrap_or_default();
     let rest = case.asked.iter().enumerate().filter(|(question, _)| !counted.contains(question));
     let same = rest.filter(|(_, asked)| match &asked.chosen.promise.verdict {
-        Verdict::Deliver(delivery) => delivery.node == node && delivery.service == *service && family(asked) == own,
+        PromisedVerdict::Deliver(delivery) => {
+            delivery.node == node && delivery.service == *service && family(asked) == own
+        }
         _ => false,
     });
     same.map(|(_, asked)| asked.packets().count).sum()
 }
 
-fn answered_at(seen: &Seen) -> Option<SocketAddr> {
+fn answered_at(seen: &Observation) -> Option<SocketAddr> {
     match seen {
-        Seen::Answered { at, .. } => Some(*at),
+        Observation::Answered { at, .. } => Some(*at),
         _ => None,
     }
 }

@@ -4,16 +4,16 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use svclab_oracle::generate::{Declared, Families, NodeRecipe, PodRecipe, Recipe, recipe};
-use svclab_oracle::{self as oracle, Cluster, ReversePath, World};
+use svclab_oracle::{self as oracle, ClusterModel, ReversePath, World};
 use svclab_spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort};
 use svcproxy::config::Variant;
 
 /// What every pod listens on, over TCP and over UDP: all target ports that the generator gives.
 const PORTS: [u16; 6] = [8080, 8081, 8082, 8180, 8181, 8182];
 
-/// Machines to draw clusters on.
+/// SimulatedMachines to draw clusters on.
 #[derive(Debug, Clone, Copy)]
-pub struct Frame {
+pub struct Testbed {
     /// Its name.
     pub name: &'static str,
     /// The commands that write rules there.
@@ -33,9 +33,9 @@ pub struct Frame {
     pods: &'static [(u8, bool)],
 }
 
-/// Every frame: each wiring, every family, both variants of the commands.
-pub const ALL: [Frame; 5] = [
-    Frame {
+/// Every testbed: each wiring, every family, both variants of the commands.
+pub const ALL: [Testbed; 5] = [
+    Testbed {
         name: "bridge_ipv4",
         variant: Variant::Nft,
         families: Families::V4,
@@ -47,7 +47,7 @@ pub const ALL: [Frame; 5] = [
         nodes: &[(Some(0), false), (Some(1), true), (Some(1), false)],
         pods: &[(0, false), (0, false), (1, false), (1, true), (2, false)],
     },
-    Frame {
+    Testbed {
         name: "point_to_point_ipv6",
         variant: Variant::Nft,
         families: Families::V6,
@@ -59,7 +59,7 @@ pub const ALL: [Frame; 5] = [
         nodes: &[(Some(0), true), (Some(1), false), (None, false)],
         pods: &[(0, false), (1, false), (1, false), (2, false), (2, true)],
     },
-    Frame {
+    Testbed {
         name: "bridge_dual_stack",
         variant: Variant::Nft,
         families: Families::Dual,
@@ -71,7 +71,7 @@ pub const ALL: [Frame; 5] = [
         nodes: &[(Some(0), true), (Some(1), false)],
         pods: &[(0, false), (0, false), (0, true), (1, false), (1, false)],
     },
-    Frame {
+    Testbed {
         name: "point_to_point_dual_stack_legacy",
         variant: Variant::Legacy,
         families: Families::Dual,
@@ -83,7 +83,7 @@ pub const ALL: [Frame; 5] = [
         nodes: &[(Some(0), false), (Some(1), true)],
         pods: &[(0, false), (0, false), (1, false), (1, true)],
     },
-    Frame {
+    Testbed {
         name: "ptp_dual_stack",
         variant: Variant::Nft,
         families: Families::Dual,
@@ -97,11 +97,11 @@ pub const ALL: [Frame; 5] = [
     },
 ];
 
-impl Frame {
-    /// The frame of that name.
+impl Testbed {
+    /// The testbed of that name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Frame> {
-        ALL.into_iter().find(|frame| frame.name == name)
+    pub fn named(name: &str) -> Option<Testbed> {
+        ALL.into_iter().find(|testbed| testbed.name == name)
     }
 
     /// A recipe with these machines; its services and settings are of no account.
@@ -129,7 +129,7 @@ impl Frame {
     /// The machines as the laboratory builds them.
     #[must_use]
     pub fn spec(&self) -> ClusterSpec {
-        let Cluster { world, objects } = self.recipe().build();
+        let ClusterModel { world, objects } = self.recipe().build();
         let v4 = |address: &IpAddr| address.is_ipv4();
         let first: Vec<IpAddr> = world.nodes.first().map(|node| firsts(&node.addresses)).unwrap_or_default();
         let ranges = |v4_range: &str, v6_range: &str| -> Vec<IpNet> {
@@ -206,9 +206,10 @@ pub fn listening() -> Vec<(oracle::Protocol, u16)> {
 ///
 /// # Errors
 /// A port that no pod waits at.
-pub fn serves(cluster: &Cluster) -> Result<(), String> {
+pub fn serves(cluster: &ClusterModel) -> Result<(), String> {
     let ports = cluster.objects.slices.iter().flat_map(|slice| slice.ports.iter().flatten());
     let missing = ports.filter_map(|port| port.port).find(|port| !PORTS.iter().any(|own| i32::from(*own) == *port));
-    missing
-        .map_or(Ok(()), |port| Err(format!("the generator gives target port {port}, and no pod of the frames has it")))
+    missing.map_or(Ok(()), |port| {
+        Err(format!("the generator gives target port {port}, and no pod of the testbeds has it"))
+    })
 }
