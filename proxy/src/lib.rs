@@ -20,4 +20,6 @@ pub mod ruleset;
 pub mod small_file;
 pub mod source;
 pub mod state;
+#[doc(hidden)]
+pub mod testing;
 pub mod zpages;

@@ -66,11 +66,10 @@ fn report(loser: &ServicePortName, claim: Claim, winner: &ServicePortName, rank:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ObjectKey, Protocol};
+    use crate::model::Protocol;
 
     fn name(service: &str) -> ServicePortName {
-        let service = ObjectKey { namespace: "default".into(), name: service.into() };
-        ServicePortName { service, port: String::new(), protocol: Protocol::Tcp }
+        crate::testing::port_name(service, Protocol::Tcp)
     }
 
     #[test]

@@ -48,13 +48,11 @@ mod tests {
     use crate::mode::iptables_family::ipvs::kernel::Fake;
     use crate::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
     use crate::model::Change;
+    use crate::testing::service;
     use serde_json::json;
-    use std::sync::Arc;
 
-    fn service(external_ips: &[&str]) -> Change {
-        let spec = json!({"clusterIP": "10.96.0.1", "externalIPs": external_ips, "ports": [{"port": 80}]});
-        let key = ObjectKey { namespace: "default".into(), name: "web".into() };
-        Change::Service(key, Some(Arc::new(serde_json::from_value(json!({"spec": spec})).unwrap())))
+    fn web(external_ips: &[&str]) -> Change {
+        service("web", json!({"clusterIP": "10.96.0.1", "externalIPs": external_ips, "ports": [{"port": 80}]}))
     }
 
     #[test]
@@ -68,7 +66,7 @@ mod tests {
         let mut reported = OtherMachines::default();
         let both = ["172.18.0.3", "172.18.0.4"];
         for addresses in [&both[..1], &both, &[], &both[1..]] {
-            proxy.apply(&[service(addresses)]);
+            proxy.apply(&[web(addresses)]);
             proxy.sync().unwrap();
             reported.note(Family::V4, proxy.published_of_other_machines(), &recorder);
         }

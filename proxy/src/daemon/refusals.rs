@@ -42,12 +42,13 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ObjectKey, Protocol};
+    use crate::model::Protocol;
+    use crate::testing::port_name;
 
     #[test]
     fn a_refusal_is_reported_once_and_again_after_it_was_over() {
-        let service = ObjectKey { namespace: "default".into(), name: "web".into() };
-        let name = ServicePortName { service: service.clone(), port: "http".into(), protocol: Protocol::Tcp };
+        let name = ServicePortName { port: "http".into(), ..port_name("web", Protocol::Tcp) };
+        let service = name.service.clone();
         let (recorder, mut events) = Recorder::new();
         let mut refusals = Refusals::default();
         let refused = BTreeMap::from([(name, "no such extension".to_owned())]);

@@ -153,15 +153,12 @@ mod tests {
     use crate::health::Applied;
     use crate::http::ask;
     use crate::model::Family;
+    use crate::testing::key;
     use std::net::{Ipv4Addr, Ipv6Addr};
     use std::time::Duration;
 
     async fn get(port: u16) -> std::io::Result<String> {
         ask((Ipv4Addr::LOCALHOST, port).into(), "GET /").await
-    }
-
-    fn key(name: &str) -> ObjectKey {
-        ObjectKey { namespace: "default".into(), name: name.into() }
     }
 
     fn check(name: &str, port: u16, local_endpoints: usize) -> (ObjectKey, Option<ServiceCheck>) {

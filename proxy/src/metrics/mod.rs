@@ -241,7 +241,6 @@ fn programming_buckets() -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ObjectKey;
     use crate::ruleset::RuleCounts;
 
     /// Names, kinds and labels as in the reference of Kubernetes' metrics
@@ -277,7 +276,7 @@ mod tests {
     /// Metrics of which each has a sample.
     fn used(mode: Mode) -> (Metrics, Pending) {
         let metrics = Metrics::of_mode(mode, &[Family::V4]).unwrap();
-        let key = ObjectKey { namespace: "default".into(), name: "web".into() };
+        let key = crate::testing::key("web");
         let changes = vec![Change::Service(key.clone(), None), Change::EndpointSlice(key, None)];
         let pending = metrics.changed(&Batch { changes, ..Batch::default() });
         metrics.queued(Family::V4);

@@ -114,24 +114,10 @@ impl ConntrackFrontends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ObjectKey;
-    use crate::state::service::TrafficPolicy;
+    use crate::testing::{port_name, service_port};
 
     fn port(service: &str, protocol: Protocol, cluster_ip: &str) -> ServicePort {
-        let service = ObjectKey { namespace: "default".into(), name: service.into() };
-        ServicePort {
-            name: ServicePortName { service, port: String::new(), protocol },
-            cluster_ip: Some(cluster_ip.parse().unwrap()),
-            port: 53,
-            node_port: None,
-            external_ips: Vec::new(),
-            load_balancer_ips: Vec::new(),
-            source_ranges: Vec::new(),
-            internal_policy: TrafficPolicy::Cluster,
-            external_policy: TrafficPolicy::Cluster,
-            affinity: None,
-            health_check_node_port: None,
-        }
+        ServicePort { port: 53, ..service_port(port_name(service, protocol), cluster_ip) }
     }
 
     fn due(index: &ConntrackFrontends) -> Vec<String> {

@@ -61,41 +61,22 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ObjectKey, Protocol};
+    use crate::model::Protocol;
     use crate::plan::service_port::{NodeContext, plan_service_port};
     use crate::state::NodeInfo;
     use crate::state::endpoints::Endpoint;
     use crate::state::service::{ServicePort, TrafficPolicy};
+    use crate::testing::{port_name, service_port};
 
     fn endpoint(zone: Option<&str>, node: Option<&str>) -> Endpoint {
         let hints = |hint: Option<&str>| hint.into_iter().map(str::to_owned).collect();
-        Endpoint {
-            address: "10.244.1.5:80".parse().unwrap(),
-            local: false,
-            unplaced: false,
-            ready: true,
-            serving: true,
-            terminating: false,
-            zone_hints: hints(zone),
-            node_hints: hints(node),
-        }
+        let endpoint = crate::testing::endpoint("10.244.1.5:80");
+        Endpoint { zone_hints: hints(zone), node_hints: hints(node), ..endpoint }
     }
 
     fn plan(policy: TrafficPolicy, zone: Option<&str>, endpoints: &[Endpoint]) -> ServicePortPlan {
-        let service = ObjectKey { namespace: "default".into(), name: "web".into() };
-        let port = ServicePort {
-            name: ServicePortName { service, port: String::new(), protocol: Protocol::Tcp },
-            cluster_ip: Some("10.96.0.1".parse().unwrap()),
-            port: 80,
-            node_port: None,
-            external_ips: Vec::new(),
-            load_balancer_ips: Vec::new(),
-            source_ranges: Vec::new(),
-            internal_policy: policy,
-            external_policy: TrafficPolicy::Cluster,
-            affinity: None,
-            health_check_node_port: None,
-        };
+        let port = service_port(port_name("web", Protocol::Tcp), "10.96.0.1");
+        let port = ServicePort { internal_policy: policy, ..port };
         let node = NodeInfo { zone: zone.map(str::to_owned), ..NodeInfo::default() };
         let no_machines = std::collections::BTreeSet::new();
         let around = NodeContext {

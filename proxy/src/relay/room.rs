@@ -203,10 +203,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn service(name: &str) -> ObjectKey {
-        ObjectKey { namespace: "default".into(), name: name.into() }
-    }
+    use crate::testing::key;
 
     /// Who has to leave, by the order of coming.
     fn evicted(places: &[Place]) -> Vec<usize> {
@@ -215,19 +212,19 @@ mod tests {
     }
 
     fn share(room: &Room, name: &str) -> usize {
-        room.places().shares.get(&service(name)).map_or(0, BTreeMap::len)
+        room.places().shares.get(&key(name)).map_or(0, BTreeMap::len)
     }
 
     #[test]
     fn one_service_may_have_all_places_until_another_wants_some_and_then_each_has_half() {
         let (room, now) = (Room::new(100), Instant::now());
-        let (greedy, other) = (service("greedy"), service("other"));
+        let (greedy, other) = (key("greedy"), key("other"));
         let held: Vec<Place> = std::iter::from_fn(|| room.try_enter(&greedy, now)).collect();
         assert_eq!(held.len(), 100);
         let theirs: Vec<Place> = std::iter::from_fn(|| room.try_enter(&other, now)).collect();
         assert_eq!((share(&room, "greedy"), share(&room, "other"), theirs.len()), (50, 50, 50));
         assert!(room.try_enter(&greedy, now).is_none() && room.try_enter(&other, now).is_none());
-        let third = room.try_enter(&service("third"), now);
+        let third = room.try_enter(&key("third"), now);
         assert!(third.is_some(), "who has least has the next place");
         drop((held, theirs, third));
         assert_eq!(room.places().open, 0, "who had to leave leaves once");
@@ -238,30 +235,30 @@ mod tests {
     fn half_closed_connections_go_first_and_of_the_others_those_that_were_silent_for_longest() {
         let (room, begin) = (Room::new(6), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let held: Vec<Place> = (0..6).map(|_| room.try_enter(&service("greedy"), begin).unwrap()).collect();
+        let held: Vec<Place> = (0..6).map(|_| room.try_enter(&key("greedy"), begin).unwrap()).collect();
         (0..6).zip([5, 4, 9, 2, 8, 7]).for_each(|(index, second)| held[index].activity().note(at(second)));
         held[4].activity().half_closed(at(8));
         held[2].activity().half_closed(at(9));
         let mut theirs = Vec::new();
         for gone in [vec![4], vec![2, 4], vec![2, 3, 4]] {
-            theirs.push(room.try_enter(&service("other"), at(10)).unwrap());
+            theirs.push(room.try_enter(&key("other"), at(10)).unwrap());
             assert_eq!(evicted(&held), gone);
         }
-        assert!(room.try_enter(&service("other"), at(10)).is_none(), "both have their share");
+        assert!(room.try_enter(&key("other"), at(10)).is_none(), "both have their share");
     }
 
     #[test]
     fn without_others_only_who_was_silent_for_long_gives_its_place_up() {
         let (room, begin) = (Room::new(3), Instant::now());
-        let held: Vec<Place> = (0..3).map(|_| room.try_enter(&service("web"), begin).unwrap()).collect();
+        let held: Vec<Place> = (0..3).map(|_| room.try_enter(&key("web"), begin).unwrap()).collect();
         held[1].activity().half_closed(begin + Duration::from_secs(1));
-        assert!(room.try_enter(&service("web"), begin + Duration::from_secs(10)).is_none());
-        let next = room.try_enter(&service("web"), begin + Duration::from_secs(11));
+        assert!(room.try_enter(&key("web"), begin + Duration::from_secs(10)).is_none());
+        let next = room.try_enter(&key("web"), begin + Duration::from_secs(11));
         assert!(next.is_some());
         assert_eq!(evicted(&held), [1], "half-closed for ten seconds");
         held[0].activity().note(begin + Duration::from_secs(100));
-        assert!(room.try_enter(&service("web"), begin + Duration::from_secs(299)).is_none());
-        assert!(room.try_enter(&service("web"), begin + Duration::from_secs(300)).is_some());
+        assert!(room.try_enter(&key("web"), begin + Duration::from_secs(299)).is_none());
+        assert!(room.try_enter(&key("web"), begin + Duration::from_secs(300)).is_some());
         assert_eq!(evicted(&held), [1, 2], "silent for five minutes");
     }
 
@@ -269,29 +266,29 @@ mod tests {
     fn a_service_without_a_connection_takes_the_place_of_a_silent_one_of_another() {
         let (room, begin) = (Room::new(3), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let held: Vec<Place> = ["a", "b", "c"].map(|name| room.try_enter(&service(name), begin).unwrap()).into();
+        let held: Vec<Place> = ["a", "b", "c"].map(|name| room.try_enter(&key(name), begin).unwrap()).into();
         [2, 1, 3].into_iter().zip(&held).for_each(|(second, place)| place.activity().note(at(second)));
-        assert!(room.try_enter(&service("new"), at(10)).is_none());
-        let first = room.try_enter(&service("new"), at(11));
+        assert!(room.try_enter(&key("new"), at(10)).is_none());
+        let first = room.try_enter(&key("new"), at(11));
         assert!(first.is_some());
         assert_eq!(evicted(&held), [1], "the one that was silent for longest");
-        assert!(room.try_enter(&service("new"), at(20)).is_none(), "it has one now, as the others have");
+        assert!(room.try_enter(&key("new"), at(20)).is_none(), "it has one now, as the others have");
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_gets_the_place_that_is_left_or_grows_silent() {
         let room = Room::new(1);
-        let first = room.enter(&service("web")).await;
+        let first = room.enter(&key("web")).await;
         let waiting = tokio::spawn({
             let room = Arc::clone(&room);
-            async move { room.enter(&service("web")).await }
+            async move { room.enter(&key("web")).await }
         });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         drop(first);
         let second = waiting.await.unwrap();
         second.activity().half_closed(Instant::now());
-        let third = room.enter(&service("web")).await;
+        let third = room.enter(&key("web")).await;
         second.activity().must_leave().await;
         assert_eq!(evicted(&[second, third]), [0]);
     }

@@ -68,7 +68,7 @@ mod tests {
     use crate::model::Protocol;
 
     fn names(service: &str, ports: std::ops::Range<u32>) -> impl Iterator<Item = ServicePortName> {
-        let service = ObjectKey { namespace: "default".into(), name: service.into() };
+        let service = crate::testing::key(service);
         let name = move |port: u32| (service.clone(), port.to_string());
         ports.map(name).map(|(service, port)| ServicePortName { service, port, protocol: Protocol::Tcp })
     }

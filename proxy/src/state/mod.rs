@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn what_is_forgotten_leaves_no_room_behind() {
         let mut state = State::new(Family::V4, "n1");
-        let key = |number: usize| ObjectKey { namespace: "default".into(), name: format!("web-{number}") };
+        let key = |number: usize| crate::testing::key(&format!("web-{number}"));
         let slice = |number: usize| {
             let labels = serde_json::json!({ "kubernetes.io/service-name": key(number).name });
             let object =

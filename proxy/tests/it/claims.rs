@@ -14,8 +14,9 @@ use svcproxy::plan::flows::{Flow, Frontend};
 use svcproxy::state::State;
 use svcproxy::state::claims::{Claim, Rank};
 use svcproxy::state::service::ServicePort;
+use svcproxy::testing::{self, key};
 
-use crate::support::changes::{any_service, key};
+use crate::support::changes::any_service;
 
 fn object(name: &str, created: Option<&str>, spec: Value) -> Change {
     let (namespace, short) = name.split_once('/').unwrap();
@@ -258,14 +259,13 @@ fn a_health_check_goes_from_the_older_to_the_younger() {
 #[test]
 fn flows_to_the_old_owners_endpoint_are_stale_once_another_has_the_frontend() {
     let slice = |service: &str, address: &str| {
-        let object = json!({
-            "metadata": { "labels": { "kubernetes.io/service-name": service } }, "addressType": "IPv4",
-            "endpoints": [{ "addresses": [address] }], "ports": [{ "port": 53, "protocol": "UDP" }],
-        });
-        Change::EndpointSlice(
-            ObjectKey { namespace: "x".into(), name: service.into() },
-            Some(Arc::new(serde_json::from_value(object).unwrap())),
-        )
+        let ports = json!([{ "port": 53, "protocol": "UDP" }]);
+        match testing::slice(service, json!([{ "addresses": [address] }]), ports) {
+            Change::EndpointSlice(key, object) => {
+                Change::EndpointSlice(ObjectKey { namespace: "x".into(), ..key }, object)
+            }
+            other => other,
+        }
     };
     let flow = |server: &str| Flow {
         protocol: Protocol::Udp,

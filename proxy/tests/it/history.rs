@@ -13,7 +13,8 @@ use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
 use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::RuleCounts;
 
-use crate::support::changes::{any_change, key};
+use crate::support::changes::any_change;
+use svcproxy::testing::key;
 
 /// Takes the guard of the loopback range out, with the jumps to it; whether all of it was there.
 fn take_guard(tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>) -> bool {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Every module of the library, each after those that it uses.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 23] = [
     "model",
     "port_range",
     "small_file",
@@ -14,6 +14,7 @@ const ORDER: [&str; 22] = [
     "events",
     "kernel",
     "state",
+    "testing",
     "plan",
     "relay",
     "mode",

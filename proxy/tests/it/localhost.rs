@@ -1,10 +1,9 @@
 //! Node ports on loopback addresses in nftables mode, against fakes: which are listened on, whatever comes and goes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::changes::{any_node, any_service, any_slice, key, service};
+use crate::support::changes::{any_node, any_service, any_slice};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use svcproxy::config::{Config, FeatureGates, Mode, NodeAddresses, NodePortAddresses};
@@ -15,6 +14,7 @@ use svcproxy::mode::nftables::{layout, syncer::Syncer};
 use svcproxy::model::{Change, Family, Protocol};
 use svcproxy::plan::node::{node_port_relay, ranges_without_relay};
 use svcproxy::relay;
+use svcproxy::testing::{self, key};
 
 type Proxy = FamilyProxy<WithLocalhost<Syncer<kernel::nftables::Fake>, relay::Fake>>;
 
@@ -53,7 +53,7 @@ fn with_port(index: u8, node_port: u16, more: Json) -> Change {
         "ports": [{ "port": 80, "nodePort": node_port }],
     });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    service(None, index, spec, json!([]))
+    testing::service(&format!("svc-{index}"), spec)
 }
 
 /// Endpoints by the last byte of their address and their node.
@@ -63,11 +63,7 @@ fn slice(index: u8, endpoints: &[(u8, &str)]) -> Change {
         .iter()
         .map(|(host, node)| json!({ "addresses": [format!("10.244.0.{host}")], "nodeName": node }))
         .collect();
-    let object = json!({
-        "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
-        "endpoints": endpoints, "ports": [{ "port": 8080 }],
-    });
-    Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    testing::slice(&name, json!(endpoints), json!([{ "port": 8080 }]))
 }
 
 fn of(ports: &[(u16, &[&str])]) -> BTreeMap<u16, Vec<String>> {

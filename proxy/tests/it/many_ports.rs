@@ -1,7 +1,5 @@
 //! A Service that is a thousand times larger than others.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 use svcproxy::config::{Config, Mode};
 use svcproxy::kernel::nftables::Fake;
@@ -10,7 +8,7 @@ use svcproxy::mode::nftables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::nftables::Value as Element;
 
-use crate::support::changes::key;
+use svcproxy::testing;
 
 type Proxy = FamilyProxy<Syncer<Fake>>;
 
@@ -18,17 +16,12 @@ const PORTS: u16 = 20_000;
 
 fn service(name: &str, ip: &str, ports: impl Iterator<Item = u16>) -> Change {
     let ports: Vec<Value> = ports.map(|port| json!({ "name": format!("p{port}"), "port": port })).collect();
-    let spec = json!({ "spec": { "clusterIP": ip, "ports": ports } });
-    Change::Service(key(name), Some(Arc::new(serde_json::from_value(spec).unwrap())))
+    testing::service(name, json!({ "clusterIP": ip, "ports": ports }))
 }
 
 fn slice(service: &str, host: u8, ports: impl Iterator<Item = u16>) -> Change {
     let ports: Vec<Value> = ports.map(|port| json!({ "name": format!("p{port}"), "port": port })).collect();
-    let object = json!({
-        "metadata": { "labels": { "kubernetes.io/service-name": service } }, "addressType": "IPv4",
-        "endpoints": [{ "addresses": [format!("10.244.1.{host}")] }], "ports": ports,
-    });
-    Change::EndpointSlice(key(service), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    testing::slice(service, json!([{ "addresses": [format!("10.244.1.{host}")] }]), json!(ports))
 }
 
 /// How many service ports lead to this address.

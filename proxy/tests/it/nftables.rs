@@ -1,10 +1,9 @@
 //! nftables mode against the fake: what histories end in, and what a change costs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::changes::{any_node, any_service, any_slice, key, service};
+use crate::support::changes::{any_node, any_service, any_slice};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
@@ -15,6 +14,7 @@ use svcproxy::mode::nftables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::nftables::change::TableChange;
 use svcproxy::nftables::{Chain, Name, Value};
+use svcproxy::testing::{self, key};
 
 type Proxy = FamilyProxy<Syncer<Fake>>;
 
@@ -114,8 +114,8 @@ enum Step {
 }
 
 fn service_cidr(name: &str, ranges: &[&str]) -> Change {
-    let object = json!({ "metadata": { "name": name }, "spec": { "cidrs": ranges } });
-    Change::ServiceCidr(name.to_owned(), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    let value = json!({ "metadata": { "name": name }, "spec": { "cidrs": ranges } });
+    Change::ServiceCidr(name.to_owned(), Some(testing::object(value)))
 }
 
 /// Ranges that overlap, touch, and end with the last address.
@@ -197,15 +197,12 @@ fn slice(number: u8, hosts: &[u8]) -> Change {
     let name = format!("svc-{number}");
     let endpoints: Vec<Json> =
         hosts.iter().map(|host| json!({ "addresses": [format!("10.244.0.{host}")], "nodeName": "node-b" })).collect();
-    let object = json!({
-        "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
-        "endpoints": endpoints, "ports": [{ "port": 8080 }],
-    });
-    Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    testing::slice(&name, json!(endpoints), json!([{ "port": 8080 }]))
 }
 
 fn plain(number: u8) -> Change {
-    service(None, number, json!({ "clusterIP": format!("10.96.1.{number}"), "ports": [{ "port": 80 }] }), json!([]))
+    let spec = json!({ "clusterIP": format!("10.96.1.{number}"), "ports": [{ "port": 80 }] });
+    testing::service(&format!("svc-{number}"), spec)
 }
 
 #[test]
@@ -257,8 +254,7 @@ fn a_service_takes_no_chain_of_its_own_unless_it_asks_for_affinity() {
 fn sets_that_rules_fill_have_no_size() {
     let mut proxy = proxy(Fake::new(Family::V4));
     let spec = json!({ "clusterIP": "10.96.1.1", "sessionAffinity": "ClientIP", "ports": [{ "port": 80 }] });
-    let sticky = service(None, 1, spec, json!([]));
-    proxy.apply([&sticky, &slice(1, &[1, 2])]);
+    proxy.apply([&testing::service("svc-1", spec), &slice(1, &[1, 2])]);
     proxy.sync().unwrap();
     let sets = content(&mut proxy).sets;
     let filled: Vec<_> = sets.iter().filter(|(_, set)| set.expires).collect();
@@ -286,11 +282,7 @@ fn a_set_that_is_full_is_replaced_by_a_larger_one() {
     let many = |count: u16| {
         let endpoints: Vec<Json> =
             (0..count).map(|host| json!({ "addresses": [format!("10.244.{}.{}", host / 250, host % 250)] })).collect();
-        let object = json!({
-            "metadata": { "name": "svc-1", "labels": { "kubernetes.io/service-name": "svc-1" } },
-            "addressType": "IPv4", "endpoints": endpoints, "ports": [{ "port": 8080 }],
-        });
-        Change::EndpointSlice(key("svc-1"), Some(Arc::new(serde_json::from_value(object).unwrap())))
+        testing::slice("svc-1", json!(endpoints), json!([{ "port": 8080 }]))
     };
     proxy.apply([&plain(1), &many(10)]);
     proxy.sync().unwrap();

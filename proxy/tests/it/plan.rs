@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
-use svcproxy::model::{Family, ObjectKey, Protocol, ServicePortName};
+use svcproxy::model::{Family, Protocol};
 use svcproxy::plan::flows::servers;
 use svcproxy::plan::node::routes_loopback;
 use svcproxy::plan::service_port::NodeContext;
@@ -16,25 +16,14 @@ use svcproxy::plan::{
 use svcproxy::state::NodeInfo;
 use svcproxy::state::endpoints::Endpoint;
 use svcproxy::state::service::{ServicePort, TrafficPolicy};
+use svcproxy::testing;
 
 const CLUSTER: Verdict = Verdict::Deliver(BackendSet::Cluster);
 const LOCAL: Verdict = Verdict::Deliver(BackendSet::Local);
 
 fn service() -> ServicePort {
-    let service = ObjectKey { namespace: "default".into(), name: "web".into() };
-    ServicePort {
-        name: ServicePortName { service, port: String::new(), protocol: Protocol::Tcp },
-        cluster_ip: Some("10.96.0.1".parse().unwrap()),
-        port: 80,
-        node_port: Some(30080),
-        external_ips: Vec::new(),
-        load_balancer_ips: Vec::new(),
-        source_ranges: Vec::new(),
-        internal_policy: TrafficPolicy::Cluster,
-        external_policy: TrafficPolicy::Cluster,
-        affinity: None,
-        health_check_node_port: None,
-    }
+    let name = testing::port_name("web", Protocol::Tcp);
+    ServicePort { node_port: Some(30080), ..testing::service_port(name, "10.96.0.1") }
 }
 
 /// `here:1:ready` is 10.0.0.1 on this node; `there` is another node. A condition is `ready`, `terminating` (and
@@ -46,14 +35,13 @@ fn endpoint(text: &str) -> Endpoint {
         parts[3..].iter().filter_map(|p| p.strip_prefix(key)).map(str::to_owned).collect()
     };
     Endpoint {
-        address: format!("10.0.0.{}:8080", parts[1]).parse().unwrap(),
         local: parts[0] == "here",
-        unplaced: false,
         ready: condition == "ready",
         serving: matches!(condition, "ready" | "terminating"),
         terminating: matches!(condition, "terminating" | "gone"),
         zone_hints: hints("z="),
         node_hints: hints("n="),
+        ..testing::endpoint(&format!("10.0.0.{}:8080", parts[1]))
     }
 }
 

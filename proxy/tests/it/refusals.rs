@@ -1,31 +1,19 @@
 //! Rules that the kernel refuses cost their own service port, and no other.
 
-use std::sync::Arc;
-
 use serde_json::json;
 use svcproxy::config::Config;
 use svcproxy::kernel::iptables::{Fake, Table};
 use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
-use svcproxy::model::{Change, Family, ObjectKey};
-
-fn key(name: &str) -> ObjectKey {
-    ObjectKey { namespace: "default".into(), name: name.into() }
-}
+use svcproxy::model::{Change, Family};
+use svcproxy::testing::{self, key, slice_of_hosts};
 
 /// A service at 10.96.0.`number` with session affinity or without, and its endpoint.
 fn service(name: &str, number: u8, affinity: bool, endpoint: &str) -> [Change; 2] {
     let affinity = if affinity { "ClientIP" } else { "None" };
-    let object = json!({ "spec": {
+    let spec = json!({
         "clusterIP": format!("10.96.0.{number}"), "sessionAffinity": affinity, "ports": [{ "port": 80 }],
-    } });
-    let slice = json!({
-        "metadata": { "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
-        "endpoints": [{ "addresses": [endpoint] }], "ports": [{ "port": 8080 }],
     });
-    [
-        Change::Service(key(name), Some(Arc::new(serde_json::from_value(object).unwrap()))),
-        Change::EndpointSlice(key(name), Some(Arc::new(serde_json::from_value(slice).unwrap()))),
-    ]
+    [testing::service(name, spec), slice_of_hosts(name, &[endpoint], "TCP")]
 }
 
 /// A kernel without `xt_recent`.

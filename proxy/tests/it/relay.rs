@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use svcproxy::model::{Family, ObjectKey, Protocol, ServicePortName};
+use svcproxy::model::{Family, Protocol, ServicePortName};
 use svcproxy::plan::BackendSet;
 use svcproxy::relay::limits::Limits;
 use svcproxy::relay::{Backends, Engine, ListenError, Listener, Relays, engine, tcp, udp};
+use svcproxy::testing::port_name;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
@@ -29,12 +30,7 @@ fn roomy() -> Limits {
 }
 
 fn name(protocol: Protocol) -> ServicePortName {
-    named("web", protocol)
-}
-
-fn named(service: &str, protocol: Protocol) -> ServicePortName {
-    let service = ObjectKey { namespace: "default".into(), name: service.into() };
-    ServicePortName { service, port: String::new(), protocol }
+    port_name("web", protocol)
 }
 
 fn lead(engine: &mut Engine, protocol: Protocol, backends: &[SocketAddr], serving: &[SocketAddr]) {
@@ -227,8 +223,8 @@ async fn with_no_room_connections_wait_their_turn() {
 async fn a_service_whose_backend_never_answers_leaves_others_their_share() {
     let mut engine = engine_of(Limits { listeners: 20, connections: 40, associations: 1 });
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let greedy = start_service(&mut engine, named("greedy", Protocol::Tcp), &[silent.local_addr().unwrap()]);
-    let web = start_service(&mut engine, named("web", Protocol::Tcp), &[echo_at_the_end().await]);
+    let greedy = start_service(&mut engine, port_name("greedy", Protocol::Tcp), &[silent.local_addr().unwrap()]);
+    let web = start_service(&mut engine, port_name("web", Protocol::Tcp), &[echo_at_the_end().await]);
     let stats = engine.stats();
     // Half of them wait for an answer after their own end, as `nc` does.
     let mut held = Vec::new();
@@ -260,8 +256,8 @@ async fn a_service_whose_backend_never_answers_leaves_others_their_share() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_with_all_associations_leaves_others_their_share() {
     let mut engine = engine_of(Limits { listeners: 20, connections: 1, associations: 20 });
-    let greedy = start_service(&mut engine, named("greedy", Protocol::Udp), &[udp_server().await]);
-    let dns = start_service(&mut engine, named("dns", Protocol::Udp), &[udp_server().await]);
+    let greedy = start_service(&mut engine, port_name("greedy", Protocol::Udp), &[udp_server().await]);
+    let dns = start_service(&mut engine, port_name("dns", Protocol::Udp), &[udp_server().await]);
     let mut clients = Vec::new();
     for _ in 0..30 {
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -455,7 +451,7 @@ async fn a_port_is_free_at_once_when_its_listener_is_closed_and_connections_go_o
     let mut open = TcpStream::connect(address).await.unwrap();
     open.write_all(b"before").await.unwrap();
     until("the connection is relayed", || engine.stats().connections.get() == 1).await;
-    let other = named("other", Protocol::Tcp);
+    let other = port_name("other", Protocol::Tcp);
     engine.set_backends(&other, Some(leading(&[backend], &[])));
     let listener = |name| Listener { name, set: BackendSet::Cluster };
     for _ in 0..100 {

@@ -139,6 +139,7 @@ mod tests {
 
     use super::*;
     use crate::model::{ObjectKey, Protocol};
+    use crate::testing::port_name;
 
     /// Of a length that is often the longest that the API allows, 63.
     fn label() -> impl Strategy<Value = String> {
@@ -179,8 +180,7 @@ mod tests {
 
     #[test]
     fn names_that_fit_are_as_kube_proxy_has_them() {
-        let service = ObjectKey { namespace: "default".into(), name: "web".into() };
-        let name = ServicePortName { service, port: "http".into(), protocol: Protocol::Tcp };
+        let name = ServicePortName { port: "http".to_owned(), ..port_name("web", Protocol::Tcp) };
         let endpoint = own_name("endpoint", &name, Some(&"[fd00::7]:80".parse().unwrap()));
         assert!(endpoint.ends_with("-default/web/tcp/http__fd00..7/80"), "{endpoint}");
     }

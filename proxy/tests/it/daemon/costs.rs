@@ -11,8 +11,9 @@ use svcproxy::model::{Change, Family};
 use svcproxy::relay;
 
 use crate::daemon::kernel::Counted;
-use crate::daemon::lab::{Lab, cluster, key, node, service, slice};
+use crate::daemon::lab::{Lab, cluster, node, service, slice};
 use crate::support::inside;
+use svcproxy::testing::key;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -18,8 +18,9 @@ use svcproxy::metrics::Metrics;
 use svcproxy::mode::Mode;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
-use svcproxy::model::{Batch, Change, Family, ObjectKey};
+use svcproxy::model::{Batch, Change, Family};
 use svcproxy::source::{SkippedObjects, Source, SourceError};
+use svcproxy::testing;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc};
 
@@ -164,33 +165,23 @@ pub async fn wait_for(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-pub fn key(name: &str) -> ObjectKey {
-    ObjectKey { namespace: "default".into(), name: name.into() }
-}
-
 pub fn service(name: &str, host: u8, protocol: &str) -> Change {
     let spec = json!({
         "type": "NodePort", "clusterIP": format!("10.96.0.{host}"), "clusterIPs": [format!("10.96.0.{host}")],
         "ports": [{ "port": 80, "protocol": protocol, "nodePort": 30_000 + u16::from(host) }],
     });
-    let object = json!({ "metadata": { "name": name }, "spec": spec });
-    Change::Service(key(name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    testing::service(name, spec)
 }
 
 pub fn slice(name: &str, hosts: &[u8], protocol: &str) -> Change {
     let endpoints: Vec<Value> = hosts.iter().map(|h| json!({ "addresses": [format!("10.244.0.{h}")] })).collect();
-    let object = json!({
-        "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } }, "addressType": "IPv4",
-        "endpoints": endpoints, "ports": [{ "port": 80, "protocol": protocol }],
-    });
-    Change::EndpointSlice(key(name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    testing::slice(name, json!(endpoints), json!([{ "port": 80, "protocol": protocol }]))
 }
 
 pub fn node(zone: &str, heartbeat: u32) -> Change {
     let labels = json!({ "topology.kubernetes.io/zone": zone });
     let conditions = json!([{ "type": "Ready", "status": "True", "message": format!("{heartbeat}") }]);
-    let object = json!({ "metadata": { "name": "node-a", "labels": labels }, "status": { "conditions": conditions } });
-    Change::Node("node-a".into(), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    testing::node("node-a", json!({ "metadata": { "labels": labels }, "status": { "conditions": conditions } }))
 }
 
 pub fn cluster() -> Vec<Change> {

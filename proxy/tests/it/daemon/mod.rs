@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kernel::{Asked, wait_while};
-use lab::{Lab, PATIENCE, cluster, key, slice, wait_for};
+use lab::{Lab, PATIENCE, cluster, slice, wait_for};
 use serde_json::json;
 use svcproxy::config::{Config, NodePortAddresses};
 use svcproxy::daemon::Leftovers;
@@ -17,6 +17,7 @@ use svcproxy::events::About;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
+use svcproxy::testing::key;
 
 /// Two services claim one address and port. The one that does not get it is reported once, and gets it as soon as it is free.
 #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,7 @@ use super::*;
 #[test]
 fn an_address_that_is_taken_away_is_bound_again_as_soon_as_the_kernel_tells() {
     let mut proxy = proxy(Fake::default());
-    let spec = json!({ "spec": { "clusterIP": "10.96.0.1", "ports": [{ "port": 80 }] } });
-    proxy.apply(&[Change::Service(key("web"), Some(Arc::new(serde_json::from_value(spec).unwrap())))]);
+    proxy.apply(&[service("web", "10.96.0.1", &json!([{ "port": 80 }]))]);
     proxy.sync().unwrap();
     let address: IpAddr = "10.96.0.1".parse().unwrap();
     let tell = |proxy: &mut Proxy, of_services: &[IpAddr]| {

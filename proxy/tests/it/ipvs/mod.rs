@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -21,12 +20,13 @@ use svcproxy::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
 use svcproxy::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device};
 use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
 use svcproxy::model::{Change, Family, Protocol};
+use svcproxy::testing::{self, key, slice_of_hosts as slice};
 
 mod device;
 mod leaving;
 mod other_machines;
 
-use crate::support::changes::{any_change, key};
+use crate::support::changes::any_change;
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -221,17 +221,7 @@ proptest! {
 }
 
 fn service(name: &str, ip: &str, ports: &Value) -> Change {
-    let object = json!({ "metadata": { "name": name }, "spec": { "clusterIP": ip, "ports": ports } });
-    Change::Service(key(name), Some(Arc::new(serde_json::from_value(object).unwrap())))
-}
-
-fn slice(name: &str, hosts: &[&str], protocol: &str) -> Change {
-    let endpoints: Vec<Value> = hosts.iter().map(|host| json!({ "addresses": [host] })).collect();
-    let object = json!({
-        "metadata": { "name": format!("{name}-1"), "labels": { "kubernetes.io/service-name": name } },
-        "addressType": "IPv4", "endpoints": endpoints, "ports": [{ "port": 8080, "protocol": protocol }],
-    });
-    Change::EndpointSlice(key(&format!("{name}-1")), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    testing::service(name, json!({ "clusterIP": ip, "ports": ports }))
 }
 
 fn web(hosts: &[&str]) -> [Change; 2] {
@@ -278,20 +268,12 @@ fn one_changed_endpoint_among_two_thousand_services_is_a_handful_of_changes() {
 /// One virtual server stands for a node port on an address of the node, and for an external IP that is that address.
 #[test]
 fn an_address_of_a_services_own_goes_before_a_node_port() {
-    let node_port = json!({
-        "metadata": { "name": "a" },
-        "spec": { "type": "NodePort", "clusterIP": "10.96.0.1", "ports": [{ "port": 80, "nodePort": 30_080 }] },
-    });
-    let external = json!({
-        "metadata": { "name": "b" },
-        "spec": { "clusterIP": "10.96.0.2", "externalIPs": ["192.0.2.1"], "ports": [{ "port": 30_080 }] },
-    });
-    let object = |name: &str, object: &Value| {
-        Change::Service(key(name), Some(Arc::new(serde_json::from_value(object.clone()).unwrap())))
-    };
+    let node_port =
+        json!({ "type": "NodePort", "clusterIP": "10.96.0.1", "ports": [{ "port": 80, "nodePort": 30_080 }] });
+    let external = json!({ "clusterIP": "10.96.0.2", "externalIPs": ["192.0.2.1"], "ports": [{ "port": 30_080 }] });
     let mut proxy = proxy(Fake::default());
     let slices = [slice("a", &["10.244.0.1"], "TCP"), slice("b", &["10.244.0.2"], "TCP")];
-    proxy.apply(slices.iter().chain(&[object("a", &node_port), object("b", &external)]));
+    proxy.apply(slices.iter().chain(&[testing::service("a", node_port), testing::service("b", external)]));
     proxy.sync().unwrap();
     let serving = |proxy: &mut Proxy, at: &str| -> Vec<String> {
         weights(proxy, &tcp(at)).into_iter().filter(|(_, weight)| *weight > 0).map(|(address, _)| address).collect()
@@ -434,13 +416,11 @@ fn a_set_of_another_type_is_a_clear_error() {
 #[test]
 fn a_shared_address_keeps_each_services_source_ranges() {
     let shared = |name: &str, ip: &str, port: u16, range: &str| {
-        let object = json!({
-            "metadata": { "name": name },
-            "spec": { "type": "LoadBalancer", "clusterIP": ip, "ports": [{ "port": port, "nodePort": 30_000 + port }],
-                      "loadBalancerSourceRanges": [range] },
-            "status": { "loadBalancer": { "ingress": [{ "ip": "198.51.100.7" }] } },
+        let spec = json!({
+            "type": "LoadBalancer", "clusterIP": ip, "ports": [{ "port": port, "nodePort": 30_000 + port }],
+            "loadBalancerSourceRanges": [range],
         });
-        Change::Service(key(name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+        testing::load_balancer(name, spec, &["198.51.100.7"])
     };
     let mut proxy = proxy(Fake::default());
     proxy.apply([&shared("a", "10.96.0.1", 80, "192.0.2.0/25"), &slice("a", &["10.244.0.1"], "TCP")]);
@@ -466,13 +446,6 @@ fn a_shared_address_keeps_each_services_source_ranges() {
 fn an_sctp_backend_drains_as_long_as_its_endpoint_is_there() {
     let mut proxy = proxy(Fake::default());
     let gate = server(Protocol::Sctp, "10.96.0.1:80");
-    let slice = |endpoints: Value| {
-        let object = json!({
-            "metadata": { "labels": { "kubernetes.io/service-name": "web" } }, "addressType": "IPv4",
-            "endpoints": endpoints, "ports": [{ "port": 8080, "protocol": "SCTP" }],
-        });
-        Change::EndpointSlice(key("web-1"), Some(Arc::new(serde_json::from_value(object).unwrap())))
-    };
     let endpoint =
         |ip: &str, ready: bool| json!({ "addresses": [ip], "conditions": { "ready": ready, "serving": ready } });
     proxy.apply(&[service("web", "10.96.0.1", &json!([{ "port": 80, "protocol": "SCTP" }]))]);
@@ -487,7 +460,7 @@ fn an_sctp_backend_drains_as_long_as_its_endpoint_is_there() {
         ),
         (json!([endpoint("10.244.0.2", true)]), &[("10.244.0.2:8080", 1)]),
     ] {
-        proxy.apply(&[slice(endpoints)]);
+        proxy.apply(&[testing::slice("web", endpoints, json!([{ "port": 8080, "protocol": "SCTP" }]))]);
         proxy.sync().unwrap();
         let expected: Vec<(String, u32)> = expected.iter().map(|(ip, weight)| ((*ip).to_owned(), *weight)).collect();
         assert_eq!(weights(&mut proxy, &gate), expected);

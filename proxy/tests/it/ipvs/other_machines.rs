@@ -4,25 +4,18 @@ use super::*;
 use svcproxy::config::Mode;
 
 fn service(addresses: &[&str]) -> Change {
-    let ingress: Vec<Value> = addresses.iter().map(|ip| json!({ "ip": ip })).collect();
     let spec =
         json!({ "type": "LoadBalancer", "clusterIP": "10.96.0.1", "ports": [{ "port": 80, "nodePort": 30080 }] });
-    let object = json!({ "spec": spec, "status": { "loadBalancer": { "ingress": ingress } } });
-    Change::Service(key("web"), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    testing::load_balancer("web", spec, addresses)
 }
 
 fn node(name: &str, address: Option<&str>) -> Change {
-    let object = address.map(|ip| json!({ "status": { "addresses": [{ "type": "ExternalIP", "address": ip }] } }));
-    Change::Node(name.to_owned(), object.map(|object| Arc::new(serde_json::from_value(object).unwrap())))
+    let status = |ip: &str| json!({ "status": { "addresses": [{ "type": "ExternalIP", "address": ip }] } });
+    address.map_or(Change::Node(name.to_owned(), None), |ip| testing::node(name, status(ip)))
 }
 
 fn api_server(address: &str) -> Change {
-    let labels = json!({ "kubernetes.io/service-name": "kubernetes" });
-    let object = json!({
-        "metadata": { "labels": labels }, "addressType": "IPv4", "endpoints": [{ "addresses": [address] }],
-        "ports": [{ "port": 6443 }],
-    });
-    Change::EndpointSlice(key("kubernetes"), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    testing::slice("kubernetes", json!([{ "addresses": [address] }]), json!([{ "port": 6443 }]))
 }
 
 fn addresses(next_hops: &[&str]) -> NodeAddresses {

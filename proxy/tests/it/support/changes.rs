@@ -1,22 +1,17 @@
 //! Changes of objects as they may come in any order.
 
-use std::sync::Arc;
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use svcproxy::model::{Change, ObjectKey};
-
-pub fn key(name: &str) -> ObjectKey {
-    ObjectKey { namespace: "default".into(), name: name.into() }
-}
+use svcproxy::model::Change;
+use svcproxy::testing::{key, node, object, slice};
 
 /// A Service that was created so many seconds after the first.
 pub fn service(seconds: Option<u8>, index: u8, spec: Value, ingress: Value) -> Change {
     let name = format!("svc-{index}");
     let created = seconds.map(|seconds| format!("2026-01-01T00:00:{seconds:02}Z"));
     let metadata = json!({ "name": name, "creationTimestamp": created });
-    let object = json!({ "metadata": metadata, "spec": spec, "status": { "loadBalancer": { "ingress": ingress } } });
-    Change::Service(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+    let value = json!({ "metadata": metadata, "spec": spec, "status": { "loadBalancer": { "ingress": ingress } } });
+    Change::Service(key(&name), Some(object(value)))
 }
 
 pub fn any_service() -> impl Strategy<Value = Change> {
@@ -68,20 +63,19 @@ pub fn any_slice() -> impl Strategy<Value = Change> {
             })
             .collect();
         let name = format!("svc-{owner}-{part}");
-        let object = json!({
-            "metadata": { "name": name, "labels": { "kubernetes.io/service-name": format!("svc-{owner}") } },
-            "addressType": "IPv4", "endpoints": endpoints,
-            "ports": [{ "name": "a", "port": 8080, "protocol": "TCP" }, { "name": "b", "port": 5353, "protocol": "UDP" }],
-        });
-        Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
+        let ports =
+            json!([{ "name": "a", "port": 8080, "protocol": "TCP" }, { "name": "b", "port": 5353, "protocol": "UDP" }]);
+        match slice(&format!("svc-{owner}"), json!(endpoints), ports) {
+            Change::EndpointSlice(_, object) => Change::EndpointSlice(key(&name), object),
+            other => other,
+        }
     })
 }
 
 pub fn any_node() -> impl Strategy<Value = Change> {
     prop::option::of(1u8..3).prop_map(|zone| {
         let labels = zone.map_or(json!({}), |z| json!({ "topology.kubernetes.io/zone": format!("z{z}") }));
-        let object = json!({ "metadata": { "name": "node-a", "labels": labels } });
-        Change::Node("node-a".into(), Some(Arc::new(serde_json::from_value(object).unwrap())))
+        node("node-a", json!({ "metadata": { "labels": labels } }))
     })
 }
 

@@ -133,12 +133,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::ObjectKey;
+    use crate::testing::port_name;
 
     fn listener(service: &str) -> Listener {
-        let service = ObjectKey { namespace: "default".into(), name: service.into() };
-        let name = ServicePortName { service, port: String::new(), protocol: Protocol::Tcp };
-        Listener { name, set: BackendSet::Cluster }
+        Listener { name: port_name(service, Protocol::Tcp), set: BackendSet::Cluster }
     }
 
     fn ports(first: u16, last: u16) -> Ports {

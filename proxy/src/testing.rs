@@ -1,0 +1,88 @@
+//! Objects for the unit and integration tests of this crate, all in the namespace `default`.
+#![allow(clippy::unwrap_used, reason = "only tests use this module")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::model::{Change, LABEL_SERVICE_NAME, ObjectKey, Protocol, ServicePortName};
+use crate::state::endpoints::Endpoint;
+use crate::state::service::{ServicePort, TrafficPolicy};
+
+pub fn key(name: &str) -> ObjectKey {
+    ObjectKey { namespace: "default".to_owned(), name: name.to_owned() }
+}
+
+/// The unnamed port of a Service.
+pub fn port_name(service: &str, protocol: Protocol) -> ServicePortName {
+    ServicePortName { service: key(service), port: String::new(), protocol }
+}
+
+/// # Panics
+/// When the value has no form of `T`.
+pub fn object<T: DeserializeOwned>(value: Value) -> Arc<T> {
+    Arc::new(serde_json::from_value(value).unwrap())
+}
+
+pub fn service(name: &str, spec: Value) -> Change {
+    Change::Service(key(name), Some(object(json!({ "metadata": { "name": name }, "spec": spec }))))
+}
+
+pub fn load_balancer(name: &str, spec: Value, addresses: &[&str]) -> Change {
+    let ingress: Vec<Value> = addresses.iter().map(|ip| json!({ "ip": ip })).collect();
+    let status = json!({ "loadBalancer": { "ingress": ingress } });
+    Change::Service(key(name), Some(object(json!({ "metadata": { "name": name }, "spec": spec, "status": status }))))
+}
+
+/// An IPv4 EndpointSlice with the name of its Service. `endpoints` and `ports` as in the API.
+pub fn slice(service: &str, endpoints: Value, ports: Value) -> Change {
+    let value = json!({
+        "metadata": { "name": service, "labels": { LABEL_SERVICE_NAME: service } }, "addressType": "IPv4",
+        "endpoints": endpoints, "ports": ports,
+    });
+    Change::EndpointSlice(key(service), Some(object(value)))
+}
+
+/// An IPv4 EndpointSlice whose endpoints have these addresses and the port 8080.
+pub fn slice_of_hosts(service: &str, hosts: &[&str], protocol: &str) -> Change {
+    let endpoints: Vec<Value> = hosts.iter().map(|host| json!({ "addresses": [host] })).collect();
+    slice(service, json!(endpoints), json!([{ "port": 8080, "protocol": protocol }]))
+}
+
+pub fn node(name: &str, mut value: Value) -> Change {
+    value["metadata"]["name"] = json!(name);
+    Change::Node(name.to_owned(), Some(object(value)))
+}
+
+/// A service port with a cluster IP, port 80 and policy Cluster.
+pub fn service_port(name: ServicePortName, cluster_ip: &str) -> ServicePort {
+    ServicePort {
+        name,
+        cluster_ip: Some(cluster_ip.parse().unwrap()),
+        port: 80,
+        node_port: None,
+        external_ips: Vec::new(),
+        load_balancer_ips: Vec::new(),
+        source_ranges: Vec::new(),
+        internal_policy: TrafficPolicy::Cluster,
+        external_policy: TrafficPolicy::Cluster,
+        affinity: None,
+        health_check_node_port: None,
+    }
+}
+
+/// A ready endpoint of another node.
+pub fn endpoint(address: &str) -> Endpoint {
+    Endpoint {
+        address: address.parse().unwrap(),
+        local: false,
+        unplaced: false,
+        ready: true,
+        serving: true,
+        terminating: false,
+        zone_hints: BTreeSet::new(),
+        node_hints: BTreeSet::new(),
+    }
+}
