@@ -1,4 +1,4 @@
-//! Audits of nodes on the real kernel, from inside: what a proxy has just written is clean, what somebody breaks is found and named.
+//! Audits of nodes on the real kernel: a proxy's fresh rules have no finding, and broken rules are found and named.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::{descends, eventually, finish};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Services of every kind, with endpoints on both nodes, on the node's own network, on one node only, and none.
+/// Services of every kind, with endpoints on both nodes, on the host network, on one node only, and without endpoints.
 const MANIFESTS: &str = r#"
   apiVersion: v1
   kind: Pod
@@ -59,7 +59,7 @@ fn svclab(args: &[&str]) -> Command {
     command
 }
 
-/// A lab that is up; it goes with this value.
+/// A lab that is up until this value is dropped.
 struct Lab {
     child: Child,
     inner: String,
@@ -73,7 +73,7 @@ impl Drop for Lab {
 }
 
 impl Lab {
-    /// `None` where this machine can run none, which is a failure in CI.
+    /// `None`: this machine cannot run labs, which fails in CI.
     fn up(mode: &str, variant: &str) -> Option<Lab> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("audited.yaml");
@@ -91,7 +91,7 @@ impl Lab {
             assert!(code == Some(3) && std::env::var_os("CI").is_none(), "svclab up ended: {code:?}");
             return None;
         }
-        // What the lab prints later must not block it.
+        // Later output must not block the lab.
         std::thread::spawn(move || lines.for_each(drop));
         let running = svclab_netns::enter::running();
         let inner = running.iter().find(|place| descends(place.pid, child.id())).map(|place| place.pid.to_string());
@@ -108,7 +108,7 @@ impl Lab {
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// What `svclab audit --live` says, and its status.
+    /// The output of `svclab audit --live`, and its status.
     fn audit(&self) -> (Option<i32>, serde_json::Value) {
         let output = self.exec(&[env!("CARGO_BIN_EXE_svclab"), "audit", "--live", "--settle", "0", "--format", "json"]);
         let report = serde_json::from_slice(&output.stdout);
@@ -116,7 +116,7 @@ impl Lab {
         (output.status.code(), report)
     }
 
-    /// Until the proxy has applied everything.
+    /// Waits until the proxy has applied everything.
     fn audit_until_clean(&self) -> serde_json::Value {
         let mut clean = None;
         eventually("nothing is wrong", || match self.audit() {
@@ -132,7 +132,7 @@ impl Lab {
         clean.unwrap()
     }
 
-    /// Breaks something that the stopped proxy does not mend, and waits until the audit finds it.
+    /// Breaks rules that the stopped proxy does not repair, and waits until the audit finds it.
     fn is_found(&self, command: &[&str], kind: &str) {
         self.must(&["pkill", "-STOP", "-f", "svcproxy.*node-a"]);
         self.must(command);
@@ -178,9 +178,8 @@ fn portals_of_userspace_mode() {
     clean_and_broken("userspace", "auto", &command, "not-translated");
 }
 
-/// A rule of somebody else's is named as such.
 #[test]
-fn a_strangers_rule_is_named() {
+fn a_rule_of_another_program_is_named() {
     let Some(lab) = Lab::up("nftables", "auto") else { return };
     lab.audit_until_clean();
     lab.must(&["iptables-nft", "-N", "cali-FORWARD"]);
@@ -194,7 +193,6 @@ fn a_strangers_rule_is_named() {
     assert!(report["findings"][0]["way"].as_str().unwrap().contains("cali-FORWARD"), "{report:#}");
 }
 
-/// What was collected here is explained elsewhere.
 #[test]
 fn an_archive_is_explained() {
     let Some(lab) = Lab::up("iptables", "nft") else { return };
@@ -202,7 +200,7 @@ fn an_archive_is_explained() {
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("node-a.tar");
     let archive = archive.to_str().unwrap();
-    // The node's /tmp is the machine's.
+    // The node shares the machine's /tmp.
     lab.must(&[env!("CARGO_BIN_EXE_svclab"), "collect", archive]);
     let svg = directory.path().join("way.svg");
     let explain = ["explain", archive, "--from", "outside", "--to", "nodePort/web", "--svg", svg.to_str().unwrap()];
@@ -218,7 +216,7 @@ fn an_archive_is_explained() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// A run on this machine's kernel with audits; `None`: it can run none, which is a failure in CI.
+/// A run with audits on this machine's kernel. `None`: this machine cannot run labs, which fails in CI.
 fn audited(name: &str, mode: &str, flags: &[&str]) -> Option<Run> {
     let run = run(name, &[&["--audit", "--kernel", "host", "--mode", mode, "--no-bundle"], flags].concat());
     assert!(run.status != 3 || std::env::var_os("CI").is_none(), "{}", run.stderr);
@@ -229,16 +227,15 @@ fn audits(run: &Run) -> Vec<&serde_json::Value> {
     run.scenario["steps"].as_array().unwrap().iter().filter(|step| step["action"] == "audit").collect()
 }
 
-/// After every change of these scenarios, which change endpoints, policies and proxies, all rules of all nodes are right.
 #[test]
-fn scenarios_are_right_after_every_change() {
+fn an_audit_finds_nothing_after_any_change_of_a_scenario() {
     let all = [
         ("rolling-update", "iptables", 7),
         ("terminating", "nftables", 5),
         ("restart", "userspace", 4),
         ("switch-between-nftables-and-userspace", "nftables", 4),
         ("dual-stack", "iptables", 1),
-        // A load balancer's address in the nodes' own network.
+        // A load balancer's address in the nodes' network.
         ("seeds/my-nginx", "nftables", 1),
     ];
     for (name, mode, count) in all {
@@ -250,9 +247,8 @@ fn scenarios_are_right_after_every_change() {
     }
 }
 
-/// What no probe meets is found by the audit after the next change, and fails the run; it can be repeated.
 #[test]
-fn a_run_fails_by_an_audit_alone() {
+fn a_run_fails_if_only_an_audit_fails() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("shadowed.yaml");
     let scenario = format!(

@@ -1,4 +1,4 @@
-//! A failed step leaves a bundle, and the report says why it failed.
+//! A failed step leaves a bundle, and the report explains the failure.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::support::finish;
 use serde_json::Value;
 use svclab_snapshot::Snapshot;
 
-/// `other` is no endpoint of the service, so it does not answer.
+/// `other` is no endpoint of the service, so the step fails.
 const WRONG: &str = "\
 name: wrong
 about: A promise that no proxy keeps.
@@ -34,7 +34,7 @@ fn svclab(arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs it in a directory; the report, the bundle and what was said. `None`: this machine cannot run it.
+/// Runs it in a directory; returns report, bundle and output. `None`: this machine cannot run it.
 fn failed(directory: &Path) -> Option<(Value, PathBuf, String)> {
     let (scenario, json) = (directory.join("wrong.yaml"), directory.join("report.json"));
     fs::write(&scenario, WRONG).unwrap();
@@ -51,7 +51,7 @@ fn failed(directory: &Path) -> Option<(Value, PathBuf, String)> {
     Some((report, directory.join("wrong-iptables-step1"), stderr))
 }
 
-/// The ports to which SYNs without ACK go in a capture with `LINKTYPE_LINUX_SLL2`.
+/// The destination ports of SYNs without ACK in a capture with `LINKTYPE_LINUX_SLL2`.
 fn syns(capture: &[u8]) -> Vec<u16> {
     let number = |at: usize| u32::from_ne_bytes(capture[at..at + 4].try_into().unwrap());
     assert_eq!((number(0), number(20)), (0xa1b2_c3d4, 276));
@@ -61,7 +61,6 @@ fn syns(capture: &[u8]) -> Vec<u16> {
         let packet = &capture[at + 16..at + 16 + length];
         at += 16 + length;
         let (link, ip) = packet.split_at(20);
-        // IPv4, and TCP in it.
         if link[..2] == [8, 0] && ip[9] == 6 {
             let tcp = &ip[usize::from(ip[0] & 0xf) * 4..];
             if tcp[13] & 0x12 == 0x02 {
@@ -73,7 +72,7 @@ fn syns(capture: &[u8]) -> Vec<u16> {
 }
 
 #[test]
-fn a_failed_probe_leaves_all_that_shows_why() {
+fn a_failed_probe_leaves_the_evidence() {
     let directory = tempfile::tempdir().unwrap();
     let Some((report, bundle, stderr)) = failed(directory.path()) else { return };
     assert!(!stderr.contains("not kept"), "{stderr}");
@@ -97,7 +96,7 @@ fn a_failed_probe_leaves_all_that_shows_why() {
     assert!(why[0].starts_with("on node-b: always") && why[0].contains("web"), "{why:?}");
     assert!(why[1].contains("DNAT"), "{why:?}");
     assert!(stderr.contains(&format!("why:      {}", why[0])) && !stderr.contains("    log:"), "{stderr}");
-    // From the caller's bridge to the endpoint, which is on the other node.
+    // From the caller's bridge to the endpoint on the other node.
     for (node, port) in [("node-b", 80), ("node-a", 8080)] {
         let capture = fs::read(bundle.join(format!("capture-{node}.pcap"))).unwrap();
         assert!(syns(&capture).contains(&port), "{node}: {:?}", syns(&capture));
@@ -107,7 +106,7 @@ fn a_failed_probe_leaves_all_that_shows_why() {
 }
 
 #[test]
-fn a_bundle_is_explained_and_run_again() {
+fn a_bundle_is_explained_and_replayed() {
     let directory = tempfile::tempdir().unwrap();
     let Some((_, bundle, _)) = failed(directory.path()) else { return };
     let path = bundle.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! The command line as its users meet it: exit statuses, reports, and what it says to mistakes.
+//! The command line: exit statuses, reports, messages about mistakes.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -27,7 +27,7 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether this machine cannot run labs; that is a failure in CI.
+/// Whether this machine cannot run labs, which fails in CI.
 fn unable(output: &Output) -> bool {
     let unable = output.status.code() == Some(3);
     assert!(!(unable && std::env::var_os("CI").is_some()), "{}", err(output));
@@ -35,7 +35,7 @@ fn unable(output: &Output) -> bool {
 }
 
 #[test]
-fn kept_promises_exit_with_0_and_write_both_reports() {
+fn a_passing_run_exits_with_0_and_writes_both_reports() {
     let directory = tempfile::tempdir().unwrap();
     let (json, junit) = (directory.path().join("r.json"), directory.path().join("r.xml"));
     let reports = ["--json", json.to_str().unwrap(), "--junit", junit.to_str().unwrap()];
@@ -58,7 +58,7 @@ fn kept_promises_exit_with_0_and_write_both_reports() {
 
 #[test]
 fn a_run_in_which_nothing_was_judged_exits_with_3() {
-    // There can be no cache there, so no microVM, and no mode can be run.
+    // The cache folder cannot exist, so there is no microVM, and no mode can run.
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
     command.args(["run", "scenarios/clusterip.yaml", "--deterministic", "--cache-dir", "/dev/null/cache"]);
     command.env_remove("CI");
@@ -70,8 +70,8 @@ fn a_run_in_which_nothing_was_judged_exits_with_3() {
 }
 
 #[test]
-fn a_broken_promise_exits_with_1_and_says_how_to_repeat_it() {
-    // The port that packets are sent to now refuses, which is quicker than silence.
+fn a_failing_run_exits_with_1_and_prints_how_to_repeat_it() {
+    // The new target port refuses, which is quicker than silence.
     let damage = r#"{"before":"through the node port of its own node","on":"all","commands":["iptables-save -t nat | sed s/:8080$/:1/ | iptables-restore -T nat"]}"#;
     let output = run(&["run", "hairpin", "--mode", "iptables", "--junit", "-", "--break", damage]);
     if unable(&output) {
@@ -114,15 +114,15 @@ fn wrong_usage_and_wrong_files_exit_with_2_and_name_the_place() {
 }
 
 #[test]
-fn what_the_machine_lacks_exits_with_3_and_says_how_to_get_it() {
+fn a_missing_requirement_exits_with_3_and_says_how_to_get_it() {
     let output = run(&["run", "hairpin", "--proxy", "/nonexistent/proxy"]);
     assert_eq!(output.status.code(), Some(3), "{}", err(&output));
     assert!(err(&output).contains("cargo build -p svcproxy"), "{}", err(&output));
 }
 
 #[test]
-fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed() {
-    // No kernel has been fetched, and none can be.
+fn a_mode_that_cannot_run_is_reported_and_fails_in_ci_or_if_named() {
+    // No kernel is cached, and none can be fetched.
     let directory = tempfile::tempdir().unwrap();
     let apt = directory.path().join("apt-get");
     std::fs::write(&apt, "#!/bin/sh\necho no network >&2\nexit 100\n").unwrap();
@@ -144,7 +144,7 @@ fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed(
         report["scenarios"].as_array().unwrap().iter().map(|one| one["mode"].to_string()).collect()
     };
     if !said(&output).contains("not run: ") {
-        // Either the machine has IPVS, or it cannot run labs at all.
+        // The machine has IPVS, or cannot run labs.
         unable(&output);
         return;
     }
@@ -172,7 +172,7 @@ fn a_mode_that_cannot_be_run_here_is_told_and_fails_where_it_must_not_be_missed(
 }
 
 #[test]
-fn list_and_check_tell_without_running() {
+fn list_and_check_run_nothing() {
     let listed = run(&["list"]);
     assert_eq!(listed.status.code(), Some(0), "{}", err(&listed));
     for name in crate::support::runs::names() {
@@ -197,7 +197,7 @@ fn a_lab_stays_up_and_can_be_entered() {
         return;
     };
     assert_eq!(first.unwrap(), format!("{name} is up in iptables mode; ctrl-c ends it"));
-    // Runs of scenarios are found by their process id alone, and labs by that as well.
+    // Runs of scenarios are found by process id only, and labs also by it.
     let pid = lab.id().to_string();
     let node = run(&["exec", "--pid", &pid, "node/node-a", "--", "iptables-save", "-t", "nat"]);
     assert!(out(&node).contains("KUBE-SERVICES"), "{}", err(&node));
@@ -206,13 +206,13 @@ fn a_lab_stays_up_and_can_be_entered() {
     assert_eq!(pod.status.code(), Some(7), "the command's own exit status");
     let wrong = run(&["exec", "--name", &name, "node/node-z", "--", "true"]);
     assert!(wrong.status.code() == Some(2) && err(&wrong).contains("node/node-b"), "{}", err(&wrong));
-    // The terminal was closed.
+    // SIGHUP, as from a closed terminal.
     kill(Pid::from_raw(lab.id() as i32), Signal::SIGHUP).unwrap();
     assert_eq!(lab.wait().unwrap().code(), Some(129), "in order, and not killed");
     assert!(!svclab_netns::enter::running().iter().any(|place| descends(place.pid, lab.id())));
 }
 
-/// Another user's process that looks like a lab has whatever its owner likes in the place of programs.
+/// Another user's process that looks like a lab may offer any program under the names of tools.
 #[test]
 fn root_enters_no_lab_of_another_user() {
     if !nix::unistd::geteuid().is_root() {
@@ -247,7 +247,7 @@ fn root_enters_no_lab_of_another_user() {
 }
 
 #[test]
-fn the_list_of_scenarios_has_each_in_its_own_words() {
+fn the_list_of_scenarios_has_the_about_of_each() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let readme = std::fs::read_to_string(root.join("docs/scenario-list.md")).unwrap();
     let mut wanted = Vec::new();
@@ -263,7 +263,7 @@ fn the_list_of_scenarios_has_each_in_its_own_words() {
 }
 
 #[test]
-fn what_stands_on_this_machine_is_collected() {
+fn collect_reads_this_machine() {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = tempfile::tempdir().unwrap();

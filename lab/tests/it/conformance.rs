@@ -6,8 +6,7 @@ use std::process::Output;
 use crate::support::command::{ended, err, out, svclab};
 use serde_json::Value;
 
-/// Two scenarios and a generated cluster in one mode, with a described proxy; the card goes to `card.json`. `None`: this machine cannot
-/// run it.
+/// Writes `card.json` for two scenarios and a generated cluster in one mode with a described proxy. `None`: this machine cannot run it.
 fn card(folder: &Path, name: &str, more: &str, flags: &[&str]) -> Option<(Output, Value)> {
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let program = program.to_str().unwrap();
@@ -29,7 +28,7 @@ fn cell(card: &Value, number: u64) -> &Value {
 }
 
 #[test]
-fn a_card_tells_kept_promises_from_broken_ones_and_compares() {
+fn a_card_has_kept_and_broken_promises_and_compares_with_another_card() {
     let folder = tempfile::tempdir().unwrap();
     let flags = ["clusterip", "hairpin", "--clusters", "1"];
     let Some((output, good)) = card(folder.path(), "good", "excused: {hairpin: it cannot}\n", &flags) else { return };
@@ -45,7 +44,7 @@ fn a_card_tells_kept_promises_from_broken_ones_and_compares() {
     assert!(mode["figures"]["peakMemory"].as_u64() > Some(1_000_000), "{mode}");
     std::fs::rename(folder.path().join("card.json"), folder.path().join("before.json")).unwrap();
 
-    // It hides callers' addresses, which a scenario notices.
+    // This proxy masquerades everything, which a scenario notices.
     let flags =
         ["clusterip", "--clusters", "0", "--against", "before.json", "--markdown", "card.md", "--html", "card.html"];
     let wrong = "config: {iptables: {masqueradeAll: true}}\n";
@@ -67,11 +66,10 @@ fn a_card_tells_kept_promises_from_broken_ones_and_compares() {
     assert!(std::fs::read_to_string(folder.path().join("card.html")).unwrap().contains("promises were broken"));
 }
 
-/// What only a generated cluster shows is looked for in smaller ones, and the smallest is shown.
 #[test]
-fn a_generated_cluster_that_broke_a_promise_is_made_smaller() {
+fn a_generated_cluster_that_breaks_a_promise_is_reduced() {
     let folder = tempfile::tempdir().unwrap();
-    // It turns masqueradeAll on where the configuration turns it off, which that of generated clusters does, and `masquerade-all`'s does not.
+    // This proxy inverts `masqueradeAll: false`, which generated clusters set and `masquerade-all` does not.
     let wrapper =
         "sed '/masqueradeAll/s/false/true/' {config} >{config}.wrong; exec \"$0\" --config {config}.wrong \"$@\"";
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
@@ -100,7 +98,7 @@ fn a_generated_cluster_that_broke_a_promise_is_made_smaller() {
 }
 
 #[test]
-fn mistakes_are_told_before_anything_is_run() {
+fn mistakes_are_reported_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("no.json"), "{}").unwrap();
     let output = svclab(folder.path(), &["conformance", "--against", "no.json"]);

@@ -1,5 +1,5 @@
-//! What the documents say is so: links lead somewhere, the README's commands print what stands there, its picture is the one that
-//! the program draws.
+//! The documents are true: links have targets, the README's commands print the shown output, its picture is the one that the program
+//! draws.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn parse(text: &str) -> Parser<'_> {
     Parser::new_ext(text, Options::ENABLE_TABLES)
 }
 
-/// The anchors of a document's headings, as GitHub and mdBook make them.
+/// The anchors of a document's headings, by GitHub's and mdBook's rules.
 fn anchors(text: &str) -> BTreeSet<String> {
     let (mut anchors, mut heading) = (BTreeSet::new(), None::<String>);
     for event in parse(text) {
@@ -54,7 +54,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// Where a document's links and pictures lead, without those to other sites.
+/// The targets of a document's links and pictures within the repository.
 fn links(text: &str) -> Vec<String> {
     let target = |event| match event {
         Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url.into_string()),
@@ -64,7 +64,7 @@ fn links(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_a_target() {
     let (root, documents) = (root(), documents());
     let mut dead = Vec::new();
     for (path, text) in &documents {
@@ -80,7 +80,7 @@ fn every_link_leads_somewhere() {
             if !anchor.is_empty() && !documents.get(inside).is_some_and(|text| anchors(text).contains(anchor)) {
                 dead.push(format!("{}: {link} (no such heading)", path.display()));
             }
-            // The site is made of docs/ alone.
+            // The site consists of docs/ alone.
             if path.starts_with("docs") && !inside.starts_with("docs") {
                 dead.push(format!("{}: {link} leads out of docs/", path.display()));
             }
@@ -98,14 +98,14 @@ fn the_index_and_the_site_have_every_page() {
         .filter(|name| name != "README.md" && name != "SUMMARY.md")
         .collect();
     let listed = |index: &str| links(&documents[Path::new(index)]).into_iter().collect::<BTreeSet<String>>();
-    // A page that has a folder of its own lists what is in it.
+    // A page with a folder lists its files.
     let top: BTreeSet<String> = all.iter().filter(|name| !name.contains('/')).cloned().collect();
     assert_eq!(listed("docs/README.md"), top);
     let site: BTreeSet<String> = all.iter().cloned().chain(["README.md".to_owned()]).collect();
     assert_eq!(listed("docs/SUMMARY.md"), site);
 }
 
-/// The code blocks of the README: language, and text.
+/// The README's code blocks: language and text.
 fn blocks() -> Vec<(String, String)> {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let (mut blocks, mut open) = (Vec::new(), false);
@@ -131,13 +131,13 @@ fn svclab(folder: &Path, words: &[String]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_svclab")).args(words).current_dir(folder).output().unwrap()
 }
 
-/// A command line without its comment, if it is one of this program.
+/// The words of a command line of svclab, without its comment.
 fn words(line: &str) -> Option<Vec<String>> {
     let words = shlex::split(line.split(" #").next().unwrap()).unwrap();
     (words.first()? == "svclab").then(|| words[1..].to_vec())
 }
 
-/// The times in a line are those of another machine.
+/// Removes times, which differ between machines.
 fn without_times(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let is_time = |i: usize| {
@@ -156,7 +156,7 @@ fn without_times(line: &str) -> String {
     out.join(" ")
 }
 
-/// `…` stands for whatever comes there.
+/// `…` matches any text.
 fn is_like(shown: &str, seen: &str) -> bool {
     let (shown, seen) = (without_times(shown), without_times(seen));
     let mut parts = shown.split('…');
@@ -169,7 +169,7 @@ fn is_like(shown: &str, seen: &str) -> bool {
 }
 
 #[test]
-fn the_readmes_commands_print_what_stands_there() {
+fn the_readmes_commands_print_the_shown_output() {
     let folder = tempfile::tempdir().unwrap();
     let mut tried = 0;
     for (language, text) in blocks() {
@@ -194,13 +194,13 @@ fn the_readmes_commands_print_what_stands_there() {
 }
 
 #[test]
-fn the_readmes_other_commands_are_there() {
+fn the_readmes_other_commands_exist() {
     let folder = tempfile::tempdir().unwrap();
     let justfile = std::fs::read_to_string(root().join("Justfile")).unwrap();
     let mut tried = 0;
     for line in blocks().iter().filter(|(language, _)| language.is_empty()).flat_map(|(_, text)| text.lines()) {
         if let Some(mut words) = words(line) {
-            // With `--help` nothing is done, and a flag before it that does not exist is an error all the same.
+            // `--help` does nothing, and an unknown flag before it is still an error.
             words.push("--help".to_owned());
             let output = svclab(folder.path(), &words);
             assert!(output.status.success(), "{line}\n{}", String::from_utf8_lossy(&output.stderr));

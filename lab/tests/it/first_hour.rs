@@ -1,4 +1,4 @@
-//! What somebody meets in the first hour with `svclab`, without a checkout.
+//! The first hour with `svclab`, without a checkout of the repository.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,10 +21,10 @@ fn scenarios_are_found_in_any_folder_and_a_report_is_all_that_a_replay_needs() {
     let simulated = ["--simulate", "--mode", "iptables", "--json"];
     let run = |args: &[&str], report: &str| svclab(here, &[&["run"], args, &simulated[..], &[report]].concat());
     ended(&run(&["hairpin"], "carried.json"), 0);
-    // The line that repeats a run names the file as the program carries it.
+    // The line that repeats the run names the built-in file.
     ended(&run(&["scenarios/hairpin.yaml"], "-"), 0);
 
-    // A folder of one's own goes first, and so does what stands beside a scenario.
+    // The user's folder, and files beside a scenario, win over built-in ones.
     let own = here.join("scenarios");
     std::fs::create_dir(&own).unwrap();
     let text = std::fs::read_to_string(crate::support::runs::folder().join("hairpin.yaml")).unwrap();
@@ -39,7 +39,7 @@ fn scenarios_are_found_in_any_folder_and_a_report_is_all_that_a_replay_needs() {
     assert!(report("own.json")["scenarios"][0]["about"].as_str().unwrap().starts_with("My own; "));
     assert!(out(&svclab(here, &["list"])).contains("My own; "));
 
-    // Without the folder the report still has it all, and the repeated run says the same.
+    // The report contains the scenario, so a replay works without the folder.
     std::fs::remove_dir_all(&own).unwrap();
     ended(&svclab(here, &["replay", "own.json", "--json", "again.json"]), 0);
     assert_eq!(report("own.json"), report("again.json"));
@@ -51,7 +51,7 @@ fn scenarios_are_found_in_any_folder_and_a_report_is_all_that_a_replay_needs() {
 fn a_description_of_a_proxy_is_found_in_any_folder() {
     let folder = tempfile::tempdir().unwrap();
     let output = svclab(folder.path(), &["run", "hairpin", "--proxy", "kube-proxy.yaml", "--mode", "userspace"]);
-    // It is read: either kube-proxy is not on this machine, or it has no such mode.
+    // The description is read: either kube-proxy is missing here, or it lacks the mode.
     assert!([2, 3].contains(&output.status.code().unwrap()), "{}", err(&output));
     assert!(
         ["there is no program", "has no userspace mode"].iter().any(|says| err(&output).contains(says)),
@@ -63,7 +63,7 @@ fn a_description_of_a_proxy_is_found_in_any_folder() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_reason_to_panic() {
+fn a_closed_reader_causes_no_panic() {
     let folder = tempfile::tempdir().unwrap();
     for args in [
         &["list"][..],
@@ -85,7 +85,7 @@ fn a_reader_that_goes_away_is_no_reason_to_panic() {
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", err(&output));
         assert!(!err(&output).contains("panicked"), "{args:?}: {}", err(&output));
     }
-    // What is lost for another reason is told.
+    // Other write errors are reported.
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
     command.arg("list").current_dir(folder.path()).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
@@ -95,7 +95,7 @@ fn a_reader_that_goes_away_is_no_reason_to_panic() {
 }
 
 #[test]
-fn the_report_goes_to_standard_output_as_long_as_it_is_asked_for() {
+fn the_report_goes_to_standard_output_unless_a_document_does() {
     let folder = tempfile::tempdir().unwrap();
     let run = |flags: &[&str]| {
         let args = [&["run", "hairpin", "clusterip", "--simulate", "--mode", "iptables"], flags].concat();
@@ -110,13 +110,13 @@ fn the_report_goes_to_standard_output_as_long_as_it_is_asked_for() {
     assert!(report.contains("passed in 0 ms of virtual time\n"), "{report}");
     assert_eq!(run(&["-q"]), (format!("{last}\n"), String::new()));
     assert!(run(&["-v"]).0.contains("  ok   through the cluster IP"));
-    // A document for programs has standard output to itself.
+    // A machine-readable document has standard output to itself.
     let (document, told) = run(&["--json", "-"]);
     assert!(serde_json::from_str::<Value>(&document).is_ok() && told == report, "{told}");
 }
 
 #[test]
-fn a_terminal_shows_what_is_being_done() {
+fn a_terminal_shows_progress() {
     let terminal = nix::pty::openpty(None, None).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
@@ -126,7 +126,7 @@ fn a_terminal_shows_what_is_being_done() {
     drop(command);
     let reader = std::thread::spawn(move || {
         let (mut seen, mut piece) = (Vec::new(), [0; 4096]);
-        // Reading fails when nobody has the other side open any more.
+        // Reading fails when the other side is closed.
         while let Ok(length @ 1..) = nix::unistd::read(&terminal.master, &mut piece) {
             seen.extend(&piece[..length]);
         }
@@ -144,7 +144,7 @@ fn a_terminal_shows_what_is_being_done() {
     assert!(!out(&output).contains('\u{1b}') && out(&output).contains("all passed"), "{}", out(&output));
 }
 
-/// A scenario with a step that takes long.
+/// A scenario with a long step.
 const LONG: &str = "\
 name: long
 about: A run that is ended by a signal.
@@ -164,7 +164,7 @@ steps:
   expect: {answered: web}
 ";
 
-/// Runs [`LONG`] and sends a signal to it in its second step; the status and the report. `None`: this machine cannot run it.
+/// Runs [`LONG`], sends a signal in its second step, and returns status and report. `None`: this machine cannot run it.
 fn interrupted(modes: &str, signal: nix::sys::signal::Signal) -> Option<(i32, Value)> {
     use std::io::{BufRead, BufReader};
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ fn interrupted(modes: &str, signal: nix::sys::signal::Signal) -> Option<(i32, Va
     Some((output.status.code().unwrap(), serde_json::from_str(&read("r.json")).unwrap()))
 }
 
-/// Whether a report says what was done until the signal.
+/// Checks that the report has the steps before the signal.
 fn is_cut_short(report: &Value, signal: &str) {
     assert_eq!((&report["passed"], &report["interrupted"]), (&false.into(), &signal.into()));
     let scenarios = report["scenarios"].as_array().unwrap();
@@ -212,19 +212,19 @@ fn is_cut_short(report: &Value, signal: &str) {
 }
 
 #[test]
-fn a_signal_ends_a_run_in_order_and_what_was_done_is_reported() {
+fn a_signal_ends_a_run_in_order_and_the_report_has_its_steps() {
     use nix::sys::signal::Signal;
     let Some((status, report)) = interrupted("iptables", Signal::SIGINT) else { return };
     assert_eq!(status, 130);
     is_cut_short(&report, "SIGINT");
-    // Several modes are processes of their own, which the first one passes the signal on to.
+    // Each of several modes is a process, to which the first one forwards the signal.
     let Some((status, report)) = interrupted("iptables,nftables", Signal::SIGTERM) else { return };
     assert_eq!(status, 143);
     is_cut_short(&report, "SIGTERM");
 }
 
 #[test]
-fn a_report_says_by_what_it_was_made_and_when() {
+fn a_report_names_its_program_and_time() {
     let folder = tempfile::tempdir().unwrap();
     let output = svclab(folder.path(), &["run", "hairpin", "--mode", "iptables", "--json", "-"]);
     if output.status.code() == Some(3) && std::env::var_os("CI").is_none() {
@@ -245,7 +245,7 @@ fn a_report_says_by_what_it_was_made_and_when() {
 }
 
 #[test]
-fn shells_and_man_know_the_command_line() {
+fn completions_and_manual_pages_have_the_command_line() {
     let folder = tempfile::tempdir().unwrap();
     for (shell, part) in [("bash", "complete -F _svclab"), ("zsh", "#compdef svclab"), ("fish", "complete -c svclab")] {
         let output = svclab(folder.path(), &["completion", shell]);
@@ -253,7 +253,7 @@ fn shells_and_man_know_the_command_line() {
         assert!(out(&output).contains(part) && out(&output).contains("replay"), "{shell}");
     }
     let completion = out(&svclab(folder.path(), &["completion", "bash"]));
-    // The shell itself reads it, where it is there.
+    // If the shell exists, it must read the completions.
     let mut command = Command::new("bash");
     command.args(["-n", "-c", &completion]).stdin(Stdio::null());
     let read = finish(command, LIMIT);

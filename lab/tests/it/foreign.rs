@@ -1,5 +1,4 @@
-//! Any proxy can be judged: this project's own, started as if it were another's, from a description and a
-//! KubeProxyConfiguration alone.
+//! svcproxy judged as a foreign proxy, by a description and a KubeProxyConfiguration alone.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -7,14 +6,14 @@ use std::time::Duration;
 
 use crate::support::finish;
 
-/// Runs scenarios, and further flags, with a proxy that is described by a few more lines; `None`: this machine cannot run it.
+/// Runs scenarios and flags with svcproxy's description and `more` lines of it. `None`: this machine cannot run it.
 fn run(more: &str, arguments: &[&str]) -> Option<(Output, String)> {
     lab(more, |command, file| {
         command.arg("run").args(arguments).args(["--mode", "iptables", "--keep-going"]).arg("--proxy").arg(file);
     })
 }
 
-/// Runs the lab with arguments that `add` knows, given the described proxy's file; `None`: this machine cannot run it.
+/// Runs svclab with arguments that `add` makes from the description's file. `None`: this machine cannot run it.
 fn lab(more: &str, add: impl FnOnce(&mut Command, &Path)) -> Option<(Output, String)> {
     let (output, stderr) = start(more, add);
     let unable = output.status.code() == Some(3);
@@ -22,7 +21,7 @@ fn lab(more: &str, add: impl FnOnce(&mut Command, &Path)) -> Option<(Output, Str
     (!unable).then_some((output, stderr))
 }
 
-/// The same, whatever comes of it.
+/// The same with any result.
 fn start(more: &str, add: impl FnOnce(&mut Command, &Path)) -> (Output, String) {
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let program = program.to_str().unwrap();
@@ -51,8 +50,8 @@ fn a_described_proxy_keeps_every_promise() {
 }
 
 #[test]
-fn the_variant_of_iptables_reaches_it_and_a_directory_of_manifests_does_not() {
-    // The lab looks with the same variant: rules of the other one would be missing.
+fn a_described_proxy_gets_the_variant_of_iptables_and_no_manifests() {
+    // The lab lists rules with the same variant.
     let Some((output, stderr)) = run("", &["cleanup", "flush", "--iptables-variant", "legacy"]) else { return };
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     let Some((output, stderr)) = run("", &["hairpin", "--source", "manifests"]) else { return };
@@ -60,7 +59,7 @@ fn the_variant_of_iptables_reaches_it_and_a_directory_of_manifests_does_not() {
 }
 
 #[test]
-fn a_proxy_that_is_wrong_is_found_out() {
+fn a_wrong_proxy_fails() {
     let Some((output, stderr)) = run("config: {iptables: {masqueradeAll: true}}\n", &["clusterip"]) else { return };
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("FAIL a pod reaches every backend, equally often, with its own address"), "{stderr}");
@@ -77,7 +76,7 @@ fn an_excused_scenario_is_named_with_the_reason() {
 }
 
 #[test]
-fn a_mode_that_it_has_not_is_not_tried() {
+fn a_mode_that_the_proxy_lacks_is_not_run() {
     let more =
         "modes: [ipvs]\nversion: [sh, -c, 'echo v1.2.3']\nexcused: {sctp: {reason: it hangs, versions: '>=1.2'}}\n";
     for (more, scenario, says) in [
@@ -93,8 +92,8 @@ fn a_mode_that_it_has_not_is_not_tried() {
 }
 
 #[test]
-fn it_is_prepared_on_each_node_and_asked_as_its_description_says() {
-    // `init` writes a file on each node that `ready` and the proxy's variable speak of.
+fn init_and_ready_of_a_description_run_on_each_node() {
+    // `init` writes a file on each node, which `ready` and the proxy's variable name.
     let more = "env: {LAB_MODE: '{mode}'}\n\
                 init: [sh, -c, 'echo $LAB_MODE > /run/prepared-{node}']\n\
                 ready: {command: [grep, -qx, iptables, '/run/prepared-{node}']}\n";
@@ -112,7 +111,7 @@ fn it_is_prepared_on_each_node_and_asked_as_its_description_says() {
     assert!(stderr.contains("no bpffs here"), "{stderr}");
 }
 
-/// Compares this project's proxy with a described one; standard output is the comparison.
+/// Compares svcproxy with a described proxy; returns standard output.
 fn compare(more: &str, arguments: &[&str]) -> Option<(Output, String, String)> {
     let (output, stderr) = lab(more, |command, file| {
         command.args(["compare", "svcproxy"]).arg(file).args(arguments);
@@ -129,7 +128,7 @@ fn a_proxy_does_not_differ_from_itself() {
         text.contains("0 of 3 scenarios differ") && text.contains("svcproxy") && text.contains("by-the-book"),
         "{text}"
     );
-    // Something was measured of each.
+    // Both have figures.
     let value = |label: &str, column: usize| {
         let line = text.lines().find(|line| line.starts_with(label)).unwrap_or_else(|| panic!("no {label}: {text}"));
         line.split("  ").map(str::trim).filter(|part| !part.is_empty()).nth(column).unwrap().to_owned()
@@ -146,7 +145,7 @@ fn a_proxy_does_not_differ_from_itself() {
 }
 
 #[test]
-fn a_comparison_tells_who_was_masqueraded_where_nobody_asked() {
+fn a_comparison_names_a_needless_masquerade() {
     let more = "config: {iptables: {masqueradeAll: true}}\nexcused: {sctp: it cannot}\n";
     let Some((output, text, stderr)) = compare(more, &["clusterip", "sctp", "--json", "-"]) else { return };
     assert_eq!(output.status.code(), Some(1), "{text}{stderr}");
@@ -164,7 +163,7 @@ fn a_comparison_tells_who_was_masqueraded_where_nobody_asked() {
 }
 
 #[test]
-fn a_command_line_is_description_enough() {
+fn a_command_line_can_replace_a_description() {
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let line = format!("'{}' --config={{config}} --hostname-override={{node}}", program.display());
     let found = lab("", |command, _| {
@@ -177,7 +176,7 @@ fn a_command_line_is_description_enough() {
 /// A scenario in which nothing happens for two seconds.
 const QUIET: &str = "name: quiet\nabout: Nothing happens.\nmodes: [iptables]\nsteps:\n- name: nothing\n  idle: 2s\n";
 
-/// A proxy with a companion, which the shell `beside` is; what the lab says of it when nothing happens.
+/// Runs `idle` with a proxy that has the shell command `beside` as a child; returns the lab's output.
 fn beside(beside: &str) -> Option<(Option<i32>, String)> {
     let program = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let directory = tempfile::tempdir().unwrap();
@@ -193,13 +192,13 @@ fn beside(beside: &str) -> Option<(Option<i32>, String)> {
 }
 
 #[test]
-fn a_proxy_that_is_idle_is_let_alone() {
+fn an_idle_proxy_passes() {
     let Some((status, stderr)) = beside("exec sleep 1000") else { return };
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stderr.contains("% of a core"), "{stderr}");
 }
 
-/// A companion of a proxy is found out while nothing happens, with these words.
+/// Checks that `idle` fails with these words because of the companion.
 fn is_found_out(companion: &str, says: &str) {
     let Some((status, stderr)) = beside(companion) else { return };
     assert_eq!(status, Some(1), "{companion}: {stderr}");
@@ -207,34 +206,34 @@ fn is_found_out(companion: &str, says: &str) {
 }
 
 #[test]
-fn a_proxy_that_is_never_idle_is_found_out() {
+fn a_proxy_that_is_never_idle_fails() {
     is_found_out("while :; do :; done", "less than 1 % of a core's time");
 }
 
 #[test]
-fn children_that_end_soon_are_work_of_the_proxy() {
+fn short_lived_children_count_as_the_proxys_work() {
     is_found_out("while :; do /bin/true; done", "less than 1 % of a core's time");
 }
 
 #[test]
-fn growing_files_and_processes_are_found_out() {
+fn growing_files_and_processes_fail() {
     is_found_out("while sleep 0.3; do exec {one}</dev/null; done", "open files grew from");
     is_found_out("while sleep 0.1; do sleep 1000 & done", "grew from");
 }
 
 #[test]
-fn an_idle_proxy_that_logs_is_found_out() {
+fn an_idle_proxy_that_logs_fails() {
     is_found_out("while sleep 0.5; do echo still here; done", "lines: still here");
 }
 
-/// An element at a time: bash copies the whole of a string that grows.
+/// Grows an array by elements: bash copies a growing string as a whole.
 #[test]
-fn growing_memory_is_found_out() {
+fn growing_memory_fails() {
     is_found_out("text=$(printf '%02000000d' 7); while sleep 0.2; do texts+=(\"$text\"); done", "memory grew from");
 }
 
-/// Runs scenarios in a user namespace below the machine's, whose kernel refuses what only the machine's root may do; `None`: this
-/// machine has none. The proxy, where `is_refused`, says what svclab takes for a refusal.
+/// Runs scenarios in a user namespace below the machine's, where the kernel refuses the rights of the machine's root. `None`: this machine
+/// has no user namespaces. With `is_refused` the proxy logs the kernel's refusal.
 fn in_user_namespace(scenario: &str, is_refused: bool) -> Option<(Option<i32>, String)> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("proxy.yaml");
@@ -260,9 +259,8 @@ fn what_a_user_namespace_refuses_is_not_the_proxys_fault() {
     assert!(status == Some(3) && said.contains("refuses SO_SNDBUFFORCE"), "{status:?} {said}");
 }
 
-/// Where sockets have room for large batches, the scenario is run.
 #[test]
-fn a_scenario_of_large_batches_needs_room_for_them() {
+fn a_scenario_with_large_batches_needs_large_socket_buffers() {
     let room: u64 = std::fs::read_to_string("/proc/sys/net/core/wmem_default").unwrap().trim().parse().unwrap();
     let Some((status, said)) = in_user_namespace("kill-mid-sync", true) else { return };
     let says = if room < 300_000 { "needs largeBatches" } else { "refuses SO_SNDBUFFORCE" };

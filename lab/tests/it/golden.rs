@@ -1,5 +1,5 @@
-//! What the proxy would write for every scenario's initial objects, on the cluster's first node, pinned as files that
-//! a person can read. A changed rule is a changed file, to be reviewed; `INSTA_UPDATE=always` accepts it.
+//! The proxy's rules for every scenario's initial objects on the cluster's first node, as readable files. A changed rule is a changed
+//! file, to be reviewed; `INSTA_UPDATE=always` accepts it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_scenario_renders_as_pinned() {
+fn every_scenario_renders_its_golden_file() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
     let scenarios = files(&root);
     assert!(scenarios.len() > 20, "found only {scenarios:?}");

@@ -1,5 +1,5 @@
-//! The proxy's source against every answer that no API server should give: what is known stays, there is a line about it, no
-//! more than a bounded part is taken in, and once the server is well again changes come through.
+//! The proxy's source against every malformed answer: known objects stay, a log line reports the failure, a bounded number of bytes is
+//! read, and changes arrive once the server answers correctly.
 
 use std::io::{self, Write};
 use std::net::TcpListener;
@@ -15,9 +15,9 @@ use svcproxy::model::Change;
 use svcproxy::source::{Access, Connector, KubernetesSource, Reports, Source, Timing};
 use tokio::time::timeout;
 
-/// Longer than anything here takes.
+/// The limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Most bytes of one answer that a client takes in: 64 MiB of a list, and what buffers hold.
+/// The most bytes of one answer that a client reads: 64 MiB of a list, and its buffers.
 const LARGEST: usize = 72 << 20;
 
 fn timing(answer: &HostileAnswer) -> Timing {
@@ -62,7 +62,7 @@ fn apply(store: &mut Store, kind: Kind, object: &Value) {
     store.apply(Object::from_value(kind, object).unwrap().0).unwrap();
 }
 
-/// Warnings of the thread, for as long as the guard lives.
+/// Collects the thread's warnings while the guard lives.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -95,7 +95,7 @@ impl Write for Log {
     }
 }
 
-/// A server, and a source that asks it.
+/// A server and a source that watches it.
 struct Pair {
     api: ApiServer,
     source: KubernetesSource,
@@ -118,7 +118,7 @@ impl Pair {
         Pair { api, source, metrics }
     }
 
-    /// What changes until the condition holds; and whether all three kinds were listed.
+    /// The changes until the condition holds, and whether all three kinds were listed.
     async fn until(&mut self, what: &str, condition: impl Fn(&ApiServer, &Metrics, &[String]) -> bool) -> Vec<String> {
         let mut told = Vec::new();
         let whole = async {
@@ -137,7 +137,7 @@ impl Pair {
         told
     }
 
-    /// All that is there.
+    /// The current objects.
     async fn whole(&mut self, what: &str) -> Vec<String> {
         let told = self.until(what, |_, _, told| told.iter().any(|line| line == "whole")).await;
         let mut told: Vec<String> = told.into_iter().filter(|line| line != "whole").collect();
@@ -164,7 +164,7 @@ fn failures(metrics: &Metrics) -> u64 {
 const EVERYTHING: [&str; 4] =
     ["Service default/names", "Service default/web", "slice default/names", "slice default/web"];
 
-/// In the middle of its life.
+/// Gives the answer to a source that has synced.
 async fn stays(answer: &HostileAnswer) {
     let (log, _guard) = Log::start();
     let mut pair = Pair::start(answer, false);
@@ -172,7 +172,7 @@ async fn stays(answer: &HostileAnswer) {
     let hostile = HOSTILE_ANSWERS.iter().find(|one| one.name == answer.name).unwrap();
     let begun = Instant::now();
     pair.api.misbehave(Fault::Answer(hostile));
-    // Enough of each kind that a failure which repeats must have been noticed.
+    // Enough requests of each kind that a repeated failure must be noticed.
     let told = pair
         .until(&format!("{}: failures", answer.name), |api, metrics, _| {
             api.hostile_answers().0 >= 6 && failures(metrics) >= 6
@@ -180,12 +180,12 @@ async fn stays(answer: &HostileAnswer) {
         .await;
     let lost: Vec<&String> = told.iter().filter(|line| *line != "whole").collect();
     assert!(lost.is_empty(), "{}: {lost:?}", answer.name);
-    // Three watches, six answers: each has asked twice, and stayed away for as long as it was asked to.
+    // Three watches, six answers: each watch asked twice, and obeyed `Retry-After` in between.
     assert!(begun.elapsed() >= answer.asks_for(), "{}: {:?}", answer.name, begun.elapsed());
     let (answers, bytes) = pair.api.hostile_answers();
     assert!(bytes / answers < LARGEST, "{}: {bytes} bytes in {answers} answers", answer.name);
     let lines = log.lines();
-    // A kind of failure is one line, or one for each kind of object.
+    // A kind of failure is one line, or one per kind of object.
     assert!((1..=6).contains(&lines.len()), "{}: {lines:#?}", answer.name);
     assert!(lines.iter().all(|line| line.len() < 1000), "{}: {lines:#?}", answer.name);
     pair.api.store().write(|store| {
@@ -199,7 +199,7 @@ async fn stays(answer: &HostileAnswer) {
     assert!(told.iter().all(|line| !line.ends_with("gone")), "{}: {told:?}", answer.name);
 }
 
-/// From its start.
+/// Gives the answer to a source that starts.
 async fn starts_late(answer: &HostileAnswer) {
     let (log, _guard) = Log::start();
     let mut pair = Pair::start(answer, true);

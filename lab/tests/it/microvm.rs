@@ -1,7 +1,7 @@
-//! Scenarios in a microVM: the same seed gives the same bytes, another seed other draws, and whatever goes wrong inside
-//! ends in time, with the console's last words, and leaves nothing behind.
+//! Scenarios in a microVM: a seed always gives the same bytes, another seed other draws, and failures inside end in time with the
+//! console's last lines and leave nothing behind.
 //!
-//! Without a network and with an empty cache there is no microVM: that fails in CI, and is printed at a desk.
+//! With an empty cache and no network there is no microVM: that fails in CI, and is printed elsewhere.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -14,7 +14,7 @@ use svclab::mode::Mode;
 
 /// A scenario in which three hours pass.
 const HOURS: &str = "tests/microvm-hours.yaml";
-/// How long a run of several guests may take on a busy machine.
+/// The limit of a run of several guests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
 
 fn svclab(args: &[&str]) -> Command {
@@ -27,7 +27,7 @@ fn stderr(output: &Output) -> String {
     crate::support::said(output)
 }
 
-/// Runs to the end; `None` where no package can be fetched, which fails in CI.
+/// Runs to the end. `None`: no package can be fetched, which fails in CI.
 fn run(args: &[&str]) -> Option<Output> {
     let output = finish(svclab(args), LIMIT);
     let stderr = stderr(&output);
@@ -51,7 +51,7 @@ fn scenario(directory: &Path, command: &str) -> PathBuf {
 }
 
 #[test]
-fn a_seed_is_the_same_bytes_every_time_and_another_seed_other_draws() {
+fn a_seed_is_the_same_bytes_every_time_and_another_seed_draws_differently() {
     let directory = tempfile::tempdir().unwrap();
     let report = directory.path().join("first");
     let file = report.to_str().unwrap();
@@ -72,7 +72,7 @@ fn a_seed_is_the_same_bytes_every_time_and_another_seed_other_draws() {
     is_replayed(directory.path(), &scenarios[1]);
 }
 
-/// A report of this one scenario leads to the same report.
+/// Replays the report of this scenario and compares.
 fn is_replayed(directory: &Path, scenario: &serde_json::Value) {
     let [alone, again] = ["alone", "replayed"].map(|name| directory.join(name).to_str().unwrap().to_owned());
     std::fs::write(&alone, serde_json::json!({ "scenarios": [scenario] }).to_string()).unwrap();
@@ -83,7 +83,7 @@ fn is_replayed(directory: &Path, scenario: &serde_json::Value) {
 }
 
 #[test]
-fn three_hours_pass_at_once() {
+fn three_hours_of_virtual_time_take_seconds() {
     let directory = tempfile::tempdir().unwrap();
     let report = directory.path().join("report");
     let file = report.to_str().unwrap();
@@ -99,7 +99,7 @@ fn three_hours_pass_at_once() {
 }
 
 #[test]
-fn a_guest_that_fails_ends_with_status_3_and_its_last_words() {
+fn a_guest_that_fails_ends_with_status_3_and_its_last_lines() {
     let directory = tempfile::tempdir().unwrap();
     for (command, why) in [
         ("echo c > /proc/sysrq-trigger", "the microVM's kernel panicked: sysrq triggered crash"),
@@ -151,13 +151,13 @@ fn nothing_is_left_of_a_killed_lab() {
     kill(Pid::from_raw(lab as i32), Signal::SIGKILL).unwrap();
     child.wait().unwrap();
     eventually("QEMU is gone", || {
-        // A zombie is gone too: nobody in a container may collect it.
+        // A zombie counts as ended: a container may have no process that collects it.
         std::fs::read_to_string(format!("/proc/{qemu}/stat")).map_or(true, |stat| stat.contains(") Z"))
     });
 }
 
 #[test]
-fn what_is_missing_is_told_in_a_sentence() {
+fn a_missing_part_is_reported_in_a_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let mut command = svclab(&["run", "tests/microvm.yaml", "--deterministic"]);
     command.env("SVCLAB_CACHE", directory.path()).env("PATH", directory.path());

@@ -1,6 +1,6 @@
-//! A lab that is up in a microVM, with a shell beside it: for commands from a pipe, and on a terminal.
+//! `svclab up` in a microVM, with a shell that reads a pipe or a terminal.
 //!
-//! Without a network and with an empty cache there is no microVM: that fails in CI, and is printed at a desk.
+//! With an empty cache and no network there is no microVM: that fails in CI, and is printed elsewhere.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::support::said;
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 
-/// How long a guest may take to boot and build a cluster, on a busy machine that fetches its packages first.
+/// The limit of a boot and a cluster on a busy machine that fetches packages first.
 const LIMIT: Duration = Duration::from_secs(900);
 
 fn svclab(args: &[&str]) -> Command {
@@ -23,7 +23,7 @@ fn svclab(args: &[&str]) -> Command {
     command
 }
 
-/// Whether this machine can have no microVM, by the status and the words of one that was tried.
+/// Whether this machine cannot run a microVM, by the status and output of an attempt.
 fn is_unable(status: Option<i32>, output: &str) -> bool {
     let unable = status == Some(3) && output.contains("`--kernel host` needs no");
     assert!(!unable || std::env::var_os("CI").is_none(), "{output}");
@@ -33,7 +33,7 @@ fn is_unable(status: Option<i32>, output: &str) -> bool {
     unable
 }
 
-/// What is piped into the shell: each line answers a question of the test's.
+/// The shell's input; the test checks the output of each line.
 const SCRIPT: &str = "\
 uname -r
 svclab ps
@@ -49,7 +49,7 @@ echo to-standard-error >&2
 fn commands_from_a_pipe_have_a_lab_on_another_kernel() {
     let mut command = svclab(&["up", "--kernel", "debian-6.1", "--mode", "ipvs", "hairpin"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // More than is on its way to the guest at once.
+    // More than svclab sends to the guest at once.
     let filling: String = (0..3000).map(|number| format!("echo line {number} of many\n")).collect();
     let mut input = child.stdin.take().unwrap();
     let writer = std::thread::spawn(move || input.write_all(format!("{SCRIPT}{filling}exit 7\n").as_bytes()));
@@ -80,15 +80,15 @@ fn commands_from_a_pipe_have_a_lab_on_another_kernel() {
     assert!(err.contains("\nto-standard-error\n") && !answers.contains("to-standard-error"), "{all}");
 }
 
-/// A svclab on a terminal of the test's.
+/// A svclab on a pseudo-terminal.
 struct OnTerminal {
     child: Child,
     terminal: OwnedFd,
-    /// The side that svclab has, held open for its settings.
+    /// svclab's side, held open to read its settings.
     slave: OwnedFd,
     typed: File,
     seen: Arc<Mutex<String>>,
-    /// How much of what was seen has been waited for.
+    /// The length of the output that `shows` has consumed.
     read: usize,
 }
 
@@ -111,7 +111,7 @@ impl OnTerminal {
         OnTerminal { child, terminal: pty.master, slave: pty.slave, typed, seen, read: 0 }
     }
 
-    /// Waits until `part` comes after all that was waited for; what came before it. `None`: svclab has ended.
+    /// Waits for `part` in the output that was not consumed yet, and returns the text before it. `None`: svclab has ended.
     fn shows(&mut self, part: &str) -> Option<String> {
         let end = Instant::now() + LIMIT;
         loop {
@@ -133,7 +133,7 @@ impl OnTerminal {
         self.typed.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Whether lines are edited and ctrl-c is a signal, as for every program that has not asked for anything else.
+    /// Whether the terminal edits lines and turns ctrl-c into a signal, its default.
     fn is_plain(&self) -> bool {
         tcgetattr(&self.slave).unwrap().local_flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
     }
@@ -147,8 +147,8 @@ impl Drop for OnTerminal {
 }
 
 #[test]
-fn a_terminal_is_that_of_a_shell_beside_the_lab() {
-    // Without IPVS here, nothing needs to be said for a microVM.
+fn a_terminal_reaches_a_shell_beside_the_lab() {
+    // Without IPVS on this machine svclab chooses a microVM itself.
     let lacks_ipvs = !Path::new("/proc/net/ip_vs").exists();
     let kernel: &[&str] = if lacks_ipvs { &[] } else { &["--kernel", "debian-6.1"] };
     let mut lab = OnTerminal::start(&[&["up", "hairpin", "--mode", "ipvs", "--name", "apart"], kernel].concat());
@@ -167,7 +167,7 @@ fn a_terminal_is_that_of_a_shell_beside_the_lab() {
     lab.types("tty; stty size; echo $TERM\r");
     let answer = lab.shows(prompt).unwrap();
     assert!(answer.contains("/dev/pts/0\r\n31 117\r\nxterm\r\n"), "{answer:?}");
-    // As a terminal emulator has it when its window changes.
+    // A terminal emulator does the same when its window changes.
     let mut resize = Command::new("stty");
     resize.args(["rows", "25", "cols", "90"]).stdin(lab.terminal.try_clone().unwrap());
     assert!(resize.status().unwrap().success());
@@ -175,7 +175,7 @@ fn a_terminal_is_that_of_a_shell_beside_the_lab() {
     // The shell may print its prompt a second time when its window changes, so the prompt alone says nothing.
     lab.shows("\r\n25 90\r\n").unwrap();
     lab.shows(prompt).unwrap();
-    // Once it speaks it has the terminal; a ctrl-c before that is the shell's own, which then waits for it.
+    // Once the command prints it is in the foreground; an earlier ctrl-c would reach the shell.
     lab.types("sh -c 'echo at work; exec sleep 98765'\r");
     lab.shows("\r\nat work\r\n").unwrap();
     lab.types("\u{3}");

@@ -1,5 +1,5 @@
-//! Scenarios in the simulator: all are kept, the same bytes twice, and rules that are broken on purpose are noticed. Needs no
-//! privileges and no kernel feature, so it runs everywhere.
+//! Scenarios in the simulator: all pass, twice with the same bytes, and broken rules are noticed. Needs no privileges and no kernel
+//! feature.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,6 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Every scenario file.
 fn files() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
     let mut files = Vec::new();
@@ -44,7 +43,7 @@ fn files() -> Vec<String> {
     files
 }
 
-/// The report of a run of these scenarios, as text, and standard error; `proxy` is svcproxy, if it is no other.
+/// Runs scenarios with `proxy` (default: svcproxy); returns the report's text and standard error.
 fn run(files: &[String], proxy: Option<&Path>) -> Output {
     let args: Vec<&str> = ["run", "--simulate", "--keep-going", "--json", "-"]
         .into_iter()
@@ -53,18 +52,17 @@ fn run(files: &[String], proxy: Option<&Path>) -> Output {
     svclab(&args, proxy)
 }
 
-/// As [`run`], of all scenarios.
 fn all(proxy: Option<&Path>) -> Output {
     run(&files(), proxy)
 }
 
 #[test]
-fn every_scenario_is_kept_and_is_the_same_twice() {
+fn every_scenario_passes_and_prints_the_same_bytes_twice() {
     let output = all(None);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let report: Value = serde_json::from_str(&out(&output)).unwrap();
     let scenarios = report["scenarios"].as_array().unwrap();
-    // A quarter of them: it is the program, not the scenario, that might draw otherwise.
+    // A quarter of the scenarios: different draws would be the program's fault, not a scenario's.
     let some: Vec<String> = files().into_iter().step_by(4).collect();
     let again: Value = serde_json::from_str(&out(&run(&some, None))).unwrap();
     let first = scenarios.iter().filter(|scenario| some.iter().any(|file| scenario["path"] == **file));
@@ -78,7 +76,7 @@ fn every_scenario_is_kept_and_is_the_same_twice() {
     let steps: Vec<String> = scenarios.iter().flat_map(verdicts).collect();
     let simulated = steps.iter().filter(|verdict| *verdict == "passed").count();
     assert!(simulated > 700, "of {} steps only {simulated} are simulated", steps.len());
-    // A step that looks at nothing in some mode names the modes in which it looks.
+    // A step that checks nothing in some mode must name its modes.
     let mut others = steps.iter().filter(|verdict| *verdict != "passed" && *verdict != "not simulated");
     assert!(others.next().is_none(), "{report:#}");
     for scenario in scenarios.iter().filter(|scenario| scenario["name"] == "hairpin") {
@@ -86,7 +84,7 @@ fn every_scenario_is_kept_and_is_the_same_twice() {
     }
 }
 
-/// Steps that send something which needs no service proxy: to a pod itself, or to a program on a node.
+/// Steps whose requests need no service proxy: to a pod itself, or to a program on a node.
 const NO_SERVICE: [(&str, &str); 17] = [
     ("ipvs-ipv6", "the node calls the pod itself"),
     ("localhost-nodeport", "an agent on the node is reached on localhost by the node"),
@@ -108,7 +106,7 @@ const NO_SERVICE: [(&str, &str); 17] = [
 ];
 
 #[test]
-fn without_any_rules_every_promise_that_something_arrives_is_broken() {
+fn without_rules_every_step_that_expects_delivery_fails() {
     let directory = tempfile::tempdir().unwrap();
     let nothing = script(directory.path(), "");
     let report: Value = serde_json::from_str(&out(&all(Some(&nothing)))).unwrap();
@@ -136,14 +134,13 @@ fn without_any_rules_every_promise_that_something_arrives_is_broken() {
     assert_eq!(exempt.len(), NO_SERVICE.len(), "only these need no service: {exempt:?}");
 }
 
-/// A svcproxy whose rules go through `sed`.
+/// A svcproxy whose rendered rules pass through `sed`.
 fn broken(directory: &Path, edit: &str) -> PathBuf {
     let beside = Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");
     let real = std::env::var("SVCPROXY").unwrap_or_else(|_| beside.display().to_string());
     script(directory, &format!("'{real}' \"$@\" | sed -E '{edit}'"))
 }
 
-/// A program in place of svcproxy.
 fn script(directory: &Path, commands: &str) -> PathBuf {
     let path = directory.join("svcproxy");
     fs::write(&path, format!("#!/bin/sh\n{commands}\n")).unwrap();
@@ -182,7 +179,7 @@ fn broken_rules_are_noticed() {
 }
 
 #[test]
-fn what_the_simulator_does_not_know_it_refuses() {
+fn the_simulator_refuses_unknown_rules() {
     let directory = tempfile::tempdir().unwrap();
     let proxy = broken(directory.path(), "s/-m addrtype --dst-type LOCAL/-m quantum --state both/");
     let output = svclab(&["run", "hairpin", "--simulate", "--mode", "iptables"], Some(&proxy));
@@ -195,7 +192,7 @@ fn what_the_simulator_does_not_know_it_refuses() {
 }
 
 #[test]
-fn a_packets_way_is_explained() {
+fn explain_prints_the_path_of_a_packet() {
     let directory = tempfile::tempdir().unwrap();
     let drawing = directory.path().join("way.svg").display().to_string();
     let hairpin = ["explain", "--scenario", "hairpin", "--from", "pod/web", "--to", "service/web", "--svg", &drawing];
@@ -227,7 +224,7 @@ fn a_packets_way_is_explained() {
 }
 
 #[test]
-fn so_is_one_through_a_dump_from_elsewhere() {
+fn explain_reads_a_dump_of_another_machine() {
     let directory = tempfile::tempdir().unwrap();
     let (rules, wrong) = (directory.path().join("rules"), directory.path().join("wrong"));
     let text = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -d 192.0.2.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:8080\nCOMMIT\n";
@@ -262,7 +259,7 @@ manifests: |
   {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80}]}}
 ";
 
-/// A cluster of one service on one node, and these steps, in a mode.
+/// Runs these steps on a cluster of one service on one node, in a mode.
 fn judged(mode: &str, steps: &str) -> (Option<i32>, Value, String) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("scenario.yaml");
@@ -286,7 +283,7 @@ fn rules_of_another_mode_are_not_judged() {
 }
 
 #[test]
-fn a_comparison_with_a_step_that_was_not_carried_out_is_not_judged() {
+fn a_comparison_with_a_skipped_step_is_not_judged() {
     let probe = "probe: {from: pod/caller, to: service/web, count: 3}\n";
     let steps = format!(
         "- name: a\n  modes: [userspace]\n  {probe}  expect: {{answered: web}}\n- name: b\n  {probe}  expect: {{answered: web, sameAs: a}}\n"
@@ -297,7 +294,7 @@ fn a_comparison_with_a_step_that_was_not_carried_out_is_not_judged() {
 }
 
 #[test]
-fn what_a_mode_does_not_promise_is_said() {
+fn a_step_names_what_the_mode_does_not_promise() {
     let step = "- name: a\n  probe: {from: pod/caller, to: service/web, count: 3}\n  expect: {answered: web, sawSource: client}\n";
     let not_promised = "sawSource: client is not promised in userspace mode";
     for (mode, says) in [("iptables", false), ("userspace", true)] {

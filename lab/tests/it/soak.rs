@@ -1,4 +1,4 @@
-//! `svclab soak`, short: what it says when all is well, and that it can say otherwise.
+//! Short runs of `svclab soak`, with a correct proxy and with wrong ones.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Whether this machine cannot run labs; that is a failure in CI.
+/// Whether this machine cannot run labs, which fails in CI.
 fn unable(output: &Output) -> bool {
     let unable = output.status.code() == Some(3);
     assert!(!(unable && std::env::var_os("CI").is_some()), "{}", out(output));
@@ -39,7 +39,7 @@ fn leave_nothing_behind(mode: &str) {
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     let rows = stderr.lines().filter(|line| line.contains(" s ") && line.matches('|').count() == 3).count();
     assert_eq!(rows, 10, "a row for each tenth:\n{stderr}");
-    // The last column of each node is its processor time for each change.
+    // The last column of each node is its processor time per change.
     assert_eq!(stderr.lines().next().map(|head| head.matches("ms/change |").count()), Some(2), "{stderr}");
     let nodes = stderr.lines().filter(|line| line.contains(" s ")).flat_map(|line| line.split('|').skip(1).take(2));
     let spent: Vec<f64> = nodes.filter_map(|node| node.split_whitespace().last()?.parse().ok()).collect();
@@ -48,7 +48,7 @@ fn leave_nothing_behind(mode: &str) {
 }
 
 #[test]
-fn a_rule_too_many_is_found() {
+fn an_extra_rule_is_found() {
     let damage = "iptables -t nat -A KUBE-SERVICES -d 10.96.0.77 -j RETURN";
     let output = soak(&["--minutes", "0.02", "--changes", "20", "--seed", "4", "--break", damage]);
     if unable(&output) {
@@ -61,7 +61,7 @@ fn a_rule_too_many_is_found() {
 }
 
 #[test]
-fn a_chain_and_an_element_too_many_are_found_in_nftables_mode() {
+fn an_extra_chain_and_an_extra_element_are_found_in_nftables_mode() {
     let damage = "nft add chain ip kube-proxy tcp-77; nft add element ip kube-proxy cluster-ips '{ 10.96.0.77 }'";
     let output =
         soak(&["--mode", "nftables", "--minutes", "0.02", "--changes", "20", "--seed", "4", "--break", damage]);
@@ -79,7 +79,7 @@ fn a_chain_and_an_element_too_many_are_found_in_nftables_mode() {
 
 #[test]
 fn a_proxy_that_complains_is_found() {
-    // The shell in between says a word that no proxy should, once the clock runs, and lives as long as the proxy.
+    // The wrapping shell prints a warning once the clock runs, and lives as long as the proxy.
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("proxy");
     let beside = std::path::Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy");

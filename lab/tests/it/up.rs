@@ -1,5 +1,4 @@
-//! A lab that is up, as its users meet it from another terminal: its banner, `exec`, `ps` and `down`, requests by hand, pods that come
-//! and go by the API.
+//! `svclab up` from another terminal: its banner, `exec`, `ps`, `down`, requests, and pods that are added and deleted through the API.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use crate::support::{eventually, finish};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long a command may take on a machine whose processors are all busy.
+/// The limit of a command on a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
 fn svclab(args: &[&str]) -> Command {
@@ -31,7 +30,7 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether this machine has a program; it must, in CI.
+/// Whether this machine has a program, which is required in CI.
 fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
@@ -42,7 +41,7 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// A lab with a name of its own, for other tests' labs are up at the same time.
+/// A lab with a unique name, because other tests' labs are up at the same time.
 struct Up {
     child: Child,
     name: String,
@@ -58,7 +57,6 @@ impl Up {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut banner = String::new();
-        // Its last line.
         while !banner.contains(" pcap ") {
             let Some(line) = lines.next() else {
                 let code = child.wait().unwrap().code();
@@ -74,7 +72,7 @@ impl Up {
         run(&[&["exec", "--name", &self.name, place, "--"], command].concat())
     }
 
-    /// What a command that must succeed prints.
+    /// The output of a command that must succeed.
     fn said(&self, place: &str, command: &[&str]) -> String {
         let output = self.exec(place, command);
         assert!(output.status.success(), "{command:?}: {:?} {}{}", output.status, out(&output), err(&output));
@@ -86,7 +84,7 @@ impl Up {
         self.exec("node/node-a", &line)
     }
 
-    /// What `kubectl` prints when it must succeed.
+    /// The output of a `kubectl` command that must succeed.
     fn kubectl_said(&self, args: &str) -> String {
         let output = self.kubectl(args);
         assert!(output.status.success(), "kubectl {args}: {}{}", out(&output), err(&output));
@@ -136,7 +134,7 @@ fn an_echo_server_answers_curl() {
 }
 
 #[test]
-fn the_banner_tells_who_is_there_and_what_it_says_to_try_works() {
+fn the_banner_lists_the_cluster_and_its_commands_work() {
     let Some(lab) = Up::start(&["hairpin"]) else { return };
     let banner = &lab.banner;
     for part in [
@@ -161,7 +159,7 @@ fn the_banner_tells_who_is_there_and_what_it_says_to_try_works() {
 }
 
 #[test]
-fn commands_in_a_lab_end_as_a_shell_has_it() {
+fn exec_has_the_exit_status_of_the_command() {
     let Some(lab) = Up::start(&["hairpin"]) else { return };
     for (place, name) in [("node/node-b", "node-b"), ("pod/web", "web")] {
         let seen = lab.said(place, &["sh", "-c", "cat /proc/sys/kernel/hostname; echo $HOSTNAME"]);
@@ -181,7 +179,7 @@ fn commands_in_a_lab_end_as_a_shell_has_it() {
 }
 
 #[test]
-fn labs_have_names_and_end_by_them() {
+fn down_ends_a_lab_by_its_name() {
     let Some(mut first) = Up::start(&["hairpin"]) else { return };
     let same = run(&["up", "hairpin", "--name", &first.name]);
     assert_eq!(same.status.code(), Some(2), "{}", err(&same));
@@ -217,7 +215,7 @@ fn labs_have_names_and_end_by_them() {
 }
 
 #[test]
-fn a_lab_tells_who_answers_what_proxies_write_and_what_passes() {
+fn probe_logs_and_pcap_show_answers_log_lines_and_packets() {
     let Some(lab) = Up::start(&["hairpin"]) else { return };
     let probe = |to: &str, more: &[&str]| {
         let probe = ["probe", "--name", &lab.name, "--from", "pod/web", "--to", to];
@@ -263,7 +261,7 @@ fn a_lab_tells_who_answers_what_proxies_write_and_what_passes() {
 }
 
 #[test]
-fn a_lab_is_up_in_the_mode_and_with_the_proxy_that_are_asked_for() {
+fn up_uses_the_mode_and_the_proxy_of_its_flags() {
     let directory = tempfile::tempdir().unwrap();
     let proxy = std::env::var_os("SVCPROXY").map(PathBuf::from);
     let proxy = proxy.unwrap_or_else(|| Path::new(env!("CARGO_BIN_EXE_svclab")).with_file_name("svcproxy"));
@@ -287,7 +285,7 @@ fn a_lab_is_up_in_the_mode_and_with_the_proxy_that_are_asked_for() {
 const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"late","labels":{"app":"web"}},"spec":{"nodeName":"node-c","containers":[{"name":"web","image":"any","ports":[{"containerPort":8080}]}]}}"#;
 
 #[test]
-fn pods_that_the_api_is_given_come_and_go() {
+fn a_pod_applied_to_the_api_runs_until_it_is_deleted() {
     if !has("curl") {
         return;
     }
@@ -317,7 +315,7 @@ fn pods_that_the_api_is_given_come_and_go() {
         || out(&run(&["probe", "--name", &lab.name, "--from", "node/node-b", "--to", "service/web", "--count", "40"]));
     eventually("both pods answer", || probe().contains("default/late") && probe().contains("40 of 40"));
 
-    // What cannot stand does not run, and says why: both want the node's port 9000.
+    // Both pods need the node's port 9000: the second stays pending, with the reason.
     for name in ["one", "two"] {
         let spec = r#""spec":{"hostNetwork":true,"nodeName":"node-b","containers":[{"name":"c","ports":[{"containerPort":9000}]}]}"#;
         call("POST", pods, &format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}"}},{spec}}}"#));
@@ -342,12 +340,12 @@ fn pods_that_the_api_is_given_come_and_go() {
 }
 
 #[test]
-fn what_kubectl_creates_scales_and_rolls_happens() {
+fn kubectl_creates_scales_and_rolls_out_a_deployment() {
     if !has("kubectl") {
         return;
     }
     let Some(lab) = Up::start(&["hairpin"]) else { return };
-    // `create` alone would send protobuf, which is refused with a sentence that says so.
+    // `kubectl create` sends protobuf, which the API refuses with an explanation.
     let create = "create deployment shop --image=shop:1 --port=8080 --replicas=2";
     let refused = lab.kubectl(create);
     assert!(refused.status.success() || err(&refused).contains("kubectl apply -f -"), "{}", err(&refused));

@@ -1,9 +1,9 @@
-//! What `svclab` does for the author of a scenario: the schema, a first file, every mistake in one run, warnings.
+//! For authors of scenarios: the schema, a first file, every mistake in one run, warnings.
 
 use crate::support::command::{ended, err, svclab};
 use serde_json::Value;
 
-/// What is wrong with `value` by `schema`. Keywords that it does not know are a mistake of the test's.
+/// The mistakes of `value` by `schema`. Panics at a keyword that this validator does not know.
 fn wrong(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
     let Value::Object(rules) = schema else { return (schema == false).then(|| format!("{at}: nothing may be here")) };
     let is_a = |kind: &str| match kind {
@@ -73,7 +73,7 @@ fn wrong(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String
 }
 
 #[test]
-fn the_schema_takes_every_scenario_and_no_mistake() {
+fn the_schema_accepts_every_scenario_and_no_mistake() {
     let folder = tempfile::tempdir().unwrap();
     let output = svclab(folder.path(), &["schema"]);
     ended(&output, 0);
@@ -118,7 +118,7 @@ fn a_new_scenario_passes() {
 }
 
 #[test]
-fn every_mistake_of_a_file_is_told_at_once_with_its_line() {
+fn all_mistakes_of_a_file_are_reported_with_their_lines() {
     let folder = tempfile::tempdir().unwrap();
     let text = "\
 name: s
@@ -172,7 +172,7 @@ steps:
 }
 
 #[test]
-fn services_that_lead_nowhere_are_warned_of() {
+fn a_service_without_pods_or_ports_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let text = "\
 name: s

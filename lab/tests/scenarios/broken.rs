@@ -1,4 +1,4 @@
-//! Every scenario can fail: broken.yaml says how the rules are broken on purpose, and at which step a run must turn red.
+//! Every scenario can fail: broken.yaml lists damage to the rules, and the step at which a run must fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,24 +8,23 @@ use libtest_mimic::{Completion, Failed, Trial};
 use serde::Deserialize;
 use svclab::mode::Mode;
 
-/// One damage.
 #[derive(Deserialize, Clone)]
 #[serde(deny_unknown_fields)]
 struct Damage {
-    /// In words, the test's name.
+    /// A sentence; the test's name.
     damage: String,
-    /// The mode that it is for; else the first of its scenario.
+    /// The mode; by default the scenario's first.
     mode: Option<Mode>,
-    /// The step before which it is done, with the proxies stopped so that they cannot mend it.
+    /// The step before which the damage is done, with the proxies stopped so that they cannot repair it.
     before: String,
-    /// The step that must turn red: the one that it is done before, unless said otherwise.
+    /// The step that must fail; by default `before`.
     red: Option<String>,
-    /// Which nodes are damaged.
+    /// The damaged nodes.
     #[serde(default = "all")]
     on: String,
-    /// Shell commands; none: it is damage enough that the proxies are stopped.
+    /// Shell commands; none if stopped proxies are the damage.
     commands: Option<String>,
-    /// Part of what the broken step must say.
+    /// Text that the failed step must contain.
     says: String,
 }
 
@@ -46,7 +45,7 @@ edit_nft() { table=$1; shift
 scratch=$(mktemp -d) && cd "$scratch" && trap 'rm -r "$scratch"' EXIT
 "#;
 
-/// One test for each damage.
+/// One test per damage.
 pub fn trials(only: &Only) -> Vec<Trial> {
     let text = include_str!("broken.yaml");
     let table: BTreeMap<String, Vec<Damage>> = serde_saphyr::from_str(text).expect("broken.yaml can be read");
@@ -62,7 +61,7 @@ pub fn trials(only: &Only) -> Vec<Trial> {
             Trial::ignorable_test(name, move || turns_red(&scenario, &damage)).with_ignored_flag(number > 0)
         })
         .collect();
-    // A boot takes long: the first damage of each in one boot, the second of each in another, and so on.
+    // A boot takes long: the first damage of each scenario in one boot, the second in another, and so on.
     let rounds = in_microvm.values().map(Vec::len).max().unwrap_or_default();
     let rounds = if only.may_start_with("broken::microvm::") { rounds } else { 0 };
     for (round, mode) in (0..rounds).flat_map(|round| Mode::ALL.map(|mode| (round, mode))) {
@@ -71,7 +70,7 @@ pub fn trials(only: &Only) -> Vec<Trial> {
         if !damages.is_empty() {
             let name = format!("broken::microvm::damage_{}_of_each_{mode}", round + 1);
             let trial = Trial::ignorable_test(name, move || turn_red_in_microvm(mode, &damages));
-            // The first round in nftables mode is one scenario: that damage can be done in a microVM is shown each time.
+            // In the common run one scenario in nftables mode shows that damage works in a microVM.
             trials.push(trial.with_ignored_flag((round, mode) != (0, Mode::Nftables)));
         }
     }
@@ -92,7 +91,7 @@ fn every_scenario(known: &BTreeSet<String>) -> Result<(), Failed> {
 fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
     let hook = hook(scenario, damage);
     let mode = damage.mode.unwrap_or_else(|| first_mode(scenario)).to_string();
-    // What is broken on purpose mostly falls silent: two seconds of it are enough.
+    // Damage mostly causes silence; two seconds of it are enough.
     let run = run(scenario, &["--mode", &mode, "--break", &hook, "--patience", "2000"]);
     if run.status == 3 {
         return crate::support::unable(&run.stderr);
@@ -100,7 +99,7 @@ fn turns_red(scenario: &str, damage: &Damage) -> Result<Completion, Failed> {
     is_red(damage, &run)
 }
 
-/// Damage is written for the first mode of its scenario, where it does not name another.
+/// The damage's mode.
 fn first_mode(scenario: &str) -> Mode {
     let path = folder().join(scenario).with_extension("yaml");
     svclab::scenario::load(&path, 0).expect("a scenario can be read").modes[0]
@@ -120,7 +119,7 @@ fn turn_red_in_microvm(mode: Mode, damages: &[(String, Damage)]) -> Result<Compl
     Ok(Completion::Completed)
 }
 
-/// The flag's value that does the damage.
+/// The value of the flag that does the damage.
 fn hook(scenario: &str, damage: &Damage) -> String {
     let commands: Vec<String> = damage.commands.iter().map(|commands| format!("{SHELL}\n{commands}")).collect();
     let scenario = scenario.rsplit('/').next();
@@ -129,7 +128,7 @@ fn hook(scenario: &str, damage: &Damage) -> String {
     hook.to_string()
 }
 
-/// Whether the run turned red at the right step, and said what it should.
+/// Checks that the run failed at the right step with the right text.
 fn is_red(damage: &Damage, run: &Run) -> Result<Completion, Failed> {
     let red = damage.red.as_ref().unwrap_or(&damage.before);
     let broken = run.broken();

@@ -1,6 +1,5 @@
-//! Scenarios on a real control plane, and what is said where there is none.
-//!
-//! Those that need one run where `$KUBEBUILDER_ASSETS` names a folder with its programs; elsewhere they say that they were not run.
+//! Scenarios on a real control plane. They run if `$KUBEBUILDER_ASSETS` names a folder with its programs, and otherwise say that they did
+//! not run.
 
 use std::path::PathBuf;
 
@@ -9,9 +8,9 @@ use crate::support::runs::run;
 use libtest_mimic::{Completion, Failed, Trial};
 use svclab_control_plane::Programs;
 
-/// One test for each scenario that is run on it.
+/// One test per scenario.
 pub fn trials() -> Vec<Trial> {
-    // Traffic through every frontend; every fault of the API; an API that is away; a proxy that is given nonsense; slices in pieces.
+    // Traffic through every frontend, every API fault, an API outage, hostile answers, split slices.
     let scenarios =
         ["hairpin", "api-faults", "api-outage", "hostile-api", "endpoint-slices", "terminating", "dual-stack"];
     let judged = scenarios
@@ -26,7 +25,7 @@ pub fn trials() -> Vec<Trial> {
     judged.chain([refused, mistakes]).collect()
 }
 
-/// Runs `case` where there are programs of a control plane.
+/// Runs `case` if a control plane's programs exist.
 fn with_programs(case: impl FnOnce() -> Result<Completion, Failed>) -> Result<Completion, Failed> {
     let folder = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     match folder.and_then(|folder| Programs::find(&folder).ok()) {
@@ -48,7 +47,7 @@ fn kept(name: &str) -> Result<Completion, Failed> {
     }
 }
 
-/// Its manifests say when services were made, which is for the server to say.
+/// Its manifests set creation times, which only a server can set.
 fn not_judged() -> Result<Completion, Failed> {
     let run = run("claimed-address", &FLAGS);
     let why = run.scenario["steps"][0]["why"].as_str().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! However the proxy got to a state, the real kernel's virtual servers, sets, addresses and rules are those of a fresh start: the
-//! histories of `proxy/tests/it/ipvs`, which runs them against a kernel in memory, in a microVM that has IPVS.
+//! After any history of changes the real kernel's virtual servers, sets, addresses and rules are those of a fresh start: the histories of
+//! `proxy/tests/it/ipvs`, which runs them against a fake kernel, in a microVM with IPVS.
 //!
-//! `HISTORIES=200 cargo nextest run -p svclab --test scenarios history` does so many; a few are enough for every day.
+//! `HISTORIES=200 cargo nextest run -p svclab --test scenarios history` runs 200.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,15 +20,15 @@ use svcproxy::model::{Change, Family};
 
 use crate::changes::any_change;
 
-/// Histories where nobody says how many: with the boot they take under a minute.
+/// The default number of histories: with the boot they take under a minute.
 const FEW: u64 = 12;
-/// How long the microVM may take for each history, and for its boot, on a busy machine.
+/// The limit per history, and for the boot, on a busy machine.
 const HISTORY: u64 = 30;
 const BOOT: u64 = 240;
 
 type Proxy = FamilyProxy<Syncer<Linux>>;
 
-/// What may happen to a proxy.
+/// An event in a proxy's life.
 #[derive(Debug, Clone)]
 enum Event {
     Change(Box<Change>),
@@ -48,7 +48,6 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The history of that number.
 fn history(number: u64) -> Vec<Event> {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&number.to_le_bytes());
@@ -73,14 +72,14 @@ fn proxy(changes: &[Change]) -> Proxy {
     proxy
 }
 
-/// A line of shell, and what it printed.
+/// Runs a line of shell and returns its output.
 fn shell(line: &str) -> String {
     let output = Command::new("sh").args(["-euc", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A network namespace that nobody has used, with things of somebody else's.
+/// Enters a new network namespace with another program's objects.
 fn fresh_namespace() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
     shell(
@@ -90,14 +89,14 @@ fn fresh_namespace() {
     );
 }
 
-/// Everything that can be seen of the kernel, as the commands show it. What drains (weight 0) is in no fresh start.
+/// The kernel's state as the commands print it, without draining destinations (weight 0), which no fresh start has.
 fn state() -> Vec<String> {
     let text = shell(
         "iptables-save | awk '/^[*]/ { t = $1 } !/^#/ { sub(/ [[][0-9:]*[]]$/, \"\"); print t, $0 }'; \
          ipset save | sed 's/^\\(create [^ ]* [^ ]*\\).*/\\1/'; ipvsadm -Sn; ip -o addr show | sed 's/^[0-9]*: //'",
     );
     let mut lines: Vec<String> = text.lines().filter(|line| !line.ends_with(" -w 0")).map(str::to_owned).collect();
-    // A chain's own order counts, and is kept by the sort, which is stable within equal keys only: rules keep their place.
+    // The order within a chain counts, and the stable sort keeps it.
     let rule = |line: &String| line.contains(" -A KUBE-");
     let (rules, mut rest): (Vec<String>, Vec<String>) = lines.drain(..).partition(rule);
     rest.sort();
@@ -108,7 +107,7 @@ fn state() -> Vec<String> {
     rest
 }
 
-/// One history, and a fresh start beside it; `damage` is a line of shell between the two. What differs, in words.
+/// Runs a history, then `damage` (a line of shell), and compares with a fresh start; returns the differences.
 fn check(number: u64, damage: &str) -> Result<(), String> {
     fresh_namespace();
     let mut changes: Vec<Change> = Vec::new();
@@ -146,7 +145,7 @@ fn check(number: u64, damage: &str) -> Result<(), String> {
     current.sync().unwrap();
     shell(damage);
     let arrived = state();
-    // And what a second start finds is as it should be: nothing is sent.
+    // A second start sends nothing.
     let mut again = proxy(&changes);
     let report = again.sync().unwrap();
     if damage.is_empty() && !report.is_empty() {
@@ -173,7 +172,7 @@ pub fn all(count: u64) {
     let start = Instant::now();
     (0..count).for_each(|number| check(number, "").unwrap());
     eprintln!("{count} histories in {:.1} s", start.elapsed().as_secs_f64());
-    // And a difference would be seen, of every sort.
+    // Differences of every kind are found.
     for damage in [
         "ipset add KUBE-CLUSTER-IP 10.96.0.99,tcp:1",
         "ipvsadm -A -t 10.96.0.99:1 -s rr",

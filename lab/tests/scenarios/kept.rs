@@ -1,6 +1,5 @@
-//! Every scenario keeps all promises: on this machine's kernel in iptables mode (by netlink, and by the commands of both variants),
-//! nftables mode and userspace mode, or in a microVM where the scenario needs one. Scenarios in which hours pass are run by hand:
-//! docs/determinism.md.
+//! Every scenario passes: on this machine's kernel in iptables mode (by netlink, and by the commands of both variants), nftables mode and
+//! userspace mode, or in a microVM if the scenario needs one. Scenarios of hours are run by hand (docs/determinism.md).
 
 use crate::Only;
 use crate::support::runs::{folder, names_for_host, names_for_microvm, run, run_in_microvm};
@@ -20,13 +19,13 @@ pub fn trials(only: &Only) -> Vec<Trial> {
     let trials = names_for_host().into_iter().filter(|name| only.may_start_with(&format!("kept::{name}::")));
     let trials = trials.flat_map(|name| {
         let scenario = load(&folder().join(&name).with_extension("yaml"), 0).expect("a scenario can be read");
-        // One that is about a variant is run with that one only.
+        // A scenario about one variant runs with that variant only.
         let variants = ["nft", "nft-commands", "legacy"].into_iter();
         let others = variants.filter(|way| scenario.variant.is_some_and(|own| !way.starts_with(own.name())));
         let others: Vec<&str> = others.collect();
         let is_for = |(way, mode, _): &(&str, Mode, _)| scenario.modes.contains(mode) && !others.contains(way);
         let its_own = ways.into_iter().filter(is_for).collect::<Vec<_>>();
-        // What commands write is compared with what netlink writes elsewhere: the night is enough for most scenarios.
+        // Other tests compare the commands' rules with netlink's, so the nightly run is enough for most scenarios.
         let is_about_commands = scenario.variant.is_some() || name == "hairpin" || name.starts_with("command-");
         its_own.into_iter().map(move |(way, _, flags)| {
             let name = name.clone();
@@ -45,7 +44,7 @@ pub fn trials(only: &Only) -> Vec<Trial> {
     trials.chain(all_in_microvm).chain([in_ipvs]).collect()
 }
 
-/// Scenarios that are run in IPVS mode each time, because nothing but a microVM has IPVS on most machines.
+/// Scenarios that always run in IPVS mode, in a microVM, because most machines have no IPVS.
 const QUICK_IN_MICROVM: [&str; 3] = ["microvm/ipvs-port-reuse", "microvm/ipvs-schedulers", "microvm/sctp"];
 
 fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
@@ -57,7 +56,7 @@ fn kept(name: &str, flags: &[&str]) -> Result<Completion, Failed> {
     }
 }
 
-/// Those for `mode` that are wanted, in one boot.
+/// Runs the selected scenarios of `mode` in one boot.
 fn kept_in_microvm(mode: Mode, is_wanted: fn(&str) -> bool) -> Result<Completion, Failed> {
     let is_for = |name: &String| {
         let scenario = load(&folder().join(name).with_extension("yaml"), 0);

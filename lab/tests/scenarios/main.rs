@@ -1,6 +1,5 @@
-//! Tests that are made while the program runs: one for each scenario, mode and damage.
-//!
-//! In a microVM the same program runs histories of changes ([`history`]).
+//! Tests that are generated at run time: one per scenario, mode and damage. In a microVM the same program runs histories of changes
+//! ([`history`]).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,15 +19,15 @@ mod support;
 
 use libtest_mimic::{Arguments, Trial};
 
-/// The argument of the program in a microVM; the number of histories follows.
+/// The program's argument in a microVM, followed by the number of histories.
 const HISTORIES: &str = "--histories";
 
-/// The only test that is wanted, if it is one: cargo-nextest starts this program once for each test, and to read every scenario takes
-/// two seconds of processor time.
+/// The selected test, if it is only one: cargo-nextest starts this program once per test, and reading every scenario takes two seconds of
+/// processor time.
 struct Only(Option<String>);
 
 impl Only {
-    /// Whether a test whose name starts with `prefix` may be wanted.
+    /// Whether a test whose name starts with `prefix` may be selected.
     fn may_start_with(&self, prefix: &str) -> bool {
         self.0.as_ref().is_none_or(|test| test.starts_with(prefix))
     }

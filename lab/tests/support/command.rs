@@ -1,4 +1,4 @@
-//! The program, run in a folder of the test's own.
+//! Runs svclab in a folder of the test.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -6,27 +6,24 @@ use std::time::Duration;
 
 use super::finish;
 
-/// When a run is killed.
+/// The limit of a run.
 pub const LIMIT: Duration = Duration::from_secs(100);
 
-/// Runs `svclab` in `folder`.
 pub fn svclab(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
     command.args(args).stdin(Stdio::null()).current_dir(folder);
     finish(command, LIMIT)
 }
 
-/// Its standard output.
 pub fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Its standard error.
 pub fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Fails with everything that was said unless the status is `status`.
+/// Panics with the output unless the exit status is `status`.
 #[track_caller]
 pub fn ended(output: &Output, status: i32) {
     assert_eq!(output.status.code(), Some(status), "{}\n{}", out(output), err(output));

@@ -1,9 +1,8 @@
-//! Tests that only `./just test --full` runs, each night: they are ignored otherwise. The workflow `nightly` and
-//! docs/properties.md list the same ones.
+//! Tests that only `./just test --full` and the workflow `nightly` run; docs/properties.md lists them, too.
 
 use libtest_mimic::{Failed, Trial};
 
-/// Parts of tests' names, and why the common run does without these tests.
+/// Parts of test names, and the reason why the common run leaves these tests out.
 pub const NIGHTLY: [(&str, &str); 8] = [
     ("::legacy", "the tests of svcproxy compare rules that commands write with those written by netlink"),
     ("::nft-commands", "the tests of svcproxy compare rules that commands write with those written by netlink"),
@@ -15,12 +14,11 @@ pub const NIGHTLY: [(&str, &str); 8] = [
     ("microvm::every_kernel", "boots four guests"),
 ];
 
-/// Whether the table lists the test.
 pub fn is_listed(test: &str) -> bool {
     NIGHTLY.iter().any(|(part, _)| test.contains(part))
 }
 
-/// A trial that checks that the table lists each ignored test among `trials`.
+/// A test that the table lists each ignored test of `trials`.
 pub fn every_ignored_one_is_listed(trials: &[Trial]) -> Trial {
     let unlisted = trials.iter().find(|trial| trial.has_ignored_flag() && !is_listed(trial.name()));
     let unlisted = unlisted.map(|trial| trial.name().to_owned());

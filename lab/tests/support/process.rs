@@ -1,11 +1,11 @@
-//! Child processes and conditions with a limit, and what a test says on a machine that cannot run it.
+//! Child processes and conditions with a limit, and tests that this machine cannot run.
 
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Completion, Failed};
 
-/// What a test says on a machine that cannot run it: a loud word at a desk, a failure where `CI` is set.
+/// Reports that this machine cannot run a test: panics if `CI` is set, and prints otherwise.
 pub fn unable(why: &str) -> Result<Completion, Failed> {
     if std::env::var_os("CI").is_some() {
         return Err(format!("THIS MACHINE CANNOT RUN IT: {why}").into());
@@ -13,7 +13,7 @@ pub fn unable(why: &str) -> Result<Completion, Failed> {
     Ok(Completion::ignored_with(format!("THIS MACHINE CANNOT RUN IT: {why}")))
 }
 
-/// Runs a command to its end; kills it at the limit.
+/// Runs a command, and kills it at the limit.
 pub fn finish(mut command: Command, limit: Duration) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
@@ -29,8 +29,8 @@ pub fn finish(mut command: Command, limit: Duration) -> Output {
     output
 }
 
-/// Runs this test's own program again, with `argument`, and ends it at the limit: a process of one thread can enter a sandbox, a test runner's
-/// cannot. Status 3 says that this machine has none.
+/// Runs this program again with `argument` and a limit: only a process with one thread can enter a sandbox, which a test runner is not.
+/// Status 3: this machine has no sandbox.
 pub fn run_again(argument: &str, limit: Duration) -> Result<Completion, Failed> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.arg(argument).stdin(Stdio::null());
@@ -42,7 +42,7 @@ pub fn run_again(argument: &str, limit: Duration) -> Result<Completion, Failed> 
     }
 }
 
-/// Everything that a program said.
+/// Standard output and error.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }

@@ -1,4 +1,4 @@
-//! Runs of `svclab run` as a user would start them, and what their JSON report says.
+//! Runs of `svclab run`, and their JSON reports.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,23 +6,21 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// How long one scenario may take.
+/// The limit of one scenario.
 const LIMIT: Duration = Duration::from_secs(100);
-/// How long several in one microVM may take on a busy machine.
+/// The limit of several scenarios in one microVM on a busy machine.
 const MICROVM: Duration = Duration::from_secs(1200);
 
-/// A finished run.
 pub struct Run {
-    /// Its exit status.
     pub status: i32,
-    /// What it said on standard error.
+    /// Standard error.
     pub stderr: String,
-    /// The report's only scenario; null, if there is none.
+    /// The report's only scenario, or null.
     pub scenario: Value,
 }
 
 impl Run {
-    /// `name: expected; seen: …` of every broken step.
+    /// `name: expected; seen: …` of every failed step.
     pub fn broken(&self) -> Vec<(String, String)> {
         let steps = self.scenario["steps"].as_array().cloned().unwrap_or_default();
         let broken = steps.iter().filter(|step| !["passed", "skipped"].contains(&step["verdict"].as_str().unwrap()));
@@ -36,7 +34,6 @@ impl Run {
     }
 }
 
-/// The folder of scenarios.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios").canonicalize().unwrap()
 }
@@ -55,28 +52,26 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// Those that the host's kernel can run.
+/// The scenarios that the host's kernel can run.
 pub fn names_for_host() -> Vec<String> {
     names().into_iter().filter(|name| !is_for_microvm(name)).collect()
 }
 
-/// The others.
+/// The scenarios that need a microVM.
 pub fn names_for_microvm() -> Vec<String> {
     names().into_iter().filter(|name| is_for_microvm(name)).collect()
 }
 
-/// Whether a scenario needs a microVM.
 pub fn is_for_microvm(name: &str) -> bool {
     name.starts_with("microvm/")
 }
 
-/// Runs scenario `name` with further flags.
 pub fn run(name: &str, flags: &[&str]) -> Run {
     let (status, stderr, mut scenarios) = run_all(&[name], flags, LIMIT);
     Run { status, stderr, scenario: scenarios.pop().unwrap_or_default() }
 }
 
-/// Runs scenarios in a deterministic microVM, all in one boot; one result for each, with the status and the words of all.
+/// Runs scenarios in one boot of a deterministic microVM; one result per scenario, with the common status and standard error.
 pub fn run_in_microvm(mode: &str, names: &[&str], flags: &[&str]) -> Vec<Run> {
     let flags = [&["--deterministic", "--keep-going", "--mode", mode], flags].concat();
     let (status, stderr, scenarios) = run_all(names, &flags, MICROVM);
