@@ -2,9 +2,9 @@
 //! them, ServiceCIDRs.
 //!
 //! - The loop of list and watch is this module's own, on `kube`'s client, because bookmarks advance the versions that
-//! `/healthz` reports. `kube`'s watcher exposes neither bookmarks nor versions of lists.
+//!   `/healthz` reports. `kube`'s watcher exposes neither bookmarks nor versions of lists.
 //! - Objects are not stored, only a fingerprint per object (see [`seen`]): a list after an outage is reported as a
-//! difference, and a large cluster needs little memory.
+//!   difference, and a large cluster needs little memory.
 
 mod access;
 mod answer;
