@@ -1,21 +1,21 @@
 //! What became of a packet, in words.
 
 use svclab_sim::network::{Network, Outcomes};
-use svclab_sim::trace;
+use svclab_sim::render;
 
 /// A line for each outcome, with its probability.
 pub fn outcomes(network: &Network, all: &Outcomes) -> Vec<String> {
     let certain = all.outcomes.len() == 1;
     let share = |probability: String| if certain { "always".to_owned() } else { probability };
     let each = all.outcomes.iter();
-    each.map(|one| format!("{}  {}", share(one.probability.to_string()), trace::verdict(network, &one.verdict)))
+    each.map(|one| format!("{}  {}", share(one.probability.to_string()), render::verdict(network, &one.verdict)))
         .collect()
 }
 
 /// The way of the packet: the first one, on which every rule that asks chance holds, or all of them as a tree.
 pub fn ways(all: &Outcomes, tree: bool) -> String {
     match all.ways.first() {
-        Some((_, journey)) if !tree => trace::render(journey),
-        _ => trace::render_tree(all),
+        Some((_, journey)) if !tree => render::journey(journey),
+        _ => render::tree(all),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use svclab_oracle::{ClusterModel, Question};
-use svclab_sim::trace::{self, render_tree};
+use svclab_sim::render;
 
 use crate::judge::{Judgement, Networks, flow};
 
@@ -24,9 +24,9 @@ pub fn text(networks: &Networks, cluster: &ClusterModel, question: &Question, ju
         (Some(outcomes), Some((network, _))) => {
             let _ = writeln!(text, "\n--- the simulator says");
             for one in &outcomes.outcomes {
-                let _ = writeln!(text, "{} {}", one.probability, trace::verdict(network, &one.verdict));
+                let _ = writeln!(text, "{} {}", one.probability, render::verdict(network, &one.verdict));
             }
-            let _ = writeln!(text, "because\n{}", render_tree(outcomes));
+            let _ = writeln!(text, "because\n{}", render::tree(outcomes));
         }
         _ => text.push_str("\n--- the simulator says that there is no such packet\n"),
     }

@@ -7,7 +7,7 @@ use svclab_audit::judge::{self, Judge, Kind};
 use svclab_oracle::{ClusterModel, PacketSource, PodName, Promise, PromisedVerdict, Question, World};
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::{Flow, Network, NetworkError, Outcomes, Verdict as Found};
-use svclab_sim::trace;
+use svclab_sim::render;
 
 use crate::machines::{self, LOAD_BALANCER, SimulatedMachines};
 
@@ -177,7 +177,7 @@ fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Ve
     match bare {
         Some(bare) if words(bare) == words(found) => Vec::new(),
         Some(bare) => {
-            let all = bare.outcomes.iter().map(|one| trace::verdict(network, &one.verdict));
+            let all = bare.outcomes.iter().map(|one| render::verdict(network, &one.verdict));
             let all: Vec<String> = all.collect();
             vec![fault(Property::Untouched, format!("without rules: {}", all.join(", ")))]
         }

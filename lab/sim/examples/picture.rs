@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use svclab_sim::cluster::{Cluster, Node, NodeState, Outside, Pod};
 use svclab_sim::host::Sysctls;
 use svclab_sim::network::{Flow, Network};
+use svclab_sim::picture::draw_outcomes;
 use svclab_sim::protocol::{Family, Protocol};
-use svclab_sim::trace::draw_outcomes;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -12,8 +12,8 @@ use svclab_audit::cluster::Known;
 use svclab_audit::explain::{Bare, Call as NodeCall, Named, Node, explain as explained};
 use svclab_sim::assume::Assumptions;
 use svclab_sim::network::{Network, Outcomes};
+use svclab_sim::picture;
 use svclab_sim::protocol::{Family, Protocol as Number};
-use svclab_sim::trace;
 use svclab_spec::Protocol;
 
 use super::run_args::ModeArg;
@@ -268,7 +268,7 @@ fn print(
     assumed: &BTreeSet<String>,
 ) -> Result<u8, Exit> {
     if let Some(path) = &args.svg {
-        let written = std::fs::write(path, trace::draw_outcomes(outcomes, args.all));
+        let written = std::fs::write(path, picture::draw_outcomes(outcomes, args.all));
         written.map_err(|error| Exit::usage(format!("cannot write the drawing {}: {error}", path.display())))?;
     }
     print!("{}", explanation::text(network, outcomes, calls, assumed, args.all));

@@ -16,7 +16,7 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("lab/netns", &[]),
     ("lab/oracle", &[]),
     ("lab/properties", &[]),
-    ("lab/sim", &["conntrack", "host", "ipvs", "network", "nft", "trace", "walk"]),
+    ("lab/sim", &[]),
     ("lab/snapshot", &[]),
 ];
 

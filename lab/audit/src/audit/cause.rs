@@ -141,11 +141,11 @@ fn belongs(written: Mode, mode: Mode) -> bool {
 mod tests {
     use svclab_oracle::{PacketSource, Protocol, ProxySettings};
     use svclab_sim::fraction::Fraction;
+    use svclab_sim::hook::Hook;
     use svclab_sim::host::Host;
     use svclab_sim::network::{Network, Outcome};
     use svclab_sim::rules::TableName;
     use svclab_sim::rules::target::RejectWith;
-    use svclab_sim::trace::Hook;
 
     use super::super::Source;
     use super::super::stale::Lead;

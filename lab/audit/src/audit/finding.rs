@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use svclab_oracle::{FrontendKind, Promise, Rule, ServiceFrontend};
 use svclab_sim::network::{Outcomes, Verdict};
-use svclab_sim::trace;
+use svclab_sim::render;
 use svclab_snapshot::Objects;
 
 use super::cause::{Endpoints, cause, known_difference, known_refusal};
@@ -284,7 +284,7 @@ impl<'a> Gathered<'a> {
         }
         let because = promise.because.iter().map(ToString::to_string).collect();
         let found = fault.says;
-        let way = journey.map(trace::render).unwrap_or_default();
+        let way = journey.map(render::journey).unwrap_or_default();
         self.add(asked, (kind, known), cause, promise.verdict.to_string(), (because, rules), found, way);
     }
 
@@ -312,10 +312,10 @@ impl<'a> Gathered<'a> {
     fn untouched(&mut self, asked: &Asked<'_>, found: &Outcomes, cause: &str, known: Option<&'static str>) {
         let journey = journey_of(found, None);
         let decided = journey.and_then(decider).map(|decider| decider.text).unwrap_or_default();
-        let sentences = found.outcomes.iter().map(|one| trace::verdict(&self.machines.network, &one.verdict));
+        let sentences = found.outcomes.iter().map(|one| render::verdict(&self.machines.network, &one.verdict));
         let says = sentences.collect::<BTreeSet<_>>().into_iter().take(3).collect::<Vec<_>>().join("; ");
         let because = vec!["no-service: what goes to no service's address and port is not touched [page reference/networking/virtual-ips]".to_owned()];
-        let way = journey.map(trace::render).unwrap_or_default();
+        let way = journey.map(render::journey).unwrap_or_default();
         let rules = vec![Rule::NoService];
         let tally = self.rules.entry(Rule::NoService.id()).or_default();
         *(if known.is_some() { &mut tally.known } else { &mut tally.broken }) += 1;

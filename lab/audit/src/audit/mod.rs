@@ -279,7 +279,7 @@ impl<'a> Audit<'a> {
             },
             says: format!(
                 "to be relayed by the proxy, and: {}",
-                svclab_sim::trace::verdict(&self.machines.network, verdict)
+                svclab_sim::render::verdict(&self.machines.network, verdict)
             ),
             found: Some(verdict.clone()),
         };

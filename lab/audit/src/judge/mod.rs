@@ -9,7 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use svclab_oracle::{Backend, Delivery, PodName, Promise, PromisedReply, PromisedVerdict, Rule, World};
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::{Broken, Flow, HostId, Network, Outcomes, Verdict as Found};
-use svclab_sim::trace::{self, Event, Lost};
+use svclab_sim::render;
+use svclab_sim::trace::{Event, Lost};
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,7 +152,7 @@ impl Judge<'_> {
         let wrong = found.outcomes.iter().map(|one| &one.verdict).filter(|verdict| !fits(verdict));
         let fault = |verdict: &Found| {
             let kind = if reached(verdict).is_some() { Kind::Delivered } else { Kind::Refusal };
-            let says = format!("promised: {}; found: {}", promise.verdict, trace::verdict(self.network, verdict));
+            let says = format!("promised: {}; found: {}", promise.verdict, render::verdict(self.network, verdict));
             Fault::new(kind, says, Some(verdict))
         };
         wrong.map(fault).collect()
@@ -197,7 +198,7 @@ impl Judge<'_> {
             _ if destination(found, verdict) == Some(flow.to.ip()) => Kind::NotTranslated,
             _ => Kind::Dropped,
         };
-        Fault::new(kind, format!("to be delivered, and: {}", trace::verdict(self.network, verdict)), Some(verdict))
+        Fault::new(kind, format!("to be delivered, and: {}", render::verdict(self.network, verdict)), Some(verdict))
     }
 
     fn is(&self, backend: &Backend, at: SocketAddr, machine: &str) -> bool {
@@ -220,13 +221,13 @@ impl Judge<'_> {
             (PromisedReply::AsymmetricReply(_), _) if !self.strays => None,
             (PromisedReply::AsymmetricReply(_), Some(why)) if astray(why) => None,
             (PromisedReply::From(_), Some(why)) => {
-                Some(format!("{} answers, but {}", backend.address, trace::broken(self.network, why)))
+                Some(format!("{} answers, but {}", backend.address, render::reply_failure(self.network, why)))
             }
             (PromisedReply::AsymmetricReply(_), None) => {
                 Some(format!("the answer of {} should go astray, and arrives", backend.address))
             }
             (PromisedReply::AsymmetricReply(_), Some(why)) => {
-                let why = trace::broken(self.network, why);
+                let why = render::reply_failure(self.network, why);
                 Some(format!("the answer of {} should come from its own address, and {why}", backend.address))
             }
         }

@@ -9,7 +9,7 @@ use svclab_audit::machines::state;
 use svclab_sim::assume::Assumptions;
 use svclab_sim::cluster::NodeState;
 use svclab_sim::protocol::{Family, Protocol};
-use svclab_sim::trace;
+use svclab_sim::render;
 use svclab_snapshot::network::{Address, Forwarding, Hop, Link, Neighbour, Network, Route, Rule};
 use svclab_snapshot::{Objects, Snapshot, Socket};
 
@@ -25,7 +25,7 @@ fn call(from: &str, to: &str, assume: &[&str]) -> Call {
 
 fn lines(explained: &Explained) -> Vec<String> {
     let each = explained.outcomes.outcomes.iter();
-    each.map(|one| format!("{} {}", one.probability, trace::verdict(&explained.machines.network, &one.verdict)))
+    each.map(|one| format!("{} {}", one.probability, render::verdict(&explained.machines.network, &one.verdict)))
         .collect()
 }
 
@@ -259,7 +259,7 @@ fn a_nodes_own_links_and_names_are_used() {
         "3/4 pod/default/web-2 answers at 10.244.2.7:8080 and sees 10.244.1.6",
     ];
     assert_eq!(lines(&found), expected);
-    let way = trace::render_tree(&found.outcomes);
+    let way = render::tree(&found.outcomes);
     for part in
         ["node/a, in by cni0 (port veth2)", "bridge: stays, towards port veth1", "route: out by eth0 to 172.18.0.3"]
     {
@@ -285,7 +285,7 @@ fn a_packet_comes_in_by_the_interface_that_is_named() {
     assert_eq!(answers(&plain), 0, "{:?}", lines(&plain));
     let found = on(&snapshot, &by("eth1", "outside", "10.96.0.10:80")).unwrap();
     assert_eq!(answers(&found), 2, "{:?}", lines(&found));
-    let way = trace::render_tree(&found.outcomes);
+    let way = render::tree(&found.outcomes);
     assert!(way.contains("node/a, in by eth1") && way.contains("route: out by eth0 to 172.18.0.1"), "{way}");
     assert!(found.assumed.iter().any(|line| line.contains("come in by eth1")), "{:?}", found.assumed);
     // The same interface as without a name: nothing else happens.
@@ -296,7 +296,7 @@ fn a_packet_comes_in_by_the_interface_that_is_named() {
         let found = on(&snapshot, &by("eth1", from, "10.96.0.10:80")).unwrap();
         assert_eq!(answers(&found), 2, "{from}: {:?}", lines(&found));
     }
-    let way = trace::render_tree(&on(&snapshot, &by("cni0", "outside", "10.96.0.10:80")).unwrap().outcomes);
+    let way = render::tree(&on(&snapshot, &by("cni0", "outside", "10.96.0.10:80")).unwrap().outcomes);
     assert!(way.contains("node/a, in by cni0 (port veth1)"), "{way}");
 }
 
@@ -363,7 +363,7 @@ fn marks_choose_the_way_and_what_is_not_modelled_is_said() {
     let mark = "*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -i cni0 -d 8.8.8.8/32 -j MARK --set-xmark 0x10/0x10\nCOMMIT\n";
     snapshot.nft_v4 = Some(mark.to_owned() + NAT);
     let found = on(&snapshot, &call("10.244.1.6", "8.8.8.8:53", &[])).unwrap();
-    let way = trace::render_tree(&found.outcomes);
+    let way = render::tree(&found.outcomes);
     assert!(way.contains("route: out by eth1 to 192.0.2.1"), "{way}");
     assert!(
         found.assumed.iter().any(|line| line.contains("priority 200") && line.contains("dport")),

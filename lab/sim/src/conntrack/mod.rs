@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 pub(crate) use tuple::{Tuple, tuple_of};
 
-use crate::host::Sysctls;
 use crate::packet::{Body, Packet};
 use crate::rules::ct::{Zone, ZoneId, ZoneOf};
+use crate::sysctl::Sysctls;
 use protocols::Stage;
 
 /// Which way a packet goes.

@@ -1,8 +1,8 @@
 //! What each protocol's packets do to a connection, and how long it is remembered then: the kernel's default time-outs.
 
 use super::{Connection, Direction};
-use crate::host::Sysctls;
 use crate::packet::{Body, Packet, TcpFlags};
+use crate::sysctl::Sysctls;
 
 /// How far a connection has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,12 +11,12 @@ use crate::assume::Assumptions;
 use crate::ipvs::{Forwarding, VirtualServices};
 use crate::masked::Masked;
 use crate::nft::Ruleset;
-use crate::nft::compile::{self, Missing};
+use crate::program::iptables::CompileError;
+use crate::program::iptables::compile::{self as rules, Machine};
+use crate::program::nft::compile::{self, Missing};
 use crate::protocol::{Family, Protocol};
 use crate::rules::Rules;
 use crate::set::Sets;
-use crate::walk::compile::{self as rules, Machine};
-use crate::walk::program::CompileError;
 
 /// Why a machine cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

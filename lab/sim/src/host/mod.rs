@@ -7,26 +7,25 @@ mod address;
 mod build;
 pub(crate) mod policy;
 pub(crate) mod route;
-mod sysctl;
 mod way;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use crate::sysctl::{InterfaceSysctls, Sysctls};
 pub use address::{Address, AddressError};
 pub use build::{HostBuilder, HostError};
 pub use policy::{LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule};
 pub use route::{Route, RouteKind};
-pub use sysctl::{InterfaceSysctls, Sysctls};
 pub use way::WayTo;
 
 use crate::assume::Assumptions;
 use crate::ipvs::VirtualServices;
 use crate::masked::Masked;
+use crate::program::iptables::Program;
 use crate::protocol::{Family, Protocol};
 use crate::set::{IpSet, Lookup, Sets};
-use crate::walk::program::Program;
 
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +136,7 @@ pub struct Host {
     /// Rules of IPv4; those of the other variant of iptables, if there are any.
     pub(crate) v4: (Program, Option<Program>),
     pub(crate) v6: (Program, Option<Program>),
-    pub(crate) nft: crate::nft::program::Program,
+    pub(crate) nft: crate::program::nft::Program,
     pub(crate) sets: Vec<Lookup>,
     pub(crate) services: VirtualServices,
     pub(crate) assumptions: Assumptions,

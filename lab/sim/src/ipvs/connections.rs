@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use super::schedule::{Call, Chosen, Load, Rotation, choose};
 use super::{VirtualService, VirtualServices};
 use crate::chance::Chance;
-use crate::host::Sysctls;
 use crate::masked::{Masked, bits};
 use crate::packet::{Body, Packet, TcpFlags};
 use crate::protocol::Protocol;
+use crate::sysctl::Sysctls;
 
 /// Seconds of a connection by protocol: `ipvsadm --set`'s defaults of 15 minutes, 2 minutes after FIN and 5 minutes; what was
 /// reset is remembered for ten seconds (`tcp_timeouts` in ip_vs_proto_tcp.c).

@@ -17,6 +17,19 @@ pub enum Binary {
     Right,
 }
 
+impl Binary {
+    pub(crate) fn apply(self, left: u128, right: u128) -> u128 {
+        let bits = u32::try_from(right).unwrap_or(u32::MAX);
+        match self {
+            Binary::And => left & right,
+            Binary::Or => left | right,
+            Binary::Xor => left ^ right,
+            Binary::Left => left.checked_shl(bits).unwrap_or(0),
+            Binary::Right => left.checked_shr(bits).unwrap_or(0),
+        }
+    }
+}
+
 /// An expression. Literals are kept as they stand; what they mean follows from what they are compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {

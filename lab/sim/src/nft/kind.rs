@@ -231,7 +231,7 @@ impl Kind {
             }
             Expr::Binary(operation, left, right) => {
                 let (left, right) = (self.range(left, interface)?.0, self.range(right, interface)?.0);
-                let value = super::program::binary(*operation, left, right) & self.largest();
+                let value = operation.apply(left, right) & self.largest();
                 Some((value, value))
             }
             _ => None,

@@ -4,13 +4,10 @@
 //! as [`Statement::Unknown`], and refused when a packet reaches it. What lives here knows nothing of packets: `compile` makes a program of
 //! it, which `walk` walks.
 
-pub mod compile;
 mod expression;
-mod hash;
 mod json;
 mod kind;
 mod print;
-pub(crate) mod program;
 mod statement;
 mod text;
 
@@ -19,6 +16,7 @@ use std::net::IpAddr;
 
 pub use expression::{Binary, Expr};
 pub use kind::Kind;
+pub(crate) use kind::name_bits;
 pub use statement::{NatKind, Relation, SetOperation, Statement, Verdict};
 
 use crate::protocol::Family;
@@ -336,19 +334,4 @@ pub(super) fn priority(text: &str) -> Option<i32> {
         "srcnat" => 100,
         _ => return None,
     })
-}
-
-/// The bytes of an interface's name as a value.
-pub(crate) fn name_value(name: &str) -> u128 {
-    kind::name_bits(name)
-}
-
-/// A value as bytes of a register, for a hash.
-pub(crate) fn hash_register(value: u128, kind: Kind) -> Vec<u8> {
-    hash::register(value, kind)
-}
-
-/// The kernel's hash of some bytes, below a modulus.
-pub(crate) fn hash_below(bytes: &[u8], seed: u32, modulus: u32) -> u32 {
-    hash::scale(hash::jhash(bytes, seed), modulus)
 }

@@ -1,100 +1,21 @@
-//! What happened to a packet, step by step: data from which text ([`render`]) and drawings can be made.
+//! What happened to a packet, step by step: data from which text ([`crate::render`]) and drawings can be made.
 
-mod nft_rule;
+mod lost;
 mod not_modelled;
-mod picture;
 mod rule;
-mod sentence;
-mod text;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-pub use nft_rule::NftRule;
-pub use not_modelled::{AnyRule, NotModelled};
-pub use picture::{draw, draw_outcomes};
+pub use lost::Lost;
+pub use not_modelled::NotModelled;
 pub use rule::RuleRef;
-pub use sentence::{broken, verdict};
-pub use text::{render, render_tree};
 
 use crate::conntrack::Tracked;
+use crate::hook::Hook;
 use crate::packet::Packet;
 use crate::rules::target::RejectWith;
 use crate::rules::{Policy, TableName};
-
-/// A place in the kernel where packets meet rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Hook {
-    /// As it comes in.
-    Prerouting,
-    /// On its way to a socket here.
-    Input,
-    /// On its way through.
-    Forward,
-    /// From a socket here.
-    Output,
-    /// As it leaves.
-    Postrouting,
-}
-
-impl Hook {
-    /// The built-in chain of that name.
-    #[must_use]
-    pub fn chain(self) -> &'static str {
-        match self {
-            Hook::Prerouting => "PREROUTING",
-            Hook::Input => "INPUT",
-            Hook::Forward => "FORWARD",
-            Hook::Output => "OUTPUT",
-            Hook::Postrouting => "POSTROUTING",
-        }
-    }
-}
-
-/// Why a packet was lost.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lost {
-    /// A rule dropped it.
-    Rule(RuleRef),
-    /// A chain's policy dropped it.
-    Policy(TableName, Hook),
-    /// A rule of nftables dropped it.
-    NftRule(NftRule),
-    /// The policy of a base chain of nftables dropped it.
-    NftPolicy(NftRule),
-    /// It reached a rule that asks for something that is not modelled: what becomes of it cannot be said.
-    NotModelled(Box<NotModelled>),
-    /// There is no route.
-    NoRoute,
-    /// A black-hole route took it.
-    Blackhole,
-    /// The machine does not forward.
-    NoForwarding,
-    /// A source that cannot come from outside: one of the machine's own, or loopback.
-    MartianSource,
-    /// A loopback destination from outside, or a loopback source to the outside, without `route_localnet`.
-    Loopback,
-    /// The reverse path is another (`rp_filter`).
-    ReversePath,
-    /// Nobody on the link has the next hop's address.
-    NoNeighbour(IpAddr),
-    /// It would leave the bridge through the port by which it came, and the port's hairpin mode is off.
-    NoHairpin,
-    /// Another connection has the tuple that this one's translation needs.
-    Clash,
-    /// IPVS drops what belongs to a destination that is gone.
-    ServerGone,
-    /// IPVS drops the first packet that reuses the port of a connection which connection tracking still knows.
-    PortReused,
-    /// There is no address that it could be translated to.
-    NoAddress,
-    /// To a broadcast or multicast address: not modelled further.
-    Broadcast,
-    /// It went round in circles.
-    TooManyHops,
-    /// It met more rules in one table than are walked.
-    TooManyRules,
-}
 
 /// One step of a packet's way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,13 +70,13 @@ pub enum Event {
         holds: bool,
     },
     /// A base chain of nftables that has rules is entered.
-    NftChain(NftRule),
+    NftChain(RuleRef),
     /// A rule of nftables matched, and this is what it does.
-    NftMatched(NftRule),
+    NftMatched(RuleRef),
     /// A rule drew a number.
     Drawn {
         /// The rule.
-        rule: NftRule,
+        rule: RuleRef,
         /// What was drawn, from 0.
         number: u32,
         /// Below this.

@@ -1,85 +1,170 @@
-//! A reference to a rule that outlives the walk.
+//! References to rules and chains that outlive the walk.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::nft::{self, Ruleset, TableFamily};
 use crate::protocol::Family;
-use crate::rules::{Chain, Rule, Rules, TableName};
+use crate::rules::{self, Rules, TableName};
 
-/// A rule, by where it stands; its text is made on request.
+#[derive(Clone)]
+enum Listing {
+    Iptables(Arc<Rules>),
+    Nft(Arc<Ruleset>),
+}
+
+/// A rule of iptables or nftables, or a chain, by its position in the listing. Its text is made on request.
 #[derive(Clone)]
 pub struct RuleRef {
-    pub(crate) rules: Arc<Rules>,
-    pub(crate) table: usize,
-    pub(crate) chain: usize,
-    pub(crate) rule: Option<usize>,
+    listing: Listing,
+    table: usize,
+    chain: usize,
+    rule: Option<usize>,
+}
+
+/// The identity of a rule: references to equal positions of two copies of a listing are equal.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum RuleIdentity<'a> {
+    Iptables(Family, TableName, &'a str, usize),
+    Nft(TableFamily, &'a str, &'a str, usize),
 }
 
 impl RuleRef {
-    /// Of which family's rules it is.
-    #[must_use]
-    pub fn family(&self) -> Family {
-        self.rules.family
+    pub(crate) fn iptables(rules: &Arc<Rules>, table: usize, chain: usize, rule: usize) -> RuleRef {
+        RuleRef { listing: Listing::Iptables(Arc::clone(rules)), table, chain, rule: Some(rule) }
     }
 
-    /// The table.
-    #[must_use]
-    pub fn table(&self) -> TableName {
-        self.rules.tables[self.table].name
+    /// Without `rule` the chain.
+    pub(crate) fn nft(ruleset: &Arc<Ruleset>, table: usize, chain: usize, rule: Option<usize>) -> RuleRef {
+        RuleRef { listing: Listing::Nft(Arc::clone(ruleset)), table, chain, rule }
     }
 
-    fn in_chain(&self) -> &Chain {
-        &self.rules.tables[self.table].chains[self.chain]
+    /// The family of a rule of iptables.
+    #[must_use]
+    pub fn iptables_family(&self) -> Option<Family> {
+        match &self.listing {
+            Listing::Iptables(rules) => Some(rules.family),
+            Listing::Nft(_) => None,
+        }
+    }
+
+    /// The table's name; of iptables `nat`, `filter` and so on.
+    #[must_use]
+    pub fn table(&self) -> &str {
+        match &self.listing {
+            Listing::Iptables(rules) => rules.tables[self.table].name.name(),
+            Listing::Nft(ruleset) => &ruleset.tables[self.table].name,
+        }
     }
 
     /// The chain's name.
     #[must_use]
     pub fn chain(&self) -> &str {
-        &self.in_chain().name
+        match &self.listing {
+            Listing::Iptables(rules) => &rules.tables[self.table].chains[self.chain].name,
+            Listing::Nft(ruleset) => &ruleset.tables[self.table].chains[self.chain].name,
+        }
     }
 
-    /// The rule itself.
+    /// The rule, if it is one of iptables.
     #[must_use]
-    pub fn rule(&self) -> Option<&Rule> {
-        self.rule.and_then(|at| self.in_chain().rules.get(at))
+    pub fn iptables_rule(&self) -> Option<&rules::Rule> {
+        match &self.listing {
+            Listing::Iptables(rules) => rules.tables[self.table].chains[self.chain].rules.get(self.rule?),
+            Listing::Nft(_) => None,
+        }
     }
 
-    /// Its place in the chain, from 1.
+    /// The rule, if it is one of nftables.
+    #[must_use]
+    pub fn nft_rule(&self) -> Option<&nft::Rule> {
+        match &self.listing {
+            Listing::Nft(ruleset) => ruleset.tables[self.table].chains[self.chain].rules.get(self.rule?),
+            Listing::Iptables(_) => None,
+        }
+    }
+
+    /// The position in the chain, from 1; 0 is the chain itself.
     #[must_use]
     pub fn number(&self) -> usize {
         self.rule.map_or(0, |at| at + 1)
     }
 
-    /// Its line in the text that was read; 0 for a rule that was made.
+    /// The line in the listing, from 1; 0 in JSON, and for rules that were not read.
     #[must_use]
     pub fn line(&self) -> usize {
-        self.rule().map_or(0, |rule| rule.line)
+        self.iptables_rule().map(|rule| rule.line).or(self.nft_rule().map(|rule| rule.line)).unwrap_or(0)
     }
 
-    fn key(&self) -> (Family, TableName, &str, usize) {
-        (self.rules.family, self.table(), self.chain(), self.number())
+    /// ` (line 7)`; empty without a line.
+    pub(crate) fn line_suffix(&self) -> String {
+        if self.line() == 0 { String::new() } else { format!(" (line {})", self.line()) }
+    }
+
+    /// `table filter, rule 2 of chain INPUT`, `ip kube-proxy, chain services`.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let rule = if self.rule.is_none() { String::new() } else { format!("rule {} of ", self.number()) };
+        let table = match &self.listing {
+            Listing::Iptables(_) => format!("table {}", self.table()),
+            Listing::Nft(_) => self.nft_table(),
+        };
+        format!("{table}, {rule}chain {}", self.chain())
+    }
+
+    /// `ip kube-proxy`; of iptables the table's name.
+    pub(crate) fn nft_table(&self) -> String {
+        match &self.listing {
+            Listing::Iptables(_) => self.table().to_owned(),
+            Listing::Nft(ruleset) => format!("{} {}", ruleset.tables[self.table].family, self.table()),
+        }
+    }
+
+    /// `INPUT 2 (line 7): -A INPUT …`.
+    pub(crate) fn numbered(&self) -> String {
+        format!("{} {}{}: {self}", self.chain(), self.number(), self.line_suffix())
+    }
+
+    fn identity(&self) -> RuleIdentity<'_> {
+        match &self.listing {
+            Listing::Iptables(rules) => {
+                RuleIdentity::Iptables(rules.family, rules.tables[self.table].name, self.chain(), self.number())
+            }
+            Listing::Nft(ruleset) => {
+                RuleIdentity::Nft(ruleset.tables[self.table].family, self.table(), self.chain(), self.number())
+            }
+        }
     }
 }
 
 impl fmt::Display for RuleRef {
-    /// `-A CHAIN …`, as `iptables-save` prints it.
+    /// `-A CHAIN …` as `iptables-save` prints it, or the rule as `nft` prints it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "-A {}", self.chain())?;
-        self.rule().map_or(Ok(()), |rule| write!(f, "{rule}"))
+        match (&self.listing, self.nft_rule()) {
+            (Listing::Iptables(_), _) => {
+                write!(f, "-A {}", self.chain())?;
+                self.iptables_rule().map_or(Ok(()), |rule| write!(f, "{rule}"))
+            }
+            (Listing::Nft(_), Some(rule)) => write!(f, "{rule}"),
+            (Listing::Nft(_), None) => f.write_str(self.chain()),
+        }
     }
 }
 
 impl fmt::Debug for RuleRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {self}", self.table())
+        match &self.listing {
+            Listing::Iptables(_) => write!(f, "{}: {self}", self.table()),
+            Listing::Nft(_) => write!(f, "{}: {self}", self.place()),
+        }
     }
 }
 
 impl PartialEq for RuleRef {
     fn eq(&self, other: &RuleRef) -> bool {
-        self.key() == other.key()
+        self.identity() == other.identity()
     }
 }
 
@@ -93,12 +178,12 @@ impl PartialOrd for RuleRef {
 
 impl Ord for RuleRef {
     fn cmp(&self, other: &RuleRef) -> Ordering {
-        self.key().cmp(&other.key())
+        self.identity().cmp(&other.identity())
     }
 }
 
 impl Hash for RuleRef {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key().hash(state);
+        self.identity().hash(state);
     }
 }

@@ -2,16 +2,17 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::program::Action;
 use super::{Leaves, Skb, Walker};
 use crate::conntrack::nat::Manip;
 use crate::conntrack::{Attached, Tracked};
+use crate::hook::Hook;
 use crate::masked::Masked;
 use crate::packet::{Body, IcmpKind, Packet, TcpFlags};
+use crate::program::iptables::Action;
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
 use crate::rules::target::{ConnmarkAction, RejectWith};
-use crate::trace::{Event, Hook, Lost};
+use crate::trace::{Event, Lost};
 
 /// How a target ends.
 pub(super) enum Done {

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::program::{Check, Ends, PhysdevCheck, Step};
 use super::{Skb, Walker};
 use crate::conntrack::{Connection, Direction, Tracked};
 use crate::host::RouteKind;
 use crate::host::route::{Decision, Look};
 use crate::packet::{Body, Packet};
+use crate::program::iptables::{Check, Ends, PhysdevCheck, Step};
 use crate::rules::Test;
 use crate::rules::matches::{
     AddressType, AddressTypes, Addrtype, ConnectionStates, Conntrack, Field, FieldTest, Icmp, IpRange, Limit,

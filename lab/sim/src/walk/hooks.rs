@@ -3,12 +3,13 @@
 use super::{Destination, HookResult, Leaves, Skb, Walker};
 use crate::conntrack::nat::Manip;
 use crate::conntrack::{Direction, Tracked};
+use crate::hook::Hook;
 use crate::host::RouteKind;
 use crate::host::route::{Decision, Look};
 use crate::protocol::Family;
 use crate::rules::TableName;
 use crate::rules::target::RejectWith;
-use crate::trace::{Event, Hook, Lost};
+use crate::trace::{Event, Lost};
 
 /// `NF_IP_PRI_…`. Of nftables' chains with the priority of one of these, which were registered later as a rule, each is met before it
 /// (`nf_hook_entries_grow`).

@@ -4,10 +4,11 @@
 use std::net::SocketAddr;
 
 use super::{Destination, HookResult, Skb, Walker};
+use crate::hook::Hook;
 use crate::ipvs::connections::{Connection, NoConnection};
 use crate::packet::Body;
 use crate::rules::target::RejectWith;
-use crate::trace::{Event, Hook, Lost};
+use crate::trace::{Event, Lost};
 
 impl Walker<'_> {
     /// `ip_vs_out_hook`: an answer gets the virtual address as its source.

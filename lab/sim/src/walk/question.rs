@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::program::Interfaces;
 use super::{Origin, Skb};
 use crate::packet::{Body, Packet, TcpFlags};
+use crate::program::iptables::Interfaces;
 use crate::protocol::{Family, Protocol};
 use crate::rules::header::InterfacePattern;
 use crate::rules::matches::{Owner, PacketType, Sizes};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::program::RecentCheck;
 use crate::masked::bits;
 use crate::packet::Packet;
+use crate::program::iptables::RecentCheck;
 use crate::protocol::Family;
 use crate::rules::matches::RecentAction;
 

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::check::head_holds;
-use super::program::{Action, Check, CompiledTable, Program, Step};
 use super::unsure::Asking;
 use super::{HookResult, Leaves, Skb, Walker};
+use crate::hook::Hook;
 use crate::host::Host;
+use crate::program::iptables::{Action, Check, CompiledTable, Program, Step};
 use crate::rules::{Policy, TableName};
-use crate::trace::{AnyRule, Event, Hook, Lost, NotModelled, RuleRef};
+use crate::trace::{Event, Lost, NotModelled, RuleRef};
 
 /// How deep chains may call each other; more than the kernel's stack takes, and circles are refused beforehand.
 const DEPTH: usize = 4096;
@@ -147,10 +148,10 @@ impl<'a> Walker<'a> {
             self.note(Event::Assumed { name: name.clone(), holds });
             return if holds { HookResult::On } else { HookResult::Ends(self.lose(Lost::Rule(rule))) };
         }
-        let what = rule.rule().map(|rule| rule.target.to_string()).unwrap_or_default();
+        let what = rule.iptables_rule().map(|rule| rule.target.to_string()).unwrap_or_default();
         let part = NotModelled {
             host: self.host.name.clone(),
-            rule: AnyRule::Iptables(rule),
+            rule,
             name: name.cloned().unwrap_or_else(|| "".into()),
             what: what.trim_start().into(),
             why: why.clone(),

@@ -6,11 +6,11 @@
 //! in any case, behind one only where the answer is yes.
 
 use super::check::Drawn;
-use super::program::{Action, Check, OpenCheck, Step};
 use super::question::{self, Answer, Question, Same, by_name};
 use super::{Skb, Walker};
 use crate::packet::{Body, TcpFlags};
-use crate::trace::{AnyRule, Event, NotModelled, RuleRef};
+use crate::program::iptables::{Action, Check, OpenCheck, Step};
+use crate::trace::{Event, NotModelled, RuleRef};
 
 /// The rule that asks.
 pub(super) struct Asking<'s> {
@@ -22,7 +22,7 @@ impl Asking<'_> {
     /// The text of the match that a check was made of.
     fn text(&self, check: usize) -> String {
         let at = self.step.unsure.as_ref().and_then(|unsure| unsure.sources.get(check));
-        let one = at.and_then(|at| self.rule.rule()?.matches.get(*at));
+        let one = at.and_then(|at| self.rule.iptables_rule()?.matches.get(*at));
         one.map(|one| one.to_string().trim_start().to_owned()).unwrap_or_default()
     }
 
@@ -148,7 +148,7 @@ impl Walker<'_> {
     ) -> Result<bool, Box<NotModelled>> {
         let Question { name, why, same } = question;
         let part = |why: &str| {
-            let (host, rule) = (self.host.name.clone(), AnyRule::Iptables(asking.rule.clone()));
+            let (host, rule) = (self.host.name.clone(), asking.rule.clone());
             Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why: why.into() })
         };
         // A packet that matches gets the socket's mark, which nobody knows.

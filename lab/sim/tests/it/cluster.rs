@@ -6,7 +6,7 @@ use crate::support::{Plan, at, id, ip, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::Flow;
-use svclab_sim::trace::{render, render_tree};
+use svclab_sim::render;
 
 #[test]
 fn every_caller_and_frontend() {
@@ -119,13 +119,13 @@ fn a_way_reads_like_a_drawing() {
     let mut network = Plan::web().build();
     let flow = tcp(&network, "client", "172.18.0.2:30080");
     let journey = network.send(&flow, &mut Chance::seeded(3)).unwrap();
-    insta::assert_snapshot!("one_way", render(&journey));
+    insta::assert_snapshot!("one_way", render::journey(&journey));
     let network = Plan::web().build();
     let flow = tcp(&network, "pod-a", "10.96.0.10:80");
-    insta::assert_snapshot!("tree", render_tree(&network.outcomes(&flow).unwrap()));
+    insta::assert_snapshot!("tree", render::tree(&network.outcomes(&flow).unwrap()));
     let flow = tcp(&network, "client", "10.96.0.66:80");
     let rejected = network.outcomes(&flow).unwrap();
-    insta::assert_snapshot!("rejected", render(&rejected.ways[0].1));
+    insta::assert_snapshot!("rejected", render::journey(&rejected.ways[0].1));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{Plan, id, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::Network;
-use svclab_sim::trace::render;
+use svclab_sim::render;
 
 const SERVERS: [&str; 3] = ["10.244.0.2:8080", "10.244.0.3:8080", "10.244.1.2:8080"];
 
@@ -149,5 +149,5 @@ fn a_server_that_is_gone_takes_its_connections_along() {
 fn a_way_reads_like_a_drawing() {
     let mut network = plan("rr", &[1, 1, 1]).build();
     let flow = tcp(&network, "node-a", "10.96.0.10:80");
-    insta::assert_snapshot!(render(&network.send(&flow, &mut Chance::seeded(1)).unwrap()));
+    insta::assert_snapshot!(render::journey(&network.send(&flow, &mut Chance::seeded(1)).unwrap()));
 }

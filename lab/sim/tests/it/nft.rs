@@ -8,7 +8,7 @@ use svclab_sim::fraction::Fraction;
 use svclab_sim::host::{Host, Interface};
 use svclab_sim::network::{Flow, Network, Verdict};
 use svclab_sim::nft::{Ruleset, TableFamily};
-use svclab_sim::trace::render_tree;
+use svclab_sim::render;
 
 const TEXT: &str = include_str!("../data/nft.txt");
 const JSON: &str = include_str!("../data/nft.json");
@@ -81,7 +81,7 @@ fn rules_print_what_was_read() {
 #[test]
 fn a_way_reads_like_a_drawing() {
     let network = cluster(TEXT);
-    insta::assert_snapshot!(render_tree(&network.outcomes(&tcp(&network, "client", "10.96.0.10:80")).unwrap()));
+    insta::assert_snapshot!(render::tree(&network.outcomes(&tcp(&network, "client", "10.96.0.10:80")).unwrap()));
 }
 
 #[test]

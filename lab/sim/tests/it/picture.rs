@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::support::{Plan, tcp};
 use roxmltree::{Document, Node};
 use svclab_sim::network::Network;
-use svclab_sim::trace::draw_outcomes;
+use svclab_sim::picture::draw_outcomes;
 
 fn draw(network: &Network, from: &str, to: &str) -> String {
     draw_outcomes(&network.outcomes(&tcp(network, from, to)).unwrap(), false)

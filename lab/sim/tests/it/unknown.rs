@@ -7,9 +7,9 @@ use svclab_sim::host::{Host, HostBuilder, Interface, Listener, Route, Sysctls};
 use svclab_sim::network::{Flow, HostId, Network, NetworkError, Outcomes, Verdict};
 use svclab_sim::nft::Ruleset;
 use svclab_sim::protocol::{Family, Protocol};
+use svclab_sim::render;
 use svclab_sim::rules::Rules;
 use svclab_sim::set::Sets;
-use svclab_sim::trace;
 
 const SETS: &str = "create SEEN hash:ip family inet\ncreate OTHER hash:ip family inet\nadd OTHER 192.0.2.2\n";
 
@@ -195,7 +195,7 @@ fn assumptions_decide() {
     }
     let setup = setup(assuming(&filter("-A INPUT -m bpf -j DROP"), "bpf=no"), false);
     let outcomes = input(&setup).unwrap();
-    assert!(trace::render(&outcomes.ways[0].1).contains("bpf: assumed no"));
+    assert!(render::journey(&outcomes.ways[0].1).contains("bpf: assumed no"));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn the_trace_tells_what_was_taken() {
     let setup = setup(with_rules(&filter("-A INPUT -m bpf -j ACCEPT")), false);
     let outcomes = input(&setup).unwrap();
     assert_eq!(outcomes.ways.len(), 1);
-    let text = trace::render_tree(&outcomes);
+    let text = render::tree(&outcomes);
     assert!(text.contains("bpf: not known, taken as no in INPUT 1"), "{text}");
 }
 

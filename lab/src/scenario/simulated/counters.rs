@@ -35,8 +35,8 @@ impl Counters {
             match event {
                 Event::Sent { host, .. } | Event::Arrived { host, .. } => at = Some(host),
                 Event::Matched(rule) => {
-                    let Some(host) = at else { continue };
-                    let place = (rule.family(), rule.table().to_string(), rule.chain().to_owned(), rule.number());
+                    let (Some(host), Some(family)) = (at, rule.iptables_family()) else { continue };
+                    let place = (family, rule.table().to_string(), rule.chain().to_owned(), rule.number());
                     *self.0.entry(host.to_string()).or_default().entry(place).or_default() += 1;
                 }
                 _ => {}

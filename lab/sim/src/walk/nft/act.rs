@@ -4,7 +4,7 @@ use super::{At, Came, Stop};
 use crate::conntrack::nat::Manip;
 use crate::masked::from_bits;
 use crate::nft::NatKind;
-use crate::nft::program::{Compare, Content, Nat, Step, To};
+use crate::program::nft::{Compare, Content, Nat, Step, To};
 use crate::protocol::Family;
 use crate::trace::{Event, Lost};
 use crate::walk::act::Done;

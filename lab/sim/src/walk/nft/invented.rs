@@ -1,8 +1,8 @@
 //! Comparisons with the names of interfaces that are invented.
 
 use super::Stop;
-use crate::nft::name_value;
-use crate::nft::program::{Compare, Field, Load};
+use crate::nft::name_bits;
+use crate::program::nft::{Compare, Field, Load};
 use crate::trace::Event;
 use crate::walk::{Skb, Walker};
 
@@ -53,6 +53,6 @@ impl Walker<'_> {
     /// Whether an interface that is not invented has this name, or this number from 1.
     fn nft_is_real(&self, value: u128, by_name: bool) -> bool {
         let mut all = self.host.interfaces.iter().zip(1..);
-        all.any(|(one, number)| !one.invented && value == if by_name { name_value(&one.name) } else { number })
+        all.any(|(one, number)| !one.invented && value == if by_name { name_bits(&one.name) } else { number })
     }
 }

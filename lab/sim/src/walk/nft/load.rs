@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use super::{At, Stop};
 use crate::conntrack::{Connection, Direction, Tracked};
 use crate::host::route::Decision;
-use crate::nft::name_value;
-use crate::nft::program::{Compare, FibResult, Field, Load, binary};
+use crate::nft::name_bits;
 use crate::packet::Body;
+use crate::program::nft::{Compare, FibResult, Field, Load, hash};
 use crate::protocol::Family;
 use crate::rules::matches::AddressType;
 use crate::trace::Event;
@@ -35,7 +35,7 @@ impl<'a> Walker<'a> {
             Load::Binary(operation, left, right, bits) => {
                 let (left, right) = (self.nft_one(left, at, skb)?, self.nft_one(right, at, skb)?);
                 let mask = u128::MAX.checked_shr(128 - (*bits).min(128)).unwrap_or(0);
-                one(binary(*operation, left, right) & mask)
+                one(operation.apply(left, right) & mask)
             }
             Load::Random { modulus, offset } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
             Load::Rotation { modulus, offset, counter } => {
@@ -53,16 +53,16 @@ impl<'a> Walker<'a> {
             Load::Hash { key: Some(key), modulus, seed: Some(seed), offset } => {
                 let mut bytes = Vec::new();
                 for (load, kind) in key {
-                    bytes.extend(crate::nft::hash_register(self.nft_one(load, at, skb)?, *kind));
+                    bytes.extend(hash::register(self.nft_one(load, at, skb)?, *kind));
                 }
-                one(u128::from(crate::nft::hash_below(&bytes, *seed, *modulus) + offset))
+                one(u128::from(hash::below(&bytes, *seed, *modulus) + offset))
             }
             // Of a seed or a key that only the kernel knows, every number is as likely.
             Load::Hash { modulus, offset, .. } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
             Load::Map { key, set } => {
                 let key = self.nft_values(key, at, skb)?;
                 match self.nft_find(at, *set, &key)? {
-                    Some(crate::nft::program::Content::Data(data)) => Ok(data),
+                    Some(crate::program::nft::Content::Data(data)) => Ok(data),
                     _ => Err(Stop::Break),
                 }
             }
@@ -145,7 +145,7 @@ impl<'a> Walker<'a> {
             }
             Field::InterfaceName { input } => {
                 let interface = if *input { skb.input } else { skb.output };
-                Ok(interface.map_or(0, |at| name_value(&self.host.names[at])))
+                Ok(interface.map_or(0, |at| name_bits(&self.host.names[at])))
             }
             Field::Interface { input } => Ok(number_of(if *input { skb.input } else { skb.output })),
             Field::Protocol => Ok(u128::from(packet.protocol().0)),
@@ -212,7 +212,7 @@ impl<'a> Walker<'a> {
             _ => None,
         };
         match result {
-            FibResult::InterfaceName => found.map_or(0, |at| name_value(&self.host.names[at])),
+            FibResult::InterfaceName => found.map_or(0, |at| name_bits(&self.host.names[at])),
             _ => number_of(found),
         }
     }

@@ -10,10 +10,11 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::{HookResult, Leaves, Skb, Walker};
+use crate::hook::Hook;
 use crate::host::Host;
-use crate::nft::program::{BaseChain, Entry, Goes, Program, SetName, Step};
+use crate::program::nft::{BaseChain, Entry, Goes, Program, SetName, Step};
 use crate::rules::Policy;
-use crate::trace::{AnyRule, Event, Hook, Lost, NftRule, NotModelled};
+use crate::trace::{Event, Lost, NotModelled, RuleRef};
 
 /// `NFT_JUMP_STACK_SIZE`: chains that may be in call at once.
 const DEPTH: usize = 16;
@@ -73,7 +74,7 @@ pub(super) struct At<'a> {
 }
 
 impl At<'_> {
-    fn rule(&self) -> NftRule {
+    fn rule(&self) -> RuleRef {
         self.program.rule(self.table, self.chain, Some(self.rule))
     }
 }
@@ -132,16 +133,16 @@ impl<'a> Walker<'a> {
         HookResult::Ends(self.nft_not_modelled(rule, "a table of family bridge".into()))
     }
 
-    fn nft_not_modelled(&mut self, rule: NftRule, what: Arc<str>) -> Leaves {
-        let (host, rule) = (self.host.name.clone(), AnyRule::Nft(rule));
+    fn nft_not_modelled(&mut self, rule: RuleRef, what: Arc<str>) -> Leaves {
+        let (host, rule) = (self.host.name.clone(), rule);
         let part = NotModelled { host, rule, name: "".into(), what, why: "is not modelled".into() };
         self.lose(Lost::NotModelled(Box::new(part)))
     }
 
-    fn nft_name_is_invented(&mut self, rule: NftRule, input: bool, alone: bool) -> Leaves {
+    fn nft_name_is_invented(&mut self, rule: RuleRef, input: bool, alone: bool) -> Leaves {
         let part = NotModelled {
             host: self.host.name.clone(),
-            rule: AnyRule::Nft(rule),
+            rule,
             name: if alone { invented::assumption(input) } else { "" }.into(),
             what: if input { "iifname" } else { "oifname" }.into(),
             why: "asks for the name of an interface that is invented".into(),
@@ -191,7 +192,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn nft_policy(&mut self, policy: Option<Policy>, entered: NftRule) -> HookResult {
+    fn nft_policy(&mut self, policy: Option<Policy>, entered: RuleRef) -> HookResult {
         if policy != Some(Policy::Drop) {
             return HookResult::On;
         }

@@ -2,7 +2,7 @@
 
 use super::{At, Stop};
 use crate::nft::SetOperation;
-use crate::nft::program::{Content, Entry};
+use crate::program::nft::{Content, Entry};
 use crate::walk::Walker;
 
 /// Elements of a set that rules fill and that has no size of its own (`nft_dynset_init`).

@@ -7,10 +7,10 @@ mod statement;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::program::{AtHook, BaseChain, CompiledChain, CompiledSet, CompiledTable, Program, Step};
-use super::{Ruleset, Table, TableFamily};
+use crate::hook::Hook;
+use crate::nft::{Ruleset, Table, TableFamily};
+use crate::program::nft::{AtHook, BaseChain, CompiledChain, CompiledSet, CompiledTable, Program, Step};
 use crate::protocol::Family;
-use crate::trace::Hook;
 
 /// What rules name and their table does not have; only in rules that were changed after they were read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

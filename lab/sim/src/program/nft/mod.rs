@@ -1,14 +1,18 @@
 //! Rules compiled for walking: names are numbers, literals are ranges, jumps lead to places.
 
+pub(crate) mod compile;
+pub(crate) mod hash;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Binary, Kind, Ruleset, TableFamily};
+use crate::hook::Hook;
+use crate::nft::{Binary, Kind, NatKind, Ruleset, SetOperation, TableFamily};
 use crate::protocol::{Family, Protocol};
 use crate::rules::Policy;
 use crate::rules::nat::NatRange;
 use crate::rules::target::RejectWith;
-use crate::trace::{Hook, NftRule};
+use crate::trace::RuleRef;
 
 /// What a rule loads from a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +140,7 @@ pub(crate) enum To {
 /// A translation.
 #[derive(Debug, Clone)]
 pub(crate) struct Nat {
-    pub(crate) kind: super::NatKind,
+    pub(crate) kind: NatKind,
     /// Only packets of this family.
     pub(crate) family: Option<Family>,
     pub(crate) address: To,
@@ -160,7 +164,7 @@ pub(crate) enum Step {
     SetMark(Load),
     SetConnectionMark(Load),
     Element {
-        operation: super::SetOperation,
+        operation: SetOperation,
         key: Vec<Load>,
         data: Option<Load>,
         set: usize,
@@ -287,24 +291,12 @@ impl Program {
         all.iter().any(|at| !at.nats.is_empty())
     }
 
-    pub(crate) fn rule(&self, table: usize, chain: usize, rule: Option<usize>) -> NftRule {
-        NftRule { ruleset: Arc::clone(&self.ruleset), table, chain, rule }
+    pub(crate) fn rule(&self, table: usize, chain: usize, rule: Option<usize>) -> RuleRef {
+        RuleRef::nft(&self.ruleset, table, chain, rule)
     }
 
     /// Sets that rules put elements into.
     pub(crate) fn dynamic(&self) -> impl Iterator<Item = &SetName> {
         self.tables.iter().flat_map(|table| &table.sets).filter_map(|set| set.dynamic.as_ref())
-    }
-}
-
-/// What two values make.
-pub(crate) fn binary(operation: Binary, left: u128, right: u128) -> u128 {
-    let bits = u32::try_from(right).unwrap_or(u32::MAX);
-    match operation {
-        Binary::And => left & right,
-        Binary::Or => left | right,
-        Binary::Xor => left ^ right,
-        Binary::Left => left.checked_shl(bits).unwrap_or(0),
-        Binary::Right => left.checked_shr(bits).unwrap_or(0),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::program::{
+use super::{
     Action, Block, Check, CompileError, CompiledTable, Ends, Interfaces, OpenCheck, PhysdevCheck, Program, RecentCheck,
     Step, Unsure,
 };
@@ -77,7 +77,7 @@ impl Compiler<'_> {
         let built_in = table.name.built_in().iter();
         let entries = built_in.filter_map(|name| index.get(name).map(|at| (*name, *at))).collect();
         let compiled = CompiledTable { place, chains, entries };
-        match super::cycle::find(&compiled.chains) {
+        match super::loops::find(&compiled.chains) {
             Some(at) => Err(CompileError::Loop { table: table.name, chain: table.chains[at].name.clone() }),
             None => Ok(compiled),
         }

@@ -1,5 +1,8 @@
 //! Rules compiled for walking: names are numbers, comments are gone, jumps lead to places.
 
+pub(crate) mod compile;
+mod loops;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -280,6 +283,6 @@ impl Program {
     }
 
     pub(crate) fn rule(&self, table: &CompiledTable, chain: usize, rule: usize) -> RuleRef {
-        RuleRef { rules: Arc::clone(&self.rules), table: table.place, chain, rule: Some(rule) }
+        RuleRef::iptables(&self.rules, table.place, chain, rule)
     }
 }

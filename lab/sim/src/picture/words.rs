@@ -5,14 +5,16 @@ use crate::conntrack::Tracked;
 use crate::nft::{NatKind, Statement, Verdict};
 use crate::packet::{Body, Packet, endpoint};
 use crate::rules::{Match, Target};
-use crate::trace::{Lost, NftRule, RuleRef};
+use crate::trace::{Lost, RuleRef};
 
 /// Characters of a chain's name.
 const NAME: usize = 20;
 
 /// A rule of iptables that matched.
 pub(super) fn rule(rule: &RuleRef) -> Row {
-    let Some(found) = rule.rule() else { return row("", Tone::Plain, vec![Span::new(Ink::Code, rule.chain())]) };
+    let Some(found) = rule.iptables_rule() else {
+        return row("", Tone::Plain, vec![Span::new(Ink::Code, rule.chain())]);
+    };
     let remarks = found.matches.iter().filter_map(|one| match one {
         Match::Comment(comment) => Some(comment.as_str()),
         _ => None,
@@ -24,8 +26,7 @@ pub(super) fn rule(rule: &RuleRef) -> Row {
     if commented {
         spans.push(Span::new(Ink::Soft, comment));
     }
-    let line = if rule.line() == 0 { String::new() } else { format!(" (line {})", rule.line()) };
-    let whole = format!("{}, {} {}{line}: {rule}", rule.table(), rule.chain(), rule.number());
+    let whole = format!("{}, {}", rule.table(), rule.numbered());
     Row { by: rule.table().to_string(), tone, spans, whole }
 }
 
@@ -55,8 +56,8 @@ fn target(target: &Target, commented: bool) -> (Tone, Span) {
 }
 
 /// A rule of nftables that matched.
-pub(super) fn nft_rule(rule: &NftRule) -> Row {
-    let Some(found) = rule.rule() else { return row("nft", Tone::Plain, vec![Span::new(Ink::Code, rule.chain())]) };
+pub(super) fn nft_rule(rule: &RuleRef) -> Row {
+    let Some(found) = rule.nft_rule() else { return row("nft", Tone::Plain, vec![Span::new(Ink::Code, rule.chain())]) };
     let (mut tone, mut spans) = (Tone::Plain, vec![Span::new(Ink::Quiet, chain(rule.chain(), false))]);
     if let Some((of, action)) = found.statements.iter().rev().find_map(statement) {
         tone = of;
@@ -70,8 +71,7 @@ pub(super) fn nft_rule(rule: &NftRule) -> Row {
         }
         None => {}
     }
-    let line = if rule.line() == 0 { String::new() } else { format!(" (line {})", rule.line()) };
-    Row { by: "nft".to_owned(), tone, spans, whole: format!("{}{line}: {rule}", rule.place()) }
+    Row { by: "nft".to_owned(), tone, spans, whole: format!("{}{}: {rule}", rule.place(), rule.line_suffix()) }
 }
 
 /// What a statement decides; nothing of those that only ask.

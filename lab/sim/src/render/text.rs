@@ -1,16 +1,16 @@
 //! A trace as a person would write it down.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
-use super::{Event, Lost, NftRule, RuleRef};
 use crate::conntrack::Tracked;
 use crate::fraction::Fraction;
 use crate::network::{Journey, Outcomes};
 use crate::rules::Policy;
+use crate::trace::Event;
 
 /// The way of a packet and of the answer to it.
 #[must_use]
-pub fn render(journey: &Journey) -> String {
+pub fn journey(journey: &Journey) -> String {
     let mut text = String::new();
     for event in &journey.request.trace {
         line(&mut text, "", event);
@@ -26,7 +26,7 @@ pub fn render(journey: &Journey) -> String {
 
 /// All ways as one tree: what they share is written once, and every branch with its probability.
 #[must_use]
-pub fn render_tree(outcomes: &Outcomes) -> String {
+pub fn tree(outcomes: &Outcomes) -> String {
     let ways: Vec<(Vec<&Event>, &Fraction)> =
         outcomes.ways.iter().map(|(share, journey)| (events(journey), share)).collect();
     let mut text = String::new();
@@ -75,7 +75,7 @@ fn line(text: &mut String, indent: &str, event: &Event) {
 }
 
 /// How deep it stands, and what it says.
-pub(in crate::trace) fn describe(event: &Event) -> (usize, String) {
+pub(crate) fn describe(event: &Event) -> (usize, String) {
     match event {
         Event::Sent { host, packet } => (0, format!("{host} sends {packet}")),
         Event::Arrived { host, interface, port: None, packet } => (0, format!("{host}, in by {interface}: {packet}")),
@@ -85,7 +85,7 @@ pub(in crate::trace) fn describe(event: &Event) -> (usize, String) {
         Event::Hook(hook) => (1, hook.chain().to_owned()),
         Event::Tracked(tracked) => (2, format!("conntrack: {}", tracked_name(*tracked))),
         Event::Table(table) => (2, format!("{table}:")),
-        Event::Matched(rule) => (3, place(rule)),
+        Event::Matched(rule) => (3, rule.numbered()),
         Event::Chance { rule, held, share } => {
             let share = Fraction::new(share.0, share.1);
             // A rule that holds has a line of its own, unless something else in it fails.
@@ -106,7 +106,7 @@ pub(in crate::trace) fn describe(event: &Event) -> (usize, String) {
         }
         Event::Assumed { name, holds } => (3, format!("{name}: assumed {}", yes_no(*holds))),
         Event::NftChain(chain) => (2, format!("nftables, {}:", chain.place())),
-        Event::NftMatched(rule) => (3, nft_place(rule)),
+        Event::NftMatched(rule) => (3, rule.numbered()),
         Event::Drawn { rule, number, of } => (3, format!("{} {} draws {number} of {of}", rule.chain(), rule.number())),
         Event::Policy(table, hook, policy) => {
             let policy = if *policy == Policy::Drop { "DROP" } else { "ACCEPT" };
@@ -131,16 +131,6 @@ pub(in crate::trace) fn describe(event: &Event) -> (usize, String) {
     }
 }
 
-fn place(rule: &RuleRef) -> String {
-    let line = if rule.line() == 0 { String::new() } else { format!(" (line {})", rule.line()) };
-    format!("{} {}{line}: {rule}", rule.chain(), rule.number())
-}
-
-fn nft_place(rule: &NftRule) -> String {
-    let line = if rule.line() == 0 { String::new() } else { format!(" (line {})", rule.line()) };
-    format!("{} {}{line}: {rule}", rule.chain(), rule.number())
-}
-
 fn yes_no(holds: bool) -> &'static str {
     if holds { "yes" } else { "no" }
 }
@@ -152,34 +142,5 @@ fn tracked_name(tracked: Tracked) -> &'static str {
         Tracked::Related => "RELATED",
         Tracked::Invalid => "INVALID",
         Tracked::Untracked => "UNTRACKED",
-    }
-}
-
-/// Why, in words.
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self {
-            Lost::Rule(rule) => format!("dropped by {}", place(rule)),
-            Lost::Policy(table, hook) => format!("dropped by the policy of {} in {table}", hook.chain()),
-            Lost::NftRule(rule) => format!("dropped by {}, {}", rule.place(), nft_place(rule)),
-            Lost::NftPolicy(chain) => format!("dropped by the policy of {}", chain.place()),
-            Lost::NotModelled(asked) => format!("unknown: {}: {} {}", asked.rule.place(), asked.what, asked.why),
-            Lost::NoRoute => "no route".to_owned(),
-            Lost::Blackhole => "a black-hole route".to_owned(),
-            Lost::NoForwarding => "this machine does not forward".to_owned(),
-            Lost::MartianSource => "its source is one of this machine's own addresses".to_owned(),
-            Lost::Loopback => "loopback addresses stay inside (route_localnet)".to_owned(),
-            Lost::ReversePath => "the way back is another (rp_filter)".to_owned(),
-            Lost::NoNeighbour(hop) => format!("no machine on the link has {hop}"),
-            Lost::NoHairpin => "it would leave by the port that it came by, which is not in hairpin mode".to_owned(),
-            Lost::Clash => "another connection has the tuple that its translation needs".to_owned(),
-            Lost::ServerGone => "IPVS: its destination is gone".to_owned(),
-            Lost::PortReused => "IPVS: its port is reused while conntrack knows the old connection".to_owned(),
-            Lost::NoAddress => "there is no address to translate it to".to_owned(),
-            Lost::Broadcast => "broadcast and multicast are not modelled further".to_owned(),
-            Lost::TooManyRules => "too many rules: the kernel would take minutes as well".to_owned(),
-            Lost::TooManyHops => "too many hops".to_owned(),
-        };
-        f.write_str(&why)
     }
 }

@@ -4,7 +4,7 @@
 use std::mem;
 
 use crate::network::{Broken, Journey, Verdict};
-use crate::trace::text::describe;
+use crate::render::text::describe;
 use crate::trace::{Event, Lost};
 
 /// What happens on a way, without addresses and names. Ways with equal texts are alike.

@@ -20,8 +20,8 @@ mod svg;
 mod ways;
 mod words;
 
-use super::Event;
 use crate::network::{Journey, Outcomes};
+use crate::trace::Event;
 use line::{Ink, Span};
 use scene::Strand;
 

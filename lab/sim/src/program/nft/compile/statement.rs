@@ -1,8 +1,8 @@
 //! Statements.
 
 use super::{Compiler, Missing};
-use crate::nft::program::{Compare, Load, Nat, Step, To};
 use crate::nft::{Expr, Kind, NatKind, Relation, Rule, Statement};
+use crate::program::nft::{Compare, Load, Nat, Step, To};
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
 use crate::rules::target::RejectWith;

@@ -10,7 +10,7 @@ pub fn verdict(network: &Network, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Answered { by, at, saw } => format!("{} answers at {at} and sees {}", name(by), saw.ip()),
         Verdict::Unanswered { by, at, saw, why } => {
-            format!("{} answers at {at} and sees {}, but {}", name(by), saw.ip(), broken(network, why))
+            format!("{} answers at {at} and sees {}, but {}", name(by), saw.ip(), reply_failure(network, why))
         }
         Verdict::Refused { by, at, delivered } => format!("refused by {} at {at}{}", name(by), silently(delivered)),
         Verdict::Rejected { by, with, delivered } => {
@@ -22,7 +22,7 @@ pub fn verdict(network: &Network, verdict: &Verdict) -> String {
 
 /// What is wrong with an answer.
 #[must_use]
-pub fn broken(network: &Network, why: &Broken) -> String {
+pub fn reply_failure(network: &Network, why: &Broken) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();
     match why {
         Broken::Lost { host, why } => format!("the answer is lost on {}: {}", name(host), why),

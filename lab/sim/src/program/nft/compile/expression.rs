@@ -1,8 +1,8 @@
 //! What rules load.
 
 use super::{Compiler, Missing};
-use crate::nft::program::{FibResult, Field, Load};
 use crate::nft::{Expr, Kind};
+use crate::program::nft::{FibResult, Field, Load};
 use crate::protocol::{Family, Protocol};
 
 impl Compiler<'_> {

@@ -1,6 +1,6 @@
 //! Chains that call each other in a circle, which the kernel refuses.
 
-use super::program::{Action, Block};
+use super::{Action, Block};
 
 /// A chain that is reached from itself.
 pub(super) fn find(chains: &[Block]) -> Option<usize> {

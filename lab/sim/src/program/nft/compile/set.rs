@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Compiler, Missing};
-use crate::nft::program::{CompiledSet, Content, Entry, Goes};
 use crate::nft::{Element, ElementKey, ElementValue, Expr, Holds, Kind, Set, Type, Verdict};
+use crate::program::nft::{CompiledSet, Content, Entry, Goes};
 
 /// Why an element cannot be compiled.
 enum Wrong {

@@ -6,8 +6,8 @@ use super::line::{Ink, Row, Span, Tone};
 use super::words::{self, row};
 use crate::fraction::Fraction;
 use crate::packet::Packet;
-use crate::trace::text::describe;
-use crate::trace::{Event, NftRule, RuleRef};
+use crate::render::text::describe;
+use crate::trace::{Event, RuleRef};
 
 /// A way from its beginning, or from where it parts from one that was drawn.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ pub(super) struct Builder {
     packet: Option<Packet>,
     answer: bool,
     /// A base chain that is written once something in it matches.
-    chain: Option<NftRule>,
+    chain: Option<RuleRef>,
 }
 
 impl Builder {
@@ -214,9 +214,9 @@ impl Builder {
         self.rows(vec![line]);
     }
 
-    fn nft_matched(&mut self, rule: &NftRule) {
+    fn nft_matched(&mut self, rule: &RuleRef) {
         if let Some(chain) = self.chain.take() {
-            let place = format!("{} {}, {}", chain.family(), chain.table(), chain.chain());
+            let place = format!("{}, {}", chain.nft_table(), chain.chain());
             self.rows(vec![row("nft", Tone::Plain, vec![Span::new(Ink::Soft, place)])]);
         }
         self.rows(vec![words::nft_rule(rule)]);

@@ -1,6 +1,6 @@
 //! `jhash` (include/linux/jhash.h: Bob Jenkins' lookup3), and how a hash becomes a number below a modulus.
 
-use super::Kind;
+use crate::nft::Kind;
 
 const GOLDEN: u32 = 0xdead_beef;
 
@@ -9,7 +9,7 @@ fn word(bytes: &[u8]) -> u32 {
 }
 
 /// `jhash(key, length, seed)` on a little-endian machine.
-pub(crate) fn jhash(key: &[u8], seed: u32) -> u32 {
+fn jhash(key: &[u8], seed: u32) -> u32 {
     let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
     let begin = GOLDEN.wrapping_add(length).wrapping_add(seed);
     let (mut a, mut b, mut c) = (begin, begin, begin);
@@ -57,9 +57,9 @@ pub(crate) fn register(value: u128, kind: Kind) -> Vec<u8> {
     bytes
 }
 
-/// `reciprocal_scale` (include/linux/kernel.h).
-pub(crate) fn scale(hash: u32, below: u32) -> u32 {
-    u32::try_from((u64::from(hash) * u64::from(below)) >> 32).unwrap_or(0)
+/// `jhash` scaled to a number below `modulus` (`reciprocal_scale`, include/linux/kernel.h).
+pub(crate) fn below(key: &[u8], seed: u32, modulus: u32) -> u32 {
+    u32::try_from((u64::from(jhash(key, seed)) * u64::from(modulus)) >> 32).unwrap_or(0)
 }
 
 #[cfg(test)]
