@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use svclab_apiserver::objects::{Kind, Object, ObjectKey, Store, StoreOptions};
+use svclab_apiserver::objects::{Object, ObjectKey, ObjectKind, Store, StoreOptions};
 use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, SharedStore};
 use svclab_netns::sandbox::WORK_DIR;
 
@@ -48,15 +48,15 @@ fn apply(store: &mut Store, changes: &[Change]) -> Result<()> {
             Change::EndpointSlice(_, Some(slice)) => {
                 store.apply(Object::EndpointSlice(Box::new((**slice).clone())))?;
             }
-            Change::Service(key, None) => remove(store, Kind::Service, key),
-            Change::EndpointSlice(key, None) => remove(store, Kind::EndpointSlice, key),
+            Change::Service(key, None) => remove(store, ObjectKind::Service, key),
+            Change::EndpointSlice(key, None) => remove(store, ObjectKind::EndpointSlice, key),
             Change::Node(..) | Change::ServiceCidr(..) => {}
         }
     }
     Ok(())
 }
 
-fn remove(store: &mut Store, kind: Kind, key: &svcproxy::model::ObjectKey) {
+fn remove(store: &mut Store, kind: ObjectKind, key: &svcproxy::model::ObjectKey) {
     let key = ObjectKey { namespace: key.namespace.clone(), name: key.name.clone() };
     // What is not there is gone.
     let _ = store.remove(kind, &key);

@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use svclab_cluster::Cluster;
 use svclab_cluster::process::{ProcessHandle, ProcessSpec};
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_spec::{ClusterSpec, Cni, NodeSpec, PodSpec};
 
 use super::traffic::{CHUNK, DATAGRAM, REQUEST};
@@ -46,7 +46,7 @@ impl Wires {
     /// # Errors
     /// When the namespace is gone.
     pub async fn on_node<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        Ok(self.cluster.run(&Place::Node(NODE.to_owned()), work).await?)
+        Ok(self.cluster.run(&ClusterHost::Node(NODE.to_owned()), work).await?)
     }
 
     /// Runs `work` in the client's pod; threads that it starts are of that pod too.
@@ -71,8 +71,8 @@ impl Wires {
     }
 }
 
-fn pod(name: &str) -> Place {
-    Place::Pod { namespace: "bench".to_owned(), name: name.to_owned() }
+fn pod(name: &str) -> ClusterHost {
+    ClusterHost::Pod { namespace: "bench".to_owned(), name: name.to_owned() }
 }
 
 /// A node with two pods on links of their own: what goes from one to the other is routed, through every hook.

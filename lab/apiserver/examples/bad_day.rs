@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use svclab_apiserver::objects::{Store, StoreOptions, parse_manifests};
-use svclab_apiserver::{ApiServer, Fault, Kubeconfig, Refusal, ServeOptions, SharedStore};
+use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, ServerFault, ServerRefusal, SharedStore};
 use svclab_spec::{ClusterSpec, NodeSpec};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -26,14 +26,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("close, compact, expire, stall, resume, unavailable, reset, accept");
     for line in std::io::stdin().lines() {
         let fault = match line?.trim() {
-            "close" => Fault::CloseWatches { abrupt: true },
-            "compact" => Fault::Compact,
-            "expire" => Fault::Expire { requests: 3 },
-            "stall" => Fault::Stall,
-            "resume" => Fault::Resume,
-            "unavailable" => Fault::Refuse(Refusal::Unavailable),
-            "reset" => Fault::Refuse(Refusal::Reset),
-            "accept" => Fault::Accept,
+            "close" => ServerFault::CloseWatches { abrupt: true },
+            "compact" => ServerFault::Compact,
+            "expire" => ServerFault::Expire { requests: 3 },
+            "stall" => ServerFault::Stall,
+            "resume" => ServerFault::Resume,
+            "unavailable" => ServerFault::Refuse(ServerRefusal::Unavailable),
+            "reset" => ServerFault::Refuse(ServerRefusal::Reset),
+            "accept" => ServerFault::Accept,
             other => {
                 println!("there is no {other:?}");
                 continue;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::log::Expired;
+use super::change_log::Expired;
 use super::resources::Resource;
 use crate::objects::ObjectError;
 

@@ -1,13 +1,13 @@
-//! Fault on request: what real API servers, load balancers in front of them and etcd do to their clients.
+//! ServerFault on request: what real API servers, load balancers in front of them and etcd do to their clients.
 
 use std::collections::BTreeSet;
 
 use super::hostile::HostileAnswer;
-use crate::objects::Kind;
+use crate::objects::ObjectKind;
 
 /// How the server turns connections away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ServerRefusal {
     /// Every request is answered 503 Service Unavailable; watches that are open go on.
     Unavailable,
     /// Every connection is closed, new ones are reset before a byte is read.
@@ -16,7 +16,7 @@ pub enum Refusal {
 
 /// Something to do wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum ServerFault {
     /// Ends every open watch, as a restarted API server does; `abrupt` leaves the answer unfinished.
     CloseWatches {
         /// Break off instead of ending the body.
@@ -29,27 +29,27 @@ pub enum Fault {
         /// How many requests.
         requests: u32,
     },
-    /// Turns everybody away until [`Fault::Accept`].
-    Refuse(Refusal),
+    /// Turns everybody away until [`ServerFault::Accept`].
+    Refuse(ServerRefusal),
     /// Lets everybody in again.
     Accept,
-    /// Open and new watches of every kind stay silent until [`Fault::Resume`]; lists are answered.
+    /// Open and new watches of every kind stay silent until [`ServerFault::Resume`]; lists are answered.
     Stall,
     /// Watches tell what they missed.
     Resume,
-    /// Watches of one kind stay silent until [`Fault::Release`]: other kinds' changes overtake.
-    Hold(Kind),
+    /// Watches of one kind stay silent until [`ServerFault::Release`]: other kinds' changes overtake.
+    Hold(ObjectKind),
     /// Watches of one kind tell what they missed.
-    Release(Kind),
-    /// Answers lists or watches of Services, EndpointSlices and Nodes with this, until [`Fault::Accept`]. Watches that are
+    Release(ObjectKind),
+    /// Answers lists or watches of Services, EndpointSlices and Nodes with this, until [`ServerFault::Accept`]. Watches that are
     /// open end.
     Answer(&'static HostileAnswer),
     /// Sends the last event of one kind again, to every watch that is open.
-    Repeat(Kind),
+    Repeat(ObjectKind),
     /// Lets many versions go by, as if objects that nobody here watches had changed, and sends a bookmark.
     BookmarkAhead {
         /// Whose watches get it.
-        kind: Kind,
+        kind: ObjectKind,
         /// How many versions go by.
         by: u64,
     },
@@ -57,10 +57,10 @@ pub enum Fault {
 
 /// What is wrong at the moment.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
-    pub(super) refusal: Option<Refusal>,
+pub(super) struct ActiveFaults {
+    pub(super) refusal: Option<ServerRefusal>,
     pub(super) stalled: bool,
-    pub(super) held: BTreeSet<Kind>,
+    pub(super) held: BTreeSet<ObjectKind>,
     pub(super) expire: u32,
     /// What lists or watches are answered instead.
     pub(super) hostile: Option<&'static HostileAnswer>,
@@ -72,28 +72,28 @@ pub(super) struct Faults {
     /// In front of another server: versions before this one are answered 410 Gone.
     pub(super) forgotten: u64,
     /// In front of another server: what watches of a kind are sent beside its events, in order.
-    pub(super) added: Vec<(Kind, Added)>,
+    pub(super) added: Vec<(ObjectKind, AddedEvent)>,
 }
 
 /// What a relay adds to a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Added {
+pub(super) enum AddedEvent {
     /// Its last event once more.
     Repeat,
     /// A bookmark of this version.
     Bookmark(u64),
 }
 
-impl Faults {
+impl ActiveFaults {
     /// Whether anything at all is kept from clients.
     pub(super) fn withhold(&self) -> bool {
         self.refusal.is_some() || self.stalled || !self.held.is_empty() || self.hostile.is_some()
     }
 
     /// Whether watches of `kind` are to keep silent.
-    pub(super) fn silent(&self, kind: Kind) -> bool {
+    pub(super) fn silent(&self, kind: ObjectKind) -> bool {
         // A connection that is about to be reset must not tell what happened since: its task may wake up late.
-        self.stalled || self.held.contains(&kind) || self.refusal == Some(Refusal::Reset)
+        self.stalled || self.held.contains(&kind) || self.refusal == Some(ServerRefusal::Reset)
     }
 
     /// Whether this request, which names a version, is to be told that the version is gone.

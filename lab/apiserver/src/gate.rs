@@ -11,10 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Open at first.
 #[derive(Default)]
-pub(super) struct Gate(Mutex<State>);
+pub(super) struct Gate(Mutex<GateState>);
 
 #[derive(Default)]
-struct State {
+struct GateState {
     shut: bool,
     waiting: Vec<Waker>,
 }
@@ -50,24 +50,24 @@ impl Gate {
         Poll::Pending
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A connection through a gate.
-pub(super) struct Gated<S> {
+pub(super) struct GatedStream<S> {
     stream: S,
     gate: Arc<Gate>,
 }
 
-impl<S> Gated<S> {
+impl<S> GatedStream<S> {
     pub(super) fn new(stream: S, gate: Arc<Gate>) -> Self {
-        Gated { stream, gate }
+        GatedStream { stream, gate }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Gated<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for GatedStream<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         match this.gate.poll_open(context) {
@@ -77,7 +77,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gated<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gated<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for GatedStream<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         match this.gate.poll_open(context) {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use hyper::StatusCode;
 
-use crate::objects::Kind;
+use crate::objects::ObjectKind;
 
 /// A piece of an answer without end, in bytes.
 const PIECE: usize = 64 << 10;
@@ -20,16 +20,16 @@ const PIECE: usize = 64 << 10;
 pub struct HostileAnswer {
     /// What a scenario calls it.
     pub name: &'static str,
-    /// To which requests it is given.
-    pub to: To,
+    /// HostileTarget which requests it is given.
+    pub to: HostileTarget,
     code: u16,
     retry_after: Option<u16>,
-    body: Payload,
+    body: HostileBody,
 }
 
 /// Which requests are answered so; those to the others are answered well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum To {
+pub enum HostileTarget {
     /// Lists. Watches are answered 410 Gone, so that clients list.
     Lists,
     /// Watches: this is the whole answer.
@@ -39,7 +39,7 @@ pub enum To {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Payload {
+enum HostileBody {
     Text(&'static str),
     Bytes(&'static [u8]),
     /// The text, and then the connection breaks.
@@ -52,23 +52,23 @@ enum Payload {
     Silence,
 }
 
-const fn list(name: &'static str, body: Payload) -> HostileAnswer {
-    HostileAnswer { name, to: To::Lists, code: 200, retry_after: None, body }
+const fn list(name: &'static str, body: HostileBody) -> HostileAnswer {
+    HostileAnswer { name, to: HostileTarget::Lists, code: 200, retry_after: None, body }
 }
 
 const fn list_code(name: &'static str, code: u16, body: &'static str) -> HostileAnswer {
-    HostileAnswer { name, to: To::Lists, code, retry_after: None, body: Payload::Text(body) }
+    HostileAnswer { name, to: HostileTarget::Lists, code, retry_after: None, body: HostileBody::Text(body) }
 }
 
-const fn watch(name: &'static str, code: u16, body: Payload) -> HostileAnswer {
-    HostileAnswer { name, to: To::Watches, code, retry_after: None, body }
+const fn watch(name: &'static str, code: u16, body: HostileBody) -> HostileAnswer {
+    HostileAnswer { name, to: HostileTarget::Watches, code, retry_after: None, body }
 }
 
-const fn event(name: &'static str, body: Payload) -> HostileAnswer {
-    HostileAnswer { name, to: To::Events, code: 200, retry_after: None, body }
+const fn event(name: &'static str, body: HostileBody) -> HostileAnswer {
+    HostileAnswer { name, to: HostileTarget::Events, code: 200, retry_after: None, body }
 }
 
-use Payload::{Broken, Bytes as Raw, Deep, Endless, Silence, Text};
+use HostileBody::{Broken, Bytes as Raw, Deep, Endless, Silence, Text};
 
 /// All of them.
 pub const HOSTILE_ANSWERS: [HostileAnswer; 50] = [
@@ -120,10 +120,16 @@ pub const HOSTILE_ANSWERS: [HostileAnswer; 50] = [
     list_code("403", 403, r#"{"kind":"Status","status":"Failure","code":403,"message":"no"}"#),
     list_code("404", 404, "404 page not found\n"),
     list_code("410", 410, r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}"#),
-    HostileAnswer { name: "429", to: To::Lists, code: 429, retry_after: Some(1), body: Text("later") },
+    HostileAnswer { name: "429", to: HostileTarget::Lists, code: 429, retry_after: Some(1), body: Text("later") },
     list_code("500", 500, "<html>upstream connect error</html>"),
-    HostileAnswer { name: "503", to: To::Lists, code: 503, retry_after: Some(1), body: Text("") },
-    HostileAnswer { name: "endless error", to: To::Lists, code: 500, retry_after: None, body: Endless("", b'x') },
+    HostileAnswer { name: "503", to: HostileTarget::Lists, code: 503, retry_after: Some(1), body: Text("") },
+    HostileAnswer {
+        name: "endless error",
+        to: HostileTarget::Lists,
+        code: 500,
+        retry_after: None,
+        body: Endless("", b'x'),
+    },
     watch("watch 400", 400, Text("bad version")),
     watch("watch 410", 410, Text(r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired"}"#)),
     watch("watch 500", 500, Text("")),
@@ -157,11 +163,13 @@ pub fn named(name: &str) -> Option<&'static HostileAnswer> {
 
 impl HostileAnswer {
     /// Whether this request is answered so. `None`: as ever.
-    pub(super) fn to(&self, watch: bool) -> Option<Given> {
+    pub(super) fn reply(&self, watch: bool) -> Option<HostileReply> {
         match (self.to, watch) {
-            (To::Lists, false) | (To::Watches | To::Events, true) => Some(Given::This),
-            (To::Lists, true) => Some(Given::Gone),
-            (To::Watches | To::Events, false) => None,
+            (HostileTarget::Lists, false) | (HostileTarget::Watches | HostileTarget::Events, true) => {
+                Some(HostileReply::This)
+            }
+            (HostileTarget::Lists, true) => Some(HostileReply::Gone),
+            (HostileTarget::Watches | HostileTarget::Events, false) => None,
         }
     }
 
@@ -176,30 +184,30 @@ impl HostileAnswer {
     /// The body; `sent` is called with the number of bytes of each piece.
     pub(super) fn body<F: Fn(usize) + Send>(
         &self,
-        kind: Kind,
+        kind: ObjectKind,
         sent: F,
     ) -> impl Stream<Item = io::Result<Bytes>> + Send + use<F> {
         let fill = |text: &str| {
-            let api = if kind == Kind::EndpointSlice { "discovery.k8s.io/v1" } else { "v1" };
+            let api = if kind == ObjectKind::EndpointSlice { "discovery.k8s.io/v1" } else { "v1" };
             let list = format!("{}List", kind.name());
             Bytes::from(text.replace("@list", &list).replace("@kind", kind.name()).replace("@api", api))
         };
-        let line_end = if self.to == To::Events { "\n" } else { "" };
+        let line_end = if self.to == HostileTarget::Events { "\n" } else { "" };
         let (first, last) = match self.body {
-            Text(text) => (fill(&format!("{text}{line_end}")), Last::End),
-            Raw(bytes) => (Bytes::from_static(bytes), Last::End),
-            Broken(text) => (fill(text), Last::Break),
-            Endless(text, byte) => (fill(text), Last::More(Bytes::from(vec![byte; PIECE]))),
-            Deep(depth) => (Bytes::from("[".repeat(depth)), Last::End),
-            Silence => (Bytes::new(), Last::Wait),
+            Text(text) => (fill(&format!("{text}{line_end}")), BodyEnd::End),
+            Raw(bytes) => (Bytes::from_static(bytes), BodyEnd::End),
+            Broken(text) => (fill(text), BodyEnd::Break),
+            Endless(text, byte) => (fill(text), BodyEnd::More(Bytes::from(vec![byte; PIECE]))),
+            Deep(depth) => (Bytes::from("[".repeat(depth)), BodyEnd::End),
+            Silence => (Bytes::new(), BodyEnd::Wait),
         };
-        let last = if self.to == To::Events && last == Last::End { Last::Wait } else { last };
+        let last = if self.to == HostileTarget::Events && last == BodyEnd::End { BodyEnd::Wait } else { last };
         let rest = stream::unfold(last, |last| async move {
             match last {
-                Last::End => None,
-                Last::Break => Some((Err(io::Error::other("broken off")), Last::End)),
-                Last::More(piece) => Some((Ok(piece.clone()), Last::More(piece))),
-                Last::Wait => {
+                BodyEnd::End => None,
+                BodyEnd::Break => Some((Err(io::Error::other("broken off")), BodyEnd::End)),
+                BodyEnd::More(piece) => Some((Ok(piece.clone()), BodyEnd::More(piece))),
+                BodyEnd::Wait => {
                     std::future::pending::<()>().await;
                     None
                 }
@@ -223,7 +231,7 @@ impl HostileAnswer {
 
 /// How a request is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Given {
+pub(super) enum HostileReply {
     /// With this answer.
     This,
     /// 410 Gone.
@@ -231,7 +239,7 @@ pub(super) enum Given {
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Last {
+enum BodyEnd {
     End,
     Break,
     More(Bytes),

@@ -12,18 +12,21 @@
 //!
 //! With an [`Upstream`] it serves another API server's objects instead, and only its faults are its own.
 //!
-//! [`Fault`] makes it do what real API servers do on bad days, and [`HOSTILE_ANSWERS`] what none should: `examples/bad_day.rs` serves
+//! [`ServerFault`] makes it do what real API servers do on bad days, and [`HOSTILE_ANSWERS`] what none should: `examples/bad_day.rs` serves
 //! a manifest and misbehaves as lines of its standard input say. Tables, strategic merge patches, discovery and OpenAPI are the feature `kubectl`.
 
 #![warn(missing_docs)]
 
 mod auth;
-mod convert;
-mod dependent;
+mod change_log;
+mod context;
 mod error;
+mod event_versions;
+mod fault_control;
 mod faults;
 mod gate;
 mod hostile;
+mod hostile_response;
 mod kubeconfig;
 #[cfg(feature = "kubectl")]
 mod kubectl;
@@ -31,8 +34,6 @@ mod kubectl;
 #[path = "without_kubectl.rs"]
 mod kubectl;
 mod list;
-mod log;
-mod misbehave;
 mod negotiate;
 pub mod objects;
 mod patch;
@@ -40,6 +41,7 @@ mod query;
 mod relay;
 mod request;
 mod resources;
+mod response;
 mod scale;
 mod selector;
 mod serve;
@@ -49,16 +51,17 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod type_change;
 mod validate;
 mod view;
 mod watch;
 mod write;
 
 pub use auth::Tokens;
-pub use faults::{Fault, Refusal};
-pub use hostile::{HOSTILE_ANSWERS, HostileAnswer, To as HostileTo, named as hostile_answer};
+pub use change_log::HistoryBounds;
+pub use faults::{ServerFault, ServerRefusal};
+pub use hostile::{HOSTILE_ANSWERS, HostileAnswer, HostileTarget, named as hostile_answer};
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
-pub use log::Bounds;
 pub use relay::Upstream;
 pub use serve::{ApiServer, ServeOptions};
 pub use shared::SharedStore;

@@ -7,25 +7,25 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::change_log::Expired;
 use super::error::ApiError;
-use super::log::Expired;
-use super::query::{Continue, Query, Wanted};
-use super::shared::{SharedStore, State};
-use super::view::View;
-use crate::objects::{Kind, Record};
+use super::query::{ContinueToken, Query, VersionMatch};
+use super::shared::{ServerState, SharedStore};
+use super::view::ResponseView;
+use crate::objects::{ObjectKind, Record};
 
 /// How long a client's version that is still to come is waited for (upstream's watch cache does the same).
 const FUTURE: Duration = Duration::from_secs(3);
 
 /// The objects of one request and the version that they are of.
-pub(super) struct Page {
+pub(super) struct ListPage {
     pub(super) version: u64,
     pub(super) records: Vec<Arc<Record>>,
     /// Where the next page begins, and how many objects it and those after it have.
-    next: Option<(Continue, usize)>,
+    next: Option<(ContinueToken, usize)>,
 }
 
-impl Page {
+impl ListPage {
     /// `metadata` of the list. How many remain is only known where nothing was selected.
     pub(super) fn metadata(&self, query: &Query) -> Value {
         let mut metadata = json!({"resourceVersion": self.version.to_string()});
@@ -42,7 +42,7 @@ impl Page {
 /// Answers a list request.
 pub(super) async fn list(
     shared: &SharedStore,
-    view: &View,
+    view: &ResponseView,
     namespace: Option<&str>,
     query: &Query,
 ) -> Result<Bytes, ApiError> {
@@ -65,16 +65,16 @@ pub(super) async fn reach(shared: &SharedStore, version: u64) -> Result<(), ApiE
 
 pub(super) async fn page(
     shared: &SharedStore,
-    kind: Kind,
+    kind: ObjectKind,
     namespace: Option<&str>,
     query: &Query,
-) -> Result<Page, ApiError> {
+) -> Result<ListPage, ApiError> {
     let exact = match (&query.continued, query.version) {
         (Some(token), _) => Some(token.rv),
-        (None, Wanted::Exact(version)) => Some(version),
+        (None, VersionMatch::Exact(version)) => Some(version),
         (None, _) => None,
     };
-    if let Wanted::Exact(version) | Wanted::NotOlderThan(version) = query.version {
+    if let VersionMatch::Exact(version) | VersionMatch::NotOlderThan(version) = query.version {
         reach(shared, version).await?;
     }
     let (version, mut records) = shared.with(|state| snapshot(state, kind, exact, query))?;
@@ -86,20 +86,20 @@ pub(super) async fn page(
         records.retain(|record| record.key > after);
     }
     // Upstream's watch cache answers `resourceVersion=0` whole, whatever the limit.
-    let limit = query.limit.filter(|_| query.version != Wanted::Any || query.continued.is_some());
+    let limit = query.limit.filter(|_| query.version != VersionMatch::Any || query.continued.is_some());
     let next = limit.filter(|limit| records.len() > *limit).and_then(|limit| {
         let last = records.get(limit.checked_sub(1)?)?;
-        let next = Continue { rv: version, namespace: last.key.namespace.clone(), name: last.key.name.clone() };
+        let next = ContinueToken { rv: version, namespace: last.key.namespace.clone(), name: last.key.name.clone() };
         let remaining = records.len() - limit;
         records.truncate(limit);
         Some((next, remaining))
     });
-    Ok(Page { version, records, next })
+    Ok(ListPage { version, records, next })
 }
 
 fn snapshot(
-    state: &mut State,
-    kind: Kind,
+    state: &mut ServerState,
+    kind: ObjectKind,
     exact: Option<u64>,
     query: &Query,
 ) -> Result<(u64, Vec<Arc<Record>>), ApiError> {
@@ -124,7 +124,7 @@ fn gone(version: u64, expired: Expired, current: u64, query: &Query) -> ApiError
             "the continue token has expired: start over without it, or go on with the one given here, at the \
                          price of a list that mixes two versions"
                 .to_owned();
-        error.go_on = Some(Continue { rv: current, ..token.clone() }.token());
+        error.go_on = Some(ContinueToken { rv: current, ..token.clone() }.token());
     }
     error
 }

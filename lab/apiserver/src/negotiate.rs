@@ -8,7 +8,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// What the body of an answer is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ResponseForm {
     /// The objects.
     Objects,
     /// `meta.k8s.io/v1 Table`, for people.
@@ -21,12 +21,12 @@ pub(super) enum Form {
 ///
 /// # Errors
 /// 406 when there is none.
-pub(super) fn accept(header: Option<&str>) -> Result<Form, ApiError> {
+pub(super) fn accept(header: Option<&str>) -> Result<ResponseForm, ApiError> {
     let header = header.filter(|header| !header.trim().is_empty()).unwrap_or("*/*");
     header.split(',').find_map(one).ok_or_else(ApiError::not_acceptable)
 }
 
-fn one(media: &str) -> Option<Form> {
+fn one(media: &str) -> Option<ResponseForm> {
     let mut parts = media.split(';').map(str::trim);
     if !matches!(parts.next()?, "application/json" | "*/*" | "application/*") {
         return None;
@@ -34,9 +34,9 @@ fn one(media: &str) -> Option<Form> {
     let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
     let get = |name: &str| parameters.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| *value);
     match (get("as"), get("g"), get("v")) {
-        ("", ..) => Some(Form::Objects),
-        ("Table", "meta.k8s.io", "v1") if kubectl::TABLES => Some(Form::Table),
-        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(Form::Metadata),
+        ("", ..) => Some(ResponseForm::Objects),
+        ("Table", "meta.k8s.io", "v1") if kubectl::TABLES => Some(ResponseForm::Table),
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(ResponseForm::Metadata),
         // Aggregated discovery, older table versions: clients name plain JSON next.
         _ => None,
     }
@@ -70,17 +70,20 @@ mod tests {
     fn the_first_form_that_is_served_wins() {
         let protobuf = "application/vnd.kubernetes.protobuf";
         for (header, expected) in [
-            ("", Some(Form::Objects)),
-            ("*/*", Some(Form::Objects)),
-            ("application/json", Some(Form::Objects)),
+            ("", Some(ResponseForm::Objects)),
+            ("*/*", Some(ResponseForm::Objects)),
+            ("application/json", Some(ResponseForm::Objects)),
             (protobuf, None),
-            (&format!("{protobuf},application/json"), Some(Form::Objects)),
-            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(Form::Table)),
-            ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Some(Form::Objects)),
-            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json", Some(Form::Metadata)),
+            (&format!("{protobuf},application/json"), Some(ResponseForm::Objects)),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(ResponseForm::Table)),
+            ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Some(ResponseForm::Objects)),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+                Some(ResponseForm::Metadata),
+            ),
             (
                 "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
-                Some(Form::Objects),
+                Some(ResponseForm::Objects),
             ),
             ("text/html", None),
         ] {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::error::ApiError;
 use super::{kubectl, negotiate};
-use crate::objects::Kind;
+use crate::objects::ObjectKind;
 
 /// The media types, for the 415 answer. Server-side apply needs field ownership, which the lab does not keep.
 const ACCEPTED: &str =
@@ -12,13 +12,13 @@ const ACCEPTED: &str =
 
 /// A patch that was read.
 #[derive(Debug)]
-pub(super) enum Patch {
+pub(super) enum ObjectPatch {
     Json(json_patch::Patch),
     Merge(Value),
     Strategic(Value),
 }
 
-impl Patch {
+impl ObjectPatch {
     /// Reads the body of a PATCH request.
     ///
     /// # Errors
@@ -32,9 +32,9 @@ impl Patch {
             if patch.is_object() { Ok(patch) } else { Err(ApiError::bad_request("the patch: expected a JSON object")) }
         }
         match negotiate::media(content_type) {
-            "application/json-patch+json" => read(body).map(Patch::Json),
-            "application/merge-patch+json" => object(body).map(Patch::Merge),
-            "application/strategic-merge-patch+json" if kubectl::STRATEGIC => object(body).map(Patch::Strategic),
+            "application/json-patch+json" => read(body).map(ObjectPatch::Json),
+            "application/merge-patch+json" => object(body).map(ObjectPatch::Merge),
+            "application/strategic-merge-patch+json" if kubectl::STRATEGIC => object(body).map(ObjectPatch::Strategic),
             _ => Err(ApiError::unsupported_media(ACCEPTED)),
         }
     }
@@ -43,20 +43,20 @@ impl Patch {
     ///
     /// # Errors
     /// 422 when a JSON patch does not fit the object, 400 when a strategic one is malformed.
-    pub(super) fn apply(&self, kind: Kind, object: &mut Value) -> Result<(), ApiError> {
+    pub(super) fn apply(&self, kind: ObjectKind, object: &mut Value) -> Result<(), ApiError> {
         match self {
-            Patch::Json(patch) => json_patch::patch(object, patch).map_err(|error| {
+            ObjectPatch::Json(patch) => json_patch::patch(object, patch).map_err(|error| {
                 ApiError::new(
                     422,
                     "Invalid",
                     format!("the server rejected our request due to an error in our request: {error}"),
                 )
             }),
-            Patch::Merge(patch) => {
+            ObjectPatch::Merge(patch) => {
                 json_patch::merge(object, patch);
                 Ok(())
             }
-            Patch::Strategic(patch) => kubectl::apply(kind, object, patch)
+            ObjectPatch::Strategic(patch) => kubectl::apply(kind, object, patch)
                 .map_err(|problem| ApiError::bad_request(format!("the patch: {problem}"))),
         }
     }

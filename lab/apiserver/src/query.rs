@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{ApiError, Cause};
 use super::selector::Selector;
-use crate::objects::{Kind, ObjectKey};
+use crate::objects::{ObjectKey, ObjectKind};
 
 /// `resourceVersion` and `resourceVersionMatch` together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum VersionMatch {
     /// Nothing was said: the newest there is.
     Newest,
     /// `0`: whatever is at hand, which here is the newest.
@@ -24,7 +24,7 @@ pub(super) enum Wanted {
 
 /// Where a list goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Continue {
+pub(super) struct ContinueToken {
     /// The version that the first page was of.
     pub(super) rv: u64,
     /// The last object of the page before.
@@ -33,7 +33,7 @@ pub(super) struct Continue {
     pub(super) name: String,
 }
 
-impl Continue {
+impl ContinueToken {
     pub(super) fn token(&self) -> String {
         BASE64URL_NOPAD.encode(&serde_json::to_vec(self).unwrap_or_default())
     }
@@ -63,9 +63,9 @@ pub(super) enum FieldValidation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Query {
     pub(super) watch: bool,
-    pub(super) version: Wanted,
+    pub(super) version: VersionMatch,
     pub(super) limit: Option<usize>,
-    pub(super) continued: Option<Continue>,
+    pub(super) continued: Option<ContinueToken>,
     pub(super) selector: Selector,
     pub(super) bookmarks: bool,
     pub(super) initial_events: Option<bool>,
@@ -78,11 +78,11 @@ pub(super) struct Query {
 
 /// The parameters as written.
 #[derive(Default)]
-struct Raw {
+struct QueryPairs {
     pairs: Vec<(String, String)>,
 }
 
-impl Raw {
+impl QueryPairs {
     fn get(&self, name: &str) -> &str {
         self.pairs.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
@@ -111,15 +111,15 @@ impl Raw {
 
 impl Query {
     /// Reads the query of a request for objects of `kind`.
-    pub(super) fn parse(kind: Kind, text: &str) -> Result<Self, ApiError> {
-        let raw = Raw { pairs: form_urlencoded::parse(text.as_bytes()).into_owned().collect() };
+    pub(super) fn parse(kind: ObjectKind, text: &str) -> Result<Self, ApiError> {
+        let raw = QueryPairs { pairs: form_urlencoded::parse(text.as_bytes()).into_owned().collect() };
         let watch = raw.flag("watch")?.unwrap_or(false);
         let limit = raw.number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
         let initial_events = raw.flag("sendInitialEvents")?;
         rules(&raw, watch, initial_events)?;
         let continued = match raw.get("continue") {
             "" => None,
-            token => Some(Continue::parse(token)?),
+            token => Some(ContinueToken::parse(token)?),
         };
         Ok(Query {
             watch,
@@ -153,7 +153,7 @@ fn invalid(cause: Cause) -> ApiError {
 }
 
 /// Which options exclude each other, as upstream's validation of `ListOptions` says.
-fn rules(raw: &Raw, watch: bool, initial_events: Option<bool>) -> Result<(), ApiError> {
+fn rules(raw: &QueryPairs, watch: bool, initial_events: Option<bool>) -> Result<(), ApiError> {
     let version = raw.get("resourceVersion");
     let matching = raw.get("resourceVersionMatch");
     let forbid = |field: &str, detail: &str| Err(invalid(Cause::forbidden(field, detail)));
@@ -191,19 +191,19 @@ fn rules(raw: &Raw, watch: bool, initial_events: Option<bool>) -> Result<(), Api
 }
 
 /// Without `resourceVersionMatch` a limited list of a version is exact, any other is not older than it.
-fn wanted(raw: &Raw, watch: bool, limit: Option<usize>) -> Result<Wanted, ApiError> {
+fn wanted(raw: &QueryPairs, watch: bool, limit: Option<usize>) -> Result<VersionMatch, ApiError> {
     let text = raw.get("resourceVersion");
     let version = match text {
-        "" => return Ok(Wanted::Newest),
-        "0" => return Ok(Wanted::Any),
+        "" => return Ok(VersionMatch::Newest),
+        "0" => return Ok(VersionMatch::Any),
         text => text.parse().map_err(|_| {
             ApiError::bad_request(format!("resourceVersion: {text:?}: expected a version that this server gave out"))
         })?,
     };
     match raw.get("resourceVersionMatch") {
-        "Exact" => Ok(Wanted::Exact(version)),
-        "" if limit.is_some() && !watch => Ok(Wanted::Exact(version)),
-        _ => Ok(Wanted::NotOlderThan(version)),
+        "Exact" => Ok(VersionMatch::Exact(version)),
+        "" if limit.is_some() && !watch => Ok(VersionMatch::Exact(version)),
+        _ => Ok(VersionMatch::NotOlderThan(version)),
     }
 }
 
@@ -212,19 +212,19 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Query, ApiError> {
-        Query::parse(Kind::Service, text)
+        Query::parse(ObjectKind::Service, text)
     }
 
     #[test]
     fn versions_mean_what_the_api_documentation_says() {
         for (text, wanted) in [
-            ("", Wanted::Newest),
-            ("resourceVersion=0", Wanted::Any),
-            ("resourceVersion=7", Wanted::NotOlderThan(7)),
-            ("resourceVersion=7&limit=2", Wanted::Exact(7)),
-            ("resourceVersion=7&limit=2&resourceVersionMatch=NotOlderThan", Wanted::NotOlderThan(7)),
-            ("resourceVersion=7&resourceVersionMatch=Exact", Wanted::Exact(7)),
-            ("watch=1&resourceVersion=7&limit=2", Wanted::NotOlderThan(7)),
+            ("", VersionMatch::Newest),
+            ("resourceVersion=0", VersionMatch::Any),
+            ("resourceVersion=7", VersionMatch::NotOlderThan(7)),
+            ("resourceVersion=7&limit=2", VersionMatch::Exact(7)),
+            ("resourceVersion=7&limit=2&resourceVersionMatch=NotOlderThan", VersionMatch::NotOlderThan(7)),
+            ("resourceVersion=7&resourceVersionMatch=Exact", VersionMatch::Exact(7)),
+            ("watch=1&resourceVersion=7&limit=2", VersionMatch::NotOlderThan(7)),
         ] {
             assert_eq!(parse(text).unwrap().version, wanted, "{text}");
         }
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_continue_token_comes_back_as_it_was() {
-        let page = Continue { rv: 7, namespace: "default".into(), name: "web".into() };
+        let page = ContinueToken { rv: 7, namespace: "default".into(), name: "web".into() };
         assert_eq!(parse(&format!("limit=1&continue={}", page.token())).unwrap().continued, Some(page));
     }
 }

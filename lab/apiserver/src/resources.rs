@@ -1,11 +1,11 @@
 //! What is served, and which request path means what.
 
-use crate::objects::Kind;
+use crate::objects::ObjectKind;
 
 /// A resource type under one API group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Resource {
-    pub(super) kind: Kind,
+    pub(super) kind: ObjectKind,
     /// API group; empty for the core group. Every served version is `v1`.
     pub(super) group: &'static str,
     pub(super) plural: &'static str,
@@ -16,23 +16,28 @@ pub(super) struct Resource {
     pub(super) in_all: bool,
 }
 
-const fn resource(kind: Kind, group: &'static str, plural: &'static str, short: &'static [&'static str]) -> Resource {
+const fn resource(
+    kind: ObjectKind,
+    group: &'static str,
+    plural: &'static str,
+    short: &'static [&'static str],
+) -> Resource {
     Resource { kind, group, plural, short, status: false, in_all: false }
 }
 
 /// Every resource type, by group and name.
 pub(super) static RESOURCES: [Resource; 11] = [
-    resource(Kind::Event, "", "events", &["ev"]),
-    Resource { status: true, ..resource(Kind::Namespace, "", "namespaces", &["ns"]) },
-    Resource { status: true, ..resource(Kind::Node, "", "nodes", &["no"]) },
-    Resource { status: true, in_all: true, ..resource(Kind::Pod, "", "pods", &["po"]) },
-    Resource { status: true, in_all: true, ..resource(Kind::Service, "", "services", &["svc"]) },
-    Resource { status: true, in_all: true, ..resource(Kind::Deployment, "apps", "deployments", &["deploy"]) },
-    Resource { status: true, in_all: true, ..resource(Kind::ReplicaSet, "apps", "replicasets", &["rs"]) },
-    resource(Kind::Lease, "coordination.k8s.io", "leases", &[]),
-    resource(Kind::EndpointSlice, "discovery.k8s.io", "endpointslices", &[]),
-    resource(Kind::Event, "events.k8s.io", "events", &[]),
-    resource(Kind::ServiceCidr, "networking.k8s.io", "servicecidrs", &[]),
+    resource(ObjectKind::Event, "", "events", &["ev"]),
+    Resource { status: true, ..resource(ObjectKind::Namespace, "", "namespaces", &["ns"]) },
+    Resource { status: true, ..resource(ObjectKind::Node, "", "nodes", &["no"]) },
+    Resource { status: true, in_all: true, ..resource(ObjectKind::Pod, "", "pods", &["po"]) },
+    Resource { status: true, in_all: true, ..resource(ObjectKind::Service, "", "services", &["svc"]) },
+    Resource { status: true, in_all: true, ..resource(ObjectKind::Deployment, "apps", "deployments", &["deploy"]) },
+    Resource { status: true, in_all: true, ..resource(ObjectKind::ReplicaSet, "apps", "replicasets", &["rs"]) },
+    resource(ObjectKind::Lease, "coordination.k8s.io", "leases", &[]),
+    resource(ObjectKind::EndpointSlice, "discovery.k8s.io", "endpointslices", &[]),
+    resource(ObjectKind::Event, "events.k8s.io", "events", &[]),
+    resource(ObjectKind::ServiceCidr, "networking.k8s.io", "servicecidrs", &[]),
 ];
 
 impl Resource {
@@ -43,7 +48,7 @@ impl Resource {
 
     /// Whether it has a `/scale` sub-resource.
     pub(super) fn scales(&self) -> bool {
-        matches!(self.kind, Kind::Deployment | Kind::ReplicaSet)
+        matches!(self.kind, ObjectKind::Deployment | ObjectKind::ReplicaSet)
     }
 
     /// `services`, `endpointslices.discovery.k8s.io`: how messages call it.
@@ -59,7 +64,7 @@ impl Resource {
 
 /// What a request path asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Route<'a> {
+pub(super) enum ApiRoute<'a> {
     /// `/healthz`, `/livez`, `/readyz` and the checks below them.
     Health,
     /// `/version`.
@@ -79,9 +84,9 @@ pub(super) enum Route<'a> {
     /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/v1`.
     OpenApiGroup(&'a str),
     /// Objects.
-    Objects(Path),
+    Objects(ObjectPath),
     /// How many pods an object asks for.
-    Scale(Path),
+    Scale(ObjectPath),
     /// What only a kubelet could answer: `log`, `exec` and their like of a pod.
     Kubelet {
         /// Namespace and name of the pod.
@@ -93,7 +98,7 @@ pub(super) enum Route<'a> {
 
 /// Objects of one type, or one of them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Path {
+pub(super) struct ObjectPath {
     pub(super) resource: &'static Resource,
     /// `None` for all namespaces and for types without.
     pub(super) namespace: Option<String>,
@@ -103,14 +108,14 @@ pub(super) struct Path {
 }
 
 /// Reads a request path; `None` when nothing is there.
-pub(super) fn route(path: &str) -> Option<Route<'_>> {
+pub(super) fn route(path: &str) -> Option<ApiRoute<'_>> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
-        [] => Some(Route::Root),
-        ["healthz" | "livez" | "readyz", ..] => Some(Route::Health),
-        ["version"] => Some(Route::Version),
-        ["api"] => Some(Route::CoreVersions),
-        ["api", "v1"] => Some(Route::Resources("")),
+        [] => Some(ApiRoute::Root),
+        ["healthz" | "livez" | "readyz", ..] => Some(ApiRoute::Health),
+        ["version"] => Some(ApiRoute::Version),
+        ["api"] => Some(ApiRoute::CoreVersions),
+        ["api", "v1"] => Some(ApiRoute::Resources("")),
         [
             "api",
             "v1",
@@ -120,18 +125,18 @@ pub(super) fn route(path: &str) -> Option<Route<'_>> {
             name,
             asked @ ("log" | "exec" | "attach" | "portforward" | "proxy"),
             ..,
-        ] => Some(Route::Kubelet { pod: format!("{namespace}/{name}"), asked }),
-        ["api", "v1", rest @ ..] => objects("", rest).map(Route::Objects),
-        ["apis"] => Some(Route::Groups),
-        ["apis", group] => known(group).then_some(Route::Group(group)),
-        ["apis", group, "v1"] => known(group).then_some(Route::Resources(group)),
+        ] => Some(ApiRoute::Kubelet { pod: format!("{namespace}/{name}"), asked }),
+        ["api", "v1", rest @ ..] => objects("", rest).map(ApiRoute::Objects),
+        ["apis"] => Some(ApiRoute::Groups),
+        ["apis", group] => known(group).then_some(ApiRoute::Group(group)),
+        ["apis", group, "v1"] => known(group).then_some(ApiRoute::Resources(group)),
         ["apis", group, "v1", rest @ .., "scale"] => {
-            objects(group, rest).filter(|path| path.name.is_some() && path.resource.scales()).map(Route::Scale)
+            objects(group, rest).filter(|path| path.name.is_some() && path.resource.scales()).map(ApiRoute::Scale)
         }
-        ["apis", group, "v1", rest @ ..] => objects(group, rest).map(Route::Objects),
-        ["openapi", "v3"] => Some(Route::OpenApi),
-        ["openapi", "v3", "api", "v1"] => Some(Route::OpenApiGroup("")),
-        ["openapi", "v3", "apis", group, "v1"] => known(group).then_some(Route::OpenApiGroup(group)),
+        ["apis", group, "v1", rest @ ..] => objects(group, rest).map(ApiRoute::Objects),
+        ["openapi", "v3"] => Some(ApiRoute::OpenApi),
+        ["openapi", "v3", "api", "v1"] => Some(ApiRoute::OpenApiGroup("")),
+        ["openapi", "v3", "apis", group, "v1"] => known(group).then_some(ApiRoute::OpenApiGroup(group)),
         _ => None,
     }
 }
@@ -148,7 +153,7 @@ fn known(group: &str) -> bool {
     groups().any(|known| known == group)
 }
 
-fn objects(group: &str, parts: &[&str]) -> Option<Path> {
+fn objects(group: &str, parts: &[&str]) -> Option<ObjectPath> {
     let (namespace, parts) = match parts {
         // The sub-resource of a namespace, not a type inside it.
         ["namespaces", _, "status"] => (None, parts),
@@ -167,5 +172,5 @@ fn objects(group: &str, parts: &[&str]) -> Option<Path> {
     if misplaced || (needs_namespace && namespace.is_none()) || (status && !resource.status) {
         return None;
     }
-    Some(Path { resource, namespace, name, status })
+    Some(ObjectPath { resource, namespace, name, status })
 }

@@ -3,22 +3,22 @@
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::patch::Patch;
+use super::patch::ObjectPatch;
 use super::query::Query;
-use super::resources::Path;
-use super::shared::State;
+use super::resources::ObjectPath;
+use super::shared::ServerState;
 use super::write;
 use crate::objects::Record;
 
 /// Shows how many pods an object asks for.
-pub(super) fn of(state: &State, path: &Path, name: &str) -> Result<Value, ApiError> {
+pub(super) fn of(state: &ServerState, path: &ObjectPath, name: &str) -> Result<Value, ApiError> {
     write::present(state, path, name).map(|record| shown(&record))
 }
 
 /// PUT.
 pub(super) fn update(
-    state: &mut State,
-    path: &Path,
+    state: &mut ServerState,
+    path: &ObjectPath,
     query: &Query,
     name: &str,
     value: &Value,
@@ -37,11 +37,11 @@ pub(super) fn update(
 
 /// PATCH.
 pub(super) fn patch(
-    state: &mut State,
-    path: &Path,
+    state: &mut ServerState,
+    path: &ObjectPath,
     query: &Query,
     name: &str,
-    patch: &Patch,
+    patch: &ObjectPatch,
 ) -> Result<Value, ApiError> {
     let mut value = of(state, path, name)?;
     patch.apply(path.resource.kind, &mut value)?;

@@ -3,24 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::ApiError;
-use crate::objects::{Kind, Record, selectable};
+use crate::objects::{ObjectKind, Record, selectable};
 
 /// Which objects a list or watch is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Selector {
-    labels: Vec<Requirement>,
+    labels: Vec<LabelRequirement>,
     /// (field, wanted value, whether it must be equal).
     fields: Vec<(String, String, bool)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Requirement {
+struct LabelRequirement {
     key: String,
-    operator: Operator,
+    operator: LabelOperator,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Operator {
+enum LabelOperator {
     In(BTreeSet<String>),
     /// Objects without the label match, too.
     NotIn(BTreeSet<String>),
@@ -32,7 +32,7 @@ enum Operator {
 
 impl Selector {
     /// Reads both selectors for objects of `kind`.
-    pub(super) fn parse(kind: Kind, labels: &str, fields: &str) -> Result<Self, ApiError> {
+    pub(super) fn parse(kind: ObjectKind, labels: &str, fields: &str) -> Result<Self, ApiError> {
         let labels = parse_labels(labels)
             .map_err(|problem| ApiError::bad_request(format!("unable to parse labelSelector: {problem}")))?;
         Ok(Selector { labels, fields: parse_fields(kind, fields)? })
@@ -49,22 +49,22 @@ impl Selector {
     }
 }
 
-impl Requirement {
+impl LabelRequirement {
     fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
         let value = labels.get(&self.key);
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match &self.operator {
-            Operator::In(values) => value.is_some_and(|value| values.contains(value)),
-            Operator::NotIn(values) => !value.is_some_and(|value| values.contains(value)),
-            Operator::Exists => value.is_some(),
-            Operator::Missing => value.is_none(),
-            Operator::Greater(than) => number().is_some_and(|number| number > *than),
-            Operator::Less(than) => number().is_some_and(|number| number < *than),
+            LabelOperator::In(values) => value.is_some_and(|value| values.contains(value)),
+            LabelOperator::NotIn(values) => !value.is_some_and(|value| values.contains(value)),
+            LabelOperator::Exists => value.is_some(),
+            LabelOperator::Missing => value.is_none(),
+            LabelOperator::Greater(than) => number().is_some_and(|number| number > *than),
+            LabelOperator::Less(than) => number().is_some_and(|number| number < *than),
         }
     }
 }
 
-fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
+fn parse_labels(text: &str) -> Result<Vec<LabelRequirement>, String> {
     split(text)?.into_iter().map(|term| requirement(term.trim())).collect()
 }
 
@@ -90,38 +90,38 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
     if text.trim().is_empty() { Ok(Vec::new()) } else { Ok(terms) }
 }
 
-fn requirement(term: &str) -> Result<Requirement, String> {
+fn requirement(term: &str) -> Result<LabelRequirement, String> {
     let of = |key: &str, operator| {
         let key = key.trim();
         if !is_qualified(key) {
             return Err(format!("{key:?} is no label name (in {term:?})"));
         }
-        Ok(Requirement { key: key.to_owned(), operator })
+        Ok(LabelRequirement { key: key.to_owned(), operator })
     };
     if let Some(list) = term.strip_suffix(')') {
         let (head, list) = list.split_once('(').ok_or_else(|| format!("no \"(\" in {term:?}"))?;
         let values = list.split(',').map(|value| label_value(value.trim())).collect::<Result<BTreeSet<_>, _>>()?;
         let (key, word) = head.trim().rsplit_once(char::is_whitespace).unwrap_or(("", head));
         return match word {
-            "in" => of(key, Operator::In(values)),
-            "notin" => of(key, Operator::NotIn(values)),
+            "in" => of(key, LabelOperator::In(values)),
+            "notin" => of(key, LabelOperator::NotIn(values)),
             _ => Err(format!("{term:?}: expected in or notin before the list")),
         };
     }
     let one = |value: &str| Ok::<_, String>(BTreeSet::from([label_value(value.trim())?]));
     let number = |text: &str| text.trim().parse().map_err(|_| format!("{term:?}: expected a number"));
     if let Some((key, value)) = term.split_once("!=") {
-        of(key, Operator::NotIn(one(value)?))
+        of(key, LabelOperator::NotIn(one(value)?))
     } else if let Some((key, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-        of(key, Operator::In(one(value)?))
+        of(key, LabelOperator::In(one(value)?))
     } else if let Some((key, value)) = term.split_once('>') {
-        of(key, Operator::Greater(number(value)?))
+        of(key, LabelOperator::Greater(number(value)?))
     } else if let Some((key, value)) = term.split_once('<') {
-        of(key, Operator::Less(number(value)?))
+        of(key, LabelOperator::Less(number(value)?))
     } else if let Some(key) = term.strip_prefix('!') {
-        of(key, Operator::Missing)
+        of(key, LabelOperator::Missing)
     } else {
-        of(term, Operator::Exists)
+        of(term, LabelOperator::Exists)
     }
 }
 
@@ -161,7 +161,7 @@ pub(super) fn is_dns_label(text: &str, length: usize) -> bool {
         && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
 }
 
-fn parse_fields(kind: Kind, text: &str) -> Result<Vec<(String, String, bool)>, ApiError> {
+fn parse_fields(kind: ObjectKind, text: &str) -> Result<Vec<(String, String, bool)>, ApiError> {
     let terms = text.split(',').map(str::trim).filter(|term| !term.is_empty());
     terms
         .map(|term| {
@@ -220,9 +220,9 @@ mod tests {
 
     #[test]
     fn field_selectors_know_their_kind() {
-        assert!(parse_fields(Kind::Pod, "spec.nodeName=a,metadata.name!=b").is_ok());
-        let error = parse_fields(Kind::Service, "spec.nodeName=a").unwrap_err();
+        assert!(parse_fields(ObjectKind::Pod, "spec.nodeName=a,metadata.name!=b").is_ok());
+        let error = parse_fields(ObjectKind::Service, "spec.nodeName=a").unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (400, "field label not supported: spec.nodeName"));
-        assert!(parse_fields(Kind::Node, "metadata.name").is_err());
+        assert!(parse_fields(ObjectKind::Node, "metadata.name").is_err());
     }
 }

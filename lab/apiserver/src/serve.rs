@@ -1,5 +1,6 @@
-//! Sockets: accepts connections on every listener and serves HTTP/1.1 on each, with TLS where that was asked for.
+//! Accepts connections on every listener and serves HTTP/1.1, over TLS if configured.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -14,176 +15,186 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::auth::Tokens;
-use super::faults::{Fault, Refusal};
-use super::gate::{Gate, Gated};
-use super::misbehave::{misbehave, misbehave_before};
-use super::relay::Upstream;
-use super::request::{Context, answer};
+use super::context::ServerContext;
+use super::fault_control::{misbehave, misbehave_before};
+use super::faults::{ServerFault, ServerRefusal};
+use super::gate::{Gate, GatedStream};
+use super::relay::{self, Upstream};
+use super::request;
 use super::shared::SharedStore;
 use super::tls::Tls;
 use super::watch::WatchTimes;
 
-/// A client that does not finish its handshake by then is dropped.
+/// The server closes a connection whose TLS handshake takes longer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long to wait after a connection could not be accepted (no file descriptors left, for example).
+/// Pause after a failed accept, for example when no file descriptors are left.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// How the API is served.
+/// Options of an [`ApiServer`].
 #[derive(Clone, Default)]
 pub struct ServeOptions {
-    /// Who may ask; `None` lets everybody.
+    /// The accepted bearer tokens; `None` disables authentication.
     pub tokens: Option<Tokens>,
-    /// Serve HTTPS; `None` is plain HTTP.
+    /// Certificates for HTTPS; `None` serves plain HTTP.
     pub tls: Option<Tls>,
     /// Length of watches and time between bookmarks.
     pub watches: WatchTimes,
-    /// Another API server, whose answers are passed on instead of this one's own; it must know the tokens as well.
+    /// Relays requests to this API server, which must know the tokens, instead of serving the store's objects.
     pub upstream: Option<Upstream>,
 }
 
-/// A running API server; it ends, with all its connections, when this is dropped.
+/// A running API server; dropping it closes all its connections.
 pub struct ApiServer {
-    shared: SharedStore,
+    service: Arc<Service>,
     addresses: Vec<SocketAddr>,
-    scheme: &'static str,
-    /// One for each listener, in their order.
+    /// One per listener, in the same order.
     gates: Vec<Arc<Gate>>,
     _listeners: JoinSet<()>,
 }
 
 impl ApiServer {
-    /// Serves the objects of `shared` on every one of `listeners`, which the caller has bound wherever it likes: a
-    /// socket belongs to the network namespace that it was made in. Needs a tokio runtime around it.
-    ///
-    /// # Errors
-    /// When a listener cannot be handed to the runtime.
+    /// Serves the objects of `shared` on all `listeners`. A socket belongs to the network namespace that created it, so
+    /// each listener can serve another namespace. Must be called on a tokio runtime.
     pub fn start(
         shared: SharedStore,
         listeners: impl IntoIterator<Item = TcpListener>,
         options: ServeOptions,
     ) -> io::Result<Self> {
         let ServeOptions { tokens, tls, watches, upstream } = options;
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        let context = Arc::new(Context { shared: shared.clone(), tokens, times: watches, upstream });
+        let context = ServerContext { shared, tokens, times: watches };
+        let service = Arc::new(Service { context, upstream, tls });
         let (mut tasks, mut addresses, mut gates) = (JoinSet::new(), Vec::new(), Vec::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;
             addresses.push(listener.local_addr()?);
             let (listener, gate) = (tokio::net::TcpListener::from_std(listener)?, Arc::new(Gate::default()));
             gates.push(Arc::clone(&gate));
-            tasks.spawn(listen(listener, gate, Arc::clone(&context), tls.clone()));
+            tasks.spawn(Arc::clone(&service).listen(listener, gate));
         }
-        Ok(ApiServer { shared, addresses, scheme, gates, _listeners: tasks })
+        Ok(ApiServer { service, addresses, gates, _listeners: tasks })
     }
 
-    /// What the listeners are bound to.
+    /// The addresses of the listeners, in the order given to [`ApiServer::start`].
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The URL that `address` is served under.
+    /// The URL of the API at `address`.
     pub fn url(&self, address: SocketAddr) -> String {
-        format!("{}://{address}", self.scheme)
+        let scheme = if self.service.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{address}")
     }
 
-    /// The objects.
+    /// The served objects.
     pub fn store(&self) -> &SharedStore {
-        &self.shared
+        &self.service.context.shared
     }
 
-    /// The version of the newest change.
+    /// The `resourceVersion` of the newest change.
     pub fn resource_version(&self) -> u64 {
-        self.shared.version()
+        self.store().version()
     }
 
-    /// Whether it keeps changes from its clients at the moment, by misbehaviour.
+    /// Whether a fault withholds changes from clients.
     pub fn withholds(&self) -> bool {
-        self.shared.look(|state| state.faults.withhold())
+        self.store().look(|state| state.faults.withhold())
     }
 
-    /// How many requests were given the [`HostileAnswer`](super::HostileAnswer), and how many bytes of it were taken.
+    /// Number of requests that got the [`HostileAnswer`](super::HostileAnswer), and number of its bytes that clients read.
     pub fn hostile_answers(&self) -> (usize, usize) {
-        self.shared.look(|state| (state.faults.hostile_answers, state.faults.hostile_bytes))
+        self.store().look(|state| (state.faults.hostile_answers, state.faults.hostile_bytes))
     }
 
-    /// Cuts the clients of listener number `listener` (from 0, in the order given at the start) off, or lets them
-    /// through again. Meanwhile not a byte passes, without notice: connections that stand fall silent, new ones get as
-    /// far as the kernel takes them and hear nothing.
+    /// Stops or resumes all traffic of listener number `listener` (index into [`ApiServer::addresses`]) without closing
+    /// a connection: established connections fall silent, and the kernel alone accepts new ones.
     pub fn cut_off(&self, listener: usize, cut_off: bool) {
         if let Some(gate) = self.gates.get(listener) {
             gate.shut(cut_off);
         }
     }
 
-    /// Does something wrong, at once.
-    pub fn misbehave(&self, what: Fault) {
-        misbehave(&self.shared, what);
+    /// Begins or ends a fault.
+    pub fn misbehave(&self, what: ServerFault) {
+        misbehave(self.store(), what);
     }
 
-    /// Does something wrong in front of another server, whose newest version is `version`.
-    pub fn misbehave_before(&self, what: Fault, version: u64) {
-        misbehave_before(&self.shared, what, version);
+    /// Begins or ends a fault of a relay; `version` is the newest `resourceVersion` of the upstream server.
+    pub fn misbehave_before(&self, what: ServerFault, version: u64) {
+        misbehave_before(self.store(), what, version);
     }
 }
 
-async fn listen(listener: tokio::net::TcpListener, gate: Arc<Gate>, context: Arc<Context>, tls: Option<Tls>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, Arc::clone(&gate), Arc::clone(&context), tls.clone()));
-                }
-                Err(_) => sleep(AFTER_ERROR).await,
-            },
-            Some(_) = connections.join_next() => {}
+/// Serves the connections of all listeners.
+struct Service {
+    context: ServerContext,
+    upstream: Option<Upstream>,
+    tls: Option<Tls>,
+}
+
+impl Service {
+    async fn listen(self: Arc<Self>, listener: tokio::net::TcpListener, gate: Arc<Gate>) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => drop(connections.spawn(Arc::clone(&self).connection(stream, Arc::clone(&gate)))),
+                    Err(_) => sleep(AFTER_ERROR).await,
+                },
+                Some(_) = connections.join_next() => {}
+            }
         }
     }
-}
 
-async fn connection(stream: TcpStream, gate: Arc<Gate>, context: Arc<Context>, tls: Option<Tls>) {
-    // Not even a reset gets through.
-    gate.open().await;
-    if refuses(&context) {
-        // Closing with a zero linger time sends a reset.
-        let _ = stream.set_zero_linger();
-        return;
+    async fn connection(self: Arc<Self>, stream: TcpStream, gate: Arc<Gate>) {
+        // A shut gate lets no reset through.
+        gate.open().await;
+        if self.resets() {
+            // Closing a socket with linger time zero sends a reset.
+            let _ = stream.set_zero_linger();
+            return;
+        }
+        let _ = stream.set_nodelay(true);
+        tokio::select! {
+            () = self.serve(GatedStream::new(stream, Arc::clone(&gate))) => {}
+            () = self.wait_for_reset(&gate) => {}
+        }
     }
-    let _ = stream.set_nodelay(true);
-    let reset = reset(Arc::clone(&gate), Arc::clone(&context));
-    let stream = Gated::new(stream, gate);
-    let serve = async {
-        match tls {
-            None => http(stream, context).await,
+
+    async fn serve(&self, stream: GatedStream<TcpStream>) {
+        match &self.tls {
+            None => self.http(stream).await,
             Some(tls) => {
                 if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.acceptor().accept(stream)).await {
-                    http(stream, context).await;
+                    self.http(stream).await;
                 }
             }
         }
-    };
-    tokio::select! {
-        () = serve => {}
-        () = reset => {}
     }
-}
 
-async fn http(stream: impl AsyncRead + AsyncWrite + Unpin, context: Arc<Context>) {
-    let service = service_fn(move |request| answer(Arc::clone(&context), request));
-    // There is no peer left to report a broken connection to.
-    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-}
+    async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let service = service_fn(async |request| {
+            let response = match &self.upstream {
+                None => request::answer(&self.context, request).await,
+                Some(upstream) => relay::answer(&self.context, upstream, request).await,
+            };
+            Ok::<_, Infallible>(response)
+        });
+        // A broken connection leaves no peer to report the error to.
+        let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    }
 
-fn refuses(context: &Context) -> bool {
-    context.shared.look(|state| state.faults.refusal) == Some(Refusal::Reset)
-}
+    /// Whether the fault "reset" is active.
+    fn resets(&self) -> bool {
+        self.context.shared.look(|state| state.faults.refusal) == Some(ServerRefusal::Reset)
+    }
 
-/// Returns once connections are to be reset, and can be.
-async fn reset(gate: Arc<Gate>, context: Arc<Context>) {
-    let mut ticks = context.shared.ticks();
-    while gate.is_shut() || !refuses(&context) {
-        if ticks.changed().await.is_err() {
-            return;
+    /// Returns when the fault "reset" is active and the gate is open.
+    async fn wait_for_reset(&self, gate: &Gate) {
+        let mut ticks = self.context.shared.ticks();
+        while gate.is_shut() || !self.resets() {
+            if ticks.changed().await.is_err() {
+                return;
+            }
         }
     }
 }

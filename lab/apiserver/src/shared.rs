@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::faults::Faults;
-use super::log::{Bounds, Log};
+use super::change_log::{ChangeLog, HistoryBounds};
+use super::faults::ActiveFaults;
 use crate::objects::Store;
 
 /// A handle on the cluster's objects; clones are the same objects.
 #[derive(Clone)]
 pub struct SharedStore {
-    inner: Arc<Inner>,
+    inner: Arc<SharedState>,
 }
 
-struct Inner {
-    state: Mutex<State>,
+struct SharedState {
+    state: Mutex<ServerState>,
     /// Counts everything that a watch may have to react to.
     ticks: watch::Sender<u64>,
     /// When it was made.
@@ -24,25 +24,25 @@ struct Inner {
 }
 
 /// What the lock guards: objects and log never disagree.
-pub(super) struct State {
+pub(super) struct ServerState {
     pub(super) store: Store,
-    pub(super) log: Log,
-    pub(super) faults: Faults,
+    pub(super) log: ChangeLog,
+    pub(super) faults: ActiveFaults,
 }
 
 impl SharedStore {
     /// Takes `store` over. Its objects count as made now, and its timestamps are the machine's from now on.
     pub fn new(store: Store) -> Self {
-        SharedStore::with_bounds(store, Bounds::default())
+        SharedStore::with_bounds(store, HistoryBounds::default())
     }
 
     /// Like [`SharedStore::new`], with a history of another size.
-    pub fn with_bounds(mut store: Store, bounds: Bounds) -> Self {
+    pub fn with_bounds(mut store: Store, bounds: HistoryBounds) -> Self {
         store.use_system_clock();
         store.record_changes();
-        let log = Log::new(bounds, store.version());
-        let state = Mutex::new(State { store, log, faults: Faults::default() });
-        SharedStore { inner: Arc::new(Inner { state, ticks: watch::Sender::new(0), began: Instant::now() }) }
+        let log = ChangeLog::new(bounds, store.version());
+        let state = Mutex::new(ServerState { store, log, faults: ActiveFaults::default() });
+        SharedStore { inner: Arc::new(SharedState { state, ticks: watch::Sender::new(0), began: Instant::now() }) }
     }
 
     /// The moment that watches count whole minutes from.
@@ -66,7 +66,7 @@ impl SharedStore {
     }
 
     /// Changes anything behind the lock, then tells the watches if an object changed.
-    pub(super) fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn with<R>(&self, change: impl FnOnce(&mut ServerState) -> R) -> R {
         let (result, changed) = {
             let mut state = self.lock();
             let result = change(&mut state);
@@ -87,7 +87,7 @@ impl SharedStore {
     }
 
     /// Looks at anything behind the lock.
-    pub(super) fn look<R>(&self, look: impl FnOnce(&State) -> R) -> R {
+    pub(super) fn look<R>(&self, look: impl FnOnce(&ServerState) -> R) -> R {
         look(&self.lock())
     }
 
@@ -100,7 +100,7 @@ impl SharedStore {
         self.inner.ticks.subscribe()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ServerState> {
         // A panic elsewhere leaves objects that are each whole.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

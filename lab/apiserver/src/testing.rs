@@ -33,10 +33,13 @@ pub(super) fn fill(store: &mut Store) {
     }
     for (kind, value) in [
         (
-            crate::objects::Kind::Event,
+            crate::objects::ObjectKind::Event,
             serde_json::json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Node", "name": "node-a"}}),
         ),
-        (crate::objects::Kind::Lease, serde_json::json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}})),
+        (
+            crate::objects::ObjectKind::Lease,
+            serde_json::json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}),
+        ),
     ] {
         let (object, unknown) = crate::objects::Object::from_value(kind, &value).unwrap();
         assert!(unknown.is_empty(), "{unknown:?}");

@@ -3,16 +3,16 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-use super::log::Entry;
-use super::misbehave::misbehave;
-use super::negotiate::Form;
-use super::patch::Patch;
+use super::change_log::LogEntry;
+use super::fault_control::misbehave;
+use super::negotiate::ResponseForm;
+use super::patch::ObjectPatch;
 use super::query::Query;
-use super::resources::{Path, Route, route};
-use super::view::View;
+use super::resources::{ApiRoute, ObjectPath, route};
+use super::view::ResponseView;
 use super::watch::watch;
-use super::{Bounds, Fault, SharedStore, WatchTimes, list, testing, write};
-use crate::objects::{Kind, ObjectKey};
+use super::{HistoryBounds, ServerFault, SharedStore, WatchTimes, list, testing, write};
+use crate::objects::{ObjectKey, ObjectKind};
 
 fn shared() -> SharedStore {
     let shared = SharedStore::new(testing::store());
@@ -20,21 +20,21 @@ fn shared() -> SharedStore {
     shared
 }
 
-fn path(text: &str) -> Path {
+fn path(text: &str) -> ObjectPath {
     match route(text) {
-        Some(Route::Objects(path)) => path,
+        Some(ApiRoute::Objects(path)) => path,
         other => panic!("{text}: {other:?}"),
     }
 }
 
-fn query(kind: Kind, text: &str) -> Query {
+fn query(kind: ObjectKind, text: &str) -> Query {
     Query::parse(kind, text).unwrap()
 }
 
 async fn listed(shared: &SharedStore, at: &str, options: &str) -> Result<Value, super::error::ApiError> {
     let path = path(at);
     let query = Query::parse(path.resource.kind, options)?;
-    let view = View { resource: path.resource, form: Form::Objects, include_object: String::new() };
+    let view = ResponseView { resource: path.resource, form: ResponseForm::Objects, include_object: String::new() };
     let body = list::list(shared, &view, path.namespace.as_deref(), &query).await?;
     Ok(serde_json::from_slice(&body).unwrap())
 }
@@ -59,7 +59,7 @@ async fn watched(shared: &SharedStore, at: &str, options: &str, count: usize) ->
 async fn open(shared: &SharedStore, at: &str, options: &str) -> impl futures_util::Stream<Item = String> + use<> {
     let path = path(at);
     let query = query(path.resource.kind, &format!("watch=1&{options}"));
-    let view = View { resource: path.resource, form: Form::Objects, include_object: String::new() };
+    let view = ResponseView { resource: path.resource, form: ResponseForm::Objects, include_object: String::new() };
     let times = WatchTimes { longest: Duration::from_secs(600), bookmark_every: Duration::from_secs(60) };
     let chunks = watch(shared, view, path.namespace, query, times).await.unwrap();
     lines(chunks)
@@ -94,39 +94,42 @@ fn short(line: &str) -> String {
 
 fn label(shared: &SharedStore, service: &str, labels: Value) {
     let at = path(&format!("/api/v1/namespaces/default/services/{service}"));
-    let patch = Patch::parse(
+    let patch = ObjectPatch::parse(
         Some("application/merge-patch+json"),
         json!({"metadata": {"labels": labels}}).to_string().as_bytes(),
     );
     let patch = patch.unwrap();
-    shared.with(|state| write::patch(state, &at, &query(Kind::Service, ""), service, &patch)).map(|_| ()).unwrap();
+    shared
+        .with(|state| write::patch(state, &at, &query(ObjectKind::Service, ""), service, &patch))
+        .map(|_| ())
+        .unwrap();
 }
 
 #[test]
 fn paths_mean_what_the_api_conventions_say() {
     for (text, expected) in [
-        ("/api/v1/services", Some((Kind::Service, None, None, false))),
-        ("/api/v1/namespaces/x/services/y", Some((Kind::Service, Some("x"), Some("y"), false))),
-        ("/api/v1/namespaces/x/services/y/status", Some((Kind::Service, Some("x"), Some("y"), true))),
-        ("/api/v1/namespaces/x", Some((Kind::Namespace, None, Some("x"), false))),
-        ("/api/v1/namespaces/x/status", Some((Kind::Namespace, None, Some("x"), true))),
-        ("/api/v1/nodes/n/status", Some((Kind::Node, None, Some("n"), true))),
-        ("/apis/discovery.k8s.io/v1/endpointslices", Some((Kind::EndpointSlice, None, None, false))),
-        ("/apis/networking.k8s.io/v1/servicecidrs", Some((Kind::ServiceCidr, None, None, false))),
+        ("/api/v1/services", Some((ObjectKind::Service, None, None, false))),
+        ("/api/v1/namespaces/x/services/y", Some((ObjectKind::Service, Some("x"), Some("y"), false))),
+        ("/api/v1/namespaces/x/services/y/status", Some((ObjectKind::Service, Some("x"), Some("y"), true))),
+        ("/api/v1/namespaces/x", Some((ObjectKind::Namespace, None, Some("x"), false))),
+        ("/api/v1/namespaces/x/status", Some((ObjectKind::Namespace, None, Some("x"), true))),
+        ("/api/v1/nodes/n/status", Some((ObjectKind::Node, None, Some("n"), true))),
+        ("/apis/discovery.k8s.io/v1/endpointslices", Some((ObjectKind::EndpointSlice, None, None, false))),
+        ("/apis/networking.k8s.io/v1/servicecidrs", Some((ObjectKind::ServiceCidr, None, None, false))),
         ("/apis/networking.k8s.io/v1/namespaces/x/servicecidrs", None),
-        ("/apis/events.k8s.io/v1/namespaces/x/events", Some((Kind::Event, Some("x"), None, false))),
+        ("/apis/events.k8s.io/v1/namespaces/x/events", Some((ObjectKind::Event, Some("x"), None, false))),
         ("/apis/discovery.k8s.io/v1/namespaces/x/endpointslices/y/status", None),
         ("/api/v1/namespaces/x/nodes", None),
         ("/api/v1/services/y", None),
         ("/api/v1/configmaps", None),
-        ("/apis/apps/v1/namespaces/x/deployments/y", Some((Kind::Deployment, Some("x"), Some("y"), false))),
+        ("/apis/apps/v1/namespaces/x/deployments/y", Some((ObjectKind::Deployment, Some("x"), Some("y"), false))),
         ("/apis/apps/v1/deployments/scale", None),
         ("/apis/discovery.k8s.io/v1/namespaces/x/endpointslices/y/scale", None),
         ("/apis/apps/v1/statefulsets", None),
         ("/openapi/v2", None),
     ] {
         let found = route(text).map(|route| match route {
-            Route::Objects(path) => (path.resource.kind, path.namespace, path.name, path.status),
+            ApiRoute::Objects(path) => (path.resource.kind, path.namespace, path.name, path.status),
             other => panic!("{text}: {other:?}"),
         });
         let expected = expected.map(|(kind, namespace, name, status)| {
@@ -148,7 +151,7 @@ async fn a_list_page_by_page_is_of_one_version() {
     assert_eq!(names(&second), ["web"], "as it was when the first page was made");
     assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
     assert_eq!(second["metadata"].get("continue"), None);
-    misbehave(&shared, Fault::Compact);
+    misbehave(&shared, ServerFault::Compact);
     let error = listed(&shared, "/api/v1/services", &next).await.unwrap_err();
     assert_eq!((error.code, error.reason), (410, "Expired"));
     let fresh = error.status()["metadata"]["continue"].as_str().unwrap().to_owned();
@@ -215,8 +218,8 @@ async fn bookmarks_come_from_time_to_time_and_before_the_end() {
     let version = shared.version();
     let seen = async |options: &str| {
         let path = path("/api/v1/services");
-        let query = query(Kind::Service, &format!("watch=1&resourceVersion={version}{options}"));
-        let view = View { resource: path.resource, form: Form::Objects, include_object: String::new() };
+        let query = query(ObjectKind::Service, &format!("watch=1&resourceVersion={version}{options}"));
+        let view = ResponseView { resource: path.resource, form: ResponseForm::Objects, include_object: String::new() };
         let times = WatchTimes { longest: Duration::from_millis(250), bookmark_every: Duration::from_millis(100) };
         lines(watch(&shared, view, None, query, times).await.unwrap()).collect::<Vec<_>>().await
     };
@@ -228,7 +231,7 @@ async fn bookmarks_come_from_time_to_time_and_before_the_end() {
 
 #[tokio::test]
 async fn a_version_from_before_the_history_is_gone() {
-    let shared = SharedStore::with_bounds(testing::store(), Bounds { events: 2, bytes: 1 << 20 });
+    let shared = SharedStore::with_bounds(testing::store(), HistoryBounds { events: 2, bytes: 1 << 20 });
     let begin = shared.version();
     shared.write(testing::fill);
     let seen = watched(&shared, "/api/v1/services", &format!("resourceVersion={begin}"), 9).await;
@@ -243,29 +246,29 @@ async fn each_misbehaviour_does_what_it_says() {
     let since = format!("resourceVersion={}&allowWatchBookmarks=true", shared.version());
     let events = open(&shared, "/api/v1/services", &since).await;
     tokio::pin!(events);
-    let pending = |shared: &SharedStore| shared.look(|state| state.log.end(Kind::Service));
+    let pending = |shared: &SharedStore| shared.look(|state| state.log.end(ObjectKind::Service));
 
-    misbehave(&shared, Fault::Hold(Kind::Service));
+    misbehave(&shared, ServerFault::Hold(ObjectKind::Service));
     label(&shared, "web", json!({"x": "1"}));
     assert!(pending(&shared) > 0);
     // A held kind is silent while another one speaks.
     let slices = watched(&shared, "/apis/discovery.k8s.io/v1/endpointslices", "resourceVersion=0", 2).await;
     assert_eq!(slices.len(), 2);
     assert!(tokio::time::timeout(Duration::from_millis(50), events.next()).await.is_err());
-    misbehave(&shared, Fault::Release(Kind::Service));
+    misbehave(&shared, ServerFault::Release(ObjectKind::Service));
     assert_eq!(events.next().await.unwrap(), "MODIFIED web");
 
-    misbehave(&shared, Fault::Repeat(Kind::Service));
+    misbehave(&shared, ServerFault::Repeat(ObjectKind::Service));
     assert_eq!(events.next().await.unwrap(), "MODIFIED web");
 
-    misbehave(&shared, Fault::BookmarkAhead { kind: Kind::Service, by: 1_000 });
+    misbehave(&shared, ServerFault::BookmarkAhead { kind: ObjectKind::Service, by: 1_000 });
     assert_eq!(events.next().await.unwrap(), format!("BOOKMARK {}", shared.version()));
     let resumed = format!("resourceVersion={}", shared.version());
 
-    misbehave(&shared, Fault::Stall);
+    misbehave(&shared, ServerFault::Stall);
     label(&shared, "web", json!({"x": "2"}));
     assert!(tokio::time::timeout(Duration::from_millis(50), events.next()).await.is_err());
-    misbehave(&shared, Fault::Resume);
+    misbehave(&shared, ServerFault::Resume);
     assert_eq!(events.next().await.unwrap(), "MODIFIED web");
     assert_eq!(
         watched(&shared, "/api/v1/services", &resumed, 1).await,
@@ -273,39 +276,39 @@ async fn each_misbehaviour_does_what_it_says() {
         "nothing is lost after the leap"
     );
 
-    misbehave(&shared, Fault::Compact);
+    misbehave(&shared, ServerFault::Compact);
     assert_eq!(watched(&shared, "/api/v1/services", &resumed, 9).await, ["ERROR 410 Expired"]);
     label(&shared, "web", json!({"x": "3"}));
     assert_eq!(events.next().await.unwrap(), "MODIFIED web", "an open watch goes on");
 
-    misbehave(&shared, Fault::Expire { requests: 1 });
+    misbehave(&shared, ServerFault::Expire { requests: 1 });
     let now = format!("resourceVersion={}&timeoutSeconds=1", shared.version());
     assert_eq!(watched(&shared, "/api/v1/services", &now, 9).await, ["ERROR 410 Expired"]);
     assert_eq!(watched(&shared, "/api/v1/services", &now, 9).await, [""; 0], "only one was asked for");
 
-    misbehave(&shared, Fault::CloseWatches { abrupt: false });
+    misbehave(&shared, ServerFault::CloseWatches { abrupt: false });
     assert_eq!(events.next().await, None);
     let events = open(&shared, "/api/v1/services", &since.replace("resourceVersion=", "x=")).await;
     tokio::pin!(events);
-    misbehave(&shared, Fault::CloseWatches { abrupt: true });
+    misbehave(&shared, ServerFault::CloseWatches { abrupt: true });
     assert_eq!(events.next().await.unwrap(), "connection aborted");
     assert_eq!(events.next().await, None);
 }
 
 #[test]
 fn the_history_is_bounded_by_bytes_too() {
-    let shared = SharedStore::with_bounds(testing::store(), Bounds { events: 1_000, bytes: 8 << 10 });
+    let shared = SharedStore::with_bounds(testing::store(), HistoryBounds { events: 1_000, bytes: 8 << 10 });
     shared.write(testing::fill);
     for number in 0..100 {
         label(&shared, "web", json!({"x": number.to_string()}));
     }
     let kept = shared.look(|state| {
-        let oldest = state.log.oldest(Kind::Service);
-        let place = state.log.place(Kind::Service, oldest).unwrap();
-        let entries = state.log.from(Kind::Service, place, 1_000).unwrap();
+        let oldest = state.log.oldest(ObjectKind::Service);
+        let place = state.log.place(ObjectKind::Service, oldest).unwrap();
+        let entries = state.log.from(ObjectKind::Service, place, 1_000).unwrap();
         entries
             .iter()
-            .map(|entry| if let Entry::Change(change) = entry.as_ref() { change.record.json.len() } else { 0 })
+            .map(|entry| if let LogEntry::Change(change) = entry.as_ref() { change.record.json.len() } else { 0 })
             .sum::<usize>()
     });
     assert!((4 << 10..=8 << 10).contains(&kept), "{kept}");
@@ -314,12 +317,13 @@ fn the_history_is_bounded_by_bytes_too() {
 #[test]
 fn writes_follow_the_rules_of_the_registry() {
     let shared = shared();
-    let all = query(Kind::Service, "");
+    let all = query(ObjectKind::Service, "");
     let (services, web) =
         (path("/api/v1/namespaces/default/services"), path("/api/v1/namespaces/default/services/web"));
     let create = |value: Value| shared.with(|state| write::create(state, &services, &all, value));
     let update = |value: Value| shared.with(|state| write::update(state, &web, &all, "web", value));
-    let code = |result: Result<write::Written, super::error::ApiError>| result.map_or_else(|error| error.code, |_| 200);
+    let code =
+        |result: Result<write::WriteResult, super::error::ApiError>| result.map_or_else(|error| error.code, |_| 200);
     let spec = json!({"ports": [{"port": 80}]});
 
     let made = create(
@@ -343,7 +347,7 @@ fn writes_follow_the_rules_of_the_registry() {
         shared.with(|state| write::create(state, &elsewhere, &all, json!({"metadata": {"name": "y"}, "spec": spec})));
     assert_eq!(code(lost), 404);
 
-    let present = shared.read(|store| store.record(Kind::Service, &ObjectKey::new(None, "web")).unwrap().value());
+    let present = shared.read(|store| store.record(ObjectKind::Service, &ObjectKey::new(None, "web")).unwrap().value());
     let mut newer = present.clone();
     newer["metadata"]["labels"]["x"] = json!("1");
     newer["metadata"]["uid"] = json!("");
@@ -356,16 +360,16 @@ fn writes_follow_the_rules_of_the_registry() {
     moved["spec"]["clusterIP"] = json!("10.96.0.77");
     moved["spec"]["clusterIPs"] = json!(["10.96.0.77"]);
     assert_eq!(code(update(moved)), 422);
-    let after = shared.read(|store| store.record(Kind::Service, &ObjectKey::new(None, "web")).unwrap().value());
+    let after = shared.read(|store| store.record(ObjectKind::Service, &ObjectKey::new(None, "web")).unwrap().value());
     assert_eq!(after, updated, "what was refused left nothing behind");
 
-    let dry = query(Kind::Service, "dryRun=All");
+    let dry = query(ObjectKind::Service, "dryRun=All");
     let version = shared.version();
     let tried =
         shared.with(|state| write::create(state, &services, &dry, json!({"metadata": {"name": "dry"}, "spec": spec})));
     assert_eq!(tried.unwrap().record.key.name, "dry");
     assert_eq!(shared.version(), version);
-    let strict = query(Kind::Service, "fieldValidation=Strict");
+    let strict = query(ObjectKind::Service, "fieldValidation=Strict");
     let odd = json!({"metadata": {"name": "odd"}, "spec": {"ports": [{"port": 80}], "clutserIP": "x"}});
     let refused = shared.with(|state| write::create(state, &services, &strict, odd.clone())).map(|_| ()).unwrap_err();
     assert_eq!(
@@ -378,7 +382,7 @@ fn writes_follow_the_rules_of_the_registry() {
 #[test]
 fn deletions_follow_the_rules_of_the_registry() {
     let shared = shared();
-    let all = query(Kind::Service, "");
+    let all = query(ObjectKind::Service, "");
     let delete = |at: &str, name: &str, body: Value| {
         let options = write::DeleteOptions::parse(body.to_string().as_bytes()).unwrap();
         shared
@@ -392,11 +396,11 @@ fn deletions_follow_the_rules_of_the_registry() {
     assert_eq!(delete(web, "web", json!({})), 404);
     assert_eq!(delete("/api/v1/namespaces/default", "default", json!({})), 403);
     let services = path("/api/v1/namespaces/default/services");
-    let gone =
-        shared.with(|state| write::delete_collection(state, &services, &query(Kind::Service, "labelSelector=!x")));
+    let gone = shared
+        .with(|state| write::delete_collection(state, &services, &query(ObjectKind::Service, "labelSelector=!x")));
     assert_eq!(gone.unwrap().len(), 2);
     assert_eq!(
-        shared.read(|store| store.records(Kind::Service).count() + store.records(Kind::EndpointSlice).count()),
+        shared.read(|store| store.records(ObjectKind::Service).count() + store.records(ObjectKind::EndpointSlice).count()),
         0
     );
 }

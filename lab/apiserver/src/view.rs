@@ -4,27 +4,27 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::convert;
+use super::event_versions;
 use super::kubectl;
-use super::negotiate::Form;
+use super::negotiate::ResponseForm;
 use super::resources::Resource;
 use crate::objects::Record;
 
 /// The form that one request asked for.
 #[derive(Debug, Clone)]
-pub(super) struct View {
+pub(super) struct ResponseView {
     pub(super) resource: &'static Resource,
-    pub(super) form: Form,
+    pub(super) form: ResponseForm,
     /// `includeObject` of tables: `None`, `Metadata` (the default) or `Object`.
     pub(super) include_object: String,
 }
 
-impl View {
+impl ResponseView {
     /// The object in the API version of the resource.
     pub(super) fn object(&self, record: &Record) -> Value {
         let mut value = record.value();
         if self.resource.converted() {
-            convert::from_stored(&mut value);
+            event_versions::from_stored(&mut value);
         }
         value
     }
@@ -32,10 +32,10 @@ impl View {
     /// One object as an answer of its own, or within a watch event. `columns` says whether a table describes itself.
     pub(super) fn single(&self, record: &Record, columns: bool) -> Bytes {
         match self.form {
-            Form::Objects if !self.resource.converted() => record.json.clone(),
-            Form::Objects => self.object(record).to_string().into(),
-            Form::Metadata => partial(&self.object(record)).to_string().into(),
-            Form::Table => {
+            ResponseForm::Objects if !self.resource.converted() => record.json.clone(),
+            ResponseForm::Objects => self.object(record).to_string().into(),
+            ResponseForm::Metadata => partial(&self.object(record)).to_string().into(),
+            ResponseForm::Table => {
                 let rows = vec![self.row(record)];
                 let metadata = json!({"resourceVersion": record.version.to_string()});
                 self.table(rows, metadata, columns).to_string().into()
@@ -45,12 +45,12 @@ impl View {
 
     /// A list with the given metadata.
     pub(super) fn list<'a>(&self, records: impl Iterator<Item = &'a Record>, metadata: Value) -> Bytes {
-        if self.form == Form::Table {
+        if self.form == ResponseForm::Table {
             let rows = records.map(|record| self.row(record)).collect();
             return self.table(rows, metadata, true).to_string().into();
         }
         let (kind, version) = match self.form {
-            Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            ResponseForm::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
             _ => (format!("{}List", self.resource.kind.name()), self.resource.api_version()),
         };
         // Items are serialised already: joining them is all that is left to do.
@@ -95,17 +95,17 @@ impl View {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         match self.form {
-            Form::Table => {
+            ResponseForm::Table => {
                 let object = json!({
                     "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
                 });
                 let list = json!({"resourceVersion": version.to_string()});
                 self.table(vec![json!({"cells": [], "object": object})], list, false)
             }
-            Form::Metadata => {
+            ResponseForm::Metadata => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
             }
-            Form::Objects => {
+            ResponseForm::Objects => {
                 let kind = self.resource.kind.name();
                 json!({"kind": kind, "apiVersion": self.resource.api_version(), "metadata": metadata})
             }

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::change_log::{Expired, LogEntry};
 use super::error::ApiError;
 use super::list::reach;
-use super::log::{Entry, Expired};
-use super::negotiate::Form;
-use super::query::{Query, Wanted};
-use super::shared::{SharedStore, State};
-use super::view::View;
-use crate::objects::{Change, Record};
+use super::negotiate::ResponseForm;
+use super::query::{Query, VersionMatch};
+use super::shared::{ServerState, SharedStore};
+use super::view::ResponseView;
+use crate::objects::{Record, RecordChange};
 
 /// How many events are taken from the log at once: the lock is held meanwhile.
 const BATCH: usize = 256;
@@ -44,10 +44,10 @@ impl Default for WatchTimes {
 }
 
 /// One open watch.
-struct Watch {
+struct OpenWatch {
     shared: SharedStore,
     ticks: watch::Receiver<u64>,
-    view: View,
+    view: ResponseView,
     namespace: Option<String>,
     query: Query,
     times: WatchTimes,
@@ -71,8 +71,8 @@ struct Watch {
 }
 
 /// What a look at the log brought.
-enum Seen {
-    Entries(Vec<Arc<Entry>>),
+enum LogRead {
+    Entries(Vec<Arc<LogEntry>>),
     Nothing { version: u64 },
     Silent,
     Closed { abrupt: bool },
@@ -85,19 +85,19 @@ enum Seen {
 /// When the client's version is still to come and does not.
 pub(super) async fn watch(
     shared: &SharedStore,
-    view: View,
+    view: ResponseView,
     namespace: Option<String>,
     query: Query,
     times: WatchTimes,
 ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, ApiError> {
-    if let (Wanted::NotOlderThan(version), Some(true)) = (query.version, query.initial_events) {
+    if let (VersionMatch::NotOlderThan(version), Some(true)) = (query.version, query.initial_events) {
         reach(shared, version).await?;
     }
     let now = Instant::now();
     let ends = now + query.timeout.map_or(times.longest, |timeout| timeout.min(times.longest));
     let ticks = shared.ticks();
     let kind = view.resource.kind;
-    let mut watch = Watch {
+    let mut watch = OpenWatch {
         shared: shared.clone(),
         ticks,
         view,
@@ -119,9 +119,9 @@ pub(super) async fn watch(
     let begun = shared.with(|state| {
         watch.closed = state.faults.closed.0;
         let from = match (watch.query.initial_events, watch.query.version) {
-            (Some(true), _) | (None, Wanted::Newest | Wanted::Any) => None,
-            (_, Wanted::Newest | Wanted::Any) => Some(state.store.version()),
-            (_, Wanted::Exact(version) | Wanted::NotOlderThan(version)) => Some(version),
+            (Some(true), _) | (None, VersionMatch::Newest | VersionMatch::Any) => None,
+            (_, VersionMatch::Newest | VersionMatch::Any) => Some(state.store.version()),
+            (_, VersionMatch::Exact(version) | VersionMatch::NotOlderThan(version)) => Some(version),
         };
         match from {
             None => {
@@ -138,11 +138,11 @@ pub(super) async fn watch(
         watch.end_with(&ApiError::expired(version, expired));
     }
     watch.initial_bookmark = watch.query.initial_events == Some(true) && watch.query.bookmarks;
-    Ok(unfold(watch, Watch::next))
+    Ok(unfold(watch, OpenWatch::next))
 }
 
-impl Watch {
-    fn begin_at(&mut self, state: &mut State, version: u64) -> Result<(), Expired> {
+impl OpenWatch {
+    fn begin_at(&mut self, state: &mut ServerState, version: u64) -> Result<(), Expired> {
         self.since = version;
         if state.faults.expires() {
             return Err(Expired { oldest: state.store.version() });
@@ -162,39 +162,39 @@ impl Watch {
             }
             self.ticks.mark_unchanged();
             match self.shared.look(|state| self.see(state)) {
-                Seen::Closed { abrupt: true } => {
+                LogRead::Closed { abrupt: true } => {
                     self.over = true;
                     return Some((Err(io::ErrorKind::ConnectionAborted.into()), self));
                 }
-                Seen::Closed { abrupt: false } => self.over = true,
-                Seen::Expired(expired) => self.end_with(&ApiError::expired(self.since, expired)),
-                Seen::Silent => self.wait(None).await,
-                Seen::Entries(entries) => {
+                LogRead::Closed { abrupt: false } => self.over = true,
+                LogRead::Expired(expired) => self.end_with(&ApiError::expired(self.since, expired)),
+                LogRead::Silent => self.wait(None).await,
+                LogRead::Entries(entries) => {
                     self.place += entries.len() as u64;
                     entries.iter().for_each(|entry| self.tell(entry));
                 }
-                Seen::Nothing { .. } if self.tell_initial() => {}
-                Seen::Nothing { version } => self.wait(Some(version)).await,
+                LogRead::Nothing { .. } if self.tell_initial() => {}
+                LogRead::Nothing { version } => self.wait(Some(version)).await,
             }
         }
     }
 
-    fn see(&self, state: &State) -> Seen {
+    fn see(&self, state: &ServerState) -> LogRead {
         let kind = self.view.resource.kind;
         let (closed, abrupt) = state.faults.closed;
         if closed != self.closed {
-            return Seen::Closed { abrupt };
+            return LogRead::Closed { abrupt };
         }
         if state.faults.silent(kind) {
-            return Seen::Silent;
+            return LogRead::Silent;
         }
         if self.has_initial() {
-            return Seen::Nothing { version: self.since };
+            return LogRead::Nothing { version: self.since };
         }
         match state.log.from(kind, self.place, BATCH) {
-            Err(expired) => Seen::Expired(expired),
-            Ok(entries) if entries.is_empty() => Seen::Nothing { version: state.store.version() },
-            Ok(entries) => Seen::Entries(entries),
+            Err(expired) => LogRead::Expired(expired),
+            Ok(entries) if entries.is_empty() => LogRead::Nothing { version: state.store.version() },
+            Ok(entries) => LogRead::Entries(entries),
         }
     }
 
@@ -223,18 +223,18 @@ impl Watch {
             && self.query.selector.matches(record)
     }
 
-    fn tell(&mut self, entry: &Entry) {
+    fn tell(&mut self, entry: &LogEntry) {
         match entry {
-            Entry::Bookmark(version) if *version > self.since => self.bookmark(*version, false),
+            LogEntry::Bookmark(version) if *version > self.since => self.bookmark(*version, false),
             // A version from the future is only told about what comes after it.
-            Entry::Change(change) if change.record.version > self.since => self.change(change),
-            Entry::Repeat(change) => self.change(change),
-            Entry::Change(_) | Entry::Bookmark(_) => {}
+            LogEntry::Change(change) if change.record.version > self.since => self.change(change),
+            LogEntry::Repeat(change) => self.change(change),
+            LogEntry::Change(_) | LogEntry::Bookmark(_) => {}
         }
     }
 
     /// An object that begins to match was added as far as this client can tell, one that no longer does is deleted.
-    fn change(&mut self, change: &Change) {
+    fn change(&mut self, change: &RecordChange) {
         let before = change.before.as_ref().filter(|before| self.selects(before));
         match (before, !change.deleted && self.selects(&change.record)) {
             (None, true) => self.event("ADDED", &change.record),
@@ -250,7 +250,7 @@ impl Watch {
 
     fn event(&mut self, type_: &'static str, record: &Record) {
         self.told = self.told.max(record.version);
-        let columns = std::mem::take(&mut self.columns) && self.view.form == Form::Table;
+        let columns = std::mem::take(&mut self.columns) && self.view.form == ResponseForm::Table;
         let head: &'static [u8] = match type_ {
             "ADDED" => b"{\"type\":\"ADDED\",\"object\":",
             "MODIFIED" => b"{\"type\":\"MODIFIED\",\"object\":",

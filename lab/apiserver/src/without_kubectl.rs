@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use crate::objects::{Kind, Record};
-use crate::resources::Route;
+use crate::objects::{ObjectKind, Record};
+use crate::resources::ApiRoute;
 
 pub(crate) const TABLES: bool = false;
 pub(crate) const STRATEGIC: bool = false;
 
-pub(crate) fn about(_: &Route<'_>) -> Option<Value> {
+pub(crate) fn about(_: &ApiRoute<'_>) -> Option<Value> {
     None
 }
 
-pub(crate) fn columns(_: Kind) -> Vec<Value> {
+pub(crate) fn columns(_: ObjectKind) -> Vec<Value> {
     Vec::new()
 }
 
@@ -20,6 +20,6 @@ pub(crate) fn cells(_: &Record, _: &Value, _: jiff::Timestamp) -> Vec<Value> {
     Vec::new()
 }
 
-pub(crate) fn apply(_: Kind, _: &mut Value, _: &Value) -> Result<(), String> {
+pub(crate) fn apply(_: ObjectKind, _: &mut Value, _: &Value) -> Result<(), String> {
     Err("strategic merge patches are not served".to_owned())
 }

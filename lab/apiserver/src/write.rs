@@ -10,35 +10,35 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::convert;
-use super::dependent;
 use super::error::ApiError;
-use super::patch::Patch;
+use super::event_versions;
+use super::patch::ObjectPatch;
 use super::query::{FieldValidation, Query};
-use super::resources::Path;
-use super::shared::State;
+use super::resources::ObjectPath;
+use super::shared::ServerState;
+use super::type_change;
 use super::validate;
-use crate::objects::{Kind, Object, ObjectKey, Record, Store, generated_name};
+use crate::objects::{Object, ObjectKey, ObjectKind, Record, Store, generated_name};
 
 /// What an API server sets and clients cannot.
 const SERVER_SIDE: [&str; 5] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
 /// Kinds of which an update makes what is not there (`AllowCreateOnUpdate` of upstream's strategies).
-const MADE_BY_UPDATES: [Kind; 3] = [Kind::Service, Kind::Event, Kind::Lease];
+const MADE_BY_UPDATES: [ObjectKind; 3] = [ObjectKind::Service, ObjectKind::Event, ObjectKind::Lease];
 /// Kinds whose deletion is answered with the object (`ReturnDeletedObject`); that of the others with a `Status`.
-const TOLD_WHEN_DELETED: [Kind; 2] = [Kind::Service, Kind::Pod];
+const TOLD_WHEN_DELETED: [ObjectKind; 2] = [ObjectKind::Service, ObjectKind::Pod];
 /// Namespaces that stay.
 const PERMANENT: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// A written (or removed) object and what the client should be warned of.
-pub(super) struct Written {
+pub(super) struct WriteResult {
     pub(super) record: Arc<Record>,
     /// It was not there before.
     pub(super) created: bool,
     pub(super) warnings: Vec<String>,
 }
 
-fn key_of(path: &Path, name: &str) -> ObjectKey {
+fn key_of(path: &ObjectPath, name: &str) -> ObjectKey {
     ObjectKey { namespace: path.namespace.clone().unwrap_or_default(), name: name.to_owned() }
 }
 
@@ -51,7 +51,7 @@ fn metadata(value: &mut Value) -> Result<&mut Map<String, Value>, ApiError> {
 }
 
 /// Refuses a body of another type, and turns it into the stored form.
-fn identify(path: &Path, value: &mut Value) -> Result<(), ApiError> {
+fn identify(path: &ObjectPath, value: &mut Value) -> Result<(), ApiError> {
     let (kind, version) = (path.resource.kind.name(), path.resource.api_version());
     for (field, expected) in [("kind", kind), ("apiVersion", version.as_str())] {
         match value.get(field).and_then(Value::as_str) {
@@ -68,14 +68,14 @@ fn identify(path: &Path, value: &mut Value) -> Result<(), ApiError> {
     value["kind"] = json!(kind);
     value["apiVersion"] = json!(version);
     if path.resource.converted() {
-        convert::to_stored(value);
+        event_versions::to_stored(value);
     }
     Ok(())
 }
 
 /// Reads the typed object and checks the rules.
 fn admit(
-    path: &Path,
+    path: &ObjectPath,
     query: &Query,
     value: &Value,
     before: Option<&Record>,
@@ -99,8 +99,8 @@ fn admit(
 
 /// Writes `object`, or only tries to.
 fn store(
-    state: &mut State,
-    path: &Path,
+    state: &mut ServerState,
+    path: &ObjectPath,
     query: &Query,
     key: &ObjectKey,
     object: Object,
@@ -120,11 +120,16 @@ fn store(
 }
 
 /// POST.
-pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: Value) -> Result<Written, ApiError> {
+pub(super) fn create(
+    state: &mut ServerState,
+    path: &ObjectPath,
+    query: &Query,
+    mut value: Value,
+) -> Result<WriteResult, ApiError> {
     identify(path, &mut value)?;
     let kind = path.resource.kind;
     // Upstream lets nobody but nodes be born with a status.
-    if path.resource.status && kind != Kind::Node {
+    if path.resource.status && kind != ObjectKind::Node {
         value.as_object_mut().map(|fields| fields.remove("status"));
     }
     let fields = metadata(&mut value)?;
@@ -143,7 +148,7 @@ pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: V
     let mut warnings = Vec::new();
     let object = admit(path, query, &value, None, &mut warnings)?;
     if let Some(namespace) = &path.namespace
-        && state.store.record(Kind::Namespace, &ObjectKey::unscoped(namespace)).is_none()
+        && state.store.record(ObjectKind::Namespace, &ObjectKey::unscoped(namespace)).is_none()
     {
         let message = format!("namespaces {namespace:?} not found");
         let details = Some(json!({"name": namespace, "kind": "namespaces"}));
@@ -153,11 +158,11 @@ pub(super) fn create(state: &mut State, path: &Path, query: &Query, mut value: V
         return Err(ApiError::already_exists(path.resource, &name));
     }
     let record = store(state, path, query, &key, object)?;
-    Ok(Written { record, created: true, warnings })
+    Ok(WriteResult { record, created: true, warnings })
 }
 
 /// The body's namespace is the path's or left out.
-fn same_namespace(path: &Path, metadata: &mut Map<String, Value>) -> Result<(), ApiError> {
+fn same_namespace(path: &ObjectPath, metadata: &mut Map<String, Value>) -> Result<(), ApiError> {
     let written = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     match &path.namespace {
         Some(namespace) if !written.is_empty() && written != namespace => {
@@ -176,19 +181,19 @@ fn same_namespace(path: &Path, metadata: &mut Map<String, Value>) -> Result<(), 
 }
 
 /// The object of that name.
-pub(super) fn present(state: &State, path: &Path, name: &str) -> Result<Arc<Record>, ApiError> {
+pub(super) fn present(state: &ServerState, path: &ObjectPath, name: &str) -> Result<Arc<Record>, ApiError> {
     let found = state.store.record(path.resource.kind, &key_of(path, name));
     found.cloned().ok_or_else(|| ApiError::not_found(path.resource, name))
 }
 
 /// PUT.
 pub(super) fn update(
-    state: &mut State,
-    path: &Path,
+    state: &mut ServerState,
+    path: &ObjectPath,
     query: &Query,
     name: &str,
     mut value: Value,
-) -> Result<Written, ApiError> {
+) -> Result<WriteResult, ApiError> {
     identify(path, &mut value)?;
     let absent = state.store.record(path.resource.kind, &key_of(path, name)).is_none();
     let named = value["metadata"]["name"].as_str() == Some(name);
@@ -201,16 +206,16 @@ pub(super) fn update(
 
 /// PATCH.
 pub(super) fn patch(
-    state: &mut State,
-    path: &Path,
+    state: &mut ServerState,
+    path: &ObjectPath,
     query: &Query,
     name: &str,
-    patch: &Patch,
-) -> Result<Written, ApiError> {
+    patch: &ObjectPatch,
+) -> Result<WriteResult, ApiError> {
     let before = present(state, path, name)?;
     let mut value = before.value();
     if path.resource.converted() {
-        convert::from_stored(&mut value);
+        event_versions::from_stored(&mut value);
     }
     patch.apply(path.resource.kind, &mut value)?;
     identify(path, &mut value)?;
@@ -219,12 +224,12 @@ pub(super) fn patch(
 
 /// Replaces `before` with `value`: the status on the status path, everything else on the other.
 fn replace(
-    state: &mut State,
-    path: &Path,
+    state: &mut ServerState,
+    path: &ObjectPath,
     query: &Query,
     before: &Record,
     mut value: Value,
-) -> Result<Written, ApiError> {
+) -> Result<WriteResult, ApiError> {
     let name = &before.key.name;
     let old = before.value();
     let fields = metadata(&mut value)?;
@@ -256,13 +261,13 @@ fn replace(
             _ => {}
         }
     }
-    if path.resource.kind == Kind::Service {
-        dependent::drop_stale(&old, &mut value);
+    if path.resource.kind == ObjectKind::Service {
+        type_change::drop_stale(&old, &mut value);
     }
     let mut warnings = Vec::new();
     let object = admit(path, query, &value, Some(before), &mut warnings)?;
     let record = store(state, path, query, &before.key, object)?;
-    Ok(Written { record, created: false, warnings })
+    Ok(WriteResult { record, created: false, warnings })
 }
 
 /// `DeleteOptions`, as far as they mean something here.
@@ -292,12 +297,12 @@ impl DeleteOptions {
 
 /// DELETE of one object.
 pub(super) fn delete(
-    state: &mut State,
-    path: &Path,
+    state: &mut ServerState,
+    path: &ObjectPath,
     query: &Query,
     name: &str,
     options: &DeleteOptions,
-) -> Result<Written, ApiError> {
+) -> Result<WriteResult, ApiError> {
     let before = present(state, path, name)?;
     let wanted = options.preconditions.as_ref();
     let other = |wanted: Option<&String>, actual: &str| wanted.is_some_and(|wanted| wanted != actual);
@@ -306,7 +311,7 @@ pub(super) fn delete(
     {
         return Err(ApiError::conflict(path.resource, name, "the object is not the one of the preconditions"));
     }
-    if path.resource.kind == Kind::Namespace && PERMANENT.contains(&name) {
+    if path.resource.kind == ObjectKind::Namespace && PERMANENT.contains(&name) {
         return Err(ApiError::forbidden(path.resource, name, "this namespace may not be deleted"));
     }
     let mut warnings = Vec::new();
@@ -318,11 +323,15 @@ pub(super) fn delete(
         let refused = |error| ApiError::of_object(path.resource, name, &error);
         state.store.remove(path.resource.kind, &before.key).map_err(refused)?;
     }
-    Ok(Written { record: before, created: false, warnings })
+    Ok(WriteResult { record: before, created: false, warnings })
 }
 
 /// DELETE of everything that the request selects.
-pub(super) fn delete_collection(state: &mut State, path: &Path, query: &Query) -> Result<Vec<Arc<Record>>, ApiError> {
+pub(super) fn delete_collection(
+    state: &mut ServerState,
+    path: &ObjectPath,
+    query: &Query,
+) -> Result<Vec<Arc<Record>>, ApiError> {
     let selected: Vec<Arc<Record>> = state
         .store
         .records(path.resource.kind)
@@ -331,14 +340,14 @@ pub(super) fn delete_collection(state: &mut State, path: &Path, query: &Query) -
         .cloned()
         .collect();
     for record in &selected {
-        let one = Path { namespace: Some(record.key.namespace.clone()), name: None, ..*path };
+        let one = ObjectPath { namespace: Some(record.key.namespace.clone()), name: None, ..*path };
         delete(state, &one, query, &record.key.name, &DeleteOptions::default())?;
     }
     Ok(selected)
 }
 
 /// The answer to a deletion.
-pub(super) fn deleted(path: &Path, record: &Record) -> Value {
+pub(super) fn deleted(path: &ObjectPath, record: &Record) -> Value {
     if TOLD_WHEN_DELETED.contains(&record.kind) {
         return record.value();
     }

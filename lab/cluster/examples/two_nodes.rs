@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use svclab_cluster::Cluster;
-use svclab_cluster::traffic::probe::{Place, Probe};
+use svclab_cluster::traffic::probe::{ClusterHost, Probe};
 use svclab_netns::sandbox;
 use svclab_spec::{ClusterSpec, NodeSpec, PodSpec, Protocol, ServerPort};
 
@@ -47,7 +47,7 @@ async fn probe() -> Result<(), Box<dyn Error>> {
     let cluster = Cluster::build(&spec).await?;
     for port in [8080, 8081] {
         let probe = Probe {
-            from: Place::Node("node-1".to_owned()),
+            from: ClusterHost::Node("node-1".to_owned()),
             to: SocketAddr::new("10.244.2.5".parse()?, port),
             protocol: Protocol::Tcp,
             source_address: None,

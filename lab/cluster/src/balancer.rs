@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use ipnet::IpNet;
 use svclab_netns::NetnsError;
-use svclab_netns::links::{Hop, Route};
+use svclab_netns::links::{NextHop, Route};
 use svclab_netns::namespace::Namespace;
 use svclab_spec::{LoadBalancerSpec, LoadBalancerVip, NodeSpec, VipMode};
 use tokio::sync::watch;
@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::host::ETH0;
-use super::relay::Targets;
 use super::validate::address_for;
-use super::{ClusterError, http, relay};
+use super::vip_relay::NodeAddresses;
+use super::{ClusterError, http_get, vip_relay};
 
 /// How often health is asked for. Clouds take seconds; tests must not wait for them.
 const CHECK_EVERY: Duration = Duration::from_millis(75);
@@ -32,11 +32,11 @@ pub(super) struct LoadBalancer {
     pub(super) namespace: Arc<Namespace>,
     spec: LoadBalancerSpec,
     nodes: Vec<NodeSpec>,
-    active: Mutex<BTreeMap<IpAddr, Active>>,
+    active: Mutex<BTreeMap<IpAddr, ActiveVip>>,
 }
 
 /// One address at work; its tasks end when this is dropped.
-struct Active {
+struct ActiveVip {
     vip: LoadBalancerVip,
     healthy: watch::Receiver<Vec<String>>,
     _tasks: JoinSet<()>,
@@ -47,7 +47,7 @@ impl LoadBalancer {
         LoadBalancer { namespace, spec, nodes, active: Mutex::default() }
     }
 
-    fn active(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Active>> {
+    fn active(&self) -> MutexGuard<'_, BTreeMap<IpAddr, ActiveVip>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,12 +82,12 @@ impl LoadBalancer {
         let links = self.namespace.links();
         let targets =
             self.nodes.iter().filter_map(|node| Some((node.name.clone(), address_for(&node.addresses, vip.address)?)));
-        let targets: Arc<Targets> = Arc::new(targets.collect());
+        let targets: Arc<NodeAddresses> = Arc::new(targets.collect());
         let (report, healthy) = watch::channel(Vec::new());
         let mut tasks = JoinSet::new();
         match vip.mode {
             VipMode::Vip => {
-                let lost = Route { metric: Some(LAST_RESORT), ..Route::new(vip.address.into(), Hop::Blackhole) };
+                let lost = Route { metric: Some(LAST_RESORT), ..Route::new(vip.address.into(), NextHop::Blackhole) };
                 links.set_route(&lost).await.map_err(failed())?;
             }
             VipMode::Proxy => {
@@ -97,7 +97,7 @@ impl LoadBalancer {
                 }
                 for (protocol, port, node_port) in &vip.ports {
                     let listen = SocketAddr::new(vip.address, *port);
-                    let relay = relay::Relay {
+                    let relay = vip_relay::VipRelay {
                         namespace: Arc::clone(&self.namespace),
                         targets: Arc::clone(&targets),
                         healthy: healthy.clone(),
@@ -107,13 +107,13 @@ impl LoadBalancer {
                 }
             }
         }
-        let follower = Follower { namespace: Arc::clone(&self.namespace), vip: vip.clone(), targets, report };
+        let follower = HealthFollower { namespace: Arc::clone(&self.namespace), vip: vip.clone(), targets, report };
         if vip.health_check_node_port.is_none() {
             let all = follower.targets.keys().cloned().collect();
             follower.switch(all).await.map_err(failed())?;
         }
         tasks.spawn(follower.follow());
-        let active = Active { vip, healthy, _tasks: tasks };
+        let active = ActiveVip { vip, healthy, _tasks: tasks };
         self.active().insert(active.vip.address, active);
         Ok(())
     }
@@ -142,14 +142,14 @@ impl LoadBalancer {
 }
 
 /// Follows the nodes' health for one address.
-struct Follower {
+struct HealthFollower {
     namespace: Arc<Namespace>,
     vip: LoadBalancerVip,
-    targets: Arc<Targets>,
+    targets: Arc<NodeAddresses>,
     report: watch::Sender<Vec<String>>,
 }
 
-impl Follower {
+impl HealthFollower {
     async fn follow(self) {
         let Some(port) = self.vip.health_check_node_port else {
             // Keeps the sender alive as long as the address is served.
@@ -162,7 +162,7 @@ impl Follower {
             let from = &*self.namespace;
             let checks = self.targets.iter().map(|(name, address)| async move {
                 let address = SocketAddr::new(*address, port);
-                let check = http::get(from, address, "/healthz");
+                let check = http_get::get(from, address, "/healthz");
                 let answer = timeout(CHECK_TIMEOUT, check).await;
                 matches!(answer, Ok(Ok(answer)) if answer.status == 200).then(|| name.clone())
             });
@@ -181,7 +181,7 @@ impl Follower {
             let links = self.namespace.links();
             let address = self.vip.address.into();
             if !gateways.is_empty() {
-                let route = Route::new(address, Hop::OneOf(gateways, ETH0));
+                let route = Route::new(address, NextHop::OneOf(gateways, ETH0));
                 links.set_route(&route).await?;
             } else if !self.report.borrow().is_empty() {
                 links.remove_route(address, None).await?;

@@ -11,8 +11,8 @@ use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_spec::{ClusterSpec, Cni, NodeSpec};
 
 use super::balancer::LoadBalancer;
-use super::host::{self, Fabric, NODES, Role, SECOND};
-use super::pod::{Pod, Site};
+use super::host::{self, HostRole, NODES, NodeNetwork, SECOND};
+use super::pod::{Pod, PodSite};
 use super::{Cluster, ClusterError, Node, validate};
 
 async fn namespace(name: &str, isolation: Isolation) -> Result<Arc<Namespace>, ClusterError> {
@@ -22,10 +22,10 @@ async fn namespace(name: &str, isolation: Isolation) -> Result<Arc<Namespace>, C
 
 /// An outside host: a client or the load balancer's.
 async fn outside_host(
-    fabric: &Fabric,
+    fabric: &NodeNetwork,
     port: usize,
     name: &str,
-    role: Role,
+    role: HostRole,
     spec: &ClusterSpec,
     addresses: &[IpAddr],
 ) -> Result<Arc<Namespace>, ClusterError> {
@@ -36,14 +36,14 @@ async fn outside_host(
 }
 
 async fn node(
-    fabric: &Fabric,
+    fabric: &NodeNetwork,
     port: usize,
     cluster: &ClusterSpec,
     spec: &NodeSpec,
 ) -> Result<(String, Node), ClusterError> {
     let host = namespace(&spec.name, Isolation::Host).await?;
     let ipv6 = cluster.node_network.iter().any(|range| range.addr().is_ipv6());
-    host::prepare(&host, Role::Node(cluster.cni, cluster.reverse_path), ipv6).await?;
+    host::prepare(&host, HostRole::Node(cluster.cni, cluster.reverse_path), ipv6).await?;
     let network = &cluster.node_network;
     fabric.attach(&NODES, port as u32, &host, network, &spec.addresses, &spec.extra_addresses).await?;
     let second = cluster.second_addresses(spec);
@@ -60,20 +60,20 @@ async fn node(
 /// Builds what `spec` says.
 pub(super) async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
     validate::cluster(spec)?;
-    let switch = Fabric::build(!spec.second_network.is_empty()).await?;
+    let switch = NodeNetwork::build(!spec.second_network.is_empty()).await?;
     let fabric = &switch;
     let nodes = spec.nodes.iter().enumerate();
     let nodes = try_join_all(nodes.map(|(port, one)| node(fabric, port, spec, one)));
     let first = spec.nodes.len();
     let clients = try_join_all(spec.clients.iter().enumerate().map(|(i, client)| async move {
         let name = format!("client/{}", client.name);
-        let host = outside_host(fabric, first + i, &name, Role::Endpoint, spec, &client.addresses);
+        let host = outside_host(fabric, first + i, &name, HostRole::Endpoint, spec, &client.addresses);
         Ok((client.name.clone(), host.await?))
     }));
     let first = first + spec.clients.len();
     let balancer = try_join_all(spec.load_balancer.iter().map(|lb| async move {
         let name = "load-balancer";
-        let host = outside_host(fabric, first, name, Role::Balancer, spec, &lb.addresses).await?;
+        let host = outside_host(fabric, first, name, HostRole::Balancer, spec, &lb.addresses).await?;
         Ok(LoadBalancer::new(host, lb.clone(), spec.nodes.clone()))
     }));
     let (nodes, clients, mut balancer) = try_join!(nodes, clients, balancer)?;
@@ -83,7 +83,7 @@ pub(super) async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
         async move {
             let unknown = || ClusterError::Unknown(format!("node {}", pod.node));
             let node = nodes.get(&pod.node).ok_or_else(unknown)?;
-            let site = Site { cluster: spec, node: &node.spec, namespace: &node.namespace, number };
+            let site = PodSite { cluster: spec, node: &node.spec, namespace: &node.namespace, number };
             let key = (pod.namespace.clone(), pod.name.clone());
             Ok::<_, ClusterError>((key, Arc::new(Pod::build(pod, site).await?)))
         }

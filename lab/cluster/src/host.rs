@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use svclab_netns::links::{Bridge, Hop, Route, VethEnd};
-use svclab_netns::mac::{self, End, Mac};
+use svclab_netns::links::{Bridge, NextHop, Route, VethEnd};
+use svclab_netns::mac::{self, LinkEnd, Mac};
 use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_netns::netem::Impairment;
 use svclab_spec::{ClusterSpec, Cni, NodeSpec, ReversePath};
@@ -24,7 +24,7 @@ pub(super) const CNI0: u32 = 11;
 const ETH1: u32 = 13;
 
 /// A layer-2 segment: a bridge of the fabric, and the interface that hosts have on it.
-pub(super) struct Segment {
+pub(super) struct BridgeSegment {
     /// The bridge.
     bridge: &'static str,
     index: u32,
@@ -37,11 +37,17 @@ pub(super) struct Segment {
 }
 
 /// The node network.
-pub(super) const NODES: Segment =
-    Segment { bridge: "segment", index: 10, port: "port", first_port: 100, interface: "eth0", host_index: ETH0 };
+pub(super) const NODES: BridgeSegment =
+    BridgeSegment { bridge: "segment", index: 10, port: "port", first_port: 100, interface: "eth0", host_index: ETH0 };
 /// The second network.
-pub(super) const SECOND: Segment =
-    Segment { bridge: "second", index: 11, port: "second", first_port: 10_100, interface: "eth1", host_index: ETH1 };
+pub(super) const SECOND: BridgeSegment = BridgeSegment {
+    bridge: "second",
+    index: 11,
+    port: "second",
+    first_port: 10_100,
+    interface: "eth1",
+    host_index: ETH1,
+};
 
 /// The fabric bridges' own hardware address: what is sent to it is lost, for the fabric has no IP.
 const NO_HOST: Mac = [0x02, 0, 0, 0, 0, 0x01];
@@ -64,7 +70,7 @@ pub(super) fn everywhere(family_of: IpAddr) -> IpNet {
 
 /// What a namespace is used as; decides its kernel settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum HostRole {
     /// A pod or a client: sends and receives for itself.
     Endpoint,
     /// A node of a cluster with this kind of pod network, and what it asks of sources.
@@ -73,12 +79,12 @@ pub(super) enum Role {
     Balancer,
 }
 
-impl Role {
+impl HostRole {
     fn rp_filter(self) -> &'static str {
         match self {
-            Role::Endpoint | Role::Balancer | Role::Node(_, ReversePath::Off) => "0",
-            Role::Node(_, ReversePath::Strict) => "1",
-            Role::Node(_, ReversePath::Loose) => "2",
+            HostRole::Endpoint | HostRole::Balancer | HostRole::Node(_, ReversePath::Off) => "0",
+            HostRole::Node(_, ReversePath::Strict) => "1",
+            HostRole::Node(_, ReversePath::Loose) => "2",
         }
     }
 }
@@ -87,7 +93,7 @@ impl Role {
 ///
 /// ICMP errors are not rate-limited: every probe must hear its own. Redirects would make later packets take another way
 /// than earlier ones. IPv6 addresses are usable at once.
-fn settings(role: Role, ipv6: bool) -> Vec<(String, String)> {
+fn settings(role: HostRole, ipv6: bool) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     let mut set = |key: &str, value: &str| all.push((key.to_owned(), value.to_owned()));
     set("net/ipv4/icmp_ratemask", "0");
@@ -106,15 +112,15 @@ fn settings(role: Role, ipv6: bool) -> Vec<(String, String)> {
     if !ipv6 {
         set("net/ipv6/conf/default/disable_ipv6", "1");
     }
-    if role != Role::Endpoint {
+    if role != HostRole::Endpoint {
         set("net/ipv4/ip_forward", "1");
         set("net/ipv6/conf/all/forwarding", "1");
     }
-    if matches!(role, Role::Node(Cni::Bridge, _)) {
+    if matches!(role, HostRole::Node(Cni::Bridge, _)) {
         set("net/bridge/bridge-nf-call-iptables", "1");
         set("net/bridge/bridge-nf-call-ip6tables", "1");
     }
-    if role == Role::Balancer {
+    if role == HostRole::Balancer {
         // By addresses and ports, so that one connection stays with one node.
         set("net/ipv4/fib_multipath_hash_policy", "1");
         set("net/ipv6/fib_multipath_hash_policy", "1");
@@ -123,7 +129,7 @@ fn settings(role: Role, ipv6: bool) -> Vec<(String, String)> {
 }
 
 /// Settings and loopback for a new namespace.
-pub(super) async fn prepare(namespace: &Namespace, role: Role, ipv6: bool) -> Result<(), ClusterError> {
+pub(super) async fn prepare(namespace: &Namespace, role: HostRole, ipv6: bool) -> Result<(), ClusterError> {
     let failed = |what: &str| ClusterError::kernel(format!("{}: {what}", namespace.name()));
     let done = namespace.sysctl(settings(role, ipv6)).await;
     done.map_err(failed("kernel settings"))?;
@@ -132,27 +138,27 @@ pub(super) async fn prepare(namespace: &Namespace, role: Role, ipv6: bool) -> Re
 }
 
 /// The node network's switch.
-pub(super) struct Fabric {
+pub(super) struct NodeNetwork {
     /// No proxy programs anything in here.
     pub(super) namespace: Arc<Namespace>,
-    segments: Vec<Segment>,
+    segments: Vec<BridgeSegment>,
 }
 
-impl Fabric {
+impl NodeNetwork {
     /// Makes the switch of the node network, and of the second one if there is one.
-    pub(super) async fn build(has_second: bool) -> Result<Fabric, ClusterError> {
+    pub(super) async fn build(has_second: bool) -> Result<NodeNetwork, ClusterError> {
         let failed = || ClusterError::kernel("node network");
         let namespace = Namespace::create("fabric", Isolation::Network).await.map_err(failed())?;
         let quiet = vec![("net/ipv6/conf/default/disable_ipv6".to_owned(), "1".to_owned())];
         namespace.sysctl(quiet).await.map_err(failed())?;
-        let segments: Vec<Segment> = [NODES].into_iter().chain(has_second.then_some(SECOND)).collect();
+        let segments: Vec<BridgeSegment> = [NODES].into_iter().chain(has_second.then_some(SECOND)).collect();
         for segment in &segments {
             let bridge = Bridge { name: segment.bridge, index: segment.index, mac: NO_HOST };
             namespace.links().add_bridge(&bridge).await.map_err(failed())?;
         }
         // For control requests.
         namespace.links().up(LOOPBACK).await.map_err(failed())?;
-        Ok(Fabric { namespace: Arc::new(namespace), segments })
+        Ok(NodeNetwork { namespace: Arc::new(namespace), segments })
     }
 
     /// Cuts the host on port `port` off, or lets it in again. It is the switch that drops the frames: to the host its link
@@ -178,7 +184,7 @@ impl Fabric {
     /// Gives `host` an interface on port `port` of a segment, with addresses of the segment's network.
     pub(super) async fn attach(
         &self,
-        segment: &Segment,
+        segment: &BridgeSegment,
         port: u32,
         host: &Namespace,
         network: &[IpNet],
@@ -190,8 +196,8 @@ impl Fabric {
             return Err(ClusterError::invalid(host.name(), "has no address"));
         };
         let name = format!("{}{port}", segment.port);
-        let near = VethEnd { name: &name, index: segment.first_port + port, mac: mac::of(*primary, End::Peer) };
-        let far = VethEnd { name: segment.interface, index: segment.host_index, mac: mac::of(*primary, End::Host) };
+        let near = VethEnd { name: &name, index: segment.first_port + port, mac: mac::of(*primary, LinkEnd::Peer) };
+        let far = VethEnd { name: segment.interface, index: segment.host_index, mac: mac::of(*primary, LinkEnd::Host) };
         let done = self.namespace.add_veth(&near, Some(segment.index), &far, host).await;
         done.map_err(failed())?;
         // One after the other: the first of a family is the primary one.
@@ -221,7 +227,7 @@ pub(super) async fn node_routes(
         let links = namespace.links();
         let done = links.add_neighbour(ETH0, gateway, NO_HOST).await;
         done.map_err(failed())?;
-        let default = Route { source: Some(*own), ..Route::new(everywhere(*own), Hop::Gateway(gateway, ETH0)) };
+        let default = Route { source: Some(*own), ..Route::new(everywhere(*own), NextHop::Gateway(gateway, ETH0)) };
         links.set_route(&default).await.map_err(failed())?;
     }
     if spec.overlay {
@@ -231,7 +237,7 @@ pub(super) async fn node_routes(
         let second = spec.second_addresses(other);
         for range in &other.pod_cidrs {
             if let Some(via) = address_for(&second, range.addr()) {
-                let route = Route::new(*range, Hop::Gateway(via, ETH1));
+                let route = Route::new(*range, NextHop::Gateway(via, ETH1));
                 namespace.links().set_route(&route).await.map_err(failed())?;
                 continue;
             }
@@ -239,7 +245,7 @@ pub(super) async fn node_routes(
             let (Some(via), Some(own)) = (address_for(&other.addresses, range.addr()), own) else {
                 continue;
             };
-            let route = Route { source: Some(own), ..Route::new(*range, Hop::Gateway(via, ETH0)) };
+            let route = Route { source: Some(own), ..Route::new(*range, NextHop::Gateway(via, ETH0)) };
             namespace.links().set_route(&route).await.map_err(failed())?;
         }
     }
@@ -257,7 +263,7 @@ pub(super) async fn pod_bridge(node: &NodeSpec, namespace: &Namespace) -> Result
     let Some(first) = gateways.first() else {
         return Ok(());
     };
-    let bridge = Bridge { name: "cni0", index: CNI0, mac: mac::of(first.addr(), End::Bridge) };
+    let bridge = Bridge { name: "cni0", index: CNI0, mac: mac::of(first.addr(), LinkEnd::Bridge) };
     let links = namespace.links();
     links.add_bridge(&bridge).await.map_err(failed())?;
     for address in &gateways {

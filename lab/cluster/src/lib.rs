@@ -19,21 +19,21 @@
 
 mod balancer;
 mod build;
+pub mod busy_writer;
 mod error;
 mod host;
-mod http;
+mod http_get;
 mod kill_on_child;
 mod output;
 mod overlay;
 mod pod;
 pub mod prober;
 pub mod process;
-mod relay;
 pub mod traffic;
+pub mod tree_usage;
 mod validate;
+mod vip_relay;
 mod vips;
-pub mod work;
-pub mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -46,22 +46,22 @@ use futures_util::future::try_join_all;
 use ipnet::IpNet;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use svclab_netns::links::{Hop, Route};
+use svclab_netns::links::{NextHop, Route};
 use svclab_netns::namespace::Namespace;
 use svclab_netns::netem::Impairment;
 use svclab_netns::sockets;
 use svclab_netns::{enter, labs};
 
 use balancer::LoadBalancer;
+use busy_writer::BusyWriter;
 pub use error::ClusterError;
-use host::{ETH0, Fabric};
-pub use http::HttpAnswer;
-use pod::{Pod, Site};
+use host::{ETH0, NodeNetwork};
+pub use http_get::HttpAnswer;
+use pod::{Pod, PodSite};
 use process::{ExecOutput, ProcessHandle, ProcessSpec};
 use svclab_spec::{ClusterSpec, NodeSpec, PodSpec};
-use writer::BusyWriter;
 
-use crate::traffic::probe::Place;
+use crate::traffic::probe::ClusterHost;
 
 /// `XT_LOCK_NAME` of iptables' `configure.ac`.
 const IPTABLES_LOCK: &str = "/run/xtables.lock";
@@ -81,7 +81,7 @@ pub struct Cluster {
     client_routes: tokio::sync::Mutex<BTreeSet<(String, IpNet)>>,
     /// Held while pods or load-balancer addresses change.
     changing: tokio::sync::Mutex<()>,
-    fabric: Fabric,
+    fabric: NodeNetwork,
 }
 
 struct Node {
@@ -122,7 +122,7 @@ impl Cluster {
         let built = try_join_all(pods.iter().map(async |pod| {
             let node = self.node(&pod.node)?;
             let number = self.next_pod.fetch_add(1, Ordering::Relaxed);
-            let site = Site { cluster: &spec, node: &node.spec, namespace: &node.namespace, number };
+            let site = PodSite { cluster: &spec, node: &node.spec, namespace: &node.namespace, number };
             let built = Arc::new(Pod::build(pod, site).await?);
             Ok::<_, ClusterError>(((pod.namespace.clone(), pod.name.clone()), built))
         }));
@@ -164,7 +164,7 @@ impl Cluster {
             let problem = format!("has no address of the family of {destination}");
             ClusterError::invalid(format!("node {via_node}"), problem)
         })?;
-        let route = Route::new(destination.trunc(), Hop::Gateway(gateway, ETH0));
+        let route = Route::new(destination.trunc(), NextHop::Gateway(gateway, ETH0));
         let mut routes = self.client_routes.lock().await;
         let done = host.links().set_route(&route).await;
         done.map_err(ClusterError::kernel(format!("client {client}: route via {via_node}")))?;
@@ -208,7 +208,7 @@ impl Cluster {
     /// It must be short, for everything else there waits for it.
     pub async fn run<T: Send + 'static>(
         &self,
-        place: &Place,
+        place: &ClusterHost,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ClusterError> {
         self.namespace(place)?.run(work).await.map_err(ClusterError::kernel(place.to_string()))
@@ -221,7 +221,8 @@ impl Cluster {
         loop {
             // A descriptor of the node's own file; a thread that waits for it would keep everything else there waiting.
             let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(IPTABLES_LOCK);
-            let file = self.run(&Place::Node(node.to_owned()), open).await?.map_err(ClusterError::io(attempted()))?;
+            let file =
+                self.run(&ClusterHost::Node(node.to_owned()), open).await?.map_err(ClusterError::io(attempted()))?;
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => return Ok(lock),
                 Err((_, Errno::EWOULDBLOCK)) if Instant::now() < deadline => tokio::time::sleep(LOCK_LOOK).await,
@@ -233,52 +234,61 @@ impl Cluster {
     /// Starts a program on a node that rewrites an nft table of its own so many times a second.
     pub async fn busy_writer(&self, node: &str, per_second: u32) -> Result<BusyWriter, ClusterError> {
         let attempted = || format!("rewriting a table of nf_tables on node {node}");
-        let socket = self.run(&Place::Node(node.to_owned()), BusyWriter::open).await?;
+        let socket = self.run(&ClusterHost::Node(node.to_owned()), BusyWriter::open).await?;
         let started = socket.and_then(|socket| BusyWriter::start(socket, per_second));
         started.map_err(ClusterError::io(attempted()))
     }
 
     /// Runs a command to its end in a place and collects its output; killed after `timeout`.
-    pub async fn exec(&self, place: &Place, argv: &[String], timeout: Duration) -> Result<ExecOutput, ClusterError> {
+    pub async fn exec(
+        &self,
+        place: &ClusterHost,
+        argv: &[String],
+        timeout: Duration,
+    ) -> Result<ExecOutput, ClusterError> {
         process::exec(&*self.namespace(place)?, argv, timeout).await
     }
 
     /// Minimal HTTP GET from a place.
     pub async fn http_get(
         &self,
-        place: &Place,
+        place: &ClusterHost,
         address: SocketAddr,
         path: &str,
         timeout: Duration,
     ) -> Result<HttpAnswer, ClusterError> {
         let namespace = self.namespace(place)?;
         let attempted = format!("GET http://{address}{path} from {place}");
-        match tokio::time::timeout(timeout, http::get(&namespace, address, path)).await {
+        match tokio::time::timeout(timeout, http_get::get(&namespace, address, path)).await {
             Ok(answer) => answer.map_err(ClusterError::io(attempted)),
             Err(_) => Err(ClusterError::TimedOut { waiting_for: attempted, after: timeout }),
         }
     }
 
     /// Listens on `address` in a place (for example an API server on every node's loopback); served by the caller.
-    pub async fn listen(&self, place: &Place, address: SocketAddr) -> Result<tokio::net::TcpListener, ClusterError> {
+    pub async fn listen(
+        &self,
+        place: &ClusterHost,
+        address: SocketAddr,
+    ) -> Result<tokio::net::TcpListener, ClusterError> {
         let listener = sockets::listen(&*self.namespace(place)?, address).await;
         listener.map_err(ClusterError::kernel(place.to_string()))
     }
 
     /// The shell line that enters a place from another terminal (append a command, or get a shell); needs `nsenter`.
-    pub fn enter_line(&self, place: &Place) -> Result<String, ClusterError> {
+    pub fn enter_line(&self, place: &ClusterHost) -> Result<String, ClusterError> {
         let namespace = self.namespace(place)?;
         let unknown = || ClusterError::Unknown(format!("sandbox around {place}"));
         enter::line(&namespace).ok_or_else(unknown)
     }
 
     /// Every place of the cluster: nodes, pods, clients, the load balancer.
-    pub fn places(&self) -> Vec<Place> {
-        let nodes = self.nodes.keys().cloned().map(Place::Node);
+    pub fn places(&self) -> Vec<ClusterHost> {
+        let nodes = self.nodes.keys().cloned().map(ClusterHost::Node);
         let pods: Vec<_> = lock(&self.pods).keys().cloned().collect();
-        let pods = pods.into_iter().map(|(namespace, name)| Place::Pod { namespace, name });
-        let clients = self.clients.keys().cloned().map(Place::Client);
-        let balancer = self.balancer.iter().map(|_| Place::LoadBalancer);
+        let pods = pods.into_iter().map(|(namespace, name)| ClusterHost::Pod { namespace, name });
+        let clients = self.clients.keys().cloned().map(ClusterHost::Client);
+        let balancer = self.balancer.iter().map(|_| ClusterHost::LoadBalancer);
         nodes.chain(pods).chain(clients).chain(balancer).collect()
     }
 
@@ -301,12 +311,12 @@ impl Cluster {
         self.balancer.as_ref().ok_or_else(unknown)
     }
 
-    fn namespace(&self, place: &Place) -> Result<Arc<Namespace>, ClusterError> {
+    fn namespace(&self, place: &ClusterHost) -> Result<Arc<Namespace>, ClusterError> {
         Ok(match place {
-            Place::Node(name) => Arc::clone(&self.node(name)?.namespace),
-            Place::Client(name) => Arc::clone(self.client(name)?),
-            Place::Pod { namespace, name } => Arc::clone(&self.pod(namespace, name)?.namespace),
-            Place::LoadBalancer => Arc::clone(&self.balancer()?.namespace),
+            ClusterHost::Node(name) => Arc::clone(&self.node(name)?.namespace),
+            ClusterHost::Client(name) => Arc::clone(self.client(name)?),
+            ClusterHost::Pod { namespace, name } => Arc::clone(&self.pod(namespace, name)?.namespace),
+            ClusterHost::LoadBalancer => Arc::clone(&self.balancer()?.namespace),
         })
     }
 

@@ -15,7 +15,7 @@ const KEPT_LINES: usize = 10_000;
 
 /// How the reader of a program's output behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader {
+pub enum OutputReader {
     /// It takes every line.
     Reads,
     /// It takes nothing, for now.
@@ -25,14 +25,14 @@ pub enum Reader {
 }
 
 /// Output lines, oldest first, and a counter of all that ever came.
-pub(super) struct Log {
+pub(super) struct OutputLog {
     pub(super) lines: Mutex<VecDeque<String>>,
     pub(super) seen: watch::Sender<u64>,
 }
 
-impl Log {
-    pub(super) fn new() -> Arc<Log> {
-        Arc::new(Log { lines: Mutex::default(), seen: watch::channel(0).0 })
+impl OutputLog {
+    pub(super) fn new() -> Arc<OutputLog> {
+        Arc::new(OutputLog { lines: Mutex::default(), seen: watch::channel(0).0 })
     }
 
     fn push(&self, line: String) {
@@ -52,7 +52,11 @@ impl Log {
 }
 
 /// Takes lines as the reader does, up to the end of the output.
-pub(super) async fn collect(output: impl AsyncRead + Unpin, log: Arc<Log>, mut reader: watch::Receiver<Reader>) {
+pub(super) async fn collect(
+    output: impl AsyncRead + Unpin,
+    log: Arc<OutputLog>,
+    mut reader: watch::Receiver<OutputReader>,
+) {
     let mut lines = BufReader::new(output);
     let mut line = Vec::new();
     loop {
@@ -61,7 +65,7 @@ pub(super) async fn collect(output: impl AsyncRead + Unpin, log: Arc<Log>, mut r
             biased;
             changed = reader.changed() => if changed.is_err() { return },
             // What it has read of a line when it is interrupted stays in `line`.
-            read = lines.read_until(b'\n', &mut line), if now == Reader::Reads => {
+            read = lines.read_until(b'\n', &mut line), if now == OutputReader::Reads => {
                 if !matches!(read, Ok(1..)) {
                     return;
                 }
@@ -71,7 +75,7 @@ pub(super) async fn collect(output: impl AsyncRead + Unpin, log: Arc<Log>, mut r
                 }
                 line.clear();
             }
-            () = std::future::ready(()), if now == Reader::IsGone => return,
+            () = std::future::ready(()), if now == OutputReader::IsGone => return,
         }
     }
 }

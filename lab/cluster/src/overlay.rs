@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use svclab_netns::links::{Hop, Route, Vxlan};
-use svclab_netns::mac::{self, End, Mac};
+use svclab_netns::links::{NextHop, Route, Vxlan};
+use svclab_netns::mac::{self, LinkEnd, Mac};
 use svclab_netns::namespace::Namespace;
 use svclab_spec::{ClusterSpec, NodeSpec};
 
@@ -22,7 +22,7 @@ const VNI: u32 = 1;
 const PORT: u16 = 8472;
 
 fn mac(own: &[IpAddr]) -> Option<Mac> {
-    own.first().map(|first| mac::of(*first, End::Host))
+    own.first().map(|first| mac::of(*first, LinkEnd::Host))
 }
 
 /// Makes the node's end, with the way to every other node's pods.
@@ -42,7 +42,7 @@ pub(super) async fn build(spec: &ClusterSpec, node: &NodeSpec, namespace: &Names
         links.add_tunnel(INDEX, mac, *host).await.map_err(failed())?;
         for (range, end) in other.pod_cidrs.iter().zip(ends) {
             links.add_neighbour(INDEX, end, mac).await.map_err(failed())?;
-            let route = Route::new(*range, Hop::Gateway(end, INDEX));
+            let route = Route::new(*range, NextHop::Gateway(end, INDEX));
             links.set_route(&route).await.map_err(failed())?;
         }
     }

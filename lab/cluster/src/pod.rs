@@ -4,17 +4,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use svclab_netns::links::{Hop, Route, VethEnd};
-use svclab_netns::mac::{self, End};
+use svclab_netns::links::{NextHop, Route, VethEnd};
+use svclab_netns::mac::{self, LinkEnd};
 use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_spec::{ClusterSpec, Cni, NodeSpec, PodSpec};
 use tokio::sync::Mutex;
 
 use super::ClusterError;
-use super::host::{self, CNI0, ETH0, Role};
+use super::host::{self, CNI0, ETH0, HostRole};
 use super::overlay;
 use super::validate::{gateway, range_for};
-use crate::traffic::servers::{Identity, Servers};
+use crate::traffic::servers::{EchoServers, ServerIdentity};
 
 /// Node side of the first pod's link; the next ones follow.
 const FIRST_LINK: u32 = 1000;
@@ -27,11 +27,11 @@ pub(super) struct Pod {
     listen: Vec<IpAddr>,
     /// Node side of its link; none on the host network.
     link: Option<u32>,
-    servers: Mutex<Option<Servers>>,
+    servers: Mutex<Option<EchoServers>>,
 }
 
 /// What a new pod is put on.
-pub(super) struct Site<'a> {
+pub(super) struct PodSite<'a> {
     pub(super) cluster: &'a ClusterSpec,
     pub(super) node: &'a NodeSpec,
     pub(super) namespace: &'a Arc<Namespace>,
@@ -41,7 +41,7 @@ pub(super) struct Site<'a> {
 
 impl Pod {
     /// Makes the pod and starts its servers.
-    pub(super) async fn build(spec: &PodSpec, site: Site<'_>) -> Result<Pod, ClusterError> {
+    pub(super) async fn build(spec: &PodSpec, site: PodSite<'_>) -> Result<Pod, ClusterError> {
         let name = format!("pod/{}/{}", spec.namespace, spec.name);
         let mut listen = spec.addresses.clone();
         for address in &spec.addresses {
@@ -74,9 +74,9 @@ impl Pod {
             }
         } else if servers.is_none() {
             let server = format!("{}/{}", self.spec.namespace, self.spec.name);
-            let identity = Identity { server, node: self.spec.node.clone() };
+            let identity = ServerIdentity { server, node: self.spec.node.clone() };
             let (listen, ports) = (self.listen.clone(), self.spec.ports.clone());
-            let started = Servers::start(&self.namespace, &identity, listen, ports, self.spec.host_network).await;
+            let started = EchoServers::start(&self.namespace, &identity, listen, ports, self.spec.host_network).await;
             let started = started.map_err(ClusterError::kernel(format!("pod {}", identity.server)))?;
             *servers = Some(started);
         }
@@ -94,16 +94,16 @@ impl Pod {
 }
 
 /// Connects a pod to its node; returns the number of the node's interface.
-async fn wire(pod: &PodSpec, namespace: &Namespace, site: &Site<'_>) -> Result<u32, ClusterError> {
+async fn wire(pod: &PodSpec, namespace: &Namespace, site: &PodSite<'_>) -> Result<u32, ClusterError> {
     let failed = || ClusterError::kernel(format!("wiring {}", namespace.name()));
     let ipv6 = pod.addresses.iter().any(IpAddr::is_ipv6);
-    host::prepare(namespace, Role::Endpoint, ipv6).await?;
+    host::prepare(namespace, HostRole::Endpoint, ipv6).await?;
     let Some(first) = pod.addresses.first() else {
         return Err(ClusterError::invalid(namespace.name(), "has no address"));
     };
     let name = format!("veth{}", site.number);
-    let near = VethEnd { name: &name, index: FIRST_LINK + site.number, mac: mac::of(*first, End::Peer) };
-    let far = VethEnd { name: "eth0", index: ETH0, mac: mac::of(*first, End::Host) };
+    let near = VethEnd { name: &name, index: FIRST_LINK + site.number, mac: mac::of(*first, LinkEnd::Peer) };
+    let far = VethEnd { name: "eth0", index: ETH0, mac: mac::of(*first, LinkEnd::Host) };
     let controller = (site.cluster.cni == Cni::Bridge).then_some(CNI0);
     let node = site.namespace.links();
     let done = site.namespace.add_veth(&near, controller, &far, namespace).await;
@@ -136,7 +136,7 @@ async fn wire(pod: &PodSpec, namespace: &Namespace, site: &Site<'_>) -> Result<u
 }
 
 /// An address in the bridge's range, and the bridge as gateway.
-async fn on_bridge(address: IpAddr, namespace: &Namespace, site: &Site<'_>) -> Result<(), ClusterError> {
+async fn on_bridge(address: IpAddr, namespace: &Namespace, site: &PodSite<'_>) -> Result<(), ClusterError> {
     let failed = || ClusterError::kernel(format!("{} on cni0", namespace.name()));
     let range = range_for(&site.node.pod_cidrs, address);
     let Some((range, gateway)) = range.and_then(|range| Some((range, gateway(range)?))) else {
@@ -145,7 +145,7 @@ async fn on_bridge(address: IpAddr, namespace: &Namespace, site: &Site<'_>) -> R
     let links = namespace.links();
     let own = IpNet::new_assert(address, range.prefix_len());
     links.add_address(ETH0, own, false).await.map_err(failed())?;
-    let default = Route::new(host::everywhere(address), Hop::Gateway(gateway, ETH0));
+    let default = Route::new(host::everywhere(address), NextHop::Gateway(gateway, ETH0));
     links.set_route(&default).await.map_err(failed())
 }
 
@@ -155,7 +155,7 @@ async fn on_route(
     namespace: &Namespace,
     near: &VethEnd<'_>,
     far: &VethEnd<'_>,
-    site: &Site<'_>,
+    site: &PodSite<'_>,
 ) -> Result<(), ClusterError> {
     let failed = || ClusterError::kernel(format!("{} on its own link", namespace.name()));
     let single = IpNet::from(address);
@@ -163,11 +163,11 @@ async fn on_route(
     links.add_address(ETH0, single, false).await.map_err(failed())?;
     let done = links.add_neighbour(ETH0, gateway, near.mac).await;
     done.map_err(failed())?;
-    let default = Route::new(host::everywhere(address), Hop::Gateway(gateway, ETH0));
+    let default = Route::new(host::everywhere(address), NextHop::Gateway(gateway, ETH0));
     links.set_route(&default).await.map_err(failed())?;
     let node = site.namespace.links();
     let done = node.add_neighbour(near.index, address, far.mac).await;
     done.map_err(failed())?;
-    let route = Route::new(single, Hop::Device(near.index));
+    let route = Route::new(single, NextHop::Device(near.index));
     node.set_route(&route).await.map_err(failed())
 }

@@ -8,20 +8,20 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{Cluster, ClusterError};
-use crate::traffic::client::{self, Connection};
-use crate::traffic::pair;
-use crate::traffic::probe::{Outcome, Place, Probe};
-use crate::traffic::scan;
-use crate::traffic::silence::Origin;
-use crate::traffic::stray::Tap;
+use crate::traffic::client::{self, ProbeConnection};
+use crate::traffic::datagram_pair;
+use crate::traffic::drop_check::ProbeOrigin;
+use crate::traffic::port_scan;
+use crate::traffic::probe::{ClusterHost, Probe, ProbeOutcome};
+use crate::traffic::stray_segment::TcpTap;
 
 /// Sends probes from one place, by itself.
 #[derive(Clone)]
-pub struct Prober(Origin);
+pub struct Prober(ProbeOrigin);
 
 impl Prober {
     /// Sends one request; see [`Cluster::probe`].
-    pub async fn send(&self, probe: &Probe) -> Result<Outcome, ClusterError> {
+    pub async fn send(&self, probe: &Probe) -> Result<ProbeOutcome, ClusterError> {
         let sent = client::send(&self.0, probe).await;
         sent.map_err(ClusterError::kernel(format!("probe from {} to {}", probe.from, probe.to)))
     }
@@ -29,37 +29,37 @@ impl Prober {
 
 impl Cluster {
     /// A prober at `place`, which tasks of their own can use.
-    pub fn prober(&self, place: &Place) -> Result<Prober, ClusterError> {
+    pub fn prober(&self, place: &ClusterHost) -> Result<Prober, ClusterError> {
         self.origin(place).map(Prober)
     }
 
-    fn origin(&self, place: &Place) -> Result<Origin, ClusterError> {
-        Ok(Origin { namespace: self.namespace(place)?, control: Arc::clone(&self.fabric.namespace) })
+    fn origin(&self, place: &ClusterHost) -> Result<ProbeOrigin, ClusterError> {
+        Ok(ProbeOrigin { namespace: self.namespace(place)?, control: Arc::clone(&self.fabric.namespace) })
     }
 
-    /// Sends one request. Network conditions are the [`Outcome`]; an error means that the lab could not try.
-    pub async fn probe(&self, probe: &Probe) -> Result<Outcome, ClusterError> {
+    /// Sends one request. Network conditions are the [`ProbeOutcome`]; an error means that the lab could not try.
+    pub async fn probe(&self, probe: &Probe) -> Result<ProbeOutcome, ClusterError> {
         self.prober(&probe.from)?.send(probe).await
     }
 
     /// Sends many, at most `concurrency` at a time; results in the order of `probes`.
-    pub async fn probe_many(&self, probes: Vec<Probe>, concurrency: usize) -> Result<Vec<Outcome>, ClusterError> {
+    pub async fn probe_many(&self, probes: Vec<Probe>, concurrency: usize) -> Result<Vec<ProbeOutcome>, ClusterError> {
         let sent = probes.iter().enumerate();
         let sent = sent.map(|(index, probe)| async move { Ok((index, self.probe(probe).await?)) });
         // Unordered, or one silent probe would hold back all behind it.
         let sent = stream::iter(sent).buffer_unordered(concurrency.max(1));
-        let mut outcomes: Vec<(usize, Outcome)> = sent.try_collect().await?;
+        let mut outcomes: Vec<(usize, ProbeOutcome)> = sent.try_collect().await?;
         outcomes.sort_by_key(|(index, _)| *index);
         Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
     }
 
     /// Sends two datagrams at once from one socket, so many times, one after the other; an outcome for each datagram.
-    pub async fn probe_pairs(&self, probe: &Probe, count: usize) -> Result<Vec<Outcome>, ClusterError> {
+    pub async fn probe_pairs(&self, probe: &Probe, count: usize) -> Result<Vec<ProbeOutcome>, ClusterError> {
         let origin = self.origin(&probe.from)?;
         let mut outcomes = Vec::with_capacity(2 * count);
         for _ in 0..count {
             let failed = ClusterError::kernel(format!("probe from {} to {}", probe.from, probe.to));
-            outcomes.extend(pair::send(&origin, probe).await.map_err(failed)?);
+            outcomes.extend(datagram_pair::send(&origin, probe).await.map_err(failed)?);
         }
         Ok(outcomes)
     }
@@ -67,27 +67,28 @@ impl Cluster {
     /// The TCP ports of `address` among `ports` that accept a connection from `place`, each within `patience`.
     pub async fn scan(
         &self,
-        place: &Place,
+        place: &ClusterHost,
         address: IpAddr,
         ports: &BTreeSet<u16>,
         patience: Duration,
     ) -> Result<Vec<u16>, ClusterError> {
-        let found = scan::scan(&self.origin(place)?, address, ports, patience).await;
+        let found = port_scan::scan(&self.origin(place)?, address, ports, patience).await;
         found.map_err(ClusterError::kernel(format!("scan of {address} from {place}")))
     }
 
     /// A tap on what pod `namespace/name` gets over TCP on its address of the family of `like`.
-    pub async fn tap(&self, namespace: &str, name: &str, like: SocketAddr) -> Result<Tap, ClusterError> {
+    pub async fn tap(&self, namespace: &str, name: &str, like: SocketAddr) -> Result<TcpTap, ClusterError> {
         let pod = self.pod(namespace, name)?;
         let own = pod.spec.addresses.iter().copied().find(|address| address.is_ipv4() == like.is_ipv4());
         let pod_name = format!("pod {namespace}/{name}");
         let own = own.ok_or_else(|| ClusterError::invalid(pod_name.clone(), "has no address of that family"))?;
-        let opened = pod.namespace.run(move || Tap::open(own)).await.map_err(ClusterError::kernel(pod_name.clone()))?;
+        let opened =
+            pod.namespace.run(move || TcpTap::open(own)).await.map_err(ClusterError::kernel(pod_name.clone()))?;
         opened.map_err(ClusterError::io(format!("listening to what {pod_name} gets")))
     }
 
-    /// Opens a TCP connection that stays open; see [`Connection::ask`]. The inner error is what came back instead.
-    pub async fn connect(&self, probe: &Probe) -> Result<Result<Connection, Outcome>, ClusterError> {
+    /// Opens a TCP connection that stays open; see [`ProbeConnection::ask`]. The inner error is what came back instead.
+    pub async fn connect(&self, probe: &Probe) -> Result<Result<ProbeConnection, ProbeOutcome>, ClusterError> {
         let opened = client::connect(self.origin(&probe.from)?, probe).await;
         opened.map_err(ClusterError::kernel(format!("connection from {} to {}", probe.from, probe.to)))
     }

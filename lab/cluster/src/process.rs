@@ -17,9 +17,9 @@ use tokio::time::{Instant, timeout};
 
 use super::ClusterError;
 pub use super::kill_on_child::KillOnChild;
-pub use super::output::Reader;
-use super::output::{self, Log, collect};
-pub use super::work::Work;
+pub use super::output::OutputReader;
+use super::output::{self, OutputLog, collect};
+pub use super::tree_usage::TreeUsage;
 
 /// Between two looks at whether a process has stopped.
 const LOOK: Duration = Duration::from_millis(1);
@@ -37,18 +37,18 @@ pub struct ProcessSpec {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProcessEnd {
     /// With this exit status.
     Exited(i32),
     /// By this signal.
     Signaled(i32),
 }
 
-impl From<ExitStatus> for Ended {
-    fn from(status: ExitStatus) -> Ended {
+impl From<ExitStatus> for ProcessEnd {
+    fn from(status: ExitStatus) -> ProcessEnd {
         match status.code() {
-            Some(code) => Ended::Exited(code),
-            None => Ended::Signaled(status.signal().unwrap_or(0)),
+            Some(code) => ProcessEnd::Exited(code),
+            None => ProcessEnd::Signaled(status.signal().unwrap_or(0)),
         }
     }
 }
@@ -57,7 +57,7 @@ impl From<ExitStatus> for Ended {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutput {
     /// How it ended.
-    pub ended: Ended,
+    pub ended: ProcessEnd,
     /// Standard output, bytes that are not UTF-8 replaced.
     pub stdout: String,
     /// Standard error, likewise.
@@ -67,13 +67,13 @@ pub struct ExecOutput {
 impl ExecOutput {
     /// Whether it exited with status 0.
     pub fn success(&self) -> bool {
-        self.ended == Ended::Exited(0)
+        self.ended == ProcessEnd::Exited(0)
     }
 }
 
 /// What a process has used (proc(5), `stat` and `status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct ProcessUsage {
     /// Processor time, its ended children's included, to the kernel's tick of usually 10 ms.
     pub processor: Duration,
     /// The most memory that it ever had resident, in bytes, without its children's.
@@ -84,9 +84,9 @@ pub struct Usage {
 pub struct ProcessHandle {
     name: String,
     pid: Pid,
-    ended: watch::Receiver<Option<Ended>>,
-    log: Arc<Log>,
-    reader: watch::Sender<Reader>,
+    ended: watch::Receiver<Option<ProcessEnd>>,
+    log: Arc<OutputLog>,
+    reader: watch::Sender<OutputReader>,
 }
 
 impl ProcessHandle {
@@ -102,9 +102,9 @@ impl ProcessHandle {
             .kill_on_drop(true);
         let child = namespace.spawn(command).await.map_err(ClusterError::kernel(format!("starting {name}")))?;
         let pid = child.id().ok_or_else(|| ClusterError::invalid(&name, "ended before it was seen"))?;
-        let log = Log::new();
+        let log = OutputLog::new();
         let (end, ended) = watch::channel(None);
-        let (reader, read) = watch::channel(Reader::Reads);
+        let (reader, read) = watch::channel(OutputReader::Reads);
         tokio::spawn(mind(child, Arc::clone(&log), end, read));
         Ok(ProcessHandle { name, pid: Pid::from_raw(pid as i32), ended, log, reader })
     }
@@ -132,13 +132,13 @@ impl ProcessHandle {
     ///
     /// # Errors
     /// When its pipes cannot be filled.
-    pub fn set_reader(&self, reader: Reader) -> Result<(), ClusterError> {
+    pub fn set_reader(&self, reader: OutputReader) -> Result<(), ClusterError> {
         self.reader.send_replace(reader);
         match reader {
-            Reader::Stalls => {
+            OutputReader::Stalls => {
                 output::fill(self.pid).map_err(ClusterError::io(format!("filling the log of {}", self.name)))
             }
-            Reader::Reads | Reader::IsGone => Ok(()),
+            OutputReader::Reads | OutputReader::IsGone => Ok(()),
         }
     }
 
@@ -174,20 +174,20 @@ impl ProcessHandle {
     }
 
     /// What it has used so far; `None` when it has ended.
-    pub fn usage(&self) -> Option<Usage> {
+    pub fn usage(&self) -> Option<ProcessUsage> {
         let process = procfs::process::Process::new(self.pid()).ok()?;
         let (stat, status) = (process.stat().ok()?, process.status().ok()?);
         let children = u64::try_from(stat.cutime + stat.cstime).unwrap_or_default();
         let ticks = stat.utime + stat.stime + children;
-        Some(Usage {
+        Some(ProcessUsage {
             processor: Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64),
             peak_memory: status.vmhwm? * 1024,
         })
     }
 
     /// What it and its children use at this moment; `None` when it has ended.
-    pub fn work(&self) -> Option<Work> {
-        Work::of(self.pid)
+    pub fn work(&self) -> Option<TreeUsage> {
+        TreeUsage::of(self.pid)
     }
 
     /// Whether it still runs.
@@ -196,7 +196,7 @@ impl ProcessHandle {
     }
 
     /// Waits for the end and for the last of its output.
-    pub async fn wait(&self, limit: Duration) -> Result<Ended, ClusterError> {
+    pub async fn wait(&self, limit: Duration) -> Result<ProcessEnd, ClusterError> {
         let mut ended = self.ended.clone();
         let late = || ClusterError::TimedOut { waiting_for: format!("the end of {}", self.name), after: limit };
         match timeout(limit, ended.wait_for(Option::is_some)).await {
@@ -246,7 +246,12 @@ impl Drop for ProcessHandle {
 }
 
 /// Collects a child's output and its end.
-async fn mind(mut child: Child, log: Arc<Log>, end: watch::Sender<Option<Ended>>, reader: watch::Receiver<Reader>) {
+async fn mind(
+    mut child: Child,
+    log: Arc<OutputLog>,
+    end: watch::Sender<Option<ProcessEnd>>,
+    reader: watch::Receiver<OutputReader>,
+) {
     let readers: Vec<JoinHandle<()>> = [
         child.stdout.take().map(|out| tokio::spawn(collect(out, Arc::clone(&log), reader.clone()))),
         child.stderr.take().map(|err| tokio::spawn(collect(err, Arc::clone(&log), reader.clone()))),
@@ -259,7 +264,7 @@ async fn mind(mut child: Child, log: Arc<Log>, end: watch::Sender<Option<Ended>>
         // A grandchild may hold the pipe open for ever.
         let _ = timeout(Duration::from_millis(500), reader).await;
     }
-    end.send_replace(Some(status.map_or(Ended::Signaled(0), Ended::from)));
+    end.send_replace(Some(status.map_or(ProcessEnd::Signaled(0), ProcessEnd::from)));
 }
 
 /// Runs a command to its end; at the time limit its process group is killed.

@@ -28,7 +28,7 @@ pub(super) fn address_for(addresses: &[IpAddr], other: IpAddr) -> Option<IpAddr>
 
 /// Checks the whole specification.
 pub(super) fn cluster(spec: &ClusterSpec) -> Result<(), ClusterError> {
-    let mut seen = Seen::default();
+    let mut seen = ClaimedResources::default();
     ranges(spec)?;
     if spec.overlay && !spec.second_network.is_empty() {
         return Err(ClusterError::invalid("the second network", "is for the ways to pods, which an overlay has taken"));
@@ -97,7 +97,7 @@ fn ranges(spec: &ClusterSpec) -> Result<(), ClusterError> {
     Ok(())
 }
 
-fn pod_of(spec: &ClusterSpec, pod: &PodSpec, seen: &mut Seen) -> Result<(), ClusterError> {
+fn pod_of(spec: &ClusterSpec, pod: &PodSpec, seen: &mut ClaimedResources) -> Result<(), ClusterError> {
     let item = format!("pod {}/{}", pod.namespace, pod.name);
     let fail = |problem: String| Err(ClusterError::invalid(&item, problem));
     seen.name(&item, &item)?;
@@ -162,14 +162,14 @@ fn overlap(a: &IpNet, b: &IpNet) -> bool {
 
 /// What is taken already, and by whom.
 #[derive(Default)]
-struct Seen {
+struct ClaimedResources {
     names: BTreeSet<String>,
     addresses: BTreeMap<IpAddr, String>,
     pod_ranges: Vec<(IpNet, String)>,
     ports: BTreeSet<(String, String)>,
 }
 
-impl Seen {
+impl ClaimedResources {
     fn name(&mut self, item: &str, name: &str) -> Result<(), ClusterError> {
         if self.names.insert(name.to_owned()) {
             return Ok(());

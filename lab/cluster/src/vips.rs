@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use svclab_netns::links::{Hop, Route};
+use svclab_netns::links::{NextHop, Route};
 use svclab_netns::namespace::Namespace;
 use svclab_spec::{LoadBalancerVip, VipMode};
 
@@ -74,7 +74,7 @@ impl Cluster {
 
     fn vip_route(&self, vip: &LoadBalancerVip) -> Result<Route, ClusterError> {
         let gateway = self.balancer()?.gateway(vip.address)?;
-        Ok(Route::new(vip.address.into(), Hop::Gateway(gateway, ETH0)))
+        Ok(Route::new(vip.address.into(), NextHop::Gateway(gateway, ETH0)))
     }
 
     /// Hosts that need a route to `vip`: none when it is the load balancer's own address, which everybody reaches.

@@ -10,20 +10,20 @@ use crate::ControlPlaneError;
 
 /// A client of an API server.
 #[derive(Clone)]
-pub struct Api {
+pub struct ApiClient {
     client: Client,
 }
 
 /// What a request was answered.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct ApiAnswer {
     /// The status.
     pub code: u16,
     /// The object, or the `Status` that says what is wrong.
     pub body: Value,
 }
 
-impl Answer {
+impl ApiAnswer {
     /// Whether the request was done.
     pub fn is_success(&self) -> bool {
         StatusCode::from_u16(self.code).is_ok_and(|code| code.is_success())
@@ -45,7 +45,7 @@ pub(crate) fn version_of(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-impl Api {
+impl ApiClient {
     /// A client that a kubeconfig describes.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Api {
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig).map_err(broken)?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(broken)?;
         let client = Client::try_from(config).map_err(|error| ControlPlaneError::Client(Box::new(error)))?;
-        Ok(Api { client })
+        Ok(ApiClient { client })
     }
 
     /// One request; `media` is the type of its body.
@@ -71,7 +71,7 @@ impl Api {
         path: &str,
         media: &str,
         body: Option<&Value>,
-    ) -> Result<Answer, ControlPlaneError> {
+    ) -> Result<ApiAnswer, ControlPlaneError> {
         let said = format!("{method} {path}");
         let bytes = body.map(ToString::to_string).unwrap_or_default();
         let request = Request::builder()
@@ -89,14 +89,14 @@ impl Api {
             let answer = String::from_utf8_lossy(&bytes).chars().take(200).collect();
             ControlPlaneError::Answer { request: said, answer }
         })?;
-        Ok(Answer { code, body })
+        Ok(ApiAnswer { code, body })
     }
 
     /// GET.
     ///
     /// # Errors
-    /// As [`Api::ask`].
-    pub async fn get(&self, path: &str) -> Result<Answer, ControlPlaneError> {
+    /// As [`ApiClient::ask`].
+    pub async fn get(&self, path: &str) -> Result<ApiAnswer, ControlPlaneError> {
         self.ask(Method::GET, path, "application/json", None).await
     }
 

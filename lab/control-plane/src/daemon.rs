@@ -16,13 +16,13 @@ const KEPT: usize = 200;
 const SHOWN: usize = 3;
 
 /// A running program.
-pub(crate) struct Daemon {
+pub(crate) struct ChildProgram {
     name: &'static str,
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
 }
 
-impl Daemon {
+impl ChildProgram {
     /// Starts the program `name` of `directory`.
     pub(crate) fn start(directory: &Path, name: &'static str, args: &[String]) -> Result<Self, ControlPlaneError> {
         let mut command = Command::new(directory.join(name));
@@ -39,7 +39,7 @@ impl Daemon {
         if let Some(output) = child.stderr.take() {
             tokio::spawn(read(output, Arc::clone(&log)));
         }
-        Ok(Daemon { name, child, log })
+        Ok(ChildProgram { name, child, log })
     }
 
     /// An error if it has ended.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use svclab_apiserver::objects::{Kind, ObjectKey};
+use svclab_apiserver::objects::{ObjectKey, ObjectKind};
 use svclab_apiserver::{KubeconfigError, TlsError};
 use svclab_netns::NetnsError;
 
@@ -79,7 +79,7 @@ pub enum ControlPlaneError {
     #[error("kube-apiserver refuses {kind}/{key}: {message}")]
     Refused {
         /// Its kind.
-        kind: Kind,
+        kind: ObjectKind,
         /// Its name.
         key: ObjectKey,
         /// What it says.

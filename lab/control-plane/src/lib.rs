@@ -5,24 +5,24 @@
 //! - [`Programs`]: which programs, and how new they are.
 //! - [`ControlPlane`]: they run, until it is dropped. [`ControlPlane::follow`] makes the API's objects those of a
 //!   [`Store`](svclab_apiserver::objects::Store).
-//! - [`Api`]: requests, for whoever wants to ask it more.
+//! - [`ApiClient`]: requests, for whoever wants to ask it more.
 //!
 //! It needs a sandbox around it (`svclab_netns::sandbox`), for everything listens on the loopback interface of that.
 
 mod api;
+mod convergence;
 mod daemon;
 mod error;
 mod mirror;
 mod observe;
 mod programs;
-mod selected;
-mod settled;
-mod slices;
+mod slice_comparison;
 mod start;
+mod watch_selectors;
 mod wire;
 
-pub use api::{Answer, Api};
+pub use api::{ApiAnswer, ApiClient};
 pub use error::ControlPlaneError;
-pub use observe::Versions;
+pub use observe::ObservedVersions;
 pub use programs::Programs;
-pub use start::{ControlPlane, Options};
+pub use start::{ControlPlane, ControlPlaneOptions};

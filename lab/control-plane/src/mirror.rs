@@ -7,11 +7,11 @@ use futures_util::TryStreamExt;
 use futures_util::stream::{self, StreamExt};
 use hyper::Method;
 use serde_json::{Value, json};
-use svclab_apiserver::objects::{Kind, ObjectKey, Record, Store};
+use svclab_apiserver::objects::{ObjectKey, ObjectKind, Record, Store};
 
-use crate::api::{Answer, Api};
-use crate::wire::{self, Written};
-use crate::{ControlPlaneError, slices};
+use crate::api::{ApiAnswer, ApiClient};
+use crate::wire::{self, WireObject};
+use crate::{ControlPlaneError, slice_comparison};
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
@@ -23,8 +23,14 @@ const HELD: &str = "svclab.invalid/held";
 const TRIES: usize = 5;
 
 /// The kinds that are written.
-const KINDS: [Kind; 6] =
-    [Kind::Namespace, Kind::Node, Kind::ServiceCidr, Kind::Service, Kind::Pod, Kind::EndpointSlice];
+const KINDS: [ObjectKind; 6] = [
+    ObjectKind::Namespace,
+    ObjectKind::Node,
+    ObjectKind::ServiceCidr,
+    ObjectKind::Service,
+    ObjectKind::Pod,
+    ObjectKind::EndpointSlice,
+];
 
 /// An object of the store, and what became of it at the API.
 struct Mirrored {
@@ -36,16 +42,21 @@ struct Mirrored {
 /// What has been written.
 #[derive(Default)]
 pub(crate) struct Mirror {
-    objects: BTreeMap<(Kind, ObjectKey), Mirrored>,
+    objects: BTreeMap<(ObjectKind, ObjectKey), Mirrored>,
 }
 
 impl Mirror {
     /// Makes the API's objects those of `store`. `controllers`: whether EndpointSlices are made by somebody else.
-    pub(crate) async fn write(&mut self, api: &Api, store: &Store, controllers: bool) -> Result<(), ControlPlaneError> {
+    pub(crate) async fn write(
+        &mut self,
+        api: &ApiClient,
+        store: &Store,
+        controllers: bool,
+    ) -> Result<(), ControlPlaneError> {
         let wanted = |record: &&Arc<Record>| {
-            !(controllers && record.kind == Kind::EndpointSlice && store.is_controllers_slice(&record.key))
+            !(controllers && record.kind == ObjectKind::EndpointSlice && store.is_controllers_slice(&record.key))
         };
-        let records: BTreeMap<(Kind, ObjectKey), Arc<Record>> = KINDS
+        let records: BTreeMap<(ObjectKind, ObjectKey), Arc<Record>> = KINDS
             .iter()
             .flat_map(|kind| store.records(*kind))
             .filter(wanted)
@@ -63,7 +74,7 @@ impl Mirror {
         };
         let mut changed: Vec<Arc<Record>> = records.into_values().filter(is_new).collect();
         changed.sort_by_key(|record| (rank(record.kind), record.version));
-        for batch in changed.chunk_by(|one, next| one.kind == Kind::Pod && next.kind == Kind::Pod) {
+        for batch in changed.chunk_by(|one, next| one.kind == ObjectKind::Pod && next.kind == ObjectKind::Pod) {
             let writes = stream::iter(batch).map(async |record| {
                 let before = self.objects.get(&(record.kind, record.key.clone())).map(|before| &before.record);
                 let version = put(api, before, record).await?;
@@ -79,33 +90,33 @@ impl Mirror {
     }
 
     /// What was written of a kind, each with its version at the API.
-    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = (&Record, u64)> {
+    pub(crate) fn of(&self, kind: ObjectKind) -> impl Iterator<Item = (&Record, u64)> {
         let of_kind = self.objects.values().filter(move |one| one.record.kind == kind);
         of_kind.map(|one| (one.record.as_ref(), one.version))
     }
 
     /// Whether an object was written.
-    pub(crate) fn has(&self, kind: Kind, key: &ObjectKey) -> bool {
+    pub(crate) fn has(&self, kind: ObjectKind, key: &ObjectKey) -> bool {
         self.objects.contains_key(&(kind, key.clone()))
     }
 }
 
 /// What others stand in comes before them. Within a rank the order is the store's own.
-fn rank(kind: Kind) -> u8 {
+fn rank(kind: ObjectKind) -> u8 {
     match kind {
-        Kind::Namespace => 0,
-        Kind::Node | Kind::ServiceCidr => 1,
+        ObjectKind::Namespace => 0,
+        ObjectKind::Node | ObjectKind::ServiceCidr => 1,
         _ => 2,
     }
 }
 
 /// Writes one object; returns its version.
-async fn put(api: &Api, before: Option<&Arc<Record>>, record: &Record) -> Result<u64, ControlPlaneError> {
+async fn put(api: &ApiClient, before: Option<&Arc<Record>>, record: &Record) -> Result<u64, ControlPlaneError> {
     let new = wire::of(record);
     let before = before.map(|before| wire::of(before));
     let (kind, key) = (record.kind, &record.key);
     let Some(before) = before else { return create(api, kind, key, &new).await };
-    if kind == Kind::Pod && before.main["spec"] != new.main["spec"] {
+    if kind == ObjectKind::Pod && before.main["spec"] != new.main["spec"] {
         // A pod that is another one under the same name.
         remove(api, kind, key).await?;
         return create(api, kind, key, &new).await;
@@ -113,30 +124,35 @@ async fn put(api: &Api, before: Option<&Arc<Record>>, record: &Record) -> Result
     change(api, kind, key, &before, &new).await
 }
 
-async fn create(api: &Api, kind: Kind, key: &ObjectKey, new: &Written) -> Result<u64, ControlPlaneError> {
+async fn create(
+    api: &ApiClient,
+    kind: ObjectKind,
+    key: &ObjectKey,
+    new: &WireObject,
+) -> Result<u64, ControlPlaneError> {
     if new.dated {
         let message = "its manifest says when it was made, and an API server sets creationTimestamp itself".to_owned();
         return Err(ControlPlaneError::Refused { kind, key: key.clone(), message });
     }
     let mut main = new.main.clone();
-    if kind == Kind::Node {
+    if kind == ObjectKind::Node {
         // Kubelets register with their status.
         main["status"] = new.status.clone().unwrap_or_default();
     }
-    if new.deleted && kind != Kind::Pod {
+    if new.deleted && kind != ObjectKind::Pod {
         main["metadata"]["finalizers"] = json!([HELD]);
     }
     let made = api.ask(Method::POST, &wire::collection(kind, Some(&key.namespace)), JSON, Some(&main)).await?;
     if made.code == 409 && made.body["reason"] == "AlreadyExists" {
         // What every API server has: namespaces, the ServiceCIDR of its flags.
         let there = api.get(&wire::path(kind, key)).await?;
-        let there = Written { main: overlaid(&there.body, &new.main), ..Written::default() };
-        return change(api, kind, key, &there, &Written { status: None, ..new.clone() }).await;
+        let there = WireObject { main: overlaid(&there.body, &new.main), ..WireObject::default() };
+        return change(api, kind, key, &there, &WireObject { status: None, ..new.clone() }).await;
     }
     let version = taken(kind, key, &made)?.version();
-    let nothing = Written { main: new.main.clone(), ..Written::default() };
-    let born_with = kind == Kind::Node;
-    let later = Written { status: new.status.clone().filter(|_| !born_with), ..new.clone() };
+    let nothing = WireObject { main: new.main.clone(), ..WireObject::default() };
+    let born_with = kind == ObjectKind::Node;
+    let later = WireObject { status: new.status.clone().filter(|_| !born_with), ..new.clone() };
     Ok(change(api, kind, key, &nothing, &later).await?.max(version))
 }
 
@@ -153,11 +169,11 @@ fn overlaid(there: &Value, new: &Value) -> Value {
 
 /// Patches what is different; returns the version.
 async fn change(
-    api: &Api,
-    kind: Kind,
+    api: &ApiClient,
+    kind: ObjectKind,
     key: &ObjectKey,
-    before: &Written,
-    new: &Written,
+    before: &WireObject,
+    new: &WireObject,
 ) -> Result<u64, ControlPlaneError> {
     let (path, mut version) = (wire::path(kind, key), 0);
     if let Some(patch) = wire::patch(&before.main, &new.main) {
@@ -181,7 +197,13 @@ async fn change(
     Ok(version)
 }
 
-async fn patched(api: &Api, kind: Kind, key: &ObjectKey, path: &str, patch: &Value) -> Result<u64, ControlPlaneError> {
+async fn patched(
+    api: &ApiClient,
+    kind: ObjectKind,
+    key: &ObjectKey,
+    path: &str,
+    patch: &Value,
+) -> Result<u64, ControlPlaneError> {
     let mut answer = api.ask(Method::PATCH, path, MERGE, Some(patch)).await?;
     for _ in 1..TRIES {
         if answer.code != 409 {
@@ -193,7 +215,7 @@ async fn patched(api: &Api, kind: Kind, key: &ObjectKey, path: &str, patch: &Val
 }
 
 /// Removes an object at once.
-async fn remove(api: &Api, kind: Kind, key: &ObjectKey) -> Result<(), ControlPlaneError> {
+async fn remove(api: &ApiClient, kind: ObjectKind, key: &ObjectKey) -> Result<(), ControlPlaneError> {
     let path = wire::path(kind, key);
     let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0 });
     let mut answer = api.ask(Method::DELETE, &path, JSON, Some(&options)).await?;
@@ -205,7 +227,7 @@ async fn remove(api: &Api, kind: Kind, key: &ObjectKey) -> Result<(), ControlPla
     if answer.code == 404 { Ok(()) } else { taken(kind, key, &answer).map(drop) }
 }
 
-fn taken<'a>(kind: Kind, key: &ObjectKey, answer: &'a Answer) -> Result<&'a Answer, ControlPlaneError> {
+fn taken<'a>(kind: ObjectKind, key: &ObjectKey, answer: &'a ApiAnswer) -> Result<&'a ApiAnswer, ControlPlaneError> {
     if answer.is_success() {
         return Ok(answer);
     }
@@ -213,8 +235,8 @@ fn taken<'a>(kind: Kind, key: &ObjectKey, answer: &'a Answer) -> Result<&'a Answ
 }
 
 /// What the EndpointSlice controller of the lab would have made, where another makes it.
-pub(crate) fn endpoints(store: &Store) -> slices::Meaning {
-    let made = store.records(Kind::EndpointSlice).filter(|record| store.is_controllers_slice(&record.key));
+pub(crate) fn endpoints(store: &Store) -> slice_comparison::ServiceEndpoints {
+    let made = store.records(ObjectKind::EndpointSlice).filter(|record| store.is_controllers_slice(&record.key));
     let values: Vec<Value> = made.map(|record| record.value()).collect();
-    slices::meaning(values.iter())
+    slice_comparison::meaning(values.iter())
 }

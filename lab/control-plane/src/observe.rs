@@ -11,12 +11,12 @@ use futures_util::io::AsyncBufReadExt;
 use futures_util::{StreamExt, TryStreamExt};
 use hyper::Request;
 use serde_json::Value;
-use svclab_apiserver::objects::{Kind, ObjectKey};
+use svclab_apiserver::objects::{ObjectKey, ObjectKind};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::api::{Api, version_of};
-use crate::selected::{WATCHED, selector};
+use crate::api::{ApiClient, version_of};
+use crate::watch_selectors::{WATCHED, selector};
 use crate::{ControlPlaneError, wire};
 
 /// Between two attempts to list.
@@ -24,14 +24,14 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// The newest version that watches of each kind have been told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Versions {
-    kinds: BTreeMap<Kind, u64>,
+pub struct ObservedVersions {
+    kinds: BTreeMap<ObjectKind, u64>,
     nodes: BTreeMap<String, u64>,
 }
 
-impl Versions {
+impl ObservedVersions {
     /// That of a kind.
-    pub fn of(&self, kind: Kind) -> u64 {
+    pub fn of(&self, kind: ObjectKind) -> u64 {
         self.kinds.get(&kind).copied().unwrap_or(0)
     }
 
@@ -43,24 +43,24 @@ impl Versions {
 
 /// The objects of the watched kinds, as watches have told them.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    objects: BTreeMap<Kind, BTreeMap<ObjectKey, Value>>,
+pub(crate) struct ObservedObjects {
+    objects: BTreeMap<ObjectKind, BTreeMap<ObjectKey, Value>>,
     /// Of events and of objects in lists, never of a list itself: nobody need have seen that.
-    newest: BTreeMap<Kind, u64>,
+    newest: BTreeMap<ObjectKind, u64>,
 }
 
-impl Seen {
+impl ObservedObjects {
     /// Those of a kind.
-    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Value)> {
+    pub(crate) fn of(&self, kind: ObjectKind) -> impl Iterator<Item = (&ObjectKey, &Value)> {
         self.objects.get(&kind).into_iter().flatten()
     }
 
     /// One of them.
-    pub(crate) fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
+    pub(crate) fn get(&self, kind: ObjectKind, key: &ObjectKey) -> Option<&Value> {
         self.objects.get(&kind)?.get(key)
     }
 
-    fn list(&mut self, kind: Kind, items: Vec<Value>) {
+    fn list(&mut self, kind: ObjectKind, items: Vec<Value>) {
         let newest = items.iter().map(version_of).max().unwrap_or(0);
         let objects = items.into_iter().map(|item| (key_of(&item), item)).collect();
         self.objects.insert(kind, objects);
@@ -68,7 +68,7 @@ impl Seen {
         *entry = newest.max(*entry);
     }
 
-    fn event(&mut self, kind: Kind, type_: &str, object: Value) {
+    fn event(&mut self, kind: ObjectKind, type_: &str, object: Value) {
         let newest = self.newest.entry(kind).or_default();
         *newest = version_of(&object).max(*newest);
         let objects = self.objects.entry(kind).or_default();
@@ -85,27 +85,27 @@ fn key_of(object: &Value) -> ObjectKey {
 }
 
 /// Watches every watched kind.
-pub(crate) struct Observer {
-    seen: Arc<Mutex<Seen>>,
+pub(crate) struct ApiObserver {
+    seen: Arc<Mutex<ObservedObjects>>,
     ticks: watch::Receiver<u64>,
     _tasks: JoinSet<()>,
 }
 
-impl Observer {
+impl ApiObserver {
     /// Begins to watch, and returns once every kind has been listed.
-    pub(crate) async fn start(api: &Api) -> Result<Self, ControlPlaneError> {
-        let (seen, (tick, ticks)) = (Arc::new(Mutex::new(Seen::default())), watch::channel(0));
+    pub(crate) async fn start(api: &ApiClient) -> Result<Self, ControlPlaneError> {
+        let (seen, (tick, ticks)) = (Arc::new(Mutex::new(ObservedObjects::default())), watch::channel(0));
         let (tick, mut tasks) = (Arc::new(tick), JoinSet::new());
         for kind in WATCHED {
-            let watch = Watch { api: api.clone(), kind, seen: Arc::clone(&seen), tick: Arc::clone(&tick) };
+            let watch = KindWatch { api: api.clone(), kind, seen: Arc::clone(&seen), tick: Arc::clone(&tick) };
             let version = watch.list().await?;
             tasks.spawn(watch.run(version));
         }
-        Ok(Observer { seen, ticks, _tasks: tasks })
+        Ok(ApiObserver { seen, ticks, _tasks: tasks })
     }
 
     /// Looks at what was seen.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&ObservedObjects) -> T) -> T {
         look(&self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -115,28 +115,28 @@ impl Observer {
     }
 
     /// The newest versions that were seen.
-    pub(crate) fn versions(&self) -> Versions {
-        self.look(|seen| Versions {
+    pub(crate) fn versions(&self) -> ObservedVersions {
+        self.look(|seen| ObservedVersions {
             kinds: seen.newest.clone(),
-            nodes: seen.of(Kind::Node).map(|(key, node)| (key.name.clone(), version_of(node))).collect(),
+            nodes: seen.of(ObjectKind::Node).map(|(key, node)| (key.name.clone(), version_of(node))).collect(),
         })
     }
 }
 
-struct Watch {
-    api: Api,
-    kind: Kind,
-    seen: Arc<Mutex<Seen>>,
+struct KindWatch {
+    api: ApiClient,
+    kind: ObjectKind,
+    seen: Arc<Mutex<ObservedObjects>>,
     tick: Arc<watch::Sender<u64>>,
 }
 
-impl Watch {
+impl KindWatch {
     fn path(&self) -> String {
         let selector = selector(self.kind).map(|selector| format!("labelSelector={selector}&")).unwrap_or_default();
         format!("{}?{}", wire::collection(self.kind, None), selector.replace('/', "%2F").replace('!', "%21"))
     }
 
-    fn change(&self, change: impl FnOnce(&mut Seen)) {
+    fn change(&self, change: impl FnOnce(&mut ObservedObjects)) {
         change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
         self.tick.send_modify(|ticks| *ticks += 1);
     }

@@ -8,17 +8,17 @@ use std::time::Duration;
 use hyper::Method;
 use ipnet::IpNet;
 use serde_json::json;
-use svclab_apiserver::objects::{Kind, ObjectKey, Store};
+use svclab_apiserver::objects::{ObjectKey, ObjectKind, Store};
 use svclab_apiserver::{Kubeconfig, Tls, Tokens};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::api::Api;
-use crate::daemon::Daemon;
+use crate::api::ApiClient;
+use crate::daemon::ChildProgram;
 use crate::mirror::Mirror;
-use crate::observe::{Observer, Versions};
-use crate::{ControlPlaneError, Programs, settled, wire};
+use crate::observe::{ApiObserver, ObservedVersions};
+use crate::{ControlPlaneError, Programs, convergence, wire};
 
 /// How long the programs may take to come up: 3 s on an idle machine.
 const READY: Duration = Duration::from_secs(90);
@@ -36,11 +36,11 @@ const ADVERTISED: &str = "192.0.2.1";
 /// The controllers that make what a cluster of the lab has: slices, the readiness of ServiceCIDRs, and an end to what belonged to
 /// objects that are gone.
 const CONTROLLERS: &str = "endpointslice-controller,service-cidr-controller,garbage-collector-controller";
-/// Versions that [`ControlPlane::let_versions_pass`] lets by at the most, for each is a write.
+/// ObservedVersions that [`ControlPlane::let_versions_pass`] lets by at the most, for each is a write.
 const MOST_PASSED: u64 = 1_000;
 
 /// What a control plane is told.
-pub struct Options<'a> {
+pub struct ControlPlaneOptions<'a> {
     /// The programs.
     pub programs: &'a Programs,
     /// The ranges of cluster IPs, the first family's first.
@@ -58,10 +58,10 @@ pub struct Options<'a> {
 /// A running control plane; it ends when this is dropped.
 pub struct ControlPlane {
     address: SocketAddr,
-    api: Api,
-    observer: Observer,
+    api: ApiClient,
+    observer: ApiObserver,
     mirror: Mutex<Mirror>,
-    daemons: std::sync::Mutex<Vec<Daemon>>,
+    daemons: std::sync::Mutex<Vec<ChildProgram>>,
     controllers: bool,
     // After what uses it.
     _directory: TempDir,
@@ -72,21 +72,21 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When a program does not start or ends, or the API does not get ready.
-    pub async fn start(options: &Options<'_>) -> Result<Self, ControlPlaneError> {
+    pub async fn start(options: &ControlPlaneOptions<'_>) -> Result<Self, ControlPlaneError> {
         svclab_netns::loopback_up().await?;
         let directory = tempfile::tempdir().map_err(ControlPlaneError::io("making a directory"))?;
-        let setup = Setup::new(options, directory.path())?;
-        let etcd = Daemon::start(options.programs.directory(), "etcd", &setup.etcd())?;
-        let server = Daemon::start(options.programs.directory(), "kube-apiserver", &setup.apiserver(options))?;
+        let setup = ControlPlaneSetup::new(options, directory.path())?;
+        let etcd = ChildProgram::start(options.programs.directory(), "etcd", &setup.etcd())?;
+        let server = ChildProgram::start(options.programs.directory(), "kube-apiserver", &setup.apiserver(options))?;
         let mut daemons = vec![etcd, server];
-        let api = Api::new(&setup.kubeconfig.text()).await?;
+        let api = ApiClient::new(&setup.kubeconfig.text()).await?;
         ready(&api, &mut daemons).await?;
         let controllers = options.programs.has_controllers();
         if controllers {
             let flags = setup.controllers(options);
-            daemons.push(Daemon::start(options.programs.directory(), "kube-controller-manager", &flags)?);
+            daemons.push(ChildProgram::start(options.programs.directory(), "kube-controller-manager", &flags)?);
         }
-        let observer = Observer::start(&api).await?;
+        let observer = ApiObserver::start(&api).await?;
         Ok(ControlPlane {
             address: setup.api,
             api,
@@ -104,7 +104,7 @@ impl ControlPlane {
     }
 
     /// A client with all rights.
-    pub fn api(&self) -> &Api {
+    pub fn api(&self) -> &ApiClient {
         &self.api
     }
 
@@ -122,7 +122,7 @@ impl ControlPlane {
         let (mut ticks, deadline) = (self.observer.ticks(), Instant::now() + SETTLE);
         loop {
             ticks.mark_unchanged();
-            let lacks = self.observer.look(|seen| settled::lacks(seen, &mirror, store, self.controllers));
+            let lacks = self.observer.look(|seen| convergence::lacks(seen, &mirror, store, self.controllers));
             let Some(lacks) = lacks else { return Ok(()) };
             self.alive()?;
             if timeout_at(deadline, ticks.changed()).await.is_err() {
@@ -132,7 +132,7 @@ impl ControlPlane {
     }
 
     /// The versions that watches have been told: what proxies can be expected to have seen.
-    pub fn versions(&self) -> Versions {
+    pub fn versions(&self) -> ObservedVersions {
         self.observer.versions()
     }
 
@@ -141,7 +141,7 @@ impl ControlPlane {
     /// # Errors
     /// When the API does not answer.
     pub async fn newest(&self) -> Result<u64, ControlPlaneError> {
-        let path = format!("{}?limit=1", wire::collection(Kind::Namespace, None));
+        let path = format!("{}?limit=1", wire::collection(ObjectKind::Namespace, None));
         Ok(self.api.get(&path).await?.version())
     }
 
@@ -154,11 +154,11 @@ impl ControlPlane {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": key.name }, "spec": {},
         });
-        let collection = wire::collection(Kind::Lease, Some(&key.namespace));
+        let collection = wire::collection(ObjectKind::Lease, Some(&key.namespace));
         self.api.ask(Method::POST, &collection, "application/json", Some(&lease)).await?;
         for number in 1..=number.min(MOST_PASSED) {
             let patch = json!({ "spec": { "leaseTransitions": number } });
-            let path = wire::path(Kind::Lease, &key);
+            let path = wire::path(ObjectKind::Lease, &key);
             self.api.ask(Method::PATCH, &path, "application/merge-patch+json", Some(&patch)).await?;
         }
         self.newest().await
@@ -166,18 +166,18 @@ impl ControlPlane {
 
     fn alive(&self) -> Result<(), ControlPlaneError> {
         let mut daemons = self.daemons.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        daemons.iter_mut().try_for_each(Daemon::alive)
+        daemons.iter_mut().try_for_each(ChildProgram::alive)
     }
 }
 
 /// Waits until the API serves.
-async fn ready(api: &Api, daemons: &mut [Daemon]) -> Result<(), ControlPlaneError> {
+async fn ready(api: &ApiClient, daemons: &mut [ChildProgram]) -> Result<(), ControlPlaneError> {
     let deadline = Instant::now() + READY;
     loop {
-        daemons.iter_mut().try_for_each(Daemon::alive)?;
+        daemons.iter_mut().try_for_each(ChildProgram::alive)?;
         let is_ready = api.text("/readyz").await.is_ok_and(|text| text == "ok");
         // Made once it is ready; pods are refused without.
-        let namespace = wire::path(Kind::Namespace, &ObjectKey::unscoped("default"));
+        let namespace = wire::path(ObjectKind::Namespace, &ObjectKey::unscoped("default"));
         if is_ready && api.get(&namespace).await.is_ok_and(|answer| answer.is_success()) {
             return Ok(());
         }
@@ -191,7 +191,7 @@ async fn ready(api: &Api, daemons: &mut [Daemon]) -> Result<(), ControlPlaneErro
 }
 
 /// Where everything is.
-struct Setup {
+struct ControlPlaneSetup {
     directory: PathBuf,
     etcd: SocketAddr,
     peers: SocketAddr,
@@ -199,9 +199,9 @@ struct Setup {
     kubeconfig: Kubeconfig,
 }
 
-impl Setup {
+impl ControlPlaneSetup {
     /// Chooses ports and writes the files that the programs read.
-    fn new(options: &Options<'_>, directory: &Path) -> Result<Self, ControlPlaneError> {
+    fn new(options: &ControlPlaneOptions<'_>, directory: &Path) -> Result<Self, ControlPlaneError> {
         let free = || {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
             listener.local_addr().map(|address| (listener, address))
@@ -211,7 +211,7 @@ impl Setup {
         let port = |index: usize| ports.get(index).map_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |port| port.1);
         let own = Tokens::new(options.seed, [LAB.to_owned()]);
         let api = port(2);
-        let setup = Setup {
+        let setup = ControlPlaneSetup {
             directory: directory.to_owned(),
             etcd: port(0),
             peers: port(1),
@@ -257,7 +257,7 @@ impl Setup {
         ]
     }
 
-    fn apiserver(&self, options: &Options<'_>) -> Vec<String> {
+    fn apiserver(&self, options: &ControlPlaneOptions<'_>) -> Vec<String> {
         let ranges: Vec<String> = options.service_cidrs.iter().map(IpNet::to_string).collect();
         vec![
             format!("--etcd-servers=http://{}", self.etcd),
@@ -279,7 +279,7 @@ impl Setup {
         ]
     }
 
-    fn controllers(&self, options: &Options<'_>) -> Vec<String> {
+    fn controllers(&self, options: &ControlPlaneOptions<'_>) -> Vec<String> {
         vec![
             format!("--kubeconfig={}", self.file("kubeconfig")),
             format!("--controllers={CONTROLLERS}"),

@@ -1,7 +1,7 @@
 //! A record of the lab's store as what a client writes: without what a server sets, and with what it insists on.
 
 use serde_json::{Map, Value, json};
-use svclab_apiserver::objects::{Kind, ObjectKey, Record};
+use svclab_apiserver::objects::{ObjectKey, ObjectKind, Record};
 
 /// What the server sets.
 const SERVER_SIDE: [&str; 8] = [
@@ -18,18 +18,18 @@ const SERVER_SIDE: [&str; 8] = [
 const IMAGE: &str = "svclab.invalid/echo";
 
 /// The path of the objects of a kind, in a namespace if it has some.
-pub(crate) fn collection(kind: Kind, namespace: Option<&str>) -> String {
+pub(crate) fn collection(kind: ObjectKind, namespace: Option<&str>) -> String {
     let (api, plural) = match kind {
-        Kind::Node => ("/api/v1", "nodes"),
-        Kind::Service => ("/api/v1", "services"),
-        Kind::Pod => ("/api/v1", "pods"),
-        Kind::Namespace => ("/api/v1", "namespaces"),
-        Kind::Event => ("/api/v1", "events"),
-        Kind::EndpointSlice => ("/apis/discovery.k8s.io/v1", "endpointslices"),
-        Kind::Lease => ("/apis/coordination.k8s.io/v1", "leases"),
-        Kind::ServiceCidr => ("/apis/networking.k8s.io/v1", "servicecidrs"),
-        Kind::ReplicaSet => ("/apis/apps/v1", "replicasets"),
-        Kind::Deployment => ("/apis/apps/v1", "deployments"),
+        ObjectKind::Node => ("/api/v1", "nodes"),
+        ObjectKind::Service => ("/api/v1", "services"),
+        ObjectKind::Pod => ("/api/v1", "pods"),
+        ObjectKind::Namespace => ("/api/v1", "namespaces"),
+        ObjectKind::Event => ("/api/v1", "events"),
+        ObjectKind::EndpointSlice => ("/apis/discovery.k8s.io/v1", "endpointslices"),
+        ObjectKind::Lease => ("/apis/coordination.k8s.io/v1", "leases"),
+        ObjectKind::ServiceCidr => ("/apis/networking.k8s.io/v1", "servicecidrs"),
+        ObjectKind::ReplicaSet => ("/apis/apps/v1", "replicasets"),
+        ObjectKind::Deployment => ("/apis/apps/v1", "deployments"),
     };
     match namespace.filter(|_| kind.namespaced()) {
         Some(namespace) => format!("{api}/namespaces/{namespace}/{plural}"),
@@ -38,13 +38,13 @@ pub(crate) fn collection(kind: Kind, namespace: Option<&str>) -> String {
 }
 
 /// The path of an object.
-pub(crate) fn path(kind: Kind, key: &ObjectKey) -> String {
+pub(crate) fn path(kind: ObjectKind, key: &ObjectKey) -> String {
     format!("{}/{}", collection(kind, Some(&key.namespace)), key.name)
 }
 
 /// An object as a client writes it, and what the lab says beside that.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Written {
+pub(crate) struct WireObject {
     /// Everything but the status.
     pub(crate) main: Value,
     /// What is written to the status.
@@ -56,7 +56,7 @@ pub(crate) struct Written {
 }
 
 /// What is written of a record.
-pub(crate) fn of(record: &Record) -> Written {
+pub(crate) fn of(record: &Record) -> WireObject {
     let mut main = record.value();
     main["apiVersion"] = json!(record.kind.api_version());
     main["kind"] = json!(record.kind.name());
@@ -66,16 +66,16 @@ pub(crate) fn of(record: &Record) -> Written {
     }
     let status = main.as_object_mut().and_then(|fields| fields.remove("status"));
     let status = match record.kind {
-        Kind::Pod => {
+        ObjectKind::Pod => {
             containers(&mut main);
             status.map(one_address_per_family)
         }
-        Kind::Service => status,
-        Kind::Node => status.map(dated),
+        ObjectKind::Service => status,
+        ObjectKind::Node => status.map(dated),
         // The other kinds' statuses are their controllers'.
         _ => None,
     };
-    Written { main, status, deleted, dated: record.dated }
+    WireObject { main, status, deleted, dated: record.dated }
 }
 
 /// A server takes no pod without containers, and no container without an image.

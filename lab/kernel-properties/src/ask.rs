@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use svclab_cluster::Cluster as Lab;
-use svclab_cluster::traffic::probe::{Place, Probe};
+use svclab_cluster::traffic::probe::{ClusterHost, Probe};
 use svclab_oracle::{self as oracle, Question, World};
 use svclab_spec::Protocol;
 
@@ -45,12 +45,14 @@ pub struct QuestionPackets<'q> {
     pub one_first: bool,
 }
 
-fn place(from: &oracle::PacketSource) -> Place {
+fn place(from: &oracle::PacketSource) -> ClusterHost {
     match from {
-        oracle::PacketSource::Pod(name) => Place::Pod { namespace: name.namespace.clone(), name: name.name.clone() },
-        oracle::PacketSource::Node(node) | oracle::PacketSource::Loopback(node) => Place::Node(node.clone()),
-        oracle::PacketSource::Outside { client, .. } => Place::Client(client.clone()),
-        oracle::PacketSource::LoadBalancer { .. } => Place::LoadBalancer,
+        oracle::PacketSource::Pod(name) => {
+            ClusterHost::Pod { namespace: name.namespace.clone(), name: name.name.clone() }
+        }
+        oracle::PacketSource::Node(node) | oracle::PacketSource::Loopback(node) => ClusterHost::Node(node.clone()),
+        oracle::PacketSource::Outside { client, .. } => ClusterHost::Client(client.clone()),
+        oracle::PacketSource::LoadBalancer { .. } => ClusterHost::LoadBalancer,
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use nix::errno::Errno;
-use svclab_cluster::traffic::probe::{Answer, Outcome};
+use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 use svclab_oracle::{PodName, Promise, PromisedReply, PromisedVerdict, World};
 use svclab_properties::machines::machine_of_pod;
 use svclab_sim::network::{Network, Outcomes, Verdict as Found};
@@ -50,18 +50,18 @@ impl fmt::Display for Observation {
 impl Observation {
     /// What a probe has found.
     #[must_use]
-    pub fn of(world: &World, outcome: &Outcome) -> Observation {
+    pub fn of(world: &World, outcome: &ProbeOutcome) -> Observation {
         match &outcome.answer {
-            Answer::Replied { server, peer, at } => {
+            ProbeAnswer::Replied { server, peer, at } => {
                 let name = server
                     .split_once('/')
                     .map(|(namespace, name)| PodName { namespace: namespace.to_owned(), name: name.to_owned() });
                 let by = name.and_then(|name| machine_of_pod(world, &name));
                 Observation::Answered { by: by.unwrap_or_else(|| server.clone()), at: *at, saw: peer.ip() }
             }
-            Answer::Refused => Observation::Refused,
-            Answer::TimedOut => Observation::Silence,
-            Answer::Unreachable(why) => {
+            ProbeAnswer::Refused => Observation::Refused,
+            ProbeAnswer::TimedOut => Observation::Silence,
+            ProbeAnswer::Unreachable(why) => {
                 // `icmp_err_convert` (net/ipv4/icmp.c) and `tab_unreach` (net/ipv6/icmp.c).
                 let is = |errno: Errno| why.ends_with(&format!("(os error {})", errno as i32));
                 match () {
@@ -70,7 +70,7 @@ impl Observation {
                     () => Observation::Odd(format!("unreachable: {why}")),
                 }
             }
-            Answer::Broken(why) => Observation::Odd(format!("broken: {why}")),
+            ProbeAnswer::Broken(why) => Observation::Odd(format!("broken: {why}")),
         }
     }
 

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 
 use svclab_netns::links::VethEnd;
-use svclab_netns::mac::{self, End};
+use svclab_netns::mac::{self, LinkEnd};
 use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_netns::{sandbox, sockets};
 
@@ -23,7 +23,7 @@ async fn connect() -> Result<(), Box<dyn Error>> {
     let [near, far]: [IpAddr; 2] = ["192.0.2.1".parse()?, "192.0.2.2".parse()?];
     let a = Namespace::create("a", Isolation::Network).await?;
     let b = Namespace::create("b", Isolation::Network).await?;
-    let end = |address| VethEnd { name: "eth0", index: ETH0, mac: mac::of(address, End::Host) };
+    let end = |address| VethEnd { name: "eth0", index: ETH0, mac: mac::of(address, LinkEnd::Host) };
     a.add_veth(&end(near), None, &end(far), &b).await?;
     a.links().add_address(ETH0, "192.0.2.1/24".parse()?, false).await?;
     b.links().add_address(ETH0, "192.0.2.2/24".parse()?, false).await?;

@@ -20,7 +20,7 @@ pub const LONGEST: usize = 2048;
 
 /// A packet as it passed an interface, without the link's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packet {
+pub struct CapturedPacket {
     /// Since 1970.
     pub at: Duration,
     /// The interface's number.
@@ -63,7 +63,7 @@ impl Capture {
     ///
     /// # Errors
     /// When the socket cannot be read.
-    pub fn packets(&self, most: usize, wanted: impl Fn(&Packet) -> bool) -> io::Result<Vec<Packet>> {
+    pub fn packets(&self, most: usize, wanted: impl Fn(&CapturedPacket) -> bool) -> io::Result<Vec<CapturedPacket>> {
         let mut packets = Vec::new();
         while packets.len() < most {
             match self.next() {
@@ -82,12 +82,12 @@ impl Capture {
     ///
     /// # Errors
     /// When the socket cannot be read.
-    pub fn waiting(&self) -> io::Result<Vec<Packet>> {
+    pub fn waiting(&self) -> io::Result<Vec<CapturedPacket>> {
         self.packets(usize::MAX, |_| true)
     }
 
     /// The next in the queue; `None`: the kernel did not say where it passed, or when.
-    fn next(&self) -> nix::Result<Option<Packet>> {
+    fn next(&self) -> nix::Result<Option<CapturedPacket>> {
         let mut buffer = vec![0; LONGEST];
         let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
         let mut parts = [IoSliceMut::new(&mut buffer)];
@@ -102,7 +102,7 @@ impl Capture {
         let (Some(at), Some(from)) = (at, address) else { return Ok(None) };
         let mut address = [0; 8];
         address[..6].copy_from_slice(&from.addr().unwrap_or_default());
-        Ok(Some(Packet {
+        Ok(Some(CapturedPacket {
             at,
             interface: u32::try_from(from.ifindex()).unwrap_or_default(),
             protocol: u16::from_be(from.protocol()),

@@ -12,7 +12,7 @@ use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, Signal};
 
 use super::labs::{Init, is_own_user_namespace, not_own};
-pub use super::labs::{Running, running};
+pub use super::labs::{LabPlace, running};
 use super::namespace::Namespace;
 use super::{NetnsError, sandbox, sys};
 
@@ -22,8 +22,8 @@ pub fn line(namespace: &Namespace) -> Option<String> {
     let process = thread.parent()?.parent()?.display();
     let thread = thread.display();
     let user = match sandbox::outside()?.rights {
-        sandbox::Rights::UserNamespace => format!(" --user={process}/ns/user --preserve-credentials"),
-        sandbox::Rights::Root | sandbox::Rights::AsFound => String::new(),
+        sandbox::SandboxRights::UserNamespace => format!(" --user={process}/ns/user --preserve-credentials"),
+        sandbox::SandboxRights::Root | sandbox::SandboxRights::AsFound => String::new(),
     };
     Some(format!(
         "nsenter{user} --pid={process}/ns/pid --mount={thread}/ns/mnt --uts={thread}/ns/uts --net={thread}/ns/net"
@@ -51,7 +51,7 @@ pub enum ExecError {
 ///
 /// # Errors
 /// When the process is no lab of this user's (any more), or the kernel does not allow it.
-pub fn join(place: &Running) -> Result<(), NetnsError> {
+pub fn join(place: &LabPlace) -> Result<(), NetnsError> {
     // Looked at anew: the number may be another process's by now.
     let refused = |source| NetnsError::Io { attempted: format!("entering {}", place.place), source };
     let init = Init::own(place.pid).ok_or_else(|| refused(not_own(place.pid)))?;
@@ -84,7 +84,7 @@ pub fn join(place: &Running) -> Result<(), NetnsError> {
 ///
 /// # Errors
 /// When the place cannot be entered, or the program not be started there.
-pub fn exec(place: &Running, argv: &[String], environment: &[(String, String)]) -> Result<ExitStatus, ExecError> {
+pub fn exec(place: &LabPlace, argv: &[String], environment: &[(String, String)]) -> Result<ExitStatus, ExecError> {
     let (program, args) = argv.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
     join(place)?;
     let mut command = Command::new(program);

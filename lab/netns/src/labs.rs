@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// A place of a running lab, seen from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Running {
+pub struct LabPlace {
     /// Process id of the lab, in the caller's numbering.
     pub pid: i32,
     /// The place, as a cluster prints it, for example `node/a` or `pod/default/web`.
@@ -44,7 +44,7 @@ pub struct Running {
 
 /// What a lab says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
+pub struct LabDescription {
     /// Its name, which no other lab of this user has.
     pub name: String,
     /// What it was built from.
@@ -55,17 +55,17 @@ pub struct About {
 
 /// A running lab, seen from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lab {
+pub struct RunningLab {
     /// Its first process inside, in the caller's numbering.
     pub pid: i32,
     /// The process that the user started.
     pub outer: i32,
     /// None: it is no lab to look around in, but a run of scenarios.
-    pub about: Option<About>,
+    pub about: Option<LabDescription>,
     /// When it was up.
     pub since: SystemTime,
     /// Its places.
-    pub places: Vec<Running>,
+    pub places: Vec<LabPlace>,
 }
 
 /// Writes the list of this lab's places.
@@ -87,7 +87,7 @@ pub fn publish<'a>(places: impl Iterator<Item = (String, &'a Namespace)>) -> io:
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn announce(about: &About) -> io::Result<()> {
+pub fn announce(about: &LabDescription) -> io::Result<()> {
     replace(ABOUT, &format!("{}\n{}\n{}\n", about.name, about.scenario, about.mode))
 }
 
@@ -100,19 +100,19 @@ fn replace(name: &str, text: &str) -> io::Result<()> {
 
 /// All running labs that this user has started, those that only run scenarios included.
 #[must_use]
-pub fn labs() -> Vec<Lab> {
+pub fn labs() -> Vec<RunningLab> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut labs: Vec<Lab> = pids.filter_map(|pid| Init::own(pid)?.lab(pid).ok()).collect();
+    let mut labs: Vec<RunningLab> = pids.filter_map(|pid| Init::own(pid)?.lab(pid).ok()).collect();
     labs.sort_by_key(|lab| (lab.since, lab.pid));
     labs
 }
 
 /// All places of all running labs that this user has started.
 #[must_use]
-pub fn running() -> Vec<Running> {
+pub fn running() -> Vec<LabPlace> {
     labs().into_iter().flat_map(|lab| lab.places).collect()
 }
 
@@ -130,7 +130,7 @@ pub fn connect(pid: i32, name: &str) -> io::Result<UnixStream> {
 ///
 /// # Errors
 /// When it is no lab of this user's (any more), or does not even end when it is killed.
-pub fn end(lab: &Lab) -> io::Result<()> {
+pub fn end(lab: &RunningLab) -> io::Result<()> {
     let init = Init::own(lab.pid).ok_or_else(|| not_own(lab.pid))?;
     let outer = Init::directory(lab.outer);
     kill(Pid::from_raw(lab.pid), Signal::SIGINT)?;
@@ -195,19 +195,19 @@ impl Init {
     }
 
     /// The lab that it is.
-    fn lab(&self, pid: i32) -> io::Result<Lab> {
+    fn lab(&self, pid: i32) -> io::Result<RunningLab> {
         let folder = self.work_dir()?;
         let (places, up) = read(&folder, PLACES)?;
         let places = places.lines().filter_map(|line| {
             let (tid, place) = line.split_once('\t')?;
-            Some(Running { pid, place: place.to_owned(), tid: tid.parse().ok()? })
+            Some(LabPlace { pid, place: place.to_owned(), tid: tid.parse().ok()? })
         });
         let (about, since) = match read(&folder, ABOUT) {
             Ok((text, since)) => (about_of(&text), since),
             Err(_) => (None, up),
         };
         let outer = field(&self.status()?, "PPid:").first().and_then(|pid| pid.parse().ok()).unwrap_or(pid);
-        Ok(Lab { pid, outer, about, since, places: places.collect() })
+        Ok(RunningLab { pid, outer, about, since, places: places.collect() })
     }
 
     /// Its work directory: one of this user's, to which no link leads.
@@ -238,9 +238,9 @@ fn foreign() -> io::Error {
     io::Error::from(io::ErrorKind::PermissionDenied)
 }
 
-fn about_of(text: &str) -> Option<About> {
+fn about_of(text: &str) -> Option<LabDescription> {
     let mut lines = text.lines().map(str::to_owned);
-    Some(About { name: lines.next()?, scenario: lines.next()?, mode: lines.next()? })
+    Some(LabDescription { name: lines.next()?, scenario: lines.next()?, mode: lines.next()? })
 }
 
 /// The words of a field of a process's `status`.
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_a_lab_says_of_itself_is_read_again() {
-        let about = About { name: "a".to_owned(), scenario: "s.yaml".to_owned(), mode: "ipvs".to_owned() };
+        let about = LabDescription { name: "a".to_owned(), scenario: "s.yaml".to_owned(), mode: "ipvs".to_owned() };
         assert_eq!(about_of("a\ns.yaml\nipvs\n"), Some(about));
         assert_eq!(about_of("a\n"), None);
     }

@@ -12,24 +12,24 @@
 pub mod capture;
 mod diagnose;
 pub mod enter;
+pub mod foreign_namespace;
 mod guard;
 pub mod labs;
 pub mod links;
+mod loopback;
 pub mod mac;
 pub mod namespace;
 pub mod netem;
-mod outer;
-mod own;
 pub mod pcap;
-mod probe;
 pub mod sandbox;
+mod self_test;
 pub mod sockets;
+mod supervisor;
 mod sys;
-pub mod visit;
 
 use std::io;
 
-pub use own::loopback_up;
+pub use loopback::loopback_up;
 
 /// Has the kernel kill the command's process when the thread that starts it ends, whatever ends it.
 pub fn die_with_this_process(command: &mut std::process::Command) {

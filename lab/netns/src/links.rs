@@ -70,7 +70,7 @@ pub struct VethEnd<'a> {
 
 /// Where a route leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hop {
+pub enum NextHop {
     /// Straight out of an interface.
     Device(u32),
     /// To a gateway that is reached through an interface.
@@ -87,7 +87,7 @@ pub struct Route {
     /// Where to.
     pub destination: IpNet,
     /// Which way.
-    pub hop: Hop,
+    pub hop: NextHop,
     /// Source address of connections that start here, if not the kernel's choice.
     pub source: Option<IpAddr>,
     /// Metric (`RTA_PRIORITY`), lower wins; the kernel's default when `None`.
@@ -96,7 +96,7 @@ pub struct Route {
 
 impl Route {
     /// A route without preferred source or metric.
-    pub fn new(destination: IpNet, hop: Hop) -> Route {
+    pub fn new(destination: IpNet, hop: NextHop) -> Route {
         Route { destination, hop, source: None, metric: None }
     }
 }
@@ -324,7 +324,7 @@ impl Links {
     /// Removes the route to `destination` with this metric, or with the lowest one, wherever it leads.
     pub async fn remove_route(&self, destination: IpNet, metric: Option<u32>) -> Result<(), NetnsError> {
         let attempt = format!("removing the route to {destination}");
-        let route = Route { metric, ..Route::new(destination, Hop::Blackhole) };
+        let route = Route { metric, ..Route::new(destination, NextHop::Blackhole) };
         let mut message = self.route_message(&route, &attempt)?;
         // As `ip route del` says "whatever kind".
         message.header.kind = RouteType::Unspec;
@@ -359,15 +359,15 @@ fn build_route(route: &Route) -> Result<RouteMessage, Box<dyn std::error::Error>
         message = message.priority(metric);
     }
     message = match &route.hop {
-        Hop::Device(index) => {
+        NextHop::Device(index) => {
             message = message.output_interface(*index);
             if destination.addr().is_ipv4() {
                 message = message.scope(RouteScope::Link);
             }
             message
         }
-        Hop::Gateway(gateway, index) => message.output_interface(*index).gateway(*gateway)?.onlink(),
-        Hop::OneOf(gateways, index) => {
+        NextHop::Gateway(gateway, index) => message.output_interface(*index).gateway(*gateway)?.onlink(),
+        NextHop::OneOf(gateways, index) => {
             let family = match destination {
                 IpNet::V4(_) => AddressFamily::Inet,
                 IpNet::V6(_) => AddressFamily::Inet6,
@@ -378,7 +378,7 @@ fn build_route(route: &Route) -> Result<RouteMessage, Box<dyn std::error::Error>
             });
             message.multipath(hops.collect::<Result<_, Box<dyn std::error::Error>>>()?)
         }
-        Hop::Blackhole => message.kind(RouteType::BlackHole),
+        NextHop::Blackhole => message.kind(RouteType::BlackHole),
     };
     Ok(message.build())
 }

@@ -7,7 +7,7 @@ pub type Mac = [u8; 6];
 
 /// Which end of a link an address is for; the two ends of one link must differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum LinkEnd {
     /// The interface that has the IP address.
     Host,
     /// The other end of its veth pair.
@@ -17,7 +17,7 @@ pub enum End {
 }
 
 /// The hardware address for `address`: locally administered, unicast, the IPv4 address (or a digest of the IPv6 one) in it.
-pub fn of(address: IpAddr, end: End) -> Mac {
+pub fn of(address: IpAddr, end: LinkEnd) -> Mac {
     let [a, b, c, d] = match address {
         IpAddr::V4(v4) => v4.octets(),
         // FNV-1a (offset basis and prime of its 32-bit form): a short digest, no security needed.
@@ -29,9 +29,9 @@ pub fn of(address: IpAddr, end: End) -> Mac {
     };
     let family = if address.is_ipv4() { 0x04 } else { 0x06 };
     let end = match end {
-        End::Host => 0x02,
-        End::Peer => 0x0a,
-        End::Bridge => 0x0e,
+        LinkEnd::Host => 0x02,
+        LinkEnd::Peer => 0x0a,
+        LinkEnd::Bridge => 0x0e,
     };
     [end, family, a, b, c, d]
 }
@@ -44,12 +44,12 @@ mod tests {
     fn the_ends_of_a_link_differ_and_are_local_unicast() {
         for address in ["10.0.0.1", "fd00::1"] {
             let address: IpAddr = address.parse().unwrap();
-            let ends = [End::Host, End::Peer, End::Bridge].map(|end| of(address, end));
+            let ends = [LinkEnd::Host, LinkEnd::Peer, LinkEnd::Bridge].map(|end| of(address, end));
             for mac in ends {
                 assert_eq!(mac[0] & 0b11, 0b10, "{mac:02x?}");
             }
             assert!(ends[0] != ends[1] && ends[1] != ends[2] && ends[0] != ends[2]);
         }
-        assert_eq!(of("10.1.2.3".parse().unwrap(), End::Host), [2, 4, 10, 1, 2, 3]);
+        assert_eq!(of("10.1.2.3".parse().unwrap(), LinkEnd::Host), [2, 4, 10, 1, 2, 3]);
     }
 }

@@ -18,13 +18,13 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::links::{Links, VethEnd};
-use super::sandbox::{self, Rights, WORK_DIR};
+use super::sandbox::{self, SandboxRights, WORK_DIR};
 use super::{NetnsError, guard, sys};
 
 /// Characters of a host name: Linux takes 64, and Kubernetes 63.
 const LONGEST_HOST_NAME: usize = 63;
 
-type Job = Box<dyn FnOnce() + Send>;
+type NamespaceJob = Box<dyn FnOnce() + Send>;
 
 /// What a namespace has of its own besides the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,14 +38,14 @@ pub enum Isolation {
 /// A network namespace; it goes when this is dropped and its sockets and programs are closed.
 pub struct Namespace {
     name: String,
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<NamespaceJob>,
     net: File,
     thread_dir: Option<PathBuf>,
     links: Links,
 }
 
 /// What the new thread reports once it stands.
-struct Started {
+struct NamespaceParts {
     net: File,
     thread_dir: Option<PathBuf>,
     links: Links,
@@ -54,7 +54,7 @@ struct Started {
 impl Namespace {
     /// Makes a namespace. `name` is for messages; what follows its last `/` is the host name.
     pub async fn create(name: &str, isolation: Isolation) -> Result<Namespace, NetnsError> {
-        let (jobs, queue) = mpsc::channel::<Job>();
+        let (jobs, queue) = mpsc::channel::<NamespaceJob>();
         let (ready, started) = oneshot::channel();
         let runtime = Handle::current();
         let thread_name = name.to_owned();
@@ -70,7 +70,8 @@ impl Namespace {
                 }
             })
             .map_err(NetnsError::io(format!("starting a thread for namespace {name}")))?;
-        let Started { net, thread_dir, links } = started.await.map_err(|_| NetnsError::Gone(name.to_owned()))??;
+        let NamespaceParts { net, thread_dir, links } =
+            started.await.map_err(|_| NetnsError::Gone(name.to_owned()))??;
         Ok(Namespace { name: name.to_owned(), jobs, net, thread_dir, links })
     }
 
@@ -121,7 +122,7 @@ impl Namespace {
     /// `work` must be short: everything else for this namespace waits for it.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NetnsError> {
         let (reply, answer) = oneshot::channel();
-        let job: Job = Box::new(move || {
+        let job: NamespaceJob = Box::new(move || {
             let _ = reply.send(catch_unwind(AssertUnwindSafe(work)));
         });
         let gone = || NetnsError::Gone(self.name.clone());
@@ -164,7 +165,7 @@ impl Namespace {
 }
 
 /// On the new thread: leaves the old namespaces and opens what the others need.
-fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<Started, NetnsError> {
+fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<NamespaceParts, NetnsError> {
     let io = |what: &str| NetnsError::io(format!("namespace {name}: {what}"));
     let own = "/proc/thread-self/ns/net";
     let before = fs::metadata(own).map_err(io("reading its number"))?.ino();
@@ -182,9 +183,9 @@ fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<Started, 
         return Err(io("comparing its number")(io::Error::other("still in the old namespace")));
     }
     let links = Links::open(name, runtime)?;
-    let thread_dir = sandbox::outside().map(sandbox::Outside::thread_dir).transpose();
+    let thread_dir = sandbox::outside().map(sandbox::HostView::thread_dir).transpose();
     let thread_dir = thread_dir.map_err(io("finding the thread in the outer /proc"))?;
-    Ok(Started { net, thread_dir, links })
+    Ok(NamespaceParts { net, thread_dir, links })
 }
 
 /// The host name of `default/web-1` and its like, cut as a kubelet cuts it.
@@ -196,7 +197,7 @@ fn host_name(name: &str) -> &str {
 
 /// A `/sys` for the new network namespace and an empty `/run` that shows the lab's work directory only.
 fn host_mounts() -> io::Result<()> {
-    if sandbox::outside().is_some_and(|outside| outside.rights == Rights::Root) {
+    if sandbox::outside().is_some_and(|outside| outside.rights == SandboxRights::Root) {
         guard::devices()?;
     } else {
         // A container with a masked /sys refuses a fresh one; programs then see the sandbox's devices there.

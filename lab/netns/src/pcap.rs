@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::capture::Packet;
+use super::capture::CapturedPacket;
 
 /// Microseconds, in this machine's order of bytes: readers tell the order by it.
 const MAGIC: u32 = 0xa1b2_c3d4;
@@ -12,7 +12,7 @@ const LINUX_SLL2: u32 = 276;
 
 /// A whole file.
 #[must_use]
-pub fn file(packets: &[Packet], snap_length: u32) -> Vec<u8> {
+pub fn file(packets: &[CapturedPacket], snap_length: u32) -> Vec<u8> {
     let mut file = head(snap_length);
     for packet in packets {
         record(&mut file, packet, snap_length);
@@ -33,7 +33,7 @@ pub fn head(snap_length: u32) -> Vec<u8> {
 }
 
 /// Appends a packet to a file.
-pub fn record(file: &mut Vec<u8>, packet: &Packet, snap_length: u32) {
+pub fn record(file: &mut Vec<u8>, packet: &CapturedPacket, snap_length: u32) {
     let header = header(packet);
     let most = usize::try_from(snap_length).unwrap_or(usize::MAX).saturating_sub(header.len());
     let kept = &packet.bytes[..packet.bytes.len().min(most)];
@@ -48,7 +48,7 @@ pub fn record(file: &mut Vec<u8>, packet: &Packet, snap_length: u32) {
 }
 
 /// The header of that link type; its numbers are in network order.
-fn header(packet: &Packet) -> Vec<u8> {
+fn header(packet: &CapturedPacket) -> Vec<u8> {
     let mut header = packet.protocol.to_be_bytes().to_vec();
     header.extend([0; 2]);
     header.extend(packet.interface.to_be_bytes());
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_record_has_its_header_and_no_more_than_the_snap_length() {
-        let packet = Packet {
+        let packet = CapturedPacket {
             at: Duration::new(7, 5_000),
             interface: 3,
             protocol: 0x0800,

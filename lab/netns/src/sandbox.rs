@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 
-use super::{diagnose, guard, outer, probe, sys};
+use super::{diagnose, guard, self_test, supervisor, sys};
 
 /// Private tmpfs directory inside the sandbox for working files; gone with the last process.
 ///
@@ -32,23 +32,23 @@ pub struct SandboxError(pub String);
 
 /// Proof that the process is inside the sandbox.
 #[derive(Debug)]
-pub struct Inside {
+pub struct InsideSandbox {
     _private: (),
 }
 
 /// What the inner process remembers about the world outside.
-pub(super) struct Outside {
+pub(super) struct HostView {
     /// `/proc` as it was before ours covered it: numbers processes as the user's other terminals do.
     proc: File,
     /// Whose rights the sandbox has.
-    pub(super) rights: Rights,
+    pub(super) rights: SandboxRights,
     /// Open as long as the outer process lives.
     _lifeline: File,
 }
 
 /// Whose rights the lab has in its namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rights {
+pub(super) enum SandboxRights {
     /// Those of a user namespace of its own.
     UserNamespace,
     /// The host's root's: what is not of the lab's namespaces is kept from it.
@@ -57,26 +57,26 @@ pub(super) enum Rights {
     AsFound,
 }
 
-impl Rights {
-    const ALL: [Rights; 3] = [Rights::UserNamespace, Rights::Root, Rights::AsFound];
+impl SandboxRights {
+    const ALL: [SandboxRights; 3] = [SandboxRights::UserNamespace, SandboxRights::Root, SandboxRights::AsFound];
 
     fn word(self) -> &'static str {
         match self {
-            Rights::UserNamespace => "user",
-            Rights::Root => "root",
-            Rights::AsFound => "found",
+            SandboxRights::UserNamespace => "user",
+            SandboxRights::Root => "root",
+            SandboxRights::AsFound => "found",
         }
     }
 }
 
-static OUTSIDE: OnceLock<Outside> = OnceLock::new();
+static OUTSIDE: OnceLock<HostView> = OnceLock::new();
 
 /// What is known of the world outside, inside the sandbox.
-pub(super) fn outside() -> Option<&'static Outside> {
+pub(super) fn outside() -> Option<&'static HostView> {
     OUTSIDE.get()
 }
 
-impl Outside {
+impl HostView {
     /// The calling thread's directory in `/proc` as seen from outside, for example `/proc/4711/task/4720`.
     pub(super) fn thread_dir(&self) -> io::Result<PathBuf> {
         let link = format!("/proc/self/fd/{}/thread-self", self.proc.as_raw_fd());
@@ -94,7 +94,7 @@ impl Outside {
 ///
 /// # Errors
 /// When this machine cannot run the lab.
-pub fn enter() -> Result<Inside, SandboxError> {
+pub fn enter() -> Result<InsideSandbox, SandboxError> {
     enter_with_message(None)
 }
 
@@ -102,7 +102,7 @@ pub fn enter() -> Result<Inside, SandboxError> {
 ///
 /// # Errors
 /// When this machine cannot run the lab.
-pub fn enter_with_message(message: Option<&str>) -> Result<Inside, SandboxError> {
+pub fn enter_with_message(message: Option<&str>) -> Result<InsideSandbox, SandboxError> {
     if nix::unistd::getpid().as_raw() == 1
         && let Ok(marker) = std::env::var(MARKER)
     {
@@ -113,7 +113,7 @@ pub fn enter_with_message(message: Option<&str>) -> Result<Inside, SandboxError>
     let lifeline = File::from(std::os::fd::OwnedFd::from(lifeline));
     let failed = |e: io::Error| SandboxError(format!("starting the lab inside its sandbox: {e}"));
     sys::inheritable(&lifeline).map_err(failed)?;
-    let signals = outer::block_signals().map_err(failed)?;
+    let signals = supervisor::block_signals().map_err(failed)?;
     let mut command = Command::new("/proc/self/exe");
     let mut args = std::env::args_os();
     if let Some(name) = args.next() {
@@ -127,7 +127,7 @@ pub fn enter_with_message(message: Option<&str>) -> Result<Inside, SandboxError>
     command.envs(message.map(|message| (MESSAGE, message)));
     let child = command.spawn().map_err(failed)?;
     drop(lifeline);
-    let code = outer::supervise(child, &signals).map_err(failed)?;
+    let code = supervisor::supervise(child, &signals).map_err(failed)?;
     drop(keep);
     std::process::exit(code)
 }
@@ -148,15 +148,15 @@ pub const WHOLE_MACHINE: &str = "SVCLAB_WHOLE_MACHINE";
 /// The host's root stays in the first user namespace: only there may a netlink socket's buffer grow beyond the host's limit
 /// (`SO_SNDBUFFORCE`), which `iptables-nft-restore` and `nft` need for a transaction of a few hundred rules, and only there does
 /// IPVS work.
-fn leave_host() -> Result<Rights, SandboxError> {
+fn leave_host() -> Result<SandboxRights, SandboxError> {
     if std::env::var_os(WHOLE_MACHINE).is_some() {
         let failed = |error| SandboxError(format!("making the lab's namespaces in the microVM: {error}"));
-        return sys::unshare_for_sandbox(false).map(|()| Rights::AsFound).map_err(failed);
+        return sys::unshare_for_sandbox(false).map(|()| SandboxRights::AsFound).map_err(failed);
     }
     let is_first = is_first_user_namespace();
     // A container's root may lack what it takes.
     if is_first && nix::unistd::geteuid().is_root() && sys::unshare_for_sandbox(false).is_ok() {
-        return Ok(Rights::Root);
+        return Ok(SandboxRights::Root);
     }
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     match sys::unshare_for_sandbox(true) {
@@ -167,11 +167,11 @@ fn leave_host() -> Result<Rights, SandboxError> {
                 fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
             };
             map().map_err(|e| diagnose::no_capabilities("mapping the user", &e))?;
-            Ok(Rights::UserNamespace)
+            Ok(SandboxRights::UserNamespace)
         }
         // A root may do without, where user namespaces are switched off.
         Err(refused) => match sys::unshare_for_sandbox(false) {
-            Ok(()) => Ok(if is_first { Rights::Root } else { Rights::AsFound }),
+            Ok(()) => Ok(if is_first { SandboxRights::Root } else { SandboxRights::AsFound }),
             Err(_) => Err(diagnose::no_user_namespace(&refused)),
         },
     }
@@ -191,15 +191,17 @@ pub fn lacks_root() -> bool {
 }
 
 /// The inner process: ties itself to the outer one, makes mounts private and proves that the kernel lets it work.
-fn settle(marker: &str) -> Result<Inside, SandboxError> {
+fn settle(marker: &str) -> Result<InsideSandbox, SandboxError> {
     let failed = |what: &'static str| move |e: io::Error| SandboxError(format!("sandbox: {what}: {e}"));
     let (rights, fd) = marker
         .split_once(':')
-        .and_then(|(word, fd)| Some((Rights::ALL.into_iter().find(|rights| rights.word() == word)?, fd.parse().ok()?)))
+        .and_then(|(word, fd)| {
+            Some((SandboxRights::ALL.into_iter().find(|rights| rights.word() == word)?, fd.parse().ok()?))
+        })
         .ok_or_else(|| SandboxError(format!("sandbox: {MARKER}={marker} is not for people")))?;
     sys::die_with_parent().map_err(failed("asking to die with the outer process"))?;
     let lifeline = sys::adopt(fd).map_err(failed("taking over the lifeline"))?;
-    if outer::is_gone(&lifeline) {
+    if supervisor::is_gone(&lifeline) {
         std::process::exit(1);
     }
     SigSet::all().thread_unblock().map_err(|e| failed("unblocking signals")(e.into()))?;
@@ -210,15 +212,15 @@ fn settle(marker: &str) -> Result<Inside, SandboxError> {
     // A container may refuse a fresh /proc. The old one works as well, only its process ids are the outer ones.
     let _ = sys::mount_pseudo("proc", Path::new("/proc"));
     raise_descriptor_limit();
-    if rights == Rights::Root {
+    if rights == SandboxRights::Root {
         guard::settings().map_err(failed("keeping the host's kernel settings from the lab"))?;
         guard::devices().map_err(failed("keeping the host's devices from the lab"))?;
         guard::capabilities().map_err(failed("giving up capabilities"))?;
     }
-    let outside = Outside { proc, rights, _lifeline: lifeline };
+    let outside = HostView { proc, rights, _lifeline: lifeline };
     let _ = OUTSIDE.set(outside);
-    probe::real_operation()?;
-    Ok(Inside { _private: () })
+    self_test::real_operation()?;
+    Ok(InsideSandbox { _private: () })
 }
 
 /// Thousands of concurrent probes are thousands of sockets.

@@ -1,9 +1,9 @@
 //! What `up` says once the cluster stands: who is in it, and what to try.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
-use svclab_apiserver::objects::{Kind, ObjectKey, Store};
-use svclab_cluster::traffic::probe::Place;
-use svclab_netns::labs::About;
+use svclab_apiserver::objects::{ObjectKey, ObjectKind, Store};
+use svclab_cluster::traffic::probe::ClusterHost;
+use svclab_netns::labs::LabDescription;
 use svclab_spec::{ClusterSpec, Protocol};
 
 use super::NAME;
@@ -23,7 +23,7 @@ pub(super) enum Reader {
 }
 
 /// The whole text.
-pub(super) fn text(lab: &Lab, about: &About, reader: Reader) -> String {
+pub(super) fn text(lab: &Lab, about: &LabDescription, reader: Reader) -> String {
     let spec = lab.cluster().spec();
     let (services, request) = lab.read(|store| (services(store), request(store, &spec)));
     let (end, tries_from) = match reader {
@@ -42,8 +42,8 @@ pub(super) fn text(lab: &Lab, about: &About, reader: Reader) -> String {
     section("services", lines(&services, "  "));
     let program = program();
     let mut tries = Vec::new();
-    let place = |place: &Place| match place {
-        Place::Pod { namespace, name } if namespace == "default" => format!("pod/{name}"),
+    let place = |place: &ClusterHost| match place {
+        ClusterHost::Pod { namespace, name } if namespace == "default" => format!("pod/{name}"),
         other => other.to_string(),
     };
     let mut command =
@@ -83,7 +83,7 @@ fn nodes(spec: &ClusterSpec) -> Vec<[String; 3]> {
 fn pods(spec: &ClusterSpec) -> Vec<[String; 4]> {
     let row = |pod: &svclab_spec::PodSpec| {
         let ports = pod.ports.iter().map(|port| format!("{}/{}", port.port, port.protocol));
-        let place = Place::Pod { namespace: pod.namespace.clone(), name: pod.name.clone() };
+        let place = ClusterHost::Pod { namespace: pod.namespace.clone(), name: pod.name.clone() };
         [place.to_string(), joined(&pod.addresses), joined(ports), format!("on {}", pod.node)]
     };
     spec.pods.iter().map(row).collect()
@@ -128,7 +128,7 @@ fn frontends(store: &Store, key: &ObjectKey, service: &Service) -> String {
 
 /// A request that is answered.
 struct Request {
-    from: Place,
+    from: ClusterHost,
     to: String,
     url: String,
 }
@@ -147,8 +147,8 @@ fn request(store: &Store, spec: &ClusterSpec) -> Option<Request> {
     let serves = |pod: &&svclab_spec::PodSpec| pod.ports.iter().any(|port| port.protocol == Protocol::Tcp);
     let pod = spec.pods.iter().find(serves).or(spec.pods.first());
     let from = match pod {
-        Some(pod) => Place::Pod { namespace: pod.namespace.clone(), name: pod.name.clone() },
-        None => Place::Node(spec.nodes.first()?.name.clone()),
+        Some(pod) => ClusterHost::Pod { namespace: pod.namespace.clone(), name: pod.name.clone() },
+        None => ClusterHost::Node(spec.nodes.first()?.name.clone()),
     };
     let to = if key.namespace == "default" { format!("service/{}", key.name) } else { format!("service/{key}") };
     // As people write it.
@@ -158,7 +158,7 @@ fn request(store: &Store, spec: &ClusterSpec) -> Option<Request> {
 }
 
 fn has_ready_endpoint(store: &Store, service: &ObjectKey) -> bool {
-    let slices = store.records(Kind::EndpointSlice).filter(|slice| {
+    let slices = store.records(ObjectKind::EndpointSlice).filter(|slice| {
         slice.key.namespace == service.namespace && slice.labels.get(SERVICE_NAME) == Some(&service.name)
     });
     slices.into_iter().any(|slice| {

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use clap::Args;
-use svclab_netns::enter::{self, ExecError, Running};
+use svclab_netns::enter::{self, ExecError, LabPlace};
 use svclab_netns::sandbox::WORK_DIR;
 
 use super::Exit;
@@ -46,7 +46,7 @@ pub(super) fn exec(args: &ExecArgs) -> Result<u8, Exit> {
 }
 
 /// The place of a lab that `wanted` names.
-pub(super) fn choose<'a>(places: &'a [Running], wanted: &str) -> Result<&'a Running, String> {
+pub(super) fn choose<'a>(places: &'a [LabPlace], wanted: &str) -> Result<&'a LabPlace, String> {
     let names = |place: &str| {
         place == wanted
             || place
@@ -54,8 +54,8 @@ pub(super) fn choose<'a>(places: &'a [Running], wanted: &str) -> Result<&'a Runn
                 .is_some_and(|(_, name)| name == wanted || name.strip_prefix("default/") == Some(wanted))
             || (wanted.starts_with("pod/") && place == wanted.replacen("pod/", "pod/default/", 1))
     };
-    let found: Vec<&Running> = places.iter().filter(|place| names(&place.place)).collect();
-    let listed = |places: &[&Running]| places.iter().map(|place| place.place.as_str()).collect::<Vec<_>>().join(", ");
+    let found: Vec<&LabPlace> = places.iter().filter(|place| names(&place.place)).collect();
+    let listed = |places: &[&LabPlace]| places.iter().map(|place| place.place.as_str()).collect::<Vec<_>>().join(", ");
     match found.as_slice() {
         [one] => Ok(one),
         [] => Err(format!("there is no {wanted:?} (there is: {})", listed(&places.iter().collect::<Vec<_>>()))),
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_place_goes_by_its_full_or_short_name() {
-        let place = |place: &str| Running { pid: 1, place: place.to_owned(), tid: 1 };
+        let place = |place: &str| LabPlace { pid: 1, place: place.to_owned(), tid: 1 };
         let mut places = ["node/a", "pod/default/web", "pod/ingress/web", "client/laptop"].map(place).to_vec();
         for (wanted, place) in [
             ("a", "node/a"),

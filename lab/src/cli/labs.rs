@@ -1,7 +1,7 @@
 //! Which of this user's labs a command is for.
 
 use clap::Args;
-use svclab_netns::labs::{self, Lab};
+use svclab_netns::labs::{self, RunningLab};
 
 use super::Exit;
 
@@ -23,18 +23,18 @@ impl LabChoice {
     }
 
     /// The lab that is meant.
-    pub(super) fn find(&self) -> Result<Lab, Exit> {
+    pub(super) fn find(&self) -> Result<RunningLab, Exit> {
         self.among(labs::labs()).map_err(Exit::usage)
     }
 
-    fn among(&self, labs: Vec<Lab>) -> Result<Lab, String> {
+    fn among(&self, labs: Vec<RunningLab>) -> Result<RunningLab, String> {
         const BUILD: &str = "`svclab up FILE` builds one";
         if let Some(pid) = self.pid {
             let found = labs.into_iter().find(|lab| lab.pid == pid || lab.outer == pid);
             return found
                 .ok_or_else(|| format!("no lab with process id {pid} that this user has started is up here; {BUILD}"));
         }
-        let mut labs: Vec<Lab> = labs.into_iter().filter(|lab| lab.about.is_some()).collect();
+        let mut labs: Vec<RunningLab> = labs.into_iter().filter(|lab| lab.about.is_some()).collect();
         let names = names(&labs);
         if labs.is_empty() {
             return Err(format!("no lab that this user has started is up here; {BUILD}"));
@@ -55,11 +55,11 @@ impl LabChoice {
 }
 
 /// The name of a lab; empty for a run of scenarios.
-pub(super) fn name_of(lab: &Lab) -> &str {
+pub(super) fn name_of(lab: &RunningLab) -> &str {
     lab.about.as_ref().map_or("", |about| &about.name)
 }
 
-fn names(labs: &[Lab]) -> String {
+fn names(labs: &[RunningLab]) -> String {
     labs.iter().map(name_of).collect::<Vec<_>>().join(", ")
 }
 
@@ -89,20 +89,20 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use std::time::SystemTime;
 
-    use svclab_netns::labs::About;
+    use svclab_netns::labs::LabDescription;
 
     use super::*;
 
-    fn lab(pid: i32, name: Option<&str>) -> Lab {
-        let about = name.map(|name| About {
+    fn lab(pid: i32, name: Option<&str>) -> RunningLab {
+        let about = name.map(|name| LabDescription {
             name: name.to_owned(),
             scenario: "s.yaml".to_owned(),
             mode: "iptables".to_owned(),
         });
-        Lab { pid, outer: pid - 1, about, since: SystemTime::UNIX_EPOCH, places: Vec::new() }
+        RunningLab { pid, outer: pid - 1, about, since: SystemTime::UNIX_EPOCH, places: Vec::new() }
     }
 
-    fn choose(name: Option<&str>, pid: Option<i32>, labs: &[Lab]) -> Result<i32, String> {
+    fn choose(name: Option<&str>, pid: Option<i32>, labs: &[RunningLab]) -> Result<i32, String> {
         LabChoice { name: name.map(str::to_owned), pid }.among(labs.to_vec()).map(|lab| lab.pid)
     }
 

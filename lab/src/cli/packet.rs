@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use svclab_netns::capture::Packet;
+use svclab_netns::capture::CapturedPacket;
 
 /// Numbers in Ethernet's header, and in IP's (IANA).
 const IPV4: u16 = 0x0800;
@@ -19,7 +19,7 @@ const OUTGOING: u8 = 4;
 const FLAGS: [(u8, char); 6] = [(0x02, 'S'), (0x01, 'F'), (0x04, 'R'), (0x08, 'P'), (0x20, 'U'), (0x10, '.')];
 
 /// Time (UTC), interface, direction, both ends, protocol and length.
-pub(super) fn line(packet: &Packet, interface: &str) -> String {
+pub(super) fn line(packet: &CapturedPacket, interface: &str) -> String {
     let seconds = packet.at.as_secs() % 86_400;
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     let at = format!("{hour:02}:{minute:02}:{second:02}.{:06}", packet.at.subsec_micros());
@@ -28,7 +28,7 @@ pub(super) fn line(packet: &Packet, interface: &str) -> String {
     format!("{at} {interface} {direction} {what} ({} bytes)", packet.length)
 }
 
-fn network(packet: &Packet) -> Option<String> {
+fn network(packet: &CapturedPacket) -> Option<String> {
     let bytes = &packet.bytes;
     let (from, to, protocol, rest): (IpAddr, IpAddr, u8, &[u8]) = match packet.protocol {
         IPV4 => {
@@ -88,10 +88,10 @@ mod tests {
 
     use super::*;
 
-    fn packet(protocol: u16, bytes: Vec<u8>) -> Packet {
+    fn packet(protocol: u16, bytes: Vec<u8>) -> CapturedPacket {
         let (address, length) = ([0; 8], bytes.len());
         let at = Duration::new(86_400 + 3_661, 5_000);
-        Packet {
+        CapturedPacket {
             at,
             interface: 1,
             protocol,

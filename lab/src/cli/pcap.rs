@@ -10,7 +10,7 @@ use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use svclab_netns::capture::{Capture, LONGEST, Packet};
+use svclab_netns::capture::{Capture, CapturedPacket, LONGEST};
 use svclab_netns::{enter, pcap};
 
 use super::labs::LabChoice;
@@ -60,7 +60,7 @@ impl Sink {
         Ok(Sink::Capture(file))
     }
 
-    fn take(&mut self, packet: &Packet, interfaces: &BTreeMap<u32, String>) -> Result<(), Exit> {
+    fn take(&mut self, packet: &CapturedPacket, interfaces: &BTreeMap<u32, String>) -> Result<(), Exit> {
         match self {
             Sink::Lines => {
                 let unknown = packet.interface.to_string();

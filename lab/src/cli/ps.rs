@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use svclab_netns::labs::{self, Lab};
+use svclab_netns::labs::{self, RunningLab};
 
 use super::labs::{LabChoice, name_of};
 use super::{Exit, FAILED};
@@ -30,7 +30,7 @@ pub(super) fn ps() -> u8 {
     0
 }
 
-fn row(lab: &Lab, now: SystemTime) -> Option<[String; 5]> {
+fn row(lab: &RunningLab, now: SystemTime) -> Option<[String; 5]> {
     let about = lab.about.as_ref()?;
     let age = age(now.duration_since(lab.since).unwrap_or_default());
     Some([about.name.clone(), about.scenario.clone(), about.mode.clone(), age, lab.outer.to_string()])

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use svclab_netns::labs::{self, About};
+use svclab_netns::labs::{self, LabDescription};
 use svclab_netns::sandbox;
 
 use super::jobs::Job;
@@ -110,7 +110,7 @@ async fn stand(
         Exit { status, message: error.to_string() }
     };
     let lab = Lab::start(scenario, options).await.map_err(unable)?;
-    let about = About { name, scenario: scenario.path.display().to_string(), mode: options.mode.to_string() };
+    let about = LabDescription { name, scenario: scenario.path.display().to_string(), mode: options.mode.to_string() };
     let live = lab.open().map_err(unable)?;
     let not_said = |error: std::io::Error| Exit::unable(format!("cannot say that the lab is up: {error}"));
     is_up.store(true, Ordering::Relaxed);

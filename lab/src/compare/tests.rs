@@ -2,7 +2,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use svclab_cluster::traffic::probe::{Answer, Outcome};
+use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 
 use super::*;
 use crate::expect::{Answers, Mismatch, Tally};
@@ -12,13 +12,13 @@ use crate::report::{Idle, StepReport, StepVerdict};
 fn probe(name: &str, verdict: StepVerdict, servers: &[(&str, usize)], source: &str, drawn: bool) -> StepReport {
     let outcome = |server: &str| {
         let peer = SocketAddr::new(source.parse().unwrap(), 40_000);
-        Outcome {
-            answer: Answer::Replied { server: server.to_owned(), peer, at: peer },
+        ProbeOutcome {
+            answer: ProbeAnswer::Replied { server: server.to_owned(), peer, at: peer },
             client: None,
             took: Duration::ZERO,
         }
     };
-    let outcomes: Vec<Outcome> =
+    let outcomes: Vec<ProbeOutcome> =
         servers.iter().flat_map(|(server, count)| std::iter::repeat_n(outcome(server), *count)).collect();
     let tally = Tally::of(&outcomes);
     StepReport {

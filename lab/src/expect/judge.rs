@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::Serialize;
-use svclab_cluster::traffic::probe::{Answer, Outcome};
+use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 
 use super::stats;
 
@@ -110,11 +110,11 @@ pub fn bounds(wanted: &Wanted, sent: usize) -> BTreeMap<String, Bounds> {
 
 impl Tally {
     /// Counts `outcomes`.
-    pub fn of(outcomes: &[Outcome]) -> Self {
+    pub fn of(outcomes: &[ProbeOutcome]) -> Self {
         let mut tally = Tally::default();
         for outcome in outcomes {
             match &outcome.answer {
-                Answer::Replied { server, peer, .. } => {
+                ProbeAnswer::Replied { server, peer, .. } => {
                     *tally.servers.entry(server.clone()).or_default() += 1;
                     *tally.sources.entry(peer.ip()).or_default() += 1;
                     *tally.seen_by.entry(server.clone()).or_default().entry(peer.ip()).or_default() += 1;
@@ -161,27 +161,27 @@ impl Tally {
     }
 }
 
-fn words(answer: &Answer) -> String {
+fn words(answer: &ProbeAnswer) -> String {
     match answer {
-        Answer::Replied { server, .. } => format!("answer from {server}"),
-        Answer::Refused => "refused".to_owned(),
-        Answer::Unreachable(why) => format!("unreachable ({why})"),
-        Answer::TimedOut => "no answer".to_owned(),
-        Answer::Broken(why) => format!("broken ({why})"),
+        ProbeAnswer::Replied { server, .. } => format!("answer from {server}"),
+        ProbeAnswer::Refused => "refused".to_owned(),
+        ProbeAnswer::Unreachable(why) => format!("unreachable ({why})"),
+        ProbeAnswer::TimedOut => "no answer".to_owned(),
+        ProbeAnswer::Broken(why) => format!("broken ({why})"),
     }
 }
 
 /// Every promise of `wanted` that `outcomes` break.
-pub fn judge(wanted: &Wanted, outcomes: &[Outcome]) -> Vec<Mismatch> {
+pub fn judge(wanted: &Wanted, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> {
     let tally = Tally::of(outcomes);
-    let only = |expected: &str, right: &dyn Fn(&Answer) -> bool| {
+    let only = |expected: &str, right: &dyn Fn(&ProbeAnswer) -> bool| {
         let all = !outcomes.is_empty() && outcomes.iter().all(|outcome| right(&outcome.answer));
         if all { vec![] } else { vec![Mismatch::new(expected, tally.summary())] }
     };
     match wanted {
-        Wanted::Refused => only("every probe refused", &|answer| *answer == Answer::Refused),
-        Wanted::Unanswered => only("no probe answered", &|answer| !matches!(answer, Answer::Replied { .. })),
-        Wanted::Dropped => only("every probe dropped (no answer)", &|answer| *answer == Answer::TimedOut),
+        Wanted::Refused => only("every probe refused", &|answer| *answer == ProbeAnswer::Refused),
+        Wanted::Unanswered => only("no probe answered", &|answer| !matches!(answer, ProbeAnswer::Replied { .. })),
+        Wanted::Dropped => only("every probe dropped (no answer)", &|answer| *answer == ProbeAnswer::TimedOut),
         Wanted::Answered { by, source, sticky, turns } => {
             let mut found = answered(by, &tally, outcomes.len());
             if let Some(at_a_time) = turns.filter(|_| found.is_empty()) {
@@ -222,9 +222,9 @@ fn answered(by: &[(String, Option<f64>)], tally: &Tally, sent: usize) -> Vec<Mis
 }
 
 /// The first answer from a server whose turn it was not. No promise says where the round begins.
-fn out_of_turn(servers: usize, outcomes: &[Outcome]) -> Option<Mismatch> {
+fn out_of_turn(servers: usize, outcomes: &[ProbeOutcome]) -> Option<Mismatch> {
     let answered = outcomes.iter().filter_map(|outcome| match &outcome.answer {
-        Answer::Replied { server, .. } => Some(server.as_str()),
+        ProbeAnswer::Replied { server, .. } => Some(server.as_str()),
         _ => None,
     });
     let order: Vec<&str> = answered.collect();
@@ -265,9 +265,9 @@ fn in_order(names: &[&str]) -> String {
     format!("{}{more}", names[..names.len().min(SHOWN)].join(", "))
 }
 
-fn wrong_source(wanted: &SourceWanted, outcomes: &[Outcome], tally: &Tally) -> Option<Mismatch> {
+fn wrong_source(wanted: &SourceWanted, outcomes: &[ProbeOutcome], tally: &Tally) -> Option<Mismatch> {
     let wrong = outcomes.iter().any(|outcome| {
-        let Answer::Replied { peer, .. } = &outcome.answer else { return false };
+        let ProbeAnswer::Replied { peer, .. } = &outcome.answer else { return false };
         let own = wanted.client && outcome.client.is_some_and(|client| client.ip() == peer.ip());
         let inside = own || wanted.addresses.contains(&peer.ip());
         inside == wanted.not

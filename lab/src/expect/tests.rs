@@ -3,18 +3,22 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use svclab_cluster::traffic::probe::{Answer, Outcome};
+use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 
 use super::counters::{PacketCount, Ruleset};
 use super::*;
 
-fn reply(server: &str, peer: &str) -> Outcome {
+fn reply(server: &str, peer: &str) -> ProbeOutcome {
     let peer = SocketAddr::new(peer.parse().unwrap(), 40_000);
     let client = Some("10.0.0.9:40000".parse().unwrap());
-    Outcome { answer: Answer::Replied { server: server.into(), peer, at: peer }, client, took: Duration::ZERO }
+    ProbeOutcome {
+        answer: ProbeAnswer::Replied { server: server.into(), peer, at: peer },
+        client,
+        took: Duration::ZERO,
+    }
 }
 
-fn replies(counts: &[(&str, usize)]) -> Vec<Outcome> {
+fn replies(counts: &[(&str, usize)]) -> Vec<ProbeOutcome> {
     counts.iter().flat_map(|(server, count)| std::iter::repeat_n(reply(server, "10.0.0.9"), *count)).collect()
 }
 
@@ -69,7 +73,7 @@ fn turns_are_kept_from_wherever_they_begin() {
     let by = ["d/a", "d/b", "d/c"].map(|name| (name.to_owned(), None)).to_vec();
     let wanted = Wanted::Answered { by, source: None, sticky: false, turns: Some(1) };
     let verdict = |order: &str| {
-        let outcomes: Vec<Outcome> = order.chars().map(|pod| reply(&format!("d/{pod}"), "10.0.0.9")).collect();
+        let outcomes: Vec<ProbeOutcome> = order.chars().map(|pod| reply(&format!("d/{pod}"), "10.0.0.9")).collect();
         judge(&wanted, &outcomes)
     };
     assert_eq!(verdict("abcabcabc"), []);
@@ -84,12 +88,12 @@ fn turns_are_kept_from_wherever_they_begin() {
 
 #[test]
 fn refused_and_dropped_accept_nothing_else() {
-    let with = |answer: Answer| vec![Outcome { answer, client: None, took: Duration::ZERO }];
-    assert!(judge(&Wanted::Refused, &with(Answer::Refused)).is_empty());
-    assert!(judge(&Wanted::Dropped, &with(Answer::TimedOut)).is_empty());
-    assert!(!judge(&Wanted::Refused, &with(Answer::TimedOut)).is_empty());
-    assert!(!judge(&Wanted::Dropped, &with(Answer::Refused)).is_empty());
-    assert!(!judge(&Wanted::Dropped, &with(Answer::Unreachable("no route".into()))).is_empty());
+    let with = |answer: ProbeAnswer| vec![ProbeOutcome { answer, client: None, took: Duration::ZERO }];
+    assert!(judge(&Wanted::Refused, &with(ProbeAnswer::Refused)).is_empty());
+    assert!(judge(&Wanted::Dropped, &with(ProbeAnswer::TimedOut)).is_empty());
+    assert!(!judge(&Wanted::Refused, &with(ProbeAnswer::TimedOut)).is_empty());
+    assert!(!judge(&Wanted::Dropped, &with(ProbeAnswer::Refused)).is_empty());
+    assert!(!judge(&Wanted::Dropped, &with(ProbeAnswer::Unreachable("no route".into()))).is_empty());
     assert!(!judge(&Wanted::Dropped, &[]).is_empty(), "no probe proves nothing");
 }
 
@@ -111,7 +115,7 @@ fn one_silent_probe_or_a_second_server_breaks_the_promise() {
     let mut outcomes = replies(&[("d/a", 3), ("d/b", 2)]);
     assert!(judge(&wanted(false), &outcomes).is_empty());
     assert!(!judge(&wanted(true), &outcomes).is_empty());
-    outcomes.push(Outcome { answer: Answer::TimedOut, client: None, took: Duration::ZERO });
+    outcomes.push(ProbeOutcome { answer: ProbeAnswer::TimedOut, client: None, took: Duration::ZERO });
     let mismatches = judge(&wanted(false), &outcomes);
     assert_eq!(mismatches[0].seen, "d/a ×3, d/b ×2; saw 10.0.0.9; no answer ×1");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_saphyr::{Location, Spanned};
-use svclab_apiserver::objects::{Kind, Object, ObjectError, ObjectKey, Store};
+use svclab_apiserver::objects::{Object, ObjectError, ObjectKey, ObjectKind, Store};
 use svclab_audit::audit::FindingKind;
 use svclab_spec::Protocol;
 
@@ -42,7 +42,7 @@ pub(super) fn change(store: &mut Store, action: &Action) -> Result<(), ObjectErr
 /// Copies of `pod` are named after it, `-2`, `-3` and so on, and go to the nodes by turns.
 fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectError> {
     store.pod(pod)?;
-    let json = store.record(Kind::Pod, pod).map(|record| record.json.clone()).unwrap_or_default();
+    let json = store.record(ObjectKind::Pod, pod).map(|record| record.json.clone()).unwrap_or_default();
     let copy = |number: usize| ObjectKey { name: format!("{}-{number}", pod.name), ..pod.clone() };
     for number in 2..=count {
         if store.pod(&copy(number)).is_ok() {
@@ -56,7 +56,7 @@ fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectE
                 part.remove(field);
             }
         }
-        let object = Object::from_value(Kind::Pod, &value);
+        let object = Object::from_value(ObjectKind::Pod, &value);
         let (object, _) =
             object.map_err(|wrong| ObjectError::field(format!("pod/{pod}"), wrong.field, wrong.expected))?;
         store.apply(object)?;

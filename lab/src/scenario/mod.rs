@@ -50,7 +50,7 @@ use file::{
     ConnectFile, ExecFile, ExpectFile, HealthPath, OneFamily, ProbeFile, ProxyOverride, RuleFile, ScanFile, TrafficFile,
 };
 use serde_saphyr::Spanned;
-use svclab_apiserver::objects::{Document, ObjectKey, Store, StoreOptions, place_of};
+use svclab_apiserver::objects::{Document, ObjectKey, Store, StoreOptions, field_position};
 use svclab_netns::netem::Impairment;
 use svclab_spec::ClusterSpec;
 use values::ObjectRef;
@@ -107,7 +107,7 @@ pub struct Placed {
 impl Placed {
     /// Line and column of a field, or of what is nearest around it.
     pub(crate) fn place_of(&self, field: Option<&str>) -> (usize, usize) {
-        let found = field.and_then(|field| place_of(&self.document.text, field));
+        let found = field.and_then(|field| field_position(&self.document.text, field));
         found.map_or((self.line, 1), |(line, column)| (self.line + line - 1, self.column + column - 1))
     }
 }
@@ -195,7 +195,7 @@ pub enum Action {
     /// Makes so many pods out of one.
     Scale(ObjectKey, usize),
     /// Makes the Kubernetes API misbehave, or behave again.
-    Api(svclab_apiserver::Fault),
+    Api(svclab_apiserver::ServerFault),
     /// Cuts these nodes off from each other, from everybody else and from the API.
     Partition(Vec<String>),
     /// Lets them in again.

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use svclab_apiserver::objects::Store;
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::look::Modes;
 use super::resolve::{ProbePlan, addresses};
@@ -46,7 +46,7 @@ fn see(store: &Store, modes: &Modes, source: &mut SourceWanted, nodes: &[String]
 }
 
 fn of_node(store: &Store, node: &str) -> Vec<IpAddr> {
-    addresses(store, &Place::Node(node.to_owned())).unwrap_or_default()
+    addresses(store, &ClusterHost::Node(node.to_owned())).unwrap_or_default()
 }
 
 fn all(store: &Store) -> Vec<String> {
@@ -54,7 +54,7 @@ fn all(store: &Store) -> Vec<String> {
 }
 
 /// The nodes that may lead the connection; `None`: it goes to no service.
-fn relaying(store: &Store, from: &Place, via: Option<&str>, to: &Target) -> Option<Vec<String>> {
+fn relaying(store: &Store, from: &ClusterHost, via: Option<&str>, to: &Target) -> Option<Vec<String>> {
     let spec = store.cluster_spec();
     match to {
         Target::Pod(..) | Target::Node(..) => return None,
@@ -68,11 +68,11 @@ fn relaying(store: &Store, from: &Place, via: Option<&str>, to: &Target) -> Opti
         Target::Service { .. } => {}
     }
     let own = match from {
-        Place::Node(node) => Some(node.clone()),
-        Place::Pod { namespace, name } => {
+        ClusterHost::Node(node) => Some(node.clone()),
+        ClusterHost::Pod { namespace, name } => {
             spec.pods.iter().find(|pod| pod.namespace == *namespace && pod.name == *name).map(|pod| pod.node.clone())
         }
-        Place::Client(_) | Place::LoadBalancer => via.map(str::to_owned),
+        ClusterHost::Client(_) | ClusterHost::LoadBalancer => via.map(str::to_owned),
     };
     Some(own.map_or_else(|| all(store), |node| vec![node]))
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
-use svclab_apiserver::objects::{Kind, ObjectKey};
-use svclab_apiserver::{Fault, HOSTILE_ANSWERS, Refusal, hostile_answer};
-use svclab_cluster::traffic::probe::Place;
+use svclab_apiserver::objects::{ObjectKey, ObjectKind};
+use svclab_apiserver::{HOSTILE_ANSWERS, ServerFault, ServerRefusal, hostile_answer};
+use svclab_cluster::traffic::probe::ClusterHost;
 
 /// Makes a type that parses itself readable from YAML; the parse error becomes the file's error at that place.
 macro_rules! from_text {
@@ -26,41 +26,41 @@ from_text!(ApiFault, Bound, PlaceRef, Target, ObjectRef, PodRef, Sensitivity, Sh
 
 /// What the Kubernetes API is to do wrong, or to stop doing wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ApiFault(pub Fault);
+pub struct ApiFault(pub ServerFault);
 
 impl FromStr for ApiFault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let kind = |name: &str| match name {
-            "services" => Ok(Kind::Service),
-            "endpointslices" => Ok(Kind::EndpointSlice),
-            "nodes" => Ok(Kind::Node),
+            "services" => Ok(ObjectKind::Service),
+            "endpointslices" => Ok(ObjectKind::EndpointSlice),
+            "nodes" => Ok(ObjectKind::Node),
             other => Err(format!("{other:?}: expected services, endpointslices or nodes")),
         };
         let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text:?}: expected a number"));
         let words: Vec<&str> = text.split_whitespace().collect();
         Ok(ApiFault(match words[..] {
-            ["close", "watches"] => Fault::CloseWatches { abrupt: false },
-            ["break", "watches"] => Fault::CloseWatches { abrupt: true },
-            ["compact"] => Fault::Compact,
-            ["expire", requests] => Fault::Expire { requests: number(requests)? },
-            ["refuse", "unavailable"] => Fault::Refuse(Refusal::Unavailable),
-            ["refuse", "reset"] => Fault::Refuse(Refusal::Reset),
-            ["accept"] => Fault::Accept,
-            ["stall"] => Fault::Stall,
-            ["resume"] => Fault::Resume,
-            ["hold", held] => Fault::Hold(kind(held)?),
-            ["release", held] => Fault::Release(kind(held)?),
-            ["repeat", repeated] => Fault::Repeat(kind(repeated)?),
+            ["close", "watches"] => ServerFault::CloseWatches { abrupt: false },
+            ["break", "watches"] => ServerFault::CloseWatches { abrupt: true },
+            ["compact"] => ServerFault::Compact,
+            ["expire", requests] => ServerFault::Expire { requests: number(requests)? },
+            ["refuse", "unavailable"] => ServerFault::Refuse(ServerRefusal::Unavailable),
+            ["refuse", "reset"] => ServerFault::Refuse(ServerRefusal::Reset),
+            ["accept"] => ServerFault::Accept,
+            ["stall"] => ServerFault::Stall,
+            ["resume"] => ServerFault::Resume,
+            ["hold", held] => ServerFault::Hold(kind(held)?),
+            ["release", held] => ServerFault::Release(kind(held)?),
+            ["repeat", repeated] => ServerFault::Repeat(kind(repeated)?),
             ["answer", ..] => {
                 let name = words[1..].join(" ");
                 let names = || HOSTILE_ANSWERS.map(|answer| answer.name).join(", ");
                 let found = hostile_answer(&name);
-                Fault::Answer(found.ok_or_else(|| format!("{name:?}: expected one of {}", names()))?)
+                ServerFault::Answer(found.ok_or_else(|| format!("{name:?}: expected one of {}", names()))?)
             }
             ["bookmark", marked, "ahead", by] => {
-                Fault::BookmarkAhead { kind: kind(marked)?, by: u64::from(number(by)?) }
+                ServerFault::BookmarkAhead { kind: kind(marked)?, by: u64::from(number(by)?) }
             }
             _ => {
                 return Err(format!(
@@ -130,7 +130,7 @@ fn key(text: &str) -> Option<ObjectKey> {
 
 /// `pod/[NAMESPACE/]NAME`, `node/NAME`, `client/NAME` or `load-balancer`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlaceRef(pub Place);
+pub struct PlaceRef(pub ClusterHost);
 
 impl FromStr for PlaceRef {
     type Err = String;
@@ -139,14 +139,14 @@ impl FromStr for PlaceRef {
         let wanted =
             || format!("{text:?}: expected pod/NAME, pod/NAMESPACE/NAME, node/NAME, client/NAME or load-balancer");
         if text == "load-balancer" {
-            return Ok(PlaceRef(Place::LoadBalancer));
+            return Ok(PlaceRef(ClusterHost::LoadBalancer));
         }
         let (kind, rest) = text.split_once('/').ok_or_else(wanted)?;
         let plain = || Some(rest.to_owned()).filter(|name| !name.is_empty() && !name.contains('/'));
         let place = match kind {
-            "pod" => key(rest).map(|key| Place::Pod { namespace: key.namespace, name: key.name }),
-            "node" => plain().map(Place::Node),
-            "client" => plain().map(Place::Client),
+            "pod" => key(rest).map(|key| ClusterHost::Pod { namespace: key.namespace, name: key.name }),
+            "node" => plain().map(ClusterHost::Node),
+            "client" => plain().map(ClusterHost::Client),
             _ => None,
         };
         place.map(PlaceRef).ok_or_else(wanted)
@@ -367,7 +367,7 @@ pub enum Source {
     /// `node`: some node's.
     AnyNode,
     /// That place's.
-    Place(Place),
+    Place(ClusterHost),
     /// That address.
     Address(std::net::IpAddr),
 }

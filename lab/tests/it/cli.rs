@@ -236,7 +236,7 @@ fn root_enters_no_lab_of_another_user() {
     assert!(std::path::Path::new(&format!("/proc/{pid}/root/run/svclab/places")).exists(), "it looks like a lab");
     let listed = svclab_netns::enter::running().into_iter().any(|place| place.pid == pid);
     let output = run(&["exec", "--pid", &pid.to_string(), "node/trap", "--", "true"]);
-    let place = svclab_netns::enter::Running { pid, place: "node/trap".to_owned(), tid: pid };
+    let place = svclab_netns::enter::LabPlace { pid, place: "node/trap".to_owned(), tid: pid };
     let entered = svclab_netns::enter::exec(&place, &["true".to_owned()], &[]);
     other.kill().unwrap();
     other.wait().unwrap();

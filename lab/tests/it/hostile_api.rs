@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use svclab_apiserver::objects::{Kind, Object, Store, StoreOptions};
-use svclab_apiserver::{ApiServer, Fault, HOSTILE_ANSWERS, HostileAnswer, HostileTo, ServeOptions, SharedStore};
+use svclab_apiserver::objects::{Object, ObjectKind, Store, StoreOptions};
+use svclab_apiserver::{
+    ApiServer, HOSTILE_ANSWERS, HostileAnswer, HostileTarget, ServeOptions, ServerFault, SharedStore,
+};
 use svclab_spec::{ClusterSpec, Cni};
 use svcproxy::metrics::{Metrics, Requests};
 use svcproxy::model::Change;
@@ -53,12 +55,12 @@ fn put(store: &mut Store, name: &str, port: i32) {
     let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": name}},
         "endpoints": [{"addresses": ["10.244.1.1"]}], "ports": [{"port": port}]});
-    for (kind, object) in [(Kind::Service, service), (Kind::EndpointSlice, slice)] {
+    for (kind, object) in [(ObjectKind::Service, service), (ObjectKind::EndpointSlice, slice)] {
         apply(store, kind, &object);
     }
 }
 
-fn apply(store: &mut Store, kind: Kind, object: &Value) {
+fn apply(store: &mut Store, kind: ObjectKind, object: &Value) {
     store.apply(Object::from_value(kind, object).unwrap().0).unwrap();
 }
 
@@ -108,7 +110,7 @@ impl Pair {
         let api = ApiServer::start(SharedStore::new(store()), [listener], ServeOptions::default()).unwrap();
         if hostile {
             let answer = HOSTILE_ANSWERS.iter().find(|one| one.name == answer.name).unwrap();
-            api.misbehave(Fault::Answer(answer));
+            api.misbehave(ServerFault::Answer(answer));
         }
         let access = Access::new(None, Some(api.url(api.addresses()[0])));
         let metrics = Metrics::new(&[]).unwrap();
@@ -171,7 +173,7 @@ async fn stays(answer: &HostileAnswer) {
     assert_eq!(pair.whole("the first lists").await, EVERYTHING, "{}", answer.name);
     let hostile = HOSTILE_ANSWERS.iter().find(|one| one.name == answer.name).unwrap();
     let begun = Instant::now();
-    pair.api.misbehave(Fault::Answer(hostile));
+    pair.api.misbehave(ServerFault::Answer(hostile));
     // Enough requests of each kind that a repeated failure must be noticed.
     let told = pair
         .until(&format!("{}: failures", answer.name), |api, metrics, _| {
@@ -191,7 +193,7 @@ async fn stays(answer: &HostileAnswer) {
     pair.api.store().write(|store| {
         put(store, "late", 8080);
     });
-    pair.api.misbehave(Fault::Accept);
+    pair.api.misbehave(ServerFault::Accept);
     let all = |told: &[String]| {
         ["Service default/late", "slice default/late"].iter().all(|new| told.iter().any(|line| line == new))
     };
@@ -206,11 +208,11 @@ async fn starts_late(answer: &HostileAnswer) {
     let told = pair.until(answer.name, |api, metrics, _| api.hostile_answers().0 >= 6 && failures(metrics) >= 6).await;
     assert_eq!(told, [""; 0], "{}: nothing may be programmed", answer.name);
     assert!((1..=6).contains(&log.lines().len()), "{}: {:#?}", answer.name, log.lines());
-    pair.api.misbehave(Fault::Accept);
+    pair.api.misbehave(ServerFault::Accept);
     assert_eq!(pair.whole(answer.name).await, EVERYTHING, "{}", answer.name);
 }
 
-async fn all(to: HostileTo, test: impl AsyncFn(&HostileAnswer)) {
+async fn all(to: HostileTarget, test: impl AsyncFn(&HostileAnswer)) {
     let mut judged = 0;
     for answer in HOSTILE_ANSWERS.iter().filter(|answer| answer.to == to) {
         test(answer).await;
@@ -221,20 +223,20 @@ async fn all(to: HostileTo, test: impl AsyncFn(&HostileAnswer)) {
 
 #[tokio::test]
 async fn lists_take_nothing_away() {
-    all(HostileTo::Lists, stays).await;
+    all(HostileTarget::Lists, stays).await;
 }
 
 #[tokio::test]
 async fn lists_begin_nothing() {
-    all(HostileTo::Lists, starts_late).await;
+    all(HostileTarget::Lists, starts_late).await;
 }
 
 #[tokio::test]
 async fn watches_take_nothing_away() {
-    all(HostileTo::Watches, stays).await;
+    all(HostileTarget::Watches, stays).await;
 }
 
 #[tokio::test]
 async fn events_take_nothing_away() {
-    all(HostileTo::Events, stays).await;
+    all(HostileTarget::Events, stays).await;
 }

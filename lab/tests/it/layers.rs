@@ -7,7 +7,7 @@ use std::path::Path;
 const CRATES: [(&str, &[&str]); 13] = [
     ("benches", &[]),
     ("lab", &[]),
-    ("lab/apiserver", &["relay", "request"]),
+    ("lab/apiserver", &[]),
     ("lab/audit", &[]),
     ("lab/cluster", &[]),
     ("lab/control-plane", &[]),

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(crate) use strategic::apply;
 pub(crate) use table::{cells, columns};
 
-use crate::resources::Route;
+use crate::resources::ApiRoute;
 
 /// Whether objects are served as tables.
 pub(crate) const TABLES: bool = true;
@@ -19,16 +19,16 @@ pub(crate) const TABLES: bool = true;
 pub(crate) const STRATEGIC: bool = true;
 
 /// What is served at a route that is about the API itself.
-pub(crate) fn about(route: &Route<'_>) -> Option<Value> {
+pub(crate) fn about(route: &ApiRoute<'_>) -> Option<Value> {
     match route {
-        Route::Version => Some(discovery::version()),
-        Route::Root => Some(discovery::root()),
-        Route::CoreVersions => Some(discovery::core_versions()),
-        Route::Groups => Some(discovery::group_list()),
-        Route::Group(group) => Some(discovery::group(group)),
-        Route::Resources(group) => Some(discovery::resource_list(group)),
-        Route::OpenApi => Some(openapi::index()),
-        Route::OpenApiGroup(group) => Some(openapi::document(group)),
-        Route::Health | Route::Objects(_) | Route::Scale(_) | Route::Kubelet { .. } => None,
+        ApiRoute::Version => Some(discovery::version()),
+        ApiRoute::Root => Some(discovery::root()),
+        ApiRoute::CoreVersions => Some(discovery::core_versions()),
+        ApiRoute::Groups => Some(discovery::group_list()),
+        ApiRoute::Group(group) => Some(discovery::group(group)),
+        ApiRoute::Resources(group) => Some(discovery::resource_list(group)),
+        ApiRoute::OpenApi => Some(openapi::index()),
+        ApiRoute::OpenApiGroup(group) => Some(openapi::document(group)),
+        ApiRoute::Health | ApiRoute::Objects(_) | ApiRoute::Scale(_) | ApiRoute::Kubelet { .. } => None,
     }
 }

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::objects::Kind;
+use crate::objects::ObjectKind;
 
 /// How a list is patched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,22 +19,24 @@ enum ListRule {
 }
 
 /// The rule for the list at `path`, a field path without indices.
-fn list_rule(kind: Kind, path: &str) -> ListRule {
+fn list_rule(kind: ObjectKind, path: &str) -> ListRule {
     match (kind, path) {
-        (_, "metadata.finalizers") | (Kind::Node, "spec.podCIDRs") => ListRule::Set,
+        (_, "metadata.finalizers") | (ObjectKind::Node, "spec.podCIDRs") => ListRule::Set,
         (_, "metadata.ownerReferences") => ListRule::Keyed("uid"),
-        (Kind::Service, "spec.ports") => ListRule::Keyed("port"),
-        (Kind::Service | Kind::Node | Kind::Pod | Kind::Namespace, "status.conditions") => ListRule::Keyed("type"),
-        (Kind::Node, "status.addresses") => ListRule::Keyed("type"),
-        (Kind::Pod, "status.podIPs" | "status.hostIPs" | "spec.hostAliases") => ListRule::Keyed("ip"),
-        (Kind::Pod, "spec.volumes" | "spec.imagePullSecrets") => ListRule::Keyed("name"),
-        (Kind::Pod, "spec.topologySpreadConstraints") => ListRule::Keyed("topologyKey"),
-        (Kind::Deployment | Kind::ReplicaSet, "status.conditions") => ListRule::Keyed("type"),
-        // What pods are made of is patched as pods are.
-        (Kind::Deployment | Kind::ReplicaSet, path) => {
-            path.strip_prefix("spec.template.").map_or(ListRule::Atomic, |path| list_rule(Kind::Pod, path))
+        (ObjectKind::Service, "spec.ports") => ListRule::Keyed("port"),
+        (ObjectKind::Service | ObjectKind::Node | ObjectKind::Pod | ObjectKind::Namespace, "status.conditions") => {
+            ListRule::Keyed("type")
         }
-        (Kind::Pod, path) => container_rule(path),
+        (ObjectKind::Node, "status.addresses") => ListRule::Keyed("type"),
+        (ObjectKind::Pod, "status.podIPs" | "status.hostIPs" | "spec.hostAliases") => ListRule::Keyed("ip"),
+        (ObjectKind::Pod, "spec.volumes" | "spec.imagePullSecrets") => ListRule::Keyed("name"),
+        (ObjectKind::Pod, "spec.topologySpreadConstraints") => ListRule::Keyed("topologyKey"),
+        (ObjectKind::Deployment | ObjectKind::ReplicaSet, "status.conditions") => ListRule::Keyed("type"),
+        // What pods are made of is patched as pods are.
+        (ObjectKind::Deployment | ObjectKind::ReplicaSet, path) => {
+            path.strip_prefix("spec.template.").map_or(ListRule::Atomic, |path| list_rule(ObjectKind::Pod, path))
+        }
+        (ObjectKind::Pod, path) => container_rule(path),
         _ => ListRule::Atomic,
     }
 }
@@ -60,7 +62,7 @@ fn container_rule(path: &str) -> ListRule {
 ///
 /// # Errors
 /// A list item without its merge key, or a directive that does not exist: what is wrong, in a sentence.
-pub(crate) fn apply(kind: Kind, object: &mut Value, patch: &Value) -> Result<(), String> {
+pub(crate) fn apply(kind: ObjectKind, object: &mut Value, patch: &Value) -> Result<(), String> {
     merge(kind, object, patch, "")
 }
 
@@ -68,7 +70,7 @@ fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-fn merge(kind: Kind, target: &mut Value, patch: &Value, path: &str) -> Result<(), String> {
+fn merge(kind: ObjectKind, target: &mut Value, patch: &Value, path: &str) -> Result<(), String> {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
         return Ok(());
@@ -109,7 +111,7 @@ fn merge(kind: Kind, target: &mut Value, patch: &Value, path: &str) -> Result<()
 
 /// `$deleteFromPrimitiveList/…`, `$setElementOrder/…` and `$retainKeys`, after the fields.
 fn directives(
-    kind: Kind,
+    kind: ObjectKind,
     fields: &mut Map<String, Value>,
     patch: &Map<String, Value>,
     path: &str,
@@ -147,7 +149,7 @@ fn same(rule: ListRule, left: &Value, right: &Value) -> bool {
     }
 }
 
-fn merge_list(kind: Kind, target: &mut Value, items: &[Value], path: &str) -> Result<(), String> {
+fn merge_list(kind: ObjectKind, target: &mut Value, items: &[Value], path: &str) -> Result<(), String> {
     let rule = list_rule(kind, path);
     let replaces = |item: &Value| item.get("$patch").is_some_and(|directive| directive == "replace");
     if !target.is_array() {
@@ -218,7 +220,7 @@ mod tests {
             ),
         ] {
             let mut object = service(both.clone());
-            apply(Kind::Service, &mut object, &patch).unwrap();
+            apply(ObjectKind::Service, &mut object, &patch).unwrap();
             assert_eq!(object["spec"].get("ports").cloned().unwrap_or_default(), ports, "{patch}");
         }
     }
@@ -226,7 +228,7 @@ mod tests {
     #[test]
     fn maps_merge_and_null_removes() {
         let mut object = service(json!([]));
-        apply(Kind::Service, &mut object, &json!({"metadata": {"labels": {"a": null, "c": "3"}}})).unwrap();
+        apply(ObjectKind::Service, &mut object, &json!({"metadata": {"labels": {"a": null, "c": "3"}}})).unwrap();
         assert_eq!(object["metadata"]["labels"], json!({"b": "2", "c": "3"}));
     }
 
@@ -234,7 +236,7 @@ mod tests {
     fn containers_and_their_ports_have_keys_of_their_own() {
         let mut pod = json!({"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 1}], "args": ["x"]}]}});
         let patch = json!({"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 2}], "args": ["y"]}]}});
-        apply(Kind::Pod, &mut pod, &patch).unwrap();
+        apply(ObjectKind::Pod, &mut pod, &patch).unwrap();
         let ports = json!([{"containerPort": 1}, {"containerPort": 2}]);
         assert_eq!(pod["spec"]["containers"], json!([{"name": "a", "ports": ports, "args": ["y"]}]));
     }
@@ -242,17 +244,17 @@ mod tests {
     #[test]
     fn sets_grow_and_shrink() {
         let mut node = json!({"spec": {"podCIDRs": ["a"]}});
-        apply(Kind::Node, &mut node, &json!({"spec": {"podCIDRs": ["b", "a"]}})).unwrap();
+        apply(ObjectKind::Node, &mut node, &json!({"spec": {"podCIDRs": ["b", "a"]}})).unwrap();
         assert_eq!(node["spec"]["podCIDRs"], json!(["a", "b"]));
-        apply(Kind::Node, &mut node, &json!({"spec": {"$deleteFromPrimitiveList/podCIDRs": ["a"]}})).unwrap();
+        apply(ObjectKind::Node, &mut node, &json!({"spec": {"$deleteFromPrimitiveList/podCIDRs": ["a"]}})).unwrap();
         assert_eq!(node["spec"]["podCIDRs"], json!(["b"]));
     }
 
     #[test]
     fn items_without_their_key_and_unknown_directives_are_errors() {
         let mut object = service(json!([]));
-        assert!(apply(Kind::Service, &mut object, &json!({"spec": {"ports": [{"name": "x"}]}})).is_err());
-        assert!(apply(Kind::Service, &mut object, &json!({"spec": {"$patch": "burn"}})).is_err());
-        assert!(apply(Kind::Service, &mut object, &json!({"spec": {"$frob/ports": []}})).is_err());
+        assert!(apply(ObjectKind::Service, &mut object, &json!({"spec": {"ports": [{"name": "x"}]}})).is_err());
+        assert!(apply(ObjectKind::Service, &mut object, &json!({"spec": {"$patch": "burn"}})).is_err());
+        assert!(apply(ObjectKind::Service, &mut object, &json!({"spec": {"$frob/ports": []}})).is_err());
     }
 }

@@ -3,14 +3,14 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::objects::{Kind, Record};
+use crate::objects::{ObjectKind, Record};
 
 /// (name, type, format, only with `-o wide`).
 type Column = (&'static str, &'static str, &'static str, bool);
 
-fn definitions(kind: Kind) -> &'static [Column] {
+fn definitions(kind: ObjectKind) -> &'static [Column] {
     match kind {
-        Kind::Service => &[
+        ObjectKind::Service => &[
             ("Name", "string", "name", false),
             ("Type", "string", "", false),
             ("Cluster-IP", "string", "", false),
@@ -19,14 +19,14 @@ fn definitions(kind: Kind) -> &'static [Column] {
             ("Age", "string", "", false),
             ("Selector", "string", "", true),
         ],
-        Kind::EndpointSlice => &[
+        ObjectKind::EndpointSlice => &[
             ("Name", "string", "name", false),
             ("AddressType", "string", "", false),
             ("Ports", "string", "", false),
             ("Endpoints", "string", "", false),
             ("Age", "string", "", false),
         ],
-        Kind::Node => &[
+        ObjectKind::Node => &[
             ("Name", "string", "name", false),
             ("Status", "string", "", false),
             ("Roles", "string", "", false),
@@ -35,7 +35,7 @@ fn definitions(kind: Kind) -> &'static [Column] {
             ("Internal-IP", "string", "", true),
             ("External-IP", "string", "", true),
         ],
-        Kind::Pod => &[
+        ObjectKind::Pod => &[
             ("Name", "string", "name", false),
             ("Ready", "string", "", false),
             ("Status", "string", "", false),
@@ -44,24 +44,24 @@ fn definitions(kind: Kind) -> &'static [Column] {
             ("IP", "string", "", true),
             ("Node", "string", "", true),
         ],
-        Kind::Deployment => &[
+        ObjectKind::Deployment => &[
             ("Name", "string", "name", false),
             ("Ready", "string", "", false),
             ("Up-to-date", "string", "", false),
             ("Available", "string", "", false),
             ("Age", "string", "", false),
         ],
-        Kind::ReplicaSet => &[
+        ObjectKind::ReplicaSet => &[
             ("Name", "string", "name", false),
             ("Desired", "string", "", false),
             ("Current", "string", "", false),
             ("Ready", "string", "", false),
             ("Age", "string", "", false),
         ],
-        Kind::Namespace => {
+        ObjectKind::Namespace => {
             &[("Name", "string", "name", false), ("Status", "string", "", false), ("Age", "string", "", false)]
         }
-        Kind::Event => &[
+        ObjectKind::Event => &[
             ("Last Seen", "string", "", false),
             ("Type", "string", "", false),
             ("Reason", "string", "", false),
@@ -69,17 +69,17 @@ fn definitions(kind: Kind) -> &'static [Column] {
             ("Message", "string", "", false),
             ("Name", "string", "name", true),
         ],
-        Kind::ServiceCidr => {
+        ObjectKind::ServiceCidr => {
             &[("Name", "string", "name", false), ("CIDRs", "string", "", false), ("Age", "string", "", false)]
         }
-        Kind::Lease => {
+        ObjectKind::Lease => {
             &[("Name", "string", "name", false), ("Holder", "string", "", false), ("Age", "string", "", false)]
         }
     }
 }
 
 /// The description of the columns.
-pub(crate) fn columns(kind: Kind) -> Vec<Value> {
+pub(crate) fn columns(kind: ObjectKind) -> Vec<Value> {
     let column = |(name, type_, format, wide): &Column| json!({"name": name, "type": type_, "format": format, "description": name, "priority": i32::from(*wide)});
     definitions(kind).iter().map(column).collect()
 }
@@ -89,26 +89,26 @@ pub(crate) fn cells(record: &Record, object: &Value, now: Timestamp) -> Vec<Valu
     let age = age(record.created.0, now);
     let name = record.key.name.clone();
     let cells = match record.kind {
-        Kind::Service => service(object, name, age),
-        Kind::EndpointSlice => slice(object, name, age),
-        Kind::Node => node(object, name, age),
-        Kind::Pod => pod(object, name, age),
-        Kind::Deployment => {
+        ObjectKind::Service => service(object, name, age),
+        ObjectKind::EndpointSlice => slice(object, name, age),
+        ObjectKind::Node => node(object, name, age),
+        ObjectKind::Pod => pod(object, name, age),
+        ObjectKind::Deployment => {
             let (ready, wanted) = (number(object, "status", "readyReplicas"), number(object, "spec", "replicas"));
             let of = |field: &str| number(object, "status", field).to_string();
             vec![name, format!("{ready}/{wanted}"), of("updatedReplicas"), of("availableReplicas"), age]
         }
-        Kind::ReplicaSet => {
+        ObjectKind::ReplicaSet => {
             let of = |part: &str, field: &str| number(object, part, field).to_string();
             vec![name, of("spec", "replicas"), of("status", "replicas"), of("status", "readyReplicas"), age]
         }
-        Kind::Namespace => vec![name, text(&object["status"]["phase"]), age],
-        Kind::Event => event(object, name, age),
-        Kind::ServiceCidr => {
+        ObjectKind::Namespace => vec![name, text(&object["status"]["phase"]), age],
+        ObjectKind::Event => event(object, name, age),
+        ObjectKind::ServiceCidr => {
             let cidrs = object["spec"]["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
             vec![name, cidrs.collect::<Vec<_>>().join(","), age]
         }
-        Kind::Lease => vec![name, text(&object["spec"]["holderIdentity"]), age],
+        ObjectKind::Lease => vec![name, text(&object["spec"]["holderIdentity"]), age],
     };
     cells.into_iter().map(Value::String).collect()
 }
@@ -277,14 +277,14 @@ mod tests {
 
     #[test]
     fn a_row_has_a_cell_for_every_column() {
-        for kind in Kind::ALL {
+        for kind in ObjectKind::ALL {
             let mut store = crate::testing::store();
             crate::testing::fill(&mut store);
             let deployment = json!({"metadata": {"name": "d"}, "spec": {
                 "selector": {"matchLabels": {"a": "d"}},
                 "template": {"metadata": {"labels": {"a": "d"}}, "spec": {"containers": [{"name": "c"}]}},
             }});
-            let (deployment, _) = crate::objects::Object::from_value(Kind::Deployment, &deployment).unwrap();
+            let (deployment, _) = crate::objects::Object::from_value(ObjectKind::Deployment, &deployment).unwrap();
             store.apply(deployment).unwrap();
             assert!(store.records(kind).next().is_some(), "{kind}");
             for record in store.records(kind) {

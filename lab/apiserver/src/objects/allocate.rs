@@ -16,14 +16,14 @@ pub(super) struct Allocations {
     node_ports: BTreeMap<(u16, String), String>,
     /// Ports of addresses that several owners may share, each with ports of its own.
     frontends: BTreeMap<(IpAddr, u16, String), String>,
-    held: BTreeMap<String, Held>,
+    held: BTreeMap<String, OwnedAllocations>,
     /// Host numbers below this are taken, by range: so that filling a range takes no time proportional to its square.
     taken_below: BTreeMap<IpNet, u64>,
 }
 
 /// What one owner has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct OwnedAllocations {
     addresses: BTreeSet<IpAddr>,
     node_ports: BTreeSet<(u16, String)>,
     frontends: BTreeSet<(IpAddr, u16, String)>,
@@ -121,7 +121,7 @@ impl Allocations {
     }
 
     /// Takes back everything that belongs to `owner`, and says what that was.
-    pub(super) fn release(&mut self, owner: &str) -> Held {
+    pub(super) fn release(&mut self, owner: &str) -> OwnedAllocations {
         let held = self.held.remove(owner).unwrap_or_default();
         for port in &held.frontends {
             self.frontends.remove(port);
@@ -144,7 +144,7 @@ impl Allocations {
     }
 
     /// Gives `owner` exactly what it had when it was released.
-    pub(super) fn restore(&mut self, owner: &str, held: Held) {
+    pub(super) fn restore(&mut self, owner: &str, held: OwnedAllocations) {
         self.release(owner);
         for address in &held.addresses {
             self.addresses.entry(*address).or_insert_with(|| owner.to_owned());

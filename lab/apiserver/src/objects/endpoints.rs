@@ -6,14 +6,14 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::error::ObjectError;
-use super::kind::Kind;
+use super::kind::ObjectKind;
 use super::labels::LabelIndex;
 use super::object::{Object, ObjectKey, key_of};
 use super::pod::PodEntry;
 use super::store::Store;
 use super::versions::Clock;
 use super::workloads::controller;
-use super::{placement, slices};
+use super::{slice_packing, slices};
 
 /// When the change behind a slice happened: kube-proxy's network programming latency starts there.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
@@ -70,7 +70,7 @@ impl Store {
         }
         let owners = before.into_iter().chain(self.pods.get(key)).filter_map(|pod| controller(&pod.object.metadata));
         let owners: Vec<ObjectKey> = owners.map(|owner| ObjectKey::new(Some(&key.namespace), &owner.name)).collect();
-        owners.into_iter().for_each(|owner| self.workloads.due(Kind::ReplicaSet, owner));
+        owners.into_iter().for_each(|owner| self.workloads.due(ObjectKind::ReplicaSet, owner));
     }
 
     /// A service came, changed or went.
@@ -101,7 +101,7 @@ impl Store {
         for slice in &current {
             if !wanted.iter().any(|wanted| wanted.metadata.name == slice.metadata.name) {
                 let gone = name_of(slice, key);
-                self.versions.remove(Kind::EndpointSlice, &gone);
+                self.versions.remove(ObjectKind::EndpointSlice, &gone);
                 self.endpoints.owners.remove(&gone);
             }
         }
@@ -129,9 +129,9 @@ impl Store {
         let taken = |name: &str| {
             let slice = ObjectKey { namespace: key.namespace.clone(), name: name.to_owned() };
             let owner = self.endpoints.owners.get(&slice);
-            owner.map_or_else(|| self.versions.get(Kind::EndpointSlice, &slice).is_some(), |owner| owner != key)
+            owner.map_or_else(|| self.versions.get(ObjectKind::EndpointSlice, &slice).is_some(), |owner| owner != key)
         };
-        placement::place(key, service, current, groups, self.options.max_endpoints_per_slice, taken)
+        slice_packing::place(key, service, current, groups, self.options.max_endpoints_per_slice, taken)
     }
 
     /// Continues generation and trigger time of the slice that was there.
@@ -159,8 +159,9 @@ impl Store {
 
     /// `metadata.generation` of a slice that is about to be stored: another one where more than its metadata changes.
     fn generation(&self, key: &ObjectKey, slice: &EndpointSlice) -> i64 {
-        let Some(record) = self.versions.get(Kind::EndpointSlice, key) else { return 1 };
-        let Ok((Object::EndpointSlice(before), _)) = Object::from_value(Kind::EndpointSlice, &record.value()) else {
+        let Some(record) = self.versions.get(ObjectKind::EndpointSlice, key) else { return 1 };
+        let Ok((Object::EndpointSlice(before), _)) = Object::from_value(ObjectKind::EndpointSlice, &record.value())
+        else {
             return 1;
         };
         let content =
@@ -171,7 +172,7 @@ impl Store {
 
     /// Removes a slice; one of the controller's own comes back as a new object.
     pub(super) fn remove_slice(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
-        self.versions.remove(Kind::EndpointSlice, key);
+        self.versions.remove(ObjectKind::EndpointSlice, key);
         if let Some(owner) = self.endpoints.owners.get(key).cloned() {
             if self.services.get(&owner).is_some_and(|service| !slices::managed(service)) {
                 self.endpoints.owners.remove(key);

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A kind of Kubernetes object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum ObjectKind {
     /// `v1 Node`.
     Node,
     /// `v1 Service`.
@@ -27,55 +27,55 @@ pub enum Kind {
     Deployment,
 }
 
-impl Kind {
+impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Kind; 10] = [
-        Kind::Node,
-        Kind::Service,
-        Kind::EndpointSlice,
-        Kind::Pod,
-        Kind::Namespace,
-        Kind::Event,
-        Kind::Lease,
-        Kind::ServiceCidr,
-        Kind::ReplicaSet,
-        Kind::Deployment,
+    pub const ALL: [ObjectKind; 10] = [
+        ObjectKind::Node,
+        ObjectKind::Service,
+        ObjectKind::EndpointSlice,
+        ObjectKind::Pod,
+        ObjectKind::Namespace,
+        ObjectKind::Event,
+        ObjectKind::Lease,
+        ObjectKind::ServiceCidr,
+        ObjectKind::ReplicaSet,
+        ObjectKind::Deployment,
     ];
 
     /// `kind` of its objects.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Node => "Node",
-            Kind::Service => "Service",
-            Kind::EndpointSlice => "EndpointSlice",
-            Kind::Pod => "Pod",
-            Kind::Namespace => "Namespace",
-            Kind::Event => "Event",
-            Kind::Lease => "Lease",
-            Kind::ServiceCidr => "ServiceCIDR",
-            Kind::ReplicaSet => "ReplicaSet",
-            Kind::Deployment => "Deployment",
+            ObjectKind::Node => "Node",
+            ObjectKind::Service => "Service",
+            ObjectKind::EndpointSlice => "EndpointSlice",
+            ObjectKind::Pod => "Pod",
+            ObjectKind::Namespace => "Namespace",
+            ObjectKind::Event => "Event",
+            ObjectKind::Lease => "Lease",
+            ObjectKind::ServiceCidr => "ServiceCIDR",
+            ObjectKind::ReplicaSet => "ReplicaSet",
+            ObjectKind::Deployment => "Deployment",
         }
     }
 
     /// `apiVersion` of its objects as they are stored.
     pub fn api_version(self) -> &'static str {
         match self {
-            Kind::EndpointSlice => "discovery.k8s.io/v1",
-            Kind::Lease => "coordination.k8s.io/v1",
-            Kind::ServiceCidr => "networking.k8s.io/v1",
-            Kind::ReplicaSet | Kind::Deployment => "apps/v1",
+            ObjectKind::EndpointSlice => "discovery.k8s.io/v1",
+            ObjectKind::Lease => "coordination.k8s.io/v1",
+            ObjectKind::ServiceCidr => "networking.k8s.io/v1",
+            ObjectKind::ReplicaSet | ObjectKind::Deployment => "apps/v1",
             _ => "v1",
         }
     }
 
     /// Whether its objects live in a namespace.
     pub fn namespaced(self) -> bool {
-        !matches!(self, Kind::Node | Kind::Namespace | Kind::ServiceCidr)
+        !matches!(self, ObjectKind::Node | ObjectKind::Namespace | ObjectKind::ServiceCidr)
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name().to_lowercase())
     }

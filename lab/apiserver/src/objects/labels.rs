@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::object::ObjectKey;
 
 /// (namespace, label, value).
-type Term = (String, String, String);
+type LabelTerm = (String, String, String);
 
 /// Objects by label.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LabelIndex {
-    terms: BTreeMap<Term, BTreeSet<ObjectKey>>,
+    terms: BTreeMap<LabelTerm, BTreeSet<ObjectKey>>,
 }
 
 impl LabelIndex {

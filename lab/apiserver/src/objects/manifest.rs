@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::kind::Kind;
+use super::field_position::field_position;
+use super::kind::ObjectKind;
 use super::object::{Object, WrongType};
-use super::place::place_of;
 
 /// One document of a manifest and where it begins.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,11 +78,11 @@ fn read(text: &str) -> Result<Object, Vec<ManifestError>> {
         wrong_type(&WrongType { field: error.path().to_string(), expected: error.inner().to_string() })
     })?;
     let kind = match (api_version.as_str(), kind.as_str()) {
-        ("v1", "Pod") => Kind::Pod,
-        ("v1", "Service") => Kind::Service,
-        ("v1", "Node") => Kind::Node,
-        ("discovery.k8s.io/v1", "EndpointSlice") => Kind::EndpointSlice,
-        ("networking.k8s.io/v1", "ServiceCIDR") => Kind::ServiceCidr,
+        ("v1", "Pod") => ObjectKind::Pod,
+        ("v1", "Service") => ObjectKind::Service,
+        ("v1", "Node") => ObjectKind::Node,
+        ("discovery.k8s.io/v1", "EndpointSlice") => ObjectKind::EndpointSlice,
+        ("networking.k8s.io/v1", "ServiceCIDR") => ObjectKind::ServiceCidr,
         (version, kind) => {
             return Err(vec![at_field(
                 text,
@@ -122,7 +122,7 @@ const TYPES: [(&str, &str); 7] = [
 
 /// A mistake in a field.
 fn at_field(text: &str, path: &str, message: String) -> ManifestError {
-    let (line, column) = place_of(text, path).unwrap_or((1, 1));
+    let (line, column) = field_position(text, path).unwrap_or((1, 1));
     ManifestError { line, column, message }
 }
 

@@ -9,35 +9,35 @@
 //! Writing the list to disk for the proxies is the one exception and lives in [`publish`].
 
 mod allocate;
+mod builtin;
 mod endpoints;
 mod error;
+mod field_position;
 mod kind;
 mod labels;
 mod manifest;
 mod node;
 mod object;
-mod place;
-mod placement;
-mod plain;
 mod pod;
 pub mod publish;
 mod record;
 mod service;
+mod slice_packing;
 mod slices;
 mod store;
+mod store_records;
 mod versions;
-mod view;
 mod vips;
 mod workloads;
 
 pub use allocate::{generated_name, mix};
 pub use error::ObjectError;
-pub use kind::Kind;
+pub use field_position::field_position;
+pub use kind::ObjectKind;
 pub use manifest::{Document, ManifestError, parse as parse_manifests, plain_message};
 pub use object::{Object, ObjectKey, WrongType};
-pub use place::place_of;
 pub use pod::PodState;
-pub use record::{Change, Record, selectable};
+pub use record::{Record, RecordChange, selectable};
 pub use service::{family_name, ingress_of};
 pub use store::{Store, StoreOptions};
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::ObjectError;
-use super::kind::Kind;
+use super::kind::ObjectKind;
 use super::manifest::lost_fields;
 
 /// `namespace/name`.
@@ -77,7 +77,7 @@ impl Object {
     ///
     /// # Errors
     /// A value of the wrong type.
-    pub fn from_value(kind: Kind, value: &Value) -> Result<(Self, Vec<String>), WrongType> {
+    pub fn from_value(kind: ObjectKind, value: &Value) -> Result<(Self, Vec<String>), WrongType> {
         fn read<T: DeserializeOwned + Serialize>(value: &Value) -> Result<(Box<T>, Vec<String>), WrongType> {
             let object: T = serde_path_to_error::deserialize(value)
                 .map_err(|error| WrongType { field: error.path().to_string(), expected: error.inner().to_string() })?;
@@ -85,16 +85,16 @@ impl Object {
             Ok((Box::new(object), lost_fields(value, &kept)))
         }
         Ok(match kind {
-            Kind::Node => read(value).map(|(object, lost)| (Object::Node(object), lost))?,
-            Kind::Service => read(value).map(|(object, lost)| (Object::Service(object), lost))?,
-            Kind::EndpointSlice => read(value).map(|(object, lost)| (Object::EndpointSlice(object), lost))?,
-            Kind::Pod => read(value).map(|(object, lost)| (Object::Pod(object), lost))?,
-            Kind::Namespace => read(value).map(|(object, lost)| (Object::Namespace(object), lost))?,
-            Kind::Event => read(value).map(|(object, lost)| (Object::Event(object), lost))?,
-            Kind::Lease => read(value).map(|(object, lost)| (Object::Lease(object), lost))?,
-            Kind::ServiceCidr => read(value).map(|(object, lost)| (Object::ServiceCidr(object), lost))?,
-            Kind::ReplicaSet => read(value).map(|(object, lost)| (Object::ReplicaSet(object), lost))?,
-            Kind::Deployment => read(value).map(|(object, lost)| (Object::Deployment(object), lost))?,
+            ObjectKind::Node => read(value).map(|(object, lost)| (Object::Node(object), lost))?,
+            ObjectKind::Service => read(value).map(|(object, lost)| (Object::Service(object), lost))?,
+            ObjectKind::EndpointSlice => read(value).map(|(object, lost)| (Object::EndpointSlice(object), lost))?,
+            ObjectKind::Pod => read(value).map(|(object, lost)| (Object::Pod(object), lost))?,
+            ObjectKind::Namespace => read(value).map(|(object, lost)| (Object::Namespace(object), lost))?,
+            ObjectKind::Event => read(value).map(|(object, lost)| (Object::Event(object), lost))?,
+            ObjectKind::Lease => read(value).map(|(object, lost)| (Object::Lease(object), lost))?,
+            ObjectKind::ServiceCidr => read(value).map(|(object, lost)| (Object::ServiceCidr(object), lost))?,
+            ObjectKind::ReplicaSet => read(value).map(|(object, lost)| (Object::ReplicaSet(object), lost))?,
+            ObjectKind::Deployment => read(value).map(|(object, lost)| (Object::Deployment(object), lost))?,
         })
     }
 }

@@ -13,14 +13,14 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 
-use super::kind::Kind;
+use super::kind::ObjectKind;
 use super::object::ObjectKey;
 
 /// One version of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name; the namespace is empty for kinds that have none.
     pub key: ObjectKey,
     /// `metadata.uid`.
@@ -41,7 +41,7 @@ pub struct Record {
 
 /// One step in the life of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct RecordChange {
     /// What was there before; `None` for a new object.
     pub before: Option<Arc<Record>>,
     /// What is there now; for a deletion the last state, under the deletion's version.
@@ -51,9 +51,9 @@ pub struct Change {
 }
 
 /// A type whose objects the store keeps.
-pub(super) trait Stored: Serialize + Metadata<Ty = ObjectMeta> {
+pub(super) trait StoredObject: Serialize + Metadata<Ty = ObjectMeta> {
     /// Its kind.
-    const STORED: Kind;
+    const STORED: ObjectKind;
 
     /// Values of the selectable fields beside `metadata.name` and `metadata.namespace`: the ones that upstream's API
     /// server knows for this kind.
@@ -63,11 +63,11 @@ pub(super) trait Stored: Serialize + Metadata<Ty = ObjectMeta> {
 }
 
 /// The selectable fields of `kind`.
-pub fn selectable(kind: Kind) -> &'static [&'static str] {
+pub fn selectable(kind: ObjectKind) -> &'static [&'static str] {
     match kind {
-        Kind::Node => &["metadata.name", "spec.unschedulable"],
-        Kind::Service => &["metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"],
-        Kind::Pod => &[
+        ObjectKind::Node => &["metadata.name", "spec.unschedulable"],
+        ObjectKind::Service => &["metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"],
+        ObjectKind::Pod => &[
             "metadata.name",
             "metadata.namespace",
             "spec.nodeName",
@@ -79,8 +79,8 @@ pub fn selectable(kind: Kind) -> &'static [&'static str] {
             "status.podIP",
             "status.nominatedNodeName",
         ],
-        Kind::Namespace => &["metadata.name", "status.phase"],
-        Kind::Event => &[
+        ObjectKind::Namespace => &["metadata.name", "status.phase"],
+        ObjectKind::Event => &[
             "metadata.name",
             "metadata.namespace",
             "involvedObject.kind",
@@ -92,9 +92,11 @@ pub fn selectable(kind: Kind) -> &'static [&'static str] {
             "reportingComponent",
             "type",
         ],
-        Kind::ServiceCidr => &["metadata.name"],
-        Kind::ReplicaSet => &["metadata.name", "metadata.namespace", "status.replicas"],
-        Kind::EndpointSlice | Kind::Lease | Kind::Deployment => &["metadata.name", "metadata.namespace"],
+        ObjectKind::ServiceCidr => &["metadata.name"],
+        ObjectKind::ReplicaSet => &["metadata.name", "metadata.namespace", "status.replicas"],
+        ObjectKind::EndpointSlice | ObjectKind::Lease | ObjectKind::Deployment => {
+            &["metadata.name", "metadata.namespace"]
+        }
     }
 }
 
@@ -102,8 +104,8 @@ fn or_empty(value: Option<&String>) -> String {
     value.cloned().unwrap_or_default()
 }
 
-impl Stored for Node {
-    const STORED: Kind = Kind::Node;
+impl StoredObject for Node {
+    const STORED: ObjectKind = ObjectKind::Node;
 
     fn fields(&self) -> Vec<(&'static str, String)> {
         let unschedulable = self.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
@@ -111,8 +113,8 @@ impl Stored for Node {
     }
 }
 
-impl Stored for Service {
-    const STORED: Kind = Kind::Service;
+impl StoredObject for Service {
+    const STORED: ObjectKind = ObjectKind::Service;
 
     fn fields(&self) -> Vec<(&'static str, String)> {
         let Some(spec) = &self.spec else { return Vec::new() };
@@ -120,8 +122,8 @@ impl Stored for Service {
     }
 }
 
-impl Stored for Pod {
-    const STORED: Kind = Kind::Pod;
+impl StoredObject for Pod {
+    const STORED: ObjectKind = ObjectKind::Pod;
 
     fn fields(&self) -> Vec<(&'static str, String)> {
         let (spec, status) = (self.spec.as_ref(), self.status.as_ref());
@@ -138,8 +140,8 @@ impl Stored for Pod {
     }
 }
 
-impl Stored for Namespace {
-    const STORED: Kind = Kind::Namespace;
+impl StoredObject for Namespace {
+    const STORED: ObjectKind = ObjectKind::Namespace;
 
     fn fields(&self) -> Vec<(&'static str, String)> {
         let phase = self.status.as_ref().and_then(|status| status.phase.clone());
@@ -147,8 +149,8 @@ impl Stored for Namespace {
     }
 }
 
-impl Stored for Event {
-    const STORED: Kind = Kind::Event;
+impl StoredObject for Event {
+    const STORED: ObjectKind = ObjectKind::Event;
 
     fn fields(&self) -> Vec<(&'static str, String)> {
         let about = &self.involved_object;
@@ -166,26 +168,26 @@ impl Stored for Event {
     }
 }
 
-impl Stored for EndpointSlice {
-    const STORED: Kind = Kind::EndpointSlice;
+impl StoredObject for EndpointSlice {
+    const STORED: ObjectKind = ObjectKind::EndpointSlice;
 }
 
-impl Stored for ServiceCIDR {
-    const STORED: Kind = Kind::ServiceCidr;
+impl StoredObject for ServiceCIDR {
+    const STORED: ObjectKind = ObjectKind::ServiceCidr;
 }
 
-impl Stored for Deployment {
-    const STORED: Kind = Kind::Deployment;
+impl StoredObject for Deployment {
+    const STORED: ObjectKind = ObjectKind::Deployment;
 }
 
-impl Stored for ReplicaSet {
-    const STORED: Kind = Kind::ReplicaSet;
+impl StoredObject for ReplicaSet {
+    const STORED: ObjectKind = ObjectKind::ReplicaSet;
 
     fn fields(&self) -> Vec<(&'static str, String)> {
         vec![("status.replicas", self.status.as_ref().map_or(0, |status| status.replicas).to_string())]
     }
 }
 
-impl Stored for Lease {
-    const STORED: Kind = Kind::Lease;
+impl StoredObject for Lease {
+    const STORED: ObjectKind = ObjectKind::Lease;
 }

@@ -17,7 +17,7 @@ use super::object::ObjectKey;
 const AFFINITY_SECONDS: i32 = 10_800;
 
 /// Where a service's addresses and ports may come from.
-pub(super) struct Pools<'a> {
+pub(super) struct AddressPools<'a> {
     /// Cluster-IP ranges, primary family first.
     pub(super) service_cidrs: &'a [IpNet],
     /// Load-balancer ranges; empty without a load balancer.
@@ -27,9 +27,9 @@ pub(super) struct Pools<'a> {
 }
 
 /// What one service is being given.
-struct Admission<'a> {
+struct ServiceAdmission<'a> {
     object: String,
-    pools: &'a Pools<'a>,
+    pools: &'a AddressPools<'a>,
     allocations: &'a mut Allocations,
 }
 
@@ -39,10 +39,10 @@ pub(super) fn admit(
     mut service: Service,
     key: &ObjectKey,
     previous: Option<&Service>,
-    pools: &Pools<'_>,
+    pools: &AddressPools<'_>,
     allocations: &mut Allocations,
 ) -> Result<Service, ObjectError> {
-    let mut admission = Admission { object: format!("service/{key}"), pools, allocations };
+    let mut admission = ServiceAdmission { object: format!("service/{key}"), pools, allocations };
     let mut spec = service.spec.take().unwrap_or_default();
     let previous_spec = previous.and_then(|previous| previous.spec.clone()).unwrap_or_default();
     defaults(&mut spec);
@@ -102,7 +102,7 @@ fn defaults(spec: &mut ServiceSpec) {
     }
 }
 
-impl Admission<'_> {
+impl ServiceAdmission<'_> {
     fn field(&self, field: &str, problem: impl Into<String>) -> ObjectError {
         ObjectError::field(&self.object, field, problem)
     }

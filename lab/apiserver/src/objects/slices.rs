@@ -1,4 +1,4 @@
-//! The EndpointSlice controller's first half: which endpoints a service has. [`super::placement`] puts them into slices.
+//! The EndpointSlice controller's first half: which endpoints a service has. [`super::slice_packing`] puts them into slices.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use super::service::family_name;
 pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// The endpoints of one service that can share slices: same family, same resolved ports.
-pub(super) type Groups = BTreeMap<(String, Vec<PortKey>), BTreeMap<ObjectKey, Endpoint>>;
+pub(super) type EndpointGroups = BTreeMap<(String, Vec<PortKey>), BTreeMap<ObjectKey, Endpoint>>;
 
 /// Whether the controller makes slices for `service`: not without a selector, and not for an ExternalName.
 pub(super) fn managed(service: &Service) -> bool {
@@ -36,8 +36,8 @@ pub(super) fn groups<'a>(
     service: &Service,
     pods: impl Iterator<Item = (&'a ObjectKey, &'a PodEntry)>,
     nodes: &[NodeSpec],
-) -> Groups {
-    let mut groups = Groups::new();
+) -> EndpointGroups {
+    let mut groups = EndpointGroups::new();
     let Some(spec) = &service.spec else { return groups };
     for (key, pod) in pods.filter(|(_, pod)| !pod.finished && !pod.pending) {
         for family in spec.ip_families.iter().flatten() {

@@ -11,15 +11,15 @@ use svclab_spec::{ClusterSpec, LoadBalancerVip, PodSpec};
 use super::allocate::Allocations;
 use super::endpoints::EndpointController;
 use super::error::ObjectError;
-use super::kind::Kind;
+use super::kind::ObjectKind;
 use super::object::{Object, ObjectKey, key_of};
 use super::pod::{PENDING, PodEntry, PodState};
-use super::record::Stored;
-use super::service::Pools;
+use super::record::StoredObject;
+use super::service::AddressPools;
 use super::versions::Versions;
 use super::vips::vips_of;
 use super::workloads::Workloads;
-use super::{node, plain, pod, service};
+use super::{builtin, node, pod, service};
 
 /// How objects are allocated and grouped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,11 +65,11 @@ impl Store {
             services: BTreeMap::new(),
             endpoints: EndpointController::default(),
         };
-        for name in plain::FIRST_NAMESPACES {
-            store.versions.put(&ObjectKey::unscoped(name), &mut plain::namespace(name));
+        for name in builtin::FIRST_NAMESPACES {
+            store.versions.put(&ObjectKey::unscoped(name), &mut builtin::namespace(name));
         }
-        if let Some(mut ranges) = plain::service_ranges(&store.spec.service_cidrs, store.versions.now()) {
-            store.versions.put(&ObjectKey::unscoped(plain::SERVICE_RANGES), &mut ranges);
+        if let Some(mut ranges) = builtin::service_ranges(&store.spec.service_cidrs, store.versions.now()) {
+            store.versions.put(&ObjectKey::unscoped(builtin::SERVICE_RANGES), &mut ranges);
         }
         for spec in store.spec.nodes.clone() {
             store.put_node(&spec.name, node::object(&spec));
@@ -159,7 +159,7 @@ impl Store {
     fn apply_service(&mut self, written: Service) -> Result<String, ObjectError> {
         let key = key_of(&written.metadata, "service")?;
         let name = format!("service/{key}");
-        let pools = Pools {
+        let pools = AddressPools {
             service_cidrs: &self.spec.service_cidrs,
             vip_ranges: &self.options.vip_ranges,
             seed: self.options.seed,
@@ -177,7 +177,7 @@ impl Store {
     fn apply_node(&mut self, written: Node, whole: bool) -> Result<String, ObjectError> {
         let name = written.metadata.name.clone().unwrap_or_default();
         let Some(spec) = self.spec.nodes.iter_mut().find(|node| node.name == name) else {
-            return Err(self.missing(Kind::Node, &ObjectKey::unscoped(&name)));
+            return Err(self.missing(ObjectKind::Node, &ObjectKey::unscoped(&name)));
         };
         let zone = written.metadata.labels.as_ref().and_then(|labels| labels.get(node::ZONE_LABEL)).cloned();
         let zone = if whole { zone } else { zone.or_else(|| spec.zone.clone()) };
@@ -206,7 +206,7 @@ impl Store {
         if name.is_empty() {
             return Err(ObjectError::field("namespace", "metadata.name", "every object needs a name"));
         }
-        plain::complete(&mut namespace, &name);
+        builtin::complete(&mut namespace, &name);
         self.versions.put(&ObjectKey::unscoped(&name), &mut namespace);
         Ok(format!("namespace/{name}"))
     }
@@ -214,18 +214,19 @@ impl Store {
     fn apply_event(&mut self, mut event: Event) -> Result<String, ObjectError> {
         let key = key_of(&event.metadata, "event")?;
         self.put(&key, &mut event);
-        let oldest = self.versions.of(Kind::Event).min_by_key(|record| record.version).map(|record| record.key.clone());
-        if let Some(oldest) = oldest.filter(|_| self.versions.of(Kind::Event).count() > plain::MAX_EVENTS) {
-            self.versions.remove(Kind::Event, &oldest);
+        let oldest =
+            self.versions.of(ObjectKind::Event).min_by_key(|record| record.version).map(|record| record.key.clone());
+        if let Some(oldest) = oldest.filter(|_| self.versions.of(ObjectKind::Event).count() > builtin::MAX_EVENTS) {
+            self.versions.remove(ObjectKind::Event, &oldest);
         }
         Ok(format!("event/{key}"))
     }
 
     /// Records a namespaced object, and its namespace if nobody made that.
-    pub(super) fn put<T: Stored>(&mut self, key: &ObjectKey, object: &mut T) {
+    pub(super) fn put<T: StoredObject>(&mut self, key: &ObjectKey, object: &mut T) {
         let namespace = ObjectKey::unscoped(&key.namespace);
-        if self.versions.get(Kind::Namespace, &namespace).is_none() {
-            self.versions.put(&namespace, &mut plain::namespace(&key.namespace));
+        if self.versions.get(ObjectKind::Namespace, &namespace).is_none() {
+            self.versions.put(&namespace, &mut builtin::namespace(&key.namespace));
         }
         self.versions.put(key, object);
     }
@@ -236,10 +237,10 @@ impl Store {
     /// When there is none of that name.
     pub fn delete(&mut self, kind: &str, key: &ObjectKey) -> Result<(), ObjectError> {
         match kind {
-            "pod" => self.remove(Kind::Pod, key),
-            "service" => self.remove(Kind::Service, key),
-            "servicecidr" => self.remove(Kind::ServiceCidr, &ObjectKey::unscoped(&key.name)),
-            _ => self.remove(Kind::EndpointSlice, key),
+            "pod" => self.remove(ObjectKind::Pod, key),
+            "service" => self.remove(ObjectKind::Service, key),
+            "servicecidr" => self.remove(ObjectKind::ServiceCidr, &ObjectKey::unscoped(&key.name)),
+            _ => self.remove(ObjectKind::EndpointSlice, key),
         }
     }
 
@@ -248,44 +249,45 @@ impl Store {
     ///
     /// # Errors
     /// When there is none of that name.
-    pub fn remove(&mut self, kind: Kind, key: &ObjectKey) -> Result<(), ObjectError> {
+    pub fn remove(&mut self, kind: ObjectKind, key: &ObjectKey) -> Result<(), ObjectError> {
         let removed = self.remove_one(kind, key);
         self.settle();
         removed
     }
 
-    pub(super) fn remove_one(&mut self, kind: Kind, key: &ObjectKey) -> Result<(), ObjectError> {
+    pub(super) fn remove_one(&mut self, kind: ObjectKind, key: &ObjectKey) -> Result<(), ObjectError> {
         if self.versions.get(kind, key).is_none() {
             return Err(self.missing(kind, key));
         }
         match kind {
-            Kind::Namespace => self.empty_namespace(&key.name),
-            Kind::EndpointSlice => return self.remove_slice(key),
+            ObjectKind::Namespace => self.empty_namespace(&key.name),
+            ObjectKind::EndpointSlice => return self.remove_slice(key),
             _ => {}
         }
         self.versions.remove(kind, key);
         self.allocations.release(&format!("{kind}/{key}"));
         match kind {
-            Kind::Pod => {
+            ObjectKind::Pod => {
                 let before = self.pods.remove(key);
                 self.pod_changed(key, before.as_ref());
             }
-            Kind::Service => {
+            ObjectKind::Service => {
                 let before = self.services.remove(key);
                 self.service_changed(key, before.as_ref());
             }
-            Kind::Node => {
+            ObjectKind::Node => {
                 self.nodes.remove(&key.name);
             }
-            Kind::Deployment | Kind::ReplicaSet => self.workload_removed(kind, key),
+            ObjectKind::Deployment | ObjectKind::ReplicaSet => self.workload_removed(kind, key),
             _ => {}
         }
         Ok(())
     }
 
     fn empty_namespace(&mut self, namespace: &str) {
-        let workloads = [Kind::Deployment, Kind::ReplicaSet];
-        let others = [Kind::Service, Kind::Pod, Kind::EndpointSlice, Kind::Event, Kind::Lease];
+        let workloads = [ObjectKind::Deployment, ObjectKind::ReplicaSet];
+        let others =
+            [ObjectKind::Service, ObjectKind::Pod, ObjectKind::EndpointSlice, ObjectKind::Event, ObjectKind::Lease];
         for kind in workloads.into_iter().chain(others) {
             let inside = self.versions.of(kind).filter(|record| record.key.namespace == namespace);
             for key in inside.map(|record| record.key.clone()).collect::<Vec<_>>() {
@@ -313,7 +315,7 @@ impl Store {
 
     fn change_pod(&mut self, key: &ObjectKey, change: impl FnOnce(&mut PodEntry, Time)) -> Result<(), ObjectError> {
         let Some(mut entry) = self.pods.get(key).cloned() else {
-            return Err(self.missing(Kind::Pod, key));
+            return Err(self.missing(ObjectKind::Pod, key));
         };
         change(&mut entry, self.versions.now());
         self.put(key, &mut entry.object);
@@ -361,7 +363,7 @@ impl Store {
         }
     }
 
-    fn missing(&self, kind: Kind, key: &ObjectKey) -> ObjectError {
+    fn missing(&self, kind: ObjectKind, key: &ObjectKey) -> ObjectError {
         let known: Vec<String> = self.versions.of(kind).map(|record| record.key.to_string()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         ObjectError::Missing { object: format!("{kind}/{key}"), known }
@@ -372,7 +374,7 @@ impl Store {
     /// # Errors
     /// When there is none.
     pub fn pod(&self, key: &ObjectKey) -> Result<&PodSpec, ObjectError> {
-        self.pods.get(key).map(|pod| &pod.spec).ok_or_else(|| self.missing(Kind::Pod, key))
+        self.pods.get(key).map(|pod| &pod.spec).ok_or_else(|| self.missing(ObjectKind::Pod, key))
     }
 
     /// The service of that name, with its allocations.
@@ -380,7 +382,7 @@ impl Store {
     /// # Errors
     /// When there is none.
     pub fn service(&self, key: &ObjectKey) -> Result<&Service, ObjectError> {
-        self.services.get(key).ok_or_else(|| self.missing(Kind::Service, key))
+        self.services.get(key).ok_or_else(|| self.missing(ObjectKind::Service, key))
     }
 
     /// The cluster as it has to stand now, pods included.
@@ -390,7 +392,7 @@ impl Store {
 
     /// What a proxy is to know: Nodes, Services, EndpointSlices and ServiceCIDRs as one `List`, sorted.
     pub fn list(&self) -> Value {
-        let kinds = [Kind::Node, Kind::Service, Kind::EndpointSlice, Kind::ServiceCidr];
+        let kinds = [ObjectKind::Node, ObjectKind::Service, ObjectKind::EndpointSlice, ObjectKind::ServiceCidr];
         let items: Vec<Value> =
             kinds.into_iter().flat_map(|kind| self.versions.of(kind)).map(|record| record.value()).collect();
         json!({

@@ -289,10 +289,10 @@ fn every_change_has_a_version_and_no_change_has_none() {
     store.set_terminating(&pod_key).unwrap();
     let told: Vec<String> = store.take_changes().iter().map(|change| change.record.kind.to_string()).collect();
     assert_eq!(told, ["pod", "endpointslice"]);
-    let (born, again) = (store.record(Kind::Pod, &pod_key).unwrap().uid.clone(), pod("a", "node-a", "web"));
+    let (born, again) = (store.record(ObjectKind::Pod, &pod_key).unwrap().uid.clone(), pod("a", "node-a", "web"));
     store.delete("pod", &pod_key).unwrap();
     apply(&mut store, &again).unwrap();
-    assert_ne!(store.record(Kind::Pod, &pod_key).unwrap().uid, born, "another object of the same name");
+    assert_ne!(store.record(ObjectKind::Pod, &pod_key).unwrap().uid, born, "another object of the same name");
 }
 
 #[test]

@@ -9,9 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::allocate::mix;
-use super::kind::Kind;
+use super::kind::ObjectKind;
 use super::object::ObjectKey;
-use super::record::{Change, Record, Stored};
+use super::record::{Record, RecordChange, StoredObject};
 
 /// 2026-01-01T00:00:00Z, where the virtual clock starts.
 const VIRTUAL_EPOCH: i64 = 1_767_225_600;
@@ -32,9 +32,9 @@ pub(super) struct Versions {
     seed: u64,
     clock: Clock,
     version: u64,
-    records: BTreeMap<Kind, BTreeMap<ObjectKey, Arc<Record>>>,
+    records: BTreeMap<ObjectKind, BTreeMap<ObjectKey, Arc<Record>>>,
     /// Changes that nobody has taken yet; `None` when nobody ever will.
-    untaken: Option<Vec<Change>>,
+    untaken: Option<Vec<RecordChange>>,
 }
 
 impl Versions {
@@ -70,15 +70,15 @@ impl Versions {
         self.untaken.get_or_insert_default();
     }
 
-    pub(super) fn take(&mut self) -> Vec<Change> {
+    pub(super) fn take(&mut self) -> Vec<RecordChange> {
         self.untaken.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &Arc<Record>> + use<'_> {
+    pub(super) fn of(&self, kind: ObjectKind) -> impl Iterator<Item = &Arc<Record>> + use<'_> {
         self.records.get(&kind).into_iter().flat_map(BTreeMap::values)
     }
 
-    pub(super) fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Record>> {
+    pub(super) fn get(&self, kind: ObjectKind, key: &ObjectKey) -> Option<&Arc<Record>> {
         self.records.get(&kind)?.get(key)
     }
 
@@ -96,7 +96,7 @@ impl Versions {
 
     /// Records `object` under a new version and completes its metadata; nothing happens, and `false` comes back, when
     /// it is what was there already. A new object may say when it was made.
-    pub(super) fn put<T: Stored>(&mut self, key: &ObjectKey, object: &mut T) -> bool {
+    pub(super) fn put<T: StoredObject>(&mut self, key: &ObjectKey, object: &mut T) -> bool {
         let before = self.get(T::STORED, key).cloned();
         let (now, next) = (self.now(), self.version + 1);
         let uid = before.as_ref().map_or_else(|| self.fresh_uid(T::STORED, key, next), |record| record.uid.clone());
@@ -129,29 +129,29 @@ impl Versions {
             json: to_json(object),
         });
         self.records.entry(T::STORED).or_default().insert(key.clone(), Arc::clone(&record));
-        self.note(Change { before, record, deleted: false });
+        self.note(RecordChange { before, record, deleted: false });
         true
     }
 
     /// Takes the record away; `false` when there is none.
-    pub(super) fn remove(&mut self, kind: Kind, key: &ObjectKey) -> bool {
+    pub(super) fn remove(&mut self, kind: ObjectKind, key: &ObjectKey) -> bool {
         let Some(before) = self.records.get_mut(&kind).and_then(|records| records.remove(key)) else {
             return false;
         };
         self.version += 1;
         let record = Arc::new(before.at_version(self.version));
-        self.note(Change { before: Some(before), record, deleted: true });
+        self.note(RecordChange { before: Some(before), record, deleted: true });
         true
     }
 
-    fn note(&mut self, change: Change) {
+    fn note(&mut self, change: RecordChange) {
         if let Some(untaken) = &mut self.untaken {
             untaken.push(change);
         }
     }
 
     /// A UID in the usual form that the seed, the object and its birth decide.
-    fn fresh_uid(&self, kind: Kind, key: &ObjectKey, version: u64) -> String {
+    fn fresh_uid(&self, kind: ObjectKind, key: &ObjectKey, version: u64) -> String {
         let name = format!("{kind}/{key}@{version}");
         let (high, low) = (mix(self.seed, &name), mix(!self.seed, &name));
         format!(
@@ -186,11 +186,11 @@ impl Record {
 }
 
 /// Kubernetes types serialise without fail: their maps have string keys.
-fn to_json<T: Stored>(object: &T) -> Bytes {
+fn to_json<T: StoredObject>(object: &T) -> Bytes {
     Bytes::from(serde_json::to_vec(object).unwrap_or_default())
 }
 
-fn fields<T: Stored>(key: &ObjectKey, object: &T) -> BTreeMap<&'static str, String> {
+fn fields<T: StoredObject>(key: &ObjectKey, object: &T) -> BTreeMap<&'static str, String> {
     let mut fields: BTreeMap<_, _> = object.fields().into_iter().collect();
     fields.insert("metadata.name", key.name.clone());
     if T::STORED.namespaced() {

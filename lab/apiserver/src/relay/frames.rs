@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 /// How events are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum WatchFraming {
     /// A line of JSON each.
     Lines,
     /// Kubernetes' protobuf: each after its length in four bytes, the highest first.
@@ -13,16 +13,16 @@ pub(super) enum Form {
 
 /// Cuts a stream of bytes into events.
 #[derive(Debug)]
-pub(super) struct Splitter {
-    pub(super) form: Form,
+pub(super) struct EventSplitter {
+    pub(super) form: WatchFraming,
     rest: BytesMut,
 }
 
-impl Splitter {
+impl EventSplitter {
     /// For a body of this media type.
     pub(super) fn of(media: &str) -> Self {
-        let form = if media.contains("protobuf") { Form::Lengths } else { Form::Lines };
-        Splitter { form, rest: BytesMut::new() }
+        let form = if media.contains("protobuf") { WatchFraming::Lengths } else { WatchFraming::Lines };
+        EventSplitter { form, rest: BytesMut::new() }
     }
 
     /// Takes more bytes in.
@@ -33,8 +33,8 @@ impl Splitter {
     /// The next whole event, with what marks its end.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         let length = match self.form {
-            Form::Lines => self.rest.iter().position(|byte| *byte == b'\n')? + 1,
-            Form::Lengths => {
+            WatchFraming::Lines => self.rest.iter().position(|byte| *byte == b'\n')? + 1,
+            WatchFraming::Lengths => {
                 let length: [u8; 4] = self.rest.get(..4)?.try_into().ok()?;
                 usize::try_from(u32::from_be_bytes(length)).ok()?.checked_add(4)?
             }
@@ -63,7 +63,7 @@ mod tests {
             ),
         ] {
             for size in 1..=stream.len() {
-                let (mut splitter, mut seen) = (Splitter::of(media), Vec::new());
+                let (mut splitter, mut seen) = (EventSplitter::of(media), Vec::new());
                 for piece in stream.chunks(size) {
                     splitter.push(piece);
                     seen.extend(std::iter::from_fn(|| splitter.next()));

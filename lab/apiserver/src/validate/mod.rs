@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 
 use super::error::Cause;
 use super::selector::{is_dns_label, is_label_value, is_qualified, is_subdomain};
-use crate::objects::{Kind, Object};
+use crate::objects::{Object, ObjectKind};
 
 /// Everything that is wrong with `object`; `before` is what it replaces.
 pub(super) fn check(object: &Object, before: Option<&Object>) -> Vec<Cause> {
     let mut causes = match object {
-        Object::Service(service) => metadata(Kind::Service, &service.metadata),
-        Object::EndpointSlice(slice) => metadata(Kind::EndpointSlice, &slice.metadata),
-        Object::Pod(pod) => metadata(Kind::Pod, &pod.metadata),
-        Object::Node(node) => metadata(Kind::Node, &node.metadata),
-        Object::Namespace(namespace) => metadata(Kind::Namespace, &namespace.metadata),
-        Object::Event(event) => metadata(Kind::Event, &event.metadata),
-        Object::Lease(lease) => metadata(Kind::Lease, &lease.metadata),
-        Object::ServiceCidr(cidr) => metadata(Kind::ServiceCidr, &cidr.metadata),
-        Object::ReplicaSet(set) => metadata(Kind::ReplicaSet, &set.metadata),
-        Object::Deployment(deployment) => metadata(Kind::Deployment, &deployment.metadata),
+        Object::Service(service) => metadata(ObjectKind::Service, &service.metadata),
+        Object::EndpointSlice(slice) => metadata(ObjectKind::EndpointSlice, &slice.metadata),
+        Object::Pod(pod) => metadata(ObjectKind::Pod, &pod.metadata),
+        Object::Node(node) => metadata(ObjectKind::Node, &node.metadata),
+        Object::Namespace(namespace) => metadata(ObjectKind::Namespace, &namespace.metadata),
+        Object::Event(event) => metadata(ObjectKind::Event, &event.metadata),
+        Object::Lease(lease) => metadata(ObjectKind::Lease, &lease.metadata),
+        Object::ServiceCidr(cidr) => metadata(ObjectKind::ServiceCidr, &cidr.metadata),
+        Object::ReplicaSet(set) => metadata(ObjectKind::ReplicaSet, &set.metadata),
+        Object::Deployment(deployment) => metadata(ObjectKind::Deployment, &deployment.metadata),
     };
     match (object, before) {
         (Object::Service(service), before) => {
@@ -82,7 +82,7 @@ fn pod_rest(mut spec: Value) -> Value {
     spec
 }
 
-fn metadata(kind: Kind, metadata: &ObjectMeta) -> Vec<Cause> {
+fn metadata(kind: ObjectKind, metadata: &ObjectMeta) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = metadata.name.as_deref().unwrap_or_default();
     if name.is_empty() {
@@ -113,12 +113,14 @@ fn metadata(kind: Kind, metadata: &ObjectMeta) -> Vec<Cause> {
     causes
 }
 
-fn name_problem(kind: Kind, name: &str) -> Option<&'static str> {
+fn name_problem(kind: ObjectKind, name: &str) -> Option<&'static str> {
     match kind {
-        Kind::Service if !is_dns_label(name, 63) || name.starts_with(|first: char| first.is_ascii_digit()) => Some(
-            "expected a DNS-1035 label: at most 63 lower-case letters, digits and '-', a letter first, no '-' last",
-        ),
-        Kind::Namespace if !is_dns_label(name, 63) => {
+        ObjectKind::Service if !is_dns_label(name, 63) || name.starts_with(|first: char| first.is_ascii_digit()) => {
+            Some(
+                "expected a DNS-1035 label: at most 63 lower-case letters, digits and '-', a letter first, no '-' last",
+            )
+        }
+        ObjectKind::Namespace if !is_dns_label(name, 63) => {
             Some("expected a DNS-1123 label: at most 63 lower-case letters, digits and '-', no '-' at either end")
         }
         _ if !is_subdomain(name) => Some(

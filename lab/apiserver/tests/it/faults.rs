@@ -11,8 +11,8 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::json;
-use svclab_apiserver::objects::{Kind, Object, ObjectKey};
-use svclab_apiserver::{Bounds, Fault, Kubeconfig, Refusal, SharedStore, WatchTimes};
+use svclab_apiserver::objects::{Object, ObjectKey, ObjectKind};
+use svclab_apiserver::{HistoryBounds, Kubeconfig, ServerFault, ServerRefusal, SharedStore, WatchTimes};
 use tokio::task::JoinHandle;
 
 use super::support::{DEADLINE, Served, client, until};
@@ -56,7 +56,7 @@ where
 pub(super) fn mark(shared: &SharedStore, number: u32) {
     let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]});
     let service = json!({"metadata": {"name": "web", "labels": {"mark": number.to_string()}}, "spec": spec});
-    let (object, _) = Object::from_value(Kind::Service, &service).unwrap();
+    let (object, _) = Object::from_value(ObjectKind::Service, &service).unwrap();
     shared.write(|store| store.apply(object)).unwrap();
 }
 
@@ -78,20 +78,20 @@ async fn watchers_survive_every_misbehaviour() {
         let follower = follow::<Service>(served.client().await, config);
         mark(&shared, 0);
         sees(&follower, 0, "first").await;
-        let faults: [(&str, &[Fault], &[Fault]); 9] = [
-            ("closed", &[Fault::CloseWatches { abrupt: false }], &[]),
-            ("broken off", &[Fault::CloseWatches { abrupt: true }], &[]),
-            ("compacted", &[Fault::Compact, Fault::CloseWatches { abrupt: false }], &[]),
-            ("expired", &[Fault::Expire { requests: 2 }, Fault::CloseWatches { abrupt: false }], &[]),
-            ("reset", &[Fault::Refuse(Refusal::Reset)], &[Fault::Accept]),
+        let faults: [(&str, &[ServerFault], &[ServerFault]); 9] = [
+            ("closed", &[ServerFault::CloseWatches { abrupt: false }], &[]),
+            ("broken off", &[ServerFault::CloseWatches { abrupt: true }], &[]),
+            ("compacted", &[ServerFault::Compact, ServerFault::CloseWatches { abrupt: false }], &[]),
+            ("expired", &[ServerFault::Expire { requests: 2 }, ServerFault::CloseWatches { abrupt: false }], &[]),
+            ("reset", &[ServerFault::Refuse(ServerRefusal::Reset)], &[ServerFault::Accept]),
             (
                 "unavailable",
-                &[Fault::Refuse(Refusal::Unavailable), Fault::CloseWatches { abrupt: true }],
-                &[Fault::Accept],
+                &[ServerFault::Refuse(ServerRefusal::Unavailable), ServerFault::CloseWatches { abrupt: true }],
+                &[ServerFault::Accept],
             ),
-            ("stalled", &[Fault::Stall], &[Fault::Resume]),
-            ("repeated", &[Fault::Repeat(Kind::Service)], &[]),
-            ("bookmarked", &[Fault::BookmarkAhead { kind: Kind::Service, by: 100_000 }], &[]),
+            ("stalled", &[ServerFault::Stall], &[ServerFault::Resume]),
+            ("repeated", &[ServerFault::Repeat(ObjectKind::Service)], &[]),
+            ("bookmarked", &[ServerFault::BookmarkAhead { kind: ObjectKind::Service, by: 100_000 }], &[]),
         ];
         for (number, (name, begin, end)) in (1..).zip(faults) {
             begin.iter().for_each(|fault| server.misbehave(*fault));
@@ -106,12 +106,12 @@ async fn watchers_survive_every_misbehaviour() {
 async fn a_refused_client_is_refused_until_told_otherwise() {
     let served = Served::start(false);
     let api: Api<Service> = Api::all(served.client().await);
-    served.server.misbehave(Fault::Refuse(Refusal::Unavailable));
+    served.server.misbehave(ServerFault::Refuse(ServerRefusal::Unavailable));
     let Err(kube::Error::Api(status)) = api.get_opt("web").await else { panic!("served") };
     assert_eq!((status.code, status.reason.as_str()), (503, "ServiceUnavailable"));
-    served.server.misbehave(Fault::Refuse(Refusal::Reset));
+    served.server.misbehave(ServerFault::Refuse(ServerRefusal::Reset));
     assert!(!matches!(api.get_opt("web").await, Ok(_) | Err(kube::Error::Api(_))));
-    served.server.misbehave(Fault::Accept);
+    served.server.misbehave(ServerFault::Accept);
     let api: Api<Service> = Api::default_namespaced(served.client().await);
     assert!(api.get_opt("web").await.unwrap().is_some());
 }
@@ -124,9 +124,9 @@ async fn held_services_arrive_after_their_slices() {
     let slices = follow::<EndpointSlice>(client, watcher::Config::default());
     services.store.wait_until_ready().await.unwrap();
     slices.store.wait_until_ready().await.unwrap();
-    served.server.misbehave(Fault::Hold(Kind::Service));
+    served.server.misbehave(ServerFault::Hold(ObjectKind::Service));
     let service = json!({"metadata": {"name": "late"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
-    let (object, _) = Object::from_value(Kind::Service, &service).unwrap();
+    let (object, _) = Object::from_value(ObjectKind::Service, &service).unwrap();
     served.server.store().write(|store| store.apply(object)).unwrap();
     let has = |slices: &Follower<EndpointSlice>| {
         slices.store.state().iter().any(|slice| slice.metadata.name.as_deref() == Some("late-ipv4-0"))
@@ -136,7 +136,7 @@ async fn held_services_arrive_after_their_slices() {
     };
     until("the slice", || has(&slices)).await;
     assert!(!knows(&services));
-    served.server.misbehave(Fault::Release(Kind::Service));
+    served.server.misbehave(ServerFault::Release(ObjectKind::Service));
     until("the service", || knows(&services)).await;
 }
 
@@ -144,7 +144,7 @@ async fn held_services_arrive_after_their_slices() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_happens_followers_converge() {
     let times = WatchTimes { longest: Duration::from_millis(300), bookmark_every: Duration::from_millis(20) };
-    let served = Served::with(false, Bounds { events: 16, bytes: 1 << 20 }, times);
+    let served = Served::with(false, HistoryBounds { events: 16, bytes: 1 << 20 }, times);
     let shared = served.server.store().clone();
     let client = served.client().await;
     let followers = [
@@ -162,20 +162,20 @@ async fn whatever_happens_followers_converge() {
             0..=3 => {
                 let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80 + draw(9)}]});
                 let value = json!({"metadata": {"name": key.name}, "spec": spec});
-                let (object, _) = Object::from_value(Kind::Service, &value).unwrap();
+                let (object, _) = Object::from_value(ObjectKind::Service, &value).unwrap();
                 shared.write(|store| store.apply(object)).unwrap();
             }
             4 => drop(shared.write(|store| store.delete("service", &key))),
             5..=7 => shared.write(|store| store.set_ready(&ObjectKey::new(None, pod), draw(2) == 0)).unwrap(),
-            8 => served.server.misbehave(Fault::CloseWatches { abrupt: draw(2) == 0 }),
-            _ => served.server.misbehave(Fault::Compact),
+            8 => served.server.misbehave(ServerFault::CloseWatches { abrupt: draw(2) == 0 }),
+            _ => served.server.misbehave(ServerFault::Compact),
         }
         if draw(4) == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
     let wanted: Vec<(String, String)> = shared.read(|store| {
-        let records = store.records(Kind::EndpointSlice);
+        let records = store.records(ObjectKind::EndpointSlice);
         records.map(|record| (record.key.name.clone(), record.version.to_string())).collect()
     });
     assert!(wanted.len() > 2, "{wanted:?}");

@@ -12,7 +12,7 @@ use kube::api::{
 use kube::runtime::reflector;
 use kube::{Api, Error};
 use serde_json::json;
-use svclab_apiserver::Fault;
+use svclab_apiserver::ServerFault;
 use svclab_apiserver::objects::ObjectKey;
 
 use super::support::{Served, client};
@@ -250,7 +250,7 @@ async fn history_that_is_gone_is_told_within_the_watch() {
     let api: Api<Service> = Api::all(served.client().await);
     let version = served.server.resource_version();
     served.server.store().write(|store| store.delete("service", &ObjectKey::new(None, "web"))).unwrap();
-    served.server.misbehave(Fault::Compact);
+    served.server.misbehave(ServerFault::Compact);
     let events = api.watch(&WatchParams::default(), &version.to_string()).await.unwrap();
     let events: Vec<_> = events.try_collect().await.unwrap();
     let [WatchEvent::Error(status)] = events.as_slice() else { panic!("{events:?}") };

@@ -7,9 +7,10 @@ use futures_util::io::AsyncBufReadExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
-use svclab_apiserver::objects::Kind;
+use svclab_apiserver::objects::ObjectKind;
 use svclab_apiserver::{
-    ApiServer, Bounds, Fault, Kubeconfig, Refusal, ServeOptions, SharedStore, Upstream, WatchTimes, hostile_answer,
+    ApiServer, HistoryBounds, Kubeconfig, ServeOptions, ServerFault, ServerRefusal, SharedStore, Upstream, WatchTimes,
+    hostile_answer,
 };
 
 use super::faults::{follow, mark, sees};
@@ -24,7 +25,7 @@ struct Relayed {
 
 impl Relayed {
     fn start() -> Self {
-        let behind = Served::with(true, Bounds::default(), WatchTimes::default());
+        let behind = Served::with(true, HistoryBounds::default(), WatchTimes::default());
         let tls = behind.tls.clone().unwrap();
         let upstream = Upstream::new(behind.server.addresses()[0], &tls).unwrap();
         let options = ServeOptions {
@@ -44,7 +45,7 @@ impl Relayed {
     }
 
     /// Does something wrong, as of now.
-    fn misbehave(&self, what: Fault) {
+    fn misbehave(&self, what: ServerFault) {
         self.front.misbehave_before(what, self.behind.server.resource_version());
     }
 }
@@ -82,14 +83,14 @@ async fn watches_end_up_with_what_is_there_whatever_they_went_through() {
     };
     sees(&services, next(), "an event").await;
     for (fault, end) in [
-        (Fault::CloseWatches { abrupt: false }, None),
-        (Fault::CloseWatches { abrupt: true }, None),
-        (Fault::Compact, Some(Fault::CloseWatches { abrupt: true })),
-        (Fault::Expire { requests: 2 }, Some(Fault::CloseWatches { abrupt: true })),
-        (Fault::Repeat(Kind::Service), None),
-        (Fault::BookmarkAhead { kind: Kind::Service, by: 1 }, None),
-        (Fault::Refuse(Refusal::Reset), Some(Fault::Accept)),
-        (Fault::Answer(hostile_answer("status").unwrap()), Some(Fault::Accept)),
+        (ServerFault::CloseWatches { abrupt: false }, None),
+        (ServerFault::CloseWatches { abrupt: true }, None),
+        (ServerFault::Compact, Some(ServerFault::CloseWatches { abrupt: true })),
+        (ServerFault::Expire { requests: 2 }, Some(ServerFault::CloseWatches { abrupt: true })),
+        (ServerFault::Repeat(ObjectKind::Service), None),
+        (ServerFault::BookmarkAhead { kind: ObjectKind::Service, by: 1 }, None),
+        (ServerFault::Refuse(ServerRefusal::Reset), Some(ServerFault::Accept)),
+        (ServerFault::Answer(hostile_answer("status").unwrap()), Some(ServerFault::Accept)),
     ] {
         relayed.misbehave(fault);
         let newest = next();
@@ -105,7 +106,10 @@ async fn a_watch_that_is_held_tells_nothing_until_it_is_released() {
     let (behind, plain) = (relayed.behind.server.store(), client(&relayed.kubeconfig()).await);
     mark(behind, 1);
     sees(&services, 1, "an event").await;
-    for (begin, end) in [(Fault::Stall, Fault::Resume), (Fault::Hold(Kind::Service), Fault::Release(Kind::Service))] {
+    for (begin, end) in [
+        (ServerFault::Stall, ServerFault::Resume),
+        (ServerFault::Hold(ObjectKind::Service), ServerFault::Release(ObjectKind::Service)),
+    ] {
         relayed.misbehave(begin);
         assert!(relayed.front.withholds());
         mark(behind, 2);
@@ -134,9 +138,9 @@ async fn what_faults_add_stands_behind_what_was_told() {
     let mut lines = client.request_stream(request).await.unwrap().lines();
     let mut next = async || serde_json::from_str::<Value>(&lines.next().await.unwrap().unwrap()).unwrap();
     let mut events = vec![next().await];
-    relayed.misbehave(Fault::Repeat(Kind::Service));
-    relayed.misbehave(Fault::Repeat(Kind::Node));
-    relayed.front.misbehave_before(Fault::BookmarkAhead { kind: Kind::Service, by: 1 }, 77_777);
+    relayed.misbehave(ServerFault::Repeat(ObjectKind::Service));
+    relayed.misbehave(ServerFault::Repeat(ObjectKind::Node));
+    relayed.front.misbehave_before(ServerFault::BookmarkAhead { kind: ObjectKind::Service, by: 1 }, 77_777);
     events.extend([next().await, next().await]);
     assert_eq!(events[0], events[1], "once more");
     assert_eq!(events[0]["type"], "MODIFIED");
@@ -152,7 +156,7 @@ async fn versions_that_are_forgotten_are_gone() {
     let client = client(&relayed.kubeconfig()).await;
     let before = relayed.behind.server.resource_version();
     mark(relayed.behind.server.store(), 1);
-    relayed.misbehave(Fault::Compact);
+    relayed.misbehave(ServerFault::Compact);
     let now = relayed.behind.server.resource_version();
     let watch = |version: u64| format!("/api/v1/services?watch=1&timeoutSeconds=1&resourceVersion={version}");
     let (code, event) = get(&client, &watch(before), "application/json").await;
@@ -161,8 +165,8 @@ async fn versions_that_are_forgotten_are_gone() {
     let (code, status) = get(&client, &list, "application/json").await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     assert_eq!(get(&client, &watch(now), "application/json").await.0, 200);
-    relayed.misbehave(Fault::Refuse(Refusal::Unavailable));
+    relayed.misbehave(ServerFault::Refuse(ServerRefusal::Unavailable));
     assert_eq!(get(&client, "/api/v1/services", "application/json").await.0, 503);
-    relayed.misbehave(Fault::Accept);
+    relayed.misbehave(ServerFault::Accept);
     assert_eq!(get(&client, "/api/v1/services", "application/json").await.0, 200);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig as ClientConfig};
 use kube::{Client, Config};
 use svclab_apiserver::objects::{Store, StoreOptions, parse_manifests};
-use svclab_apiserver::{ApiServer, Bounds, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, WatchTimes};
+use svclab_apiserver::{ApiServer, HistoryBounds, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, WatchTimes};
 use svclab_spec::{ClusterSpec, Cni, NodeSpec};
 
 /// Nothing here takes that long; a test that waits for longer has failed.
@@ -47,10 +47,10 @@ pub fn store() -> Store {
 impl Served {
     /// Serves the objects on a loopback port.
     pub fn start(tls: bool) -> Self {
-        Served::with(tls, Bounds::default(), WatchTimes::default())
+        Served::with(tls, HistoryBounds::default(), WatchTimes::default())
     }
 
-    pub fn with(tls: bool, bounds: Bounds, watches: WatchTimes) -> Self {
+    pub fn with(tls: bool, bounds: HistoryBounds, watches: WatchTimes) -> Self {
         let listeners = ["127.0.0.1:0", "127.0.0.2:0"].map(|address| TcpListener::bind(address).unwrap());
         let tls = tls.then(|| Tls::generate(&["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap());
         let tokens = Tokens::new(7, ["node-a".to_owned(), "node-b".to_owned()]);

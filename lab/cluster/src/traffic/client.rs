@@ -12,21 +12,21 @@ use svclab_spec::Protocol;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::probe::{Answer, Outcome, Probe};
-use super::question::Question;
-use super::silence::{Origin, answer_within};
+use super::drop_check::{ProbeOrigin, answer_within};
+use super::echo_protocol::EchoRequest;
+use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
 
 /// What a client asks.
 const WHO: &str = "who?";
 
 /// A TCP connection that stays open between questions.
-pub struct Connection {
-    origin: Origin,
+pub struct ProbeConnection {
+    origin: ProbeOrigin,
     stream: BufReader<TcpStream>,
     client: SocketAddr,
 }
 
-impl Connection {
+impl ProbeConnection {
     /// The client's own address and port.
     pub fn client(&self) -> SocketAddr {
         self.client
@@ -36,13 +36,13 @@ impl Connection {
     ///
     /// # Errors
     /// When the machine is too slow to tell silence within `limit` from a late answer.
-    pub async fn ask(&mut self, limit: Duration) -> Result<Answer, NetnsError> {
+    pub async fn ask(&mut self, limit: Duration) -> Result<ProbeAnswer, NetnsError> {
         answer_within(&self.origin, limit, question(&mut self.stream)).await
     }
 }
 
 /// Sends one probe. An error means that the socket could not be made or bound as wanted.
-pub(crate) async fn send(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError> {
+pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {
     match probe.protocol {
         Protocol::Tcp | Protocol::Sctp => send_stream(origin, probe).await,
         Protocol::Udp => send_udp(origin, probe).await,
@@ -50,7 +50,10 @@ pub(crate) async fn send(origin: &Origin, probe: &Probe) -> Result<Outcome, Netn
 }
 
 /// Opens a connection and leaves it open; the inner error is what came back instead of an acceptance.
-pub(crate) async fn connect(origin: Origin, probe: &Probe) -> Result<Result<Connection, Outcome>, NetnsError> {
+pub(crate) async fn connect(
+    origin: ProbeOrigin,
+    probe: &Probe,
+) -> Result<Result<ProbeConnection, ProbeOutcome>, NetnsError> {
     let socket = stream_socket(&origin.namespace, probe).await?;
     let (mut opened, start) = (None, Instant::now());
     let accepted = async {
@@ -59,18 +62,18 @@ pub(crate) async fn connect(origin: Origin, probe: &Probe) -> Result<Result<Conn
             Ok(stream) => opened = Some(stream),
             Err(error) => return classify(&error),
         }
-        Answer::TimedOut
+        ProbeAnswer::TimedOut
     };
     let answer = answer_within(&origin, probe.timeout, accepted).await?;
-    let refused = |answer| Outcome { answer, client: None, took: start.elapsed() };
+    let refused = |answer| ProbeOutcome { answer, client: None, took: start.elapsed() };
     let Some(stream) = opened else { return Ok(Err(refused(answer))) };
     Ok(match stream.local_addr() {
-        Ok(client) => Ok(Connection { origin, stream: BufReader::new(stream), client }),
-        Err(error) => Err(refused(Answer::Broken(error.to_string()))),
+        Ok(client) => Ok(ProbeConnection { origin, stream: BufReader::new(stream), client }),
+        Err(error) => Err(refused(ProbeAnswer::Broken(error.to_string()))),
     })
 }
 
-async fn send_stream(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError> {
+async fn send_stream(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {
     let socket = stream_socket(&origin.namespace, probe).await?;
     // An abortive close leaves no TIME_WAIT, so that a source port can be used again at once.
     socket.set_zero_linger().map_err(NetnsError::io("setting SO_LINGER"))?;
@@ -84,21 +87,21 @@ async fn send_stream(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsErr
         question(&mut BufReader::new(stream)).await
     };
     let answer = answer_within(origin, probe.timeout, exchange).await?;
-    Ok(Outcome { answer, client, took: start.elapsed() })
+    Ok(ProbeOutcome { answer, client, took: start.elapsed() })
 }
 
-async fn question(stream: &mut BufReader<TcpStream>) -> Answer {
-    let question = Question::new(WHO);
+async fn question(stream: &mut BufReader<TcpStream>) -> ProbeAnswer {
+    let question = EchoRequest::new(WHO);
     if let Err(error) = stream.get_mut().write_all(&question.line()).await {
-        return Answer::Broken(error.to_string());
+        return ProbeAnswer::Broken(error.to_string());
     }
     let mut line = String::new();
     loop {
         line.clear();
         match stream.read_line(&mut line).await {
-            Ok(0) => return Answer::Broken("the server closed the connection".to_owned()),
+            Ok(0) => return ProbeAnswer::Broken("the server closed the connection".to_owned()),
             Ok(_) => {}
-            Err(error) => return Answer::Broken(error.to_string()),
+            Err(error) => return ProbeAnswer::Broken(error.to_string()),
         }
         if let Some(answer) = question.answer(line.as_bytes()) {
             return answer;
@@ -106,7 +109,7 @@ async fn question(stream: &mut BufReader<TcpStream>) -> Answer {
     }
 }
 
-async fn send_udp(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError> {
+async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {
     let bind = source(probe);
     let socket = sockets::udp(&origin.namespace, bind).await?;
     let (mut client, start) = (None, Instant::now());
@@ -116,7 +119,7 @@ async fn send_udp(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError>
             return classify(&error);
         }
         client = socket.local_addr().ok();
-        let question = Question::new(WHO);
+        let question = EchoRequest::new(WHO);
         match socket.send(&question.line()).await {
             // Netfilter of this very machine took it, which may have sent an ICMP error instead: the socket hears of that next.
             Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {}
@@ -136,7 +139,7 @@ async fn send_udp(origin: &Origin, probe: &Probe) -> Result<Outcome, NetnsError>
         }
     };
     let answer = answer_within(origin, probe.timeout, exchange).await?;
-    Ok(Outcome { answer, client, took: start.elapsed() })
+    Ok(ProbeOutcome { answer, client, took: start.elapsed() })
 }
 
 async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket, NetnsError> {
@@ -166,14 +169,14 @@ pub(super) fn source(probe: &Probe) -> SocketAddr {
 }
 
 /// What an error before the answer means.
-pub(super) fn classify(error: &io::Error) -> Answer {
+pub(super) fn classify(error: &io::Error) -> ProbeAnswer {
     match error.kind() {
-        ErrorKind::ConnectionRefused => Answer::Refused,
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Answer::Broken(error.to_string()),
+        ErrorKind::ConnectionRefused => ProbeAnswer::Refused,
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ProbeAnswer::Broken(error.to_string()),
         // The kernel's own time-out, or a packet that netfilter dropped on its way out: silence on the wire.
-        ErrorKind::TimedOut => Answer::TimedOut,
-        _ if error.raw_os_error() == Some(Errno::EPERM as i32) => Answer::TimedOut,
-        _ => Answer::Unreachable(error.to_string()),
+        ErrorKind::TimedOut => ProbeAnswer::TimedOut,
+        _ if error.raw_os_error() == Some(Errno::EPERM as i32) => ProbeAnswer::TimedOut,
+        _ => ProbeAnswer::Unreachable(error.to_string()),
     }
 }
 
@@ -184,12 +187,12 @@ mod tests {
     #[test]
     fn errors_are_sorted_by_what_the_wire_did() {
         let of = |errno: Errno| classify(&io::Error::from(errno));
-        assert_eq!(of(Errno::ECONNREFUSED), Answer::Refused);
-        assert_eq!(of(Errno::ETIMEDOUT), Answer::TimedOut);
-        assert_eq!(of(Errno::EPERM), Answer::TimedOut);
+        assert_eq!(of(Errno::ECONNREFUSED), ProbeAnswer::Refused);
+        assert_eq!(of(Errno::ETIMEDOUT), ProbeAnswer::TimedOut);
+        assert_eq!(of(Errno::EPERM), ProbeAnswer::TimedOut);
         for errno in [Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EACCES, Errno::EINVAL] {
-            assert!(matches!(of(errno), Answer::Unreachable(_)), "{errno}");
+            assert!(matches!(of(errno), ProbeAnswer::Unreachable(_)), "{errno}");
         }
-        assert!(matches!(of(Errno::ECONNRESET), Answer::Broken(_)));
+        assert!(matches!(of(Errno::ECONNRESET), ProbeAnswer::Broken(_)));
     }
 }

@@ -2,11 +2,11 @@
 //! that is quick enough to have answered.
 
 pub mod client;
-mod hello;
-pub(crate) mod pair;
+pub(crate) mod datagram_pair;
+pub(crate) mod drop_check;
+mod echo_protocol;
+mod http_echo;
+pub(crate) mod port_scan;
 pub mod probe;
-mod question;
-pub(crate) mod scan;
 pub mod servers;
-pub(crate) mod silence;
-pub mod stray;
+pub mod stray_segment;

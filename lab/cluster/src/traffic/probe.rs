@@ -8,7 +8,7 @@ use svclab_spec::Protocol;
 
 /// A place in the lab that traffic can start from or a command can run in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum ClusterHost {
     /// A pod.
     Pod {
         /// Kubernetes namespace.
@@ -24,13 +24,13 @@ pub enum Place {
     LoadBalancer,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ClusterHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Pod { namespace, name } => write!(f, "pod/{namespace}/{name}"),
-            Place::Node(name) => write!(f, "node/{name}"),
-            Place::Client(name) => write!(f, "client/{name}"),
-            Place::LoadBalancer => f.write_str("load-balancer"),
+            ClusterHost::Pod { namespace, name } => write!(f, "pod/{namespace}/{name}"),
+            ClusterHost::Node(name) => write!(f, "node/{name}"),
+            ClusterHost::Client(name) => write!(f, "client/{name}"),
+            ClusterHost::LoadBalancer => f.write_str("load-balancer"),
         }
     }
 }
@@ -39,7 +39,7 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// Where it starts.
-    pub from: Place,
+    pub from: ClusterHost,
     /// Where it goes.
     pub to: SocketAddr,
     /// Over what.
@@ -54,7 +54,7 @@ pub struct Probe {
 
 /// What came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ProbeAnswer {
     /// A server answered.
     Replied {
         /// Who: `namespace/pod`.
@@ -76,9 +76,9 @@ pub enum Answer {
 
 /// A probe's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ProbeOutcome {
     /// What came back.
-    pub answer: Answer,
+    pub answer: ProbeAnswer,
     /// The client's own address and port, as its socket had it.
     pub client: Option<SocketAddr>,
     /// From the first packet to the answer, or to the end of patience.

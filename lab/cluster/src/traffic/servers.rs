@@ -18,18 +18,18 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
-use super::hello;
+use super::http_echo;
 
 /// Longest line that is answered, in bytes; longer ones end the connection.
 const MAX_LINE: u64 = 4096;
 
 /// A pod's running servers. Dropping them ends them too, a moment later.
-pub struct Servers {
+pub struct EchoServers {
     tasks: JoinSet<()>,
 }
 
 /// A socket that the runtime does not know yet.
-enum Bound {
+enum BoundSocket {
     Tcp(TcpSocket),
     Sctp(TcpSocket),
     Udp(std::net::UdpSocket),
@@ -37,7 +37,7 @@ enum Bound {
 
 /// Who a server says it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct ServerIdentity {
     /// `namespace/pod`.
     pub server: String,
     /// The pod's node.
@@ -46,48 +46,48 @@ pub struct Identity {
 
 /// The two ends of a call, as the server sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Called {
+pub(super) struct ConnectionEnds {
     pub(super) peer: SocketAddr,
     /// Where the server was called.
     pub(super) at: SocketAddr,
 }
 
-impl Called {
+impl ConnectionEnds {
     /// IPv4 addresses in IPv6's form become IPv4.
-    fn new(peer: SocketAddr, at: SocketAddr) -> Called {
+    fn new(peer: SocketAddr, at: SocketAddr) -> ConnectionEnds {
         let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-        Called { peer: canonical(peer), at: canonical(at) }
+        ConnectionEnds { peer: canonical(peer), at: canonical(at) }
     }
 }
 
-impl Identity {
+impl ServerIdentity {
     /// For people.
-    pub(super) fn sentence(&self, called: Called) -> String {
-        let (server, node, Called { peer, at }) = (&self.server, &self.node, called);
+    pub(super) fn sentence(&self, called: ConnectionEnds) -> String {
+        let (server, node, ConnectionEnds { peer, at }) = (&self.server, &self.node, called);
         format!("{server} on {node} answered at {at}; it saw you as {peer}\n")
     }
 
     /// For programs.
-    pub(super) fn json(&self, called: Called) -> serde_json::Value {
+    pub(super) fn json(&self, called: ConnectionEnds) -> serde_json::Value {
         serde_json::json!({"server": self.server, "node": self.node, "peer": called.peer, "at": called.at})
     }
 }
 
-impl Servers {
+impl EchoServers {
     /// Starts a server that says that it is `identity` on every port of every address; with `wildcard`, those of TCP listen on every
     /// address of the namespace, in the families of `addresses`.
     pub async fn start(
         namespace: &Namespace,
-        identity: &Identity,
+        identity: &ServerIdentity,
         addresses: Vec<IpAddr>,
         ports: Vec<ServerPort>,
         wildcard: bool,
-    ) -> Result<Servers, NetnsError> {
+    ) -> Result<EchoServers, NetnsError> {
         let attempt = format!("starting the servers of {} in {}", identity.server, namespace.name());
         let bound = namespace.run(move || bind_all(&addresses, &ports, wildcard)).await?;
         let tasks = bound.and_then(|bound| serve_all(bound, identity));
         let tasks = tasks.map_err(NetnsError::io(attempt))?;
-        Ok(Servers { tasks })
+        Ok(EchoServers { tasks })
     }
 
     /// Ends them; nothing listens any more and connections are closed when this returns.
@@ -96,21 +96,21 @@ impl Servers {
     }
 }
 
-fn serve_all(bound: Vec<Bound>, identity: &Identity) -> io::Result<JoinSet<()>> {
+fn serve_all(bound: Vec<BoundSocket>, identity: &ServerIdentity) -> io::Result<JoinSet<()>> {
     let identity = Arc::new(identity.clone());
     let mut tasks = JoinSet::new();
     for socket in bound {
         let identity = Arc::clone(&identity);
         match socket {
-            Bound::Tcp(socket) => tasks.spawn(serve_stream(socket.listen(BACKLOG)?, identity, true)),
-            Bound::Sctp(socket) => tasks.spawn(serve_stream(socket.listen(BACKLOG)?, identity, false)),
-            Bound::Udp(socket) => tasks.spawn(serve_udp(UdpSocket::from_std(socket)?, identity)),
+            BoundSocket::Tcp(socket) => tasks.spawn(serve_stream(socket.listen(BACKLOG)?, identity, true)),
+            BoundSocket::Sctp(socket) => tasks.spawn(serve_stream(socket.listen(BACKLOG)?, identity, false)),
+            BoundSocket::Udp(socket) => tasks.spawn(serve_udp(UdpSocket::from_std(socket)?, identity)),
         };
     }
     Ok(tasks)
 }
 
-fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::Result<Vec<Bound>> {
+fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::Result<Vec<BoundSocket>> {
     let mut bound = Vec::new();
     let everywhere = |address: &IpAddr| sockets::anywhere(SocketAddr::new(*address, 0)).ip();
     let wildcards: BTreeSet<IpAddr> = addresses.iter().map(everywhere).collect();
@@ -120,10 +120,10 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
         for address in listen {
             let address = SocketAddr::new(*address, port.port);
             let socket = match port.protocol {
-                Protocol::Tcp => sockets::bind_tcp(address).map(Bound::Tcp),
-                Protocol::Udp => sockets::bind_udp(address).map(Bound::Udp),
+                Protocol::Tcp => sockets::bind_tcp(address).map(BoundSocket::Tcp),
+                Protocol::Udp => sockets::bind_udp(address).map(BoundSocket::Udp),
                 Protocol::Sctp => match sockets::bind_sctp(address).transpose() {
-                    Some(socket) => socket.map(Bound::Sctp),
+                    Some(socket) => socket.map(BoundSocket::Sctp),
                     // A scenario whose steps speak it says that it needs it; to others such a port is a word in a rule.
                     None => continue,
                 },
@@ -135,7 +135,7 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
 }
 
 /// The answer to a question: one line of JSON.
-fn answer(identity: &Identity, called: Called, question: &[u8]) -> String {
+fn answer(identity: &ServerIdentity, called: ConnectionEnds, question: &[u8]) -> String {
     let question = String::from_utf8_lossy(question);
     let json = serde_json::json!({
         "server": identity.server, "peer": called.peer, "at": called.at, "question": question.trim_end(),
@@ -145,7 +145,7 @@ fn answer(identity: &Identity, called: Called, question: &[u8]) -> String {
     line
 }
 
-async fn serve_stream(listener: TcpListener, identity: Arc<Identity>, speaks_http: bool) {
+async fn serve_stream(listener: TcpListener, identity: Arc<ServerIdentity>, speaks_http: bool) {
     // Not tasks of their own: they end in the same moment as the listener.
     let mut connections = FuturesUnordered::new();
     loop {
@@ -162,9 +162,9 @@ async fn serve_stream(listener: TcpListener, identity: Arc<Identity>, speaks_htt
 }
 
 /// Answers line by line; the first line tells whether the client speaks HTTP instead.
-async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<Identity>, speaks_http: bool) {
+async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<ServerIdentity>, speaks_http: bool) {
     let Ok(at) = stream.local_addr() else { return };
-    let called = Called::new(peer, at);
+    let called = ConnectionEnds::new(peer, at);
     let (reader, mut writer) = stream.split();
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
@@ -172,10 +172,10 @@ async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<Identit
     loop {
         line.clear();
         let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await;
-        if is_first && read.is_ok() && hello::is_request(&line) {
+        if is_first && read.is_ok() && http_echo::is_request(&line) {
             // In a box, or every connection of the lab's own clients would have room for HTTP as well.
             let stream = tokio::io::join(Cursor::new(line).chain(reader), writer);
-            return Box::pin(hello::serve(stream, &identity, called)).await;
+            return Box::pin(http_echo::serve(stream, &identity, called)).await;
         }
         is_first = false;
         let whole = read.is_ok() && line.last() == Some(&b'\n');
@@ -185,14 +185,14 @@ async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<Identit
     }
 }
 
-async fn serve_udp(socket: UdpSocket, identity: Arc<Identity>) {
-    // Bound to one address: it is the one that every datagram was sent to.
+async fn serve_udp(socket: UdpSocket, identity: Arc<ServerIdentity>) {
+    // BoundSocket to one address: it is the one that every datagram was sent to.
     let Ok(at) = socket.local_addr() else { return };
     let mut datagram = [0; 2048];
     loop {
         // Errors are late ICMP messages about earlier answers.
         if let Ok((length, peer)) = socket.recv_from(&mut datagram).await {
-            let answer = answer(&identity, Called::new(peer, at), &datagram[..length]);
+            let answer = answer(&identity, ConnectionEnds::new(peer, at), &datagram[..length]);
             let _ = socket.send_to(answer.as_bytes(), peer).await;
         }
     }

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use crate::support::clusters::{Families, ask, node, out, pod, probe, replied, run, spec};
-use crate::support::{Case, case};
+use crate::support::{SandboxCase, case};
 use svclab_cluster::Cluster;
-use svclab_cluster::traffic::probe::Answer;
+use svclab_cluster::traffic::probe::ProbeAnswer;
 use svclab_spec::{Cni, LoadBalancerVip, PodSpec, Protocol, ServerPort, VipMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub const CASES: &[Case] = &[
+pub const CASES: &[SandboxCase] = &[
     case!(Inside vip_follows_health),
     case!(Inside vip_without_health_check_uses_every_node),
     case!(Inside proxy_connects_from_its_own_address),
@@ -93,7 +93,7 @@ async fn vip_follows_health() {
                 let mut one = probe(out(), protocol, to);
                 if healthy.is_empty() {
                     one.timeout = Duration::from_millis(300);
-                    assert_eq!(cluster.probe(&one).await.unwrap().answer, Answer::TimedOut);
+                    assert_eq!(cluster.probe(&one).await.unwrap().answer, ProbeAnswer::TimedOut);
                     continue;
                 }
                 let outcomes = cluster.probe_many(vec![one; 64], 16).await.unwrap();
@@ -108,7 +108,7 @@ async fn vip_follows_health() {
             }
         }
         cluster.set_vips(vec![]).await.unwrap();
-        assert!(matches!(ask(&cluster, out(), &to.to_string()).await, Answer::Unreachable(_)));
+        assert!(matches!(ask(&cluster, out(), &to.to_string()).await, ProbeAnswer::Unreachable(_)));
         assert!(cluster.lb_healthy(ip).is_err());
     }
 }
@@ -119,7 +119,7 @@ async fn vip_without_health_check_uses_every_node() {
     let ip = "203.0.113.10".parse().unwrap();
     assert_eq!(cluster.lb_healthy(ip).unwrap(), ["a", "b"]);
     // Nobody translates: lost, not bounced between the load balancer and the nodes.
-    assert_eq!(ask(&cluster, out(), "203.0.113.10:80").await, Answer::TimedOut);
+    assert_eq!(ask(&cluster, out(), "203.0.113.10:80").await, ProbeAnswer::TimedOut);
 }
 
 async fn proxy_connects_from_its_own_address() {
@@ -156,9 +156,9 @@ async fn proxy_connects_from_its_own_address() {
     }
     cluster.set_vips(vec![vip("203.0.113.10", VipMode::Proxy, Some(30000))]).await.unwrap();
     let broken = ask(&cluster, out(), "203.0.113.10:80").await;
-    assert!(matches!(broken, Answer::Broken(_)), "no node is healthy: {broken:?}");
+    assert!(matches!(broken, ProbeAnswer::Broken(_)), "no node is healthy: {broken:?}");
     cluster.set_vips(vec![]).await.unwrap();
-    assert_eq!(ask(&cluster, out(), "192.168.0.200:80").await, Answer::Refused);
+    assert_eq!(ask(&cluster, out(), "192.168.0.200:80").await, ProbeAnswer::Refused);
 }
 
 async fn wrong_addresses_are_refused() {

@@ -5,15 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::support::clusters::{Families, ask, in_pod, node, out, pod, probe, replied, run, spec};
-use crate::support::{Case, case};
+use crate::support::{SandboxCase, case};
 use svclab_cluster::Cluster;
-use svclab_cluster::process::{Ended, ProcessSpec};
-use svclab_cluster::traffic::probe::{Answer, Place, Probe};
+use svclab_cluster::process::{ProcessEnd, ProcessSpec};
+use svclab_cluster::traffic::probe::{ClusterHost, Probe, ProbeAnswer};
 use svclab_spec::{Cni, PodSpec, Protocol};
 
 const EVERY: [Cni; 3] = [Cni::Bridge, Cni::PointToPoint, Cni::Ptp];
 
-pub const CASES: &[Case] = &[
+pub const CASES: &[SandboxCase] = &[
     case!(Inside everybody_reaches_every_pod),
     case!(Inside clients_need_a_route),
     case!(Inside service_addresses_are_lost_in_silence),
@@ -38,7 +38,7 @@ async fn every_refusal_is_heard() {
             ..probe(in_pod(&spec.pods[0].name), Protocol::Udp, SocketAddr::new(*address, 9))
         };
         let outcomes = cluster.probe_many(vec![knock; 400], 400).await.unwrap();
-        let heard = outcomes.iter().filter(|outcome| outcome.answer == Answer::Refused).count();
+        let heard = outcomes.iter().filter(|outcome| outcome.answer == ProbeAnswer::Refused).count();
         assert_eq!(heard, 400, "{address}");
     }
 }
@@ -69,7 +69,7 @@ async fn everybody_reaches_every_pod() {
             let mut wrong = Vec::new();
             for ((outcome, probe), (server, seen)) in outcomes.iter().zip(&probes).zip(&wanted) {
                 let right = match &outcome.answer {
-                    Answer::Replied { server: who, peer, at } => {
+                    ProbeAnswer::Replied { server: who, peer, at } => {
                         who == server
                             && *at == probe.to
                             && Some(*peer) == outcome.client
@@ -96,9 +96,9 @@ async fn clients_need_a_route() {
     });
     let cluster = Cluster::build(&spec).await.unwrap();
     let direct = ask(&cluster, out(), "192.168.0.2:8080").await;
-    assert!(matches!(direct, Answer::Replied { server, .. } if server == "default/host"));
+    assert!(matches!(direct, ProbeAnswer::Replied { server, .. } if server == "default/host"));
     let without = ask(&cluster, out(), "10.244.1.10:8080").await;
-    assert!(matches!(without, Answer::Unreachable(_)), "{without:?}");
+    assert!(matches!(without, ProbeAnswer::Unreachable(_)), "{without:?}");
 
     let pods = "10.244.0.0/16".parse().unwrap();
     cluster.add_client_route("out", pods, "b").await.unwrap();
@@ -107,7 +107,7 @@ async fn clients_need_a_route() {
     assert_eq!(replied(&through_b), ("default/p1", client));
     cluster.remove_client_route("out", pods).await.unwrap();
     let gone = ask(&cluster, out(), "10.244.2.11:8080").await;
-    assert!(matches!(gone, Answer::Unreachable(_)), "{gone:?}");
+    assert!(matches!(gone, ProbeAnswer::Unreachable(_)), "{gone:?}");
     assert!(cluster.remove_client_route("out", pods).await.is_err());
 }
 
@@ -121,7 +121,7 @@ async fn service_addresses_are_lost_in_silence() {
             }
         }
         for outcome in cluster.probe_many(probes, 6).await.unwrap() {
-            assert_eq!(outcome.answer, Answer::TimedOut, "{cni:?}");
+            assert_eq!(outcome.answer, ProbeAnswer::TimedOut, "{cni:?}");
         }
     }
 }
@@ -141,7 +141,7 @@ async fn hairpin_needs_masquerade() {
             let mut itself = probe(in_pod("p0"), Protocol::Tcp, service);
             itself.timeout = Duration::from_millis(300);
             let bare = cluster.probe(&itself).await.unwrap().answer;
-            assert_eq!(bare, Answer::TimedOut, "{cni:?} {tool}");
+            assert_eq!(bare, ProbeAnswer::TimedOut, "{cni:?} {tool}");
 
             let masquerade = format!("{tool} -t nat -A POSTROUTING -s {own} -d {own} -j MASQUERADE");
             run(&cluster, node("a"), &masquerade).await;
@@ -157,16 +157,16 @@ async fn servers_stop_and_pods_come_and_go() {
     let families = Families::V4;
     let cluster = Cluster::build(&spec(Cni::PointToPoint, families, 1, 2)).await.unwrap();
     let target = "10.244.1.10:8080";
-    let is_p0 = |answer: Answer| matches!(answer, Answer::Replied { server, .. } if server == "default/p0");
+    let is_p0 = |answer: ProbeAnswer| matches!(answer, ProbeAnswer::Replied { server, .. } if server == "default/p0");
     assert!(is_p0(ask(&cluster, in_pod("p1"), target).await));
 
     cluster.set_serving("default", "p0", false).await.unwrap();
-    assert_eq!(ask(&cluster, in_pod("p1"), target).await, Answer::Refused);
+    assert_eq!(ask(&cluster, in_pod("p1"), target).await, ProbeAnswer::Refused);
     cluster.set_serving("default", "p0", true).await.unwrap();
     assert!(is_p0(ask(&cluster, in_pod("p1"), target).await));
 
     cluster.remove_pod("default", "p0").await.unwrap();
-    assert_eq!(ask(&cluster, in_pod("p1"), target).await, Answer::TimedOut);
+    assert_eq!(ask(&cluster, in_pod("p1"), target).await, ProbeAnswer::TimedOut);
     let links = run(&cluster, node("a"), "ip -o link").await.stdout;
     assert!(links.contains("veth1@") && !links.contains("veth0@"), "{links}");
     assert!(cluster.remove_pod("default", "p0").await.is_err());
@@ -187,14 +187,14 @@ async fn a_connection_stays_open() {
     let wait = Duration::from_secs(1);
     for _ in 0..3 {
         let answer = connection.ask(wait).await.unwrap();
-        let wanted = Answer::Replied { server: "default/p1".into(), peer: connection.client(), at: to };
+        let wanted = ProbeAnswer::Replied { server: "default/p1".into(), peer: connection.client(), at: to };
         assert_eq!(answer, wanted);
     }
     cluster.set_serving("default", "p1", false).await.unwrap();
     let broken = connection.ask(wait).await.unwrap();
-    assert!(matches!(broken, Answer::Broken(_)), "{broken:?}");
+    assert!(matches!(broken, ProbeAnswer::Broken(_)), "{broken:?}");
     let refused = cluster.connect(&probe(in_pod("p0"), Protocol::Tcp, to)).await.unwrap();
-    assert_eq!(refused.err().unwrap().answer, Answer::Refused);
+    assert_eq!(refused.err().unwrap().answer, ProbeAnswer::Refused);
 }
 
 /// The lab's own runtime runs one thing every 300 ms, and a request is given 100: no answer comes in time.
@@ -214,7 +214,7 @@ async fn a_machine_that_stands_still_fakes_no_drop() {
                 let request = probe(in_pod("p0"), protocol, "10.244.2.11:8080".parse().unwrap());
                 let outcome = cluster.probe(&Probe { timeout: hurried, ..request }).await.unwrap();
                 assert!(outcome.took > hurried, "{:?}", outcome.took);
-                assert!(matches!(outcome.answer, Answer::Replied { .. }), "{protocol}: {outcome:?}");
+                assert!(matches!(outcome.answer, ProbeAnswer::Replied { .. }), "{protocol}: {outcome:?}");
             }
         });
     });
@@ -231,13 +231,13 @@ async fn commands_run_in_places() {
     let hairpin = run(&cluster, node("a"), "cat /sys/class/net/veth0/brport/hairpin_mode").await;
     assert_eq!(hairpin.stdout, "1\n");
     assert!(run(&cluster, in_pod("p0"), "ip -o addr").await.stdout.contains("10.244.1.10/24"));
-    assert!(run(&cluster, Place::LoadBalancer, "ip -o addr").await.stdout.contains("192.168.0.200"));
+    assert!(run(&cluster, ClusterHost::LoadBalancer, "ip -o addr").await.stdout.contains("192.168.0.200"));
 
     run(&cluster, node("a"), "touch /run/mine").await;
     let line = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let limit = Duration::from_secs(5);
     let other = cluster.exec(&node("b"), &line("test -e /run/mine"), limit).await.unwrap();
-    assert_eq!(other.ended, Ended::Exited(1));
+    assert_eq!(other.ended, ProcessEnd::Exited(1));
     let slow = cluster.exec(&node("a"), &line("sleep 60"), Duration::from_millis(50)).await;
     assert_eq!(slow.unwrap_err().to_string(), "running sleep in a: not within 50ms");
     let missing = cluster.exec(&node("a"), &line("/no/such"), limit).await.unwrap_err().to_string();
@@ -259,14 +259,14 @@ async fn processes_are_watched() {
     assert!(handle.wait_for_log("hello world", wait).await);
     assert!(handle.is_alive());
     handle.signal(15).unwrap();
-    assert_eq!(handle.wait(wait).await.unwrap(), Ended::Exited(7));
+    assert_eq!(handle.wait(wait).await.unwrap(), ProcessEnd::Exited(7));
     assert_eq!(handle.log_tail(1), "bye\n");
     assert!(!handle.wait_for_log("never", wait).await);
 
     let handle = cluster.spawn_on_node("a", process.clone()).await.unwrap();
     assert!(handle.wait_for_log("hello", wait).await);
     handle.signal(9).unwrap();
-    assert_eq!(handle.wait(wait).await.unwrap(), Ended::Signaled(9));
+    assert_eq!(handle.wait(wait).await.unwrap(), ProcessEnd::Signaled(9));
 
     let handle = cluster.spawn_on_node("a", process).await.unwrap();
     let own = format!("/proc/{}/stat", handle.pid());
@@ -290,7 +290,7 @@ async fn thousands_of_probes() {
         assert!(outcomes.iter().all(|outcome| replied(outcome).0 == "default/p1"));
         // Nobody listens: all hear of it, the kernel's limit on ICMP errors notwithstanding.
         let outcomes = cluster.probe_many(many(protocol, "10.244.2.11:9"), 200).await.unwrap();
-        assert!(outcomes.iter().all(|outcome| outcome.answer == Answer::Refused));
+        assert!(outcomes.iter().all(|outcome| outcome.answer == ProbeAnswer::Refused));
     }
 }
 
@@ -303,7 +303,7 @@ async fn source_ports_are_used_again() {
         for _ in 0..20 {
             let outcome = cluster.probe(&fixed).await.unwrap();
             let peer = "10.244.1.10:4711".parse().unwrap();
-            assert_eq!(outcome.answer, Answer::Replied { server: "default/p1".into(), peer, at: fixed.to });
+            assert_eq!(outcome.answer, ProbeAnswer::Replied { server: "default/p1".into(), peer, at: fixed.to });
         }
     }
     let mut foreign = probe(in_pod("p0"), Protocol::Tcp, "10.244.2.11:8080".parse().unwrap());

@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::support::clusters::{Families, in_pod, node, run, spec};
-use crate::support::{Case, case};
+use crate::support::{SandboxCase, case};
 use crate::support::{eventually, finish, inside_command};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use svclab_cluster::Cluster;
 use svclab_cluster::process::ProcessSpec;
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_netns::{enter, sandbox};
 use svclab_spec::Cni;
 
 /// Tells this test's processes from all others, wherever they are in the process tree.
 const TOKEN: &str = "SVCLAB_TEST_TOKEN";
 
-pub const CASES: &[Case] = &[
+pub const CASES: &[SandboxCase] = &[
     case!(Outside sigkill_leaves_nothing),
     case!(Outside signals_and_status_pass_through),
     case!(Outside a_running_lab_can_be_entered),
@@ -222,7 +222,7 @@ async fn the_hosts_settings_are_out_of_reach() {
 }
 
 /// Runs a line of shell in a place; panics when it fails.
-async fn shell(cluster: &Cluster, place: &Place, line: &str) {
+async fn shell(cluster: &Cluster, place: &ClusterHost, line: &str) {
     let output = cluster.exec(place, &["sh", "-euc", line].map(str::to_owned), Duration::from_secs(20)).await.unwrap();
     assert!(output.success(), "{place}: {line}: {output:?}");
 }

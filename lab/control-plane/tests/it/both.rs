@@ -1,4 +1,4 @@
-//! Both servers, asked the same.
+//! ServerPair servers, asked the same.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
@@ -8,12 +8,12 @@ use hyper::Method;
 use serde_json::{Value, json};
 use svclab_apiserver::objects::{Store, StoreOptions};
 use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens};
-use svclab_control_plane::{Answer, Api, ControlPlane, Options, Programs};
+use svclab_control_plane::{ApiAnswer, ApiClient, ControlPlane, ControlPlaneOptions, Programs};
 use svclab_spec::{ClusterSpec, Cni, NodeSpec};
 
 use crate::exchange::{Exchange, groups};
-use crate::known::Ledger;
-use crate::normal::{Normal, differences};
+use crate::known::DifferenceLedger;
+use crate::normal::{Normalizer, differences};
 
 /// How long a controller may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,10 +23,10 @@ const EVENTS: Duration = Duration::from_secs(2);
 const CLIENT: &str = "conformance";
 const SEED: u64 = 5;
 
-struct Both {
-    lab: Api,
-    real: Api,
-    normal: Normal,
+struct ServerPair {
+    lab: ApiClient,
+    real: ApiClient,
+    normal: Normalizer,
     /// The newest version of each path, at each server.
     versions: BTreeMap<String, (u64, u64)>,
 }
@@ -35,7 +35,7 @@ struct Both {
 pub async fn compare(programs: &Programs) -> String {
     let (tls, tokens) = (Tls::generate(&["127.0.0.1".to_owned()]).unwrap(), Tokens::new(SEED, [CLIENT.to_owned()]));
     let store = store();
-    let options = Options {
+    let options = ControlPlaneOptions {
         programs,
         service_cidrs: &store.cluster_spec().service_cidrs,
         max_endpoints_per_slice: 100,
@@ -55,9 +55,9 @@ pub async fn compare(programs: &Programs) -> String {
         token: tokens.of(CLIENT).map(str::to_owned),
         ca_pem: Some(tls.ca_pem().to_owned()),
     };
-    let lab = Api::new(&kubeconfig.text()).await.unwrap();
-    let mut both = Both { lab, real: plane.api().clone(), normal: Normal::new(), versions: BTreeMap::new() };
-    let mut ledger = Ledger::new();
+    let lab = ApiClient::new(&kubeconfig.text()).await.unwrap();
+    let mut both = ServerPair { lab, real: plane.api().clone(), normal: Normalizer::new(), versions: BTreeMap::new() };
+    let mut ledger = DifferenceLedger::new();
     for group in groups() {
         let namespace = json!({"metadata": {"name": group.name}});
         for api in [&both.lab, &both.real] {
@@ -103,11 +103,11 @@ fn store() -> Store {
 }
 
 /// The newest version of anything.
-async fn version(api: &Api) -> u64 {
+async fn version(api: &ApiClient) -> u64 {
     api.get("/api/v1/namespaces?limit=1").await.unwrap().version()
 }
 
-impl Both {
+impl ServerPair {
     /// The fields in which the two answer one request differently.
     async fn exchange(
         &mut self,
@@ -127,7 +127,7 @@ impl Both {
                 )
             } else {
                 let path = exchange.path(namespace);
-                let ask = |api: Api| {
+                let ask = |api: ApiClient| {
                     let (path, body) = (path.clone(), body.clone());
                     async move { api.ask(exchange.method(), &path, exchange.media(), body.as_ref()).await.unwrap() }
                 };
@@ -142,8 +142,8 @@ impl Both {
         }
     }
 
-    /// Both answers, and of a write whether it has made a new version.
-    fn normalised(&mut self, exchange: &Exchange, path: &str, lab: &Answer, real: &Answer) -> (Value, Value) {
+    /// ServerPair answers, and of a write whether it has made a new version.
+    fn normalised(&mut self, exchange: &Exchange, path: &str, lab: &ApiAnswer, real: &ApiAnswer) -> (Value, Value) {
         let (mut normal_lab, mut normal_real) =
             (self.normal.answer(lab.code, &lab.body), self.normal.answer(real.code, &real.body));
         let object = path.trim_end_matches("/status").split('?').next().unwrap_or_default().to_owned();
@@ -173,7 +173,7 @@ fn replaced(value: &Value, namespace: &str) -> Value {
 }
 
 /// What a watch of `path` has told since `version`: the kinds of event, and the object of each.
-async fn events(api: &Api, path: &str, version: u64, normal: &Normal) -> Value {
+async fn events(api: &ApiClient, path: &str, version: u64, normal: &Normalizer) -> Value {
     let joint = if path.contains('?') { '&' } else { '?' };
     let path = format!("{path}{joint}watch=true&resourceVersion={version}&timeoutSeconds={}", EVENTS.as_secs());
     let lines = api.lines(&path).await.unwrap();

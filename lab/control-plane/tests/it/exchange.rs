@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Requests that follow one another.
-pub struct Group {
+pub struct ExchangeGroup {
     /// Its file, without the ending; also the namespace of its objects.
     pub name: String,
     pub exchanges: Vec<Exchange>,
@@ -24,7 +24,7 @@ pub struct Exchange {
     /// The body.
     pub body: Option<Value>,
     /// Which patch the body is.
-    pub patch: Option<Patch>,
+    pub patch: Option<PatchType>,
     /// Asked until both answers are alike: a controller works in the background.
     #[serde(default)]
     pub eventually: bool,
@@ -39,7 +39,7 @@ pub struct Exchange {
 /// The media types of patches.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Patch {
+pub enum PatchType {
     Json,
     Merge,
     Strategic,
@@ -58,23 +58,23 @@ impl Exchange {
     pub fn media(&self) -> &'static str {
         match self.patch {
             None => "application/json",
-            Some(Patch::Json) => "application/json-patch+json",
-            Some(Patch::Merge) => "application/merge-patch+json",
-            Some(Patch::Strategic) => "application/strategic-merge-patch+json",
-            Some(Patch::Apply) => "application/apply-patch+yaml",
+            Some(PatchType::Json) => "application/json-patch+json",
+            Some(PatchType::Merge) => "application/merge-patch+json",
+            Some(PatchType::Strategic) => "application/strategic-merge-patch+json",
+            Some(PatchType::Apply) => "application/apply-patch+yaml",
         }
     }
 }
 
 /// Every file's.
-pub fn groups() -> Vec<Group> {
+pub fn groups() -> Vec<ExchangeGroup> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/exchanges");
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let read = |path: &Path| {
         let text = std::fs::read_to_string(path).unwrap();
         let exchanges = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Group { name: path.file_stem().unwrap().to_str().unwrap().to_owned(), exchanges }
+        ExchangeGroup { name: path.file_stem().unwrap().to_str().unwrap().to_owned(), exchanges }
     };
     files.iter().map(|path| read(path)).collect()
 }

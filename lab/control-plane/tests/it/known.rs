@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// Places at which the answers may differ.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Known {
+pub struct KnownDifference {
     /// Where: `group/name of the exchange` (with `*` at the end: whatever begins so), or `*` for all of them.
     #[serde(rename = "in")]
     pub exchanges: Vec<String>,
@@ -18,7 +18,7 @@ pub struct Known {
     pub why: String,
 }
 
-impl Known {
+impl KnownDifference {
     fn covers(&self, exchange: &str, field: &str) -> bool {
         let named = |pattern: &String| match pattern.strip_suffix('*') {
             Some(begin) => exchange.starts_with(begin),
@@ -30,24 +30,25 @@ impl Known {
 }
 
 /// Every known difference.
-pub fn all() -> Vec<Known> {
+pub fn all() -> Vec<KnownDifference> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/known.yaml");
     let text = std::fs::read_to_string(&path).unwrap();
-    let known: Vec<Known> = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let known: Vec<KnownDifference> =
+        serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     assert!(known.iter().all(|known| !known.why.trim().is_empty()), "a difference without a reason");
     known
 }
 
 /// Takes differences, and tells those that nobody knows and those that are no more.
-pub struct Ledger {
-    known: Vec<Known>,
+pub struct DifferenceLedger {
+    known: Vec<KnownDifference>,
     met: BTreeSet<usize>,
     unknown: Vec<String>,
 }
 
-impl Ledger {
+impl DifferenceLedger {
     pub fn new() -> Self {
-        Ledger { known: all(), met: BTreeSet::new(), unknown: Vec::new() }
+        DifferenceLedger { known: all(), met: BTreeSet::new(), unknown: Vec::new() }
     }
 
     pub fn takes(&mut self, exchange: &str, field: &str, lab: &str, real: &str) {

@@ -10,14 +10,14 @@ const OWN: [&str; 6] = ["uid", "resourceVersion", "managedFields", "selfLink", "
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// What to keep apart.
-pub struct Normal {
+pub struct Normalizer {
     /// All that requests have said so far: an address or a port that is in none of it has been drawn.
     said: String,
 }
 
-impl Normal {
+impl Normalizer {
     pub fn new() -> Self {
-        Normal { said: String::new() }
+        Normalizer { said: String::new() }
     }
 
     /// A request is about to be sent.

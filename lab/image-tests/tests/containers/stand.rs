@@ -15,7 +15,7 @@ use anyhow::{Context, bail, ensure};
 use futures_util::StreamExt;
 use svclab_apiserver::objects::{Store, StoreOptions, parse_manifests};
 use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens};
-use svclab_netns::visit::in_network;
+use svclab_netns::foreign_namespace::in_network;
 use svclab_spec::{ClusterSpec, Cni, NodeSpec};
 use testcontainers::bollard::{Docker, body_full, query_parameters};
 use testcontainers::core::client::docker_client_instance;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use svclab_cluster::Cluster as Lab;
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_oracle::ClusterModel;
 use svclab_properties::node;
 use svclab_properties::proxies::{Dump, Proxies, changes};
@@ -47,7 +47,7 @@ async fn everywhere<T: Send + 'static>(
     work: impl Fn(&str) -> Box<dyn FnOnce() -> Result<T, String> + Send>,
 ) -> Result<BTreeMap<String, T>, String> {
     let done = try_join_all(cluster.world.nodes.iter().map(async |place| {
-        let at = Place::Node(place.name.clone());
+        let at = ClusterHost::Node(place.name.clone());
         let done = lab.run(&at, work(&place.name)).await.map_err(|error| error.to_string())?;
         done.map(|done| (place.name.clone(), done)).map_err(|error| format!("{at}: {error}"))
     }));
@@ -113,7 +113,7 @@ pub async fn replace(
         commands.replace(&texts)?;
         commands.dump().map(|dump| (commands.families, dump))
     };
-    let done = lab.run(&Place::Node(node.to_owned()), work).await.map_err(|error| error.to_string())?;
+    let done = lab.run(&ClusterHost::Node(node.to_owned()), work).await.map_err(|error| error.to_string())?;
     let (families, mut dump) = done?;
     let mut all = before.clone();
     for family in families {
@@ -139,7 +139,7 @@ pub async fn replace_tables(
         commands.replace_tables(&text)?;
         commands.dump()
     };
-    let dump = lab.run(&Place::Node(node.to_owned()), work).await.map_err(|error| error.to_string())??;
+    let dump = lab.run(&ClusterHost::Node(node.to_owned()), work).await.map_err(|error| error.to_string())??;
     Ok(Dump { relays: before.relays.clone(), ..dump })
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use svclab_apiserver::objects::{Store, StoreOptions, parse_manifests};
-use svclab_apiserver::{ApiServer, Fault, Kubeconfig, Refusal, ServeOptions, SharedStore, Tls, Tokens};
+use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, ServerFault, ServerRefusal, SharedStore, Tls, Tokens};
 use svclab_snapshot::collect::{Options, collect};
 use svclab_snapshot::{Objects, Snapshot};
 use svclab_spec::{ClusterSpec, NodeSpec};
@@ -114,14 +114,14 @@ pub async fn every_page_of_every_kind_is_kept_without_what_is_private() {
 
 pub async fn a_list_that_expires_is_begun_again() {
     let served = Served::start();
-    served.server.misbehave(Fault::Expire { requests: 1 });
+    served.server.misbehave(ServerFault::Expire { requests: 1 });
     let snapshot = served.collect().await;
     assert_eq!(named(snapshot.objects.as_ref().unwrap()), SERVICES);
 }
 
 pub async fn an_api_that_refuses_costs_the_objects_alone() {
     let mut served = Served::start();
-    served.server.misbehave(Fault::Refuse(Refusal::Unavailable));
+    served.server.misbehave(ServerFault::Refuse(ServerRefusal::Unavailable));
     let start = Instant::now();
     let snapshot = served.collect().await;
     assert!(snapshot.objects.is_none() && snapshot.proxy_config.is_some() && snapshot.network.is_some());
@@ -131,7 +131,7 @@ pub async fn an_api_that_refuses_costs_the_objects_alone() {
     snapshot.write(&mut bytes).unwrap();
     assert_eq!(Snapshot::read(&bytes[..]).unwrap(), snapshot);
 
-    served.server.misbehave(Fault::Accept);
+    served.server.misbehave(ServerFault::Accept);
     served.kubeconfig.token = Some("wrong".to_owned());
     let unread = why(&served.collect().await, "objects");
     assert!(unread.contains("401") && !unread.contains("wrong"), "{unread}");

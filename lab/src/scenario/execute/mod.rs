@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(super) use capability::Capability;
 use svclab_apiserver::objects::{ObjectKey, Store};
-use svclab_cluster::traffic::probe::Outcome;
+use svclab_cluster::traffic::probe::ProbeOutcome;
 
 use super::answered::AnsweredBy;
 use super::error::Problem;
@@ -70,13 +70,13 @@ pub(super) trait Backend {
     async fn saved(&self, rules: &[RuleFile]) -> Result<Saved, Self::Error>;
 
     /// Sends the requests of a plan; fewer, where one without an answer has broken the promise.
-    async fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<Outcome>, Self::Error>;
+    async fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<ProbeOutcome>, Self::Error>;
 
     /// Opens a connection that stays open under this name.
-    async fn open(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<Outcome, Self::Error>;
+    async fn open(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<ProbeOutcome, Self::Error>;
 
     /// Asks over an open connection; `is_alive` if it is to be. `None`: there is no such connection.
-    async fn ask(&mut self, name: &str, is_alive: bool) -> Result<Option<Outcome>, Self::Error>;
+    async fn ask(&mut self, name: &str, is_alive: bool) -> Result<Option<ProbeOutcome>, Self::Error>;
 
     /// The ports of a plan that accept a connection.
     async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, Self::Error>;

@@ -1,6 +1,6 @@
 //! Steps that send requests, and the judgement of who answered them.
 
-use svclab_cluster::traffic::probe::{Answer, Outcome};
+use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 
 use super::{Backend, Capability, Executor, Seen};
 use crate::expect::{Answers, Mismatch, Tally, Wanted, bounds, judge, smallest_skew};
@@ -102,7 +102,7 @@ impl Executor {
         backend: &B,
         step: &Step,
         counted: &Counted,
-        outcomes: &[Outcome],
+        outcomes: &[ProbeOutcome],
         (mut broken, drawn, mut notes): (Vec<Mismatch>, bool, Vec<String>),
     ) -> Result<Seen, B::Error> {
         let tally = Tally::of(outcomes);
@@ -126,11 +126,11 @@ impl Executor {
 }
 
 /// What is wrong with an open connection; `None`: it is to be dead.
-fn alive(name: &str, wanted: Option<&Wanted>, outcome: &Outcome) -> Vec<Mismatch> {
+fn alive(name: &str, wanted: Option<&Wanted>, outcome: &ProbeOutcome) -> Vec<Mismatch> {
     let outcomes = std::slice::from_ref(outcome);
     match wanted {
         Some(wanted) => judge(wanted, outcomes),
-        None if matches!(outcome.answer, Answer::Replied { .. }) => {
+        None if matches!(outcome.answer, ProbeAnswer::Replied { .. }) => {
             vec![Mismatch::new(format!("connection {name} is dead"), Tally::of(outcomes).summary())]
         }
         None => Vec::new(),
@@ -138,7 +138,7 @@ fn alive(name: &str, wanted: Option<&Wanted>, outcome: &Outcome) -> Vec<Mismatch
 }
 
 /// Bounds of time that requests do not keep.
-fn times(expect: &ExpectFile, outcomes: &[Outcome]) -> Vec<Mismatch> {
+fn times(expect: &ExpectFile, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> {
     let times = outcomes.iter().map(|outcome| outcome.took);
     let (Some(least), Some(most)) = (times.clone().min(), times.clone().max()) else { return Vec::new() };
     let bounds = expect.took.iter().flat_map(|bounds| &bounds.0).map(|bound| bound.value);
@@ -155,11 +155,12 @@ mod tests {
 
     use super::*;
     use crate::scenario::values::{Bound, OneOrMany};
-    use svclab_cluster::traffic::probe::Answer;
+    use svclab_cluster::traffic::probe::ProbeAnswer;
 
     #[test]
     fn every_request_keeps_within_the_time() {
-        let took = |millis| Outcome { answer: Answer::Refused, client: None, took: Duration::from_millis(millis) };
+        let took =
+            |millis| ProbeOutcome { answer: ProbeAnswer::Refused, client: None, took: Duration::from_millis(millis) };
         let bounds = [Bound::AtLeast(Duration::from_millis(50)), Bound::AtMost(Duration::from_millis(60))];
         let bounds = bounds.map(|bound| Spanned::new(bound, Location::UNKNOWN, Location::UNKNOWN));
         let expect = ExpectFile { took: Some(OneOrMany(bounds.into())), ..ExpectFile::default() };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_saphyr::{Location, Spanned};
 use svclab_apiserver::objects::{ObjectKey, Store};
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::{ClientRoute, SILENCE, addresses, aim};
 use crate::expect::Mismatch;
@@ -17,7 +17,7 @@ use crate::scenario::file::{ExpectFile, OneFamily, ProbeFile, ProtocolFile, Scan
 /// A scan step, resolved.
 pub(in crate::scenario) struct ScanPlan {
     /// From where.
-    pub from: Place,
+    pub from: ClusterHost,
     /// The address.
     pub address: IpAddr,
     /// A route that it needs.
@@ -83,7 +83,7 @@ pub(in crate::scenario) fn health_check(
             "service {service} has no healthCheckNodePort: it is for type LoadBalancer with externalTrafficPolicy Local"
         ))
     })?;
-    let addresses = addresses(store, &Place::Node(node.to_owned())).map_err(problem)?;
+    let addresses = addresses(store, &ClusterHost::Node(node.to_owned())).map_err(problem)?;
     let wanted = |address: &&IpAddr| family.is_none_or(|family| address.is_ipv4() == (family.value == OneFamily::Ipv4));
     let address = addresses.iter().find(wanted);
     let address = address.ok_or_else(|| {

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::ServicePort;
 use serde_saphyr::{Location, Spanned};
 use svclab_apiserver::objects::{ObjectKey, Store, family_name};
-use svclab_cluster::traffic::probe::{Place, Probe};
+use svclab_cluster::traffic::probe::{ClusterHost, Probe};
 use svclab_spec::Protocol;
 use svclab_spec::nth_address;
 
@@ -190,7 +190,7 @@ pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<Wanted>,
         return if more { Err(Problem::new(Location::UNKNOWN, message)) } else { Ok(None) };
     }
     if expect.answered.is_some() {
-        return wanted(store, expect, &Place::LoadBalancer, Location::UNKNOWN).map(Some);
+        return wanted(store, expect, &ClusterHost::LoadBalancer, Location::UNKNOWN).map(Some);
     }
     Ok(Some(Wanted::Answered { by: everybody(store), source: None, sticky: false, turns: None }))
 }
@@ -200,25 +200,25 @@ fn everybody(store: &Store) -> Vec<(String, Option<f64>)> {
 }
 
 /// A place that exists.
-pub(super) fn place(store: &Store, place: &Spanned<PlaceRef>) -> Result<Place, Problem> {
+pub(super) fn place(store: &Store, place: &Spanned<PlaceRef>) -> Result<ClusterHost, Problem> {
     addresses(store, &place.value.0)
         .map(|_| place.value.0.clone())
         .map_err(|message| Problem::new(place.referenced, message))
 }
 
 /// Every address that packets of a place may carry; for a node that includes its end of each pod range.
-pub(super) fn addresses(store: &Store, place: &Place) -> Result<Vec<IpAddr>, String> {
+pub(super) fn addresses(store: &Store, place: &ClusterHost) -> Result<Vec<IpAddr>, String> {
     let spec = store.cluster_spec();
     let none = |kind: &str, name: &str, known: Vec<&str>| {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         format!("there is no {kind} {name:?} (there is: {known})")
     };
     match place {
-        Place::Pod { namespace, name } => {
+        ClusterHost::Pod { namespace, name } => {
             let key = ObjectKey::new(Some(namespace), name);
             store.pod(&key).map(|pod| pod.addresses.clone()).map_err(|error| error.to_string())
         }
-        Place::Node(name) => spec
+        ClusterHost::Node(name) => spec
             .nodes
             .iter()
             .find(|node| node.name == *name)
@@ -228,13 +228,13 @@ pub(super) fn addresses(store: &Store, place: &Place) -> Result<Vec<IpAddr>, Str
                 node.addresses.iter().chain(&node.extra_addresses).copied().chain(own).chain(links).collect()
             })
             .ok_or_else(|| none("node", name, spec.nodes.iter().map(|node| node.name.as_str()).collect())),
-        Place::Client(name) => spec
+        ClusterHost::Client(name) => spec
             .clients
             .iter()
             .find(|client| client.name == *name)
             .map(|client| client.addresses.clone())
             .ok_or_else(|| none("client", name, spec.clients.iter().map(|client| client.name.as_str()).collect())),
-        Place::LoadBalancer => spec
+        ClusterHost::LoadBalancer => spec
             .load_balancer
             .map(|balancer| balancer.addresses)
             .ok_or_else(|| "this cluster has no load balancer; `cluster.loadBalancer: true` gives it one".to_owned()),
@@ -271,7 +271,7 @@ fn target(
             Ok((SocketAddr::new(of_family(pod.addresses.clone(), format!("pod {key}"))?, *port), default))
         }
         Target::Node(name, port) => {
-            let found = addresses(store, &Place::Node(name.clone())).map_err(problem)?;
+            let found = addresses(store, &ClusterHost::Node(name.clone())).map_err(problem)?;
             Ok((SocketAddr::new(of_family(found, format!("node {name}"))?, *port), default))
         }
         Target::Service { frontend, service, port } => {
@@ -292,7 +292,7 @@ fn target(
                     (vips.into_iter().map(|vip| vip.address).collect(), entry.port)
                 }
                 Frontend::NodePort(node) => {
-                    let found = addresses(store, &Place::Node(node.clone())).map_err(problem)?;
+                    let found = addresses(store, &ClusterHost::Node(node.clone())).map_err(problem)?;
                     let number =
                         entry.node_port.ok_or_else(|| problem(format!("service {service} has no node port there")))?;
                     (found, number)
@@ -343,21 +343,21 @@ fn service_port<'a>(
 
 fn route(
     store: &Store,
-    from: &Place,
+    from: &ClusterHost,
     via: Option<&Spanned<String>>,
     to: SocketAddr,
 ) -> Result<Option<(String, IpNet, String)>, Problem> {
     let Some(via) = via else { return Ok(None) };
-    let Place::Client(client) = from else {
+    let ClusterHost::Client(client) = from else {
         return Err(Problem::new(via.referenced, "via: only a client outside the cluster needs a route"));
     };
     let node = via.value.strip_prefix("node/").unwrap_or(&via.value).to_owned();
-    addresses(store, &Place::Node(node.clone())).map_err(|message| Problem::new(via.referenced, message))?;
+    addresses(store, &ClusterHost::Node(node.clone())).map_err(|message| Problem::new(via.referenced, message))?;
     Ok(Some((client.clone(), IpNet::from(to.ip()), node)))
 }
 
 /// The one promise that `expect` makes.
-fn wanted(store: &Store, expect: &ExpectFile, from: &Place, at: Location) -> Result<Wanted, Problem> {
+fn wanted(store: &Store, expect: &ExpectFile, from: &ClusterHost, at: Location) -> Result<Wanted, Problem> {
     let (refused, dropped) = (expect.refused == Some(true), expect.dropped == Some(true));
     if [expect.refused, expect.dropped, expect.unanswered].contains(&Some(false)) {
         return Err(Problem::new(at, "refused, dropped and unanswered are `true` or left out; say `answered` instead"));
@@ -415,7 +415,7 @@ fn backends(
     }
 }
 
-fn source(store: &Store, expect: &ExpectFile, from: &Place) -> Result<Option<SourceWanted>, Problem> {
+fn source(store: &Store, expect: &ExpectFile, from: &ClusterHost) -> Result<Option<SourceWanted>, Problem> {
     let Some(written) = &expect.saw_source else { return Ok(None) };
     let mut wanted = SourceWanted { words: String::new(), client: false, addresses: Vec::new(), not: false };
     let mut words = Vec::new();
@@ -431,7 +431,7 @@ fn source(store: &Store, expect: &ExpectFile, from: &Place) -> Result<Option<Sou
             Source::NotClient => return Err(problem("not-client stands alone".to_owned())),
             Source::AnyNode => {
                 for node in store.cluster_spec().nodes {
-                    wanted.addresses.extend(addresses(store, &Place::Node(node.name)).map_err(problem)?);
+                    wanted.addresses.extend(addresses(store, &ClusterHost::Node(node.name)).map_err(problem)?);
                 }
             }
             Source::Place(place) => wanted.addresses.extend(addresses(store, place).map_err(problem)?),

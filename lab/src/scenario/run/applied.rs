@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use svclab_cluster::Cluster;
 use svclab_cluster::process::ProcessHandle;
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::feed::{Feed, Version};
 use super::proxy::HEALTH;
@@ -33,7 +33,7 @@ pub(super) enum Question {
 
 impl Question {
     /// Whether the answer is yes; if not, what it is. `None`: there is none yet.
-    async fn ask(&self, cluster: &Cluster, feed: &Feed, node: &str, place: &Place) -> Option<Result<(), String>> {
+    async fn ask(&self, cluster: &Cluster, feed: &Feed, node: &str, place: &ClusterHost) -> Option<Result<(), String>> {
         let (address, path) = match self {
             Question::Version(_) => (HEALTH, "/healthz"),
             Question::Url(address, path) => (*address, path.as_str()),
@@ -82,7 +82,7 @@ pub(super) async fn wait(
     handle: &ProcessHandle,
     question: &Question,
 ) -> Option<Mismatch> {
-    let (place, deadline) = (Place::Node(node.to_owned()), Instant::now() + PATIENCE);
+    let (place, deadline) = (ClusterHost::Node(node.to_owned()), Instant::now() + PATIENCE);
     let mut last = "it never answered".to_owned();
     loop {
         if !handle.is_alive() {

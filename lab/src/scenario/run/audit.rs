@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use k8s_openapi::serde::de::DeserializeOwned;
-use svclab_apiserver::objects::{Kind, Store};
+use svclab_apiserver::objects::{ObjectKind, Store};
 use svclab_audit::audit::{Options, Report, audit};
 use svclab_snapshot::{Objects, Snapshot};
 
@@ -99,13 +99,13 @@ fn changes_rules(action: &Action) -> bool {
 
 /// What the lab has published.
 fn objects(store: &Store) -> Result<Objects, serde_json::Error> {
-    fn all<T: DeserializeOwned>(store: &Store, kind: Kind) -> Result<Vec<T>, serde_json::Error> {
+    fn all<T: DeserializeOwned>(store: &Store, kind: ObjectKind) -> Result<Vec<T>, serde_json::Error> {
         store.records(kind).map(|record| serde_json::from_slice(&record.json)).collect()
     }
     Ok(Objects {
-        services: all(store, Kind::Service)?,
-        slices: all(store, Kind::EndpointSlice)?,
-        nodes: all(store, Kind::Node)?,
-        service_cidrs: all(store, Kind::ServiceCidr)?,
+        services: all(store, ObjectKind::Service)?,
+        slices: all(store, ObjectKind::EndpointSlice)?,
+        nodes: all(store, ObjectKind::Node)?,
+        service_cidrs: all(store, ObjectKind::ServiceCidr)?,
     })
 }

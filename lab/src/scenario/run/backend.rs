@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use svclab_apiserver::objects::{ObjectKey, Store};
 use svclab_cluster::ClusterError;
-use svclab_cluster::traffic::probe::{Answer, Outcome, Place};
+use svclab_cluster::traffic::probe::{ClusterHost, ProbeAnswer, ProbeOutcome};
 
 use super::error::LabError;
 use super::lab::Lab;
@@ -92,7 +92,7 @@ impl Backend for Lab {
         for rule in rules {
             for node in look::nodes_of(rule, &modes)? {
                 let Entry::Vacant(entry) = saved.entry((node.clone(), rule.listing())) else { continue };
-                let listed = self.listed(Place::Node(node), &entry.key().1).await?;
+                let listed = self.listed(ClusterHost::Node(node), &entry.key().1).await?;
                 entry.insert(listed);
             }
         }
@@ -101,7 +101,7 @@ impl Backend for Lab {
 
     /// Where every request is to be answered, a batch (as many as go out at a time) with a silent one is the last: the
     /// promise is broken, and hundreds of time-outs would only take minutes.
-    async fn send_all(&mut self, plan: &ProbePlan, _: &Target) -> Result<Vec<Outcome>, LabError> {
+    async fn send_all(&mut self, plan: &ProbePlan, _: &Target) -> Result<Vec<ProbeOutcome>, LabError> {
         self.route(plan.route.as_ref(), true).await?;
         let patient = !matches!(plan.wanted, Wanted::Answered { .. });
         let (mut outcomes, mut sent) = (Vec::with_capacity(plan.count), 0);
@@ -112,7 +112,7 @@ impl Backend for Lab {
                 false => self.cluster.probe_many(vec![plan.probe.clone(); size], plan.concurrency).await?,
             };
             sent += size;
-            let silent = batch.iter().any(|outcome| matches!(outcome.answer, Answer::TimedOut));
+            let silent = batch.iter().any(|outcome| matches!(outcome.answer, ProbeAnswer::TimedOut));
             outcomes.extend(batch);
             if silent && !patient {
                 break;
@@ -123,7 +123,7 @@ impl Backend for Lab {
     }
 
     /// The route stays: the connection needs it for as long as it lives.
-    async fn open(&mut self, name: &str, plan: &ProbePlan, _: &Target) -> Result<Outcome, LabError> {
+    async fn open(&mut self, name: &str, plan: &ProbePlan, _: &Target) -> Result<ProbeOutcome, LabError> {
         self.route(plan.route.as_ref(), true).await?;
         let start = Instant::now();
         let mut connection = match self.cluster.connect(&plan.probe).await? {
@@ -133,15 +133,15 @@ impl Backend for Lab {
         let client = Some(connection.client());
         let answer = connection.ask(ASK).await.map_err(ClusterError::kernel(format!("connection {name}")))?;
         self.connections.insert(name.to_owned(), connection);
-        Ok(Outcome { answer, client, took: start.elapsed() })
+        Ok(ProbeOutcome { answer, client, took: start.elapsed() })
     }
 
-    async fn ask(&mut self, name: &str, is_alive: bool) -> Result<Option<Outcome>, LabError> {
+    async fn ask(&mut self, name: &str, is_alive: bool) -> Result<Option<ProbeOutcome>, LabError> {
         let Some(connection) = self.connections.get_mut(name) else { return Ok(None) };
         let (client, start) = (Some(connection.client()), Instant::now());
         let limit = if is_alive { ASK } else { DEAD };
         let answer = connection.ask(limit).await.map_err(ClusterError::kernel(format!("connection {name}")))?;
-        Ok(Some(Outcome { answer, client, took: start.elapsed() }))
+        Ok(Some(ProbeOutcome { answer, client, took: start.elapsed() }))
     }
 
     async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, LabError> {
@@ -157,7 +157,7 @@ impl Backend for Lab {
     }
 
     async fn health(&mut self, node: &str, address: SocketAddr) -> Result<Health, String> {
-        let place = Place::Node(node.to_owned());
+        let place = ClusterHost::Node(node.to_owned());
         let answer = self.cluster.http_get(&place, address, "/healthz", HEALTH_PATIENCE).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let body: serde_json::Value = serde_json::from_str(&answer.body).unwrap_or_default();
@@ -260,7 +260,7 @@ impl Backend for Lab {
 
 impl Lab {
     /// What a node's tables have in them. A table that is not there has nothing.
-    async fn listed(&self, place: Place, what: &Listing) -> Result<Ruleset, LabError> {
+    async fn listed(&self, place: ClusterHost, what: &Listing) -> Result<Ruleset, LabError> {
         let save = |program: &str| [program.to_owned(), "-c".to_owned()];
         match what {
             Listing::Iptables(RuleFamily::Ipv4) => {
@@ -274,7 +274,7 @@ impl Lab {
     }
 
     /// What `nft list table` prints; nothing of a table that is not there.
-    pub(super) async fn table(&self, place: &Place, table: &str) -> Result<String, LabError> {
+    pub(super) async fn table(&self, place: &ClusterHost, table: &str) -> Result<String, LabError> {
         let argv: Vec<String> =
             ["nft", "list", "table"].into_iter().chain(table.split(' ')).map(str::to_owned).collect();
         match self.must(place, &argv).await {

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use svclab_apiserver::objects::{Kind, ObjectKey, Store};
+use svclab_apiserver::objects::{ObjectKey, ObjectKind, Store};
 use svclab_cluster::ClusterError;
 use svclab_cluster::prober::Prober;
-use svclab_cluster::traffic::probe::{Answer, Probe};
+use svclab_cluster::traffic::probe::{Probe, ProbeAnswer};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -58,7 +58,7 @@ impl Epochs {
     fn verdict(&self, service: &ObjectKey, sample: &Sample) -> Verdict {
         let mut serving = self.during(sample).map(|epoch| epoch.serving.get(service)).peekable();
         match &sample.answer {
-            Answer::Replied { server, .. } => {
+            ProbeAnswer::Replied { server, .. } => {
                 if serving.flatten().any(|pods| pods.contains(server)) {
                     Verdict::Right
                 } else {
@@ -83,7 +83,7 @@ fn serving(store: &Store) -> Serving {
     for (key, _) in store.services() {
         serving.entry(key.clone()).or_default();
     }
-    for record in store.records(Kind::EndpointSlice) {
+    for record in store.records(ObjectKind::EndpointSlice) {
         let Some(service) = record.labels.get("kubernetes.io/service-name") else { continue };
         let slice: serde_json::Value = serde_json::from_slice(&record.json).unwrap_or_default();
         let servers = serving.entry(ObjectKey::new(Some(&record.key.namespace), service)).or_default();
@@ -107,7 +107,7 @@ fn may_serve(conditions: &serde_json::Value) -> bool {
 struct Sample {
     begun: Instant,
     ended: Instant,
-    answer: Answer,
+    answer: ProbeAnswer,
 }
 
 enum Verdict {
@@ -178,7 +178,7 @@ impl TrafficReport {
         self.made += 1;
         let moment = sample.begun.duration_since(origin).as_millis();
         let words = match &sample.answer {
-            Answer::Replied { server, .. } => {
+            ProbeAnswer::Replied { server, .. } => {
                 *self.servers.entry(server.clone()).or_default() += 1;
                 format!("answered by {server}")
             }
@@ -254,8 +254,8 @@ mod tests {
             epoch(at(300), None, &[]),
         ]);
         let anybody = "10.0.0.1:1".parse().unwrap();
-        let replied = |server: &str| Answer::Replied { server: server.to_owned(), peer: anybody, at: anybody };
-        let verdict = |begun: u64, ended: u64, answer: Answer| {
+        let replied = |server: &str| ProbeAnswer::Replied { server: server.to_owned(), peer: anybody, at: anybody };
+        let verdict = |begun: u64, ended: u64, answer: ProbeAnswer| {
             let sample = Sample { begun: at(begun), ended: at(ended), answer };
             match epochs.verdict(&ObjectKey::new(None, "web"), &sample) {
                 Verdict::Right => "right",
@@ -268,8 +268,8 @@ mod tests {
         assert_eq!(verdict(201, 210, replied("default/a")), "misdelivered");
         assert_eq!(verdict(201, 210, replied("default/b")), "right");
         assert_eq!(verdict(401, 410, replied("default/b")), "misdelivered");
-        assert_eq!(verdict(201, 210, Answer::Refused), "failed");
-        assert_eq!(verdict(201, 310, Answer::Refused), "right", "by then nobody was serving");
-        assert_eq!(verdict(500, 510, Answer::TimedOut), "right");
+        assert_eq!(verdict(201, 210, ProbeAnswer::Refused), "failed");
+        assert_eq!(verdict(201, 310, ProbeAnswer::Refused), "right", "by then nobody was serving");
+        assert_eq!(verdict(500, 510, ProbeAnswer::TimedOut), "right");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use svclab_apiserver::Fault;
+use svclab_apiserver::ServerFault;
 use svclab_apiserver::objects::Store;
 use svclab_spec::PodSpec;
 
@@ -62,10 +62,10 @@ impl Lab {
     }
 
     /// Makes the API misbehave. What was kept from the proxies is applied when this returns, if nothing is any more.
-    pub(super) async fn misbehave(&mut self, what: Fault) -> Result<Seen, LabError> {
+    pub(super) async fn misbehave(&mut self, what: ServerFault) -> Result<Seen, LabError> {
         let since = Instant::now();
         self.feed.misbehave(what).await?;
-        if let Fault::Answer(_) = what {
+        if let ServerFault::Answer(_) = what {
             return Ok(self.answered().await);
         }
         let late = self.applied(since).await?;

@@ -1,6 +1,6 @@
 //! Commands of a step's own.
 
-use svclab_cluster::process::Ended;
+use svclab_cluster::process::ProcessEnd;
 
 use super::error::LabError;
 use super::lab::Lab;
@@ -16,7 +16,7 @@ impl Lab {
         let place = self.store.read(|store| resolve::place(store, &exec.on))?;
         let output = self.exec(&place, &exec.command).await?;
         let mut broken = Vec::new();
-        let wanted = Ended::Exited(expect.status.unwrap_or(0));
+        let wanted = ProcessEnd::Exited(expect.status.unwrap_or(0));
         if output.ended != wanted {
             let seen = format!("{:?}: {}{}", output.ended, output.stdout.trim(), output.stderr.trim());
             broken.push(Mismatch::new(format!("{} ends with {wanted:?}", exec.command.join(" ")), seen));

@@ -6,9 +6,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::Flock;
-use svclab_cluster::process::Reader;
-use svclab_cluster::traffic::probe::Place;
-use svclab_cluster::writer::BusyWriter;
+use svclab_cluster::busy_writer::BusyWriter;
+use svclab_cluster::process::OutputReader;
+use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::error::LabError;
 use super::fakes;
@@ -56,8 +56,8 @@ impl Lab {
                     let writer = self.cluster.busy_writer(node, per_second).await?;
                     self.faults.writers.insert(node.clone(), writer);
                 }
-                Fault::Log(LogReader::Stall) => self.proxies.set_reader(node, Reader::Stalls)?,
-                Fault::Log(LogReader::End) => self.proxies.set_reader(node, Reader::IsGone)?,
+                Fault::Log(LogReader::Stall) => self.proxies.set_reader(node, OutputReader::Stalls)?,
+                Fault::Log(LogReader::End) => self.proxies.set_reader(node, OutputReader::IsGone)?,
             }
         }
         Ok(Seen::new(format!("{}: {fault}", nodes.join(", ")), []))
@@ -92,11 +92,11 @@ impl Lab {
                     }
                 }
                 FaultKind::Lock => drop(self.faults.locks.remove(node)),
-                FaultKind::Log => self.proxies.set_reader(node, Reader::Reads)?,
+                FaultKind::Log => self.proxies.set_reader(node, OutputReader::Reads)?,
                 FaultKind::Writer => {
                     let failed = |source: io::Error| LabError::Command {
                         command: "rewriting a table of nf_tables".to_owned(),
-                        place: Place::Node(node.clone()).to_string(),
+                        place: ClusterHost::Node(node.clone()).to_string(),
                         problem: source.to_string(),
                     };
                     if let Some(writer) = self.faults.writers.remove(node) {

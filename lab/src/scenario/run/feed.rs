@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use svclab_apiserver::objects::publish::publish;
-use svclab_apiserver::objects::{Kind, Store, StoreOptions};
-use svclab_apiserver::{ApiServer, Fault, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, Upstream, WatchTimes};
+use svclab_apiserver::objects::{ObjectKind, Store, StoreOptions};
+use svclab_apiserver::{
+    ApiServer, Kubeconfig, ServeOptions, ServerFault, SharedStore, Tls, Tokens, Upstream, WatchTimes,
+};
 use svclab_cluster::Cluster;
-use svclab_cluster::traffic::probe::Place;
-use svclab_control_plane::{ControlPlane, Options, Programs, Versions};
+use svclab_cluster::traffic::probe::ClusterHost;
+use svclab_control_plane::{ControlPlane, ControlPlaneOptions, ObservedVersions, Programs};
 use svclab_netns::sandbox::WORK_DIR;
 
 use super::error::{LabError, make};
@@ -55,7 +57,7 @@ pub(super) enum Version {
     /// The lab's own number for it, of all kinds.
     Lab(u64),
     /// What a real API server has told about each kind.
-    Told(Versions),
+    Told(ObservedVersions),
 }
 
 impl fmt::Display for Version {
@@ -63,7 +65,7 @@ impl fmt::Display for Version {
         match self {
             Version::Lab(version) => write!(f, "version {version}"),
             Version::Told(told) => {
-                let (services, slices) = (told.of(Kind::Service), told.of(Kind::EndpointSlice));
+                let (services, slices) = (told.of(ObjectKind::Service), told.of(ObjectKind::EndpointSlice));
                 write!(f, "versions {services} of Services and {slices} of EndpointSlices")
             }
         }
@@ -103,7 +105,7 @@ impl Feed {
         let nodes: Vec<String> = spec.nodes.into_iter().map(|node| node.name).collect();
         let mut listeners = Vec::new();
         for node in &nodes {
-            let listener = cluster.listen(&Place::Node(node.clone()), ADDRESS).await?;
+            let listener = cluster.listen(&ClusterHost::Node(node.clone()), ADDRESS).await?;
             listeners.push(listener.into_std().map_err(LabError::Api)?);
         }
         let tls = Tls::generate(&[ADDRESS.ip().to_string()])?;
@@ -111,7 +113,7 @@ impl Feed {
         let plane = match programs {
             None => None,
             Some(programs) => {
-                let options = Options {
+                let options = ControlPlaneOptions {
                     programs,
                     service_cidrs: &spec.service_cidrs,
                     max_endpoints_per_slice: store.max_endpoints_per_slice,
@@ -178,12 +180,12 @@ impl Feed {
     }
 
     /// Makes the API misbehave, or behave again.
-    pub(super) async fn misbehave(&self, what: Fault) -> Result<(), LabError> {
+    pub(super) async fn misbehave(&self, what: ServerFault) -> Result<(), LabError> {
         match self {
             Feed::Api { server, plane: None, .. } => server.misbehave(what),
             Feed::Api { server, plane: Some(plane), .. } => {
                 let version = match what {
-                    Fault::BookmarkAhead { by, .. } => plane.let_versions_pass(by).await?,
+                    ServerFault::BookmarkAhead { by, .. } => plane.let_versions_pass(by).await?,
                     _ => plane.newest().await?,
                 };
                 server.misbehave_before(what, version);
@@ -224,23 +226,27 @@ impl Feed {
         let applied = |value: Option<&serde_json::Value>| {
             value.and_then(serde_json::Value::as_str).and_then(|text| text.parse::<u64>().ok())
         };
-        let wanted = |kind: Kind| match version {
+        let wanted = |kind: ObjectKind| match version {
             Version::Lab(version) => *version,
-            Version::Told(told) if kind == Kind::Node => told.of_node(node),
+            Version::Told(told) if kind == ObjectKind::Node => told.of_node(node),
             Version::Told(told) => told.of(kind),
         };
         match self {
             Feed::Manifests(_) => {
-                applied(health.get("appliedResourceVersion")).is_some_and(|seen| seen >= wanted(Kind::Service))
+                applied(health.get("appliedResourceVersion")).is_some_and(|seen| seen >= wanted(ObjectKind::Service))
             }
             Feed::Api { .. } => {
                 let of = |name: &str| health.get("appliedResourceVersions").and_then(|versions| versions.get(name));
-                let reached = |(kind, name): (Kind, &str)| applied(of(name)).is_some_and(|seen| seen >= wanted(kind));
-                let needed =
-                    [(Kind::Service, "services"), (Kind::EndpointSlice, "endpointslices"), (Kind::Node, "nodes")];
+                let reached =
+                    |(kind, name): (ObjectKind, &str)| applied(of(name)).is_some_and(|seen| seen >= wanted(kind));
+                let needed = [
+                    (ObjectKind::Service, "services"),
+                    (ObjectKind::EndpointSlice, "endpointslices"),
+                    (ObjectKind::Node, "nodes"),
+                ];
                 // Watched in nftables mode only.
                 let ranges = of("servicecidrs").is_some_and(|version| !version.is_null());
-                needed.into_iter().all(reached) && (!ranges || reached((Kind::ServiceCidr, "servicecidrs")))
+                needed.into_iter().all(reached) && (!ranges || reached((ObjectKind::ServiceCidr, "servicecidrs")))
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use svclab_cluster::process::{ProcessHandle, Work};
+use svclab_cluster::process::{ProcessHandle, TreeUsage};
 
 use super::lab::Lab;
 use crate::expect::Mismatch;
@@ -36,7 +36,7 @@ const SHOWN: usize = 3;
 /// One look at a proxy.
 #[derive(Debug, Clone, Default)]
 struct Look {
-    work: Work,
+    work: TreeUsage,
     /// Lines of its log so far.
     lines: u64,
 }
@@ -57,7 +57,7 @@ impl Look {
     }
 
     fn middle(looks: Vec<Look>) -> Option<Look> {
-        let middle = |figure: fn(&Work) -> u64| {
+        let middle = |figure: fn(&TreeUsage) -> u64| {
             let mut figures: Vec<u64> = looks.iter().map(|look| figure(&look.work)).collect();
             figures.sort_unstable();
             figures.get(figures.len() / 2).copied()
@@ -65,7 +65,7 @@ impl Look {
         let (files, threads, memory) =
             (middle(|work| work.files)?, middle(|work| work.threads)?, middle(|work| work.memory)?);
         let last = looks.into_iter().next_back()?;
-        Some(Look { work: Work { files, threads, memory, ..last.work }, ..last })
+        Some(Look { work: TreeUsage { files, threads, memory, ..last.work }, ..last })
     }
 
     /// All that should not grow and is more than it was, in words. All of it: one of them may be the trace of a child that is just being
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_child_that_is_there_for_a_moment_does_not_count() {
-        let look = |files, memory, lines| Look { work: Work { files, memory, ..Work::default() }, lines };
+        let look = |files, memory, lines| Look { work: TreeUsage { files, memory, ..TreeUsage::default() }, lines };
         // Its memory is missing once and is there twice once.
         let look = Look::middle(vec![look(20, 100, 1), look(25, 50, 1), look(20, 200, 2)]).unwrap();
         assert_eq!((look.work.files, look.work.memory, look.lines), (20, 100, 2));
@@ -244,7 +244,10 @@ mod tests {
 
     #[test]
     fn growth_is_told_from_leftovers() {
-        let look = |files, threads, memory| Look { work: Work { files, threads, memory, ..Work::default() }, lines: 0 };
+        let look = |files, threads, memory| Look {
+            work: TreeUsage { files, threads, memory, ..TreeUsage::default() },
+            lines: 0,
+        };
         let before = look(20, 5, 20 << 20);
         assert_eq!(look(20, 7, 22 << 20).grown(&before), None);
         assert_eq!(look(19, 1, 1 << 20).grown(&before), None, "less is fine");

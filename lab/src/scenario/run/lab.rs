@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use svclab_apiserver::SharedStore;
 use svclab_apiserver::objects::Store;
-use svclab_cluster::process::{Ended, ExecOutput};
-use svclab_cluster::traffic::client::Connection;
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::process::{ExecOutput, ProcessEnd};
+use svclab_cluster::traffic::client::ProbeConnection;
+use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_cluster::{Cluster, ClusterError};
 use svclab_netns::sandbox::WORK_DIR;
 
@@ -48,7 +48,7 @@ pub struct Lab {
     pub(super) took: Vec<Duration>,
     /// What the proxies did while nothing happened.
     pub(super) rested: Idle,
-    pub(super) connections: BTreeMap<String, Connection>,
+    pub(super) connections: BTreeMap<String, ProbeConnection>,
     pub(super) traffic: BTreeMap<String, Background>,
     pub(super) epochs: Epochs,
     /// Nodes that a `partition` step has cut off.
@@ -204,14 +204,14 @@ impl Lab {
     }
 
     /// Runs a command with the chosen iptables first in its `PATH`.
-    pub(super) async fn exec(&self, place: &Place, argv: &[String]) -> Result<ExecOutput, ClusterError> {
+    pub(super) async fn exec(&self, place: &ClusterHost, argv: &[String]) -> Result<ExecOutput, ClusterError> {
         self.exec_within(place, argv, COMMAND).await
     }
 
     /// The same with a limit of its own.
     pub(super) async fn exec_within(
         &self,
-        place: &Place,
+        place: &ClusterHost,
         argv: &[String],
         limit: Duration,
     ) -> Result<ExecOutput, ClusterError> {
@@ -223,9 +223,9 @@ impl Lab {
     }
 
     /// Like [`Lab::exec`], for commands of the lab's own: anything but success is an error.
-    pub(super) async fn must(&self, place: &Place, argv: &[String]) -> Result<String, LabError> {
+    pub(super) async fn must(&self, place: &ClusterHost, argv: &[String]) -> Result<String, LabError> {
         let output = self.exec(place, argv).await?;
-        if output.ended == Ended::Exited(0) {
+        if output.ended == ProcessEnd::Exited(0) {
             return Ok(output.stdout);
         }
         let problem = format!("{:?}: {}", output.ended, output.stderr.trim());
@@ -245,7 +245,7 @@ impl Lab {
         for node in chosen {
             for command in &damage.commands {
                 let argv = ["sh", "-euc", command].map(str::to_owned);
-                self.must(&Place::Node(node.clone()), &argv).await?;
+                self.must(&ClusterHost::Node(node.clone()), &argv).await?;
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use serde_json::json;
 use svclab_apiserver::SharedStore;
 use svclab_apiserver::objects::{Object, family_name};
 use svclab_cluster::Cluster;
-use svclab_cluster::traffic::probe::{Place, Probe};
+use svclab_cluster::traffic::probe::{ClusterHost, Probe};
 use svclab_spec::nth_address;
 use svclab_spec::{ClusterSpec, NodeSpec, Protocol};
 use tokio::net::TcpListener;
@@ -83,7 +83,7 @@ impl Marker {
         self.port = self.port.checked_add(1).unwrap_or(1);
         let (mut listeners, mut slices) = (Vec::new(), Vec::new());
         for (_, endpoint) in &self.families {
-            let listener = cluster.listen(&Place::Node(self.node.clone()), SocketAddr::new(*endpoint, 0)).await?;
+            let listener = cluster.listen(&ClusterHost::Node(self.node.clone()), SocketAddr::new(*endpoint, 0)).await?;
             let port = listener.local_addr().map_err(LabError::Api)?.port();
             slices.push(self.slice(*endpoint, port));
             listeners.push(listener);
@@ -171,7 +171,7 @@ fn families(spec: &ClusterSpec, node: &NodeSpec) -> Vec<(IpAddr, IpAddr)> {
 /// Returns once `node` has connected to `to`. An attempt begins every [`EVERY`], whatever became of the one before.
 async fn reach(cluster: &Cluster, node: &str, to: SocketAddr) {
     let probe = Probe {
-        from: Place::Node(node.to_owned()),
+        from: ClusterHost::Node(node.to_owned()),
         to,
         protocol: Protocol::Tcp,
         source_address: None,

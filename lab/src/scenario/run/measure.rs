@@ -1,6 +1,6 @@
 //! What the proxies of a lab have cost.
 
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::backend::NFT_TABLES;
 use super::lab::Lab;
@@ -21,13 +21,14 @@ impl Lab {
         };
         for node in self.nodes() {
             for program in ["iptables-save", "ip6tables-save"] {
-                let text = self.must(&Place::Node(node.clone()), &[program.to_owned(), "-c".to_owned()]).await.ok()?;
+                let text =
+                    self.must(&ClusterHost::Node(node.clone()), &[program.to_owned(), "-c".to_owned()]).await.ok()?;
                 let saved = Ruleset::parse(&text);
                 figures.rules += saved.rules.len();
                 figures.chains += saved.chains.len();
             }
             for table in NFT_TABLES.iter().filter(|_| self.proxies.mode_of(&node) == Mode::Nftables) {
-                let listed = Ruleset::parse_nft(&self.table(&Place::Node(node.clone()), table).await.ok()?);
+                let listed = Ruleset::parse_nft(&self.table(&ClusterHost::Node(node.clone()), table).await.ok()?);
                 figures.rules += listed.rules.len();
                 figures.chains += listed.chains.iter().filter(|(_, object)| object.starts_with("chain ")).count();
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use svclab_cluster::ClusterError;
 use svclab_cluster::HttpAnswer;
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::error::LabError;
 use super::lab::Lab;
@@ -31,7 +31,7 @@ pub(super) fn sum(text: &str, name: &str) -> Option<f64> {
 
 impl Lab {
     async fn get(&self, node: &str, address: SocketAddr, path: &str) -> Result<HttpAnswer, Mismatch> {
-        let answer = self.cluster.http_get(&Place::Node(node.to_owned()), address, path, PATIENCE).await;
+        let answer = self.cluster.http_get(&ClusterHost::Node(node.to_owned()), address, path, PATIENCE).await;
         answer.map_err(|error: ClusterError| Mismatch::new(format!("{address}{path} answers"), error.to_string()))
     }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use svclab_cluster::process::{Ended, ProcessHandle, ProcessSpec, Reader, Usage};
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::process::{OutputReader, ProcessEnd, ProcessHandle, ProcessSpec, ProcessUsage};
+use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_cluster::{Cluster, ClusterError};
 use svclab_netns::sandbox::{self, WORK_DIR};
 
@@ -47,7 +47,7 @@ pub(super) struct Proxies {
     running: BTreeMap<String, ProcessHandle>,
     last_words: BTreeMap<String, String>,
     /// What proxies that have been ended had used.
-    used: Vec<Usage>,
+    used: Vec<ProcessUsage>,
 }
 
 impl Proxies {
@@ -149,7 +149,7 @@ impl Proxies {
         let Proxy::Foreign(foreign) = &self.proxy else { return Ok(()) };
         let Some(init) = foreign.init.as_ref().filter(|_| !self.prepared.contains(node)) else { return Ok(()) };
         let argv = argv(self.foreign(foreign, init, feed, node));
-        let output = cluster.exec(&Place::Node(node.to_owned()), &argv, PATIENCE).await?;
+        let output = cluster.exec(&ClusterHost::Node(node.to_owned()), &argv, PATIENCE).await?;
         if !output.success() {
             let problem = format!("{:?}: {}", output.ended, output.stderr.trim());
             let (command, place) = (format!("init of {}: {}", foreign.name, init.join(" ")), format!("node/{node}"));
@@ -249,8 +249,8 @@ impl Proxies {
                 }
             },
         };
-        let output = cluster.exec(&Place::Node(node.to_owned()), &argv, PATIENCE).await?;
-        let clean = output.ended == Ended::Exited(0);
+        let output = cluster.exec(&ClusterHost::Node(node.to_owned()), &argv, PATIENCE).await?;
+        let clean = output.ended == ProcessEnd::Exited(0);
         self.modes.cleaned(node);
         let seen = || format!("{:?}: {}", output.ended, output.stderr.trim());
         Ok((!clean).then(|| Mismatch::new(format!("--cleanup succeeds on {node}"), seen())))
@@ -272,7 +272,7 @@ impl Proxies {
     }
 
     /// What every proxy so far has used.
-    pub(super) fn usage(&self) -> Vec<Usage> {
+    pub(super) fn usage(&self) -> Vec<ProcessUsage> {
         self.used.iter().copied().chain(self.running.values().filter_map(ProcessHandle::usage)).collect()
     }
 
@@ -294,7 +294,7 @@ impl Proxies {
     }
 
     /// Has the reader of a node's proxy's log behave so, as long as that proxy runs.
-    pub(super) fn set_reader(&self, node: &str, reader: Reader) -> Result<(), ClusterError> {
+    pub(super) fn set_reader(&self, node: &str, reader: OutputReader) -> Result<(), ClusterError> {
         self.running.get(node).map_or(Ok(()), |handle| handle.set_reader(reader))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use svclab_apiserver::objects::{ObjectKey, Store};
-use svclab_cluster::traffic::probe::{Answer, Outcome, Place, Probe};
+use svclab_cluster::traffic::probe::{ClusterHost, Probe, ProbeAnswer, ProbeOutcome};
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
 use svclab_spec::Protocol;
@@ -84,7 +84,7 @@ impl Backend for SimLab {
                         };
                         let rules = rendered.map(|rendered| rendered.state.rules(family));
                         let rules = rules.cloned().unwrap_or_else(|| Arc::new(Rules::empty(family)));
-                        let machine = Place::Node(node.clone()).to_string();
+                        let machine = ClusterHost::Node(node.clone()).to_string();
                         Counters::ruleset(self.counters.as_ref(), &machine, &rules)
                     }
                     Listing::Nft(_) => Ruleset::parse_nft(rendered.map_or("", |rendered| &rendered.tables)),
@@ -95,12 +95,12 @@ impl Backend for SimLab {
         Ok(saved)
     }
 
-    async fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<Outcome>, SimError> {
+    async fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<ProbeOutcome>, SimError> {
         let entrances = self.entrances(&plan.probe, plan.route.as_ref(), to)?;
         let one = |_| {
             self.enter(&plan.probe, &entrances)?;
             let (outcome, sent) = self.call(&plan.probe)?;
-            if matches!(outcome.answer, Answer::Replied { .. }) {
+            if matches!(outcome.answer, ProbeAnswer::Replied { .. }) {
                 self.hang_up(&sent)?;
             }
             Ok(outcome)
@@ -108,7 +108,7 @@ impl Backend for SimLab {
         (0..plan.count).map(one).collect()
     }
 
-    async fn open(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<Outcome, SimError> {
+    async fn open(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<ProbeOutcome, SimError> {
         let entrances = self.entrances(&plan.probe, plan.route.as_ref(), to)?;
         self.enter(&plan.probe, &entrances)?;
         let (outcome, sent) = self.call(&plan.probe)?;
@@ -116,7 +116,7 @@ impl Backend for SimLab {
         Ok(outcome)
     }
 
-    async fn ask(&mut self, name: &str, _is_alive: bool) -> Result<Option<Outcome>, SimError> {
+    async fn ask(&mut self, name: &str, _is_alive: bool) -> Result<Option<ProbeOutcome>, SimError> {
         let sent = self.open.get(name).cloned();
         sent.map(|sent| self.call_again(&sent)).transpose()
     }
@@ -136,8 +136,8 @@ impl Backend for SimLab {
             let (outcome, sent) = self.call(&probe)?;
             // A relay that has no backend to lead to has accepted, too.
             let is_open = match &outcome.answer {
-                Answer::Replied { .. } => true,
-                Answer::Broken(why) => why == RESET,
+                ProbeAnswer::Replied { .. } => true,
+                ProbeAnswer::Broken(why) => why == RESET,
                 _ => false,
             };
             if is_open {

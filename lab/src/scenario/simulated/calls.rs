@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use svclab_cluster::traffic::probe::{Answer, Outcome, Probe};
+use svclab_cluster::traffic::probe::{Probe, ProbeAnswer, ProbeOutcome};
 use svclab_sim::network::{Flow, HostId, Journey, NetworkError, Outcomes, Verdict};
 use svclab_sim::packet::Packet;
 use svclab_sim::protocol::{Family, Protocol as Number};
@@ -38,7 +38,7 @@ pub(super) const RESET: &str = "the relay has reset the connection";
 
 impl SimLab {
     /// Sends one request, and what a client sends once it is answered.
-    pub(super) fn call(&mut self, probe: &Probe) -> Result<(Outcome, Sent), SimError> {
+    pub(super) fn call(&mut self, probe: &Probe) -> Result<(ProbeOutcome, Sent), SimError> {
         let from = machine(&self.spec, &probe.from);
         let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
         let source_port = probe.source_port.unwrap_or_else(|| self.port());
@@ -51,7 +51,7 @@ impl SimLab {
             Some((node, host, port, relay, client)) => self.lead(node, host, (port, &relay), client, &journey)?,
         };
         let sent = Sent { flow, packet, second };
-        if probe.protocol == Protocol::Tcp && matches!(answer, Answer::Replied { .. }) {
+        if probe.protocol == Protocol::Tcp && matches!(answer, ProbeAnswer::Replied { .. }) {
             // The handshake's third packet, with the question.
             self.both_legs(&sent, |packet| Some(packet.later()))?;
         }
@@ -59,13 +59,13 @@ impl SimLab {
     }
 
     /// Sends once more over a connection that stands.
-    pub(super) fn call_again(&mut self, sent: &Sent) -> Result<Outcome, SimError> {
+    pub(super) fn call_again(&mut self, sent: &Sent) -> Result<ProbeOutcome, SimError> {
         let later = sent.packet.clone().later();
         let journey = self.send(sent.flow.from, &later)?;
         let first = targets::answer(self.machines.network(), &self.spec, &journey.verdict);
         let answer = match (&sent.second, first) {
-            (Some(second), _) if second.is_dead => Answer::Broken(RESET.to_owned()),
-            (Some(second), Answer::Replied { .. }) => {
+            (Some(second), _) if second.is_dead => ProbeAnswer::Broken(RESET.to_owned()),
+            (Some(second), ProbeAnswer::Replied { .. }) => {
                 let journey = self.send(second.from, &second.packet.clone().later())?;
                 targets::answer(self.machines.network(), &self.spec, &journey.verdict)
             }
@@ -135,7 +135,7 @@ impl SimLab {
         (port, relay): (Port, &Relay),
         client: SocketAddr,
         first: &Journey,
-    ) -> Result<(Answer, Option<Second>), SimError> {
+    ) -> Result<(ProbeAnswer, Option<Second>), SimError> {
         let now = self.machines.network().now();
         let silence = self.silence;
         let is_tcp = port.1 == Number::TCP;
@@ -165,12 +165,12 @@ impl SimLab {
             let answer = targets::answer(self.machines.network(), &self.spec, of);
             return Ok((answer, Some(Second { node, port, from, packet, is_dead: false })));
         }
-        Ok((if is_tcp { Answer::Broken(RESET.to_owned()) } else { Answer::TimedOut }, None))
+        Ok((if is_tcp { ProbeAnswer::Broken(RESET.to_owned()) } else { ProbeAnswer::TimedOut }, None))
     }
 
-    fn outcome(&self, answer: Answer, packet: &Packet) -> Outcome {
+    fn outcome(&self, answer: ProbeAnswer, packet: &Packet) -> ProbeOutcome {
         let port = packet.ports().map(|(source, _)| source).unwrap_or_default();
         let client = Some(SocketAddr::new(packet.source, port));
-        Outcome { answer, client, took: std::time::Duration::ZERO }
+        ProbeOutcome { answer, client, took: std::time::Duration::ZERO }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use svclab_apiserver::objects::publish::{PublishError, publish};
 use svclab_apiserver::objects::{ObjectError, Store};
-use svclab_cluster::traffic::probe::{Place, Probe};
+use svclab_cluster::traffic::probe::{ClusterHost, Probe};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Network, NetworkError};
 use svclab_spec::{ClusterSpec, Cni};
@@ -148,14 +148,14 @@ impl SimLab {
                 flags.push("--interfaces-without-address".to_owned());
             }
             if matches!(setup.mode, Mode::Ipvs | Mode::Nftables) {
-                let place = Place::Node(node.clone());
+                let place = ClusterHost::Node(node.clone());
                 let own = resolve::addresses(&self.store, &place).map_err(SimError::Step)?;
                 flags.extend(own.into_iter().map(|own| format!("--local-address={own}")));
             }
             let mut rendered = self.source.render(node, &configuration, &flags, self.objects.path())?;
             if let (Mode::Ipvs, Some(found)) = (setup.mode, self.rendered.get(node)) {
                 let network = self.machines.network();
-                let id = network.find(&Place::Node(node.clone()).to_string());
+                let id = network.find(&ClusterHost::Node(node.clone()).to_string());
                 drain::over(&found.state.servers, &mut rendered.state.servers, |service, server| {
                     id.map_or(0, |id| network.connections_to(id, service, server))
                 });
@@ -163,7 +163,7 @@ impl SimLab {
             let open = self.open.values().filter_map(|sent| sent.second.as_ref());
             rendered.held = open.filter(|one| one.node == *node && !one.is_dead).map(|one| one.port).collect();
             if let Some(counters) = &mut self.counters {
-                counters.forget(&Place::Node(node.clone()).to_string());
+                counters.forget(&ClusterHost::Node(node.clone()).to_string());
             }
             self.rendered.insert(node.clone(), rendered);
         }
@@ -225,7 +225,7 @@ impl SimLab {
         if route.is_some() {
             return Ok(Vec::new());
         }
-        let Place::Client(from) = &probe.from else { return Ok(Vec::new()) };
+        let ClusterHost::Client(from) = &probe.from else { return Ok(Vec::new()) };
         let mut routes = self.settings.routes.iter();
         if routes.any(|(client, range, _)| client == from && range.contains(&probe.to.ip())) {
             return Ok(Vec::new());
@@ -236,7 +236,7 @@ impl SimLab {
 
     /// Has requests enter by the next of these nodes, if there are any.
     pub(super) fn enter(&mut self, probe: &Probe, entrances: &[String]) -> Result<(), SimError> {
-        let (Place::Client(client), false) = (&probe.from, entrances.is_empty()) else { return Ok(()) };
+        let (ClusterHost::Client(client), false) = (&probe.from, entrances.is_empty()) else { return Ok(()) };
         let mut settings = self.settings.clone();
         let node = entrances[self.turns % entrances.len()].clone();
         settings.routes.push((client.clone(), ipnet::IpNet::from(probe.to.ip()), node));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_sim::cluster::{BuildError, Cluster, Listening, Node, Outside, Pod};
 use svclab_sim::host::Sysctls;
 use svclab_sim::network::Network;
@@ -35,13 +35,13 @@ pub fn number(protocol: Protocol) -> Number {
 }
 
 /// The machine that a place is: pods on the host network are their node.
-pub fn machine(spec: &ClusterSpec, place: &Place) -> String {
+pub fn machine(spec: &ClusterSpec, place: &ClusterHost) -> String {
     let on_host = |namespace: &str, name: &str| {
         spec.pods.iter().find(|pod| pod.host_network && pod.namespace == namespace && pod.name == name)
     };
     match place {
-        Place::Pod { namespace, name } => match on_host(namespace, name) {
-            Some(pod) => Place::Node(pod.node.clone()).to_string(),
+        ClusterHost::Pod { namespace, name } => match on_host(namespace, name) {
+            Some(pod) => ClusterHost::Node(pod.node.clone()).to_string(),
             None => place.to_string(),
         },
         other => other.to_string(),
@@ -63,8 +63,8 @@ fn key(pod: &PodSpec) -> PodKey {
     (pod.namespace.clone(), pod.name.clone())
 }
 
-fn place_of((namespace, name): &PodKey) -> Place {
-    Place::Pod { namespace: namespace.clone(), name: name.clone() }
+fn place_of((namespace, name): &PodKey) -> ClusterHost {
+    ClusterHost::Pod { namespace: namespace.clone(), name: name.clone() }
 }
 
 impl Machines {
@@ -148,7 +148,7 @@ impl Describe<'_> {
             (place_of(wanted).to_string(), pod)
         };
         Node {
-            name: Place::Node(node.name.clone()).to_string(),
+            name: ClusterHost::Node(node.name.clone()).to_string(),
             addresses: self.on_segment(&node.addresses),
             secondary: self.on_segment(&node.extra_addresses),
             pod_ranges: node.pod_cidrs.clone(),
@@ -163,12 +163,12 @@ impl Describe<'_> {
 
     fn outside(&self) -> Vec<Outside> {
         let clients = self.spec.clients.iter().map(|client| Outside {
-            name: Place::Client(client.name.clone()).to_string(),
+            name: ClusterHost::Client(client.name.clone()).to_string(),
             addresses: self.on_segment(&client.addresses),
             routes: self.routes(&client.name),
         });
         let balancer = self.spec.load_balancer.iter().map(|balancer| Outside {
-            name: Place::LoadBalancer.to_string(),
+            name: ClusterHost::LoadBalancer.to_string(),
             addresses: self.on_segment(&balancer.addresses),
             routes: Vec::new(),
         });

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use svclab_apiserver::objects::Store;
-use svclab_cluster::traffic::probe::Answer;
+use svclab_cluster::traffic::probe::ProbeAnswer;
 use svclab_sim::network::{Broken, Network, Verdict};
 use svclab_spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
@@ -41,17 +41,17 @@ pub(super) fn is_proxied(store: &Store, to: &Target) -> bool {
 }
 
 /// What the caller sees.
-pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &Verdict) -> Answer {
+pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &Verdict) -> ProbeAnswer {
     match verdict {
         Verdict::Answered { by, at, saw } => {
-            Answer::Replied { server: server(spec, network.host(*by).name(), *at), peer: *saw, at: *at }
+            ProbeAnswer::Replied { server: server(spec, network.host(*by).name(), *at), peer: *saw, at: *at }
         }
         Verdict::Unanswered { why: Broken::WrongSource { from }, .. } => {
-            Answer::Broken(format!("an answer from {from}"))
+            ProbeAnswer::Broken(format!("an answer from {from}"))
         }
-        Verdict::Refused { delivered: true, .. } | Verdict::Rejected { delivered: true, .. } => Answer::Refused,
+        Verdict::Refused { delivered: true, .. } | Verdict::Rejected { delivered: true, .. } => ProbeAnswer::Refused,
         Verdict::Refused { .. } | Verdict::Rejected { .. } | Verdict::Unanswered { .. } | Verdict::Dropped { .. } => {
-            Answer::TimedOut
+            ProbeAnswer::TimedOut
         }
     }
 }

@@ -3,11 +3,11 @@
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::roll::{Pace, Set, next};
+use super::rollout::{ReplicaCounts, RolloutPace, next};
 use super::{generation, owned_by, selector_problem};
 use crate::objects::allocate::{mix, signs};
 use crate::objects::error::ObjectError;
-use crate::objects::kind::Kind;
+use crate::objects::kind::ObjectKind;
 use crate::objects::object::{ObjectKey, key_of};
 use crate::objects::store::Store;
 
@@ -37,7 +37,7 @@ impl Store {
         let changed = before.is_none_or(|before| before.spec != written.spec);
         written.metadata.generation = Some(generation(before.map(|before| &before.metadata), changed));
         self.put_deployment(&key, written);
-        self.workloads.due(Kind::Deployment, key);
+        self.workloads.due(ObjectKind::Deployment, key);
         Ok(name)
     }
 
@@ -68,10 +68,10 @@ impl Store {
         let wanted = spec.replicas.unwrap_or(1);
         let old: Vec<ObjectKey> = sets.iter().filter(|set| **set != new).cloned().collect();
         let state = |key: &ObjectKey| {
-            self.workloads.sets.get(key).map(state_of).unwrap_or(Set { wanted: 0, there: 0, ready: 0 })
+            self.workloads.sets.get(key).map(state_of).unwrap_or(ReplicaCounts { wanted: 0, there: 0, ready: 0 })
         };
         let (new_state, old_states) = (state(&new), old.iter().map(state).collect::<Vec<_>>());
-        let pace = Pace::of(spec.strategy.as_ref(), wanted);
+        let pace = RolloutPace::of(spec.strategy.as_ref(), wanted);
         let (up, down) = if paused && !old.is_empty() {
             (new_state.wanted, old_states.iter().map(|set| set.wanted).collect())
         } else {
@@ -80,7 +80,7 @@ impl Store {
         self.scale(&new, up);
         old.iter().zip(down).for_each(|(set, count)| self.scale(set, count));
         self.forget(&old, spec.revision_history_limit.unwrap_or(HISTORY));
-        let unavailable = if let Pace::Rolling { unavailable, .. } = pace { unavailable } else { wanted };
+        let unavailable = if let RolloutPace::Rolling { unavailable, .. } = pace { unavailable } else { wanted };
         count(&mut deployment, new_state, &old_states, (wanted, wanted - unavailable), self.versions.now());
         self.put_deployment(key, deployment);
     }
@@ -113,7 +113,7 @@ impl Store {
             spec.replicas = Some(count);
             set.metadata.generation = Some(generation(Some(&set.metadata.clone()), true));
             self.put_set(key, set);
-            self.workloads.due(Kind::ReplicaSet, key.clone());
+            self.workloads.due(ObjectKind::ReplicaSet, key.clone());
         }
     }
 
@@ -126,7 +126,7 @@ impl Store {
         empty.sort_by_key(|key| self.revision(key));
         let surplus = empty.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
         for set in &empty[..surplus] {
-            self.remove_known(Kind::ReplicaSet, set);
+            self.remove_known(ObjectKind::ReplicaSet, set);
         }
     }
 }
@@ -148,7 +148,7 @@ fn new_set(key: &ObjectKey, deployment: &Deployment, spec: &DeploymentSpec, hash
         namespace: Some(key.namespace.clone()),
         labels: Some(labels),
         generation: Some(1),
-        owner_references: Some(vec![owned_by(Kind::Deployment, &deployment.metadata)]),
+        owner_references: Some(vec![owned_by(ObjectKind::Deployment, &deployment.metadata)]),
         ..ObjectMeta::default()
     };
     let spec = ReplicaSetSpec {
@@ -160,14 +160,20 @@ fn new_set(key: &ObjectKey, deployment: &Deployment, spec: &DeploymentSpec, hash
     ReplicaSet { metadata, spec, status: None }
 }
 
-fn state_of(set: &ReplicaSet) -> Set {
+fn state_of(set: &ReplicaSet) -> ReplicaCounts {
     let status = set.status.clone().unwrap_or_default();
     let wanted = set.spec.replicas.unwrap_or(0);
-    Set { wanted, there: status.replicas, ready: status.ready_replicas.unwrap_or(0) }
+    ReplicaCounts { wanted, there: status.replicas, ready: status.ready_replicas.unwrap_or(0) }
 }
 
 /// Writes down how far it has come; `least` is how many pods have to serve.
-fn count(deployment: &mut Deployment, new: Set, old: &[Set], (wanted, least): (i32, i32), now: Time) {
+fn count(
+    deployment: &mut Deployment,
+    new: ReplicaCounts,
+    old: &[ReplicaCounts],
+    (wanted, least): (i32, i32),
+    now: Time,
+) {
     let there = new.there + old.iter().map(|set| set.there).sum::<i32>();
     let ready = new.ready + old.iter().map(|set| set.ready).sum::<i32>();
     let observed = deployment.metadata.generation;

@@ -3,7 +3,7 @@
 
 mod deployment;
 mod replica_set;
-mod roll;
+mod rollout;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 
 use super::error::ObjectError;
-use super::kind::Kind;
+use super::kind::ObjectKind;
 use super::object::ObjectKey;
 use super::store::Store;
 
@@ -23,14 +23,14 @@ pub(super) struct Workloads {
     deployments: BTreeMap<ObjectKey, Deployment>,
     sets: BTreeMap<ObjectKey, ReplicaSet>,
     /// What is to be looked at.
-    due: BTreeSet<(Kind, ObjectKey)>,
+    due: BTreeSet<(ObjectKind, ObjectKey)>,
     /// They are at work: what they write does not start them once more.
     busy: bool,
 }
 
 impl Workloads {
     /// Has the controller of `kind` look at an object, if there is one.
-    pub(super) fn due(&mut self, kind: Kind, key: ObjectKey) {
+    pub(super) fn due(&mut self, kind: ObjectKind, key: ObjectKey) {
         self.due.insert((kind, key));
     }
 }
@@ -46,7 +46,7 @@ fn is_own(metadata: &ObjectMeta, owner: &ObjectMeta) -> bool {
 }
 
 /// A reference to what takes care of another object.
-fn owned_by(kind: Kind, owner: &ObjectMeta) -> OwnerReference {
+fn owned_by(kind: ObjectKind, owner: &ObjectMeta) -> OwnerReference {
     OwnerReference {
         api_version: kind.api_version().to_owned(),
         kind: kind.name().to_owned(),
@@ -85,7 +85,7 @@ impl Store {
         }
         while let Some((kind, key)) = self.workloads.due.pop_first() {
             match kind {
-                Kind::Deployment => self.settle_deployment(&key),
+                ObjectKind::Deployment => self.settle_deployment(&key),
                 _ => self.settle_set(&key),
             }
         }
@@ -93,25 +93,25 @@ impl Store {
     }
 
     /// A Deployment or ReplicaSet is gone, and what it took care of goes with it.
-    pub(super) fn workload_removed(&mut self, kind: Kind, key: &ObjectKey) {
-        if kind == Kind::Deployment {
+    pub(super) fn workload_removed(&mut self, kind: ObjectKind, key: &ObjectKey) {
+        if kind == ObjectKind::Deployment {
             let Some(deployment) = self.workloads.deployments.remove(key) else { return };
             for set in self.sets_of(key, &deployment.metadata) {
-                self.remove_known(Kind::ReplicaSet, &set);
+                self.remove_known(ObjectKind::ReplicaSet, &set);
             }
         } else if let Some(set) = self.workloads.sets.remove(key) {
             for pod in self.pods_of(key, &set.metadata) {
-                self.remove_known(Kind::Pod, &pod);
+                self.remove_known(ObjectKind::Pod, &pod);
             }
             if let Some(owner) = controller(&set.metadata) {
                 let owner = ObjectKey { namespace: key.namespace.clone(), name: owner.name.clone() };
-                self.workloads.due(Kind::Deployment, owner);
+                self.workloads.due(ObjectKind::Deployment, owner);
             }
         }
     }
 
     /// Removes an object that is there.
-    fn remove_known(&mut self, kind: Kind, key: &ObjectKey) {
+    fn remove_known(&mut self, kind: ObjectKind, key: &ObjectKey) {
         let _: Result<(), ObjectError> = self.remove_one(kind, key);
     }
 

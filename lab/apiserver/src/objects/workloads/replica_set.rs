@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::{controller, generation, owned_by, selector_problem};
 use crate::objects::allocate::generated_name;
 use crate::objects::error::ObjectError;
-use crate::objects::kind::Kind;
+use crate::objects::kind::ObjectKind;
 use crate::objects::object::{Object, ObjectKey, key_of};
 use crate::objects::store::Store;
 
@@ -28,7 +28,7 @@ impl Store {
         let changed = before.is_none_or(|before| before.spec != set.spec);
         set.metadata.generation = Some(generation(before.map(|before| &before.metadata), changed));
         self.put_set(&key, set);
-        self.workloads.due(Kind::ReplicaSet, key);
+        self.workloads.due(ObjectKind::ReplicaSet, key);
         Ok(name)
     }
 
@@ -56,7 +56,7 @@ impl Store {
         }
         if own.len() > wanted {
             for pod in self.superfluous(&own, own.len() - wanted) {
-                self.remove_known(Kind::Pod, &pod);
+                self.remove_known(ObjectKind::Pod, &pod);
             }
             own = self.pods_of(key, &set.metadata);
         }
@@ -64,7 +64,7 @@ impl Store {
         let owner = controller(&set.metadata)
             .map(|owner| ObjectKey { namespace: key.namespace.clone(), name: owner.name.clone() });
         self.put_set(key, set);
-        owner.into_iter().for_each(|owner| self.workloads.due(Kind::Deployment, owner));
+        owner.into_iter().for_each(|owner| self.workloads.due(ObjectKind::Deployment, owner));
     }
 
     fn make_pod(&mut self, key: &ObjectKey, set: &ReplicaSet, spec: &ReplicaSetSpec) -> Result<ObjectKey, ObjectError> {
@@ -79,7 +79,7 @@ impl Store {
         metadata.namespace = Some(pod.namespace.clone());
         metadata.generate_name = Some(prefix);
         metadata.creation_timestamp = None;
-        metadata.owner_references = Some(vec![owned_by(Kind::ReplicaSet, &set.metadata)]);
+        metadata.owner_references = Some(vec![owned_by(ObjectKind::ReplicaSet, &set.metadata)]);
         self.apply_one(Object::Pod(Box::new(Pod { metadata, spec: template.spec, status: None })))?;
         Ok(pod)
     }

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::objects::{Kind, Object, ObjectKey, Store};
+use crate::objects::{Object, ObjectKey, ObjectKind, Store};
 use crate::testing;
 
-fn apply(store: &mut Store, kind: Kind, value: &Value) -> Result<String, String> {
+fn apply(store: &mut Store, kind: ObjectKind, value: &Value) -> Result<String, String> {
     let (object, unknown) = Object::from_value(kind, value).unwrap();
     assert!(unknown.is_empty(), "{unknown:?}");
     store.replace(object).map_err(|error| error.to_string())
@@ -30,16 +30,16 @@ fn service() -> Value {
 }
 
 fn pods(store: &Store) -> Vec<ObjectKey> {
-    store.records(Kind::Pod).map(|record| record.key.clone()).collect()
+    store.records(ObjectKind::Pod).map(|record| record.key.clone()).collect()
 }
 
 fn status(store: &Store) -> Value {
-    store.record(Kind::Deployment, &ObjectKey::new(None, "shop")).unwrap().value()["status"].clone()
+    store.record(ObjectKind::Deployment, &ObjectKey::new(None, "shop")).unwrap().value()["status"].clone()
 }
 
 fn endpoints(store: &Store) -> usize {
     let count = |slice: Value| slice["endpoints"].as_array().map_or(0, Vec::len);
-    store.records(Kind::EndpointSlice).map(|record| count(record.value())).sum()
+    store.records(ObjectKind::EndpointSlice).map(|record| count(record.value())).sum()
 }
 
 /// Starts everything that waits.
@@ -52,42 +52,42 @@ fn start(store: &mut Store) {
 #[test]
 fn a_deployment_has_as_many_pods_as_it_asks_for() {
     let mut store = testing::store();
-    apply(&mut store, Kind::Service, &service()).unwrap();
-    apply(&mut store, Kind::Deployment, &deployment(3, "a")).unwrap();
+    apply(&mut store, ObjectKind::Service, &service()).unwrap();
+    apply(&mut store, ObjectKind::Deployment, &deployment(3, "a")).unwrap();
     let three = pods(&store);
     assert_eq!((three.len(), endpoints(&store)), (3, 3));
     assert!(three.iter().all(|pod| pod.name.starts_with("shop-")), "{three:?}");
     assert_eq!(status(&store)["availableReplicas"], 3);
-    assert_eq!(store.records(Kind::ReplicaSet).count(), 1);
+    assert_eq!(store.records(ObjectKind::ReplicaSet).count(), 1);
 
-    apply(&mut store, Kind::Deployment, &deployment(5, "a")).unwrap();
+    apply(&mut store, ObjectKind::Deployment, &deployment(5, "a")).unwrap();
     assert_eq!((pods(&store).len(), endpoints(&store)), (5, 5));
     assert!(three.iter().all(|pod| pods(&store).contains(pod)), "those that were there stay");
-    apply(&mut store, Kind::Deployment, &deployment(1, "a")).unwrap();
+    apply(&mut store, ObjectKind::Deployment, &deployment(1, "a")).unwrap();
     assert_eq!((pods(&store).len(), endpoints(&store)), (1, 1));
 
     let last = pods(&store).remove(0);
-    store.remove(Kind::Pod, &last).unwrap();
+    store.remove(ObjectKind::Pod, &last).unwrap();
     assert_eq!(pods(&store).len(), 1, "one that is deleted is made up for");
     assert_ne!(pods(&store), [last]);
 
-    store.remove(Kind::Deployment, &ObjectKey::new(None, "shop")).unwrap();
-    assert_eq!((pods(&store).len(), store.records(Kind::ReplicaSet).count(), endpoints(&store)), (0, 0, 0));
+    store.remove(ObjectKind::Deployment, &ObjectKey::new(None, "shop")).unwrap();
+    assert_eq!((pods(&store).len(), store.records(ObjectKind::ReplicaSet).count(), endpoints(&store)), (0, 0, 0));
 }
 
 #[test]
 fn a_new_template_replaces_pods_while_enough_of_them_serve() {
     let mut store = testing::store();
     store.hold_pods();
-    apply(&mut store, Kind::Service, &service()).unwrap();
-    apply(&mut store, Kind::Deployment, &deployment(4, "a")).unwrap();
+    apply(&mut store, ObjectKind::Service, &service()).unwrap();
+    apply(&mut store, ObjectKind::Deployment, &deployment(4, "a")).unwrap();
     assert_eq!((pods(&store).len(), endpoints(&store)), (4, 0), "they wait");
     assert_eq!(status(&store)["unavailableReplicas"], 4);
     start(&mut store);
     assert_eq!((status(&store)["availableReplicas"].clone(), endpoints(&store)), (json!(4), 4));
     let old = pods(&store);
 
-    apply(&mut store, Kind::Deployment, &deployment(4, "b")).unwrap();
+    apply(&mut store, ObjectKind::Deployment, &deployment(4, "b")).unwrap();
     let is_done = |store: &Store| status(store)["conditions"][1]["reason"] == "NewReplicaSetAvailable";
     assert!(!is_done(&store));
     let mut rounds = 0;
@@ -96,23 +96,24 @@ fn a_new_template_replaces_pods_while_enough_of_them_serve() {
         assert!(pods(&store).len() <= 5, "one more than asked for: {:?}", pods(&store));
         // One at a time.
         let states = store.pod_states();
-        let waits = |key: &ObjectKey| store.record(Kind::Pod, key).unwrap().value()["status"]["phase"] == "Pending";
+        let waits =
+            |key: &ObjectKey| store.record(ObjectKind::Pod, key).unwrap().value()["status"]["phase"] == "Pending";
         let next = states.iter().find(|pod| waits(&pod.key)).unwrap_or_else(|| panic!("{}", status(&store))).clone();
         store.set_running(&next.key, &next.uid);
         rounds += 1;
         assert!(rounds < 20);
     }
     assert!(pods(&store).iter().all(|pod| !old.contains(pod)));
-    assert_eq!((pods(&store).len(), endpoints(&store), store.records(Kind::ReplicaSet).count()), (4, 4, 2));
+    assert_eq!((pods(&store).len(), endpoints(&store), store.records(ObjectKind::ReplicaSet).count()), (4, 4, 2));
     assert_eq!(status(&store)["updatedReplicas"], 4);
 
     // The first template again: its set is used once more.
-    apply(&mut store, Kind::Deployment, &deployment(4, "a")).unwrap();
+    apply(&mut store, ObjectKind::Deployment, &deployment(4, "a")).unwrap();
     while !is_done(&store) {
         start(&mut store);
     }
-    assert_eq!(store.records(Kind::ReplicaSet).count(), 2);
-    let annotations = store.record(Kind::Deployment, &ObjectKey::new(None, "shop")).unwrap().value();
+    assert_eq!(store.records(ObjectKind::ReplicaSet).count(), 2);
+    let annotations = store.record(ObjectKind::Deployment, &ObjectKey::new(None, "shop")).unwrap().value();
     assert_eq!(annotations["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "3");
 }
 
@@ -121,23 +122,23 @@ fn what_cannot_be_is_refused_and_a_namespace_goes_whole() {
     let mut store = testing::store();
     let mut wrong = deployment(1, "a");
     wrong["spec"]["selector"] = json!({"matchLabels": {"app": "other"}});
-    assert!(apply(&mut store, Kind::Deployment, &wrong).unwrap_err().contains("`selector` does not match"));
+    assert!(apply(&mut store, ObjectKind::Deployment, &wrong).unwrap_err().contains("`selector` does not match"));
     wrong["spec"]["selector"] = json!({});
-    assert!(apply(&mut store, Kind::Deployment, &wrong).unwrap_err().contains("spec.selector"));
+    assert!(apply(&mut store, ObjectKind::Deployment, &wrong).unwrap_err().contains("spec.selector"));
     wrong["spec"]["selector"] = json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]});
-    assert!(apply(&mut store, Kind::Deployment, &wrong).unwrap_err().contains("matchLabels alone"));
+    assert!(apply(&mut store, ObjectKind::Deployment, &wrong).unwrap_err().contains("matchLabels alone"));
 
     let mut inside = deployment(2, "a");
     inside["metadata"]["namespace"] = json!("mall");
-    apply(&mut store, Kind::Deployment, &inside).unwrap();
+    apply(&mut store, ObjectKind::Deployment, &inside).unwrap();
     assert_eq!(pods(&store).len(), 2);
-    store.remove(Kind::Namespace, &ObjectKey::unscoped("mall")).unwrap();
-    assert_eq!((pods(&store).len(), store.records(Kind::Deployment).count()), (0, 0));
+    store.remove(ObjectKind::Namespace, &ObjectKey::unscoped("mall")).unwrap();
+    assert_eq!((pods(&store).len(), store.records(ObjectKind::Deployment).count()), (0, 0));
 
     // A pod that cannot be made shows in its set.
     let mut hosts = deployment(2, "a");
     hosts["spec"]["template"]["spec"]["containers"][0]["ports"][0]["hostPort"] = json!(80);
-    apply(&mut store, Kind::Deployment, &hosts).unwrap();
-    let set = store.records(Kind::ReplicaSet).next().unwrap().value();
+    apply(&mut store, ObjectKind::Deployment, &hosts).unwrap();
+    let set = store.records(ObjectKind::ReplicaSet).next().unwrap().value();
     assert_eq!(set["status"]["conditions"][0]["type"], "ReplicaFailure", "{set}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use svclab_cluster::Cluster;
 use svclab_cluster::process::ExecOutput;
-use svclab_cluster::traffic::probe::{Answer, Outcome, Place, Probe};
+use svclab_cluster::traffic::probe::{ClusterHost, Probe, ProbeAnswer, ProbeOutcome};
 use svclab_spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort};
 
 /// IP families of a cluster.
@@ -72,39 +72,39 @@ pub fn pod(name: &str, node: &str, n: u8, last: u8, families: Families) -> PodSp
     }
 }
 
-pub fn node(name: &str) -> Place {
-    Place::Node(name.to_owned())
+pub fn node(name: &str) -> ClusterHost {
+    ClusterHost::Node(name.to_owned())
 }
 
-pub fn in_pod(name: &str) -> Place {
-    Place::Pod { namespace: "default".to_owned(), name: name.to_owned() }
+pub fn in_pod(name: &str) -> ClusterHost {
+    ClusterHost::Pod { namespace: "default".to_owned(), name: name.to_owned() }
 }
 
-pub fn out() -> Place {
-    Place::Client("out".to_owned())
+pub fn out() -> ClusterHost {
+    ClusterHost::Client("out".to_owned())
 }
 
 /// A probe with a second of patience.
-pub fn probe(from: Place, protocol: Protocol, to: SocketAddr) -> Probe {
+pub fn probe(from: ClusterHost, protocol: Protocol, to: SocketAddr) -> Probe {
     Probe { from, to, protocol, source_address: None, source_port: None, timeout: Duration::from_secs(1) }
 }
 
 /// What a TCP probe to `to` brings.
-pub async fn ask(cluster: &Cluster, from: Place, to: &str) -> Answer {
+pub async fn ask(cluster: &Cluster, from: ClusterHost, to: &str) -> ProbeAnswer {
     let probe = probe(from, Protocol::Tcp, to.parse().unwrap());
     cluster.probe(&probe).await.unwrap().answer
 }
 
 /// The server and the peer address that it saw; panics when nobody answered.
-pub fn replied(outcome: &Outcome) -> (&str, IpAddr) {
+pub fn replied(outcome: &ProbeOutcome) -> (&str, IpAddr) {
     match &outcome.answer {
-        Answer::Replied { server, peer, .. } => (server, peer.ip()),
+        ProbeAnswer::Replied { server, peer, .. } => (server, peer.ip()),
         other => panic!("{other:?}"),
     }
 }
 
 /// Runs a command line in a place; panics when it fails.
-pub async fn run(cluster: &Cluster, place: Place, line: &str) -> ExecOutput {
+pub async fn run(cluster: &Cluster, place: ClusterHost, line: &str) -> ExecOutput {
     let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let output = cluster.exec(&place, &argv, Duration::from_secs(20)).await.unwrap();
     assert!(output.success(), "{place}: {line}: {output:?}");

@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 type Boxed = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A test case.
-pub enum Case {
+pub enum SandboxCase {
     /// Runs in the sandbox, on a multi-threaded runtime.
     Inside(&'static str, fn() -> Boxed),
     /// Runs outside; the argument starts helpers. Panics when it fails.
@@ -31,16 +31,18 @@ pub enum Case {
     Helper(&'static str, fn() -> Boxed),
 }
 
-/// Makes a [`Case`] out of a function, named by its path; a helper by the function alone.
+/// Makes a [`SandboxCase`] out of a function, named by its path; a helper by the function alone.
 macro_rules! case {
     (Outside $function:ident) => {
-        $crate::support::Case::Outside(concat!(module_path!(), "::", stringify!($function)), $function)
+        $crate::support::SandboxCase::Outside(concat!(module_path!(), "::", stringify!($function)), $function)
     };
     (Inside $function:ident) => {
-        $crate::support::Case::Inside(concat!(module_path!(), "::", stringify!($function)), || Box::pin($function()))
+        $crate::support::SandboxCase::Inside(concat!(module_path!(), "::", stringify!($function)), || {
+            Box::pin($function())
+        })
     };
     (Helper $function:ident) => {
-        $crate::support::Case::Helper(stringify!($function), || Box::pin($function()))
+        $crate::support::SandboxCase::Helper(stringify!($function), || Box::pin($function()))
     };
 }
 pub(crate) use case;
@@ -53,30 +55,32 @@ pub fn inside_command(name: &str) -> Command {
 }
 
 /// The test binary's `main`.
-pub fn main(cases: &[&'static Case]) {
+pub fn main(cases: &[&'static SandboxCase]) {
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some("--inside") {
         return inside(cases, &args.next().unwrap());
     }
     let trials = cases.iter().filter_map(|case| match case {
-        Case::Inside(name, _) => Some(Trial::ignorable_test(name.trim_start_matches("it::"), || run_inside(name))),
-        Case::Outside(name, run) => Some(Trial::test(name.trim_start_matches("it::"), || {
+        SandboxCase::Inside(name, _) => {
+            Some(Trial::ignorable_test(name.trim_start_matches("it::"), || run_inside(name)))
+        }
+        SandboxCase::Outside(name, run) => Some(Trial::test(name.trim_start_matches("it::"), || {
             run();
             Ok(())
         })),
-        Case::Helper(..) => None,
+        SandboxCase::Helper(..) => None,
     });
     let arguments = Arguments::from_args();
     libtest_mimic::run(&arguments, trials.collect()).exit();
 }
 
-fn inside(cases: &[&'static Case], wanted: &str) {
+fn inside(cases: &[&'static SandboxCase], wanted: &str) {
     if let Err(missing) = sandbox::enter() {
         eprintln!("{missing}");
         std::process::exit(3);
     }
     let found = cases.iter().find_map(|case| match case {
-        Case::Inside(name, run) | Case::Helper(name, run) if *name == wanted => Some(run),
+        SandboxCase::Inside(name, run) | SandboxCase::Helper(name, run) if *name == wanted => Some(run),
         _ => None,
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

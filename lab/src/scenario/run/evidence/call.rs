@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_spec::{ClusterSpec, Protocol};
 
 use super::super::lab::Lab;
@@ -22,7 +22,7 @@ impl Lab {
         })?;
         let spec = self.cluster.spec();
         let to = plan.probe.to;
-        let is_inside = matches!(plan.probe.from, Place::Pod { .. } | Place::Node(_));
+        let is_inside = matches!(plan.probe.from, ClusterHost::Pod { .. } | ClusterHost::Node(_));
         let own =
             |node: &svclab_spec::NodeSpec| node.addresses.contains(&to.ip()) || node.extra_addresses.contains(&to.ip());
         if !is_inside && !spec.nodes.iter().any(own) {
@@ -47,7 +47,7 @@ impl Lab {
 
 /// The node whose rules decide: that whose own address is called, for other nodes hand such a packet on unchanged; else the
 /// caller's, and that of the pod that is called.
-fn deciding(spec: &ClusterSpec, from: &Place, to: IpAddr) -> Option<String> {
+fn deciding(spec: &ClusterSpec, from: &ClusterHost, to: IpAddr) -> Option<String> {
     let has = |addresses: &[IpAddr]| addresses.contains(&to);
     let called = spec.nodes.iter().find(|node| has(&node.addresses) || has(&node.extra_addresses));
     let pod = || spec.pods.iter().find(|pod| has(&pod.addresses)).map(|pod| pod.node.clone());
@@ -55,25 +55,25 @@ fn deciding(spec: &ClusterSpec, from: &Place, to: IpAddr) -> Option<String> {
     called.or_else(|| node_of(spec, from)).or_else(pod)
 }
 
-fn node_of(spec: &ClusterSpec, place: &Place) -> Option<String> {
+fn node_of(spec: &ClusterSpec, place: &ClusterHost) -> Option<String> {
     match place {
-        Place::Node(name) => Some(name.clone()),
-        Place::Pod { namespace, name } => {
+        ClusterHost::Node(name) => Some(name.clone()),
+        ClusterHost::Pod { namespace, name } => {
             let pod = spec.pods.iter().find(|pod| pod.namespace == *namespace && pod.name == *name);
             pod.map(|pod| pod.node.clone())
         }
-        Place::Client(_) | Place::LoadBalancer => None,
+        ClusterHost::Client(_) | ClusterHost::LoadBalancer => None,
     }
 }
 
 /// Whether a place has a node's own network.
-fn is_node(spec: &ClusterSpec, place: &Place) -> bool {
+fn is_node(spec: &ClusterSpec, place: &ClusterHost) -> bool {
     let shares = |namespace: &str, name: &str| {
         spec.pods.iter().any(|pod| pod.namespace == namespace && pod.name == name && pod.host_network)
     };
     match place {
-        Place::Node(_) => true,
-        Place::Pod { namespace, name } => shares(namespace, name),
-        Place::Client(_) | Place::LoadBalancer => false,
+        ClusterHost::Node(_) => true,
+        ClusterHost::Pod { namespace, name } => shares(namespace, name),
+        ClusterHost::Client(_) | ClusterHost::LoadBalancer => false,
     }
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use svclab_cluster::traffic::probe::Place;
-use svclab_netns::capture::{Capture, Packet};
+use svclab_cluster::traffic::probe::ClusterHost;
+use svclab_netns::capture::{Capture, CapturedPacket};
 use svclab_netns::pcap;
 
 use super::super::feed::API_PORT;
@@ -30,7 +30,7 @@ impl Lab {
         let mut not_kept = Vec::new();
         let mut open = Vec::new();
         for node in self.nodes() {
-            match self.cluster.run(&Place::Node(node.clone()), Capture::open).await {
+            match self.cluster.run(&ClusterHost::Node(node.clone()), Capture::open).await {
                 Ok(Ok(capture)) => open.push((node, capture)),
                 Ok(Err(error)) => not_kept.push(format!("the capture of {node}: {error}")),
                 Err(error) => not_kept.push(format!("the capture of {node}: {error}")),
@@ -58,7 +58,7 @@ impl Lab {
 }
 
 /// Whether a packet is between a proxy and the lab's API, which never rests.
-fn is_of_api(packet: &Packet) -> bool {
+fn is_of_api(packet: &CapturedPacket) -> bool {
     let bytes = &packet.bytes;
     let (protocol, header) = match packet.protocol {
         IPV4 => (bytes.get(9), bytes.first().map_or(0, |first| usize::from(first & 0xf) * 4)),
@@ -82,7 +82,7 @@ mod tests {
             bytes.extend(to.to_be_bytes());
             let (address, length) = ([0; 8], bytes.len());
             let at = Duration::ZERO;
-            Packet {
+            CapturedPacket {
                 at,
                 interface: 1,
                 protocol: IPV4,
@@ -96,6 +96,6 @@ mod tests {
         };
         assert!(is_of_api(&packet(TCP, API_PORT)));
         assert!(!is_of_api(&packet(TCP, 80)) && !is_of_api(&packet(17, API_PORT)));
-        assert!(!is_of_api(&Packet { bytes: vec![0x45], ..packet(TCP, API_PORT) }));
+        assert!(!is_of_api(&CapturedPacket { bytes: vec![0x45], ..packet(TCP, API_PORT) }));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::super::lab::Lab;
 use super::super::proxies::configuration;
@@ -61,14 +61,14 @@ impl Lab {
         if let Some(kubeconfig) = self.kubeconfig(node) {
             flag("kubeconfig", shown(&kubeconfig));
         }
-        let output = self.exec_within(&Place::Node(node.to_owned()), &argv, LIMIT).await.map_err(words)?;
+        let output = self.exec_within(&ClusterHost::Node(node.to_owned()), &argv, LIMIT).await.map_err(words)?;
         let last = || output.stderr.lines().last().unwrap_or_default().to_owned();
         if output.success() { Ok(archive) } else { Err(last()) }
     }
 
     /// The connections that netfilter knows there, of both families.
     async fn connections_of(&self, node: &str) -> Result<String, String> {
-        let place = Place::Node(node.to_owned());
+        let place = ClusterHost::Node(node.to_owned());
         let mut text = String::new();
         for family in ["ipv4", "ipv6"] {
             let argv = ["conntrack", "-L", "-f", family].map(str::to_owned);

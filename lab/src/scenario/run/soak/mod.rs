@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use compare::Rules;
 use stream::Stream;
 use svclab_apiserver::objects::ObjectKey;
-use svclab_cluster::process::Reader;
-use svclab_cluster::traffic::probe::{Place, Probe};
+use svclab_cluster::process::OutputReader;
+use svclab_cluster::traffic::probe::{ClusterHost, Probe};
 use svclab_spec::Protocol;
 use traffic::Traffic;
 use watch::Watched;
@@ -175,12 +175,12 @@ async fn churn(
     report: &mut SoakReport,
     progress: &mut (dyn FnMut(&Row) + Send),
 ) -> Result<bool, LabError> {
-    let from = Place::Pod { namespace: "default".to_owned(), name: "caller".to_owned() };
+    let from = ClusterHost::Pod { namespace: "default".to_owned(), name: "caller".to_owned() };
     let traffic = Traffic::begin(&lab.cluster.prober(&from)?, &probes(lab, &from)?, SERVERS);
     let mut watched: Vec<Watched> = lab.nodes().into_iter().map(|node| Watched::begin(lab, node)).collect();
     let start = Instant::now();
     let (mut made, mut next_look) = (0, start);
-    let (tenth, mut reader) = (options.duration / PARTS, Reader::Reads);
+    let (tenth, mut reader) = (options.duration / PARTS, OutputReader::Reads);
     let unread = start + 3 * tenth..start + 3 * tenth + (2 * tenth).min(UNREAD);
     for part in 1..=PARTS {
         let end = start + options.duration * part / PARTS;
@@ -194,7 +194,7 @@ async fn churn(
             }
             lab.publish().await?;
             let before = reader;
-            reader = if unread.contains(&Instant::now()) { Reader::Stalls } else { Reader::Reads };
+            reader = if unread.contains(&Instant::now()) { OutputReader::Stalls } else { OutputReader::Reads };
             if reader != before {
                 lab.nodes().iter().try_for_each(|node| lab.proxies.set_reader(node, reader))?;
             }
@@ -245,7 +245,7 @@ fn share(all: usize, elapsed: Duration, duration: Duration) -> usize {
 }
 
 /// One probe to each cluster IP of the service that nobody changes.
-fn probes(lab: &Lab, from: &Place) -> Result<Vec<Probe>, LabError> {
+fn probes(lab: &Lab, from: &ClusterHost) -> Result<Vec<Probe>, LabError> {
     let steady = ObjectKey::new(None, "steady");
     let service = lab.store.read(|store| store.service(&steady).cloned())?;
     let addresses = service.spec.and_then(|spec| spec.cluster_ips).unwrap_or_default();
@@ -268,7 +268,7 @@ async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) 
     settle(lab, &nodes).await?;
     for (number, node) in nodes.iter().enumerate() {
         lab.proxies.end(node, SIGTERM).await?;
-        let place = Place::Node(node.clone());
+        let place = ClusterHost::Node(node.clone());
         for command in options.damage.iter().filter(|_| number == 0) {
             lab.must(&place, &["sh", "-euc", command].map(str::to_owned)).await?;
         }
@@ -323,13 +323,13 @@ async fn dump(lab: &Lab, node: &str) -> Result<Rules, LabError> {
 async fn dump_once(lab: &Lab, node: &str) -> Result<Rules, LabError> {
     let mut rules = Rules::default();
     for (family, command) in [("IPv4", "iptables-save"), ("IPv6", "ip6tables-save")] {
-        let saved = lab.must(&Place::Node(node.to_owned()), &[command.to_owned()]).await?;
+        let saved = lab.must(&ClusterHost::Node(node.to_owned()), &[command.to_owned()]).await?;
         rules.read(family, &saved);
     }
     if lab.proxies.mode_of(node) == Mode::Ipvs {
         let shown = async |command: &str| {
             let argv: Vec<String> = command.split(' ').map(str::to_owned).collect();
-            lab.must(&Place::Node(node.to_owned()), &argv).await
+            lab.must(&ClusterHost::Node(node.to_owned()), &argv).await
         };
         rules.read_sets(&shown("ipset save").await?);
         rules.read_servers(&shown("ipvsadm -Sn").await?);
@@ -338,7 +338,7 @@ async fn dump_once(lab: &Lab, node: &str) -> Result<Rules, LabError> {
     if lab.proxies.mode_of(node) == Mode::Nftables {
         let marker = lab.marker.as_ref().map(Marker::addresses).unwrap_or_default();
         for table in NFT_TABLES {
-            rules.read_nft(&lab.table(&Place::Node(node.to_owned()), table).await?, &marker);
+            rules.read_nft(&lab.table(&ClusterHost::Node(node.to_owned()), table).await?, &marker);
         }
     }
     rules.sort_jumps();

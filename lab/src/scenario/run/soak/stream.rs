@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use svclab_apiserver::objects::{Kind, Object, ObjectError, ObjectKey, Store, mix};
+use svclab_apiserver::objects::{Object, ObjectError, ObjectKey, ObjectKind, Store, mix};
 
 /// Where the changing objects live.
 const NAMESPACE: &str = "soak";
@@ -37,7 +37,7 @@ impl Stream {
         let Some(pods) = self.services.get(&service) else {
             self.services.insert(service, Pods::new());
             let value = self.service(service);
-            return apply(store, Kind::Service, &value);
+            return apply(store, ObjectKind::Service, &value);
         };
         let terminating = pods.iter().find(|(_, terminates)| **terminates).map(|(pod, _)| *pod);
         let chosen = pods.keys().nth(nth as usize % pods.len().max(1)).copied();
@@ -46,7 +46,7 @@ impl Stream {
             (0..4, _) => self.delete_service(store, service),
             (4..20, _) => {
                 let value = self.service(service);
-                apply(store, Kind::Service, &value)
+                apply(store, ObjectKind::Service, &value)
             }
             (20..50, Some(pod)) => {
                 let ready = self.draw(3) > 0;
@@ -61,7 +61,7 @@ impl Stream {
             _ => match free {
                 Some(pod) => {
                     self.services.entry(service).or_default().insert(pod, false);
-                    apply(store, Kind::Pod, &pod_value(service, pod))
+                    apply(store, ObjectKind::Pod, &pod_value(service, pod))
                 }
                 None => self.delete_pod(store, service, terminating.or(chosen).unwrap_or(0)),
             },
@@ -148,7 +148,7 @@ fn pod_value(service: u64, pod: u64) -> Value {
     })
 }
 
-fn apply(store: &mut Store, kind: Kind, value: &Value) -> Result<(), ObjectError> {
+fn apply(store: &mut Store, kind: ObjectKind, value: &Value) -> Result<(), ObjectError> {
     let object = Object::from_value(kind, value);
     let (object, unknown) = object.map_err(|wrong| ObjectError::field("soak", wrong.field, wrong.expected))?;
     debug_assert!(unknown.is_empty(), "{unknown:?}: a field that Kubernetes does not know");
@@ -184,7 +184,7 @@ mod tests {
         for change in 0..6000 {
             stream.change(&mut store).unwrap();
             if change >= 1000 {
-                counts.push(store.records(Kind::Pod).count());
+                counts.push(store.records(ObjectKind::Pod).count());
             }
             kinds.extend(store.services().filter_map(|(_, service)| service.spec.as_ref()?.type_.clone()));
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use svclab_cluster::ClusterError;
 use svclab_cluster::prober::Prober;
-use svclab_cluster::traffic::probe::{Answer, Probe};
+use svclab_cluster::traffic::probe::{Probe, ProbeAnswer};
 use tokio::task::JoinSet;
 
 /// Tasks that send.
@@ -43,7 +43,8 @@ impl Traffic {
                     let answer = prober.send(probe).await?.answer;
                     let moment =
                         || format!("{:?} from {} after {:.1} s", answer, probe.to, begun.elapsed().as_secs_f64());
-                    let right = matches!(&answer, Answer::Replied { server, .. } if servers.contains(&server.as_str()));
+                    let right =
+                        matches!(&answer, ProbeAnswer::Replied { server, .. } if servers.contains(&server.as_str()));
                     report.lock().unwrap_or_else(PoisonError::into_inner).count(right, moment);
                     tokio::time::sleep(PAUSE).await;
                 }

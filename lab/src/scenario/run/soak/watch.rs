@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use svclab_cluster::process::ProcessHandle;
-use svclab_cluster::traffic::probe::Place;
+use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::sample::{Sample, growth, median, metric};
 use super::{Lab, NodeRow};
@@ -70,7 +70,7 @@ impl Watched {
         let used =
             lab.proxies.handle(&self.node).and_then(ProcessHandle::work).map_or(self.used, |work| work.processor);
         let spent = used.saturating_sub(std::mem::replace(&mut self.used, used));
-        let place = Place::Node(self.node.clone());
+        let place = ClusterHost::Node(self.node.clone());
         if let Ok(answer) = lab.cluster.http_get(&place, METRICS, "/metrics", PATIENCE).await {
             let of = |name: &str| metric(&answer.body, &format!("kubeproxy_sync_proxy_rules_{name}"));
             self.syncs = of("duration_seconds_count");

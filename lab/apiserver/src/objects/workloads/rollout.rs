@@ -8,7 +8,7 @@ const QUARTER: &str = "25%";
 
 /// A set of pods of one template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Set {
+pub(super) struct ReplicaCounts {
     /// How many pods it asks for.
     pub(super) wanted: i32,
     /// How many there are.
@@ -19,18 +19,18 @@ pub(super) struct Set {
 
 /// How far a change may go at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum RolloutPace {
     /// All the old ones go before a new one comes.
     Recreate,
     /// At most so many more than wanted, and so many fewer that serve.
     Rolling { surge: i32, unavailable: i32 },
 }
 
-impl Pace {
+impl RolloutPace {
     /// That of a strategy, for so many pods.
-    pub(super) fn of(strategy: Option<&DeploymentStrategy>, wanted: i32) -> Pace {
+    pub(super) fn of(strategy: Option<&DeploymentStrategy>, wanted: i32) -> RolloutPace {
         if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
-            return Pace::Recreate;
+            return RolloutPace::Recreate;
         }
         let quarter = IntOrString::String(QUARTER.to_owned());
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
@@ -39,7 +39,7 @@ impl Pace {
         let (surge, unavailable) = (share(surge, wanted, true), share(unavailable, wanted, false));
         // Both zero would be no change at all.
         let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
-        Pace::Rolling { surge, unavailable: unavailable.min(wanted) }
+        RolloutPace::Rolling { surge, unavailable: unavailable.min(wanted) }
     }
 }
 
@@ -56,14 +56,14 @@ fn share(bound: &IntOrString, wanted: i32, up: bool) -> i32 {
 }
 
 /// How many pods the new set and each of the old ones are to ask for next.
-pub(super) fn next(pace: Pace, wanted: i32, new: Set, old: &[Set]) -> (i32, Vec<i32>) {
+pub(super) fn next(pace: RolloutPace, wanted: i32, new: ReplicaCounts, old: &[ReplicaCounts]) -> (i32, Vec<i32>) {
     let asked: Vec<i32> = old.iter().map(|set| set.wanted).collect();
     match pace {
-        Pace::Recreate => {
+        RolloutPace::Recreate => {
             let left: i32 = old.iter().map(|set| set.there).sum();
             (if left > 0 { new.wanted } else { wanted }, vec![0; old.len()])
         }
-        Pace::Rolling { surge, unavailable } => {
+        RolloutPace::Rolling { surge, unavailable } => {
             let total = new.wanted + asked.iter().sum::<i32>();
             let grown = new.wanted + (wanted + surge - total).max(0).min(wanted - new.wanted);
             let up = if new.wanted > wanted { wanted } else { grown };
@@ -73,7 +73,7 @@ pub(super) fn next(pace: Pace, wanted: i32, new: Set, old: &[Set]) -> (i32, Vec<
 }
 
 /// The old sets' numbers, so that `least` pods serve all the while.
-fn fewer(mut asked: Vec<i32>, least: i32, new: Set, old: &[Set]) -> Vec<i32> {
+fn fewer(mut asked: Vec<i32>, least: i32, new: ReplicaCounts, old: &[ReplicaCounts]) -> Vec<i32> {
     let total = new.wanted + asked.iter().sum::<i32>();
     let mut room = total - least - (new.wanted - new.ready).max(0);
     // Those that do not serve are missed by nobody.
@@ -96,22 +96,22 @@ fn fewer(mut asked: Vec<i32>, least: i32, new: Set, old: &[Set]) -> Vec<i32> {
 mod tests {
     use super::*;
 
-    fn set(wanted: i32, ready: i32) -> Set {
-        Set { wanted, there: wanted, ready }
+    fn set(wanted: i32, ready: i32) -> ReplicaCounts {
+        ReplicaCounts { wanted, there: wanted, ready }
     }
 
-    fn pace(strategy: &serde_json::Value, wanted: i32) -> Pace {
-        Pace::of(Some(&serde_json::from_value(strategy.clone()).unwrap()), wanted)
+    fn pace(strategy: &serde_json::Value, wanted: i32) -> RolloutPace {
+        RolloutPace::of(Some(&serde_json::from_value(strategy.clone()).unwrap()), wanted)
     }
 
     #[test]
     fn a_change_keeps_to_its_bounds() {
-        let rolling = |surge, unavailable| Pace::Rolling { surge, unavailable };
-        assert_eq!(Pace::of(None, 4), rolling(1, 1));
-        assert_eq!(Pace::of(None, 3), rolling(1, 0), "surge is rounded up, the other one down");
+        let rolling = |surge, unavailable| RolloutPace::Rolling { surge, unavailable };
+        assert_eq!(RolloutPace::of(None, 4), rolling(1, 1));
+        assert_eq!(RolloutPace::of(None, 3), rolling(1, 0), "surge is rounded up, the other one down");
         let both = |surge: &str| serde_json::json!({"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0}});
         assert_eq!(pace(&both("0%"), 3), rolling(0, 1));
-        assert_eq!(pace(&serde_json::json!({"type": "Recreate"}), 3), Pace::Recreate);
+        assert_eq!(pace(&serde_json::json!({"type": "Recreate"}), 3), RolloutPace::Recreate);
     }
 
     #[test]
@@ -120,11 +120,11 @@ mod tests {
             let (mut new, mut old) = (set(0, 0), vec![set(wanted, wanted)]);
             let mut rounds = 0;
             while (new.ready, old[0].wanted) != (wanted, 0) {
-                let (up, down) = next(Pace::Rolling { surge, unavailable }, wanted, new, &old);
+                let (up, down) = next(RolloutPace::Rolling { surge, unavailable }, wanted, new, &old);
                 assert!(up + down[0] <= wanted + surge, "{up} and {down:?} of {wanted}");
                 // One new pod at a time becomes ready, the old ones go at once.
                 old = down.iter().map(|asked| set(*asked, old[0].ready.min(*asked))).collect();
-                new = Set { wanted: up, there: up, ready: (new.ready + 1).min(up) };
+                new = ReplicaCounts { wanted: up, there: up, ready: (new.ready + 1).min(up) };
                 assert!(new.ready + old[0].ready >= wanted - unavailable, "{new:?} {old:?}");
                 rounds += 1;
                 assert!(rounds < 100, "{new:?} {old:?}");
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn recreation_waits_for_the_last_old_pod() {
-        assert_eq!(next(Pace::Recreate, 3, set(0, 0), &[set(3, 3)]), (0, vec![0]));
-        assert_eq!(next(Pace::Recreate, 3, set(0, 0), &[set(0, 0)]), (3, vec![0]));
+        assert_eq!(next(RolloutPace::Recreate, 3, set(0, 0), &[set(3, 3)]), (0, vec![0]));
+        assert_eq!(next(RolloutPace::Recreate, 3, set(0, 0), &[set(0, 0)]), (3, vec![0]));
     }
 }

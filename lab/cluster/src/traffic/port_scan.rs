@@ -11,7 +11,7 @@ use svclab_netns::NetnsError;
 use svclab_netns::sockets;
 use tokio::net::TcpSocket;
 
-use super::silence::{Origin, finished_within};
+use super::drop_check::{ProbeOrigin, finished_within};
 
 /// Ports that are knocked at together, as far as there are descriptors for them: most answer with silence, which is waited
 /// for once for all of these.
@@ -22,7 +22,7 @@ const TOGETHER: u64 = 16_384;
 /// # Errors
 /// When no socket can be made, or the machine is too slow to tell a port that is silent from one that is late.
 pub(crate) async fn scan(
-    origin: &Origin,
+    origin: &ProbeOrigin,
     address: IpAddr,
     ports: &BTreeSet<u16>,
     patience: Duration,

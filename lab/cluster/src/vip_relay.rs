@@ -23,17 +23,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const UDP_IDLE: Duration = Duration::from_secs(60);
 
 /// Nodes that can serve an address, by name: their address of the same family.
-pub(super) type Targets = BTreeMap<String, IpAddr>;
+pub(super) type NodeAddresses = BTreeMap<String, IpAddr>;
 
 /// One port of one address.
-pub(super) struct Relay {
+pub(super) struct VipRelay {
     pub(super) namespace: Arc<Namespace>,
-    pub(super) targets: Arc<Targets>,
+    pub(super) targets: Arc<NodeAddresses>,
     pub(super) healthy: watch::Receiver<Vec<String>>,
     pub(super) node_port: u16,
 }
 
-impl Relay {
+impl VipRelay {
     /// Listens, and serves in `tasks`.
     pub(super) async fn start(
         self,

@@ -18,14 +18,14 @@ const NO_OPTIONS: u8 = 5 << 4;
 const PAYLOAD: &[u8] = b"stray";
 
 /// Hears what arrives at a host over TCP.
-pub struct Tap {
+pub struct TcpTap {
     socket: Socket,
     own: IpAddr,
 }
 
 /// What a client sent last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Heard {
+struct ClientSegment {
     server_port: u16,
     /// What the client sends next.
     next: u32,
@@ -33,13 +33,13 @@ struct Heard {
     expects: u32,
 }
 
-impl Tap {
+impl TcpTap {
     /// A tap on the host that has the address `own`; call on its namespace's thread.
-    pub(crate) fn open(own: IpAddr) -> io::Result<Tap> {
+    pub(crate) fn open(own: IpAddr) -> io::Result<TcpTap> {
         let domain = Domain::for_address(SocketAddr::new(own, 0));
         let socket = Socket::new(domain, Type::RAW, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
-        Ok(Tap { socket, own })
+        Ok(TcpTap { socket, own })
     }
 
     /// Sends a stray segment to `client` (as the server sees it) over the connection that was last heard of from its port.
@@ -64,18 +64,18 @@ impl Tap {
 }
 
 /// What a packet from `client` tells, as a raw socket gets it: with its header under IPv4, without under IPv6.
-fn heard(packet: &[u8], client: SocketAddr) -> Option<Heard> {
+fn heard(packet: &[u8], client: SocketAddr) -> Option<ClientSegment> {
     let header = if client.is_ipv4() { usize::from(packet.first()? & 0xf) * 4 } else { 0 };
     let segment = packet.get(header..)?;
     let short = |at: usize| Some(u16::from_be_bytes(segment.get(at..at + 2)?.try_into().ok()?));
     let long = |at: usize| Some(u32::from_be_bytes(segment.get(at..at + 4)?.try_into().ok()?));
     let data = segment.len().checked_sub(usize::from(segment.get(12)? >> 4) * 4)?;
-    let heard = Heard { server_port: short(2)?, next: long(4)?.wrapping_add(data as u32), expects: long(8)? };
+    let heard = ClientSegment { server_port: short(2)?, next: long(4)?.wrapping_add(data as u32), expects: long(8)? };
     (short(0)? == client.port()).then_some(heard)
 }
 
 /// The stray segment. What it acknowledges is right: a reset that answers it is believed.
-fn segment(server: SocketAddr, client: SocketAddr, heard: &Heard) -> Vec<u8> {
+fn segment(server: SocketAddr, client: SocketAddr, heard: &ClientSegment) -> Vec<u8> {
     let mut segment = Vec::new();
     segment.extend(server.port().to_be_bytes());
     segment.extend(client.port().to_be_bytes());
@@ -118,7 +118,7 @@ mod tests {
         packet.extend([0x12, 0x67, 0, 80, 0, 0, 0, 100, 0, 0, 3, 232, 0x50, PSH_ACK, 0, 0, 0, 0, 0, 0]);
         packet.extend(b"who?\n");
         let told = heard(&packet, client).unwrap();
-        assert_eq!(told, Heard { server_port: 80, next: 105, expects: 1000 });
+        assert_eq!(told, ClientSegment { server_port: 80, next: 105, expects: 1000 });
         assert_eq!(heard(&packet, "10.0.0.2:4712".parse().unwrap()), None);
         assert_eq!(heard(&packet[..30], client), None);
         let segment = segment(server, client, &told);

@@ -14,7 +14,7 @@ use svclab_netns::sockets;
 /// Longest body that is read, in bytes.
 const MAX_BODY: usize = 1 << 20;
 
-/// Answer to [`super::Cluster::http_get`].
+/// ProbeAnswer to [`super::Cluster::http_get`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpAnswer {
     /// Status code, for example 200.

@@ -4,29 +4,29 @@ use serde_saphyr::granit_parser::{Event, Parser, Span};
 
 /// A part of a field's path.
 #[derive(Debug, PartialEq, Eq)]
-enum Part<'a> {
+enum PathPart<'a> {
     Key(&'a str),
     Index(usize),
 }
 
 /// Line and column, from 1, at which the field `path` (`spec.ports[0].port`) is written in the YAML `text`: those of its name or, in
 /// a list, of the item. Of a field that is not there, those of the nearest one around it. `None` for what is no YAML.
-pub fn place_of(text: &str, path: &str) -> Option<(usize, usize)> {
+pub fn field_position(text: &str, path: &str) -> Option<(usize, usize)> {
     let parts = parts(path);
-    let mut walk = Walk { events: Events::new(text)?, found: None };
+    let mut walk = YamlWalk { events: NodeEvents::new(text)?, found: None };
     walk.node(Some(&parts))?;
     walk.found
 }
 
-fn parts(path: &str) -> Vec<Part<'_>> {
+fn parts(path: &str) -> Vec<PathPart<'_>> {
     let mut parts = Vec::new();
     for name in path.split('.') {
         let (key, mut rest) = name.find('[').map_or((name, ""), |at| name.split_at(at));
         if !key.is_empty() {
-            parts.push(Part::Key(key));
+            parts.push(PathPart::Key(key));
         }
         while let Some((index, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            parts.extend(index.parse().ok().map(Part::Index));
+            parts.extend(index.parse().ok().map(PathPart::Index));
             rest = after;
         }
     }
@@ -34,13 +34,13 @@ fn parts(path: &str) -> Vec<Part<'_>> {
 }
 
 /// The events of a document's nodes.
-struct Events<'a> {
+struct NodeEvents<'a> {
     parser: Parser<'a, serde_saphyr::granit_parser::StrInput<'a>>,
 }
 
-impl<'a> Events<'a> {
+impl<'a> NodeEvents<'a> {
     fn new(text: &'a str) -> Option<Self> {
-        Some(Events { parser: Parser::new_from_str(text) })
+        Some(NodeEvents { parser: Parser::new_from_str(text) })
     }
 
     /// `None` at the end, and at a mistake.
@@ -62,29 +62,29 @@ impl<'a> Events<'a> {
     }
 }
 
-struct Walk<'a> {
-    events: Events<'a>,
+struct YamlWalk<'a> {
+    events: NodeEvents<'a>,
     found: Option<(usize, usize)>,
 }
 
-impl Walk<'_> {
+impl YamlWalk<'_> {
     fn note(&mut self, span: &Span) {
         self.found = Some((span.start.line(), span.start.col() + 1));
     }
 
     /// Reads a node; `wanted` is the rest of the path from here, if it leads through here.
-    fn node(&mut self, wanted: Option<&[Part<'_>]>) -> Option<()> {
+    fn node(&mut self, wanted: Option<&[PathPart<'_>]>) -> Option<()> {
         let (event, _) = self.events.next()?;
         self.begun(&event, wanted)
     }
 
-    fn begun(&mut self, event: &Event<'_>, wanted: Option<&[Part<'_>]>) -> Option<()> {
+    fn begun(&mut self, event: &Event<'_>, wanted: Option<&[PathPart<'_>]>) -> Option<()> {
         match event {
             Event::MappingStart(..) => loop {
                 let (key, span) = self.events.next()?;
                 let inner = match (&key, wanted) {
                     (Event::MappingEnd, _) => return Some(()),
-                    (Event::Scalar(name, ..), Some([Part::Key(first), rest @ ..]))
+                    (Event::Scalar(name, ..), Some([PathPart::Key(first), rest @ ..]))
                         if name == first || is_singular(name, first) =>
                     {
                         self.note(&span);
@@ -103,7 +103,7 @@ impl Walk<'_> {
                     let (item, span) = self.events.next()?;
                     let inner = match (&item, wanted) {
                         (Event::SequenceEnd, _) => return Some(()),
-                        (_, Some([Part::Index(wanted), rest @ ..])) if *wanted == index => {
+                        (_, Some([PathPart::Index(wanted), rest @ ..])) if *wanted == index => {
                             self.note(&span);
                             Some(rest)
                         }
@@ -141,9 +141,9 @@ mod tests {
             ("spec.ports[1].nodePort", (7, 5)),
             ("spec.externalName", (2, 1)),
         ] {
-            assert_eq!(place_of(text, path), Some(place), "{path}");
+            assert_eq!(field_position(text, path), Some(place), "{path}");
         }
-        assert_eq!(place_of(text, "status"), None);
-        assert_eq!(place_of("a: [", "a"), None);
+        assert_eq!(field_position(text, "status"), None);
+        assert_eq!(field_position("a: [", "a"), None);
     }
 }

@@ -10,7 +10,7 @@ use procfs::process::{Process, Stat, all_processes};
 
 /// Of a process, its process group and all of their descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Work {
+pub struct TreeUsage {
     /// Processor time so far: of the processes that there are to the nanosecond, threads that have ended included; of
     /// children that have ended to the kernel's tick of usually 10 ms.
     pub processor: Duration,
@@ -25,9 +25,9 @@ pub struct Work {
     pub memory: u64,
 }
 
-impl Work {
+impl TreeUsage {
     /// Of the group that `leader` leads; `None` when it has ended.
-    pub(super) fn of(leader: Pid) -> Option<Work> {
+    pub(super) fn of(leader: Pid) -> Option<TreeUsage> {
         Process::new(leader.as_raw()).ok()?;
         let all = all_processes().ok()?.flatten();
         // What ends meanwhile is not there at the next look.
@@ -44,12 +44,12 @@ impl Work {
             }
         }
         let own = all.iter().filter(|(_, stat)| members.contains(&stat.pid));
-        Some(own.fold(Work::default(), |sum, (process, stat)| sum.and(process, stat)))
+        Some(own.fold(TreeUsage::default(), |sum, (process, stat)| sum.and(process, stat)))
     }
 
     /// How often the threads that are there now have woken up since `before`. A sum would go down with each thread that ends.
     #[must_use]
-    pub fn woken_since(&self, before: &Work) -> u64 {
+    pub fn woken_since(&self, before: &TreeUsage) -> u64 {
         let since = |(thread, now): (&i32, &u64)| {
             // One that counts less than before is another with the same number.
             let then = before.sleeps.get(thread).filter(|then| *then <= now);
@@ -58,11 +58,11 @@ impl Work {
         self.sleeps.iter().map(since).sum()
     }
 
-    fn and(mut self, process: &Process, stat: &Stat) -> Work {
+    fn and(mut self, process: &Process, stat: &Stat) -> TreeUsage {
         let reaped = u64::try_from(stat.cutime + stat.cstime).unwrap_or_default() as f64;
         let tasks = process.tasks().into_iter().flatten().flatten();
         self.sleeps.extend(tasks.filter_map(|task| Some((task.tid, task.status().ok()?.voluntary_ctxt_switches?))));
-        Work {
+        TreeUsage {
             processor: self.processor
                 + clock(stat)
                 + Duration::from_secs_f64(reaped / procfs::ticks_per_second() as f64),
@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_ends_takes_no_wake_ups_of_others_along() {
-        let work = |sleeps: &[(i32, u64)]| Work { sleeps: sleeps.iter().copied().collect(), ..Work::default() };
+        let work =
+            |sleeps: &[(i32, u64)]| TreeUsage { sleeps: sleeps.iter().copied().collect(), ..TreeUsage::default() };
         let before = work(&[(1, 500), (2, 10)]);
         assert_eq!(work(&[(1, 500), (2, 10)]).woken_since(&before), 0);
         assert_eq!(work(&[(2, 40)]).woken_since(&before), 30);
@@ -126,7 +127,7 @@ mod tests {
             assert!(Instant::now() < deadline);
             std::thread::sleep(Duration::from_millis(1));
         }
-        let work = Work::of(leader).unwrap();
+        let work = TreeUsage::of(leader).unwrap();
         nix::sys::signal::killpg(leader, nix::sys::signal::Signal::SIGKILL).unwrap();
         child.wait().unwrap();
         assert_eq!(work.threads, 3, "{work:?}");
@@ -142,8 +143,8 @@ mod tests {
         let mut child = command.spawn().unwrap();
         let leader = Pid::from_raw(child.id() as i32);
         let deadline = Instant::now() + Duration::from_secs(60);
-        let look = |wanted: &dyn Fn(&Work) -> bool| loop {
-            let work = Work::of(leader).unwrap();
+        let look = |wanted: &dyn Fn(&TreeUsage) -> bool| loop {
+            let work = TreeUsage::of(leader).unwrap();
             if wanted(&work) {
                 break work;
             }
@@ -151,7 +152,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         };
         // The shell with four files, and two that sleep.
-        let calm = look(&|work| work.threads == 3 && work.files >= 10 && work.woken_since(&Work::default()) > 0);
+        let calm = look(&|work| work.threads == 3 && work.files >= 10 && work.woken_since(&TreeUsage::default()) > 0);
         assert!(calm.memory > 1 << 17 && calm.processor > Duration::ZERO, "{calm:?}");
         drop(child.stdin.take());
         let busy = look(&|work| work.processor >= calm.processor + Duration::from_millis(20));
@@ -162,6 +163,6 @@ mod tests {
             nix::sys::signal::kill(Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
         }
         child.wait().unwrap();
-        assert_eq!(Work::of(leader), None);
+        assert_eq!(TreeUsage::of(leader), None);
     }
 }

@@ -16,7 +16,7 @@ use svclab_netns::sockets;
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
-use super::probe::Answer;
+use super::probe::ProbeAnswer;
 
 /// A control proves nothing if it takes more than this part of the time that the request was given.
 const PART: u32 = 4;
@@ -27,23 +27,23 @@ const LOST: Duration = Duration::from_secs(5);
 
 /// Where requests start.
 #[derive(Clone)]
-pub(crate) struct Origin {
+pub(crate) struct ProbeOrigin {
     /// The network namespace.
     pub(crate) namespace: Arc<Namespace>,
     /// Where control requests go: a namespace whose loopback is up, and in which no proxy ever programs anything.
     pub(crate) control: Arc<Namespace>,
 }
 
-/// The answer of `exchange`, or [`Answer::TimedOut`] if there is none within `limit` nor until a control has been answered.
+/// The answer of `exchange`, or [`ProbeAnswer::TimedOut`] if there is none within `limit` nor until a control has been answered.
 ///
 /// # Errors
 /// When no control is answered in time: the machine is too slow for this limit, or has no loopback.
 pub(super) async fn answer_within(
-    origin: &Origin,
+    origin: &ProbeOrigin,
     limit: Duration,
-    exchange: impl Future<Output = Answer>,
-) -> Result<Answer, NetnsError> {
-    Ok(finished_within(origin, limit, exchange).await?.unwrap_or(Answer::TimedOut))
+    exchange: impl Future<Output = ProbeAnswer>,
+) -> Result<ProbeAnswer, NetnsError> {
+    Ok(finished_within(origin, limit, exchange).await?.unwrap_or(ProbeAnswer::TimedOut))
 }
 
 /// What `exchange` comes to; `None` if it does not end within `limit` nor until a control has been answered.
@@ -51,7 +51,7 @@ pub(super) async fn answer_within(
 /// # Errors
 /// As with [`answer_within`].
 pub(super) async fn finished_within<T>(
-    origin: &Origin,
+    origin: &ProbeOrigin,
     limit: Duration,
     exchange: impl Future<Output = T>,
 ) -> Result<Option<T>, NetnsError> {
@@ -132,7 +132,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_in_time_needs_no_control() {
         let control = || async { panic!("a control was sent") };
-        assert_eq!(confirmed(OVER, ready(Answer::Refused), control).await.unwrap(), Some(Answer::Refused));
+        assert_eq!(confirmed(OVER, ready(ProbeAnswer::Refused), control).await.unwrap(), Some(ProbeAnswer::Refused));
     }
 
     #[tokio::test]
@@ -149,12 +149,12 @@ mod tests {
         let control = || async {
             controls.set(controls.get() + 1);
             if controls.get() == 3 {
-                sender.take().unwrap().send(Answer::Refused).unwrap();
+                sender.take().unwrap().send(ProbeAnswer::Refused).unwrap();
                 tokio::task::yield_now().await;
             }
             Ok(SLOW)
         };
-        assert_eq!(confirmed(OVER, late, control).await.unwrap(), Some(Answer::Refused));
+        assert_eq!(confirmed(OVER, late, control).await.unwrap(), Some(ProbeAnswer::Refused));
     }
 
     #[tokio::test]

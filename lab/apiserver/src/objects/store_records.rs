@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::kind::Kind;
+use super::kind::ObjectKind;
 use super::object::ObjectKey;
-use super::record::{Change, Record};
+use super::record::{Record, RecordChange};
 use super::store::Store;
 use super::versions::Clock;
 
@@ -15,12 +15,12 @@ impl Store {
     }
 
     /// Every object of `kind`, sorted by name.
-    pub fn records(&self, kind: Kind) -> impl Iterator<Item = &Arc<Record>> + use<'_> {
+    pub fn records(&self, kind: ObjectKind) -> impl Iterator<Item = &Arc<Record>> + use<'_> {
         self.versions.of(kind)
     }
 
     /// One object.
-    pub fn record(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Record>> {
+    pub fn record(&self, kind: ObjectKind, key: &ObjectKey) -> Option<&Arc<Record>> {
         self.versions.get(kind, key)
     }
 
@@ -35,7 +35,7 @@ impl Store {
     }
 
     /// The changes since the last call, in the order of their versions.
-    pub fn take_changes(&mut self) -> Vec<Change> {
+    pub fn take_changes(&mut self) -> Vec<RecordChange> {
         self.versions.take()
     }
 

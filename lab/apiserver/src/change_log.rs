@@ -4,46 +4,46 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::objects::{Change, Kind, ObjectKey, Record, Store};
+use crate::objects::{ObjectKey, ObjectKind, Record, RecordChange, Store};
 
 /// How much history is kept for each kind. What is older is compacted: whoever asks for it gets 410 Gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub struct HistoryBounds {
     /// Changes.
     pub events: usize,
     /// Bytes of JSON in these changes.
     pub bytes: usize,
 }
 
-impl Default for Bounds {
+impl Default for HistoryBounds {
     fn default() -> Self {
-        Bounds { events: 10_000, bytes: 64 << 20 }
+        HistoryBounds { events: 10_000, bytes: 64 << 20 }
     }
 }
 
 /// Something that watches are to tell.
 #[derive(Debug)]
-pub(super) enum Entry {
+pub(super) enum LogEntry {
     /// A change.
-    Change(Change),
+    Change(RecordChange),
     /// A change told once more (misbehaviour).
-    Repeat(Change),
+    Repeat(RecordChange),
     /// A bookmark out of turn (misbehaviour).
     Bookmark(u64),
 }
 
-impl Entry {
+impl LogEntry {
     pub(super) fn version(&self) -> u64 {
         match self {
-            Entry::Change(change) | Entry::Repeat(change) => change.record.version,
-            Entry::Bookmark(version) => *version,
+            LogEntry::Change(change) | LogEntry::Repeat(change) => change.record.version,
+            LogEntry::Bookmark(version) => *version,
         }
     }
 
     fn size(&self) -> usize {
         match self {
-            Entry::Change(change) | Entry::Repeat(change) => change.record.json.len(),
-            Entry::Bookmark(_) => 0,
+            LogEntry::Change(change) | LogEntry::Repeat(change) => change.record.json.len(),
+            LogEntry::Bookmark(_) => 0,
         }
     }
 }
@@ -57,16 +57,16 @@ pub(super) struct Expired {
 
 /// History by kind.
 #[derive(Debug)]
-pub(super) struct Log {
-    bounds: Bounds,
+pub(super) struct ChangeLog {
+    bounds: HistoryBounds,
     /// Every kind's history begins after this version at the latest.
     begin: u64,
-    kinds: BTreeMap<Kind, Ring>,
+    kinds: BTreeMap<ObjectKind, KindHistory>,
 }
 
 #[derive(Debug, Default)]
-struct Ring {
-    entries: VecDeque<Arc<Entry>>,
+struct KindHistory {
+    entries: VecDeque<Arc<LogEntry>>,
     /// Place of the first entry in the sequence of all entries that ever were.
     first: u64,
     /// Changes up to this version are forgotten.
@@ -74,8 +74,8 @@ struct Ring {
     bytes: usize,
 }
 
-impl Ring {
-    fn push(&mut self, entry: Entry, bounds: Bounds) {
+impl KindHistory {
+    fn push(&mut self, entry: LogEntry, bounds: HistoryBounds) {
         self.bytes += entry.size();
         self.entries.push_back(Arc::new(entry));
         while self.entries.len() > bounds.events || (self.bytes > bounds.bytes && self.entries.len() > 1) {
@@ -96,40 +96,40 @@ impl Ring {
     }
 }
 
-impl Log {
+impl ChangeLog {
     /// An empty history that begins at `version`.
-    pub(super) fn new(bounds: Bounds, version: u64) -> Self {
-        Log { bounds, begin: version, kinds: BTreeMap::new() }
+    pub(super) fn new(bounds: HistoryBounds, version: u64) -> Self {
+        ChangeLog { bounds, begin: version, kinds: BTreeMap::new() }
     }
 
-    pub(super) fn append(&mut self, changes: Vec<Change>) {
+    pub(super) fn append(&mut self, changes: Vec<RecordChange>) {
         for change in changes {
-            self.push(change.record.kind, Entry::Change(change));
+            self.push(change.record.kind, LogEntry::Change(change));
         }
     }
 
-    fn push(&mut self, kind: Kind, entry: Entry) {
+    fn push(&mut self, kind: ObjectKind, entry: LogEntry) {
         let bounds = self.bounds;
         self.kinds.entry(kind).or_default().push(entry, bounds);
     }
 
     /// The oldest version of `kind` that can be asked for.
-    pub(super) fn oldest(&self, kind: Kind) -> u64 {
+    pub(super) fn oldest(&self, kind: ObjectKind) -> u64 {
         self.kinds.get(&kind).map_or(0, |ring| ring.compacted).max(self.begin)
     }
 
-    fn check(&self, kind: Kind, version: u64) -> Result<(), Expired> {
+    fn check(&self, kind: ObjectKind, version: u64) -> Result<(), Expired> {
         let oldest = self.oldest(kind);
         if version < oldest { Err(Expired { oldest }) } else { Ok(()) }
     }
 
     /// The place behind the last entry.
-    pub(super) fn end(&self, kind: Kind) -> u64 {
-        self.kinds.get(&kind).map_or(0, Ring::end)
+    pub(super) fn end(&self, kind: ObjectKind) -> u64 {
+        self.kinds.get(&kind).map_or(0, KindHistory::end)
     }
 
     /// The place of the first entry after `version`.
-    pub(super) fn place(&self, kind: Kind, version: u64) -> Result<u64, Expired> {
+    pub(super) fn place(&self, kind: ObjectKind, version: u64) -> Result<u64, Expired> {
         self.check(kind, version)?;
         let Some(ring) = self.kinds.get(&kind) else { return Ok(0) };
         let index = ring.entries.partition_point(|entry| entry.version() <= version);
@@ -137,7 +137,7 @@ impl Log {
     }
 
     /// Up to `limit` entries from `place` on.
-    pub(super) fn from(&self, kind: Kind, place: u64, limit: usize) -> Result<Vec<Arc<Entry>>, Expired> {
+    pub(super) fn from(&self, kind: ObjectKind, place: u64, limit: usize) -> Result<Vec<Arc<LogEntry>>, Expired> {
         let Some(ring) = self.kinds.get(&kind) else { return Ok(Vec::new()) };
         let Some(skip) = place.checked_sub(ring.first) else { return Err(Expired { oldest: self.oldest(kind) }) };
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
@@ -145,13 +145,13 @@ impl Log {
     }
 
     /// The objects of `kind` as they were at `version`: those of today with the changes since taken back.
-    pub(super) fn snapshot(&self, store: &Store, kind: Kind, version: u64) -> Result<Vec<Arc<Record>>, Expired> {
+    pub(super) fn snapshot(&self, store: &Store, kind: ObjectKind, version: u64) -> Result<Vec<Arc<Record>>, Expired> {
         self.check(kind, version)?;
         let mut objects: BTreeMap<&ObjectKey, &Arc<Record>> =
             store.records(kind).map(|record| (&record.key, record)).collect();
         let entries = self.kinds.get(&kind).into_iter().flat_map(|ring| ring.entries.iter().rev());
         for entry in entries.take_while(|entry| entry.version() > version) {
-            let Entry::Change(change) = entry.as_ref() else { continue };
+            let LogEntry::Change(change) = entry.as_ref() else { continue };
             match &change.before {
                 Some(before) => objects.insert(&before.key, before),
                 None => objects.remove(&change.record.key),
@@ -171,17 +171,17 @@ impl Log {
     }
 
     /// Tells the last change of `kind` once more; `false` when there is none to tell.
-    pub(super) fn repeat(&mut self, kind: Kind) -> bool {
+    pub(super) fn repeat(&mut self, kind: ObjectKind) -> bool {
         let entries = self.kinds.get(&kind).into_iter().flat_map(|ring| ring.entries.iter().rev());
         let last = entries.into_iter().find_map(|entry| match entry.as_ref() {
-            Entry::Change(change) => Some(change.clone()),
+            LogEntry::Change(change) => Some(change.clone()),
             _ => None,
         });
-        last.map(|change| self.push(kind, Entry::Repeat(change))).is_some()
+        last.map(|change| self.push(kind, LogEntry::Repeat(change))).is_some()
     }
 
     /// Sends a bookmark to the watches of `kind`.
-    pub(super) fn bookmark(&mut self, kind: Kind, version: u64) {
-        self.push(kind, Entry::Bookmark(version));
+    pub(super) fn bookmark(&mut self, kind: ObjectKind, version: u64) {
+        self.push(kind, LogEntry::Bookmark(version));
     }
 }

@@ -11,7 +11,7 @@ const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
 /// What the slices of services say, one text for each endpoint with its family and ports.
-pub(crate) type Meaning = BTreeMap<ObjectKey, BTreeSet<String>>;
+pub(crate) type ServiceEndpoints = BTreeMap<ObjectKey, BTreeSet<String>>;
 
 /// Whether a slice is the EndpointSlice controller's.
 pub(crate) fn is_controllers(slice: &Value) -> bool {
@@ -19,8 +19,8 @@ pub(crate) fn is_controllers(slice: &Value) -> bool {
 }
 
 /// What these slices say, by service.
-pub(crate) fn meaning<'a>(slices: impl Iterator<Item = &'a Value>) -> Meaning {
-    let mut meaning = Meaning::new();
+pub(crate) fn meaning<'a>(slices: impl Iterator<Item = &'a Value>) -> ServiceEndpoints {
+    let mut meaning = ServiceEndpoints::new();
     for slice in slices {
         let namespace = slice["metadata"]["namespace"].as_str();
         let service = slice["metadata"]["labels"][SERVICE].as_str().unwrap_or_default();
@@ -56,7 +56,7 @@ fn endpoint(endpoint: &Value) -> Value {
 }
 
 /// The first service about which the two disagree, in words. A service about which one says nothing has no endpoints there.
-pub(crate) fn difference(wanted: &Meaning, seen: &Meaning) -> Option<String> {
+pub(crate) fn difference(wanted: &ServiceEndpoints, seen: &ServiceEndpoints) -> Option<String> {
     let nothing = BTreeSet::new();
     let services: BTreeSet<&ObjectKey> = wanted.keys().chain(seen.keys()).collect();
     services.into_iter().find_map(|service| {

@@ -29,10 +29,10 @@ fn has_cluster_ip(spec: &Value) -> bool {
 }
 
 /// Whether a type of service has a field.
-type Has = fn(&Value) -> bool;
+type FieldRule = fn(&Value) -> bool;
 
 /// Fields and who has them.
-const FIELDS: [(&str, Has); 9] = [
+const FIELDS: [(&str, FieldRule); 9] = [
     ("clusterIP", has_cluster_ip),
     ("clusterIPs", has_cluster_ip),
     ("ipFamilies", has_cluster_ip),

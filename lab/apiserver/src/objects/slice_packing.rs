@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
 use super::object::ObjectKey;
-use super::slices::{Groups, PortKey, metadata, ports};
+use super::slices::{EndpointGroups, PortKey, metadata, ports};
 
 /// A slice being filled.
-struct Draft {
+struct SliceDraft {
     /// Name of the slice that it continues.
     name: Option<String>,
     family: String,
@@ -25,7 +25,7 @@ pub(super) fn place(
     key: &ObjectKey,
     service: &Service,
     current: &[EndpointSlice],
-    mut groups: Groups,
+    mut groups: EndpointGroups,
     limit: usize,
     taken: impl Fn(&str) -> bool,
 ) -> Vec<EndpointSlice> {
@@ -43,7 +43,7 @@ pub(super) fn place(
             if endpoints.is_empty() {
                 break;
             }
-            drafts.push(Draft {
+            drafts.push(SliceDraft {
                 name: reuse(&mut spare, &family),
                 family: family.clone(),
                 ports: ports.clone(),
@@ -54,14 +54,14 @@ pub(super) fn place(
     for family in families {
         if !drafts.iter().any(|draft| draft.family == family) {
             let name = reuse(&mut spare, &family);
-            drafts.push(Draft { name, family, ports: Vec::new(), endpoints: Vec::new() });
+            drafts.push(SliceDraft { name, family, ports: Vec::new(), endpoints: Vec::new() });
         }
     }
     finish(key, service, drafts, taken)
 }
 
 /// Leaves every endpoint where it is; what has no endpoint left is spare. Placed endpoints leave `groups`.
-fn keep(current: &[EndpointSlice], groups: &mut Groups) -> (Vec<Draft>, Vec<(String, String)>) {
+fn keep(current: &[EndpointSlice], groups: &mut EndpointGroups) -> (Vec<SliceDraft>, Vec<(String, String)>) {
     let (mut drafts, mut spare) = (Vec::new(), Vec::new());
     for slice in current {
         let (name, family) = (slice.metadata.name.clone().unwrap_or_default(), slice.address_type.clone());
@@ -73,7 +73,7 @@ fn keep(current: &[EndpointSlice], groups: &mut Groups) -> (Vec<Draft>, Vec<(Str
         });
         match kept {
             Some((ports, endpoints)) if !endpoints.is_empty() => {
-                drafts.push(Draft { name: Some(name), family, ports, endpoints });
+                drafts.push(SliceDraft { name: Some(name), family, ports, endpoints });
             }
             _ => spare.push((family, name)),
         }
@@ -93,7 +93,12 @@ fn reuse(spare: &mut Vec<(String, String)>, family: &str) -> Option<String> {
     Some(spare.remove(index).1)
 }
 
-fn finish(key: &ObjectKey, service: &Service, drafts: Vec<Draft>, taken: impl Fn(&str) -> bool) -> Vec<EndpointSlice> {
+fn finish(
+    key: &ObjectKey,
+    service: &Service,
+    drafts: Vec<SliceDraft>,
+    taken: impl Fn(&str) -> bool,
+) -> Vec<EndpointSlice> {
     let mut names: BTreeSet<String> = drafts.iter().filter_map(|draft| draft.name.clone()).collect();
     let mut slices = Vec::new();
     for draft in drafts {

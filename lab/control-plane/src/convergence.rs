@@ -1,20 +1,20 @@
 //! Whether what watches have told is what the lab has written.
 
 use serde_json::Value;
-use svclab_apiserver::objects::{Kind, ObjectKey, Store};
+use svclab_apiserver::objects::{ObjectKey, ObjectKind, Store};
 
 use crate::api::version_of;
 use crate::mirror::{Mirror, endpoints};
-use crate::observe::Seen;
-use crate::selected::{WATCHED, is_selected};
-use crate::slices;
+use crate::observe::ObservedObjects;
+use crate::slice_comparison;
+use crate::watch_selectors::{WATCHED, is_selected};
 
 /// The label of a slice without cluster IPs behind it.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
 /// What is not yet so, in words; `None` once everything has been seen. `controllers`: whether EndpointSlices are made by
 /// somebody else.
-pub(crate) fn lacks(seen: &Seen, mirror: &Mirror, store: &Store, controllers: bool) -> Option<String> {
+pub(crate) fn lacks(seen: &ObservedObjects, mirror: &Mirror, store: &Store, controllers: bool) -> Option<String> {
     for kind in WATCHED {
         for (record, version) in mirror.of(kind) {
             let has = seen.get(kind, &record.key).is_some_and(|object| version_of(object) >= version);
@@ -23,8 +23,8 @@ pub(crate) fn lacks(seen: &Seen, mirror: &Mirror, store: &Store, controllers: bo
             }
         }
     }
-    let is_left = |kind: Kind, key: &ObjectKey, object: &Value| {
-        let controllers = controllers && kind == Kind::EndpointSlice && slices::is_controllers(object);
+    let is_left = |kind: ObjectKind, key: &ObjectKey, object: &Value| {
+        let controllers = controllers && kind == ObjectKind::EndpointSlice && slice_comparison::is_controllers(object);
         !mirror.has(kind, key) && !is_own(kind, key) && !controllers
     };
     for kind in WATCHED {
@@ -35,21 +35,24 @@ pub(crate) fn lacks(seen: &Seen, mirror: &Mirror, store: &Store, controllers: bo
     if !controllers {
         return None;
     }
-    let made = seen.of(Kind::EndpointSlice).map(|(_, slice)| slice).filter(|slice| slices::is_controllers(slice));
+    let made = seen
+        .of(ObjectKind::EndpointSlice)
+        .map(|(_, slice)| slice)
+        .filter(|slice| slice_comparison::is_controllers(slice));
     let made = made.filter(|slice| slice["metadata"]["labels"].get(HEADLESS).is_none());
-    let made = slices::meaning(made.filter(|slice| !slice["endpoints"].is_null()));
+    let made = slice_comparison::meaning(made.filter(|slice| !slice["endpoints"].is_null()));
     let mut wanted = endpoints(store);
     wanted.retain(|service, _| {
-        let record = store.record(Kind::Service, service);
+        let record = store.record(ObjectKind::Service, service);
         record.is_some_and(|record| {
             let value = record.value();
-            is_selected(Kind::Service, &value) && value["spec"]["clusterIP"] != "None"
+            is_selected(ObjectKind::Service, &value) && value["spec"]["clusterIP"] != "None"
         })
     });
-    slices::difference(&wanted, &made)
+    slice_comparison::difference(&wanted, &made)
 }
 
 /// What every API server makes for itself.
-fn is_own(kind: Kind, key: &ObjectKey) -> bool {
-    key.name == "kubernetes" && matches!(kind, Kind::Service | Kind::ServiceCidr)
+fn is_own(kind: ObjectKind, key: &ObjectKey) -> bool {
+    key.name == "kubernetes" && matches!(kind, ObjectKind::Service | ObjectKind::ServiceCidr)
 }

@@ -11,15 +11,15 @@ use svclab_netns::sockets;
 use tokio::net::UdpSocket;
 
 use super::client::{classify, source};
-use super::probe::{Answer, Outcome, Probe};
-use super::question::Question;
-use super::silence::{Origin, answer_within};
+use super::drop_check::{ProbeOrigin, answer_within};
+use super::echo_protocol::EchoRequest;
+use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
 
 /// What a resolver asks for.
 const RECORDS: [&str; 2] = ["A?", "AAAA?"];
 
 /// Sends the two, each by a thread of its own, and waits for both answers: an outcome for each question.
-pub(crate) async fn send(origin: &Origin, probe: &Probe) -> Result<[Outcome; 2], NetnsError> {
+pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOutcome; 2], NetnsError> {
     let bind = source(probe);
     let failed = || NetnsError::io(format!("two datagrams from {bind} in {}", origin.namespace.name()));
     let socket = origin.namespace.run(move || sockets::bind_udp(bind)).await?.map_err(failed())?;
@@ -29,15 +29,15 @@ pub(crate) async fn send(origin: &Origin, probe: &Probe) -> Result<[Outcome; 2],
     let senders = [socket.try_clone().map_err(failed())?, socket.try_clone().map_err(failed())?];
     let socket = UdpSocket::from_std(socket).map_err(failed())?;
     let start = Instant::now();
-    let questions = RECORDS.map(Question::new);
+    let questions = RECORDS.map(EchoRequest::new);
     let lines = [questions[0].line(), questions[1].line()];
-    let mut outcomes: [Option<Outcome>; 2] = [None, None];
+    let mut outcomes: [Option<ProbeOutcome>; 2] = [None, None];
     // The answer that completes the pair, or what both got that have none by then.
     let exchange = async {
         match tokio::task::spawn_blocking(|| both(senders, lines)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return classify(&error),
-            Err(error) => return Answer::Broken(error.to_string()),
+            Err(error) => return ProbeAnswer::Broken(error.to_string()),
         }
         let mut datagram = [0; 2048];
         loop {
@@ -47,7 +47,7 @@ pub(crate) async fn send(origin: &Origin, probe: &Probe) -> Result<[Outcome; 2],
             };
             for (question, outcome) in questions.iter().zip(&mut outcomes) {
                 let answer = question.answer(datagram).filter(|_| outcome.is_none());
-                let answered = answer.map(|answer| Outcome { answer, client, took: start.elapsed() });
+                let answered = answer.map(|answer| ProbeOutcome { answer, client, took: start.elapsed() });
                 *outcome = outcome.take().or(answered);
             }
             if let [Some(_), Some(last)] = &outcomes {
@@ -56,7 +56,7 @@ pub(crate) async fn send(origin: &Origin, probe: &Probe) -> Result<[Outcome; 2],
         }
     };
     let rest = answer_within(origin, probe.timeout, exchange).await?;
-    let rest = Outcome { answer: rest, client, took: start.elapsed() };
+    let rest = ProbeOutcome { answer: rest, client, took: start.elapsed() };
     Ok(outcomes.map(|outcome| outcome.unwrap_or_else(|| rest.clone())))
 }
 

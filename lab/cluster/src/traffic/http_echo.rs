@@ -11,7 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::servers::{Called, Identity};
+use super::servers::{ConnectionEnds, ServerIdentity};
 
 /// Methods of RFC 9110 and RFC 5789.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
@@ -25,7 +25,11 @@ pub(super) fn is_request(line: &[u8]) -> bool {
 }
 
 /// Answers every request of a connection. What is no request is answered with 400, and the connection closed.
-pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, identity: &Identity, called: Called) {
+pub(super) async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    identity: &ServerIdentity,
+    called: ConnectionEnds,
+) {
     let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(request, identity, called).await) });
     // Clients such as `nc` say with the end of their side that they have asked everything. An error is a client that has gone.
     let _ = http1::Builder::new().half_close(true).serve_connection(TokioIo::new(stream), service).await;
@@ -33,8 +37,8 @@ pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, identity:
 
 async fn answer(
     request: Request<Incoming>,
-    identity: &Identity,
-    called: Called,
+    identity: &ServerIdentity,
+    called: ConnectionEnds,
 ) -> Response<BoxBody<Bytes, Infallible>> {
     let (head, mut body) = request.into_parts();
     let wants_json = head.headers.get_all(ACCEPT).iter().any(|value| {
@@ -64,13 +68,13 @@ mod tests {
 
     use super::*;
 
-    fn identity() -> Identity {
-        Identity { server: "default/web".to_owned(), node: "node-a".to_owned() }
+    fn identity() -> ServerIdentity {
+        ServerIdentity { server: "default/web".to_owned(), node: "node-a".to_owned() }
     }
 
     /// What the server says to these bytes until it closes the connection, or the client has.
     async fn said(bytes: &str) -> String {
-        let called = Called { peer: "10.0.0.1:4711".parse().unwrap(), at: "10.0.0.2:80".parse().unwrap() };
+        let called = ConnectionEnds { peer: "10.0.0.1:4711".parse().unwrap(), at: "10.0.0.2:80".parse().unwrap() };
         let (client, server) = tokio::io::duplex(1 << 16);
         let (mut reader, mut writer) = tokio::io::split(client);
         let identity = identity();

@@ -1,0 +1,95 @@
+//! Bodies of requests and responses.
+
+use std::convert::Infallible;
+use std::io;
+
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WARNING};
+use hyper::{Request, Response, StatusCode};
+use serde_json::Value;
+
+use super::error::ApiError;
+
+/// The largest request body, in bytes (the limit of kube-apiserver).
+const LARGEST: usize = 3 << 20;
+
+/// A whole body, or the stream of a watch.
+pub(super) type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
+
+pub(super) struct ApiResponse {
+    pub(super) code: StatusCode,
+    pub(super) body: ResponseBody,
+    /// Seconds for the `Retry-After` header.
+    pub(super) retry_after: Option<u16>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl ApiResponse {
+    fn new(code: StatusCode, body: ResponseBody) -> Self {
+        ApiResponse { code, body, retry_after: None, warnings: Vec::new() }
+    }
+
+    pub(super) fn bytes(code: StatusCode, body: Bytes) -> Self {
+        let body = Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync();
+        ApiResponse::new(code, body)
+    }
+
+    pub(super) fn json(body: &Value) -> Self {
+        ApiResponse::bytes(StatusCode::OK, body.to_string().into())
+    }
+
+    pub(super) fn stream(code: StatusCode, body: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
+        ApiResponse::new(code, stream_body(body))
+    }
+}
+
+pub(super) fn stream_body(body: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> ResponseBody {
+    StreamBody::new(body.map_ok(Frame::data)).boxed_unsync()
+}
+
+/// Builds the HTTP response; an error becomes its `Status` object.
+pub(super) fn respond(answered: Result<ApiResponse, ApiError>) -> Response<ResponseBody> {
+    let (retry_after, answer) = match answered {
+        Ok(answer) => (answer.retry_after.map(u32::from), answer),
+        Err(error) => {
+            let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            (error.retry_after, ApiResponse::bytes(code, error.status().to_string().into()))
+        }
+    };
+    let mut response = Response::new(answer.body);
+    *response.status_mut() = answer.code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    if let Some(seconds) = retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    for warning in answer.warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            headers.append(WARNING, value);
+        }
+    }
+    response
+}
+
+pub(super) fn header<B>(request: &Request<B>, name: HeaderName) -> Option<&str> {
+    request.headers().get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Reads a whole request body; one that is too large is answered 413.
+pub(super) async fn collect(body: Incoming) -> Result<Bytes, ApiError> {
+    let collected = Limited::new(body, LARGEST).collect().await;
+    collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            let message = format!("Request entity too large: limit is {LARGEST}");
+            ApiError::new(413, "RequestEntityTooLarge", message)
+        } else {
+            ApiError::bad_request(format!("the body broke off: {error}"))
+        }
+    })
+}
