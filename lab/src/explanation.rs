@@ -11,7 +11,7 @@ use svclab_audit::cluster::Known;
 use svclab_audit::decider::{decider, journey_of};
 use svclab_audit::explain::{Call, Explained, NameError, Named, Node, explain};
 use svclab_sim::assume::Assumptions;
-use svclab_sim::network::{Network, Outcomes, Verdict};
+use svclab_sim::network::{Network, Outcomes, PacketVerdict};
 use svclab_sim::protocol::Protocol;
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::archive::ArchiveError;
@@ -94,7 +94,7 @@ fn lines(node: &str, explained: &Explained) -> Vec<String> {
     let told = all.iter().zip(&explained.outcomes.outcomes).take(OUTCOMES);
     // An archive does not tell which programs wait; the probe may have met none.
     let told = told.map(|(line, one)| match one.verdict {
-        Verdict::Answered { .. } => format!("on {node}: {line}, if a program waits there"),
+        PacketVerdict::Answered { .. } => format!("on {node}: {line}, if a program waits there"),
         _ => format!("on {node}: {line}"),
     });
     let mut lines: Vec<String> = told.collect();

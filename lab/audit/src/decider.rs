@@ -1,9 +1,9 @@
 //! Who decided on a packet's way: the rule, the virtual server or the policy, and the program that it belongs to.
 
 use svclab_oracle::Mode;
-use svclab_sim::network::{Journey, Outcomes, Verdict};
-use svclab_sim::rules::Policy;
-use svclab_sim::trace::{Event, Lost};
+use svclab_sim::network::{Journey, Outcomes, PacketVerdict};
+use svclab_sim::rules::ChainPolicy;
+use svclab_sim::trace::{DropReason, Event};
 
 /// What decided on a packet's way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,12 +99,12 @@ pub fn decider(journey: &Journey) -> Option<Decider> {
                 decided = Some(Decider { program: Program::Proxy(Mode::Ipvs), chain: None, text });
             }
             Event::Translated { by: "DNAT", .. } | Event::Rejected(_) => decided.clone_from(&last),
-            Event::Lost(Lost::Rule(_) | Lost::NftRule(_)) => decided.clone_from(&last),
-            Event::Policy(table, hook, Policy::Drop) => {
+            Event::Lost(DropReason::Rule(_) | DropReason::NftRule(_)) => decided.clone_from(&last),
+            Event::Policy(table, hook, ChainPolicy::Drop) => {
                 let text = format!("the policy of {} in {table}", hook.chain());
                 decided = Some(Decider { program: Program::Unknown, chain: None, text });
             }
-            Event::Lost(Lost::NftPolicy(chain)) => {
+            Event::Lost(DropReason::NftPolicy(chain)) => {
                 decided = Some(Decider {
                     program: of_table(chain.table(), chain.chain()),
                     chain: Some(chain.chain().to_owned()),
@@ -119,7 +119,7 @@ pub fn decider(journey: &Journey) -> Option<Decider> {
 
 /// The first journey that ended so.
 #[must_use]
-pub fn journey_of<'a>(found: &'a Outcomes, verdict: Option<&Verdict>) -> Option<&'a Journey> {
+pub fn journey_of<'a>(found: &'a Outcomes, verdict: Option<&PacketVerdict>) -> Option<&'a Journey> {
     let ways = found.ways.iter().map(|(_, journey)| journey);
     match verdict {
         // Through a relay an outcome has no way of its own.

@@ -1,6 +1,6 @@
 //! Why a snapshot cannot be judged.
 
-use svclab_sim::cluster::{BuildError, ReadError};
+use svclab_sim::cluster::{BuildError, NodeReadError};
 use svclab_sim::host::HostError;
 use svclab_sim::network::NetworkError;
 
@@ -10,7 +10,7 @@ use svclab_sim::network::NetworkError;
 pub enum NodeError {
     /// A text of rules, sets or virtual servers that the simulator does not understand.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(#[from] NodeReadError),
     /// Parts that do not go together.
     #[error(transparent)]
     Build(#[from] BuildError),

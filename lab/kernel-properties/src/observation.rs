@@ -7,8 +7,8 @@ use nix::errno::Errno;
 use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 use svclab_oracle::{PodName, Promise, PromisedReply, PromisedVerdict, World};
 use svclab_properties::machines::machine_of_pod;
-use svclab_sim::network::{Network, Outcomes, Verdict as Found};
-use svclab_sim::trace::Lost;
+use svclab_sim::network::{Network, Outcomes, PacketVerdict as Found};
+use svclab_sim::trace::DropReason;
 
 /// What the caller, and whoever answered, noticed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +86,7 @@ impl Observation {
                 _ => Observation::Forbidden,
             },
             Found::Refused { delivered: true, .. } => Observation::Refused,
-            Found::Dropped { why: Lost::NoRoute, .. } => Observation::NoWay,
+            Found::Dropped { why: DropReason::NoRoute, .. } => Observation::NoWay,
             // An answer that goes astray is none that the caller's socket takes.
             Found::Refused { .. } | Found::Rejected { .. } | Found::Unanswered { .. } | Found::Dropped { .. } => {
                 Observation::Silence

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use svclab_audit::judge::{self, Judge, Kind};
 use svclab_oracle::{ClusterModel, PacketSource, PodName, Promise, PromisedVerdict, Question, World};
 use svclab_sim::fraction::Fraction;
-use svclab_sim::network::{Flow, Network, NetworkError, Outcomes, Verdict as Found};
+use svclab_sim::network::{Flow, Network, NetworkError, Outcomes, PacketVerdict as Found};
 use svclab_sim::render;
 
 use crate::machines::{self, LOAD_BALANCER, SimulatedMachines};

@@ -119,8 +119,11 @@ fn describe(cluster: &ClusterModel, mut listeners: BTreeMap<String, Listening>) 
         }
     };
     let nodes = world.nodes.iter().map(node).collect();
-    let outside =
-        |name: String, addresses: &[IpAddr]| sim::Outside { name, addresses: shared(addresses), routes: Vec::new() };
+    let outside = |name: String, addresses: &[IpAddr]| sim::ExternalHost {
+        name,
+        addresses: shared(addresses),
+        routes: Vec::new(),
+    };
     let clients = world.clients.iter().map(|client| outside(client_machine(&client.name), &client.addresses));
     let balancer = (!world.load_balancer.is_empty()).then(|| outside(LOAD_BALANCER.to_owned(), &world.load_balancer));
     sim::Cluster { bridged: world.cni == Cni::Bridge, nodes, outside: clients.chain(balancer).collect() }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use svclab_sim::nft::{Chain, ElementKey, Expr, Holds, ReadError, Ruleset, Set, Statement, Table, Type};
+use svclab_sim::nft::{Chain, DeclaredType, ElementKey, Expr, NftReadError, Ruleset, Set, SetData, Statement, Table};
 
 /// The name of the proxy's table.
 const TABLE: &str = "kube-proxy";
@@ -12,7 +12,7 @@ const TABLE: &str = "kube-proxy";
 ///
 /// # Errors
 /// What of the listing is not understood.
-pub fn meaning(text: &str) -> Result<String, ReadError> {
+pub fn meaning(text: &str) -> Result<String, NftReadError> {
     let mut ruleset = Ruleset::read(text)?;
     for table in &mut ruleset.tables {
         table.sets.iter_mut().for_each(without_numbers);
@@ -26,7 +26,7 @@ pub fn meaning(text: &str) -> Result<String, ReadError> {
 ///
 /// # Errors
 /// What of a listing is not understood.
-pub fn content(text: &str) -> Result<BTreeSet<String>, ReadError> {
+pub fn content(text: &str) -> Result<BTreeSet<String>, NftReadError> {
     let mut ruleset = Ruleset::read(text)?;
     let own = ruleset.tables.iter_mut().filter(|table| table.name == TABLE);
     let mut lines = BTreeSet::new();
@@ -45,7 +45,8 @@ pub fn content(text: &str) -> Result<BTreeSet<String>, ReadError> {
 
 fn without_numbers(set: &mut Set) {
     set.size = None;
-    let numbered = matches!(set.holds, Holds::Data(_)) && matches!(set.key.last(), Some(Type::Of(Expr::Numgen { .. })));
+    let numbered =
+        matches!(set.holds, SetData::Data(_)) && matches!(set.key.last(), Some(DeclaredType::Of(Expr::Numgen { .. })));
     if numbered {
         for element in &mut set.elements {
             if let ElementKey::Parts(parts) = &mut element.key {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use svclab_oracle::ClusterModel;
-use svclab_sim::cluster::{NodeState, ReadError};
+use svclab_sim::cluster::{NodeReadError, NodeState};
 use svclab_sim::protocol::Family;
 
 use crate::proxies::{Dump, Proxies, changes};
@@ -12,7 +12,7 @@ use crate::proxies::{Dump, Proxies, changes};
 ///
 /// # Errors
 /// The first line that the simulator does not understand.
-pub fn read(dump: &Dump) -> Result<NodeState, ReadError> {
+pub fn read(dump: &Dump) -> Result<NodeState, NodeReadError> {
     let mut state = NodeState { relays: dump.relays.clone(), ..NodeState::default() };
     state.read_rules("iptables-save", Family::V4, &dump.v4)?;
     state.read_rules("ip6tables-save", Family::V6, &dump.v6)?;

@@ -28,7 +28,7 @@ use svcproxy::relay::{self, Backends, Listener};
 use svcproxy::source;
 
 use crate::node;
-use svclab_sim::relays::{Port, Relay, Relays};
+use svclab_sim::relays::{Relay, RelayPort, Relays};
 
 /// What the node's commands would print.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -155,7 +155,7 @@ pub fn relays<'a>(
 
 /// A node port of a family that is relayed on a loopback address, and leads to these.
 #[must_use]
-pub fn localhost_relay(family: Family, address: IpAddr, port: u16, to: &[SocketAddr]) -> (Port, Relay) {
+pub fn localhost_relay(family: Family, address: IpAddr, port: u16, to: &[SocketAddr]) -> (RelayPort, Relay) {
     let family = match family {
         Family::V4 => svclab_sim::protocol::Family::V4,
         Family::V6 => svclab_sim::protocol::Family::V6,

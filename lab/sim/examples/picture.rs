@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use svclab_sim::cluster::{Cluster, Node, NodeState, Outside, Pod};
+use svclab_sim::cluster::{Cluster, ExternalHost, Node, NodeState, Pod};
 use svclab_sim::host::Sysctls;
 use svclab_sim::network::{Flow, Network};
 use svclab_sim::picture::draw_outcomes;
@@ -17,9 +17,9 @@ use svclab_sim::protocol::{Family, Protocol};
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Name, who calls, whom, and what stands on the nodes.
-type Case = (&'static str, &'static str, &'static str, fn() -> Result<NodeState>);
+type PictureCase = (&'static str, &'static str, &'static str, fn() -> Result<NodeState>);
 
-const CASES: [Case; 10] = [
+const CASES: [PictureCase; 10] = [
     ("cluster-ip", "default/client", "10.96.0.10:80", || rules(&iptables(&BACKENDS, ""))),
     ("node-port", "laptop", "172.18.0.2:30080", || rules(&iptables(&BACKENDS, ""))),
     ("no-endpoints", "default/client", "10.96.0.10:80", || rules(&iptables(&[], ""))),
@@ -220,7 +220,7 @@ fn network(state: &NodeState) -> Result<Network> {
     for (at, (name, v4, v6)) in more.iter().enumerate() {
         if at % 2 == 0 { &mut here } else { &mut there }.push((name, v4, v6));
     }
-    let outside = Outside {
+    let outside = ExternalHost {
         name: "laptop".to_owned(),
         addresses: vec!["172.18.0.100/16".parse()?],
         routes: vec![("10.96.0.0/16".parse()?, IpAddr::from([172, 18, 0, 2]))],

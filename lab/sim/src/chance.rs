@@ -37,7 +37,7 @@ pub(crate) fn product(decisions: &[Decision]) -> Fraction {
 }
 
 #[derive(Debug, Clone)]
-enum Source {
+enum ChanceSource {
     Seeded(u64),
     /// Answers to give, then the first possible one for each further question.
     Script(Vec<usize>),
@@ -46,7 +46,7 @@ enum Source {
 /// The source of chance of a walk.
 #[derive(Debug, Clone)]
 pub struct Chance {
-    source: Source,
+    source: ChanceSource,
     taken: Vec<Decision>,
     /// Whether something was asked that nobody knows.
     asked_unknown: bool,
@@ -57,17 +57,17 @@ impl Chance {
     /// Number Generators", 2014), which passes through all 2⁶⁴ states.
     #[must_use]
     pub fn seeded(seed: u64) -> Chance {
-        Chance { source: Source::Seeded(seed), taken: Vec::new(), asked_unknown: false }
+        Chance { source: ChanceSource::Seeded(seed), taken: Vec::new(), asked_unknown: false }
     }
 
     /// The answers of `script`, then the first of each question's.
     pub(crate) fn scripted(script: Vec<usize>) -> Chance {
-        Chance { source: Source::Script(script), taken: Vec::new(), asked_unknown: false }
+        Chance { source: ChanceSource::Script(script), taken: Vec::new(), asked_unknown: false }
     }
 
     /// Whether all possibilities are explored, one after the other.
     pub(crate) fn is_exact(&self) -> bool {
-        matches!(self.source, Source::Script(_))
+        matches!(self.source, ChanceSource::Script(_))
     }
 
     fn next(state: &mut u64) -> u64 {
@@ -83,7 +83,7 @@ impl Chance {
         let total: u64 = shares.iter().sum();
         let possible: Vec<usize> = (0..shares.len()).filter(|i| shares[*i] > 0).collect();
         let answer = match &mut self.source {
-            Source::Seeded(state) => {
+            ChanceSource::Seeded(state) => {
                 // The multiply-high of a 64-bit draw: a bias below total/2^64.
                 let mut drawn = ((u128::from(Self::next(state)) * u128::from(total)) >> 64) as u64;
                 possible.iter().position(|i| {
@@ -92,7 +92,7 @@ impl Chance {
                     hit
                 })
             }
-            Source::Script(script) => script.get(self.taken.len()).copied(),
+            ChanceSource::Script(script) => script.get(self.taken.len()).copied(),
         };
         let answer = answer.unwrap_or(0);
         let Some(chosen) = possible.get(answer).copied() else {
@@ -105,7 +105,7 @@ impl Chance {
 
     /// The answer to a question that nobody can answer: with a seed none, in exact walks first no and then yes.
     pub(crate) fn unknown(&mut self) -> Option<bool> {
-        let Source::Script(script) = &self.source else {
+        let ChanceSource::Script(script) = &self.source else {
             return None;
         };
         let answer = script.get(self.taken.len()).copied().unwrap_or(0);
@@ -138,8 +138,8 @@ impl Chance {
     /// free port is taken, and 64,512 ways would.
     pub(crate) fn offset(&mut self, size: u32) -> u32 {
         match &mut self.source {
-            Source::Seeded(state) => ((u128::from(Self::next(state)) * u128::from(size)) >> 64) as u32,
-            Source::Script(_) => 0,
+            ChanceSource::Seeded(state) => ((u128::from(Self::next(state)) * u128::from(size)) >> 64) as u32,
+            ChanceSource::Script(_) => 0,
         }
     }
 

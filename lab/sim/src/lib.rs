@@ -97,5 +97,5 @@ pub use assume::Assumptions;
 pub use chance::Chance;
 pub use host::Host;
 pub use network::{Flow, Network};
-pub use program::{CompileError, Missing};
+pub use program::{CompileError, MissingReference};
 pub use rules::Rules;

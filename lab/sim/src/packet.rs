@@ -37,7 +37,7 @@ pub struct IcmpKind {
 
 /// What follows the IP header.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Body {
+pub enum PacketBody {
     /// A TCP segment.
     Tcp {
         /// Source port.
@@ -91,7 +91,7 @@ pub struct Packet {
     /// Destination address; of the source's family.
     pub destination: IpAddr,
     /// The rest.
-    pub body: Body,
+    pub body: PacketBody,
 }
 
 impl Packet {
@@ -103,10 +103,10 @@ impl Packet {
         let (from, to) = (source.port(), destination.port());
         let body = match protocol {
             Protocol::TCP => {
-                Body::Tcp { source: from, destination: to, flags: TcpFlags(TcpFlags::SYN), out_of_window: false }
+                PacketBody::Tcp { source: from, destination: to, flags: TcpFlags(TcpFlags::SYN), out_of_window: false }
             }
-            Protocol::UDP => Body::Udp { source: from, destination: to },
-            Protocol::SCTP => Body::Sctp { source: from, destination: to, init: true },
+            Protocol::UDP => PacketBody::Udp { source: from, destination: to },
+            Protocol::SCTP => PacketBody::Sctp { source: from, destination: to, init: true },
             _ => return None,
         };
         let same = source.is_ipv4() == destination.is_ipv4();
@@ -117,8 +117,8 @@ impl Packet {
     #[must_use]
     pub fn later(mut self) -> Packet {
         match &mut self.body {
-            Body::Tcp { flags, .. } => *flags = TcpFlags(TcpFlags::ACK),
-            Body::Sctp { init, .. } => *init = false,
+            PacketBody::Tcp { flags, .. } => *flags = TcpFlags(TcpFlags::ACK),
+            PacketBody::Sctp { init, .. } => *init = false,
             _ => {}
         }
         self
@@ -127,7 +127,7 @@ impl Packet {
     /// The same connection broken off: TCP RST; nothing of the other protocols ends one.
     #[must_use]
     pub fn reset(mut self) -> Option<Packet> {
-        let Body::Tcp { flags, .. } = &mut self.body else { return None };
+        let PacketBody::Tcp { flags, .. } = &mut self.body else { return None };
         *flags = TcpFlags(TcpFlags::RST);
         Some(self)
     }
@@ -136,17 +136,17 @@ impl Packet {
     #[must_use]
     pub fn answer(&self) -> Option<Packet> {
         let body = match self.body {
-            Body::Tcp { flags, .. } if flags.has(TcpFlags::RST) => return None,
-            Body::Tcp { source, destination, flags, .. } => {
+            PacketBody::Tcp { flags, .. } if flags.has(TcpFlags::RST) => return None,
+            PacketBody::Tcp { source, destination, flags, .. } => {
                 let flags = TcpFlags(flags.0 & (TcpFlags::SYN | TcpFlags::FIN) | TcpFlags::ACK);
-                Body::Tcp { source: destination, destination: source, flags, out_of_window: false }
+                PacketBody::Tcp { source: destination, destination: source, flags, out_of_window: false }
             }
-            Body::Udp { source, destination } => Body::Udp { source: destination, destination: source },
-            Body::Sctp { source, destination, .. } => {
-                Body::Sctp { source: destination, destination: source, init: false }
+            PacketBody::Udp { source, destination } => PacketBody::Udp { source: destination, destination: source },
+            PacketBody::Sctp { source, destination, .. } => {
+                PacketBody::Sctp { source: destination, destination: source, init: false }
             }
-            Body::Echo { id, reply: false } => Body::Echo { id, reply: true },
-            Body::Echo { .. } | Body::Error { .. } | Body::Other(_) => return None,
+            PacketBody::Echo { id, reply: false } => PacketBody::Echo { id, reply: true },
+            PacketBody::Echo { .. } | PacketBody::Error { .. } | PacketBody::Other(_) => return None,
         };
         Some(Packet { source: self.destination, destination: self.source, body })
     }
@@ -161,12 +161,12 @@ impl Packet {
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         match (&self.body, self.family()) {
-            (Body::Tcp { .. }, _) => Protocol::TCP,
-            (Body::Udp { .. }, _) => Protocol::UDP,
-            (Body::Sctp { .. }, _) => Protocol::SCTP,
-            (Body::Echo { .. } | Body::Error { .. }, Family::V4) => Protocol::ICMP,
-            (Body::Echo { .. } | Body::Error { .. }, Family::V6) => Protocol::ICMPV6,
-            (Body::Other(protocol), _) => *protocol,
+            (PacketBody::Tcp { .. }, _) => Protocol::TCP,
+            (PacketBody::Udp { .. }, _) => Protocol::UDP,
+            (PacketBody::Sctp { .. }, _) => Protocol::SCTP,
+            (PacketBody::Echo { .. } | PacketBody::Error { .. }, Family::V4) => Protocol::ICMP,
+            (PacketBody::Echo { .. } | PacketBody::Error { .. }, Family::V6) => Protocol::ICMPV6,
+            (PacketBody::Other(protocol), _) => *protocol,
         }
     }
 
@@ -174,10 +174,10 @@ impl Packet {
     #[must_use]
     pub fn ports(&self) -> Option<(u16, u16)> {
         match self.body {
-            Body::Tcp { source, destination, .. }
-            | Body::Udp { source, destination }
-            | Body::Sctp { source, destination, .. } => Some((source, destination)),
-            Body::Echo { .. } | Body::Error { .. } | Body::Other(_) => None,
+            PacketBody::Tcp { source, destination, .. }
+            | PacketBody::Udp { source, destination }
+            | PacketBody::Sctp { source, destination, .. } => Some((source, destination)),
+            PacketBody::Echo { .. } | PacketBody::Error { .. } | PacketBody::Other(_) => None,
         }
     }
 
@@ -185,9 +185,13 @@ impl Packet {
     #[must_use]
     pub fn icmp(&self) -> Option<IcmpKind> {
         match (&self.body, self.family()) {
-            (Body::Echo { reply, .. }, Family::V4) => Some(IcmpKind { kind: if *reply { 0 } else { 8 }, code: 0 }),
-            (Body::Echo { reply, .. }, Family::V6) => Some(IcmpKind { kind: if *reply { 129 } else { 128 }, code: 0 }),
-            (Body::Error { kind, .. }, _) => Some(*kind),
+            (PacketBody::Echo { reply, .. }, Family::V4) => {
+                Some(IcmpKind { kind: if *reply { 0 } else { 8 }, code: 0 })
+            }
+            (PacketBody::Echo { reply, .. }, Family::V6) => {
+                Some(IcmpKind { kind: if *reply { 129 } else { 128 }, code: 0 })
+            }
+            (PacketBody::Error { kind, .. }, _) => Some(*kind),
             _ => None,
         }
     }
@@ -195,20 +199,24 @@ impl Packet {
     /// Sets the source's port, or an echo's identifier.
     pub(crate) fn set_source_port(&mut self, port: u16) {
         match &mut self.body {
-            Body::Tcp { source, .. } | Body::Udp { source, .. } | Body::Sctp { source, .. } => *source = port,
-            Body::Echo { id, .. } => *id = port,
-            Body::Error { .. } | Body::Other(_) => {}
+            PacketBody::Tcp { source, .. } | PacketBody::Udp { source, .. } | PacketBody::Sctp { source, .. } => {
+                *source = port
+            }
+            PacketBody::Echo { id, .. } => *id = port,
+            PacketBody::Error { .. } | PacketBody::Other(_) => {}
         }
     }
 
     /// Sets the destination's port, or an echo's identifier.
     pub(crate) fn set_destination_port(&mut self, port: u16) {
         match &mut self.body {
-            Body::Tcp { destination, .. } | Body::Udp { destination, .. } | Body::Sctp { destination, .. } => {
+            PacketBody::Tcp { destination, .. }
+            | PacketBody::Udp { destination, .. }
+            | PacketBody::Sctp { destination, .. } => {
                 *destination = port;
             }
-            Body::Echo { id, .. } => *id = port,
-            Body::Error { .. } | Body::Other(_) => {}
+            PacketBody::Echo { id, .. } => *id = port,
+            PacketBody::Error { .. } | PacketBody::Other(_) => {}
         }
     }
 }
@@ -228,7 +236,7 @@ impl fmt::Display for Packet {
         let to = endpoint(self.destination, ports.map(|(_, destination)| destination));
         write!(f, "{} {from} -> {to}", self.protocol())?;
         match &self.body {
-            Body::Tcp { flags, out_of_window, .. } => {
+            PacketBody::Tcp { flags, out_of_window, .. } => {
                 let names =
                     [(TcpFlags::SYN, "SYN"), (TcpFlags::FIN, "FIN"), (TcpFlags::RST, "RST"), (TcpFlags::ACK, "ACK")];
                 for (bit, name) in names.into_iter().filter(|(bit, _)| flags.has(*bit)) {
@@ -237,10 +245,10 @@ impl fmt::Display for Packet {
                 }
                 if *out_of_window { f.write_str(" (out of window)") } else { Ok(()) }
             }
-            Body::Echo { id, reply } => write!(f, " echo {} id {id}", if *reply { "reply" } else { "request" }),
-            Body::Error { kind, about } => write!(f, " type {} code {} about ({about})", kind.kind, kind.code),
-            Body::Sctp { init: true, .. } => f.write_str(" INIT"),
-            Body::Udp { .. } | Body::Sctp { .. } | Body::Other(_) => Ok(()),
+            PacketBody::Echo { id, reply } => write!(f, " echo {} id {id}", if *reply { "reply" } else { "request" }),
+            PacketBody::Error { kind, about } => write!(f, " type {} code {} about ({about})", kind.kind, kind.code),
+            PacketBody::Sctp { init: true, .. } => f.write_str(" INIT"),
+            PacketBody::Udp { .. } | PacketBody::Sctp { .. } | PacketBody::Other(_) => Ok(()),
         }
     }
 }

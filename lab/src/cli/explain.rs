@@ -26,7 +26,7 @@ use crate::scenario::simulated::lab::SimLab;
 use crate::scenario::simulated::looks::Call;
 use crate::scenario::simulated::machines::number;
 use crate::scenario::simulated::render::Svcproxy;
-use svclab_sim::cluster::{NodeState, ReadError};
+use svclab_sim::cluster::{NodeReadError, NodeState};
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
@@ -228,7 +228,7 @@ fn read(args: &ExplainArgs, to: IpAddr) -> Result<NodeState, Exit> {
         read.map(|text| (path.display().to_string(), text))
             .map_err(|error| Exit::usage(format!("cannot read {}: {error}", path.display())))
     };
-    let wrong = |error: ReadError| Exit::usage(error.to_string());
+    let wrong = |error: NodeReadError| Exit::usage(error.to_string());
     let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
     let mut program = NodeState::default();
     if let Some(path) = &args.rules {

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use svclab_oracle::{FrontendKind, Mode};
-use svclab_sim::network::{Outcomes, Verdict};
-use svclab_sim::trace::Lost;
+use svclab_sim::network::{Outcomes, PacketVerdict};
+use svclab_sim::trace::DropReason;
 
 use super::{Asked, FindingKind, SourceKind};
 use crate::decider::{Decider, Program};
@@ -49,7 +49,7 @@ pub(super) fn cause(fault: &Fault, decider: Option<&Decider>, proxy: &Proxy, end
 
 fn wrong_endpoint(fault: &Fault, endpoints: &Endpoints<'_>) -> String {
     let at = fault.found.as_ref().and_then(|found| match found {
-        Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } => Some(*at),
+        PacketVerdict::Answered { at, .. } | PacketVerdict::Unanswered { at, .. } => Some(*at),
         _ => None,
     });
     match at {
@@ -70,13 +70,16 @@ pub(super) fn known_difference(
     kind: FindingKind,
     asked: &Asked<'_>,
     proxy: &Proxy,
-    found: Option<&Verdict>,
+    found: Option<&PacketVerdict>,
 ) -> Option<&'static str> {
     let lost = match found? {
-        Verdict::Dropped { why: Lost::Rule(_) | Lost::Policy(..) | Lost::NftRule(_) | Lost::NftPolicy(_), .. } => {
+        PacketVerdict::Dropped {
+            why: DropReason::Rule(_) | DropReason::Policy(..) | DropReason::NftRule(_) | DropReason::NftPolicy(_),
+            ..
+        } => {
             return None;
         }
-        Verdict::Dropped { why, .. } => Some(why),
+        PacketVerdict::Dropped { why, .. } => Some(why),
         _ => None,
     };
     let external = matches!(asked.frontend.kind, FrontendKind::ExternalIp | FrontendKind::LoadBalancerIp);
@@ -91,7 +94,7 @@ pub(super) fn known_difference(
         (FindingKind::Broken(Kind::Dropped | Kind::Source | Kind::Answer), Mode::Nftables)
             if asked.frontend.kind == FrontendKind::NodePort
                 && source == SourceKind::RemotePod
-                && (lost == Some(&Lost::MartianSource) || found.is_some_and(meets_itself)) =>
+                && (lost == Some(&DropReason::MartianSource) || found.is_some_and(meets_itself)) =>
         {
             Some("kube-proxy does not masquerade for an endpoint that meets itself by way of another node's node port")
         }
@@ -107,8 +110,9 @@ pub(super) fn known_refusal(
     found: &Outcomes,
     decided: Option<&Decider>,
 ) -> Option<&'static str> {
-    let is_refused =
-        |verdict: &Verdict| matches!(verdict, Verdict::Rejected { .. } | Verdict::Dropped { why: Lost::Rule(_), .. });
+    let is_refused = |verdict: &PacketVerdict| {
+        matches!(verdict, PacketVerdict::Rejected { .. } | PacketVerdict::Dropped { why: DropReason::Rule(_), .. })
+    };
     let is_known = proxy.settings.mode == Mode::Iptables
         && asked.frontend.kind == FrontendKind::NodePort
         && decided.and_then(|decided| decided.chain.as_deref()) == Some("KUBE-EXTERNAL-SERVICES")
@@ -118,8 +122,8 @@ pub(super) fn known_refusal(
 }
 
 /// Whether an endpoint was reached from its own address.
-fn meets_itself(found: &Verdict) -> bool {
-    matches!(found, Verdict::Answered { at, saw, .. } | Verdict::Unanswered { at, saw, .. } if at.ip() == saw.ip())
+fn meets_itself(found: &PacketVerdict) -> bool {
+    matches!(found, PacketVerdict::Answered { at, saw, .. } | PacketVerdict::Unanswered { at, saw, .. } if at.ip() == saw.ip())
 }
 
 /// A decision of a program that is not this proxy, or of another mode.
@@ -143,7 +147,7 @@ mod tests {
     use svclab_sim::fraction::Fraction;
     use svclab_sim::hook::Hook;
     use svclab_sim::host::Host;
-    use svclab_sim::network::{Network, Outcome};
+    use svclab_sim::network::{Network, PacketOutcome};
     use svclab_sim::rules::TableName;
     use svclab_sim::rules::target::RejectWith;
 
@@ -167,19 +171,19 @@ mod tests {
         let proxy = Proxy { settings, configured: true };
         let mut network = Network::new();
         let by = Host::builder("pod").build().map(|host| network.add(host)).ok();
-        let excused = |why: Lost| {
-            let found = by.map(|by| Verdict::Dropped { by, why });
+        let excused = |why: DropReason| {
+            let found = by.map(|by| PacketVerdict::Dropped { by, why });
             known_difference(FindingKind::Broken(Kind::Dropped), &asked, &proxy, found.as_ref()).is_some()
         };
-        assert!(excused(Lost::MartianSource));
-        assert!(!excused(Lost::Policy(TableName::Filter, Hook::Forward)));
-        assert!(!excused(Lost::NoRoute));
+        assert!(excused(DropReason::MartianSource));
+        assert!(!excused(DropReason::Policy(TableName::Filter, Hook::Forward)));
+        assert!(!excused(DropReason::NoRoute));
 
         // Over IPv6 the endpoint answers itself: only that is the same difference.
         let endpoint: SocketAddr = "[fd00::1]:80".parse().unwrap_or(asked.to);
         let sees = |kind, saw: &str| {
             let saw = saw.parse().ok();
-            let found = by.zip(saw).map(|(by, saw)| Verdict::Answered { by, at: endpoint, saw });
+            let found = by.zip(saw).map(|(by, saw)| PacketVerdict::Answered { by, at: endpoint, saw });
             found.is_some() && known_difference(FindingKind::Broken(kind), &asked, &proxy, found.as_ref()).is_some()
         };
         assert!(sees(Kind::Source, "[fd00::1]:40000") && sees(Kind::Answer, "[fd00::1]:40000"));
@@ -202,24 +206,24 @@ mod tests {
         let to = SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 30_080));
         let mut network = Network::new();
         let by = Host::builder("node").build().map(|host| network.add(host)).ok();
-        let known = |frontend, mode, chain: &str, verdict: Verdict| {
+        let known = |frontend, mode, chain: &str, verdict: PacketVerdict| {
             let proxy = Proxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: true };
             let decided = Decider {
                 program: Program::Proxy(Mode::Iptables),
                 chain: Some(chain.to_owned()),
                 text: format!("1 in filter: -A {chain} -p tcp -m addrtype --dst-type LOCAL --dport 30080 -j REJECT"),
             };
-            let outcomes = vec![Outcome { verdict, probability: Fraction::one() }];
+            let outcomes = vec![PacketOutcome { verdict, probability: Fraction::one() }];
             let found = Outcomes { outcomes, ways: Vec::new(), undecided: Vec::new() };
             known_refusal(&Asked { frontend, source: &source, to }, &proxy, &found, Some(&decided)).is_some()
         };
         let Some(by) = by else { panic!("a host") };
-        let rejected = || Verdict::Rejected { by, with: RejectWith::TcpReset, delivered: true };
+        let rejected = || PacketVerdict::Rejected { by, with: RejectWith::TcpReset, delivered: true };
         let external = "KUBE-EXTERNAL-SERVICES";
         assert!(known(&port, Mode::Iptables, external, rejected()));
         assert!(!known(&port, Mode::Nftables, external, rejected()));
         assert!(!known(&port, Mode::Iptables, "KUBE-SERVICES", rejected()));
         assert!(!known(&other, Mode::Iptables, external, rejected()));
-        assert!(!known(&port, Mode::Iptables, external, Verdict::Answered { by, at: to, saw: to }));
+        assert!(!known(&port, Mode::Iptables, external, PacketVerdict::Answered { by, at: to, saw: to }));
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use svclab_oracle::{FrontendKind, Promise, Rule, ServiceFrontend};
-use svclab_sim::network::{Outcomes, Verdict};
+use svclab_sim::network::{Outcomes, PacketVerdict};
 use svclab_sim::render;
 use svclab_snapshot::Objects;
 
@@ -290,7 +290,7 @@ impl<'a> Gathered<'a> {
 
     fn is_endpoint(&self, fault: &Fault) -> bool {
         match fault.found {
-            Some(Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. }) => {
+            Some(PacketVerdict::Answered { at, .. } | PacketVerdict::Unanswered { at, .. }) => {
                 self.known.endpoints.contains_key(&at.ip())
             }
             _ => false,

@@ -18,7 +18,7 @@ use svclab_oracle::{
 };
 use svclab_sim::cluster::NodeState;
 use svclab_sim::host::Listener;
-use svclab_sim::network::{Flow, NetworkError, Outcomes, Verdict as Found};
+use svclab_sim::network::{Flow, NetworkError, Outcomes, PacketVerdict as Found};
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Snapshot, Unread};
 

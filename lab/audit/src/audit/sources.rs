@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use svclab_oracle::{Client, Family, PacketSource, PodName, ServiceFrontend, address};
-use svclab_sim::host::{Host, WayTo};
+use svclab_sim::host::{Host, RouteTo};
 use svclab_snapshot::Snapshot;
 
 use crate::cluster::{Known, Pod, own_addresses};
@@ -104,7 +104,7 @@ impl Finder<'_> {
 
     fn interface_towards(&self, address: IpAddr) -> Option<String> {
         match self.node.way_to(address) {
-            WayTo::Out { interface, .. } => Some(interface),
+            RouteTo::Out { interface, .. } => Some(interface),
             _ => None,
         }
     }
@@ -178,7 +178,7 @@ impl Finder<'_> {
     }
 
     fn is_direct(&self, address: IpAddr) -> bool {
-        matches!(self.node.way_to(address), WayTo::Out { next_hop, .. } if next_hop == address)
+        matches!(self.node.way_to(address), RouteTo::Out { next_hop, .. } if next_hop == address)
     }
 
     fn pod_ranges(&self) -> Vec<IpNet> {

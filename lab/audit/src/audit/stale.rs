@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use svclab_oracle::{ClusterModel, Family, FrontendKind, Protocol, ServiceFrontend, ServicePortName, address};
 use svclab_sim::cluster::NodeState;
-use svclab_sim::network::{Flow, Outcomes, Verdict};
+use svclab_sim::network::{Flow, Outcomes, PacketVerdict};
 use svclab_sim::nft::{ElementKey, Expr};
 use svclab_sim::protocol::Protocol as Number;
 use svclab_sim::rules::matches::Match;
-use svclab_sim::rules::{Rule, Rules, Target};
+use svclab_sim::rules::{Rule, RuleTarget, Rules};
 
 use crate::decider::{Program, decider};
 
@@ -80,7 +80,12 @@ fn of_rules(rules: &Rules) -> impl Iterator<Item = Lead> + '_ {
 fn of_rule(rule: &Rule, family: Family) -> Option<Lead> {
     if !matches!(
         rule.target,
-        Target::Jump(_) | Target::Goto(_) | Target::Dnat(_) | Target::Redirect(_) | Target::Reject(_) | Target::Drop
+        RuleTarget::Jump(_)
+            | RuleTarget::Goto(_)
+            | RuleTarget::Dnat(_)
+            | RuleTarget::Redirect(_)
+            | RuleTarget::Reject(_)
+            | RuleTarget::Drop
     ) {
         return None;
     }
@@ -98,7 +103,7 @@ fn of_rule(rule: &Rule, family: Family) -> Option<Lead> {
         Some(_) => return None,
     };
     // A refusal by port alone is no frontend: userspace mode keeps callers from its own listening ports so.
-    if address.is_none() && matches!(rule.target, Target::Reject(_) | Target::Drop) {
+    if address.is_none() && matches!(rule.target, RuleTarget::Reject(_) | RuleTarget::Drop) {
         return None;
     }
     Some(Lead { address, port, protocol, family })
@@ -135,9 +140,11 @@ fn protocol(number: Number) -> Option<Protocol> {
 
 /// Whether a service proxy's rules have decided what becomes of the packet.
 pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
-    let moved = |verdict: &Verdict| match verdict {
-        Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } | Verdict::Refused { at, .. } => *at != flow.to,
-        Verdict::Rejected { .. } | Verdict::Dropped { .. } => true,
+    let moved = |verdict: &PacketVerdict| match verdict {
+        PacketVerdict::Answered { at, .. }
+        | PacketVerdict::Unanswered { at, .. }
+        | PacketVerdict::Refused { at, .. } => *at != flow.to,
+        PacketVerdict::Rejected { .. } | PacketVerdict::Dropped { .. } => true,
     };
     let by_proxy = found
         .ways

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use svclab_sim::assume::Assumptions;
 use svclab_sim::cluster::NodeState;
-use svclab_sim::network::{Flow, HostId, Outcomes, Verdict};
+use svclab_sim::network::{Flow, HostId, Outcomes, PacketVerdict};
 use svclab_sim::protocol::Protocol;
 use svclab_snapshot::Snapshot;
 
@@ -197,7 +197,9 @@ fn place(machines: &Machines, caller: Option<&Peer>) -> Result<(HostId, Option<I
 /// Addresses at which packets have arrived, and that are not the node's.
 fn reached(outcomes: &Outcomes) -> BTreeSet<IpAddr> {
     let at = outcomes.outcomes.iter().filter_map(|one| match &one.verdict {
-        Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } | Verdict::Refused { at, .. } => Some(at.ip()),
+        PacketVerdict::Answered { at, .. }
+        | PacketVerdict::Unanswered { at, .. }
+        | PacketVerdict::Refused { at, .. } => Some(at.ip()),
         _ => None,
     });
     at.collect()
@@ -205,7 +207,7 @@ fn reached(outcomes: &Outcomes) -> BTreeSet<IpAddr> {
 
 /// Where a packet ended that was going to where it was sent, beyond everybody who is known.
 fn untouched(explained: &Explained, to: IpAddr) -> Option<String> {
-    let lost = explained.outcomes.outcomes.iter().filter(|one| matches!(one.verdict, Verdict::Dropped { .. }));
+    let lost = explained.outcomes.outcomes.iter().filter(|one| matches!(one.verdict, PacketVerdict::Dropped { .. }));
     let mut ends = lost.filter_map(|one| destination(&explained.outcomes, &one.verdict));
     let went_on = ends.any(|end| end == to) && explained.machines.at(to).is_none() && !explained.machines.is_own(to);
     went_on.then(|| {
@@ -218,10 +220,12 @@ fn untouched(explained: &Explained, to: IpAddr) -> Option<String> {
 /// What is assumed of programs that wait.
 fn sockets(explained: &Explained, of_node: bool) -> Option<String> {
     let taken = explained.outcomes.outcomes.iter().filter_map(|one| match &one.verdict {
-        Verdict::Answered { by, .. } | Verdict::Unanswered { by, .. } if of_node && *by == explained.machines.node => {
+        PacketVerdict::Answered { by, .. } | PacketVerdict::Unanswered { by, .. }
+            if of_node && *by == explained.machines.node =>
+        {
             None
         }
-        Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } => Some(at.to_string()),
+        PacketVerdict::Answered { at, .. } | PacketVerdict::Unanswered { at, .. } => Some(at.to_string()),
         _ => None,
     });
     let taken: BTreeSet<String> = taken.collect();

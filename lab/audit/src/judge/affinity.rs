@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use svclab_oracle::{Delivery, FrontendKind, Mode, Scheduler, World};
 use svclab_sim::chance::Chance;
-use svclab_sim::network::{Flow, Network, Outcomes, Verdict};
+use svclab_sim::network::{Flow, Network, Outcomes, PacketVerdict};
 
 /// No connection is remembered for longer when it is silent: IPVS' time-out of an established one of TCP
 /// (`net/netfilter/ipvs/ip_vs_proto_tcp.c`), and a minute by which one that controls others is put off.
 const CONNECTIONS: Duration = Duration::from_secs(15 * 60 + 60);
 
-fn endpoint(verdict: &Verdict) -> Option<SocketAddr> {
+fn endpoint(verdict: &PacketVerdict) -> Option<SocketAddr> {
     match verdict {
-        Verdict::Answered { at, .. } | Verdict::Unanswered { at, .. } => Some(*at),
+        PacketVerdict::Answered { at, .. } | PacketVerdict::Unanswered { at, .. } => Some(*at),
         _ => None,
     }
 }

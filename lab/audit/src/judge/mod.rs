@@ -8,9 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use svclab_oracle::{Backend, Delivery, PodName, Promise, PromisedReply, PromisedVerdict, Rule, World};
 use svclab_sim::fraction::Fraction;
-use svclab_sim::network::{Broken, Flow, HostId, Network, Outcomes, Verdict as Found};
+use svclab_sim::network::{Flow, HostId, Network, Outcomes, PacketVerdict as Found, ReplyFailure};
 use svclab_sim::render;
-use svclab_sim::trace::{Event, Lost};
+use svclab_sim::trace::{DropReason, Event};
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,7 +143,8 @@ impl Judge<'_> {
         let martian = promise.rests_on(Rule::Martian);
         let fits = |verdict: &Found| match verdict {
             Found::Dropped {
-                why: Lost::Rule(_) | Lost::NftRule(_) | Lost::Policy(..) | Lost::NftPolicy(_), ..
+                why: DropReason::Rule(_) | DropReason::NftRule(_) | DropReason::Policy(..) | DropReason::NftPolicy(_),
+                ..
             } => drops,
             Found::Dropped { .. } => drops && martian,
             Found::Rejected { delivered, .. } | Found::Refused { delivered, .. } => rejects && *delivered,
@@ -192,7 +193,8 @@ impl Judge<'_> {
             Found::Refused { at, .. } if *at == flow.to => Kind::NotTranslated,
             Found::Rejected { .. } | Found::Refused { .. } => Kind::Rejected,
             Found::Dropped {
-                why: Lost::Rule(_) | Lost::NftRule(_) | Lost::Policy(..) | Lost::NftPolicy(_), ..
+                why: DropReason::Rule(_) | DropReason::NftRule(_) | DropReason::Policy(..) | DropReason::NftPolicy(_),
+                ..
             } => Kind::Dropped,
             // Sent on as it was, to where nobody has the address.
             _ if destination(found, verdict) == Some(flow.to.ip()) => Kind::NotTranslated,
@@ -207,13 +209,13 @@ impl Judge<'_> {
     }
 
     /// What the client sees of the answer.
-    fn answered(&self, backend: &Backend, broken: Option<&Broken>) -> Option<String> {
+    fn answered(&self, backend: &Backend, broken: Option<&ReplyFailure>) -> Option<String> {
         // The client has never heard of whoever answers; often its node drops such an answer before it does.
-        let astray = |why: &Broken| match why {
-            Broken::WrongSource { from } => {
+        let astray = |why: &ReplyFailure| match why {
+            ReplyFailure::WrongSource { from } => {
                 matches!(backend.reply, PromisedReply::AsymmetricReply(own) if own == *from)
             }
-            Broken::Lost { why: Lost::Rule(rule), .. } => rule.chain() == "KUBE-FORWARD",
+            ReplyFailure::Lost { why: DropReason::Rule(rule), .. } => rule.chain() == "KUBE-FORWARD",
             _ => false,
         };
         match (backend.reply, broken) {
@@ -235,7 +237,7 @@ impl Judge<'_> {
 }
 
 /// The machine and address of the socket that got it, with the source that it saw and what came of the answer.
-fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&Broken>)> {
+fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&ReplyFailure>)> {
     match verdict {
         Found::Answered { by, at, saw } => Some((*by, *at, *saw, None)),
         Found::Unanswered { by, at, saw, why } => Some((*by, *at, *saw, Some(why))),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use svclab_sim::cluster::NodeState;
-use svclab_sim::rules::{Rules, Target};
+use svclab_sim::rules::{RuleTarget, Rules};
 
 /// Every address that a rule, an element or a virtual server leads to; of a range the first.
 #[must_use]
@@ -21,7 +21,7 @@ pub fn destinations(state: &NodeState) -> BTreeSet<IpAddr> {
 fn translated(rules: &Rules) -> impl Iterator<Item = IpAddr> {
     let all = rules.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules);
     all.filter_map(|rule| match &rule.target {
-        Target::Dnat(range) => range.addresses.map(|(first, _)| first),
+        RuleTarget::Dnat(range) => range.addresses.map(|(first, _)| first),
         _ => None,
     })
 }

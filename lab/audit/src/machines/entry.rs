@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use svclab_sim::host::{Host, HostBuilder, Interface, LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule, Route};
+use svclab_sim::host::{Host, HostBuilder, HostInterface, LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule, Route};
 use svclab_sim::masked::Masked;
 use svclab_sim::protocol::Family;
 use svclab_snapshot::network::Network;
@@ -78,7 +78,7 @@ impl Entry {
 
     /// The caller with a second interface, by which everything goes that it sends from its own address.
     pub(super) fn onto(&self, host: HostBuilder) -> HostBuilder {
-        let host = host.interface(Interface::new(ENTRY));
+        let host = host.interface(HostInterface::new(ENTRY));
         let all = everything(self.address);
         let (route, host) = match self.via {
             Some(via) => (Route::via(all, via, ENTRY), host),

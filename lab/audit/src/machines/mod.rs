@@ -17,8 +17,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use svclab_sim::assume::Assumptions;
 use svclab_sim::cluster::NodeState;
 use svclab_sim::host::{
-    Host, HostBuilder, Interface, LOCAL_TABLE, Listener, MAIN_TABLE, PolicyAction, PolicyRule, Route, RouteKind,
-    Sysctls, WayTo,
+    Host, HostBuilder, HostInterface, LOCAL_TABLE, Listener, MAIN_TABLE, PolicyAction, PolicyRule, Route, RouteKind,
+    RouteTo, Sysctls,
 };
 use svclab_sim::masked::Masked;
 use svclab_sim::network::{HostId, Network};
@@ -142,13 +142,13 @@ impl Machines {
     /// Whether the node sends what is for an address to that address itself, and not to a gateway.
     #[must_use]
     pub fn is_neighbour(&self, address: IpAddr) -> bool {
-        matches!(self.network.host(self.node).way_to(address), WayTo::Out { next_hop, .. } if next_hop == address)
+        matches!(self.network.host(self.node).way_to(address), RouteTo::Out { next_hop, .. } if next_hop == address)
     }
 
     /// Whether an address is the node's own.
     #[must_use]
     pub fn is_own(&self, address: IpAddr) -> bool {
-        self.network.host(self.node).way_to(address) == WayTo::Itself
+        self.network.host(self.node).way_to(address) == RouteTo::Itself
     }
 }
 
@@ -161,7 +161,7 @@ fn with_ports(builder: HostBuilder, listed: &svclab_snapshot::network::Network, 
         .collect();
     missing.into_iter().fold(builder, |builder, (port, bridge)| {
         let mut others = listed.links.iter().filter(|link| link.controller.as_deref() == Some(bridge));
-        builder.interface(Interface::new(port).port_of(bridge, others.all(|link| link.hairpin)))
+        builder.interface(HostInterface::new(port).port_of(bridge, others.all(|link| link.hairpin)))
     })
 }
 
@@ -197,14 +197,15 @@ impl Links<'_> {
         let near = station
             .addresses
             .iter()
-            .fold(Interface::new(NEAR), |near, own| near.address(*own, self.length(station, *own)));
+            .fold(HostInterface::new(NEAR), |near, own| near.address(*own, self.length(station, *own)));
         let sysctls = Sysctls { ip_forward: true, ipv6_forward: true, ..Sysctls::default() };
         let mut host = everywhere(Host::builder(&station.name).sysctls(sysctls).interface(near));
         host = nothing_back(host);
         if let Some(entry) = self.entry.filter(|entry| station.addresses.contains(&entry.address)) {
             host = entry.onto(host).policy(entry.rule());
         }
-        let others = station.others.iter().fold(Interface::new(BEHIND), |others, own| others.address(*own, bits(*own)));
+        let others =
+            station.others.iter().fold(HostInterface::new(BEHIND), |others, own| others.address(*own, bits(*own)));
         host = host.interface(others);
         for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             host = self.towards_node(host, station, family);
@@ -221,7 +222,7 @@ impl Links<'_> {
         }
         for (index, peer) in station.behind.iter().enumerate() {
             let link = format!("peer{index}");
-            host = host.interface(Interface::new(&link));
+            host = host.interface(HostInterface::new(&link));
             for address in &peer.addresses {
                 host = host.route(Route::link(Masked::from(*address), &link));
             }
@@ -289,7 +290,7 @@ fn nothing_back(mut host: HostBuilder) -> HostBuilder {
 
 /// A machine at the far end of a link of its own, and on another one if its packets go to the node by that.
 fn alone(peer: &Peer, entry: Option<&Entry>) -> Result<Host, NodeError> {
-    let near = peer.addresses.iter().fold(Interface::new(NEAR), |near, own| near.address(*own, bits(*own)));
+    let near = peer.addresses.iter().fold(HostInterface::new(NEAR), |near, own| near.address(*own, bits(*own)));
     let mut host = everywhere(Host::builder(&peer.name).interface(near));
     for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
         let everything = everything(family);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use svclab_sim::cluster::NodeState;
 use svclab_sim::host::{
-    Address, Host, HostBuilder, Interface, InterfaceSysctls, PolicyAction, PolicyRule, Route, RouteKind, Sysctls,
+    Address, Host, HostBuilder, HostInterface, InterfaceSysctls, PolicyAction, PolicyRule, Route, RouteKind, Sysctls,
 };
 use svclab_sim::masked::Masked;
 use svclab_sim::protocol::Family;
@@ -86,12 +86,12 @@ fn addresses<'a>(network: &'a Network, interface: &'a str) -> impl Iterator<Item
     of(true).chain(last_first.into_iter().rev())
 }
 
-fn interface(network: &Network, link: &Link, settings: &Settings<'_>) -> Interface {
-    let mut interface = Interface::new(&link.name);
+fn interface(network: &Network, link: &Link, settings: &Settings<'_>) -> HostInterface {
+    let mut interface = HostInterface::new(&link.name);
     if let Some(own) = settings.interface(&link.name) {
         interface = interface.sysctls(own);
     }
-    interface = addresses(network, &link.name).fold(interface, Interface::with);
+    interface = addresses(network, &link.name).fold(interface, HostInterface::with);
     match link.controller.as_deref().filter(|controller| is_bridge(network, controller)) {
         Some(bridge) => interface.port_of(bridge, link.hairpin),
         None => interface,

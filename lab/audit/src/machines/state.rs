@@ -1,6 +1,6 @@
 //! What a proxy and others have left on the node, as the simulator reads it.
 
-use svclab_sim::cluster::{NodeState, ReadError};
+use svclab_sim::cluster::{NodeReadError, NodeState};
 use svclab_sim::protocol::Family;
 use svclab_snapshot::Snapshot;
 
@@ -12,7 +12,7 @@ use crate::error::NodeError;
 /// A text that is not understood, with its line.
 pub fn state(snapshot: &Snapshot) -> Result<NodeState, NodeError> {
     let mut state = NodeState::default();
-    let read = |result: Result<(), ReadError>| result.map_err(NodeError::from);
+    let read = |result: Result<(), NodeReadError>| result.map_err(NodeError::from);
     for (family, name, nft, legacy) in [
         (Family::V4, "iptables", &snapshot.nft_v4, &snapshot.legacy_v4),
         (Family::V6, "ip6tables", &snapshot.nft_v6, &snapshot.legacy_v6),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use svclab_sim::host::{Host, WayTo};
+use svclab_sim::host::{Host, RouteTo};
 use svclab_snapshot::network::Network;
 
 use super::Peer;
@@ -78,7 +78,7 @@ impl<'a> Finder<'a> {
     }
 
     fn peer(&mut self, peer: &Peer, address: IpAddr) {
-        let WayTo::Out { interface, next_hop } = self.node.way_to(address) else { return };
+        let RouteTo::Out { interface, next_hop } = self.node.way_to(address) else { return };
         if next_hop == address {
             self.station(&interface, next_hop, &peer.name);
             return;
@@ -97,7 +97,7 @@ impl<'a> Finder<'a> {
     }
 
     fn one_of_many(&mut self, address: IpAddr) {
-        let WayTo::Out { interface, next_hop } = self.node.way_to(address) else { return };
+        let RouteTo::Out { interface, next_hop } = self.node.way_to(address) else { return };
         if next_hop != address {
             let name = self.gateway_name(next_hop);
             self.station(&interface, next_hop, &name).others.insert(address);
@@ -115,7 +115,7 @@ impl<'a> Finder<'a> {
     }
 
     fn is_direct(&self, address: IpAddr) -> bool {
-        matches!(self.node.way_to(address), WayTo::Out { next_hop, .. } if next_hop == address)
+        matches!(self.node.way_to(address), RouteTo::Out { next_hop, .. } if next_hop == address)
     }
 
     fn gateway_name(&self, next_hop: IpAddr) -> String {

@@ -4,7 +4,7 @@ use svclab_sim::protocol::Protocol;
 use svclab_sim::rules::TableName::{Filter, Nat};
 use svclab_sim::rules::matches::{AddressType, AddressTypes, RecentAction, Statistic, THRESHOLD_ONE};
 use svclab_sim::rules::target::RejectWith;
-use svclab_sim::rules::{InterfacePattern, Match, Rule, Rules, Target};
+use svclab_sim::rules::{InterfacePattern, Match, Rule, RuleTarget, Rules};
 
 use super::tools::{ChainsOf, any, jumps, says, shift_port, single, strip, threshold, wider};
 use super::{Expectation, Mutant, Mutation};
@@ -32,8 +32,8 @@ const fn equivalent(name: &'static str, reason: &'static str, apply: fn(&mut Rul
     Mutant { name, change: Mutation::Rules(apply), expectation: Expectation::Equivalent(reason) }
 }
 
-fn is_dnat(target: &Target) -> bool {
-    matches!(target, Target::Dnat(_))
+fn is_dnat(target: &RuleTarget) -> bool {
+    matches!(target, RuleTarget::Dnat(_))
 }
 
 fn marks(rule: &Rule) -> bool {
@@ -53,11 +53,11 @@ fn not_node_ports(rule: &Rule) -> bool {
 }
 
 fn is_reject(rule: &Rule) -> bool {
-    matches!(rule.target, Target::Reject(_))
+    matches!(rule.target, RuleTarget::Reject(_))
 }
 
 fn is_drop(rule: &Rule) -> bool {
-    rule.target == Target::Drop
+    rule.target == RuleTarget::Drop
 }
 
 fn recent(rule: &mut Rule, action: RecentAction, how: impl Fn(&mut svclab_sim::rules::matches::Recent)) {
@@ -87,7 +87,7 @@ fn udp_for_tcp(rule: &mut Rule) {
 }
 
 fn set_port(rule: &mut Rule, how: impl Fn(u16) -> Option<u16>) {
-    if let Target::Dnat(range) = &mut rule.target
+    if let RuleTarget::Dnat(range) = &mut rule.target
         && let Some((port, _)) = range.ports
     {
         range.ports = how(port).map(|port| (port, port));
@@ -95,7 +95,7 @@ fn set_port(rule: &mut Rule, how: impl Fn(u16) -> Option<u16>) {
 }
 
 fn chain_instead(rule: &mut Rule, from: &str, to: &str) {
-    if let Target::Jump(chain) = &mut rule.target
+    if let RuleTarget::Jump(chain) = &mut rule.target
         && let Some(rest) = chain.strip_prefix(from)
     {
         *chain = format!("{to}{rest}");
@@ -104,7 +104,7 @@ fn chain_instead(rule: &mut Rule, from: &str, to: &str) {
 
 /// Has the chain called `to` followed by the same letters.
 fn sibling(rules: &Rules, rule: &Rule, from: &str, to: &str) -> bool {
-    let Target::Jump(chain) = &rule.target else { return false };
+    let RuleTarget::Jump(chain) = &rule.target else { return false };
     let Some(rest) = chain.strip_prefix(from) else { return false };
     let wanted = format!("{to}{rest}");
     rules.table(Nat).is_some_and(|table| table.chains.iter().any(|chain| chain.name == wanted))
@@ -279,17 +279,17 @@ fn marking() -> Vec<Mutant> {
         broken("the node's own is not marked", |r| EXTERNAL.remove(r, |rule| marks(rule) && says(rule, "LOCAL"))),
         broken("everything to external addresses is marked as the node's own is", |r| EXTERNAL.edit(r, |rule| marks(rule) && says(rule, "LOCAL"),
             |rule| strip(rule, |one| matches!(one, Match::Addrtype(_))))),
-        broken("the mark is another bit", |r| MARK.edit(r, any, |rule| if let Target::Mark { value, mask } = &mut rule.target { (*value, *mask) = (0x8000, 0x8000); })),
-        broken("the mark is no bit", |r| MARK.edit(r, any, |rule| if let Target::Mark { value, .. } = &mut rule.target { *value = 0; })),
+        broken("the mark is another bit", |r| MARK.edit(r, any, |rule| if let RuleTarget::Mark { value, mask } = &mut rule.target { (*value, *mask) = (0x8000, 0x8000); })),
+        broken("the mark is no bit", |r| MARK.edit(r, any, |rule| if let RuleTarget::Mark { value, .. } = &mut rule.target { *value = 0; })),
         equivalent("the mark wipes out the others", "nothing else here marks packets",
-            |r| MARK.edit(r, any, |rule| if let Target::Mark { mask, .. } = &mut rule.target { *mask = u32::MAX; })),
+            |r| MARK.edit(r, any, |rule| if let RuleTarget::Mark { mask, .. } = &mut rule.target { *mask = u32::MAX; })),
         broken("masquerade comes before who is marked", |r| POSTROUTING.reorder(r, |chain| chain.reverse())),
-        broken("nothing is masqueraded", |r| POSTROUTING.remove(r, |rule| matches!(rule.target, Target::Masquerade(_)))),
-        broken("everything is masqueraded", |r| POSTROUTING.remove(r, |rule| rule.target == Target::Return)),
+        broken("nothing is masqueraded", |r| POSTROUTING.remove(r, |rule| matches!(rule.target, RuleTarget::Masquerade(_)))),
+        broken("everything is masqueraded", |r| POSTROUTING.remove(r, |rule| rule.target == RuleTarget::Return)),
         equivalent("the mark is not taken off again", "the packet leaves the node, and nothing that is left asks for the mark",
-            |r| POSTROUTING.remove(r, |rule| matches!(rule.target, Target::Mark { .. }))),
+            |r| POSTROUTING.remove(r, |rule| matches!(rule.target, RuleTarget::Mark { .. }))),
         equivalent("masquerade draws no random ports", "no verdict depends on which free port is taken",
-            |r| POSTROUTING.edit(r, any, |rule| if let Target::Masquerade(range) = &mut rule.target { range.random_fully = false; })),
+            |r| POSTROUTING.edit(r, any, |rule| if let RuleTarget::Masquerade(range) = &mut rule.target { range.random_fully = false; })),
     ]
 }
 
@@ -309,7 +309,7 @@ fn targets() -> Vec<Mutant> {
         broken("external addresses are taken for cluster IPs", |r| elsewhere(r, SERVICES, "KUBE-EXT-", "KUBE-SVC-")),
         broken("node ports are taken for cluster IPs", |r| elsewhere(r, NODE_PORTS, "KUBE-EXT-", "KUBE-SVC-")),
         broken("cluster IPs are taken for external addresses", |r| elsewhere(r, SERVICES, "KUBE-SVC-", "KUBE-EXT-")),
-        broken("service lines' chains change places", |r| SERVICES.rotate_targets(r, |target| matches!(target, Target::Jump(chain) if chain.starts_with("KUBE-SVC-")))),
+        broken("service lines' chains change places", |r| SERVICES.rotate_targets(r, |target| matches!(target, RuleTarget::Jump(chain) if chain.starts_with("KUBE-SVC-")))),
         broken("the first endpoint is never there", |r| CLUSTER.reorder(r, |chain| {
             if let Some(first) = chain.iter().position(|rule| rule.matches.iter().any(is_random)) { chain.remove(first); }
         })),
@@ -322,21 +322,21 @@ fn targets() -> Vec<Mutant> {
 #[rustfmt::skip]
 pub(super) fn refusals() -> Vec<Mutant> {
     vec![
-        broken("cluster IPs without endpoints are dropped", |r| REFUSED.edit(r, is_reject, |rule| rule.target = Target::Drop)),
+        broken("cluster IPs without endpoints are dropped", |r| REFUSED.edit(r, is_reject, |rule| rule.target = RuleTarget::Drop)),
         broken("cluster IPs without endpoints are let pass", |r| REFUSED.remove(r, is_reject)),
-        broken("external addresses without endpoints are dropped", |r| REFUSED_EXTERNAL.edit(r, is_reject, |rule| rule.target = Target::Drop)),
+        broken("external addresses without endpoints are dropped", |r| REFUSED_EXTERNAL.edit(r, is_reject, |rule| rule.target = RuleTarget::Drop)),
         broken("external addresses without endpoints are let pass", |r| REFUSED_EXTERNAL.remove(r, is_reject)),
-        broken("cluster IPs without local endpoints are rejected", |r| REFUSED.edit(r, is_drop, |rule| rule.target = Target::Reject(RejectWith::port_unreachable(r_family(rule))))),
+        broken("cluster IPs without local endpoints are rejected", |r| REFUSED.edit(r, is_drop, |rule| rule.target = RuleTarget::Reject(RejectWith::port_unreachable(r_family(rule))))),
         broken("external addresses without local endpoints are let pass", |r| REFUSED_EXTERNAL.remove(r, is_drop)),
-        broken("refusals accept", |r| REFUSED.edit(r, any, |rule| rule.target = Target::Accept)),
+        broken("refusals accept", |r| REFUSED.edit(r, any, |rule| rule.target = RuleTarget::Accept)),
         broken("the firewall is open", |r| PROXY_FIREWALL.remove(r, any)),
-        broken("the firewall rejects", |r| PROXY_FIREWALL.edit(r, is_drop, |rule| rule.target = Target::Reject(RejectWith::port_unreachable(r_family(rule))))),
-        broken("everything that is forwarded is dropped", |r| FORWARD.edit(r, any, |rule| { strip(rule, |_| true); rule.target = Target::Drop; })),
+        broken("the firewall rejects", |r| PROXY_FIREWALL.edit(r, is_drop, |rule| rule.target = RuleTarget::Reject(RejectWith::port_unreachable(r_family(rule))))),
+        broken("everything that is forwarded is dropped", |r| FORWARD.edit(r, any, |rule| { strip(rule, |_| true); rule.target = RuleTarget::Drop; })),
         equivalent("invalid packets are let pass",
             "no first packet or answer to it is out of a connection's window; the kernel's tests send such packets",
             |r| FORWARD.remove(r, is_drop)),
         equivalent("marked packets are not accepted", "the policy of FORWARD accepts here, as it does unless another program changes it",
-            |r| FORWARD.remove(r, |rule| rule.target == Target::Accept)),
+            |r| FORWARD.remove(r, |rule| rule.target == RuleTarget::Accept)),
     ]
 }
 

@@ -6,9 +6,9 @@ use svclab_sim::ipvs::{Scheduler, VirtualService};
 use svclab_sim::protocol::Protocol;
 use svclab_sim::rules::TableName::{Filter, Mangle, Nat};
 use svclab_sim::rules::matches::Match;
-use svclab_sim::rules::target::{RejectWith, Target};
+use svclab_sim::rules::target::{RejectWith, RuleTarget};
 use svclab_sim::rules::{Rule, Rules};
-use svclab_sim::set::{Element, Value};
+use svclab_sim::set::{Element, PartValue};
 
 use super::tools::{ChainsOf, any, jumps, strip};
 use super::{Expectation, Mutant, Mutation};
@@ -55,8 +55,8 @@ fn next_ports(state: &mut NodeState, set: &str) -> bool {
         let mut element = element.clone();
         for value in &mut element.values {
             match value {
-                Value::Port(_, port) | Value::PlainPort(port) => *port = port.wrapping_add(1),
-                Value::Ip(_) | Value::Net(_) => {}
+                PartValue::Port(_, port) | PartValue::PlainPort(port) => *port = port.wrapping_add(1),
+                PartValue::Ip(_) | PartValue::Net(_) => {}
             }
         }
         Some(element)
@@ -92,7 +92,7 @@ fn asks(rule: &Rule, set: &str) -> bool {
 }
 
 fn is_drop(rule: &Rule) -> bool {
-    rule.target == Target::Drop
+    rule.target == RuleTarget::Drop
 }
 
 fn is_local(one: &Match) -> bool {
@@ -203,18 +203,18 @@ fn marking() -> Vec<Mutant> {
     vec![
         rules("hairpin is not masqueraded", |r| POSTROUTING.remove(r, |rule| asks(rule, "KUBE-LOOP-BACK"))),
         rules("everything to an endpoint is masqueraded", |r| POSTROUTING.edit(r, |rule| asks(rule, "KUBE-LOOP-BACK"), |rule| strip(rule, |one| matches!(one, Match::Set(_))))),
-        rules("everything is masqueraded", |r| POSTROUTING.remove(r, |rule| rule.target == Target::Return)),
-        rules("nothing marked is masqueraded", |r| POSTROUTING.remove(r, |rule| matches!(rule.target, Target::Masquerade(_)) && !asks(rule, "KUBE-LOOP-BACK"))),
-        rules("the mark is another bit", |r| MARK.edit(r, any, |rule| if let Target::Mark { value, mask } = &mut rule.target { (*value, *mask) = (0x8000, 0x8000); })),
+        rules("everything is masqueraded", |r| POSTROUTING.remove(r, |rule| rule.target == RuleTarget::Return)),
+        rules("nothing marked is masqueraded", |r| POSTROUTING.remove(r, |rule| matches!(rule.target, RuleTarget::Masquerade(_)) && !asks(rule, "KUBE-LOOP-BACK"))),
+        rules("the mark is another bit", |r| MARK.edit(r, any, |rule| if let RuleTarget::Mark { value, mask } = &mut rule.target { (*value, *mask) = (0x8000, 0x8000); })),
         rules("what goes to cluster IPs is never marked", |r| SERVICES.remove(r, |rule| asks(rule, "KUBE-CLUSTER-IP") && jumps(rule, "KUBE-MARK"))),
         rules("what goes to cluster IPs is always marked", |r| SERVICES.edit(r, |rule| asks(rule, "KUBE-CLUSTER-IP") && jumps(rule, "KUBE-MARK"),
             |rule| (rule.header.source, rule.header.input) = (None, None))),
         rules("what goes to external IPs is never marked", |r| SERVICES.remove(r, |rule| asks(rule, "KUBE-EXTERNAL-IP") && jumps(rule, "KUBE-MARK"))),
         rules("what goes to external IPs of policy Local is always marked", |r| SERVICES.edit(r, |rule| asks(rule, "KUBE-EXTERNAL-IP-LOCAL") && jumps(rule, "KUBE-MARK"), |rule| strip(rule, is_local))),
         rules("what goes to load balancers' addresses is never marked", |r| BALANCERS.remove(r, |rule| jumps(rule, "KUBE-MARK"))),
-        rules("what goes to load balancers' addresses of policy Local is marked", |r| BALANCERS.remove(r, |rule| rule.target == Target::Return)),
+        rules("what goes to load balancers' addresses of policy Local is marked", |r| BALANCERS.remove(r, |rule| rule.target == RuleTarget::Return)),
         rules("what goes to node ports is never marked", |r| NODE_PORTS.remove(r, |rule| jumps(rule, "KUBE-MARK"))),
-        rules("what goes to node ports of policy Local is marked", |r| NODE_PORTS.remove(r, |rule| rule.target == Target::Return)),
+        rules("what goes to node ports of policy Local is marked", |r| NODE_PORTS.remove(r, |rule| rule.target == RuleTarget::Return)),
     ]
 }
 
@@ -222,12 +222,12 @@ fn marking() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn refusals() -> Vec<Mutant> {
     vec![
-        rules("the node's own listeners answer on services' addresses", |r| OWN_LISTENERS.remove(r, |rule| matches!(rule.target, Target::Reject(_)))),
-        rules("other ports of services' addresses are dropped", |r| OWN_LISTENERS.edit(r, |rule| matches!(rule.target, Target::Reject(_)), |rule| rule.target = Target::Drop)),
-        rules("services' own ports are refused", |r| OWN_LISTENERS.remove(r, |rule| rule.target == Target::Return)),
+        rules("the node's own listeners answer on services' addresses", |r| OWN_LISTENERS.remove(r, |rule| matches!(rule.target, RuleTarget::Reject(_)))),
+        rules("other ports of services' addresses are dropped", |r| OWN_LISTENERS.edit(r, |rule| matches!(rule.target, RuleTarget::Reject(_)), |rule| rule.target = RuleTarget::Drop)),
+        rules("services' own ports are refused", |r| OWN_LISTENERS.remove(r, |rule| rule.target == RuleTarget::Return)),
         rules("refusals come first", |r| OWN_LISTENERS.reorder(r, |chain| chain.reverse())),
         rules("source ranges let every client in", |r| RANGES.remove(r, is_drop)),
-        rules("source ranges reject the others", |r| RANGES.edit(r, is_drop, |rule| rule.target = Target::Reject(RejectWith::TcpReset))),
+        rules("source ranges reject the others", |r| RANGES.edit(r, is_drop, |rule| rule.target = RuleTarget::Reject(RejectWith::TcpReset))),
         rules("source ranges let no client in", |r| RANGES.remove(r, |rule| asks(rule, "KUBE-LOAD-BALANCER-SOURCE-CIDR"))),
         rules("source ranges are not asked", |r| FIREWALL.remove(r, |rule| jumps(rule, "KUBE-SOURCE-RANGES"))),
         rules("the node's own calls pass source ranges", |r| OWN_CALLS.remove(r, |rule| asks(rule, "KUBE-LOAD-BALANCER-FW"))),

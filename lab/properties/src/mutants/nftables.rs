@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use svclab_sim::cluster::NodeState;
 use svclab_sim::nft::{
-    Base, Chain, Element, ElementKey, ElementValue, Expr, NatKind, Relation, Rule, Ruleset, Statement, Verdict,
+    BaseChain, Chain, Element, ElementKey, ElementValue, Expr, NatKind, NftVerdict, Relation, Rule, Ruleset, Statement,
 };
-use svclab_sim::rules::Policy;
+use svclab_sim::rules::ChainPolicy;
 
 use super::{Expectation, Mutant, Mutation};
 
@@ -86,7 +86,7 @@ fn asks_status(statement: &Statement) -> bool {
 }
 
 fn jumps_to(rule: &Rule, chain: &str) -> bool {
-    has(rule, |statement| matches!(statement, Statement::Verdict(Verdict::Jump(to)) if to == chain))
+    has(rule, |statement| matches!(statement, Statement::Verdict(NftVerdict::Jump(to)) if to == chain))
 }
 
 fn masquerades(statement: &Statement) -> bool {
@@ -98,7 +98,7 @@ fn unasked(state: &mut NodeState, base: &str, chain: &str) -> bool {
     without_rules(state, base, |rule| jumps_to(rule, chain))
 }
 
-fn base_chains(state: &mut NodeState, prefix: &str, how: impl Fn(&mut Base)) -> bool {
+fn base_chains(state: &mut NodeState, prefix: &str, how: impl Fn(&mut BaseChain)) -> bool {
     chains(state, prefix, |chain| chain.base.iter_mut().for_each(&how))
 }
 
@@ -156,7 +156,7 @@ fn redirect(state: &mut NodeState, map: &str, to: impl Fn(&str) -> Option<String
     let known: Vec<String> =
         state.nft.tables.iter().flat_map(|table| table.chains.iter().map(|chain| chain.name.clone())).collect();
     each_element(state, map, |element| {
-        if let ElementValue::Verdict(Verdict::Goto(chain)) = &mut element.value
+        if let ElementValue::Verdict(NftVerdict::Goto(chain)) = &mut element.value
             && let Some(other) = to(chain).filter(|other| known.contains(other))
         {
             *chain = other;
@@ -214,7 +214,7 @@ fn draws(state: &mut NodeState, how: impl Fn(u32) -> u32) -> bool {
     })
 }
 
-fn verdicts(state: &mut NodeState, map: &str, from: &Verdict, to: &Verdict) -> bool {
+fn verdicts(state: &mut NodeState, map: &str, from: &NftVerdict, to: &NftVerdict) -> bool {
     each_element(state, map, |element| {
         if element.value == ElementValue::Verdict(from.clone()) {
             element.value = ElementValue::Verdict(to.clone());
@@ -222,8 +222,8 @@ fn verdicts(state: &mut NodeState, map: &str, from: &Verdict, to: &Verdict) -> b
     })
 }
 
-fn refusal() -> Verdict {
-    Verdict::Goto("reject-chain".to_owned())
+fn refusal() -> NftVerdict {
+    NftVerdict::Goto("reject-chain".to_owned())
 }
 
 /// The set of each endpoint with session affinity.
@@ -320,11 +320,11 @@ fn refusals() -> Vec<Mutant> {
     vec![
         broken("services without endpoints do not refuse", |s| clear(s, "no-endpoint-services")),
         broken("node ports without endpoints do not refuse", |s| clear(s, "no-endpoint-nodeports")),
-        broken("services without endpoints drop", |s| verdicts(s, "no-endpoint-services", &refusal(), &Verdict::Drop)),
-        broken("node ports without endpoints drop", |s| verdicts(s, "no-endpoint-nodeports", &refusal(), &Verdict::Drop)),
-        broken("services without endpoints here refuse", |s| verdicts(s, "no-endpoint-services", &Verdict::Drop, &refusal())),
-        broken("node ports without endpoints here refuse", |s| verdicts(s, "no-endpoint-nodeports", &Verdict::Drop, &refusal())),
-        broken("what is refused is dropped", |s| each_rule(s, "reject-chain", |rule| rule.statements = vec![Statement::Verdict(Verdict::Drop)])),
+        broken("services without endpoints drop", |s| verdicts(s, "no-endpoint-services", &refusal(), &NftVerdict::Drop)),
+        broken("node ports without endpoints drop", |s| verdicts(s, "no-endpoint-nodeports", &refusal(), &NftVerdict::Drop)),
+        broken("services without endpoints here refuse", |s| verdicts(s, "no-endpoint-services", &NftVerdict::Drop, &refusal())),
+        broken("node ports without endpoints here refuse", |s| verdicts(s, "no-endpoint-nodeports", &NftVerdict::Drop, &refusal())),
+        broken("what is refused is dropped", |s| each_rule(s, "reject-chain", |rule| rule.statements = vec![Statement::Verdict(NftVerdict::Drop)])),
         broken("what is refused passes", |s| chains(s, "reject-chain", |chain| chain.rules.clear())),
         broken("refusals are resets", |s| each_rule(s, "reject-chain", |rule| {
             rule.statements = vec![Statement::Reject(Some(("tcp".to_owned(), "reset".to_owned())))];
@@ -370,7 +370,7 @@ fn firewall() -> Vec<Mutant> {
             }
         })),
         broken("the firewall refuses", |s| each_rule(s, "firewall-check", |rule| {
-            rule.statements.retain(|statement| *statement != Statement::Verdict(Verdict::Drop));
+            rule.statements.retain(|statement| *statement != Statement::Verdict(NftVerdict::Drop));
             rule.statements.push(Statement::Verdict(refusal()));
         })),
         broken("the firewall is not asked from outside", |s| unasked(s, "filter-prerouting-pre-dnat", "firewall-check")),
@@ -388,8 +388,8 @@ fn structure() -> Vec<Mutant> {
         broken("nothing of the node's own is translated", |s| chains(s, "nat-output", |chain| chain.rules.clear())),
         broken("the chain for what comes in has no hook", |s| chains(s, "nat-prerouting", |chain| chain.base = None)),
         broken("what comes in is a filter's", |s| base_chains(s, "nat-prerouting", |base| base.hook = "input".to_owned())),
-        broken("the end of forward drops", |s| base_chains(s, "filter-forward", |base| base.policy = Policy::Drop)),
-        broken("the end of input drops", |s| base_chains(s, "filter-input", |base| base.policy = Policy::Drop)),
+        broken("the end of forward drops", |s| base_chains(s, "filter-forward", |base| base.policy = ChainPolicy::Drop)),
+        broken("the end of input drops", |s| base_chains(s, "filter-input", |base| base.policy = ChainPolicy::Drop)),
         broken("the table sleeps", |s| edit(s, |ruleset| ruleset.tables.iter_mut().for_each(|table| table.flags = vec!["dormant".to_owned()]))),
         equivalent("every packet is checked, not only the first", "what is translated is at no frontend's address behind it, and answers go to clients", |s| {
             ["filter-forward", "filter-output", "filter-input"].map(|chain| without_statements(s, chain, asks_state)).contains(&true)

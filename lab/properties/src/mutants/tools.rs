@@ -2,7 +2,7 @@
 
 use svclab_sim::masked::Masked;
 use svclab_sim::rules::matches::{PortRange, Statistic};
-use svclab_sim::rules::{Match, Rule, Rules, TableName, Target};
+use svclab_sim::rules::{Match, Rule, RuleTarget, Rules, TableName};
 
 /// Chains of a table whose name begins so.
 #[derive(Debug, Clone, Copy)]
@@ -49,8 +49,8 @@ impl ChainsOf {
     }
 
     /// Gives each chain's targets that `which` picks to the rule before, around in a circle.
-    pub(super) fn rotate_targets(self, rules: &mut Rules, which: impl Fn(&Target) -> bool) -> bool {
-        let mut targets: Vec<Target> =
+    pub(super) fn rotate_targets(self, rules: &mut Rules, which: impl Fn(&RuleTarget) -> bool) -> bool {
+        let mut targets: Vec<RuleTarget> =
             self.chains(rules).flatten().map(|rule| rule.target.clone()).filter(&which).collect();
         if targets.len() < 2 {
             return false;
@@ -75,7 +75,7 @@ pub(super) fn any(_: &Rule) -> bool {
 
 /// Whether a rule jumps to a chain whose name begins so.
 pub(super) fn jumps(rule: &Rule, prefix: &str) -> bool {
-    matches!(&rule.target, Target::Jump(chain) if chain.starts_with(prefix))
+    matches!(&rule.target, RuleTarget::Jump(chain) if chain.starts_with(prefix))
 }
 
 /// Whether its comment has these words.

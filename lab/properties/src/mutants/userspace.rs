@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use svclab_sim::protocol::Protocol;
 use svclab_sim::rules::TableName::{Filter, Nat};
-use svclab_sim::rules::target::Target;
+use svclab_sim::rules::target::RuleTarget;
 use svclab_sim::rules::{Match, Rules};
 
 use super::tools::{ChainsOf, any, jumps, shift_port, strip, wider};
@@ -41,14 +41,14 @@ fn listeners(state: &mut NodeState, how: impl Fn(Relays) -> Relays) -> bool {
 }
 
 /// Has what is translated led to the next port.
-fn next_port(target: &mut Target) {
-    if let Target::Dnat(range) | Target::Redirect(range) = target {
+fn next_port(target: &mut RuleTarget) {
+    if let RuleTarget::Dnat(range) | RuleTarget::Redirect(range) = target {
         range.ports = range.ports.map(|(first, last)| (first.wrapping_add(1), last.wrapping_add(1)));
     }
 }
 
-fn is_translation(target: &Target) -> bool {
-    matches!(target, Target::Dnat(_) | Target::Redirect(_))
+fn is_translation(target: &RuleTarget) -> bool {
+    matches!(target, RuleTarget::Dnat(_) | RuleTarget::Redirect(_))
 }
 
 /// Every way.
@@ -97,12 +97,12 @@ fn portals() -> Vec<Mutant> {
             if let Some(test) = &mut rule.header.destination { test.is = wider(test.is, 16); }
         })),
         rules("node ports match the next port", |r| NODE_PORTS.edit(r, any, shift_port)),
-        rules("the ports are shut", |r| OWN_PORTS.remove(r, |rule| rule.target == Target::Accept)),
+        rules("the ports are shut", |r| OWN_PORTS.remove(r, |rule| rule.target == RuleTarget::Accept)),
         rules("no jump from nat's PREROUTING", |r| ChainsOf(Nat, "PREROUTING").remove(r, |rule| jumps(rule, "KUBE-"))),
         rules("no jump from nat's OUTPUT", |r| ChainsOf(Nat, "OUTPUT").remove(r, |rule| jumps(rule, "KUBE-"))),
         Mutant {
             name: "the ports are open to clients that call them by their number",
-            change: Mutation::Rules(|r| OWN_PORTS.remove(r, |rule| matches!(rule.target, Target::Reject(_)))),
+            change: Mutation::Rules(|r| OWN_PORTS.remove(r, |rule| matches!(rule.target, RuleTarget::Reject(_)))),
             expectation: Expectation::Equivalent("no question is put to a number that the proxy has drawn; the kernel's tests put it"),
         },
     ]

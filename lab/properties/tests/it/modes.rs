@@ -8,7 +8,7 @@ use svclab_oracle::generate::recipes;
 use svclab_oracle::{Backend, Mode, Promise, PromisedVerdict, Scheduler};
 use svclab_properties::judge::outcomes;
 use svclab_properties::sweep::{cases, in_mode, networks, runner, seed};
-use svclab_sim::network::{Outcomes, Verdict as Found};
+use svclab_sim::network::{Outcomes, PacketVerdict as Found};
 
 /// What the modes must have in common: whom a promise may reach, or how it is refused.
 fn essence(promise: &Promise) -> (u8, BTreeSet<SocketAddr>) {

@@ -2,7 +2,7 @@
 
 use svclab_oracle::Mode;
 use svclab_properties::mutants::{Expectation, Mutant, Mutation, catalogue, fixtures, score};
-use svclab_sim::rules::Target;
+use svclab_sim::rules::RuleTarget;
 
 #[test]
 fn every_mutant_of_iptables_mode_that_is_not_equivalent_is_noticed() {
@@ -39,7 +39,7 @@ fn rules_that_cannot_be_loaded_are_not_equivalent() {
     let apply = |rules: &mut svclab_sim::rules::Rules| {
         let mut chains = rules.tables.iter_mut().flat_map(|table| &mut table.chains);
         let first = chains.find_map(|chain| chain.rules.first_mut());
-        first.map(|rule| rule.target = Target::Jump("NO-SUCH-CHAIN".into())).is_some()
+        first.map(|rule| rule.target = RuleTarget::Jump("NO-SUCH-CHAIN".into())).is_some()
     };
     let expectation = Expectation::Equivalent("rules that are not loaded change no packet");
     let score = score(Mutant { name: "a jump to nowhere", change: Mutation::Rules(apply), expectation }, &fixtures);

@@ -8,9 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-pub use node_state::{NodeState, ReadError};
+pub use node_state::{NodeReadError, NodeState};
 
-use crate::host::{Host, HostBuilder, HostError, Interface, Listener, Route, Sysctls};
+use crate::host::{Host, HostBuilder, HostError, HostInterface, Listener, Route, Sysctls};
 use crate::masked::Masked;
 use crate::network::{HostId, Network, NetworkError};
 use crate::protocol::Protocol;
@@ -34,7 +34,7 @@ pub struct Cluster {
     /// The nodes.
     pub nodes: Vec<Node>,
     /// Hosts outside, on the nodes' segment.
-    pub outside: Vec<Outside>,
+    pub outside: Vec<ExternalHost>,
 }
 
 /// A node's end of an overlay, by the name of flannel's for VXLAN.
@@ -83,7 +83,7 @@ pub struct Pod {
 
 /// A host outside the cluster.
 #[derive(Debug, Clone)]
-pub struct Outside {
+pub struct ExternalHost {
     /// Its machine.
     pub name: String,
     /// Addresses with the segment's prefix length.
@@ -145,8 +145,10 @@ impl Cluster {
     }
 
     fn node(&self, node: &Node, state: &NodeState) -> Result<Host, BuildError> {
-        let eth0 =
-            node.addresses.iter().fold(Interface::new("eth0"), |eth0, own| eth0.address(own.addr(), own.prefix_len()));
+        let eth0 = node
+            .addresses
+            .iter()
+            .fold(HostInterface::new("eth0"), |eth0, own| eth0.address(own.addr(), own.prefix_len()));
         let eth0 = node.secondary.iter().fold(eth0, |eth0, own| eth0.secondary(own.addr(), own.prefix_len()));
         let mut host = Host::builder(&node.name).sysctls(node.sysctls).interface(eth0);
         for own in node.addresses.iter().map(IpNet::addr) {
@@ -164,16 +166,16 @@ impl Cluster {
             }
         }
         if !node.overlay.is_empty() {
-            let device = Interface::new(OVERLAY);
+            let device = HostInterface::new(OVERLAY);
             host = host.interface(node.overlay.iter().fold(device, |device, own| device.address(*own, bits(*own))));
         }
         if !node.second.is_empty() {
-            let eth1 = Interface::new(SECOND);
+            let eth1 = HostInterface::new(SECOND);
             host =
                 host.interface(node.second.iter().fold(eth1, |eth1, own| eth1.address(own.addr(), own.prefix_len())));
         }
         if !state.addresses.is_empty() {
-            let device = Interface::new("kube-ipvs0");
+            let device = HostInterface::new("kube-ipvs0");
             host = host.interface(state.addresses.iter().fold(device, |device, own| device.with(*own)));
         }
         host = self.pod_links(host, node).rules(state.v4.clone()).rules(state.v6.clone());
@@ -189,13 +191,13 @@ impl Cluster {
 
     fn pod_links(&self, mut host: HostBuilder, node: &Node) -> HostBuilder {
         if self.bridged {
-            let cni0 = Interface::new("cni0");
+            let cni0 = HostInterface::new("cni0");
             let own = node.gateways.iter();
             host = host.interface(own.fold(cni0, |cni0, own| cni0.address(own.addr(), own.prefix_len())));
         }
         for (index, (_, pod)) in node.pods.iter().enumerate() {
             let (name, addresses) = (veth(index), pod.as_ref().map(|pod| pod.addresses.as_slice()).unwrap_or_default());
-            let interface = Interface::new(&name);
+            let interface = HostInterface::new(&name);
             if self.bridged {
                 host = host.interface(interface.port_of("cni0", true));
                 continue;
@@ -211,7 +213,7 @@ impl Cluster {
 
     /// A pod's machine; of one that is gone, the end of its link.
     fn pod(&self, node: &Node, name: &str, pod: Option<&Pod>) -> Result<Host, BuildError> {
-        let (mut eth0, mut host) = (Interface::new("eth0"), Host::builder(name));
+        let (mut eth0, mut host) = (HostInterface::new("eth0"), Host::builder(name));
         let Some(pod) = pod else { return Ok(host.interface(eth0).build()?) };
         for address in &pod.addresses {
             let gateway = like(&node.gateways, *address);
@@ -227,10 +229,12 @@ impl Cluster {
     }
 }
 
-impl Outside {
+impl ExternalHost {
     fn host(&self) -> Result<Host, BuildError> {
-        let eth0 =
-            self.addresses.iter().fold(Interface::new("eth0"), |eth0, own| eth0.address(own.addr(), own.prefix_len()));
+        let eth0 = self
+            .addresses
+            .iter()
+            .fold(HostInterface::new("eth0"), |eth0, own| eth0.address(own.addr(), own.prefix_len()));
         let host = Host::builder(&self.name).interface(eth0);
         let routes = self.routes.iter().map(|(range, via)| Route::via(masked(*range), *via, "eth0"));
         Ok(routes.fold(host, HostBuilder::route).build()?)

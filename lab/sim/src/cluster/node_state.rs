@@ -49,18 +49,18 @@ impl Default for NodeState {
 /// A line that the simulator does not understand, and in what.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {problem}")]
-pub struct ReadError {
+pub struct NodeReadError {
     /// The command that printed it, the file, or the node.
     pub what: String,
     /// What is wrong, with its line.
     pub problem: String,
 }
 
-impl ReadError {
+impl NodeReadError {
     /// The problem with a line of `what`.
     #[must_use]
-    pub fn new(what: &str, problem: &dyn std::fmt::Display) -> ReadError {
-        ReadError { what: what.to_owned(), problem: problem.to_string() }
+    pub fn new(what: &str, problem: &dyn std::fmt::Display) -> NodeReadError {
+        NodeReadError { what: what.to_owned(), problem: problem.to_string() }
     }
 }
 
@@ -78,8 +78,8 @@ impl NodeState {
     ///
     /// # Errors
     /// The first line that the simulator does not understand, with `what` it was read from.
-    pub fn read_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), ReadError> {
-        self.set_rules(Rules::read(family, text).map_err(|error| ReadError::new(what, &error))?);
+    pub fn read_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
+        self.set_rules(Rules::read(family, text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
     }
 
@@ -87,8 +87,8 @@ impl NodeState {
     ///
     /// # Errors
     /// The first line that is none of a dump's, with `what` it was read from.
-    pub fn read_any_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), ReadError> {
-        self.set_rules(Rules::read_any(family, text).map_err(|error| ReadError::new(what, &error))?);
+    pub fn read_any_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
+        self.set_rules(Rules::read_any(family, text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
     }
 
@@ -103,8 +103,8 @@ impl NodeState {
     ///
     /// # Errors
     /// As [`NodeState::read_any_rules`].
-    pub fn read_second_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), ReadError> {
-        let rules = Rules::read_any(family, text).map_err(|error| ReadError::new(what, &error))?;
+    pub fn read_second_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
+        let rules = Rules::read_any(family, text).map_err(|error| NodeReadError::new(what, &error))?;
         self.second.push(Arc::new(rules));
         Ok(())
     }
@@ -113,8 +113,8 @@ impl NodeState {
     ///
     /// # Errors
     /// As [`NodeState::read_rules`]; what of a rule is not modelled is no error, as long as no packet gets there.
-    pub fn read_nft(&mut self, what: &str, text: &str) -> Result<(), ReadError> {
-        self.nft = Arc::new(Ruleset::read(text).map_err(|error| ReadError::new(what, &error))?);
+    pub fn read_nft(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
+        self.nft = Arc::new(Ruleset::read(text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
     }
 
@@ -122,8 +122,8 @@ impl NodeState {
     ///
     /// # Errors
     /// As [`NodeState::read_rules`].
-    pub fn read_sets(&mut self, what: &str, text: &str) -> Result<(), ReadError> {
-        self.sets = Sets::read(text).map_err(|error| ReadError::new(what, &error))?;
+    pub fn read_sets(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
+        self.sets = Sets::read(text).map_err(|error| NodeReadError::new(what, &error))?;
         Ok(())
     }
 
@@ -131,8 +131,8 @@ impl NodeState {
     ///
     /// # Errors
     /// As [`NodeState::read_rules`].
-    pub fn read_servers(&mut self, what: &str, text: &str) -> Result<(), ReadError> {
-        self.servers = VirtualServices::read(text).map_err(|error| ReadError::new(what, &error))?;
+    pub fn read_servers(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
+        self.servers = VirtualServices::read(text).map_err(|error| NodeReadError::new(what, &error))?;
         Ok(())
     }
 
@@ -140,8 +140,8 @@ impl NodeState {
     ///
     /// # Errors
     /// As [`NodeState::read_rules`].
-    pub fn read_addresses(&mut self, what: &str, text: &str) -> Result<(), ReadError> {
-        let addresses = text.lines().map(|line| line.parse().map_err(|error| ReadError::new(what, &error)));
+    pub fn read_addresses(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
+        let addresses = text.lines().map(|line| line.parse().map_err(|error| NodeReadError::new(what, &error)));
         self.addresses = addresses.collect::<Result<_, _>>()?;
         Ok(())
     }

@@ -9,32 +9,32 @@ use std::collections::BTreeMap;
 
 pub(crate) use tuple::{Tuple, tuple_of};
 
-use crate::packet::{Body, Packet};
+use crate::packet::{Packet, PacketBody};
 use crate::rules::ct::{Zone, ZoneId, ZoneOf};
 use crate::sysctl::Sysctls;
-use protocols::Stage;
+use protocols::ConnectionStage;
 
 /// Which way a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
+pub enum FlowDirection {
     /// As the first one.
     Original,
     /// As the answers.
     Reply,
 }
 
-impl Direction {
-    pub(crate) fn other(self) -> Direction {
+impl FlowDirection {
+    pub(crate) fn other(self) -> FlowDirection {
         match self {
-            Direction::Original => Direction::Reply,
-            Direction::Reply => Direction::Original,
+            FlowDirection::Original => FlowDirection::Reply,
+            FlowDirection::Reply => FlowDirection::Original,
         }
     }
 }
 
 /// What connection tracking says of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tracked {
+pub enum TrackingState {
     /// Not yet answered.
     New,
     /// Answered, or an answer.
@@ -72,7 +72,7 @@ impl Zones {
 
 /// A connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Connection {
+pub(crate) struct ConntrackEntry {
     pub(crate) zones: Zones,
     pub(crate) original: Tuple,
     pub(crate) reply: Tuple,
@@ -85,47 +85,47 @@ pub(crate) struct Connection {
     pub(crate) seen_reply: bool,
     pub(crate) assured: bool,
     pub(crate) mark: u32,
-    stage: Stage,
+    stage: ConnectionStage,
     /// Milliseconds of the clock.
     started: u64,
     expires: u64,
 }
 
-impl Connection {
-    pub(crate) fn tuple(&self, direction: Direction) -> Tuple {
+impl ConntrackEntry {
+    pub(crate) fn tuple(&self, direction: FlowDirection) -> Tuple {
         match direction {
-            Direction::Original => self.original,
-            Direction::Reply => self.reply,
+            FlowDirection::Original => self.original,
+            FlowDirection::Reply => self.reply,
         }
     }
 }
 
 /// A packet's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Attached {
+pub(crate) struct AttachedConnection {
     pub(crate) id: usize,
-    pub(crate) direction: Direction,
-    pub(crate) tracked: Tracked,
+    pub(crate) direction: FlowDirection,
+    pub(crate) tracked: TrackingState,
 }
 
 /// All connections of a machine.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Connections {
-    all: BTreeMap<usize, Connection>,
+pub(crate) struct ConntrackTable {
+    all: BTreeMap<usize, ConntrackEntry>,
     next: usize,
     /// By zone and tuple (`nf_ct_key_equal`).
-    by_tuple: BTreeMap<(u16, Tuple), (usize, Direction)>,
+    by_tuple: BTreeMap<(u16, Tuple), (usize, FlowDirection)>,
     unconfirmed: Vec<usize>,
     /// Nothing ends before this time.
     quiet_until: u64,
 }
 
-impl Connections {
-    pub(crate) fn get(&self, id: usize) -> Option<&Connection> {
+impl ConntrackTable {
+    pub(crate) fn get(&self, id: usize) -> Option<&ConntrackEntry> {
         self.all.get(&id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: usize) -> Option<&mut Connection> {
+    pub(crate) fn get_mut(&mut self, id: usize) -> Option<&mut ConntrackEntry> {
         self.all.get_mut(&id)
     }
 
@@ -154,7 +154,7 @@ impl Connections {
     }
 
     /// Forgets all that `which` picks, as `conntrack -D` does; returns how many.
-    pub(crate) fn remove_where(&mut self, mut which: impl FnMut(&Connection) -> bool) -> usize {
+    pub(crate) fn remove_where(&mut self, mut which: impl FnMut(&ConntrackEntry) -> bool) -> usize {
         let found: Vec<usize> =
             self.all.iter().filter(|(_, connection)| which(connection)).map(|(id, _)| *id).collect();
         found.iter().for_each(|id| self.remove(*id));
@@ -168,46 +168,52 @@ impl Connections {
     }
 
     /// `resolve_normal_ct`: a packet of the first direction is in the one zone, an answer in the other.
-    fn find(&self, tuple: Tuple, zones: Zones) -> Option<(usize, Direction)> {
+    fn find(&self, tuple: Tuple, zones: Zones) -> Option<(usize, FlowDirection)> {
         let found = self.by_tuple.get(&(zones.original, tuple)).copied();
         if zones.original == zones.reply {
             return found;
         }
-        let is = |wanted| move |(_, direction): &(usize, Direction)| *direction == wanted;
-        let reply = || self.by_tuple.get(&(zones.reply, tuple)).copied().filter(is(Direction::Reply));
-        found.filter(is(Direction::Original)).or_else(reply)
+        let is = |wanted| move |(_, direction): &(usize, FlowDirection)| *direction == wanted;
+        let reply = || self.by_tuple.get(&(zones.reply, tuple)).copied().filter(is(FlowDirection::Reply));
+        found.filter(is(FlowDirection::Original)).or_else(reply)
     }
 
     /// `nf_conntrack_in`: the packet's connection, a new one if it opens one; none for what is invalid.
-    pub(crate) fn track(&mut self, packet: &Packet, zones: Zones, sysctls: &Sysctls, now: u64) -> Option<Attached> {
+    pub(crate) fn track(
+        &mut self,
+        packet: &Packet,
+        zones: Zones,
+        sysctls: &Sysctls,
+        now: u64,
+    ) -> Option<AttachedConnection> {
         self.expire(now);
-        if let Body::Error { about, .. } = &packet.body {
+        if let PacketBody::Error { about, .. } = &packet.body {
             // An error belongs to the connection that an answer to the packet that it is about would belong to: that
             // packet looks as it did where it was refused, translated (`nf_conntrack_inet_error`).
             let (id, direction) = self.find(tuple_of(about)?.inverted(), zones)?;
-            return Some(Attached { id, direction, tracked: Tracked::Related });
+            return Some(AttachedConnection { id, direction, tracked: TrackingState::Related });
         }
         let tuple = tuple_of(packet)?;
         if let Some((id, direction)) = self.find(tuple, zones) {
             let connection = self.all.get_mut(&id)?;
             match protocols::follow(connection, direction, packet, sysctls, now) {
-                protocols::Verdict::Belongs => {}
-                protocols::Verdict::Invalid => return None,
-                protocols::Verdict::Reopens => {
+                protocols::PacketEffect::Belongs => {}
+                protocols::PacketEffect::Invalid => return None,
+                protocols::PacketEffect::Reopens => {
                     self.remove(id);
                     return self.open(packet, (tuple, zones), sysctls, now);
                 }
             }
             self.quiet_until = self.quiet_until.min(connection.expires);
             let tracked = match direction {
-                Direction::Reply => Tracked::Established,
-                Direction::Original if connection.seen_reply => Tracked::Established,
-                Direction::Original => Tracked::New,
+                FlowDirection::Reply => TrackingState::Established,
+                FlowDirection::Original if connection.seen_reply => TrackingState::Established,
+                FlowDirection::Original => TrackingState::New,
             };
-            if direction == Direction::Reply {
+            if direction == FlowDirection::Reply {
                 connection.seen_reply = true;
             }
-            return Some(Attached { id, direction, tracked });
+            return Some(AttachedConnection { id, direction, tracked });
         }
         self.open(packet, (tuple, zones), sysctls, now)
     }
@@ -218,11 +224,11 @@ impl Connections {
         (tuple, zones): (Tuple, Zones),
         sysctls: &Sysctls,
         now: u64,
-    ) -> Option<Attached> {
+    ) -> Option<AttachedConnection> {
         let stage = protocols::first(packet, sysctls)?;
         let id = self.next;
         self.next += 1;
-        let connection = Connection {
+        let connection = ConntrackEntry {
             zones,
             original: tuple,
             reply: tuple.inverted(),
@@ -241,7 +247,7 @@ impl Connections {
         self.quiet_until = self.quiet_until.min(connection.expires);
         self.all.insert(id, connection);
         self.unconfirmed.push(id);
-        Some(Attached { id, direction: Direction::Original, tracked: Tracked::New })
+        Some(AttachedConnection { id, direction: FlowDirection::Original, tracked: TrackingState::New })
     }
 
     /// `__nf_conntrack_confirm`: remembers a connection whose first packet got through. False if another connection
@@ -261,16 +267,16 @@ impl Connections {
             return false;
         }
         connection.confirmed = true;
-        self.by_tuple.insert(original, (id, Direction::Original));
-        self.by_tuple.insert(reply, (id, Direction::Reply));
+        self.by_tuple.insert(original, (id, FlowDirection::Original));
+        self.by_tuple.insert(reply, (id, FlowDirection::Reply));
         true
     }
 
     /// `ip_vs_update_conntrack`: answers will come from the server that IPVS chose. No translation is recorded.
-    pub(crate) fn serve_by(&mut self, attached: Attached, server: std::net::SocketAddr) {
+    pub(crate) fn serve_by(&mut self, attached: AttachedConnection, server: std::net::SocketAddr) {
         if let Some(connection) = self.all.get_mut(&attached.id)
             && !connection.confirmed
-            && attached.direction == Direction::Original
+            && attached.direction == FlowDirection::Original
         {
             connection.reply.source = server.ip();
             connection.reply.source_port = server.port();
@@ -287,7 +293,7 @@ impl Connections {
     }
 
     /// All connections, for those that look at them from outside.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ConntrackEntry> {
         self.all.values()
     }
 }

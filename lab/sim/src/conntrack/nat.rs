@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::{Connections, Direction, Tuple};
+use super::{ConntrackTable, FlowDirection, Tuple};
 use crate::chance::Chance;
 use crate::masked::{bits, from_bits};
-use crate::packet::{Body, Packet};
+use crate::packet::{Packet, PacketBody};
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
 
@@ -21,7 +21,7 @@ pub enum Manip {
 /// How many ports are tried before another start is drawn.
 const ATTEMPTS: u32 = 128;
 
-impl Connections {
+impl ConntrackTable {
     /// Whether the choice for that end was made.
     pub(crate) fn is_set_up(&self, id: usize, manip: Manip) -> bool {
         self.get(id).is_none_or(|connection| match manip {
@@ -162,12 +162,12 @@ impl Connections {
     }
 
     /// `nf_nat_packet`: translates the packet for this end, if its connection says so. True if anything changed.
-    pub(crate) fn translate(&self, id: usize, direction: Direction, manip: Manip, packet: &mut Packet) -> bool {
+    pub(crate) fn translate(&self, id: usize, direction: FlowDirection, manip: Manip, packet: &mut Packet) -> bool {
         let Some(connection) = self.get(id) else {
             return false;
         };
         // The way back undoes at the destination what the way there did to the source.
-        let by_source = (manip == Manip::Source) == (direction == Direction::Original);
+        let by_source = (manip == Manip::Source) == (direction == FlowDirection::Original);
         if !(if by_source { connection.source_nat } else { connection.destination_nat }) {
             return false;
         }
@@ -179,7 +179,7 @@ impl Connections {
 
 /// Writes one end of `target` into the packet; of an ICMP error into the packet that it is about, at the other end.
 fn apply(packet: &mut Packet, target: &Tuple, manip: Manip) {
-    let error = matches!(packet.body, Body::Error { .. });
+    let error = matches!(packet.body, PacketBody::Error { .. });
     match manip {
         Manip::Source => {
             packet.source = target.source;
@@ -195,7 +195,7 @@ fn apply(packet: &mut Packet, target: &Tuple, manip: Manip) {
             }
         }
     }
-    if let Body::Error { about, .. } = &mut packet.body {
+    if let PacketBody::Error { about, .. } = &mut packet.body {
         match manip {
             Manip::Source => {
                 about.destination = target.source;

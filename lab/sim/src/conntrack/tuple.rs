@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::packet::{Body, Packet, endpoint};
+use crate::packet::{Packet, PacketBody, endpoint};
 use crate::protocol::Protocol;
 
 /// Addresses, ports and protocol of packets that go one way.
@@ -51,8 +51,8 @@ impl fmt::Display for Tuple {
 /// The tuple of a packet; none of an ICMP error, which has no connection of its own.
 pub(crate) fn tuple_of(packet: &Packet) -> Option<Tuple> {
     let (source_port, destination_port) = match packet.body {
-        Body::Error { .. } => return None,
-        Body::Echo { id, .. } => (id, 0),
+        PacketBody::Error { .. } => return None,
+        PacketBody::Echo { id, .. } => (id, 0),
         _ => packet.ports().unwrap_or((0, 0)),
     };
     Some(Tuple {

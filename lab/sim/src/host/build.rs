@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::policy::{MAIN_TABLE, Policy, PolicyRule};
-use super::route::{Resolved, Route, RouteKind};
-use super::{Address, Host, Interface, LOOPBACK, Listener, Sysctls};
+use super::policy::{MAIN_TABLE, PolicyRule, RoutingPolicy};
+use super::route::{ResolvedRoute, Route, RouteKind};
+use super::{Address, Host, HostInterface, LOOPBACK, Listener, Sysctls};
 use crate::assume::Assumptions;
 use crate::ipvs::{Forwarding, VirtualServices};
 use crate::masked::Masked;
 use crate::nft::Ruleset;
 use crate::program::iptables::CompileError;
-use crate::program::iptables::compile::{self as rules, Machine};
-use crate::program::nft::compile::{self, Missing};
+use crate::program::iptables::compile::{self as rules, MachineNames};
+use crate::program::nft::compile::{self, MissingReference};
 use crate::protocol::{Family, Protocol};
 use crate::rules::Rules;
 use crate::set::Sets;
@@ -72,7 +72,7 @@ pub enum HostError {
         /// The host.
         host: String,
         /// What is missing.
-        error: Missing,
+        error: MissingReference,
     },
     /// Rules that do not go with the rest.
     #[error("host {host}: {error}")]
@@ -91,7 +91,7 @@ const SECOND_COUNTERS: usize = 1 << 32;
 #[derive(Debug, Clone)]
 pub struct HostBuilder {
     name: String,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<HostInterface>,
     routes: Vec<Route>,
     all_routes: bool,
     policy: Vec<PolicyRule>,
@@ -111,7 +111,7 @@ pub struct HostBuilder {
 
 impl HostBuilder {
     pub(super) fn new(name: &str) -> HostBuilder {
-        let loopback = Interface::new("lo").address(Ipv4Addr::LOCALHOST.into(), 8);
+        let loopback = HostInterface::new("lo").address(Ipv4Addr::LOCALHOST.into(), 8);
         HostBuilder {
             name: name.to_owned(),
             interfaces: vec![loopback.address(Ipv6Addr::LOCALHOST.into(), 128)],
@@ -135,7 +135,7 @@ impl HostBuilder {
 
     /// Adds an interface.
     #[must_use]
-    pub fn interface(mut self, interface: Interface) -> HostBuilder {
+    pub fn interface(mut self, interface: HostInterface) -> HostBuilder {
         self.interfaces.push(interface);
         self
     }
@@ -282,13 +282,13 @@ impl HostBuilder {
                 None => LOOPBACK,
             };
             let Route { to, via, source, metric, kind, .. } = *route;
-            tables.entry(route.table).or_default().push(Resolved { to, via, interface, source, metric, kind });
+            tables.entry(route.table).or_default().push(ResolvedRoute { to, via, interface, source, metric, kind });
         }
         for routes in tables.values_mut() {
             routes.sort_by_key(|route| (std::cmp::Reverse(route.to.prefix().unwrap_or(0)), route.metric));
         }
         let routes = tables.remove(&MAIN_TABLE).unwrap_or_default();
-        let policy = Policy::new(&self.policy, tables, |name| places.get(name).copied());
+        let policy = RoutingPolicy::new(&self.policy, tables, |name| places.get(name).copied());
         let mut neighbours = BTreeSet::new();
         for (interface, address) in &self.neighbours {
             neighbours.insert((place(&format!("neighbour {address}"), interface)?, *address));
@@ -298,8 +298,8 @@ impl HostBuilder {
         let names: Vec<Arc<str>> = self.interfaces.iter().map(|one| one.name.as_str().into()).collect();
         let invented = self.interfaces.iter().map(|one| one.invented).collect();
         let all = [Some(&self.v4), Some(&self.v6), self.second_v4.as_ref(), self.second_v6.as_ref()];
-        let changing = all.into_iter().flatten().flat_map(|rules| Machine::changing(rules)).collect();
-        let machine = Machine { names: &names, invented, sets: &sets, changing, other_sets: self.other_sets };
+        let changing = all.into_iter().flatten().flat_map(|rules| MachineNames::changing(rules)).collect();
+        let machine = MachineNames { names: &names, invented, sets: &sets, changing, other_sets: self.other_sets };
         let compile = |rules: &Arc<Rules>, first_counter| {
             rules::compile(rules, &machine, first_counter)
                 .map_err(|error| HostError::Rules { host: self.name.clone(), error })
@@ -368,14 +368,14 @@ impl HostBuilder {
     }
 
     /// The routes that addresses bring along.
-    fn connected(&self) -> Vec<Resolved> {
+    fn connected(&self) -> Vec<ResolvedRoute> {
         let all = self.interfaces.iter().enumerate().skip(1);
         let networks = all.flat_map(|(interface, one)| {
             one.addresses.iter().filter_map(move |address| {
                 let single = address.prefix == Family::of(address.ip).bits();
                 let to = if single { None } else { Masked::network(address.ip, address.prefix) }?;
                 let source = address.ip.is_ipv4().then_some(address.ip);
-                Some(Resolved { to, via: None, interface, source, metric: 0, kind: RouteKind::Unicast })
+                Some(ResolvedRoute { to, via: None, interface, source, metric: 0, kind: RouteKind::Unicast })
             })
         });
         networks.collect()

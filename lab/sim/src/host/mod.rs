@@ -7,7 +7,7 @@ mod address;
 mod build;
 pub(crate) mod policy;
 pub(crate) mod route;
-mod way;
+mod route_to;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,18 +18,18 @@ pub use address::{Address, AddressError};
 pub use build::{HostBuilder, HostError};
 pub use policy::{LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule};
 pub use route::{Route, RouteKind};
-pub use way::WayTo;
+pub use route_to::RouteTo;
 
 use crate::assume::Assumptions;
 use crate::ipvs::VirtualServices;
 use crate::masked::Masked;
-use crate::program::iptables::Program;
+use crate::program::iptables::IptablesProgram;
 use crate::protocol::{Family, Protocol};
-use crate::set::{IpSet, Lookup, Sets};
+use crate::set::{CompiledIpSet, IpSet, Sets};
 
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
+pub struct HostInterface {
     /// Its name.
     pub name: String,
     /// Its addresses, in the order in which they were added.
@@ -44,11 +44,11 @@ pub struct Interface {
     pub invented: bool,
 }
 
-impl Interface {
+impl HostInterface {
     /// An interface with nothing on it.
     #[must_use]
-    pub fn new(name: &str) -> Interface {
-        Interface {
+    pub fn new(name: &str) -> HostInterface {
+        HostInterface {
             name: name.to_owned(),
             addresses: Vec::new(),
             bridge: None,
@@ -61,7 +61,7 @@ impl Interface {
     /// Adds an address; a prefix that is too long is reported when the host is built. An IPv4 address of a network that
     /// has one here already is secondary, as in the kernel.
     #[must_use]
-    pub fn address(mut self, ip: IpAddr, prefix: u8) -> Interface {
+    pub fn address(mut self, ip: IpAddr, prefix: u8) -> HostInterface {
         let network = Masked::network(ip, prefix);
         let follows = self
             .addresses
@@ -73,34 +73,34 @@ impl Interface {
 
     /// Adds an address that is not chosen as a source: secondary in IPv4, deprecated in IPv6.
     #[must_use]
-    pub fn secondary(self, ip: IpAddr, prefix: u8) -> Interface {
+    pub fn secondary(self, ip: IpAddr, prefix: u8) -> HostInterface {
         self.with(Address { ip, prefix, secondary: true })
     }
 
     /// Adds an address as it is.
     #[must_use]
-    pub fn with(mut self, address: Address) -> Interface {
+    pub fn with(mut self, address: Address) -> HostInterface {
         self.addresses.push(address);
         self
     }
 
     /// Gives it kernel settings of its own.
     #[must_use]
-    pub fn sysctls(mut self, sysctls: InterfaceSysctls) -> Interface {
+    pub fn sysctls(mut self, sysctls: InterfaceSysctls) -> HostInterface {
         self.sysctls = Some(sysctls);
         self
     }
 
     /// Says that its name is invented.
     #[must_use]
-    pub fn invented(mut self) -> Interface {
+    pub fn invented(mut self) -> HostInterface {
         self.invented = true;
         self
     }
 
     /// Makes it a port of a bridge.
     #[must_use]
-    pub fn port_of(mut self, bridge: &str, hairpin: bool) -> Interface {
+    pub fn port_of(mut self, bridge: &str, hairpin: bool) -> HostInterface {
         self.bridge = Some(bridge.to_owned());
         self.hairpin = hairpin;
         self
@@ -122,22 +122,22 @@ pub struct Listener {
 #[derive(Debug, Clone)]
 pub struct Host {
     pub(crate) name: Arc<str>,
-    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) interfaces: Vec<HostInterface>,
     pub(crate) names: Vec<Arc<str>>,
     /// For each interface, the bridge that it is a port of.
     pub(crate) bridge_of: Vec<Option<usize>>,
     /// The main table.
-    pub(crate) routes: Vec<route::Resolved>,
-    pub(crate) policy: policy::Policy,
+    pub(crate) routes: Vec<route::ResolvedRoute>,
+    pub(crate) policy: policy::RoutingPolicy,
     pub(crate) local: BTreeSet<IpAddr>,
     pub(crate) sysctls: Sysctls,
     pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
     pub(crate) listeners: Vec<Listener>,
     /// Rules of IPv4; those of the other variant of iptables, if there are any.
-    pub(crate) v4: (Program, Option<Program>),
-    pub(crate) v6: (Program, Option<Program>),
-    pub(crate) nft: crate::program::nft::Program,
-    pub(crate) sets: Vec<Lookup>,
+    pub(crate) v4: (IptablesProgram, Option<IptablesProgram>),
+    pub(crate) v6: (IptablesProgram, Option<IptablesProgram>),
+    pub(crate) nft: crate::program::nft::NftProgram,
+    pub(crate) sets: Vec<CompiledIpSet>,
     pub(crate) services: VirtualServices,
     pub(crate) assumptions: Assumptions,
 }
@@ -179,7 +179,7 @@ impl Host {
     }
 
     /// The rules of a family, in the order in which packets meet them.
-    pub(crate) fn programs(&self, family: Family) -> impl Iterator<Item = &Program> {
+    pub(crate) fn programs(&self, family: Family) -> impl Iterator<Item = &IptablesProgram> {
         let (first, second) = match family {
             Family::V4 => &self.v4,
             Family::V6 => &self.v6,
@@ -196,7 +196,7 @@ impl Host {
         })
     }
 
-    fn set_lookups(sets: &Sets) -> Vec<Lookup> {
-        sets.sets.iter().map(|set: &IpSet| Lookup::new(set)).collect()
+    fn set_lookups(sets: &Sets) -> Vec<CompiledIpSet> {
+        sets.sets.iter().map(|set: &IpSet| CompiledIpSet::new(set)).collect()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::Host;
-use super::route::{Decision, Look, Resolved, RouteKind};
+use super::route::{ResolvedRoute, RouteDecision, RouteKind, RouteQuery};
 use crate::masked::Masked;
 use crate::protocol::Family;
 
@@ -82,19 +82,19 @@ pub(super) struct Selector {
 
 /// Rules of both families by priority, and the tables beside the main one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Policy {
+pub(crate) struct RoutingPolicy {
     v4: Vec<Selector>,
     v6: Vec<Selector>,
-    tables: BTreeMap<u32, Vec<Resolved>>,
+    tables: BTreeMap<u32, Vec<ResolvedRoute>>,
 }
 
-impl Policy {
+impl RoutingPolicy {
     /// `place` finds an interface by its name.
     pub(super) fn new(
         rules: &[PolicyRule],
-        tables: BTreeMap<u32, Vec<Resolved>>,
+        tables: BTreeMap<u32, Vec<ResolvedRoute>>,
         place: impl Fn(&str) -> Option<usize>,
-    ) -> Policy {
+    ) -> RoutingPolicy {
         let of = |family| {
             let own = rules.iter().filter(|rule| rule.family == family);
             let own = own.map(|rule| Selector { input: rule.input.as_deref().map(&place), rule: rule.clone() });
@@ -103,14 +103,14 @@ impl Policy {
             own.sort_by_key(|selector| selector.rule.priority);
             own
         };
-        Policy { v4: of(Family::V4), v6: of(Family::V6), tables }
+        RoutingPolicy { v4: of(Family::V4), v6: of(Family::V6), tables }
     }
 
     pub(super) fn rules_of(&self, like: IpAddr) -> &[Selector] {
         if like.is_ipv4() { &self.v4 } else { &self.v6 }
     }
 
-    pub(super) fn table(&self, table: u32) -> Option<&[Resolved]> {
+    pub(super) fn table(&self, table: u32) -> Option<&[ResolvedRoute]> {
         self.tables.get(&table).map(Vec::as_slice)
     }
 
@@ -121,7 +121,7 @@ impl Policy {
     }
 
     /// What the first rule says that says anything.
-    pub(super) fn decide(&self, host: &Host, look: &Look) -> Decision {
+    pub(super) fn decide(&self, host: &Host, look: &RouteQuery) -> RouteDecision {
         let rules = self.rules_of(look.to);
         let mut at = 0;
         while let Some(selector) = rules.get(at) {
@@ -131,7 +131,7 @@ impl Policy {
             }
             match selector.rule.action {
                 PolicyAction::Nop => {}
-                PolicyAction::Refuse(kind) => return Decision::Refused(kind),
+                PolicyAction::Refuse(kind) => return RouteDecision::Refused(kind),
                 // A jump goes forward only (`fib_nl_newrule`).
                 PolicyAction::Goto(priority) => {
                     let target = rules[at..].iter().position(|other| other.rule.priority >= priority);
@@ -144,10 +144,10 @@ impl Policy {
                 }
             }
         }
-        Decision::NoRoute
+        RouteDecision::NoRoute
     }
 
-    fn ask(&self, host: &Host, table: u32, suppress: Option<u8>, look: &Look) -> Option<Decision> {
+    fn ask(&self, host: &Host, table: u32, suppress: Option<u8>, look: &RouteQuery) -> Option<RouteDecision> {
         match table {
             LOCAL_TABLE => host.local_table(look.to),
             MAIN_TABLE => host.in_table(&host.routes, look.to, suppress),
@@ -158,7 +158,7 @@ impl Policy {
 
 impl Selector {
     /// `fib_rule_match`, `fib4_rule_match`, `fib6_rule_match`.
-    fn holds(&self, look: &Look) -> bool {
+    fn holds(&self, look: &RouteQuery) -> bool {
         let rule = &self.rule;
         let within = |range: &Masked, address: IpAddr| range.contains(address);
         let all = self.input.is_none_or(|input| input == Some(look.input))

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::policy::{LOCAL_TABLE, MAIN_TABLE};
-use super::{Address, Host, Interface, LOOPBACK};
+use super::{Address, Host, HostInterface, LOOPBACK};
 use crate::masked::{Masked, bits};
 use crate::protocol::Family;
 
@@ -81,7 +81,7 @@ impl Route {
 
 /// A route with its interface's place.
 #[derive(Debug, Clone)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedRoute {
     pub(crate) to: Masked,
     pub(crate) via: Option<IpAddr>,
     pub(crate) interface: usize,
@@ -92,7 +92,7 @@ pub(crate) struct Resolved {
 
 /// The way out that a packet takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct OutputRoute {
     pub(crate) interface: usize,
     pub(crate) next_hop: IpAddr,
     /// The address that a socket here would send from.
@@ -101,13 +101,13 @@ pub(crate) struct Way {
 
 /// The routing decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub(crate) enum RouteDecision {
     /// To this machine.
     Local,
     /// To a network's broadcast address, or a multicast group.
     Broadcast,
     /// Out.
-    Out(Way),
+    Out(OutputRoute),
     /// No route, or one that refuses.
     Refused(RouteKind),
     /// No route at all.
@@ -116,7 +116,7 @@ pub(crate) enum Decision {
 
 /// What routing looks at (`struct flowi4`, `struct flowi6`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct RouteQuery {
     pub(crate) to: IpAddr,
     /// The source; a socket that is not bound to one has none yet.
     pub(crate) from: Option<IpAddr>,
@@ -125,42 +125,47 @@ pub(crate) struct Look {
     pub(crate) input: usize,
 }
 
-impl Look {
+impl RouteQuery {
     /// For what starts here, from no address yet.
-    pub(crate) fn out(to: IpAddr) -> Look {
-        Look { to, from: None, mark: 0, input: LOOPBACK }
+    pub(crate) fn out(to: IpAddr) -> RouteQuery {
+        RouteQuery { to, from: None, mark: 0, input: LOOPBACK }
     }
 }
 
 impl Host {
     /// Where a packet to `to` goes that nothing else is known of.
-    pub(crate) fn route(&self, to: IpAddr) -> Decision {
-        self.look_up(&Look::out(to))
+    pub(crate) fn route(&self, to: IpAddr) -> RouteDecision {
+        self.look_up(&RouteQuery::out(to))
     }
 
     /// Where a packet goes: the first rule of policy routing that decides (`fib_rules_lookup`). Without rules the local table is
     /// asked, then the main one.
-    pub(crate) fn look_up(&self, look: &Look) -> Decision {
+    pub(crate) fn look_up(&self, look: &RouteQuery) -> RouteDecision {
         if self.policy.rules_of(look.to).is_empty() {
             let decided = self.local_table(look.to).or_else(|| self.in_table(&self.routes, look.to, None));
-            return decided.unwrap_or(Decision::NoRoute);
+            return decided.unwrap_or(RouteDecision::NoRoute);
         }
         self.policy.decide(self, look)
     }
 
     /// The local table: this machine's addresses, broadcasts, and what else was routed here.
-    pub(super) fn local_table(&self, to: IpAddr) -> Option<Decision> {
+    pub(super) fn local_table(&self, to: IpAddr) -> Option<RouteDecision> {
         if self.is_local(to) {
-            return Some(Decision::Local);
+            return Some(RouteDecision::Local);
         }
         if self.is_broadcast(to) {
-            return Some(Decision::Broadcast);
+            return Some(RouteDecision::Broadcast);
         }
         self.policy.table(LOCAL_TABLE).and_then(|routes| self.in_table(routes, to, None))
     }
 
     /// What a table says, if it says anything. Routes with a prefix of `suppressed` bits or fewer do not count.
-    pub(super) fn in_table(&self, routes: &[Resolved], to: IpAddr, suppressed: Option<u8>) -> Option<Decision> {
+    pub(super) fn in_table(
+        &self,
+        routes: &[ResolvedRoute],
+        to: IpAddr,
+        suppressed: Option<u8>,
+    ) -> Option<RouteDecision> {
         // Sorted by length, then metric: the first that fits is the one.
         let route = routes.iter().find(|route| route.to.contains(to))?;
         if suppressed.is_some_and(|length| route.to.prefix().unwrap_or(0) <= length) {
@@ -168,13 +173,13 @@ impl Host {
         }
         Some(match route.kind {
             RouteKind::Throw => return None,
-            RouteKind::Local => Decision::Local,
+            RouteKind::Local => RouteDecision::Local,
             RouteKind::Unicast => {
                 let next_hop = route.via.unwrap_or(to);
                 let source = route.source.or_else(|| self.source_for(route.interface, next_hop, to));
-                Decision::Out(Way { interface: route.interface, next_hop, source })
+                RouteDecision::Out(OutputRoute { interface: route.interface, next_hop, source })
             }
-            refused => Decision::Refused(refused),
+            refused => RouteDecision::Refused(refused),
         })
     }
 
@@ -209,8 +214,8 @@ impl Host {
         if to.is_ipv4() && to.is_loopback() {
             return Ipv4Addr::LOCALHOST.into();
         }
-        let has = |one: &&Interface| one.addresses.iter().any(|own| own.ip == to && to.is_ipv4() && own.secondary);
-        let primary = |one: &Interface| {
+        let has = |one: &&HostInterface| one.addresses.iter().any(|own| own.ip == to && to.is_ipv4() && own.secondary);
+        let primary = |one: &HostInterface| {
             let near = |own: &&Address| {
                 !own.secondary && Masked::network(own.ip, own.prefix).is_some_and(|network| network.contains(to))
             };
@@ -260,10 +265,10 @@ mod tests {
     #[test]
     fn of_equally_near_addresses_the_first_interfaces_last_one_is_the_source() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let eth0 = Interface::new("eth0").address(ip("fd00:172:18::2"), 64).address(ip("fd00:172:18::3"), 64);
-        let eth1 = Interface::new("eth1").address(ip("fd00:172:19::2"), 64);
+        let eth0 = HostInterface::new("eth0").address(ip("fd00:172:18::2"), 64).address(ip("fd00:172:18::3"), 64);
+        let eth1 = HostInterface::new("eth1").address(ip("fd00:172:19::2"), 64);
         let host =
-            Host::builder("n").interface(eth0).interface(eth1).interface(Interface::new("veth0")).build().unwrap();
+            Host::builder("n").interface(eth0).interface(eth1).interface(HostInterface::new("veth0")).build().unwrap();
         let veth = host.interfaces.iter().position(|one| one.name == "veth0").unwrap();
         let to = ip("fd00:10:244:1::e");
         assert_eq!(host.source_for(veth, to, to), Some(ip("fd00:172:18::3")));

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::schedule::{Call, Chosen, Load, Rotation, choose};
+use super::schedule::{OpeningPacket, Rotation, ScheduledServer, ServerLoad, choose};
 use super::{VirtualService, VirtualServices};
 use crate::chance::Chance;
 use crate::masked::{Masked, bits};
-use crate::packet::{Body, Packet, TcpFlags};
+use crate::packet::{Packet, PacketBody, TcpFlags};
 use crate::protocol::Protocol;
 use crate::sysctl::Sysctls;
 
@@ -21,19 +21,19 @@ const UDP: u64 = 300;
 const SCTP: u64 = 900;
 
 /// A service, by what it is called by: places change when services do.
-type Service = (Protocol, SocketAddr);
+type ServiceKey = (Protocol, SocketAddr);
 /// A template: of a service, for clients of a network.
-type Template = (Service, u128);
+type TemplateKey = (ServiceKey, u128);
 
 /// A connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Connection {
+pub(crate) struct IpvsConnection {
     pub(crate) protocol: Protocol,
     pub(crate) client: SocketAddr,
     pub(crate) virtual_address: SocketAddr,
     pub(crate) server: SocketAddr,
-    service: Service,
-    template: Option<Template>,
+    service: ServiceKey,
+    template: Option<TemplateKey>,
     /// Whether it counts as active.
     active: bool,
     /// Who has sent a FIN: 1 the client, 2 the server.
@@ -47,13 +47,13 @@ const BOTH: u8 = 3;
 
 /// What IPVS remembers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct State {
-    all: BTreeMap<u64, Connection>,
+pub(crate) struct IpvsState {
+    all: BTreeMap<u64, IpvsConnection>,
     next: u64,
     by_client: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
     by_server: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
-    templates: BTreeMap<Template, (SocketAddr, u64)>,
-    rotations: BTreeMap<Service, Rotation>,
+    templates: BTreeMap<TemplateKey, (SocketAddr, u64)>,
+    rotations: BTreeMap<ServiceKey, Rotation>,
     /// When the table was last looked through: time stands still while packets walk.
     looked: Option<u64>,
 }
@@ -72,11 +72,11 @@ pub(crate) enum NoConnection {
     Reused,
 }
 
-impl Connection {
+impl IpvsConnection {
     /// Takes a packet of it into account (ip_vs_proto_tcp.c, ip_vs_proto_udp.c, ip_vs_proto_sctp.c).
     fn see(&mut self, packet: &Packet, reply: bool, now: u64) {
         let seconds = match packet.body {
-            Body::Tcp { flags, .. } => {
+            PacketBody::Tcp { flags, .. } => {
                 if flags.has(TcpFlags::RST) {
                     self.finished = BOTH;
                 } else if flags.has(TcpFlags::FIN) {
@@ -90,7 +90,7 @@ impl Connection {
                     (false, _) => TCP_ENDING,
                 }
             }
-            Body::Udp { .. } => UDP,
+            PacketBody::Udp { .. } => UDP,
             _ => SCTP,
         };
         self.expires = now + seconds * 1000;
@@ -102,7 +102,7 @@ fn sockets(packet: &Packet) -> Option<(SocketAddr, SocketAddr)> {
     Some((SocketAddr::new(packet.source, from), SocketAddr::new(packet.destination, to)))
 }
 
-impl State {
+impl IpvsState {
     fn expire(&mut self, now: u64) {
         if self.looked.replace(now) == Some(now) {
             return;
@@ -112,13 +112,13 @@ impl State {
             self.remove(id);
         }
         // A template lives on while a connection does that it made.
-        let held: Vec<Template> = self.all.values().filter_map(|one| one.template).collect();
+        let held: Vec<TemplateKey> = self.all.values().filter_map(|one| one.template).collect();
         self.templates.retain(|key, (_, expires)| *expires > now || held.contains(key));
     }
 
     /// How many there are that have not expired.
-    pub(crate) fn count(&self, service: Service, server: SocketAddr, now: u64) -> usize {
-        let of = |one: &&Connection| one.service == service && one.server == server && one.expires > now;
+    pub(crate) fn count(&self, service: ServiceKey, server: SocketAddr, now: u64) -> usize {
+        let of = |one: &&IpvsConnection| one.service == service && one.server == server && one.expires > now;
         self.all.values().filter(of).count()
     }
 
@@ -130,7 +130,7 @@ impl State {
     }
 
     /// The connection that the packet answers (`ip_vs_conn_out_get`).
-    pub(crate) fn answered(&mut self, packet: &Packet, now: u64) -> Option<Connection> {
+    pub(crate) fn answered(&mut self, packet: &Packet, now: u64) -> Option<IpvsConnection> {
         self.expire(now);
         let (from, to) = sockets(packet)?;
         let id = *self.by_server.get(&(packet.protocol(), from, to))?;
@@ -149,7 +149,7 @@ impl State {
         sysctls: &Sysctls,
         now: u64,
         chance: &mut Chance,
-    ) -> Result<(Connection, Option<Chosen>), NoConnection> {
+    ) -> Result<(IpvsConnection, Option<ScheduledServer>), NoConnection> {
         self.expire(now);
         let (client, to) = sockets(packet).ok_or(NoConnection::Passes)?;
         let protocol = packet.protocol();
@@ -166,17 +166,19 @@ impl State {
         }
         let at = services.find(protocol, to.ip(), to.port()).ok_or(NoConnection::Passes)?;
         let opens = match packet.body {
-            Body::Tcp { flags, .. } => (flags.has(TcpFlags::SYN) || sysctls.vs_sloppy_tcp) && !flags.has(TcpFlags::RST),
-            Body::Sctp { init, .. } => init,
+            PacketBody::Tcp { flags, .. } => {
+                (flags.has(TcpFlags::SYN) || sysctls.vs_sloppy_tcp) && !flags.has(TcpFlags::RST)
+            }
+            PacketBody::Sctp { init, .. } => init,
             _ => true,
         };
         if !opens {
             return Err(NoConnection::Passes);
         }
         let service = &services.services[at];
-        let call = Call { client: client.ip(), port: client.port(), to: to.ip() };
+        let call = OpeningPacket { client: client.ip(), port: client.port(), to: to.ip() };
         let (server, template, chosen) = self.schedule(service, call, sysctls, now, chance)?;
-        let mut one = Connection {
+        let mut one = IpvsConnection {
             protocol,
             client,
             virtual_address: to,
@@ -202,7 +204,7 @@ impl State {
         services: &VirtualServices,
         sysctls: &Sysctls,
         now: u64,
-    ) -> Result<(Connection, Option<Chosen>), NoConnection> {
+    ) -> Result<(IpvsConnection, Option<ScheduledServer>), NoConnection> {
         let Some(one) = self.all.get_mut(&id) else {
             return Err(NoConnection::Passes);
         };
@@ -219,7 +221,7 @@ impl State {
         Ok((*one, None))
     }
 
-    fn insert(&mut self, one: Connection) {
+    fn insert(&mut self, one: IpvsConnection) {
         let id = self.next;
         self.next += 1;
         self.by_client.insert((one.protocol, one.client, one.virtual_address), id);
@@ -231,11 +233,11 @@ impl State {
     fn schedule(
         &mut self,
         service: &VirtualService,
-        call: Call,
+        call: OpeningPacket,
         sysctls: &Sysctls,
         now: u64,
         chance: &mut Chance,
-    ) -> Result<(SocketAddr, Option<Template>, Option<Chosen>), NoConnection> {
+    ) -> Result<(SocketAddr, Option<TemplateKey>, Option<ScheduledServer>), NoConnection> {
         let called = (service.protocol, service.address);
         let loads = self.loads(called, service);
         let persistence = service.persistence.map(|persistence| {
@@ -259,9 +261,9 @@ impl State {
         Ok((server, persistence.map(|(key, _)| key), Some(chosen)))
     }
 
-    fn loads(&self, called: Service, service: &VirtualService) -> Vec<Load> {
+    fn loads(&self, called: ServiceKey, service: &VirtualService) -> Vec<ServerLoad> {
         let of = |server: &super::RealServer| {
-            let mut load = Load::default();
+            let mut load = ServerLoad::default();
             for one in self.all.values().filter(|one| one.service == called && one.server == server.address) {
                 if one.active { load.active += 1 } else { load.inactive += 1 }
             }
@@ -275,8 +277,8 @@ impl State {
 
 /// Whether the packet does not go on with its connection: a SYN on one that has ended (`is_new_conn_expected`; unless
 /// conn_reuse_mode is 0), or on one whose server has weight 0 while expire_nodest_conn is set.
-fn opens_anew(one: &Connection, packet: &Packet, services: &VirtualServices, sysctls: &Sysctls) -> bool {
-    let Body::Tcp { flags, .. } = packet.body else {
+fn opens_anew(one: &IpvsConnection, packet: &Packet, services: &VirtualServices, sysctls: &Sysctls) -> bool {
+    let PacketBody::Tcp { flags, .. } = packet.body else {
         return false;
     };
     let opens = flags.has(TcpFlags::SYN) && !flags.has(TcpFlags::ACK);
@@ -286,7 +288,7 @@ fn opens_anew(one: &Connection, packet: &Packet, services: &VirtualServices, sys
 }
 
 /// The service that a connection was made for, if it is still there.
-fn of(services: &VirtualServices, called: Service) -> Option<&VirtualService> {
+fn of(services: &VirtualServices, called: ServiceKey) -> Option<&VirtualService> {
     services.find(called.0, called.1.ip(), called.1.port()).map(|at| &services.services[at])
 }
 

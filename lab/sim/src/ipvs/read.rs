@@ -18,7 +18,7 @@ pub struct IpvsReadError {
     pub problem: String,
 }
 
-type Part<T> = Result<T, String>;
+type OptionResult<T> = Result<T, String>;
 
 /// Flags by their names; `flag-1` to `flag-3` are any scheduler's.
 const FLAGS: [(&str, Option<Scheduler>, u8); 7] = [
@@ -47,24 +47,24 @@ pub(super) fn netmask(ipv4: bool, prefix: u8) -> String {
     if ipv4 { from_bits(Family::V4, prefix_mask(Family::V4, prefix)).to_string() } else { prefix.to_string() }
 }
 
-struct Words<'a>(std::iter::Peekable<std::str::SplitAsciiWhitespace<'a>>);
+struct IpvsOptions<'a>(std::iter::Peekable<std::str::SplitAsciiWhitespace<'a>>);
 
-impl<'a> Words<'a> {
-    fn value(&mut self, option: &str) -> Part<&'a str> {
+impl<'a> IpvsOptions<'a> {
+    fn value(&mut self, option: &str) -> OptionResult<&'a str> {
         self.0.next().ok_or_else(|| format!("{option} needs a value"))
     }
 
-    fn number(&mut self, option: &str) -> Part<u32> {
+    fn number(&mut self, option: &str) -> OptionResult<u32> {
         self.value(option)?.parse().map_err(|_| format!("{option} needs a number"))
     }
 
-    fn address(&mut self, option: &str) -> Part<SocketAddr> {
+    fn address(&mut self, option: &str) -> OptionResult<SocketAddr> {
         let text = self.value(option)?;
         text.parse().map_err(|_| format!("{option} needs a numeric address:port (ipvsadm -n), not {text}"))
     }
 
     /// `-t`, `-u` or `--sctp-service`, with the address.
-    fn service(&mut self) -> Part<(Protocol, SocketAddr)> {
+    fn service(&mut self) -> OptionResult<(Protocol, SocketAddr)> {
         let option = self.value("a service")?;
         let protocol = match option {
             "-t" | "--tcp-service" => Protocol::TCP,
@@ -76,7 +76,7 @@ impl<'a> Words<'a> {
     }
 }
 
-fn service(words: &mut Words<'_>) -> Part<VirtualService> {
+fn service(words: &mut IpvsOptions<'_>) -> OptionResult<VirtualService> {
     let (protocol, address) = words.service()?;
     let full = if address.is_ipv4() { 32 } else { 128 };
     let mut this = VirtualService {
@@ -122,7 +122,7 @@ fn service(words: &mut Words<'_>) -> Part<VirtualService> {
     Ok(this)
 }
 
-fn server(words: &mut Words<'_>) -> Part<RealServer> {
+fn server(words: &mut IpvsOptions<'_>) -> OptionResult<RealServer> {
     let mut address = None;
     let (mut forwarding, mut weight, mut upper, mut lower) = (Forwarding::Route, 1, 0, 0);
     while let Some(option) = words.0.next() {
@@ -150,7 +150,7 @@ pub(super) fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
     let mut all = VirtualServices::default();
     for (line, number) in text.lines().zip(1..) {
         let fail = |problem: String| IpvsReadError { line: number, text: line.to_owned(), problem };
-        let mut words = Words(line.split_ascii_whitespace().peekable());
+        let mut words = IpvsOptions(line.split_ascii_whitespace().peekable());
         match words.0.next() {
             None => {}
             Some(first) if first.starts_with('#') => {}

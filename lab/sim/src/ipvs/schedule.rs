@@ -17,14 +17,14 @@ pub(crate) struct Rotation {
 
 /// How loaded a destination is.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Load {
+pub(crate) struct ServerLoad {
     pub(crate) active: u64,
     pub(crate) inactive: u64,
     /// Above its upper threshold and not yet below the lower.
     pub(crate) overloaded: bool,
 }
 
-impl Load {
+impl ServerLoad {
     /// `ip_vs_dest_conn_overhead`.
     fn overhead(&self) -> u64 {
         (self.active << 8) + self.inactive
@@ -33,7 +33,7 @@ impl Load {
 
 /// The packet that opens the connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
+pub(crate) struct OpeningPacket {
     pub(crate) client: IpAddr,
     pub(crate) port: u16,
     pub(crate) to: IpAddr,
@@ -41,7 +41,7 @@ pub(crate) struct Call {
 
 /// A choice, with its share of a round if it was one of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Chosen {
+pub(crate) struct ScheduledServer {
     pub(crate) server: usize,
     pub(crate) share: Option<(u64, u64)>,
 }
@@ -50,12 +50,12 @@ pub(crate) struct Chosen {
 pub(crate) fn choose(
     service: &VirtualService,
     rotation: &mut Rotation,
-    loads: &[Load],
-    call: Call,
+    loads: &[ServerLoad],
+    call: OpeningPacket,
     chance: &mut Chance,
-) -> Option<Chosen> {
+) -> Option<ScheduledServer> {
     let free = |at: usize| hash::available(&service.servers[at], loads[at].overloaded);
-    let sure = |server: usize| Chosen { server, share: None };
+    let sure = |server: usize| ScheduledServer { server, share: None };
     match service.scheduler {
         Scheduler::RoundRobin => round(&in_turn(service, &free), rotation, chance),
         Scheduler::WeightedRoundRobin => round(&by_weight(service, &free), rotation, chance),
@@ -101,7 +101,7 @@ fn by_weight(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usi
 }
 
 /// The next of a round; in exact walks any of it, each as often as it is in it.
-fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Option<Chosen> {
+fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Option<ScheduledServer> {
     if round.is_empty() {
         return None;
     }
@@ -114,7 +114,7 @@ fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Optio
         round[rotation.position % round.len()]
     };
     rotation.position = (rotation.position + 1) % round.len();
-    Some(Chosen { server, share: Some((count(server), round.len() as u64)) })
+    Some(ScheduledServer { server, share: Some((count(server), round.len() as u64)) })
 }
 
 /// The server with the least `load / weight`, the first of equals.
@@ -135,8 +135,8 @@ fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(
 fn local(
     service: &VirtualService,
     rotation: &mut Rotation,
-    loads: &[Load],
-    call: Call,
+    loads: &[ServerLoad],
+    call: OpeningPacket,
     free: &impl Fn(usize) -> bool,
     several: bool,
 ) -> Option<usize> {
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::ipvs::VirtualServices;
 
-    const CALL: Call = Call {
+    const CALL: OpeningPacket = OpeningPacket {
         client: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
         port: 1,
         to: IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 1)),
@@ -179,7 +179,7 @@ mod tests {
         }
         let services = VirtualServices::read(&text).unwrap();
         let (mut rotation, mut chance) = (Rotation::default(), Chance::seeded(1));
-        let mut loads = vec![Load::default(); weights.len()];
+        let mut loads = vec![ServerLoad::default(); weights.len()];
         let one = |_| {
             let chosen = choose(&services.services[0], &mut rotation, &loads, CALL, &mut chance)?;
             loads[chosen.server].active += 1;

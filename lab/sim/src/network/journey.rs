@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use super::HostId;
 use crate::packet::Packet;
 use crate::rules::target::RejectWith;
-use crate::trace::{Lost, NotModelled, Trace};
+use crate::trace::{DropReason, NotModelled, Trace};
 
 /// How one way ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum End {
+pub enum LegEnd {
     /// At a socket, or where one was expected.
     Reached {
         /// The machine.
@@ -29,28 +29,28 @@ pub enum End {
         /// The machine on which it was last.
         host: HostId,
         /// Why.
-        why: Lost,
+        why: DropReason,
     },
 }
 
 /// One way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leg {
+pub struct JourneyLeg {
     /// How it ends.
-    pub end: End,
+    pub end: LegEnd,
     /// What happened on it.
     pub trace: Trace,
 }
 
 /// What is wrong with an answer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Broken {
+pub enum ReplyFailure {
     /// It was lost.
     Lost {
         /// The machine on which it was last.
         host: HostId,
         /// Why.
-        why: Lost,
+        why: DropReason,
     },
     /// It was rejected.
     Rejected {
@@ -75,7 +75,7 @@ pub enum Broken {
 
 /// Everything in one word; equal ways have equal verdicts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
+pub enum PacketVerdict {
     /// A socket answered, and the caller has the answer.
     Answered {
         /// The machine with the socket.
@@ -94,7 +94,7 @@ pub enum Verdict {
         /// The source that it saw.
         saw: SocketAddr,
         /// What went wrong.
-        why: Broken,
+        why: ReplyFailure,
     },
     /// It reached a machine where nothing waits.
     Refused {
@@ -119,16 +119,16 @@ pub enum Verdict {
         /// The machine on which it was last.
         by: HostId,
         /// Why.
-        why: Lost,
+        why: DropReason,
     },
 }
 
-impl Verdict {
+impl PacketVerdict {
     /// The machine and address of the socket that answered.
     #[must_use]
     pub fn answered(&self) -> Option<(HostId, SocketAddr)> {
         match self {
-            Verdict::Answered { by, at, .. } => Some((*by, *at)),
+            PacketVerdict::Answered { by, at, .. } => Some((*by, *at)),
             _ => None,
         }
     }
@@ -137,7 +137,7 @@ impl Verdict {
     #[must_use]
     pub fn saw(&self) -> Option<IpAddr> {
         match self {
-            Verdict::Answered { saw, .. } | Verdict::Unanswered { saw, .. } => Some(saw.ip()),
+            PacketVerdict::Answered { saw, .. } | PacketVerdict::Unanswered { saw, .. } => Some(saw.ip()),
             _ => None,
         }
     }
@@ -147,11 +147,11 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journey {
     /// The way there.
-    pub request: Leg,
+    pub request: JourneyLeg,
     /// The way back, if anything came back.
-    pub reply: Option<Leg>,
+    pub reply: Option<JourneyLeg>,
     /// The whole.
-    pub verdict: Verdict,
+    pub verdict: PacketVerdict,
 }
 
 impl Journey {
@@ -169,12 +169,12 @@ impl Journey {
     /// What a leg ends at that is not modelled.
     pub(super) fn stopped_at(&self) -> Option<&NotModelled> {
         self.legs().find_map(|leg| match &leg.end {
-            End::Lost { why: Lost::NotModelled(part), .. } => Some(&**part),
+            LegEnd::Lost { why: DropReason::NotModelled(part), .. } => Some(&**part),
             _ => None,
         })
     }
 
-    pub(super) fn legs(&self) -> impl Iterator<Item = &Leg> {
+    pub(super) fn legs(&self) -> impl Iterator<Item = &JourneyLeg> {
         std::iter::once(&self.request).chain(&self.reply)
     }
 }

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use super::Network;
 use crate::host::Host;
-use crate::walk::Ports;
+use crate::walk::BridgePorts;
 
 /// Interfaces that hear each other.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Link {
+pub(super) struct NetworkLink {
     /// Host and interface.
     pub(super) ends: Vec<(usize, usize)>,
 }
@@ -65,7 +65,7 @@ pub(super) struct PortsOf<'a> {
     pub(super) host: usize,
 }
 
-impl Ports for PortsOf<'_> {
+impl BridgePorts for PortsOf<'_> {
     fn port_towards(&self, bridge: usize, next_hop: IpAddr) -> Option<usize> {
         self.network.port(self.host, bridge, None, next_hop)
     }

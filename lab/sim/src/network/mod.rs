@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::trace::NotModelled;
-pub use journey::{Broken, End, Journey, Leg, Verdict};
-pub use outcomes::{Outcome, Outcomes, TooManyWays, Undecided};
+pub use journey::{Journey, JourneyLeg, LegEnd, PacketVerdict, ReplyFailure};
+pub use outcomes::{Outcomes, PacketOutcome, TooManyWays, Undecided};
 
 use crate::chance::Chance;
 use crate::conntrack::Tuple;
 use crate::host::Host;
-use crate::host::route::Decision;
+use crate::host::route::RouteDecision;
 use crate::ipvs::VirtualService;
 use crate::packet::Packet;
 use crate::protocol::Protocol;
-use crate::walk::State;
-use link::Link;
+use crate::walk::HostState;
+use link::NetworkLink;
 
 /// A machine of a network. It means something only to the network that it was made by, and to clones of that; another
 /// one may panic.
@@ -122,7 +122,7 @@ impl Flow {
 
 /// A connection as a machine remembers it, for those that look at it from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remembered {
+pub struct TrackedConnection {
     /// How its packets looked as they came.
     pub original: Tuple,
     /// How answers look as they come.
@@ -135,10 +135,10 @@ pub struct Remembered {
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     hosts: Vec<Arc<Host>>,
-    links: Vec<Link>,
+    links: Vec<NetworkLink>,
     /// For each host and interface, its link.
     link_of: Vec<Vec<Option<usize>>>,
-    states: Vec<State>,
+    states: Vec<HostState>,
     /// Milliseconds.
     clock: u64,
 }
@@ -155,7 +155,7 @@ impl Network {
         let host = host.into();
         self.link_of.push(vec![None; host.interfaces.len()]);
         self.hosts.push(host);
-        self.states.push(State::default());
+        self.states.push(HostState::default());
         HostId(self.hosts.len() - 1)
     }
 
@@ -164,7 +164,7 @@ impl Network {
     /// # Errors
     /// An interface that there is not, or that is on a link already.
     pub fn link(&mut self, ends: &[(HostId, &str)]) -> Result<(), NetworkError> {
-        let mut link = Link::default();
+        let mut link = NetworkLink::default();
         for (id, interface) in ends {
             let host = &self.hosts[id.0];
             let names = || (host.name().to_owned(), (*interface).to_owned());
@@ -219,9 +219,10 @@ impl Network {
 
     /// The connections that a machine remembers.
     #[must_use]
-    pub fn connections(&self, id: HostId) -> Vec<Remembered> {
+    pub fn connections(&self, id: HostId) -> Vec<TrackedConnection> {
         let known = self.states[id.0].connections.iter().filter(|connection| connection.confirmed);
-        let known = known.map(|one| Remembered { original: one.original, reply: one.reply, answered: one.seen_reply });
+        let known =
+            known.map(|one| TrackedConnection { original: one.original, reply: one.reply, answered: one.seen_reply });
         known.collect()
     }
 
@@ -233,9 +234,9 @@ impl Network {
     }
 
     /// Has a machine forget the connections that `which` picks, as `conntrack -D` does; returns how many.
-    pub fn forget(&mut self, id: HostId, mut which: impl FnMut(&Remembered) -> bool) -> usize {
+    pub fn forget(&mut self, id: HostId, mut which: impl FnMut(&TrackedConnection) -> bool) -> usize {
         self.states[id.0].connections.remove_where(|one| {
-            which(&Remembered { original: one.original, reply: one.reply, answered: one.seen_reply })
+            which(&TrackedConnection { original: one.original, reply: one.reply, answered: one.seen_reply })
         })
     }
 
@@ -246,9 +247,9 @@ impl Network {
     pub fn first_packet(&self, flow: &Flow) -> Result<Packet, NetworkError> {
         let host = &self.hosts[flow.from.0];
         let chosen = || match host.route(flow.to.ip()) {
-            Decision::Local => Some(host.source_to_itself(flow.to.ip())),
-            Decision::Out(way) => way.source,
-            Decision::Broadcast | Decision::Refused(_) | Decision::NoRoute => None,
+            RouteDecision::Local => Some(host.source_to_itself(flow.to.ip())),
+            RouteDecision::Out(way) => way.source,
+            RouteDecision::Broadcast | RouteDecision::Refused(_) | RouteDecision::NoRoute => None,
         };
         let none = || NetworkError::NoSource { host: host.name().to_owned(), to: flow.to };
         let source = flow.source.or_else(chosen).ok_or_else(none)?;

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::journey::{Journey, Verdict};
+use super::journey::{Journey, PacketVerdict};
 use super::{HostId, Network, NetworkError};
 use crate::chance::{self, Decision};
 use crate::fraction::Fraction;
 use crate::packet::Packet;
 use crate::trace::{Event, NotModelled};
-use crate::walk::State;
+use crate::walk::HostState;
 
 /// How many ways are explored at most.
 const WAYS: usize = 100_000;
@@ -45,9 +45,9 @@ impl fmt::Display for Undecided {
 
 /// What can become of a packet.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct PacketOutcome {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: PacketVerdict,
     /// The probability of it: that of all its ways together.
     pub probability: Fraction,
 }
@@ -55,8 +55,8 @@ pub struct Outcome {
 /// Everything that can become of a packet.
 #[derive(Debug, Clone)]
 pub struct Outcomes {
-    /// Each verdict once, in the order of [`Verdict`]; the probabilities sum to one.
-    pub outcomes: Vec<Outcome>,
+    /// Each verdict once, in the order of [`PacketVerdict`]; the probabilities sum to one.
+    pub outcomes: Vec<PacketOutcome>,
     /// Each way, in the order of the rules: the first is the one on which every rule that asks chance holds. Where rules asked
     /// what is not known, the ways are those on which it is no.
     pub ways: Vec<(Fraction, Journey)>,
@@ -67,7 +67,7 @@ pub struct Outcomes {
 impl Outcomes {
     /// The one verdict, if chance has no say in it.
     #[must_use]
-    pub fn certain(&self) -> Option<&Verdict> {
+    pub fn certain(&self) -> Option<&PacketVerdict> {
         match self.outcomes.as_slice() {
             [only] => Some(&only.verdict),
             _ => None,
@@ -76,21 +76,21 @@ impl Outcomes {
 
     /// The probability of all outcomes that `which` picks.
     #[must_use]
-    pub fn probability(&self, mut which: impl FnMut(&Verdict) -> bool) -> Fraction {
+    pub fn probability(&self, mut which: impl FnMut(&PacketVerdict) -> bool) -> Fraction {
         let picked = self.outcomes.iter().filter(|outcome| which(&outcome.verdict));
         picked.fold(Fraction::zero(), |sum, outcome| sum.plus(&outcome.probability))
     }
 }
 
 /// One way, with the decisions that led to it.
-struct Way {
+struct DecidedJourney {
     journey: Journey,
     decisions: Vec<Decision>,
 }
 
 pub(super) fn explore(
     network: &Network,
-    states: &[State],
+    states: &[HostState],
     from: HostId,
     packet: &Packet,
 ) -> Result<Outcomes, NetworkError> {
@@ -112,7 +112,7 @@ pub(super) fn explore(
         // Decisions are kept in this case only: of a long chain of draws they are large.
         let mut all = Vec::new();
         chance::explore(WAYS, walk, |journey, chance| {
-            all.push(Way { journey, decisions: chance.into_decisions() });
+            all.push(DecidedJourney { journey, decisions: chance.into_decisions() });
             true
         });
         let Some(chosen) = with_one_answer(&all, 0) else {
@@ -122,12 +122,12 @@ pub(super) fn explore(
     }
     let merged = merge(ways.iter().map(|(probability, journey)| (&journey.verdict, probability.clone())));
     let outcomes = merged.into_iter();
-    let outcomes = outcomes.map(|(verdict, sum)| Outcome { verdict: verdict.clone(), probability: sum });
+    let outcomes = outcomes.map(|(verdict, sum)| PacketOutcome { verdict: verdict.clone(), probability: sum });
     Ok(Outcomes { outcomes: outcomes.collect(), ways, undecided: parts })
 }
 
-fn merge<'a>(ways: impl Iterator<Item = (&'a Verdict, Fraction)>) -> BTreeMap<&'a Verdict, Fraction> {
-    let mut merged: BTreeMap<&Verdict, Fraction> = BTreeMap::new();
+fn merge<'a>(ways: impl Iterator<Item = (&'a PacketVerdict, Fraction)>) -> BTreeMap<&'a PacketVerdict, Fraction> {
+    let mut merged: BTreeMap<&PacketVerdict, Fraction> = BTreeMap::new();
     for (verdict, probability) in ways {
         let sum = merged.entry(verdict).or_insert_with(Fraction::zero);
         *sum = sum.plus(&probability);
@@ -137,13 +137,13 @@ fn merge<'a>(ways: impl Iterator<Item = (&'a Verdict, Fraction)>) -> BTreeMap<&'
 
 /// Of these ways, which took the same first `depth` decisions, those on which everything that is not known is no; none if an
 /// answer somewhere among them changes what becomes of the packet.
-fn with_one_answer(ways: &[Way], depth: usize) -> Option<Vec<&Way>> {
+fn with_one_answer(ways: &[DecidedJourney], depth: usize) -> Option<Vec<&DecidedJourney>> {
     let decision = match ways {
         [] => return None,
         [only] => return Some(vec![only]),
         [first, ..] => first.decisions.get(depth)?,
     };
-    let answer = |way: &Way| way.decisions.get(depth).map(Decision::answer);
+    let answer = |way: &DecidedJourney| way.decisions.get(depth).map(Decision::answer);
     let mut branches = Vec::new();
     for branch in ways.chunk_by(|one, other| answer(one) == answer(other)) {
         branches.push(with_one_answer(branch, depth + 1)?);
@@ -157,7 +157,7 @@ fn with_one_answer(ways: &[Way], depth: usize) -> Option<Vec<&Way>> {
 }
 
 /// What can become of the packet after the decision at `depth`.
-fn below<'a>(ways: &[&'a Way], depth: usize) -> BTreeMap<&'a Verdict, Fraction> {
+fn below<'a>(ways: &[&'a DecidedJourney], depth: usize) -> BTreeMap<&'a PacketVerdict, Fraction> {
     merge(ways.iter().map(|way| (&way.journey.verdict, chance::product(&way.decisions[depth + 1..]))))
 }
 

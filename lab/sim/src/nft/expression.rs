@@ -1,6 +1,6 @@
 //! Expressions: what a rule loads from a packet, and what it compares that with.
 
-use super::{Element, Kind};
+use super::{DataType, Element};
 
 /// What two values make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,19 +124,19 @@ impl Expr {
 
     /// What kind of value it has; none of literals.
     #[must_use]
-    pub fn kind(&self) -> Option<Kind> {
+    pub fn kind(&self) -> Option<DataType> {
         Some(match self {
-            Expr::Payload { protocol, field } => Kind::of_payload(protocol, field)?,
-            Expr::Raw { length, .. } => Kind::Integer(*length),
-            Expr::Meta(key) => Kind::of_meta(key)?,
-            Expr::Ct { key, .. } => Kind::of_ct(key)?,
+            Expr::Payload { protocol, field } => DataType::of_payload(protocol, field)?,
+            Expr::Raw { length, .. } => DataType::Integer(*length),
+            Expr::Meta(key) => DataType::of_meta(key)?,
+            Expr::Ct { key, .. } => DataType::of_ct(key)?,
             Expr::Fib { result, .. } => match result.as_str() {
-                "type" => Kind::AddressType,
-                "oif" => Kind::Interface,
-                "oifname" => Kind::InterfaceName,
+                "type" => DataType::AddressType,
+                "oif" => DataType::Interface,
+                "oifname" => DataType::InterfaceName,
                 _ => return None,
             },
-            Expr::Numgen { .. } | Expr::Hash { .. } => Kind::Integer(32),
+            Expr::Numgen { .. } | Expr::Hash { .. } => DataType::Integer(32),
             Expr::Binary(_, left, _) => left.kind()?,
             _ => return None,
         })

@@ -7,7 +7,7 @@ use crate::protocol::Protocol;
 
 /// A kind of value (nft's data types, src/datatype.c).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum DataType {
     /// `ipv4_addr`.
     Ipv4,
     /// `ipv6_addr`.
@@ -45,7 +45,7 @@ pub enum Kind {
 }
 
 /// First and last of what a literal means.
-pub(crate) type Range = (u128, u128);
+pub(crate) type ValueRange = (u128, u128);
 
 const STATES: &[(&str, u128)] = &[("invalid", 1), ("established", 2), ("related", 4), ("new", 8), ("untracked", 64)];
 /// `enum ip_conntrack_status` (include/uapi/linux/netfilter/nf_conntrack_common.h).
@@ -116,69 +116,69 @@ const ICMP_CODES: &[(&str, u128)] = &[
 const TCP_FLAGS: &[(&str, u128)] =
     &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32), ("ecn", 64), ("cwr", 128)];
 
-impl Kind {
+impl DataType {
     /// By the name that `type` has.
-    pub(crate) fn named(name: &str) -> Option<Kind> {
+    pub(crate) fn named(name: &str) -> Option<DataType> {
         Some(match name {
-            "ipv4_addr" => Kind::Ipv4,
-            "ipv6_addr" => Kind::Ipv6,
-            "inet_proto" => Kind::Protocol,
-            "inet_service" => Kind::Port,
-            "mark" => Kind::Mark,
-            "ifname" => Kind::InterfaceName,
-            "iface_index" => Kind::Interface,
-            "ct_state" => Kind::State,
-            "ct_status" => Kind::Status,
-            "ct_dir" => Kind::Direction,
-            "fib_addrtype" => Kind::AddressType,
-            "nf_proto" => Kind::Family,
-            "icmp_type" => Kind::IcmpType,
-            "icmpv6_type" => Kind::Icmpv6Type,
-            "icmp_code" | "icmpv6_code" | "icmpx_code" => Kind::IcmpCode,
-            "tcp_flag" => Kind::TcpFlags,
-            "integer" => Kind::Integer(32),
+            "ipv4_addr" => DataType::Ipv4,
+            "ipv6_addr" => DataType::Ipv6,
+            "inet_proto" => DataType::Protocol,
+            "inet_service" => DataType::Port,
+            "mark" => DataType::Mark,
+            "ifname" => DataType::InterfaceName,
+            "iface_index" => DataType::Interface,
+            "ct_state" => DataType::State,
+            "ct_status" => DataType::Status,
+            "ct_dir" => DataType::Direction,
+            "fib_addrtype" => DataType::AddressType,
+            "nf_proto" => DataType::Family,
+            "icmp_type" => DataType::IcmpType,
+            "icmpv6_type" => DataType::Icmpv6Type,
+            "icmp_code" | "icmpv6_code" | "icmpx_code" => DataType::IcmpCode,
+            "tcp_flag" => DataType::TcpFlags,
+            "integer" => DataType::Integer(32),
             _ => return None,
         })
     }
 
-    pub(super) fn of_payload(protocol: &str, field: &str) -> Option<Kind> {
+    pub(super) fn of_payload(protocol: &str, field: &str) -> Option<DataType> {
         Some(match (protocol, field) {
-            ("ip", "saddr" | "daddr") => Kind::Ipv4,
-            ("ip6", "saddr" | "daddr") => Kind::Ipv6,
-            ("ip", "protocol") | ("ip6", "nexthdr") => Kind::Protocol,
-            ("ip" | "ip6", "version") => Kind::Integer(4),
-            ("tcp" | "udp" | "sctp" | "udplite" | "dccp" | "th", "sport" | "dport") => Kind::Port,
-            ("tcp", "flags") => Kind::TcpFlags,
-            ("icmp", "type") => Kind::IcmpType,
-            ("icmpv6", "type") => Kind::Icmpv6Type,
-            ("icmp" | "icmpv6", "code") => Kind::IcmpCode,
+            ("ip", "saddr" | "daddr") => DataType::Ipv4,
+            ("ip6", "saddr" | "daddr") => DataType::Ipv6,
+            ("ip", "protocol") | ("ip6", "nexthdr") => DataType::Protocol,
+            ("ip" | "ip6", "version") => DataType::Integer(4),
+            ("tcp" | "udp" | "sctp" | "udplite" | "dccp" | "th", "sport" | "dport") => DataType::Port,
+            ("tcp", "flags") => DataType::TcpFlags,
+            ("icmp", "type") => DataType::IcmpType,
+            ("icmpv6", "type") => DataType::Icmpv6Type,
+            ("icmp" | "icmpv6", "code") => DataType::IcmpCode,
             _ => return None,
         })
     }
 
-    pub(super) fn of_meta(key: &str) -> Option<Kind> {
+    pub(super) fn of_meta(key: &str) -> Option<DataType> {
         Some(match key {
-            "mark" => Kind::Mark,
-            "iifname" | "oifname" => Kind::InterfaceName,
-            "iif" | "oif" => Kind::Interface,
-            "l4proto" => Kind::Protocol,
-            "nfproto" => Kind::Family,
-            "protocol" => Kind::Integer(16),
+            "mark" => DataType::Mark,
+            "iifname" | "oifname" => DataType::InterfaceName,
+            "iif" | "oif" => DataType::Interface,
+            "l4proto" => DataType::Protocol,
+            "nfproto" => DataType::Family,
+            "protocol" => DataType::Integer(16),
             _ => return None,
         })
     }
 
-    pub(super) fn of_ct(key: &str) -> Option<Kind> {
+    pub(super) fn of_ct(key: &str) -> Option<DataType> {
         Some(match key {
-            "state" => Kind::State,
-            "status" => Kind::Status,
-            "direction" => Kind::Direction,
-            "mark" => Kind::Mark,
-            "ip saddr" | "ip daddr" => Kind::Ipv4,
-            "ip6 saddr" | "ip6 daddr" => Kind::Ipv6,
-            "proto-src" | "proto-dst" => Kind::Port,
-            "protocol" => Kind::Protocol,
-            "l3proto" => Kind::Family,
+            "state" => DataType::State,
+            "status" => DataType::Status,
+            "direction" => DataType::Direction,
+            "mark" => DataType::Mark,
+            "ip saddr" | "ip daddr" => DataType::Ipv4,
+            "ip6 saddr" | "ip6 daddr" => DataType::Ipv6,
+            "proto-src" | "proto-dst" => DataType::Port,
+            "protocol" => DataType::Protocol,
+            "l3proto" => DataType::Family,
             _ => return None,
         })
     }
@@ -186,23 +186,28 @@ impl Kind {
     /// Bits of a value.
     pub(crate) fn bits(self) -> u32 {
         match self {
-            Kind::Ipv4 | Kind::Mark | Kind::Interface | Kind::State | Kind::Status | Kind::AddressType => 32,
-            Kind::Ipv6 | Kind::InterfaceName => 128,
-            Kind::Port => 16,
-            Kind::Protocol
-            | Kind::Direction
-            | Kind::Family
-            | Kind::IcmpType
-            | Kind::Icmpv6Type
-            | Kind::IcmpCode
-            | Kind::TcpFlags => 8,
-            Kind::Integer(bits) => bits,
+            DataType::Ipv4
+            | DataType::Mark
+            | DataType::Interface
+            | DataType::State
+            | DataType::Status
+            | DataType::AddressType => 32,
+            DataType::Ipv6 | DataType::InterfaceName => 128,
+            DataType::Port => 16,
+            DataType::Protocol
+            | DataType::Direction
+            | DataType::Family
+            | DataType::IcmpType
+            | DataType::Icmpv6Type
+            | DataType::IcmpCode
+            | DataType::TcpFlags => 8,
+            DataType::Integer(bits) => bits,
         }
     }
 
     /// Whether a value is a set of flags, of which an implicit comparison wants any.
     pub(crate) fn is_flags(self) -> bool {
-        matches!(self, Kind::State | Kind::Status | Kind::TcpFlags)
+        matches!(self, DataType::State | DataType::Status | DataType::TcpFlags)
     }
 
     /// The largest value.
@@ -211,7 +216,7 @@ impl Kind {
     }
 
     /// What a literal means; `None` if it means nothing of this kind. `interface`: the number of an interface by its name.
-    pub(crate) fn range(self, literal: &Expr, interface: &dyn Fn(&str) -> Option<u128>) -> Option<Range> {
+    pub(crate) fn range(self, literal: &Expr, interface: &dyn Fn(&str) -> Option<u128>) -> Option<ValueRange> {
         match literal {
             Expr::Word(word) => self.word(word, interface),
             Expr::Prefix(address, length) => {
@@ -238,35 +243,37 @@ impl Kind {
         }
     }
 
-    fn word(self, word: &str, interface: &dyn Fn(&str) -> Option<u128>) -> Option<Range> {
+    fn word(self, word: &str, interface: &dyn Fn(&str) -> Option<u128>) -> Option<ValueRange> {
         let single = |value: u128| (value <= self.largest()).then_some((value, value));
         let symbol = |known: &[(&str, u128)]| {
             known.iter().find(|(name, _)| *name == word).map(|(_, value)| *value).or_else(|| number(word))
         };
         match self {
-            Kind::Ipv4 => single(u128::from(u32::from(word.parse::<Ipv4Addr>().ok()?))),
-            Kind::Ipv6 => single(u128::from(word.parse::<Ipv6Addr>().ok()?)),
-            Kind::Protocol => {
+            DataType::Ipv4 => single(u128::from(u32::from(word.parse::<Ipv4Addr>().ok()?))),
+            DataType::Ipv6 => single(u128::from(word.parse::<Ipv6Addr>().ok()?)),
+            DataType::Protocol => {
                 let named = Protocol::parse(if word == "icmpv6" { "ipv6-icmp" } else { word });
                 single(u128::from(named?.0))
             }
-            Kind::InterfaceName => interface_name(word),
-            Kind::Interface => match word {
+            DataType::InterfaceName => interface_name(word),
+            DataType::Interface => match word {
                 "missing" => Some((0, 0)),
                 "exists" => Some((1, self.largest())),
                 name => single(interface(name).or_else(|| number(name))?),
             },
-            Kind::State => single(symbol(STATES)?),
-            Kind::Status => single(symbol(STATUSES)?),
-            Kind::Direction => single(symbol(DIRECTIONS)?),
-            Kind::AddressType => single(symbol(ADDRESS_TYPES)?),
-            Kind::Family => single(symbol(FAMILIES)?),
-            Kind::IcmpType => single(symbol(ICMP_TYPES)?),
-            Kind::Icmpv6Type => single(symbol(ICMPV6_TYPES)?),
-            Kind::IcmpCode => single(symbol(ICMP_CODES)?),
-            Kind::TcpFlags => single(symbol(TCP_FLAGS)?),
-            Kind::Port | Kind::Mark => single(number(word)?),
-            Kind::Integer(_) => single(symbol(&[("ip", 0x0800), ("arp", 0x0806), ("ip6", 0x86dd), ("vlan", 0x8100)])?),
+            DataType::State => single(symbol(STATES)?),
+            DataType::Status => single(symbol(STATUSES)?),
+            DataType::Direction => single(symbol(DIRECTIONS)?),
+            DataType::AddressType => single(symbol(ADDRESS_TYPES)?),
+            DataType::Family => single(symbol(FAMILIES)?),
+            DataType::IcmpType => single(symbol(ICMP_TYPES)?),
+            DataType::Icmpv6Type => single(symbol(ICMPV6_TYPES)?),
+            DataType::IcmpCode => single(symbol(ICMP_CODES)?),
+            DataType::TcpFlags => single(symbol(TCP_FLAGS)?),
+            DataType::Port | DataType::Mark => single(number(word)?),
+            DataType::Integer(_) => {
+                single(symbol(&[("ip", 0x0800), ("arp", 0x0806), ("ip6", 0x86dd), ("vlan", 0x8100)])?)
+            }
         }
     }
 }
@@ -288,7 +295,7 @@ pub(crate) fn name_bits(name: &str) -> u128 {
 }
 
 /// A name, or with `*` at its end all that begin so.
-fn interface_name(word: &str) -> Option<Range> {
+fn interface_name(word: &str) -> Option<ValueRange> {
     let (start, any) = word.strip_suffix('*').map_or((word, false), |start| (start, true));
     if start.len() > 15 {
         return None;
@@ -303,7 +310,7 @@ fn interface_name(word: &str) -> Option<Range> {
 mod tests {
     use super::*;
 
-    fn means(kind: Kind, literal: &Expr) -> Option<Range> {
+    fn means(kind: DataType, literal: &Expr) -> Option<ValueRange> {
         kind.range(literal, &|name| (name == "lo").then_some(1))
     }
 
@@ -314,21 +321,21 @@ mod tests {
     #[test]
     fn literals_are_ranges_of_numbers() {
         let prefix = Expr::Prefix(Box::new(word("10.244.0.0")), 16);
-        assert_eq!(means(Kind::Ipv4, &prefix), Some((0x0af4_0000, 0x0af4_ffff)));
-        assert_eq!(means(Kind::Ipv4, &Expr::Prefix(Box::new(word("0.0.0.0")), 0)), Some((0, 0xffff_ffff)));
+        assert_eq!(means(DataType::Ipv4, &prefix), Some((0x0af4_0000, 0x0af4_ffff)));
+        assert_eq!(means(DataType::Ipv4, &Expr::Prefix(Box::new(word("0.0.0.0")), 0)), Some((0, 0xffff_ffff)));
         let everything = Expr::Prefix(Box::new(word("::")), 0);
-        assert_eq!(means(Kind::Ipv6, &everything), Some((0, u128::MAX)));
-        assert_eq!(means(Kind::State, &Expr::Flags(vec![word("established"), word("related")])), Some((6, 6)));
-        assert_eq!(means(Kind::Interface, &word("lo")), Some((1, 1)));
-        assert_eq!(means(Kind::Protocol, &word("ipv6-icmp")), Some((58, 58)));
+        assert_eq!(means(DataType::Ipv6, &everything), Some((0, u128::MAX)));
+        assert_eq!(means(DataType::State, &Expr::Flags(vec![word("established"), word("related")])), Some((6, 6)));
+        assert_eq!(means(DataType::Interface, &word("lo")), Some((1, 1)));
+        assert_eq!(means(DataType::Protocol, &word("ipv6-icmp")), Some((58, 58)));
         let ports = Expr::Range(Box::new(word("30000")), Box::new(word("32767")));
-        assert_eq!(means(Kind::Port, &ports), Some((30000, 32767)));
+        assert_eq!(means(DataType::Port, &ports), Some((30000, 32767)));
     }
 
     #[test]
     fn names_of_interfaces_end_somewhere() {
         let contains = |pattern: &str, name: &str| {
-            let (first, last) = means(Kind::InterfaceName, &word(pattern)).unwrap();
+            let (first, last) = means(DataType::InterfaceName, &word(pattern)).unwrap();
             (first..=last).contains(&name_bits(name))
         };
         assert!(contains("cni*", "cni0") && contains("cni*", "cni") && !contains("cni*", "cn1"));
@@ -337,7 +344,8 @@ mod tests {
 
     #[test]
     fn what_a_kind_does_not_have_means_nothing() {
-        for (kind, text) in [(Kind::Ipv4, "fd00::1"), (Kind::Port, "65536"), (Kind::Port, "http"), (Kind::State, "old")]
+        for (kind, text) in
+            [(DataType::Ipv4, "fd00::1"), (DataType::Port, "65536"), (DataType::Port, "http"), (DataType::State, "old")]
         {
             assert_eq!(means(kind, &word(text)), None, "{text}");
         }

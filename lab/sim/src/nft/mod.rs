@@ -15,12 +15,12 @@ use std::fmt;
 use std::net::IpAddr;
 
 pub use expression::{Binary, Expr};
-pub use kind::Kind;
+pub use kind::DataType;
 pub(crate) use kind::name_bits;
-pub use statement::{NatKind, Relation, SetOperation, Statement, Verdict};
+pub use statement::{NatKind, NftVerdict, Relation, SetOperation, Statement};
 
 use crate::protocol::Family;
-use crate::rules::{Policy, TableName};
+use crate::rules::{ChainPolicy, TableName};
 
 /// The family of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,7 +75,7 @@ impl fmt::Display for TableFamily {
 
 /// The type of a part of a set's key or data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Type {
+pub enum DeclaredType {
     /// By its name: `ipv4_addr`.
     Named(String),
     /// As that of an expression: `typeof ip daddr`.
@@ -84,13 +84,13 @@ pub enum Type {
 
 /// What elements have besides their key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Holds {
+pub enum SetData {
     /// Nothing: a set.
     Keys,
     /// A verdict.
     Verdicts,
     /// Data of these types.
-    Data(Vec<Type>),
+    Data(Vec<DeclaredType>),
 }
 
 /// The key of an element.
@@ -108,7 +108,7 @@ pub enum ElementValue {
     /// Nothing.
     None,
     /// A verdict.
-    Verdict(Verdict),
+    Verdict(NftVerdict),
     /// Data.
     Data(Vec<Expr>),
 }
@@ -132,9 +132,9 @@ pub struct Set {
     /// Its name.
     pub name: String,
     /// The types of its key.
-    pub key: Vec<Type>,
+    pub key: Vec<DeclaredType>,
     /// What elements have besides.
-    pub holds: Holds,
+    pub holds: SetData,
     /// `interval`, `timeout`, `dynamic`, `constant`.
     pub flags: Vec<String>,
     /// How long elements stay that do not say it themselves, in milliseconds.
@@ -149,7 +149,7 @@ pub struct Set {
 
 /// Which chain of the kernel's a base chain is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Base {
+pub struct BaseChain {
     /// `filter`, `nat` or `route`.
     pub kind: String,
     /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress` or `egress`.
@@ -159,7 +159,7 @@ pub struct Base {
     /// The devices of an `ingress` or `egress` chain.
     pub devices: Vec<String>,
     /// What happens to packets at its end.
-    pub policy: Policy,
+    pub policy: ChainPolicy,
 }
 
 /// A rule.
@@ -179,7 +179,7 @@ pub struct Chain {
     /// Its name.
     pub name: String,
     /// Of a base chain: where packets come in.
-    pub base: Option<Base>,
+    pub base: Option<BaseChain>,
     /// A remark.
     pub comment: Option<String>,
     /// Its rules.
@@ -215,7 +215,7 @@ pub struct Ruleset {
 /// A listing that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", place(*line))]
-pub struct ReadError {
+pub struct NftReadError {
     /// Counted from 1; 0 in JSON.
     pub line: usize,
     /// What is wrong.
@@ -226,9 +226,9 @@ fn place(line: usize) -> String {
     if line == 0 { String::new() } else { format!("line {line}: ") }
 }
 
-impl ReadError {
-    fn new(line: usize, problem: impl Into<String>) -> ReadError {
-        ReadError { line, problem: problem.into() }
+impl NftReadError {
+    fn new(line: usize, problem: impl Into<String>) -> NftReadError {
+        NftReadError { line, problem: problem.into() }
     }
 }
 
@@ -249,7 +249,7 @@ impl Ruleset {
     ///
     /// # Errors
     /// What of the listing's frame is not understood. Statements of rules that are not modelled are no error.
-    pub fn read(text: &str) -> Result<Ruleset, ReadError> {
+    pub fn read(text: &str) -> Result<Ruleset, NftReadError> {
         if text.trim_start().starts_with('{') { json::read(text) } else { text::read(text) }
     }
 

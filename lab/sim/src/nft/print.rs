@@ -3,20 +3,20 @@
 use std::fmt;
 
 use super::{
-    Binary, Chain, Element, ElementKey, ElementValue, Expr, Holds, NatKind, Relation, Rule, Ruleset, Set, SetOperation,
-    Statement, Table, Type, Verdict,
+    Binary, Chain, DeclaredType, Element, ElementKey, ElementValue, Expr, NatKind, NftVerdict, Relation, Rule, Ruleset,
+    Set, SetData, SetOperation, Statement, Table,
 };
-use crate::rules::Policy;
+use crate::rules::ChainPolicy;
 
-impl fmt::Display for Verdict {
+impl fmt::Display for NftVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Accept => f.write_str("accept"),
-            Verdict::Drop => f.write_str("drop"),
-            Verdict::Return => f.write_str("return"),
-            Verdict::Continue => f.write_str("continue"),
-            Verdict::Jump(chain) => write!(f, "jump {chain}"),
-            Verdict::Goto(chain) => write!(f, "goto {chain}"),
+            NftVerdict::Accept => f.write_str("accept"),
+            NftVerdict::Drop => f.write_str("drop"),
+            NftVerdict::Return => f.write_str("return"),
+            NftVerdict::Continue => f.write_str("continue"),
+            NftVerdict::Jump(chain) => write!(f, "jump {chain}"),
+            NftVerdict::Goto(chain) => write!(f, "goto {chain}"),
         }
     }
 }
@@ -94,9 +94,9 @@ impl fmt::Display for Expr {
 }
 
 /// A time as `nft` takes it: in whole seconds, or with milliseconds.
-struct Time(u64);
+struct Milliseconds(u64);
 
-impl fmt::Display for Time {
+impl fmt::Display for Milliseconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0 / 1000, self.0 % 1000) {
             (seconds, 0) => write!(f, "{seconds}s"),
@@ -112,10 +112,10 @@ impl fmt::Display for Element {
             ElementKey::Parts(parts) => joined(f, parts, " . ")?,
         }
         if let Some(timeout) = self.timeout {
-            write!(f, " timeout {}", Time(timeout))?;
+            write!(f, " timeout {}", Milliseconds(timeout))?;
         }
         if let Some(expires) = self.expires {
-            write!(f, " expires {}", Time(expires))?;
+            write!(f, " expires {}", Milliseconds(expires))?;
         }
         match &self.value {
             ElementValue::None => Ok(()),
@@ -158,7 +158,7 @@ impl fmt::Display for Statement {
                 };
                 write!(f, "{operation} @{set} {{ {key}")?;
                 if let Some(timeout) = timeout {
-                    write!(f, " timeout {}", Time(*timeout))?;
+                    write!(f, " timeout {}", Milliseconds(*timeout))?;
                 }
                 if let Some(data) = data {
                     write!(f, " : {data}")?;
@@ -223,25 +223,25 @@ impl fmt::Display for Rule {
     }
 }
 
-impl fmt::Display for Type {
+impl fmt::Display for DeclaredType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Type::Named(name) => f.write_str(name),
-            Type::Of(expr) => write!(f, "{expr}"),
+            DeclaredType::Named(name) => f.write_str(name),
+            DeclaredType::Of(expr) => write!(f, "{expr}"),
         }
     }
 }
 
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.holds == Holds::Keys { "set" } else { "map" };
-        let word = if self.key.iter().any(|part| matches!(part, Type::Of(_))) { "typeof" } else { "type" };
+        let kind = if self.holds == SetData::Keys { "set" } else { "map" };
+        let word = if self.key.iter().any(|part| matches!(part, DeclaredType::Of(_))) { "typeof" } else { "type" };
         write!(f, "\t{kind} {} {{\n\t\t{word} ", self.name)?;
         joined(f, &self.key, " . ")?;
         match &self.holds {
-            Holds::Keys => {}
-            Holds::Verdicts => f.write_str(" : verdict")?,
-            Holds::Data(parts) => {
+            SetData::Keys => {}
+            SetData::Verdicts => f.write_str(" : verdict")?,
+            SetData::Data(parts) => {
                 f.write_str(" : ")?;
                 joined(f, parts, " . ")?;
             }
@@ -254,7 +254,7 @@ impl fmt::Display for Set {
             writeln!(f, "\t\tflags {}", self.flags.join(","))?;
         }
         if let Some(timeout) = self.timeout {
-            writeln!(f, "\t\ttimeout {}", Time(timeout))?;
+            writeln!(f, "\t\ttimeout {}", Milliseconds(timeout))?;
         }
         if let Some(comment) = &self.comment {
             writeln!(f, "\t\tcomment \"{comment}\"")?;
@@ -281,7 +281,7 @@ impl fmt::Display for Chain {
                 [one] => write!(f, " device \"{one}\"")?,
                 all => write!(f, " devices = {{ {} }}", all.join(", "))?,
             }
-            let policy = if base.policy == Policy::Drop { "drop" } else { "accept" };
+            let policy = if base.policy == ChainPolicy::Drop { "drop" } else { "accept" };
             writeln!(f, " priority {}; policy {policy};", base.priority)?;
         }
         for rule in &self.rules {

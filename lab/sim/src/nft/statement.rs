@@ -25,7 +25,7 @@ pub enum Relation {
 
 /// Where a packet goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum NftVerdict {
     /// This base chain is done with it.
     Accept,
     /// It is dropped.
@@ -77,7 +77,7 @@ pub enum Statement {
         right: Expr,
     },
     /// Decides.
-    Verdict(Verdict),
+    Verdict(NftVerdict),
     /// Decides by a map.
     VerdictMap {
         /// The key.

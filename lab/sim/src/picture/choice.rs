@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::line::{Ink, Row, Span, Tone};
+use super::journey_events::{JourneyEvents, sum};
+use super::labels;
+use super::line::{Ink, Span, TextRow, Tone};
 use super::share::{about, weight};
-use super::ways::{Way, sum};
-use super::words;
 use crate::fraction::Fraction;
-use crate::network::Verdict;
+use crate::network::PacketVerdict;
 use crate::trace::Event;
 
 /// Alternatives that have a line of their own, and how many more are named in the line after them.
@@ -17,26 +17,26 @@ const LINES: usize = 3;
 const NAMES: usize = 200;
 
 /// A place where the packet may end up.
-struct Alternative {
+struct Backend {
     address: String,
     on: String,
     share: Fraction,
 }
 
 /// Those of the ways, each once, in their order.
-fn alternatives(ways: &[&Way<'_>], from: usize) -> Vec<Alternative> {
-    let mut all: Vec<Alternative> = Vec::new();
+fn alternatives(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<Backend> {
+    let mut all: Vec<Backend> = Vec::new();
     let mut places: BTreeMap<(String, String), usize> = BTreeMap::new();
     for way in ways {
         let (address, on) = way.backend(from);
         match places.entry((address.clone(), on.clone())) {
             Entry::Occupied(place) => {
-                let one: &mut Alternative = &mut all[*place.get()];
+                let one: &mut Backend = &mut all[*place.get()];
                 one.share = one.share.plus(way.share);
             }
             Entry::Vacant(place) => {
                 place.insert(all.len());
-                all.push(Alternative { address, on, share: way.share.clone() });
+                all.push(Backend { address, on, share: way.share.clone() });
             }
         }
     }
@@ -44,13 +44,13 @@ fn alternatives(ways: &[&Way<'_>], from: usize) -> Vec<Alternative> {
 }
 
 /// `about 1/3 each`; nothing if they differ.
-fn each(all: &[Alternative]) -> Option<String> {
+fn each(all: &[Backend]) -> Option<String> {
     let first = all.first()?;
     let equal = all.iter().all(|one| weight(&one.share) == weight(&first.share));
     equal.then(|| format!("{}{}", about(&first.share), if all.len() > 1 { " each" } else { "" }))
 }
 
-fn named(all: &[Alternative], each: Option<&str>) -> String {
+fn named(all: &[Backend], each: Option<&str>) -> String {
     let names = all.iter().take(NAMES).map(|one| match each {
         Some(_) => format!("{} {}", one.address, one.on),
         None => format!("{} {} ({})", one.address, one.on, about(&one.share)),
@@ -60,28 +60,28 @@ fn named(all: &[Alternative], each: Option<&str>) -> String {
     format!("{each}{}{more}", names.collect::<Vec<_>>().join(", "))
 }
 
-fn addresses(all: &[Alternative]) -> String {
+fn addresses(all: &[Backend]) -> String {
     let shown: Vec<&str> = all.iter().take(LINES * 2).map(|one| one.address.as_str()).collect();
     let more = if all.len() > shown.len() { ", …" } else { "" };
     format!("{}{more}", shown.join(", "))
 }
 
-fn line(spans: Vec<Span>, whole: &str) -> Row {
-    Row { by: "chance".to_owned(), tone: Tone::Choice, spans, whole: whole.to_owned() }
+fn line(spans: Vec<Span>, whole: &str) -> TextRow {
+    TextRow { by: "chance".to_owned(), tone: Tone::Choice, spans, whole: whole.to_owned() }
 }
 
 /// The chain that asks chance.
-fn asks(ways: &[&Way<'_>], from: usize) -> Option<Span> {
+fn asks(ways: &[&JourneyEvents<'_>], from: usize) -> Option<Span> {
     let chain = match ways.first()?.events.get(from)? {
-        Event::Chance { rule, .. } => words::chain(rule.chain(), true),
-        Event::Drawn { rule, .. } => words::chain(rule.chain(), true),
+        Event::Chance { rule, .. } => labels::chain(rule.chain(), true),
+        Event::Drawn { rule, .. } => labels::chain(rule.chain(), true),
         _ => return None,
     };
     Some(Span::new(Ink::Code, format!("{chain} →")))
 }
 
 /// The choice among ways of one kind, the first of which goes on.
-pub(super) fn alike(ways: &[&Way<'_>], from: usize) -> Vec<Row> {
+pub(super) fn alike(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<TextRow> {
     let all = alternatives(ways, from);
     let each = each(&all);
     let whole = named(&all, each.as_deref());
@@ -104,7 +104,7 @@ pub(super) fn alike(ways: &[&Way<'_>], from: usize) -> Vec<Row> {
 }
 
 /// The choice among kinds, of which the first `drawn` go on.
-pub(super) fn kinds(kinds: &[Vec<&Way<'_>>], drawn: usize, from: usize) -> Vec<Row> {
+pub(super) fn kinds(kinds: &[Vec<&JourneyEvents<'_>>], drawn: usize, from: usize) -> Vec<TextRow> {
     let title = Span::new(Ink::Strong, format!("{} ways that differ", kinds.len()));
     let asks = kinds.first().and_then(|kind| asks(kind, from));
     let mut rows = vec![line(asks.into_iter().chain([title]).collect(), "Ways that are alike are drawn once.")];
@@ -127,12 +127,12 @@ pub(super) fn kinds(kinds: &[Vec<&Way<'_>>], drawn: usize, from: usize) -> Vec<R
 }
 
 /// `about 2/3 answered`.
-fn summary(kind: &[&Way<'_>]) -> String {
+fn summary(kind: &[&JourneyEvents<'_>]) -> String {
     format!("{} {}", about(&sum(kind)), ending(kind))
 }
 
 /// `about 2/3 answered, about 1/3 lost`; nothing if all ways end alike.
-pub(super) fn endings(kinds: &[Vec<&Way<'_>>]) -> String {
+pub(super) fn endings(kinds: &[Vec<&JourneyEvents<'_>>]) -> String {
     let mut ends: Vec<(&str, Fraction)> = Vec::new();
     for kind in kinds {
         match ends.iter_mut().find(|(end, _)| *end == ending(kind)) {
@@ -144,18 +144,18 @@ pub(super) fn endings(kinds: &[Vec<&Way<'_>>]) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-fn ending(kind: &[&Way<'_>]) -> &'static str {
+fn ending(kind: &[&JourneyEvents<'_>]) -> &'static str {
     kind.first().map(|way| word(&way.journey.verdict)).unwrap_or_default()
 }
 
 /// How a way ends, in a word.
-fn word(verdict: &Verdict) -> &'static str {
+fn word(verdict: &PacketVerdict) -> &'static str {
     match verdict {
-        Verdict::Answered { .. } => "answered",
-        Verdict::Unanswered { .. } => "unanswered",
-        Verdict::Refused { .. } => "refused",
-        Verdict::Rejected { .. } => "rejected",
-        Verdict::Dropped { .. } => "lost",
+        PacketVerdict::Answered { .. } => "answered",
+        PacketVerdict::Unanswered { .. } => "unanswered",
+        PacketVerdict::Refused { .. } => "refused",
+        PacketVerdict::Rejected { .. } => "rejected",
+        PacketVerdict::Dropped { .. } => "lost",
     }
 }
 
@@ -165,13 +165,13 @@ pub(super) fn letter(number: usize) -> String {
 }
 
 /// Over a kind that parts from the first one.
-pub(super) fn heading(number: usize, kind: &[&Way<'_>], from: usize) -> String {
+pub(super) fn heading(number: usize, kind: &[&JourneyEvents<'_>], from: usize) -> String {
     let all = alternatives(kind, from);
     format!("{}: {} of the packets go on like this, to {}", letter(number), about(&sum(kind)), addresses(&all))
 }
 
 /// Beneath the verdict: the exact probability of the way that was drawn, and of all that are alike.
-pub(super) fn probabilities(letter: Option<String>, kind: &[&Way<'_>], from: usize) -> Vec<String> {
+pub(super) fn probabilities(letter: Option<String>, kind: &[&JourneyEvents<'_>], from: usize) -> Vec<String> {
     let all = alternatives(kind, from);
     let whole = sum(kind);
     let letter = letter.map(|letter| format!("{letter}: ")).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::layout::SIZE;
 use super::line::{Ink, Span, total, width};
-use super::scene::{Strand, Visit};
+use super::scene::{HostVisit, Strand};
 
 /// Within a box.
 pub(super) const PAD: u32 = 8;
@@ -35,7 +35,7 @@ impl Columns {
             }
         }
         for (name, _, wide) in &mut columns {
-            *wide = (*wide).max(width(Ink::Strong, &super::words::machine(name), 14) + 2 * PAD).clamp(NARROW, WIDE);
+            *wide = (*wide).max(width(Ink::Strong, &super::labels::machine(name), 14) + 2 * PAD).clamp(NARROW, WIDE);
         }
         shrink(&mut columns);
         widen(&mut columns);
@@ -99,7 +99,7 @@ fn shrink(columns: &mut [(Arc<str>, u32, u32)]) {
     }
 }
 
-impl Visit {
+impl HostVisit {
     pub(super) fn has_gutter(&self) -> bool {
         self.lanes.iter().flat_map(|lane| &lane.rows).any(|row| !row.by.is_empty())
     }

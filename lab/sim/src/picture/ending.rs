@@ -2,41 +2,41 @@
 
 use std::sync::Arc;
 
+use super::journey_events::{JourneyEvents, machine};
+use super::labels::{self, lost};
 use super::line::Tone;
 use super::scene;
-use super::ways::{Way, machine};
-use super::words::{self, lost};
-use crate::network::{Broken, End, Journey, Leg, Verdict};
+use crate::network::{Journey, JourneyLeg, LegEnd, PacketVerdict, ReplyFailure};
 use crate::trace::Event;
 
-pub(super) fn verdict(way: &Way<'_>, lines: Vec<String>) -> scene::Verdict {
+pub(super) fn verdict(way: &JourneyEvents<'_>, lines: Vec<String>) -> scene::VerdictBox {
     let journey = way.journey;
     let by = name(&journey.request);
     let unheard = |delivered: &bool| if *delivered { "" } else { ", and the caller never hears of it" };
     let (good, text) = match &journey.verdict {
-        Verdict::Answered { at, saw, .. } => (true, format!("Answered by {by} at {at}, which sees {}", saw.ip())),
-        Verdict::Unanswered { at, saw, why, .. } => {
+        PacketVerdict::Answered { at, saw, .. } => (true, format!("Answered by {by} at {at}, which sees {}", saw.ip())),
+        PacketVerdict::Unanswered { at, saw, why, .. } => {
             let back = journey.reply.as_ref().map(name).unwrap_or_default();
             (false, format!("{by} takes it at {at} and sees {}, but {}", saw.ip(), broken(why, &back)))
         }
-        Verdict::Refused { at, delivered, .. } => {
+        PacketVerdict::Refused { at, delivered, .. } => {
             (false, format!("Refused by {by}: nothing listens at {at}{}", unheard(delivered)))
         }
-        Verdict::Rejected { with, delivered, .. } => {
+        PacketVerdict::Rejected { with, delivered, .. } => {
             (false, format!("Rejected by {by} with {with}{}", unheard(delivered)))
         }
-        Verdict::Dropped { why, .. } => (false, format!("Lost on {by}: {}", lost(why))),
+        PacketVerdict::Dropped { why, .. } => (false, format!("Lost on {by}: {}", lost(why))),
     };
-    scene::Verdict { good, text, rule: culprit(journey), lines }
+    scene::VerdictBox { good, text, rule: culprit(journey), lines }
 }
 
-fn broken(why: &Broken, back: &str) -> String {
+fn broken(why: &ReplyFailure, back: &str) -> String {
     match why {
-        Broken::Lost { why, .. } => format!("the answer is lost on {back}: {}", lost(why)),
-        Broken::Rejected { with, .. } => format!("the answer is rejected by {back} with {with}"),
-        Broken::WrongSource { from } => format!("the answer comes from {from}"),
-        Broken::Strayed { .. } => format!("the answer goes to {back}"),
-        Broken::None => "there is no answer".to_owned(),
+        ReplyFailure::Lost { why, .. } => format!("the answer is lost on {back}: {}", lost(why)),
+        ReplyFailure::Rejected { with, .. } => format!("the answer is rejected by {back} with {with}"),
+        ReplyFailure::WrongSource { from } => format!("the answer comes from {from}"),
+        ReplyFailure::Strayed { .. } => format!("the answer goes to {back}"),
+        ReplyFailure::None => "there is no answer".to_owned(),
     }
 }
 
@@ -44,15 +44,15 @@ fn broken(why: &Broken, back: &str) -> String {
 fn culprit(journey: &Journey) -> Option<String> {
     let legs = std::iter::once(&journey.request).chain(&journey.reply);
     let leg = match &journey.verdict {
-        Verdict::Answered { .. } | Verdict::Refused { .. } => return None,
-        Verdict::Unanswered { .. } => legs.last(),
-        Verdict::Rejected { .. } | Verdict::Dropped { .. } => Some(&journey.request),
+        PacketVerdict::Answered { .. } | PacketVerdict::Refused { .. } => return None,
+        PacketVerdict::Unanswered { .. } => legs.last(),
+        PacketVerdict::Rejected { .. } | PacketVerdict::Dropped { .. } => Some(&journey.request),
     };
-    let ended = leg.is_some_and(|leg| !matches!(leg.end, End::Reached { .. }));
+    let ended = leg.is_some_and(|leg| !matches!(leg.end, LegEnd::Reached { .. }));
     leg.filter(|_| ended)?.trace.iter().rev().find_map(|event| match event {
-        Event::Matched(rule) => Some(Some(words::rule(rule)).filter(|row| row.tone == Tone::Bad).map(|row| row.whole)),
+        Event::Matched(rule) => Some(Some(labels::rule(rule)).filter(|row| row.tone == Tone::Bad).map(|row| row.whole)),
         Event::NftMatched(rule) => {
-            Some(Some(words::nft_rule(rule)).filter(|row| row.tone == Tone::Bad).map(|row| row.whole))
+            Some(Some(labels::nft_rule(rule)).filter(|row| row.tone == Tone::Bad).map(|row| row.whole))
         }
         Event::Rejected(_) | Event::Lost(_) => None,
         _ => Some(None),
@@ -60,7 +60,7 @@ fn culprit(journey: &Journey) -> Option<String> {
 }
 
 /// The machine that a leg ends on.
-fn name(leg: &Leg) -> Arc<str> {
+fn name(leg: &JourneyLeg) -> Arc<str> {
     let last = leg.trace.iter().rev().find_map(|event: &Event| machine(event));
     last.cloned().unwrap_or_else(|| Arc::from("?"))
 }

@@ -1,10 +1,10 @@
 //! Places: a column for each machine, time downwards.
 
 use super::columns::{Columns, GUTTER, PAD};
-use super::line::{Ink, Row, Span, Tone, fit, total, wrapped};
-use super::scene::{Lane, Strand, Verdict, Visit};
-use super::shape::{Class, Drawing, Text};
-use super::words;
+use super::labels;
+use super::line::{Ink, Span, TextRow, Tone, fit, total, wrapped};
+use super::scene::{HookLane, HostVisit, Strand, VerdictBox};
+use super::shape::{Drawing, ShapeClass, TextShape};
 
 /// Sizes in pixels.
 pub(super) const MARGIN: u32 = 24;
@@ -18,7 +18,7 @@ const RULE: usize = 4;
 /// Strands beneath each other, under what was asked.
 pub(super) fn draw(title: &[Span], subtitle: &str, strands: &[Strand]) -> Drawing {
     let columns = Columns::of(strands, MARGIN);
-    let mut page = Page { y: MARGIN, drawing: Drawing::default(), columns };
+    let mut page = PageLayout { y: MARGIN, drawing: Drawing::default(), columns };
     page.title(title, subtitle);
     page.machines();
     let top = page.y;
@@ -28,13 +28,13 @@ pub(super) fn draw(title: &[Span], subtitle: &str, strands: &[Strand]) -> Drawin
     page.finish(top)
 }
 
-struct Page {
+struct PageLayout {
     columns: Columns,
     y: u32,
     drawing: Drawing,
 }
 
-impl Page {
+impl PageLayout {
     fn width(&self) -> u32 {
         self.columns.right() - MARGIN
     }
@@ -49,8 +49,8 @@ impl Page {
     fn machines(&mut self) {
         for at in 0..self.columns.len() {
             let (x, width) = (self.columns.x(at), self.columns.width(at));
-            self.drawing.rect(x, self.y, width, 26, Class::Machine);
-            let name = words::machine(self.columns.name(at));
+            self.drawing.rect(x, self.y, width, 26, ShapeClass::Machine);
+            let name = labels::machine(self.columns.name(at));
             self.y += 5;
             self.text(
                 x + PAD,
@@ -68,7 +68,7 @@ impl Page {
     fn finish(mut self, top: u32) -> Drawing {
         for at in 0..self.columns.len() {
             let (x, width) = (self.columns.x(at), self.columns.width(at));
-            self.drawing.beneath(x, top, width, self.y.saturating_sub(top), Class::Column);
+            self.drawing.beneath(x, top, width, self.y.saturating_sub(top), ShapeClass::Column);
         }
         self.drawing.width = self.columns.right() + MARGIN;
         self.drawing.height = self.y + MARGIN;
@@ -78,7 +78,7 @@ impl Page {
     fn strand(&mut self, strand: &Strand) {
         if let Some(heading) = &strand.heading {
             self.y += 14;
-            self.drawing.rect(MARGIN, self.y, self.width(), 24, Class::Heading);
+            self.drawing.rect(MARGIN, self.y, self.width(), 24, ShapeClass::Heading);
             self.y += 4;
             self.text(MARGIN + PAD, self.width() - 2 * PAD, 13, &[Span::new(Ink::Strong, heading.as_str())], "");
             self.y += 24;
@@ -101,7 +101,7 @@ impl Page {
     /// A line across, where the way there or the way back begins.
     fn leg(&mut self, answer: bool) {
         self.y += 8;
-        let (word, class) = if answer { ("answer", Class::Answer) } else { ("request", Class::Request) };
+        let (word, class) = if answer { ("answer", ShapeClass::Answer) } else { ("request", ShapeClass::Request) };
         self.drawing.rect(MARGIN, self.y, self.width(), 17, class);
         self.y += 1;
         self.text(MARGIN + PAD, self.width() - 2 * PAD, 11, &[Span::new(Ink::Strong, word)], "");
@@ -109,9 +109,9 @@ impl Page {
     }
 
     /// From the foot of one machine's box to the head of the next one's, the packet's addresses on the line between the columns.
-    fn arrow(&mut self, from: usize, to: usize, visit: &Visit) {
+    fn arrow(&mut self, from: usize, to: usize, visit: &HostVisit) {
         let Some(packet) = &visit.arrived else { return };
-        let (ends, protocol) = words::addresses(packet);
+        let (ends, protocol) = labels::addresses(packet);
         let (start, x, end) = (self.y, self.columns.middle(from), self.columns.middle(to));
         let (left, room) = if from == to {
             (x + PAD, (self.columns.width(from) / 2).saturating_sub(2 * PAD))
@@ -137,9 +137,9 @@ impl Page {
         self.y += 1;
     }
 
-    fn visit(&mut self, column: usize, visit: &Visit) {
+    fn visit(&mut self, column: usize, visit: &HostVisit) {
         let (x, width, top) = (self.columns.x(column), self.columns.width(column), self.y);
-        let class = if visit.answer { Class::AnswerBox } else { Class::RequestBox };
+        let class = if visit.answer { ShapeClass::AnswerBox } else { ShapeClass::RequestBox };
         let frame = self.drawing.reserve();
         self.y += 2;
         let heading = visit.heading();
@@ -153,10 +153,10 @@ impl Page {
         self.drawing.fill(frame, x, top, width, self.y - top, class);
     }
 
-    fn lane(&mut self, x: u32, width: u32, gutter: u32, lane: &Lane) {
+    fn lane(&mut self, x: u32, width: u32, gutter: u32, lane: &HookLane) {
         if !lane.title.is_empty() {
             if lane.hook {
-                self.drawing.rect(x + 1, self.y, width - 2, ROW, Class::Hook);
+                self.drawing.rect(x + 1, self.y, width - 2, ROW, ShapeClass::Hook);
             }
             let title = Span::new(if lane.hook { Ink::Strong } else { Ink::Soft }, lane.title.as_str());
             let note = Span::new(if lane.hook { Ink::Soft } else { Ink::Word }, lane.note.as_str());
@@ -171,7 +171,7 @@ impl Page {
         }
     }
 
-    fn row(&mut self, x: u32, width: u32, gutter: u32, row: &Row, by: &str) {
+    fn row(&mut self, x: u32, width: u32, gutter: u32, row: &TextRow, by: &str) {
         let room = width - 2 * PAD - gutter;
         if let Some(halves) = row.halves(room) {
             for (half, by) in halves.iter().zip([by, ""]) {
@@ -181,10 +181,10 @@ impl Page {
         }
         let class = match row.tone {
             Tone::Plain => None,
-            Tone::Change => Some(Class::Change),
-            Tone::Choice => Some(Class::Choice),
-            Tone::Good => Some(Class::Good),
-            Tone::Bad => Some(Class::Bad),
+            Tone::Change => Some(ShapeClass::Change),
+            Tone::Choice => Some(ShapeClass::Choice),
+            Tone::Good => Some(ShapeClass::Good),
+            Tone::Bad => Some(ShapeClass::Bad),
         };
         if let Some(class) = class {
             self.drawing.rect(x + 1, self.y, width - 2, ROW, class);
@@ -197,8 +197,8 @@ impl Page {
         self.y += ROW;
     }
 
-    fn verdict(&mut self, verdict: &Verdict) {
-        let class = if verdict.good { Class::GoodBox } else { Class::BadBox };
+    fn verdict(&mut self, verdict: &VerdictBox) {
+        let class = if verdict.good { ShapeClass::GoodBox } else { ShapeClass::BadBox };
         let (room, top, frame) = (self.width() - 4 * PAD, self.y, self.drawing.reserve());
         self.y += 5;
         self.text(MARGIN + 2 * PAD, room, 14, &[Span::new(Ink::Strong, verdict.text.as_str())], "");
@@ -220,7 +220,7 @@ impl Page {
         let whole = if whole.is_empty() { shown.clone() } else { whole.to_owned() };
         let title = (cut || whole != shown).then_some(whole);
         let y = self.y + FOOT * size / SIZE;
-        self.drawing.text(Text { x, y, size, spans: fitting, title });
+        self.drawing.text(TextShape { x, y, size, spans: fitting, title });
     }
 }
 
@@ -229,12 +229,12 @@ fn halved(text: &str) -> Option<(String, String)> {
     text.split_once(" → ").map(|(before, after)| (before.to_owned(), format!("→ {after}")))
 }
 
-impl Row {
+impl TextRow {
     /// Two lines of a change that one has no room for.
-    fn halves(&self, room: u32) -> Option<[Row; 2]> {
+    fn halves(&self, room: u32) -> Option<[TextRow; 2]> {
         let [only] = self.spans.as_slice() else { return None };
         let (before, after) = halved(&only.text)?;
-        let half = |text: String| Row { spans: vec![Span::new(only.ink, text)], ..self.clone() };
+        let half = |text: String| TextRow { spans: vec![Span::new(only.ink, text)], ..self.clone() };
         (self.tone == Tone::Change && total(&self.spans, SIZE) > room).then(|| [half(before), half(after)])
     }
 }

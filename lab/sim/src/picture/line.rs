@@ -45,7 +45,7 @@ impl Span {
 
 /// A line within a machine's box.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct TextRow {
     /// Who speaks: a table, IPVS, a socket. Written once for lines that follow each other.
     pub(super) by: String,
     pub(super) tone: Tone,

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::alike::likeness;
 use super::choice;
 use super::ending::verdict;
-use super::line::Row;
-use super::scene::{Builder, Strand};
+use super::journey_events::{JourneyEvents, is_chance, shared, sum};
+use super::likeness::likeness;
+use super::line::TextRow;
+use super::scene::{Strand, StrandBuilder};
 use super::share::weight;
-use super::ways::{Way, is_chance, shared, sum};
 use crate::fraction::Fraction;
 use crate::network::{Journey, Outcomes};
 
@@ -20,7 +20,7 @@ const DRAWN: usize = 5;
 pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
     let certain = Fraction::one();
     let strand = |(title, journey): &(String, &Journey)| {
-        let way = Way::new(&certain, journey);
+        let way = JourneyEvents::new(&certain, journey);
         let visits = follow(&way, 0, &[]);
         let verdict = verdict(&way, vec![title.clone()]);
         Strand { heading: (ways.len() > 1).then(|| title.clone()), visits, verdict, summary: String::new() }
@@ -30,8 +30,9 @@ pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
 
 /// One strand for each kind of way, the likeliest kind first.
 pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
-    let ways: Vec<Way<'_>> = outcomes.ways.iter().map(|(share, journey)| Way::new(share, journey)).collect();
-    let all: Vec<&Way<'_>> = ways.iter().collect();
+    let ways: Vec<JourneyEvents<'_>> =
+        outcomes.ways.iter().map(|(share, journey)| JourneyEvents::new(share, journey)).collect();
+    let all: Vec<&JourneyEvents<'_>> = ways.iter().collect();
     let parts = shared(&all);
     let kinds = kinds(&all);
     let drawn = kinds.len().min(DRAWN);
@@ -58,9 +59,9 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
 }
 
 /// Ways that are alike, in the order of the rules; the likeliest kind first, of equal ones the one that comes first.
-fn kinds<'w, 'a>(ways: &[&'w Way<'a>]) -> Vec<Vec<&'w Way<'a>>> {
+fn kinds<'w, 'a>(ways: &[&'w JourneyEvents<'a>]) -> Vec<Vec<&'w JourneyEvents<'a>>> {
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
-    let mut kinds: Vec<Vec<&Way<'_>>> = Vec::new();
+    let mut kinds: Vec<Vec<&JourneyEvents<'_>>> = Vec::new();
     for way in ways {
         let place = *places.entry(likeness(way.journey)).or_insert(kinds.len());
         if place == kinds.len() {
@@ -81,8 +82,8 @@ fn kinds<'w, 'a>(ways: &[&'w Way<'a>]) -> Vec<Vec<&'w Way<'a>>> {
 }
 
 /// The way from event `begin` on, with choices before the events that they stand for. Chance's own events are left out there.
-fn follow(way: &Way<'_>, begin: usize, choices: &[(usize, Vec<Row>)]) -> Vec<super::scene::Visit> {
-    let mut builder = Builder::default();
+fn follow(way: &JourneyEvents<'_>, begin: usize, choices: &[(usize, Vec<TextRow>)]) -> Vec<super::scene::HostVisit> {
+    let mut builder = StrandBuilder::default();
     let back = way.journey.request.trace.len();
     let mut chosen = false;
     for (at, event) in way.events.iter().enumerate() {

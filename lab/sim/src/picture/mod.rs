@@ -5,11 +5,13 @@
 //! places ([`layout`]), and places become SVG ([`svg`]). A picture's size depends on the ways that differ and not on how many
 //! endpoints a service has.
 
-mod alike;
 mod choice;
 mod columns;
 mod ending;
+mod journey_events;
+mod labels;
 mod layout;
+mod likeness;
 mod line;
 mod merge;
 mod scene;
@@ -17,8 +19,6 @@ mod shape;
 mod share;
 mod style;
 mod svg;
-mod ways;
-mod words;
 
 use crate::network::{Journey, Outcomes};
 use crate::trace::Event;
@@ -53,7 +53,7 @@ fn picture(first: Option<&Journey>, strands: &[Strand]) -> String {
     let Some(Event::Sent { host, packet }) = sent else {
         return svg::write(&layout::draw(&[], "no packet", strands), "no packet");
     };
-    let (ends, protocol) = words::addresses(packet);
+    let (ends, protocol) = labels::addresses(packet);
     let title = [Span::new(Ink::Code, ends.as_str()), Span::new(Ink::Soft, protocol.as_str())];
     let summary = strands.first().map(|strand| strand.summary.as_str()).filter(|summary| !summary.is_empty());
     let parts = summary.map(|summary| format!(": {summary}")).unwrap_or_default();

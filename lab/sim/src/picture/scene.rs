@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::line::{Ink, Row, Span, Tone};
-use super::words::{self, row};
+use super::labels::{self, row};
+use super::line::{Ink, Span, TextRow, Tone};
 use crate::fraction::Fraction;
 use crate::packet::Packet;
 use crate::render::text::describe;
@@ -14,16 +14,16 @@ use crate::trace::{Event, RuleRef};
 pub(super) struct Strand {
     /// What it is called, if there are several.
     pub(super) heading: Option<String>,
-    pub(super) visits: Vec<Visit>,
+    pub(super) visits: Vec<HostVisit>,
     /// Of the first one: how many packets end how, if not all end alike.
     pub(super) summary: String,
     /// What became of the packet.
-    pub(super) verdict: Verdict,
+    pub(super) verdict: VerdictBox,
 }
 
 /// The last box of a way.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct VerdictBox {
     pub(super) good: bool,
     pub(super) text: String,
     /// The rule whose doing it is, in full.
@@ -34,7 +34,7 @@ pub(super) struct Verdict {
 
 /// A packet's stay on a machine.
 #[derive(Debug)]
-pub(super) struct Visit {
+pub(super) struct HostVisit {
     pub(super) machine: Arc<str>,
     /// Whether the packet is on its way back.
     pub(super) answer: bool,
@@ -45,31 +45,31 @@ pub(super) struct Visit {
     pub(super) note: String,
     /// The packet that came in from another machine.
     pub(super) arrived: Option<Packet>,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) lanes: Vec<HookLane>,
 }
 
 /// A hook, or what lies between hooks.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct HookLane {
     pub(super) title: String,
     pub(super) note: String,
     /// A hook has a band of its own; routes and sockets have a line.
     pub(super) hook: bool,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<TextRow>,
 }
 
 /// Makes a strand of events.
 #[derive(Debug, Default)]
-pub(super) struct Builder {
-    visits: Vec<Visit>,
+pub(super) struct StrandBuilder {
+    visits: Vec<HostVisit>,
     packet: Option<Packet>,
     answer: bool,
     /// A base chain that is written once something in it matches.
     chain: Option<RuleRef>,
 }
 
-impl Builder {
-    pub(super) fn visits(mut self) -> Vec<Visit> {
+impl StrandBuilder {
+    pub(super) fn visits(mut self) -> Vec<HostVisit> {
         for at in 0..self.visits.len() {
             // An arrow says what was sent.
             let told = self.visits.get(at + 1).is_some_and(|next| next.arrived.is_some());
@@ -91,13 +91,13 @@ impl Builder {
     pub(super) fn restart(&mut self) {
         let Some(last) = self.visits.pop() else { return };
         let lane = last.lanes.last();
-        let lane = lane.map(|lane| Lane { title: lane.title.clone(), hook: lane.hook, ..Lane::default() });
+        let lane = lane.map(|lane| HookLane { title: lane.title.clone(), hook: lane.hook, ..HookLane::default() });
         let heading = "goes on here".to_owned();
         let lanes = lane.into_iter().collect();
-        self.visits = vec![Visit { heading, note: String::new(), arrived: None, lanes, begins: false, ..last }];
+        self.visits = vec![HostVisit { heading, note: String::new(), arrived: None, lanes, begins: false, ..last }];
     }
 
-    pub(super) fn rows(&mut self, rows: Vec<Row>) {
+    pub(super) fn rows(&mut self, rows: Vec<TextRow>) {
         self.lane().rows.extend(rows);
     }
 
@@ -109,10 +109,10 @@ impl Builder {
                 self.visit(host, &format!("in by {interface}{port}"), Some(packet.clone()), packet);
             }
             Event::Hook(hook) => self.open(hook.chain(), "", true),
-            Event::Tracked(tracked) => words::tracked(*tracked).clone_into(&mut self.lane().note),
+            Event::Tracked(tracked) => labels::tracked(*tracked).clone_into(&mut self.lane().note),
             // Lines name their table.
             Event::Table(_) => {}
-            Event::Matched(rule) => self.rows(vec![words::rule(rule)]),
+            Event::Matched(rule) => self.rows(vec![labels::rule(rule)]),
             Event::Chance { rule, held, share } => self.chance(rule, *held, *share),
             Event::NftChain(chain) => self.chain = Some(chain.clone()),
             Event::NftMatched(rule) => self.nft_matched(rule),
@@ -129,7 +129,7 @@ impl Builder {
             }
             Event::Mark { from, to } => self.mark(*from, *to),
             Event::Translated { by, packet } => {
-                let rows = words::translation(by, self.packet.as_ref(), packet);
+                let rows = labels::translation(by, self.packet.as_ref(), packet);
                 self.rows(rows);
                 self.packet = Some(packet.clone());
             }
@@ -152,8 +152,8 @@ impl Builder {
                 self.rows(vec![row("", Tone::Bad, vec![Span::new(Ink::Deny, format!("rejected with {with}"))])]);
             }
             Event::Lost(why) => {
-                let spans = vec![Span::new(Ink::Strong, "lost"), Span::new(Ink::Deny, words::lost(why))];
-                self.rows(vec![Row { whole: why.to_string(), ..row("", Tone::Bad, spans) }]);
+                let spans = vec![Span::new(Ink::Strong, "lost"), Span::new(Ink::Deny, labels::lost(why))];
+                self.rows(vec![TextRow { whole: why.to_string(), ..row("", Tone::Bad, spans) }]);
             }
             other => self.rows(vec![row("", Tone::Plain, vec![Span::new(Ink::Word, describe(other).1)])]),
         }
@@ -161,7 +161,7 @@ impl Builder {
 
     fn visit(&mut self, host: &Arc<str>, heading: &str, arrived: Option<Packet>, packet: &Packet) {
         let begins = arrived.is_none();
-        let visit = Visit {
+        let visit = HostVisit {
             machine: Arc::clone(host),
             answer: self.answer,
             begins,
@@ -173,32 +173,40 @@ impl Builder {
         self.visits.push(visit);
         self.packet = Some(packet.clone());
         if begins {
-            let (ends, protocol) = words::addresses(packet);
+            let (ends, protocol) = labels::addresses(packet);
             let spans = vec![Span::new(Ink::Code, ends), Span::new(Ink::Soft, protocol)];
             self.open("", "", false);
-            self.rows(vec![Row { whole: packet.to_string(), ..row("", Tone::Plain, spans) }]);
+            self.rows(vec![TextRow { whole: packet.to_string(), ..row("", Tone::Plain, spans) }]);
         }
     }
 
     fn open(&mut self, title: &str, note: &str, hook: bool) {
         self.chain = None;
-        let lane = Lane { title: title.to_owned(), note: note.to_owned(), hook, rows: Vec::new() };
+        let lane = HookLane { title: title.to_owned(), note: note.to_owned(), hook, rows: Vec::new() };
         if let Some(visit) = self.visits.last_mut() {
             visit.lanes.push(lane);
         }
     }
 
     /// The lane that lines belong to; before anything was sent there is none, and one of no machine takes them.
-    fn lane(&mut self) -> &mut Lane {
+    fn lane(&mut self) -> &mut HookLane {
         if self.visits.is_empty() {
             let answer = self.answer;
             let (machine, heading, note) = (Arc::from(""), String::new(), String::new());
-            self.visits.push(Visit { machine, answer, begins: false, heading, note, arrived: None, lanes: Vec::new() });
+            self.visits.push(HostVisit {
+                machine,
+                answer,
+                begins: false,
+                heading,
+                note,
+                arrived: None,
+                lanes: Vec::new(),
+            });
         }
         let last = self.visits.len() - 1;
         let lanes = &mut self.visits[last].lanes;
         if lanes.is_empty() {
-            lanes.push(Lane::default());
+            lanes.push(HookLane::default());
         }
         let last = lanes.len() - 1;
         &mut lanes[last]
@@ -208,7 +216,7 @@ impl Builder {
     fn chance(&mut self, rule: &RuleRef, held: bool, share: (u64, u64)) {
         let share = super::share::about(&Fraction::new(share.0, share.1));
         let verdict = if held { format!("met, {share}") } else { format!("missed, {share}") };
-        let mut line = Row { by: "chance".to_owned(), tone: Tone::Choice, ..words::rule(rule) };
+        let mut line = TextRow { by: "chance".to_owned(), tone: Tone::Choice, ..labels::rule(rule) };
         line.spans.iter_mut().take(2).for_each(|span| span.ink = Ink::Quiet);
         line.spans.insert(line.spans.len().min(2), Span::new(Ink::Strong, verdict));
         self.rows(vec![line]);
@@ -219,7 +227,7 @@ impl Builder {
             let place = format!("{}, {}", chain.nft_table(), chain.chain());
             self.rows(vec![row("nft", Tone::Plain, vec![Span::new(Ink::Soft, place)])]);
         }
-        self.rows(vec![words::nft_rule(rule)]);
+        self.rows(vec![labels::nft_rule(rule)]);
     }
 
     /// Behind the rule that sets it, so that it takes no line.
@@ -239,20 +247,20 @@ impl Builder {
     fn socket(&mut self, tone: Tone, verb: &str, packet: &Packet) {
         let ink = if tone == Tone::Bad { Ink::Deny } else { Ink::Code };
         let spans = if tone == Tone::Bad {
-            vec![Span::new(Ink::Strong, verb), Span::new(ink, words::destination(packet))]
+            vec![Span::new(Ink::Strong, verb), Span::new(ink, labels::destination(packet))]
         } else {
-            vec![Span::new(Ink::Strong, verb), Span::new(Ink::Soft, "from"), Span::new(ink, words::source(packet))]
+            vec![Span::new(Ink::Strong, verb), Span::new(Ink::Soft, "from"), Span::new(ink, labels::source(packet))]
         };
         self.open("", "", false);
-        self.rows(vec![Row { whole: packet.to_string(), ..row("", tone, spans) }]);
+        self.rows(vec![TextRow { whole: packet.to_string(), ..row("", tone, spans) }]);
     }
 }
 
-impl Visit {
+impl HostVisit {
     /// A decision stands beside what comes next: the hook after it, or, before any, the visit's own heading.
     fn fold_routes(&mut self) {
-        let mut folded: Vec<Lane> = Vec::with_capacity(self.lanes.len());
-        let mut way: Option<Lane> = None;
+        let mut folded: Vec<HookLane> = Vec::with_capacity(self.lanes.len());
+        let mut way: Option<HookLane> = None;
         for mut lane in self.lanes.drain(..) {
             match way.take() {
                 Some(route) if lane.hook && lane.note.is_empty() => lane.note = route.note,
@@ -274,9 +282,9 @@ impl Visit {
 
     /// Hooks that follow each other without a word share a band.
     fn join_silent_hooks(&mut self) {
-        let mut joined: Vec<Lane> = Vec::with_capacity(self.lanes.len());
+        let mut joined: Vec<HookLane> = Vec::with_capacity(self.lanes.len());
         for lane in self.lanes.drain(..) {
-            let silent = |lane: &Lane| lane.hook && lane.rows.is_empty();
+            let silent = |lane: &HookLane| lane.hook && lane.rows.is_empty();
             match joined.last_mut().filter(|last| silent(last) && silent(&lane) && lane.note.is_empty()) {
                 Some(last) => last.title = format!("{}, {}", last.title, lane.title),
                 None => joined.push(lane),

@@ -4,7 +4,7 @@ use super::line::Span;
 
 /// What a box means; the style sheet says how it looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum ShapeClass {
     Column,
     Machine,
     Heading,
@@ -21,34 +21,42 @@ pub(super) enum Class {
     BadBox,
 }
 
-impl Class {
+impl ShapeClass {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Class::Column => "column",
-            Class::Machine => "machine",
-            Class::Heading => "heading",
-            Class::Request => "request",
-            Class::Answer => "answer",
-            Class::RequestBox => "box request-box",
-            Class::AnswerBox => "box answer-box",
-            Class::Hook => "hook",
-            Class::Change => "tone-change",
-            Class::Choice => "tone-choice",
-            Class::Good => "tone-good",
-            Class::Bad => "tone-bad",
-            Class::GoodBox => "verdict good",
-            Class::BadBox => "verdict bad",
+            ShapeClass::Column => "column",
+            ShapeClass::Machine => "machine",
+            ShapeClass::Heading => "heading",
+            ShapeClass::Request => "request",
+            ShapeClass::Answer => "answer",
+            ShapeClass::RequestBox => "box request-box",
+            ShapeClass::AnswerBox => "box answer-box",
+            ShapeClass::Hook => "hook",
+            ShapeClass::Change => "tone-change",
+            ShapeClass::Choice => "tone-choice",
+            ShapeClass::Good => "tone-good",
+            ShapeClass::Bad => "tone-bad",
+            ShapeClass::GoodBox => "verdict good",
+            ShapeClass::BadBox => "verdict bad",
         }
     }
 
     /// Whether its corners are round.
     pub(super) fn round(self) -> bool {
-        !matches!(self, Class::Column | Class::Hook | Class::Change | Class::Choice | Class::Good | Class::Bad)
+        !matches!(
+            self,
+            ShapeClass::Column
+                | ShapeClass::Hook
+                | ShapeClass::Change
+                | ShapeClass::Choice
+                | ShapeClass::Good
+                | ShapeClass::Bad
+        )
     }
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Text {
+pub(super) struct TextShape {
     pub(super) x: u32,
     /// The foot of its letters.
     pub(super) y: u32,
@@ -58,15 +66,15 @@ pub(super) struct Text {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Shape {
+pub(super) enum DrawingShape {
     Rect {
         x: u32,
         y: u32,
         width: u32,
         height: u32,
-        class: Class,
+        class: ShapeClass,
     },
-    Text(Text),
+    Text(TextShape),
     /// Down from `start` to `bend`, across, and down to `end`.
     Arrow {
         start: (u32, u32),
@@ -80,36 +88,36 @@ pub(super) enum Shape {
 pub(super) struct Drawing {
     pub(super) width: u32,
     pub(super) height: u32,
-    pub(super) beneath: Vec<Shape>,
-    pub(super) shapes: Vec<Shape>,
+    pub(super) beneath: Vec<DrawingShape>,
+    pub(super) shapes: Vec<DrawingShape>,
 }
 
 impl Drawing {
-    pub(super) fn rect(&mut self, x: u32, y: u32, width: u32, height: u32, class: Class) {
-        self.shapes.push(Shape::Rect { x, y, width, height, class });
+    pub(super) fn rect(&mut self, x: u32, y: u32, width: u32, height: u32, class: ShapeClass) {
+        self.shapes.push(DrawingShape::Rect { x, y, width, height, class });
     }
 
-    pub(super) fn beneath(&mut self, x: u32, y: u32, width: u32, height: u32, class: Class) {
-        self.beneath.push(Shape::Rect { x, y, width, height, class });
+    pub(super) fn beneath(&mut self, x: u32, y: u32, width: u32, height: u32, class: ShapeClass) {
+        self.beneath.push(DrawingShape::Rect { x, y, width, height, class });
     }
 
     /// The place of a box whose height is known only when what lies on it is drawn.
     pub(super) fn reserve(&mut self) -> usize {
-        self.rect(0, 0, 0, 0, Class::Column);
+        self.rect(0, 0, 0, 0, ShapeClass::Column);
         self.shapes.len() - 1
     }
 
-    pub(super) fn fill(&mut self, reserved: usize, x: u32, y: u32, width: u32, height: u32, class: Class) {
+    pub(super) fn fill(&mut self, reserved: usize, x: u32, y: u32, width: u32, height: u32, class: ShapeClass) {
         if let Some(shape) = self.shapes.get_mut(reserved) {
-            *shape = Shape::Rect { x, y, width, height, class };
+            *shape = DrawingShape::Rect { x, y, width, height, class };
         }
     }
 
-    pub(super) fn text(&mut self, text: Text) {
-        self.shapes.push(Shape::Text(text));
+    pub(super) fn text(&mut self, text: TextShape) {
+        self.shapes.push(DrawingShape::Text(text));
     }
 
     pub(super) fn arrow(&mut self, start: (u32, u32), bend: u32, end: (u32, u32), answer: bool) {
-        self.shapes.push(Shape::Arrow { start, bend, end, answer });
+        self.shapes.push(DrawingShape::Arrow { start, bend, end, answer });
     }
 }

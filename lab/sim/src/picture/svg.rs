@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::line::{Ink, SPACE};
-use super::shape::{Drawing, Shape, Text};
+use super::shape::{Drawing, DrawingShape, TextShape};
 use super::style;
 
 /// Radius of an arrow's bends.
@@ -34,9 +34,9 @@ pub(super) fn write(drawing: &Drawing, title: &str) -> String {
     out
 }
 
-fn shape(out: &mut String, shape: &Shape) {
+fn shape(out: &mut String, shape: &DrawingShape) {
     match shape {
-        Shape::Rect { x, y, width, height, class } => {
+        DrawingShape::Rect { x, y, width, height, class } => {
             let round = if class.round() { " rx=\"4\"" } else { "" };
             let class = class.name();
             let _ = writeln!(
@@ -44,8 +44,8 @@ fn shape(out: &mut String, shape: &Shape) {
                 "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"{round}/>"
             );
         }
-        Shape::Text(line) => text(out, line),
-        Shape::Arrow { start, bend, end, answer } => {
+        DrawingShape::Text(line) => text(out, line),
+        DrawingShape::Arrow { start, bend, end, answer } => {
             let class = if *answer { "fro" } else { "to" };
             let path = path(*start, *bend, *end);
             let _ = writeln!(out, "<path class=\"{class}\" d=\"{path}\" marker-end=\"url(#svclab-tip-{class})\"/>");
@@ -62,7 +62,7 @@ fn path((x, top): (u32, u32), bend: u32, (end, foot): (u32, u32)) -> String {
     format!("M{x} {top}V{}Q{x} {bend} {leave} {bend}H{reach}Q{end} {bend} {end} {}V{foot}", bend - BEND, bend + BEND)
 }
 
-fn text(out: &mut String, line: &Text) {
+fn text(out: &mut String, line: &TextShape) {
     let _ = write!(out, "<text x=\"{}\" y=\"{}\" font-size=\"{}\">", line.x, line.y, line.size);
     if let Some(title) = &line.title {
         let _ = write!(out, "<title>{}</title>", escaped(title));

@@ -4,4 +4,4 @@ pub(crate) mod iptables;
 pub(crate) mod nft;
 
 pub use iptables::CompileError;
-pub use nft::compile::Missing;
+pub use nft::compile::MissingReference;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::{Port, Relay};
+use super::{Relay, RelayPort};
 use crate::network::Flow;
 use crate::protocol::Family;
 
 /// How long associations of UDP may be silent.
 #[derive(Debug, Clone, Copy)]
-pub struct Silence {
+pub struct UdpTimeouts {
     /// With a single exchange.
     pub single: Duration,
     /// Once it is a conversation: after two seconds.
@@ -20,7 +20,7 @@ pub struct Silence {
 const CONVERSATION: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
-struct Association {
+struct UdpAssociation {
     call: Flow,
     begun: Duration,
     last: Duration,
@@ -28,16 +28,16 @@ struct Association {
 
 /// What a node's proxy remembers; it goes with the proxy. Times are the network's clock.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
+pub struct RelayMemory {
     /// Who had the last turn.
-    last: BTreeMap<Port, SocketAddr>,
+    last: BTreeMap<RelayPort, SocketAddr>,
     clients: BTreeMap<(Family, String, IpAddr), (SocketAddr, Duration)>,
-    associations: BTreeMap<(Port, SocketAddr), Association>,
+    associations: BTreeMap<(RelayPort, SocketAddr), UdpAssociation>,
 }
 
-impl Memory {
+impl RelayMemory {
     /// The backends to be tried for a connection, in this order. Takes a turn, unless the client has a backend already.
-    pub fn candidates(&mut self, port: Port, relay: &Relay, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
+    pub fn candidates(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
         let known = relay.affinity.and_then(|timeout| {
             let (backend, at) = self.clients.get(&(port.0, relay.name.clone(), client))?;
             (now < *at + timeout && relay.to.contains(backend)).then_some(*backend)
@@ -57,23 +57,23 @@ impl Memory {
     }
 
     /// A backend has taken a client's connection.
-    pub fn took(&mut self, port: Port, relay: &Relay, client: IpAddr, backend: SocketAddr, now: Duration) {
+    pub fn took(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, backend: SocketAddr, now: Duration) {
         if relay.affinity.is_some() {
             self.clients.insert((port.0, relay.name.clone(), client), (backend, now));
         }
     }
 
     /// A client's backend has refused it.
-    pub fn refused(&mut self, port: Port, relay: &Relay, client: IpAddr) {
+    pub fn refused(&mut self, port: RelayPort, relay: &Relay, client: IpAddr) {
         self.clients.remove(&(port.0, relay.name.clone(), client));
     }
 
     /// The call of a client's association, if it has one that has not been silent for too long and whose backend serves.
     pub fn association(
         &mut self,
-        (port, relay): (Port, &Relay),
+        (port, relay): (RelayPort, &Relay),
         client: SocketAddr,
-        silence: Silence,
+        silence: UdpTimeouts,
         now: Duration,
     ) -> Option<Flow> {
         let one = self.associations.get_mut(&(port, client))?;
@@ -88,8 +88,8 @@ impl Memory {
     }
 
     /// A client's datagrams go by this call from now on; an association that stands stays as old as it is.
-    pub fn associate(&mut self, port: Port, client: SocketAddr, call: Flow, now: Duration) {
-        self.associations.entry((port, client)).or_insert(Association { call, begun: now, last: now });
+    pub fn associate(&mut self, port: RelayPort, client: SocketAddr, call: Flow, now: Duration) {
+        self.associations.entry((port, client)).or_insert(UdpAssociation { call, begun: now, last: now });
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::protocol::Protocol;
 
-    const PORT: Port = (Family::V4, Protocol::TCP, 61_000);
+    const PORT: RelayPort = (Family::V4, Protocol::TCP, 61_000);
 
     fn relay(text: &str) -> Relay {
         Relay::parse(text).unwrap().2
@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn turns_go_round_and_clients_come_back() {
         let client = |number: u8| IpAddr::from([192, 0, 2, number]);
-        let (mut memory, plain) = (Memory::default(), relay("tcp 61000 a to 10.0.0.1:1 10.0.0.2:1 10.0.0.3:1"));
-        let first = |memory: &mut Memory, relay: &Relay, number: u8, second: u64| {
+        let (mut memory, plain) = (RelayMemory::default(), relay("tcp 61000 a to 10.0.0.1:1 10.0.0.2:1 10.0.0.3:1"));
+        let first = |memory: &mut RelayMemory, relay: &Relay, number: u8, second: u64| {
             let now = Duration::from_secs(second);
             let met = memory.candidates(PORT, relay, client(number), now)[0];
             memory.took(PORT, relay, client(number), met, now);
@@ -125,15 +125,15 @@ mod tests {
 
     #[test]
     fn an_association_ends_when_it_was_silent_or_its_backend_serves_no_more() {
-        let silence = Silence { single: Duration::from_secs(30), conversation: Duration::from_secs(120) };
+        let silence = UdpTimeouts { single: Duration::from_secs(30), conversation: Duration::from_secs(120) };
         let port = (Family::V4, Protocol::UDP, 61_000);
         let lead = relay("udp 61000 a to 10.0.0.1:1 serving 10.0.0.1:1");
         let client: SocketAddr = "192.0.2.1:5353".parse().unwrap();
         let mut network = crate::network::Network::new();
         let node = network.add(crate::host::Host::builder("node").build().unwrap());
-        let mut memory = Memory::default();
+        let mut memory = RelayMemory::default();
         memory.associate(port, client, Flow::tcp(node, lead.to[0]), Duration::ZERO);
-        let known = |memory: &mut Memory, relay: &Relay, second| {
+        let known = |memory: &mut RelayMemory, relay: &Relay, second| {
             memory.association((port, relay), client, silence, Duration::from_secs(second)).is_some()
         };
         assert!(known(&mut memory, &lead, 29) && known(&mut memory, &lead, 148) && !known(&mut memory, &lead, 268));

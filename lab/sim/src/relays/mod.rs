@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-pub use memory::{Memory, Silence};
+pub use memory::{RelayMemory, UdpTimeouts};
 pub use through::through;
 
 use crate::protocol::{Family, Protocol};
 
 /// A listening port.
-pub type Port = (Family, Protocol, u16);
+pub type RelayPort = (Family, Protocol, u16);
 
 /// A node's listening ports.
-pub type Relays = BTreeMap<Port, Relay>;
+pub type Relays = BTreeMap<RelayPort, Relay>;
 
 /// Where a listening port leads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::Relays;
 use crate::fraction::Fraction;
-use crate::network::{Flow, HostId, Network, Outcome, Outcomes, Verdict};
+use crate::network::{Flow, HostId, Network, Outcomes, PacketOutcome, PacketVerdict};
 use crate::protocol::Family;
 
 /// From which port the machine calls an endpoint; no promise is about it.
@@ -19,20 +19,22 @@ pub fn through<'r>(
     outcomes: Outcomes,
     of: impl Fn(HostId) -> Option<&'r Relays>,
 ) -> Outcomes {
-    let endpoints = |verdict: &Verdict| -> Option<(HostId, &'r [SocketAddr])> {
-        let (Verdict::Answered { by, at, .. } | Verdict::Unanswered { by, at, .. }) = verdict else { return None };
+    let endpoints = |verdict: &PacketVerdict| -> Option<(HostId, &'r [SocketAddr])> {
+        let (PacketVerdict::Answered { by, at, .. } | PacketVerdict::Unanswered { by, at, .. }) = verdict else {
+            return None;
+        };
         let relay = of(*by)?.get(&(Family::of(at.ip()), flow.protocol, at.port()))?;
         Some((*by, relay.to.as_slice()))
     };
     if outcomes.outcomes.iter().all(|one| endpoints(&one.verdict).is_none()) {
         return outcomes;
     }
-    let mut sums: BTreeMap<Verdict, Fraction> = BTreeMap::new();
-    let mut add = |verdict: Verdict, probability: Fraction| {
+    let mut sums: BTreeMap<PacketVerdict, Fraction> = BTreeMap::new();
+    let mut add = |verdict: PacketVerdict, probability: Fraction| {
         let sum = sums.entry(verdict).or_insert_with(Fraction::zero);
         *sum = sum.plus(&probability);
     };
-    for Outcome { verdict, probability } in &outcomes.outcomes {
+    for PacketOutcome { verdict, probability } in &outcomes.outcomes {
         let Some((node, endpoints)) = endpoints(verdict) else {
             add(verdict.clone(), probability.clone());
             continue;
@@ -46,7 +48,7 @@ pub fn through<'r>(
             }
         }
     }
-    let outcomes_of = |(verdict, probability)| Outcome { verdict, probability };
+    let outcomes_of = |(verdict, probability)| PacketOutcome { verdict, probability };
     Outcomes {
         outcomes: sums.into_iter().map(outcomes_of).collect(),
         ways: outcomes.ways,
@@ -55,10 +57,10 @@ pub fn through<'r>(
 }
 
 /// What the client notices of an endpoint's answer to the node: it comes back as the node's own answer would.
-fn both(first: &Verdict, second: Verdict) -> Verdict {
+fn both(first: &PacketVerdict, second: PacketVerdict) -> PacketVerdict {
     match (first, second) {
-        (Verdict::Unanswered { why, .. }, Verdict::Answered { by, at, saw }) => {
-            Verdict::Unanswered { by, at, saw, why: why.clone() }
+        (PacketVerdict::Unanswered { why, .. }, PacketVerdict::Answered { by, at, saw }) => {
+            PacketVerdict::Unanswered { by, at, saw, why: why.clone() }
         }
         (_, second) => second,
     }

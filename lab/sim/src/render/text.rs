@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::conntrack::Tracked;
+use crate::conntrack::TrackingState;
 use crate::fraction::Fraction;
 use crate::network::{Journey, Outcomes};
-use crate::rules::Policy;
+use crate::rules::ChainPolicy;
 use crate::trace::Event;
 
 /// The way of a packet and of the answer to it.
@@ -109,7 +109,7 @@ pub(crate) fn describe(event: &Event) -> (usize, String) {
         Event::NftMatched(rule) => (3, rule.numbered()),
         Event::Drawn { rule, number, of } => (3, format!("{} {} draws {number} of {of}", rule.chain(), rule.number())),
         Event::Policy(table, hook, policy) => {
-            let policy = if *policy == Policy::Drop { "DROP" } else { "ACCEPT" };
+            let policy = if *policy == ChainPolicy::Drop { "DROP" } else { "ACCEPT" };
             (3, format!("policy of {} in {table}: {policy}", hook.chain()))
         }
         Event::Mark { from, to } => (4, format!("mark 0x{from:x} becomes 0x{to:x}")),
@@ -135,12 +135,12 @@ fn yes_no(holds: bool) -> &'static str {
     if holds { "yes" } else { "no" }
 }
 
-fn tracked_name(tracked: Tracked) -> &'static str {
+fn tracked_name(tracked: TrackingState) -> &'static str {
     match tracked {
-        Tracked::New => "NEW",
-        Tracked::Established => "ESTABLISHED",
-        Tracked::Related => "RELATED",
-        Tracked::Invalid => "INVALID",
-        Tracked::Untracked => "UNTRACKED",
+        TrackingState::New => "NEW",
+        TrackingState::Established => "ESTABLISHED",
+        TrackingState::Related => "RELATED",
+        TrackingState::Invalid => "INVALID",
+        TrackingState::Untracked => "UNTRACKED",
     }
 }

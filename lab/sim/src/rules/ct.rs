@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::error::{Part, Problem};
+use super::error::{ParseResult, Problem};
 use super::options::{self, TextOption};
-use super::tokens::Words;
+use super::tokens::OptionReader;
 
 /// Where a zone's number comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,7 +55,7 @@ fn id(text: &str) -> Option<ZoneId> {
 }
 
 impl Ct {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Ct> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Ct> {
         let mut this = Ct { zone: None, options: Vec::new() };
         let of = |word: &str| ZONES.iter().find(|(name, _)| *name == word).map(|(_, of)| *of);
         loop {

@@ -52,7 +52,7 @@ pub enum Problem {
 /// A line of a dump that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}line {line}: {problem}: {text}", self.place())]
-pub struct ReadError {
+pub struct RuleReadError {
     /// The table, if the line is in one.
     pub table: Option<TableName>,
     /// Counted from 1.
@@ -63,11 +63,11 @@ pub struct ReadError {
     pub problem: Problem,
 }
 
-impl ReadError {
+impl RuleReadError {
     fn place(&self) -> String {
         self.table.map(|table| format!("table {table}, ")).unwrap_or_default()
     }
 }
 
 /// Shorthand for readers of a part of a line.
-pub(crate) type Part<T> = Result<T, Problem>;
+pub(crate) type ParseResult<T> = Result<T, Problem>;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::Test;
-use super::error::Part;
-use super::tokens::Words;
+use super::error::ParseResult;
+use super::tokens::OptionReader;
 use crate::masked::Masked;
 use crate::protocol::Protocol;
 
@@ -31,7 +31,7 @@ impl fmt::Display for InterfacePattern {
 
 /// The head of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Header {
+pub struct RuleHeader {
     /// `-s`.
     pub source: Option<Test<Masked>>,
     /// `-d`.
@@ -73,9 +73,9 @@ fn protocol(text: &str) -> Option<Protocol> {
     }
 }
 
-impl Header {
+impl RuleHeader {
     /// Reads one option, if it is one of a head's.
-    pub(crate) fn read(&mut self, words: &mut Words<'_>) -> Part<bool> {
+    pub(crate) fn read(&mut self, words: &mut OptionReader<'_>) -> ParseResult<bool> {
         let Some(option) = words.option(is_header) else {
             return Ok(false);
         };
@@ -97,7 +97,7 @@ impl Header {
     }
 }
 
-impl fmt::Display for Header {
+impl fmt::Display for RuleHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn one<T: fmt::Display>(f: &mut fmt::Formatter<'_>, option: &str, test: Option<&Test<T>>) -> fmt::Result {
             test.map_or(Ok(()), |test| write!(f, "{} {option} {}", test.negation(), test.is))

@@ -1,13 +1,13 @@
 //! `MARK` and `CONNMARK` (net/netfilter/xt_mark.c, xt_connmark.c).
 
-use super::error::{Part, Problem};
-use super::target::{ConnmarkAction, Target};
-use super::tokens::{Words, marked, number};
+use super::error::{ParseResult, Problem};
+use super::target::{ConnmarkAction, RuleTarget};
+use super::tokens::{OptionReader, marked, number};
 
 const EXPECTED: &str = "a mark, or mark/mask";
 
 /// Value, and the bits that are zeroed first, of the options that MARK and CONNMARK share.
-fn change(words: &mut Words<'_>, option: &str) -> Part<(u32, u32)> {
+fn change(words: &mut OptionReader<'_>, option: &str) -> ParseResult<(u32, u32)> {
     match option {
         "--set-xmark" => words.parse(EXPECTED, marked),
         "--set-mark" => words.parse(EXPECTED, marked).map(|(value, mask)| (value, value | mask)),
@@ -21,16 +21,16 @@ fn changes(word: &str) -> bool {
     matches!(word, "--set-xmark" | "--set-mark" | "--or-mark" | "--and-mark" | "--xor-mark")
 }
 
-pub(super) fn mark(words: &mut Words<'_>) -> Part<Target> {
+pub(super) fn mark(words: &mut OptionReader<'_>) -> ParseResult<RuleTarget> {
     let Some(option) = words.option(changes) else {
         return Err(Problem::Missing { of: "MARK".to_owned(), what: "--set-xmark or its like" });
     };
     words.plain()?;
     let (value, mask) = change(words, option)?;
-    Ok(Target::Mark { value, mask })
+    Ok(RuleTarget::Mark { value, mask })
 }
 
-pub(super) fn connmark(words: &mut Words<'_>) -> Part<Target> {
+pub(super) fn connmark(words: &mut OptionReader<'_>) -> ParseResult<RuleTarget> {
     let (mut action, mut shift) = (None, 0);
     let (mut packet, mut connection) = (u32::MAX, u32::MAX);
     let known = |word: &str| {
@@ -58,5 +58,5 @@ pub(super) fn connmark(words: &mut Words<'_>) -> Part<Target> {
         }
     }
     let action = action.ok_or(Problem::Missing { of: "CONNMARK".to_owned(), what: "something to do" })?;
-    Ok(Target::Connmark { action, value: packet, mask: connection, shift })
+    Ok(RuleTarget::Connmark { action, value: packet, mask: connection, shift })
 }

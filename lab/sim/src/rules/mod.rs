@@ -7,7 +7,7 @@
 
 pub mod ct;
 pub mod error;
-pub mod handed;
+pub mod external_targets;
 pub mod header;
 mod marks;
 pub mod matches;
@@ -20,14 +20,14 @@ mod reject;
 mod rule_line;
 pub mod target;
 pub(crate) mod tokens;
-pub(crate) mod why;
+pub(crate) mod unmodelled;
 
 use std::fmt;
 
-pub use error::{Problem, ReadError};
-pub use header::{Header, InterfacePattern};
+pub use error::{Problem, RuleReadError};
+pub use header::{InterfacePattern, RuleHeader};
 pub use matches::Match;
-pub use target::Target;
+pub use target::RuleTarget;
 
 use crate::protocol::Family;
 
@@ -113,7 +113,7 @@ impl fmt::Display for TableName {
 
 /// What a built-in chain does with a packet that reaches its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Policy {
+pub enum ChainPolicy {
     /// Let it pass.
     Accept,
     /// Drop it.
@@ -122,7 +122,7 @@ pub enum Policy {
 
 /// Packets and bytes that a rule or a chain has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Counters {
+pub struct RuleCounters {
     /// Packets.
     pub packets: u64,
     /// Bytes.
@@ -135,13 +135,13 @@ pub struct Rule {
     /// Line of the text that it was read from, counted from 1; 0 for a rule that was made.
     pub line: usize,
     /// Its counters, if the text had them.
-    pub counters: Option<Counters>,
+    pub counters: Option<RuleCounters>,
     /// What stands before the first `-m`.
-    pub header: Header,
+    pub header: RuleHeader,
     /// The matches, in order: the first that fails ends the rule, and what follows has no side effect.
     pub matches: Vec<Match>,
     /// What happens to a packet that all of it matches.
-    pub target: Target,
+    pub target: RuleTarget,
 }
 
 /// A chain.
@@ -150,9 +150,9 @@ pub struct Chain {
     /// Its name.
     pub name: String,
     /// The policy of a built-in chain.
-    pub policy: Option<Policy>,
+    pub policy: Option<ChainPolicy>,
     /// Its counters.
-    pub counters: Option<Counters>,
+    pub counters: Option<RuleCounters>,
     /// Whether the text declared it. Built-in chains exist undeclared.
     pub declared: bool,
     /// The rules, in order.
@@ -189,17 +189,17 @@ impl Rules {
     ///
     /// # Errors
     /// The first line that is not understood in full.
-    pub fn read(family: Family, text: &str) -> Result<Rules, ReadError> {
-        read::read(family, text, rule_line::Unknown::Refused)
+    pub fn read(family: Family, text: &str) -> Result<Rules, RuleReadError> {
+        read::read(family, text, rule_line::UnknownPolicy::Refused)
     }
 
     /// Reads the same and keeps what is not modelled as text: a match, target, option or value becomes a [`Match::Unknown`] or
-    /// a [`Target::Unknown`], which is printed as it stood. Whether it matters is known when a packet gets there.
+    /// a [`RuleTarget::Unknown`], which is printed as it stood. Whether it matters is known when a packet gets there.
     ///
     /// # Errors
     /// The first line that is none of a dump's: a table that there is not, a chain that was not declared, a missing `COMMIT`.
-    pub fn read_any(family: Family, text: &str) -> Result<Rules, ReadError> {
-        read::read(family, text, rule_line::Unknown::Kept)
+    pub fn read_any(family: Family, text: &str) -> Result<Rules, RuleReadError> {
+        read::read(family, text, rule_line::UnknownPolicy::Kept)
     }
 
     /// A table.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::error::Part;
-use super::tokens::Words;
+use super::error::ParseResult;
+use super::tokens::OptionReader;
 
 /// What a NAT target may choose from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +54,7 @@ fn destination(text: &str) -> Option<NatRange> {
 
 impl NatRange {
     /// Reads the options of a NAT target; `what` is the option that names the range.
-    pub(crate) fn read(words: &mut Words<'_>, what: &str) -> Part<NatRange> {
+    pub(crate) fn read(words: &mut OptionReader<'_>, what: &str) -> ParseResult<NatRange> {
         let mut range = NatRange::default();
         let known = |option: &str| option == what || ["--random", "--random-fully", "--persistent"].contains(&option);
         while let Some(option) = words.option(known) {

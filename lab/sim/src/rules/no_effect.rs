@@ -1,9 +1,9 @@
 //! Targets that change nothing by which a packet's way is chosen here: they log, count, or write into fields that no rule that is
 //! modelled asks for.
 
-use super::error::Part;
-use super::target::Target;
-use super::tokens::Words;
+use super::error::ParseResult;
+use super::target::RuleTarget;
+use super::tokens::OptionReader;
 
 /// Names, each with the options that it takes; true: the option has a value.
 const TARGETS: [(&str, &[(&str, bool)]); 18] = [
@@ -48,7 +48,7 @@ const TARGETS: [(&str, &[(&str, bool)]); 18] = [
 ];
 
 /// Reads the options of the target `name`, if it is one of these.
-pub(super) fn read(name: &str, words: &mut Words<'_>) -> Part<Option<Target>> {
+pub(super) fn read(name: &str, words: &mut OptionReader<'_>) -> ParseResult<Option<RuleTarget>> {
     let Some((name, known)) = TARGETS.iter().find(|(known, _)| *known == name) else {
         return Ok(None);
     };
@@ -59,5 +59,5 @@ pub(super) fn read(name: &str, words: &mut Words<'_>) -> Part<Option<Target>> {
         let value = if takes { Some(words.value()?.to_owned()) } else { None };
         options.push((option.to_owned(), value));
     }
-    Ok(Some(Target::NoEffect { name, options }))
+    Ok(Some(RuleTarget::NoEffect { name, options }))
 }

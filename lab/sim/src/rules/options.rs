@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::error::Part;
-use super::tokens::{Words, bare};
+use super::error::ParseResult;
+use super::tokens::{OptionReader, bare};
 
 /// An option as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl fmt::Display for TextOption {
 }
 
 /// Reads those of `known`, each with whether it has a value.
-pub(crate) fn read(words: &mut Words<'_>, known: &[(&str, bool)]) -> Part<Vec<TextOption>> {
+pub(crate) fn read(words: &mut OptionReader<'_>, known: &[(&str, bool)]) -> ParseResult<Vec<TextOption>> {
     let mut options = Vec::new();
     while let Some(option) = words.option(|word| known.iter().any(|(name, _)| *name == word)) {
         let takes = known.iter().any(|(name, takes)| *name == option && *takes);

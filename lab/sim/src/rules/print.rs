@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::{Chain, Counters, Policy, Rule, Rules, Table};
+use super::{Chain, ChainPolicy, Rule, RuleCounters, Rules, Table};
 
-impl fmt::Display for Counters {
+impl fmt::Display for RuleCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}:{}]", self.packets, self.bytes)
     }
@@ -21,11 +21,11 @@ impl fmt::Display for Rule {
 
 fn declaration(chain: &Chain, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let policy = match chain.policy {
-        Some(Policy::Accept) => "ACCEPT",
-        Some(Policy::Drop) => "DROP",
+        Some(ChainPolicy::Accept) => "ACCEPT",
+        Some(ChainPolicy::Drop) => "DROP",
         None => "-",
     };
-    let counters = chain.counters.unwrap_or(Counters { packets: 0, bytes: 0 });
+    let counters = chain.counters.unwrap_or(RuleCounters { packets: 0, bytes: 0 });
     writeln!(f, ":{} {policy} {counters}", chain.name)
 }
 

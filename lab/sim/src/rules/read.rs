@@ -2,31 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use super::error::{Part, Problem, ReadError};
-use super::rule_line::{self, Unknown};
-use super::target::Target;
-use super::tokens::{self, Words};
-use super::{Chain, Counters, Policy, Rules, Table, TableName};
+use super::error::{ParseResult, Problem, RuleReadError};
+use super::rule_line::{self, UnknownPolicy};
+use super::target::RuleTarget;
+use super::tokens::{self, OptionReader};
+use super::{Chain, ChainPolicy, RuleCounters, Rules, Table, TableName};
 use crate::protocol::Family;
 
 /// A table while it is read.
-struct Open {
+struct OpenTable {
     table: Table,
     /// Where each chain is.
     index: BTreeMap<String, usize>,
 }
 
-fn counters(text: &str) -> Option<Counters> {
+fn counters(text: &str) -> Option<RuleCounters> {
     let (packets, bytes) = text.strip_prefix('[')?.strip_suffix(']')?.split_once(':')?;
-    Some(Counters { packets: packets.parse().ok()?, bytes: bytes.parse().ok()? })
+    Some(RuleCounters { packets: packets.parse().ok()?, bytes: bytes.parse().ok()? })
 }
 
-impl Open {
-    fn new(name: TableName) -> Open {
-        Open { table: Table { name, chains: Vec::new() }, index: BTreeMap::new() }
+impl OpenTable {
+    fn new(name: TableName) -> OpenTable {
+        OpenTable { table: Table { name, chains: Vec::new() }, index: BTreeMap::new() }
     }
 
-    fn add(&mut self, name: &str, policy: Option<Policy>, counters: Option<Counters>, declared: bool) -> usize {
+    fn add(
+        &mut self,
+        name: &str,
+        policy: Option<ChainPolicy>,
+        counters: Option<RuleCounters>,
+        declared: bool,
+    ) -> usize {
         let at = self.table.chains.len();
         self.index.insert(name.to_owned(), at);
         self.table.chains.push(Chain { name: name.to_owned(), policy, counters, declared, rules: Vec::new() });
@@ -34,13 +40,13 @@ impl Open {
     }
 
     /// `:NAME POLICY [packets:bytes]`.
-    fn declare(&mut self, line: &str) -> Part<()> {
+    fn declare(&mut self, line: &str) -> ParseResult<()> {
         let mut words = line.split_ascii_whitespace();
         let name = words.next().unwrap_or_default();
         let built_in = self.table.name.built_in().contains(&name);
         let policy = match (words.next(), built_in) {
-            (Some("ACCEPT"), true) => Some(Policy::Accept),
-            (Some("DROP"), true) => Some(Policy::Drop),
+            (Some("ACCEPT"), true) => Some(ChainPolicy::Accept),
+            (Some("DROP"), true) => Some(ChainPolicy::Drop),
             (Some("-"), false) => None,
             _ => return Err(Problem::Line("a chain is declared as :NAME POLICY, with - for one that is not built in")),
         };
@@ -56,18 +62,18 @@ impl Open {
     }
 
     /// The chain of a rule; built-in ones need no declaration.
-    fn chain(&mut self, name: &str) -> Part<usize> {
+    fn chain(&mut self, name: &str) -> ParseResult<usize> {
         if let Some(at) = self.index.get(name) {
             return Ok(*at);
         }
         if self.table.name.built_in().contains(&name) {
-            return Ok(self.add(name, Some(Policy::Accept), None, false));
+            return Ok(self.add(name, Some(ChainPolicy::Accept), None, false));
         }
         Err(Problem::Impossible(format!("chain {name} is not declared")))
     }
 
     /// `[packets:bytes] -A CHAIN …`, `-I CHAIN [NUMBER] …`.
-    fn rule(&mut self, line: &str, number: usize, family: Family, unknown: Unknown) -> Part<()> {
+    fn rule(&mut self, line: &str, number: usize, family: Family, unknown: UnknownPolicy) -> ParseResult<()> {
         let (counted, line) = match line.split_once(' ') {
             Some((first, rest)) if first.starts_with('[') => {
                 (Some(counters(first).ok_or(Problem::Line("counters are written as [packets:bytes]"))?), rest)
@@ -75,7 +81,7 @@ impl Open {
             _ => (None, line),
         };
         let split = tokens::split(line)?;
-        let mut words = Words::new(&split);
+        let mut words = OptionReader::new(&split);
         let appends = words.option(|word| matches!(word, "-A" | "--append"));
         let inserts = if appends.is_none() { words.option(|word| matches!(word, "-I" | "--insert")) } else { None };
         if appends.or(inserts).is_none() {
@@ -99,22 +105,22 @@ impl Open {
     }
 
     /// Built-in chains that the text left out, and jumps that lead nowhere: the line of the first, and what is wrong.
-    fn close(mut self, unknown: Unknown) -> Result<Table, (usize, Problem)> {
+    fn close(mut self, unknown: UnknownPolicy) -> Result<Table, (usize, Problem)> {
         for name in self.table.name.built_in() {
             if !self.index.contains_key(*name) {
-                self.add(name, Some(Policy::Accept), None, false);
+                self.add(name, Some(ChainPolicy::Accept), None, false);
             }
         }
         for rule in self.table.chains.iter_mut().flat_map(|chain| &mut chain.rules) {
-            let (Target::Jump(to) | Target::Goto(to)) = &rule.target else {
+            let (RuleTarget::Jump(to) | RuleTarget::Goto(to)) = &rule.target else {
                 continue;
             };
             match self.index.get(to) {
-                None if unknown == Unknown::Kept
-                    && matches!(rule.target, Target::Jump(_))
+                None if unknown == UnknownPolicy::Kept
+                    && matches!(rule.target, RuleTarget::Jump(_))
                     && rule_line::is_name(to) =>
                 {
-                    rule.target = Target::Unknown { name: to.clone(), options: String::new() };
+                    rule.target = RuleTarget::Unknown { name: to.clone(), options: String::new() };
                 }
                 None => return Err((rule.line, Problem::UnknownTarget(to.clone()))),
                 Some(_) if self.table.name.built_in().contains(&to.as_str()) => {
@@ -127,23 +133,23 @@ impl Open {
     }
 }
 
-fn open(line: &str, rules: &Rules) -> Part<Open> {
+fn open(line: &str, rules: &Rules) -> ParseResult<OpenTable> {
     let found = TableName::ALL.into_iter().find(|table| table.name() == line);
     let table = found.ok_or(Problem::Line("this table is not modelled"))?;
     if rules.table(table).is_some() {
         return Err(Problem::Line("this table was there before"));
     }
-    Ok(Open::new(table))
+    Ok(OpenTable::new(table))
 }
 
 /// Reads a dump.
-pub(super) fn read(family: Family, text: &str, unknown: Unknown) -> Result<Rules, ReadError> {
+pub(super) fn read(family: Family, text: &str, unknown: UnknownPolicy) -> Result<Rules, RuleReadError> {
     let mut rules = Rules::empty(family);
-    let mut current: Option<Open> = None;
+    let mut current: Option<OpenTable> = None;
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let fail = |table: Option<TableName>, line: usize, problem: Problem| {
         let text = line.checked_sub(1).and_then(|at| lines.get(at)).copied().unwrap_or_default().to_owned();
-        ReadError { table, line, text, problem }
+        RuleReadError { table, line, text, problem }
     };
     for (line, number) in lines.iter().zip(1..) {
         let name = current.as_ref().map(|open| open.table.name);

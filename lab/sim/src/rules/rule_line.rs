@@ -1,11 +1,11 @@
 //! One rule's line, after its chain.
 
-use super::error::{Part, Problem};
+use super::error::{ParseResult, Problem};
 use super::matches::Match;
-use super::target::Target;
-use super::tokens::Words;
+use super::target::RuleTarget;
+use super::tokens::OptionReader;
 use super::{Family, TableName};
-use super::{Header, Rule, Test};
+use super::{Rule, RuleHeader, Test};
 use crate::protocol::Protocol;
 
 /// The match that `-p` brings along when options follow it without a `-m` of their own.
@@ -23,17 +23,17 @@ fn implied(protocol: Option<Test<Protocol>>) -> Option<&'static str> {
 
 /// What becomes of what is not modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unknown {
+pub(crate) enum UnknownPolicy {
     /// It is an error.
     Refused,
     /// It is kept as text.
     Kept,
 }
 
-impl Unknown {
+impl UnknownPolicy {
     /// Whether a match or target with this problem is kept; a word that is missing at the end of a line is an error in any case.
     fn keeps(self, problem: &Problem) -> bool {
-        self == Unknown::Kept && !matches!(problem, Problem::NoValue(_) | Problem::Line(_))
+        self == UnknownPolicy::Kept && !matches!(problem, Problem::NoValue(_) | Problem::Line(_))
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 /// The match or target that was read last, and where: an option that follows and is not known is one of its.
-enum Open {
+enum OpenExtension {
     Nothing,
     /// Its name, and where its options begin.
     Match(String, usize),
@@ -53,33 +53,40 @@ enum Open {
 }
 
 /// One rule under way.
-struct Reader<'w, 'a> {
-    words: &'w mut Words<'a>,
+struct RuleReader<'w, 'a> {
+    words: &'w mut OptionReader<'a>,
     family: Family,
     table: TableName,
-    unknown: Unknown,
+    unknown: UnknownPolicy,
     rule: Rule,
-    open: Open,
+    open: OpenExtension,
     /// What errors call that.
     last: String,
 }
 
 /// Reads a rule. Jumps are not resolved: the chain may be declared later.
-pub(crate) fn read(words: &mut Words<'_>, family: Family, table: TableName, unknown: Unknown) -> Part<Rule> {
-    let rule = Rule { line: 0, counters: None, header: Header::default(), matches: Vec::new(), target: Target::None };
-    let mut reader = Reader { words, family, table, unknown, rule, open: Open::Nothing, last: "a rule".to_owned() };
+pub(crate) fn read(
+    words: &mut OptionReader<'_>,
+    family: Family,
+    table: TableName,
+    unknown: UnknownPolicy,
+) -> ParseResult<Rule> {
+    let rule =
+        Rule { line: 0, counters: None, header: RuleHeader::default(), matches: Vec::new(), target: RuleTarget::None };
+    let mut reader =
+        RuleReader { words, family, table, unknown, rule, open: OpenExtension::Nothing, last: "a rule".to_owned() };
     while reader.part()? {}
     Ok(reader.rule)
 }
 
-impl Reader<'_, '_> {
+impl RuleReader<'_, '_> {
     /// Reads one part; false at the end.
-    fn part(&mut self) -> Part<bool> {
+    fn part(&mut self) -> ParseResult<bool> {
         let Some(word) = self.words.peek() else {
             return Ok(false);
         };
         if self.rule.header.read(self.words)? {
-            self.open = Open::Nothing;
+            self.open = OpenExtension::Nothing;
         } else if let Some(option) = self.words.option(|word| matches!(word, "-j" | "--jump" | "-g" | "--goto")) {
             self.words.plain()?;
             self.target(matches!(option, "-g" | "--goto"))?;
@@ -99,7 +106,7 @@ impl Reader<'_, '_> {
     }
 
     /// An option without a `-m` before it: of the match that the protocol brings along, or of what stands before it.
-    fn implied_match(&mut self, name: &str, option: &str) -> Part<()> {
+    fn implied_match(&mut self, name: &str, option: &str) -> ParseResult<()> {
         let place = self.words.place();
         let read = Match::read(name, self.words, self.family, &self.rule.header);
         let nothing = self.words.place() == place;
@@ -107,26 +114,26 @@ impl Reader<'_, '_> {
             Ok(_) if nothing => return self.option_is_unknown(option),
             Ok(one) => self.rule.matches.push(one),
             Err(problem) if !self.unknown.keeps(&problem) => return Err(problem),
-            Err(_) if nothing && !matches!(self.open, Open::Nothing) => return self.option_is_unknown(option),
+            Err(_) if nothing && !matches!(self.open, OpenExtension::Nothing) => return self.option_is_unknown(option),
             Err(_) => self.keep_match(name, place)?,
         }
-        self.open = Open::Match(name.to_owned(), place);
+        self.open = OpenExtension::Match(name.to_owned(), place);
         Ok(())
     }
 
     /// The options of a match.
-    fn one_match(&mut self, name: &str) -> Part<()> {
+    fn one_match(&mut self, name: &str) -> ParseResult<()> {
         let place = self.words.place();
         match Match::read(name, self.words, self.family, &self.rule.header) {
             Ok(one) => self.rule.matches.push(one),
             Err(problem) if self.unknown.keeps(&problem) => self.keep_match(name, place)?,
             Err(problem) => return Err(problem),
         }
-        self.open = Open::Match(name.to_owned(), place);
+        self.open = OpenExtension::Match(name.to_owned(), place);
         Ok(())
     }
 
-    fn keep_match(&mut self, name: &str, place: usize) -> Part<()> {
+    fn keep_match(&mut self, name: &str, place: usize) -> ParseResult<()> {
         if !is_name(name) {
             return Err(Problem::UnknownMatch(name.to_owned()));
         }
@@ -137,52 +144,52 @@ impl Reader<'_, '_> {
     }
 
     /// What `-j` or `-g` leads to. A chain may have any name, a target's included only if it is not one.
-    fn target(&mut self, goto: bool) -> Part<()> {
-        if self.rule.target != Target::None {
+    fn target(&mut self, goto: bool) -> ParseResult<()> {
+        if self.rule.target != RuleTarget::None {
             return Err(Problem::Impossible("a rule has one target".to_owned()));
         }
         let place = self.words.place();
         let name = self.words.value()?;
         if goto {
-            self.rule.target = Target::Goto(name.to_owned());
-            self.open = Open::Nothing;
+            self.rule.target = RuleTarget::Goto(name.to_owned());
+            self.open = OpenExtension::Nothing;
         } else {
-            match Target::read(name, self.words, self.family, self.table) {
-                Ok(found) => self.rule.target = found.unwrap_or_else(|| Target::Jump(name.to_owned())),
+            match RuleTarget::read(name, self.words, self.family, self.table) {
+                Ok(found) => self.rule.target = found.unwrap_or_else(|| RuleTarget::Jump(name.to_owned())),
                 Err(problem) if self.unknown.keeps(&problem) => self.keep_target(place)?,
                 Err(problem) => return Err(problem),
             }
-            self.open = Open::Target(place);
+            self.open = OpenExtension::Target(place);
         }
         self.last = words_name(&self.rule.target);
         Ok(())
     }
 
-    fn keep_target(&mut self, place: usize) -> Part<()> {
+    fn keep_target(&mut self, place: usize) -> ParseResult<()> {
         self.words.back_to(place);
         let name = self.words.value()?.to_owned();
         if !is_name(&name) {
             return Err(Problem::UnknownTarget(name));
         }
-        self.rule.target = Target::Unknown { name, options: self.words.up_to_next_part() };
+        self.rule.target = RuleTarget::Unknown { name, options: self.words.up_to_next_part() };
         Ok(())
     }
 
     /// An option that nobody has read: the match or target before it is not modelled in this form.
-    fn option_is_unknown(&mut self, option: &str) -> Part<()> {
+    fn option_is_unknown(&mut self, option: &str) -> ParseResult<()> {
         let problem = Problem::UnknownOption { of: self.last.clone(), option: option.to_owned() };
-        match std::mem::replace(&mut self.open, Open::Nothing) {
-            Open::Match(name, place) if self.unknown.keeps(&problem) => {
+        match std::mem::replace(&mut self.open, OpenExtension::Nothing) {
+            OpenExtension::Match(name, place) if self.unknown.keeps(&problem) => {
                 self.rule.matches.pop();
                 self.keep_match(&name, place)
             }
-            Open::Target(place) if self.unknown.keeps(&problem) => self.keep_target(place),
+            OpenExtension::Target(place) if self.unknown.keeps(&problem) => self.keep_target(place),
             _ => Err(problem),
         }
     }
 }
 
-fn words_name(target: &Target) -> String {
+fn words_name(target: &RuleTarget) -> String {
     let text = target.to_string();
     format!("target {}", text.trim_start().split(' ').nth(1).unwrap_or("none"))
 }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use super::TableName;
 use super::ct::Ct;
-use super::error::{Part, Problem};
-use super::handed::{Handed, SetTarget};
+use super::error::{ParseResult, Problem};
+use super::external_targets::{ExternalTarget, SetTarget};
 use super::nat::NatRange;
 pub use super::reject::RejectWith;
-use super::tokens::{Words, bare, quote};
+use super::tokens::{OptionReader, bare, quote};
 use super::{marks, no_effect};
 use crate::masked::Masked;
 use crate::protocol::Family;
@@ -26,7 +26,7 @@ pub enum ConnmarkAction {
 
 /// A target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum RuleTarget {
     /// None: the rule only counts (and whatever its matches do).
     None,
     /// Lets the packet pass this table at this hook.
@@ -74,7 +74,7 @@ pub enum Target {
     /// Translates the network's part of an address: of the destination at PREROUTING and OUTPUT, of the source at INPUT and POSTROUTING.
     Netmap(Masked),
     /// A program outside, or another part of the kernel, goes on with the packet.
-    Handed(Handed),
+    External(ExternalTarget),
     /// Changes IP sets, or takes something from one.
     Set(SetTarget),
     /// Not modelled, or not with these options; only [`super::Rules::read_any`] keeps it.
@@ -93,30 +93,35 @@ pub enum Target {
     },
 }
 
-fn reject(words: &mut Words<'_>, family: Family) -> Part<Target> {
+fn reject(words: &mut OptionReader<'_>, family: Family) -> ParseResult<RuleTarget> {
     let Some(_) = words.option(|word| word == "--reject-with") else {
-        return Ok(Target::Reject(RejectWith::port_unreachable(family)));
+        return Ok(RuleTarget::Reject(RejectWith::port_unreachable(family)));
     };
     words.plain()?;
-    Ok(Target::Reject(words.parse("a kind of rejection of this family", |text| RejectWith::parse(family, text))?))
+    Ok(RuleTarget::Reject(words.parse("a kind of rejection of this family", |text| RejectWith::parse(family, text))?))
 }
 
-fn needs_range(target: &str, range: NatRange) -> Part<NatRange> {
+fn needs_range(target: &str, range: NatRange) -> ParseResult<NatRange> {
     let some = range.addresses.is_some() || range.ports.is_some();
     if some { Ok(range) } else { Err(Problem::Missing { of: target.to_owned(), what: "a destination or source" }) }
 }
 
-impl Target {
+impl RuleTarget {
     /// Reads the target called `name` and its options; none if no target is called so.
-    pub(crate) fn read(name: &str, words: &mut Words<'_>, family: Family, table: TableName) -> Part<Option<Target>> {
+    pub(crate) fn read(
+        name: &str,
+        words: &mut OptionReader<'_>,
+        family: Family,
+        table: TableName,
+    ) -> ParseResult<Option<RuleTarget>> {
         let only = |wanted: TableName| {
             let wrong = || Problem::Impossible(format!("{name} belongs to table {wanted}"));
             if table == wanted { Ok(()) } else { Err(wrong()) }
         };
         Ok(Some(match name {
-            "ACCEPT" => Target::Accept,
-            "DROP" => Target::Drop,
-            "RETURN" => Target::Return,
+            "ACCEPT" => RuleTarget::Accept,
+            "DROP" => RuleTarget::Drop,
+            "RETURN" => RuleTarget::Return,
             "REJECT" => {
                 only(TableName::Filter)?;
                 reject(words, family)?
@@ -125,26 +130,26 @@ impl Target {
             "CONNMARK" => marks::connmark(words)?,
             "DNAT" => {
                 only(TableName::Nat)?;
-                Target::Dnat(needs_range(name, NatRange::read(words, "--to-destination")?)?)
+                RuleTarget::Dnat(needs_range(name, NatRange::read(words, "--to-destination")?)?)
             }
             "SNAT" => {
                 only(TableName::Nat)?;
-                Target::Snat(needs_range(name, NatRange::read(words, "--to-source")?)?)
+                RuleTarget::Snat(needs_range(name, NatRange::read(words, "--to-source")?)?)
             }
             "MASQUERADE" | "REDIRECT" => {
                 only(TableName::Nat)?;
                 let range = NatRange::read(words, "--to-ports")?;
-                if name == "REDIRECT" { Target::Redirect(range) } else { Target::Masquerade(range) }
+                if name == "REDIRECT" { RuleTarget::Redirect(range) } else { RuleTarget::Masquerade(range) }
             }
             "NOTRACK" => {
                 only(TableName::Raw)?;
-                Target::Notrack(false)
+                RuleTarget::Notrack(false)
             }
             "CT" => {
                 only(TableName::Raw)?;
                 match words.option(|word| word == "--notrack") {
-                    Some(_) => Target::Notrack(true),
-                    None => Target::Ct(Ct::read(words)?),
+                    Some(_) => RuleTarget::Notrack(true),
+                    None => RuleTarget::Ct(Ct::read(words)?),
                 }
             }
             "NETMAP" => {
@@ -153,33 +158,33 @@ impl Target {
                 option.ok_or(Problem::Missing { of: name.to_owned(), what: "--to" })?;
                 words.plain()?;
                 let network = |text: &str| Masked::parse(text).filter(|network| network.family == family);
-                Target::Netmap(words.parse("a network of this family", network)?)
+                RuleTarget::Netmap(words.parse("a network of this family", network)?)
             }
-            "SET" => Target::Set(SetTarget::read(words)?),
-            _ => match Handed::read(name, words)? {
-                Some(handed) => Target::Handed(handed),
+            "SET" => RuleTarget::Set(SetTarget::read(words)?),
+            _ => match ExternalTarget::read(name, words)? {
+                Some(external) => RuleTarget::External(external),
                 None => return no_effect::read(name, words),
             },
         }))
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RuleTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ranged = |f: &mut fmt::Formatter<'_>, name: &str, range: &NatRange, option: &str| {
             write!(f, " -j {name}")?;
             range.print(f, option)
         };
         match self {
-            Target::None => Ok(()),
-            Target::Accept => f.write_str(" -j ACCEPT"),
-            Target::Drop => f.write_str(" -j DROP"),
-            Target::Return => f.write_str(" -j RETURN"),
-            Target::Jump(chain) => write!(f, " -j {chain}"),
-            Target::Goto(chain) => write!(f, " -g {chain}"),
-            Target::Reject(with) => write!(f, " -j REJECT --reject-with {with}"),
-            Target::Mark { value, mask } => write!(f, " -j MARK --set-xmark 0x{value:x}/0x{mask:x}"),
-            Target::Connmark { action, value, mask, shift } => {
+            RuleTarget::None => Ok(()),
+            RuleTarget::Accept => f.write_str(" -j ACCEPT"),
+            RuleTarget::Drop => f.write_str(" -j DROP"),
+            RuleTarget::Return => f.write_str(" -j RETURN"),
+            RuleTarget::Jump(chain) => write!(f, " -j {chain}"),
+            RuleTarget::Goto(chain) => write!(f, " -g {chain}"),
+            RuleTarget::Reject(with) => write!(f, " -j REJECT --reject-with {with}"),
+            RuleTarget::Mark { value, mask } => write!(f, " -j MARK --set-xmark 0x{value:x}/0x{mask:x}"),
+            RuleTarget::Connmark { action, value, mask, shift } => {
                 match action {
                     ConnmarkAction::Set => write!(f, " -j CONNMARK --set-xmark 0x{value:x}/0x{mask:x}")?,
                     ConnmarkAction::Save => {
@@ -195,19 +200,19 @@ impl fmt::Display for Target {
                     _ => write!(f, " --right-shift-mark {}", shift.unsigned_abs()),
                 }
             }
-            Target::Dnat(range) => ranged(f, "DNAT", range, "--to-destination"),
-            Target::Snat(range) => ranged(f, "SNAT", range, "--to-source"),
-            Target::Masquerade(range) => ranged(f, "MASQUERADE", range, "--to-ports"),
-            Target::Redirect(range) => ranged(f, "REDIRECT", range, "--to-ports"),
-            Target::Notrack(false) => f.write_str(" -j NOTRACK"),
-            Target::Notrack(true) => f.write_str(" -j CT --notrack"),
-            Target::Ct(ct) => write!(f, " -j CT{ct}"),
-            Target::Netmap(network) => write!(f, " -j NETMAP --to {network}"),
-            Target::Handed(handed) => write!(f, " -j {handed}"),
-            Target::Set(set) => write!(f, " -j {set}"),
-            Target::Unknown { name, options } if options.is_empty() => write!(f, " -j {name}"),
-            Target::Unknown { name, options } => write!(f, " -j {name} {options}"),
-            Target::NoEffect { name, options } => {
+            RuleTarget::Dnat(range) => ranged(f, "DNAT", range, "--to-destination"),
+            RuleTarget::Snat(range) => ranged(f, "SNAT", range, "--to-source"),
+            RuleTarget::Masquerade(range) => ranged(f, "MASQUERADE", range, "--to-ports"),
+            RuleTarget::Redirect(range) => ranged(f, "REDIRECT", range, "--to-ports"),
+            RuleTarget::Notrack(false) => f.write_str(" -j NOTRACK"),
+            RuleTarget::Notrack(true) => f.write_str(" -j CT --notrack"),
+            RuleTarget::Ct(ct) => write!(f, " -j CT{ct}"),
+            RuleTarget::Netmap(network) => write!(f, " -j NETMAP --to {network}"),
+            RuleTarget::External(external) => write!(f, " -j {external}"),
+            RuleTarget::Set(set) => write!(f, " -j {set}"),
+            RuleTarget::Unknown { name, options } if options.is_empty() => write!(f, " -j {name}"),
+            RuleTarget::Unknown { name, options } => write!(f, " -j {name} {options}"),
+            RuleTarget::NoEffect { name, options } => {
                 write!(f, " -j {name}")?;
                 for (option, value) in options {
                     write!(f, " {option}")?;

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::Test;
-use super::error::{Part, Problem};
+use super::error::{ParseResult, Problem};
 
 /// A word of a line.
-pub(crate) struct Word<'a> {
+pub(crate) struct LineWord<'a> {
     /// Without quotations.
     text: Cow<'a, str>,
     /// As it stands.
@@ -15,25 +15,25 @@ pub(crate) struct Word<'a> {
 
 /// Splits a line as `iptables-restore` does: at blanks; `"` opens and closes a quotation, in which `\` takes the next
 /// character as it is.
-pub(crate) fn split(line: &str) -> Part<Vec<Word<'_>>> {
+pub(crate) fn split(line: &str) -> ParseResult<Vec<LineWord<'_>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
     while !rest.is_empty() {
         let end = rest.find([' ', '\t', '"']).unwrap_or(rest.len());
         if !rest[end..].starts_with('"') {
-            words.push(Word { text: Cow::Borrowed(&rest[..end]), raw: &rest[..end] });
+            words.push(LineWord { text: Cow::Borrowed(&rest[..end]), raw: &rest[..end] });
             rest = rest[end..].trim_start();
             continue;
         }
         let (word, tail) = quoted(rest)?;
-        words.push(Word { text: Cow::Owned(word), raw: &rest[..rest.len() - tail.len()] });
+        words.push(LineWord { text: Cow::Owned(word), raw: &rest[..rest.len() - tail.len()] });
         rest = tail.trim_start();
     }
     Ok(words)
 }
 
 /// A word with a quotation in it, and what follows the word.
-fn quoted(text: &str) -> Part<(String, &str)> {
+fn quoted(text: &str) -> ParseResult<(String, &str)> {
     let (mut word, mut open, mut escaped) = (String::new(), false, false);
     for (at, letter) in text.char_indices() {
         match letter {
@@ -74,17 +74,17 @@ pub(crate) fn bare(word: &str) -> String {
 }
 
 /// Reads words one after the other.
-pub(crate) struct Words<'a> {
-    words: &'a [Word<'a>],
+pub(crate) struct OptionReader<'a> {
+    words: &'a [LineWord<'a>],
     at: usize,
     /// The `!` before the option that was read last.
     not: bool,
     option: &'a str,
 }
 
-impl<'a> Words<'a> {
-    pub(crate) fn new(words: &'a [Word<'a>]) -> Words<'a> {
-        Words { words, at: 0, not: false, option: "" }
+impl<'a> OptionReader<'a> {
+    pub(crate) fn new(words: &'a [LineWord<'a>]) -> OptionReader<'a> {
+        OptionReader { words, at: 0, not: false, option: "" }
     }
 
     /// The next word, untouched.
@@ -97,7 +97,7 @@ impl<'a> Words<'a> {
         self.at
     }
 
-    /// Goes back to where [`Words::place`] was asked.
+    /// Goes back to where [`OptionReader::place`] was asked.
     pub(crate) fn back_to(&mut self, place: usize) {
         (self.at, self.not) = (place, false);
     }
@@ -129,7 +129,7 @@ impl<'a> Words<'a> {
     }
 
     /// The value of the option; a `!` before it, as older versions of iptables print it, turns the option around.
-    pub(crate) fn value(&mut self) -> Part<&'a str> {
+    pub(crate) fn value(&mut self) -> ParseResult<&'a str> {
         if self.peek() == Some("!") && !self.not {
             self.not = true;
             self.at += 1;
@@ -140,13 +140,17 @@ impl<'a> Words<'a> {
     }
 
     /// The value, read by `read`.
-    pub(crate) fn parse<T>(&mut self, expected: &'static str, read: impl FnOnce(&str) -> Option<T>) -> Part<T> {
+    pub(crate) fn parse<T>(&mut self, expected: &'static str, read: impl FnOnce(&str) -> Option<T>) -> ParseResult<T> {
         let value = self.value()?;
         read(value).ok_or_else(|| self.wrong(value, expected))
     }
 
     /// The value, which may be turned around.
-    pub(crate) fn test<T>(&mut self, expected: &'static str, read: impl FnOnce(&str) -> Option<T>) -> Part<Test<T>> {
+    pub(crate) fn test<T>(
+        &mut self,
+        expected: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> ParseResult<Test<T>> {
         let is = self.parse(expected, read)?;
         Ok(Test { not: self.not, is })
     }
@@ -157,7 +161,7 @@ impl<'a> Words<'a> {
     }
 
     /// An error if a `!` stood before an option that cannot be turned around.
-    pub(crate) fn plain(&self) -> Part<()> {
+    pub(crate) fn plain(&self) -> ParseResult<()> {
         if self.not {
             Err(Problem::Impossible(format!("{} cannot be turned around by !", self.option)))
         } else {
@@ -209,7 +213,7 @@ mod tests {
     fn a_bang_stands_before_the_option_or_before_its_value() {
         for line in ["! --dport 80", "--dport ! 80"] {
             let words = split(line).unwrap();
-            let mut words = Words::new(&words);
+            let mut words = OptionReader::new(&words);
             assert_eq!(words.option(|option| option == "--dport"), Some("--dport"));
             assert_eq!(words.test("a port", |text| text.parse::<u16>().ok()), Ok(Test { not: true, is: 80 }));
         }

@@ -8,7 +8,7 @@ use crate::protocol::{Family, Protocol};
 
 /// What a part of an element is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
+pub enum ElementPart {
     /// An address.
     Ip,
     /// A network; the most specific one that fits decides.
@@ -21,7 +21,7 @@ pub enum Part {
 
 /// A part's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Value {
+pub enum PartValue {
     /// An address.
     Ip(IpAddr),
     /// A network.
@@ -37,15 +37,15 @@ pub(super) fn port_key(protocol: Protocol, port: u16) -> u128 {
     u128::from(protocol.0) << 16 | u128::from(port)
 }
 
-impl Value {
+impl PartValue {
     /// Reads a part. An older ipset prints a TCP port without its protocol.
-    pub(super) fn read(part: Part, family: Family, text: &str) -> Option<Value> {
+    pub(super) fn read(part: ElementPart, family: Family, text: &str) -> Option<PartValue> {
         let own = |masked: &Masked| masked.family == family;
         match part {
-            Part::Ip => text.parse().ok().filter(|ip| Family::of(*ip) == family).map(Value::Ip),
-            Part::Net => Masked::parse(text).filter(own).map(Value::Net),
-            Part::PlainPort => text.parse().ok().map(Value::PlainPort),
-            Part::Port => {
+            ElementPart::Ip => text.parse().ok().filter(|ip| Family::of(*ip) == family).map(PartValue::Ip),
+            ElementPart::Net => Masked::parse(text).filter(own).map(PartValue::Net),
+            ElementPart::PlainPort => text.parse().ok().map(PartValue::PlainPort),
+            ElementPart::Port => {
                 let (protocol, port) = text.split_once(':').unwrap_or(("tcp", text));
                 let protocol = Protocol::parse(protocol)?;
                 let port = match port.split_once('/') {
@@ -54,33 +54,35 @@ impl Value {
                     }
                     _ => port.parse().ok()?,
                 };
-                Some(Value::Port(protocol, port))
+                Some(PartValue::Port(protocol, port))
             }
         }
     }
 
     pub(super) fn key(&self) -> (u8, u128) {
         match self {
-            Value::Ip(address) => (0, bits(*address)),
-            Value::Net(network) => (network.prefix().unwrap_or(0), bits(network.address())),
-            Value::Port(protocol, port) => (0, port_key(*protocol, *port)),
-            Value::PlainPort(port) => (0, port_key(Protocol(0), *port)),
+            PartValue::Ip(address) => (0, bits(*address)),
+            PartValue::Net(network) => (network.prefix().unwrap_or(0), bits(network.address())),
+            PartValue::Port(protocol, port) => (0, port_key(*protocol, *port)),
+            PartValue::PlainPort(port) => (0, port_key(Protocol(0), *port)),
         }
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for PartValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Ip(address) => write!(f, "{address}"),
+            PartValue::Ip(address) => write!(f, "{address}"),
             // ipset leaves out the length of a single address.
-            Value::Net(network) if network.prefix() == Some(network.family.bits()) => {
+            PartValue::Net(network) if network.prefix() == Some(network.family.bits()) => {
                 write!(f, "{}", network.address())
             }
-            Value::Net(network) => write!(f, "{network}"),
-            Value::Port(protocol, port) if protocol.is_icmp() => write!(f, "{protocol}:{}/{}", port >> 8, port & 0xff),
-            Value::Port(protocol, port) => write!(f, "{protocol}:{port}"),
-            Value::PlainPort(port) => write!(f, "{port}"),
+            PartValue::Net(network) => write!(f, "{network}"),
+            PartValue::Port(protocol, port) if protocol.is_icmp() => {
+                write!(f, "{protocol}:{}/{}", port >> 8, port & 0xff)
+            }
+            PartValue::Port(protocol, port) => write!(f, "{protocol}:{port}"),
+            PartValue::PlainPort(port) => write!(f, "{port}"),
         }
     }
 }
@@ -89,7 +91,7 @@ impl fmt::Display for Value {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Element {
     /// A value for each part of its set.
-    pub values: Vec<Value>,
+    pub values: Vec<PartValue>,
     /// Whether it is an exception from a wider network.
     pub nomatch: bool,
     /// Seconds until it ends; 0 is never.

@@ -6,7 +6,7 @@ mod read;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use element::{Element, Part, Value};
+pub use element::{Element, ElementPart, PartValue};
 pub use read::SetReadError;
 
 use crate::masked::{bits, prefix_mask};
@@ -15,7 +15,7 @@ use crate::protocol::{Family, Protocol};
 use crate::rules::matches::Side;
 
 /// An element as the kernel looks for it: a number for each part.
-type Key = [u128; 3];
+type LookupKey = [u128; 3];
 /// The prefix length of each part; full for what is no network.
 type Lengths = [u8; 3];
 
@@ -27,7 +27,7 @@ pub struct IpSet {
     /// Its type, as ipset calls it: `hash:ip,port`.
     pub kind: String,
     /// What an element consists of.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ElementPart>,
     /// The family of its addresses; a set of ports has none.
     pub family: Option<Family>,
     /// Options of its creation, as they stand; none has a say in a verdict.
@@ -74,7 +74,7 @@ impl fmt::Display for Sets {
 
 /// What a lookup says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Membership {
     No,
     Yes,
     /// The most specific element is marked `nomatch`.
@@ -83,18 +83,18 @@ pub(crate) enum Found {
 
 /// A set, ready for lookups.
 #[derive(Debug, Clone)]
-pub(crate) struct Lookup {
+pub(crate) struct CompiledIpSet {
     pub(crate) name: String,
-    parts: Vec<Part>,
+    parts: Vec<ElementPart>,
     family: Option<Family>,
     /// Combinations of prefix lengths that occur, the longest first: the order of net/netfilter/ipset/ip_set_hash_gen.h.
     lengths: Vec<Lengths>,
     /// Whether it is marked `nomatch`, and when it ends (in seconds of the clock).
-    elements: BTreeMap<(Lengths, Key), (bool, Option<u64>)>,
+    elements: BTreeMap<(Lengths, LookupKey), (bool, Option<u64>)>,
 }
 
-impl Lookup {
-    pub(crate) fn new(set: &IpSet) -> Lookup {
+impl CompiledIpSet {
+    pub(crate) fn new(set: &IpSet) -> CompiledIpSet {
         let mut elements = BTreeMap::new();
         for element in &set.elements {
             let (mut lengths, mut key) = ([0; 3], [0; 3]);
@@ -107,19 +107,19 @@ impl Lookup {
         let mut lengths: Vec<Lengths> = elements.keys().map(|(lengths, _)| *lengths).collect();
         lengths.dedup();
         lengths.reverse();
-        Lookup { name: set.name.clone(), parts: set.parts.clone(), family: set.family, lengths, elements }
+        CompiledIpSet { name: set.name.clone(), parts: set.parts.clone(), family: set.family, lengths, elements }
     }
 
     /// Whether the packet's addresses and ports, taken from `sides`, are in the set at `now` seconds.
-    pub(crate) fn test(&self, packet: &Packet, sides: &[Side], now: u64) -> Found {
+    pub(crate) fn test(&self, packet: &Packet, sides: &[Side], now: u64) -> Membership {
         // ip_set_test: a rule that names fewer parts than the set has, or is of another family, finds nothing.
         if sides.len() < self.parts.len() || self.family.is_some_and(|family| family != packet.family()) {
-            return Found::No;
+            return Membership::No;
         }
         let mut values = [0; 3];
         for (at, (part, side)) in self.parts.iter().zip(sides).enumerate() {
             let Some(value) = value_of(packet, *part, *side) else {
-                return Found::No;
+                return Membership::No;
             };
             values[at] = value;
         }
@@ -127,27 +127,27 @@ impl Lookup {
         for lengths in &self.lengths {
             let mut key = values;
             for (at, part) in self.parts.iter().enumerate() {
-                if *part == Part::Net {
+                if *part == ElementPart::Net {
                     key[at] &= prefix_mask(family, lengths[at]);
                 }
             }
             match self.elements.get(&(*lengths, key)) {
                 Some((_, Some(ends))) if *ends <= now => {}
-                Some((true, _)) => return Found::NoMatch,
-                Some((false, _)) => return Found::Yes,
+                Some((true, _)) => return Membership::NoMatch,
+                Some((false, _)) => return Membership::Yes,
                 None => {}
             }
         }
-        Found::No
+        Membership::No
     }
 }
 
 /// What the packet has at that place (net/netfilter/ipset/ip_set_getport.c).
-fn value_of(packet: &Packet, part: Part, side: Side) -> Option<u128> {
+fn value_of(packet: &Packet, part: ElementPart, side: Side) -> Option<u128> {
     let source = side == Side::Source;
     match part {
-        Part::Ip | Part::Net => Some(bits(if source { packet.source } else { packet.destination })),
-        Part::Port | Part::PlainPort => {
+        ElementPart::Ip | ElementPart::Net => Some(bits(if source { packet.source } else { packet.destination })),
+        ElementPart::Port | ElementPart::PlainPort => {
             let port = match (packet.ports(), packet.icmp()) {
                 (Some((from, to)), _) => {
                     if source {
@@ -157,11 +157,11 @@ fn value_of(packet: &Packet, part: Part, side: Side) -> Option<u128> {
                     }
                 }
                 // hash types know ICMP by type and code, and everything else by port 0; bitmap:port knows neither.
-                _ if part == Part::PlainPort => return None,
+                _ if part == ElementPart::PlainPort => return None,
                 (None, Some(icmp)) => u16::from(icmp.kind) << 8 | u16::from(icmp.code),
                 (None, None) => 0,
             };
-            let protocol = if part == Part::PlainPort { Protocol(0) } else { packet.protocol() };
+            let protocol = if part == ElementPart::PlainPort { Protocol(0) } else { packet.protocol() };
             Some(element::port_key(protocol, port))
         }
     }

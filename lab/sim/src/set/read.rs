@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::element::{Element, Part, Value};
+use super::element::{Element, ElementPart, PartValue};
 use super::{IpSet, Sets};
 use crate::protocol::Family;
 
@@ -18,17 +18,17 @@ pub struct SetReadError {
     pub problem: String,
 }
 
-fn parts(kind: &str) -> Option<Vec<Part>> {
+fn parts(kind: &str) -> Option<Vec<ElementPart>> {
     Some(match kind {
-        "hash:ip" => vec![Part::Ip],
-        "hash:net" => vec![Part::Net],
-        "hash:ip,port" => vec![Part::Ip, Part::Port],
-        "hash:net,port" => vec![Part::Net, Part::Port],
-        "hash:net,net" => vec![Part::Net, Part::Net],
-        "hash:ip,port,ip" => vec![Part::Ip, Part::Port, Part::Ip],
-        "hash:ip,port,net" => vec![Part::Ip, Part::Port, Part::Net],
-        "hash:net,port,net" => vec![Part::Net, Part::Port, Part::Net],
-        "bitmap:port" => vec![Part::PlainPort],
+        "hash:ip" => vec![ElementPart::Ip],
+        "hash:net" => vec![ElementPart::Net],
+        "hash:ip,port" => vec![ElementPart::Ip, ElementPart::Port],
+        "hash:net,port" => vec![ElementPart::Net, ElementPart::Port],
+        "hash:net,net" => vec![ElementPart::Net, ElementPart::Net],
+        "hash:ip,port,ip" => vec![ElementPart::Ip, ElementPart::Port, ElementPart::Ip],
+        "hash:ip,port,net" => vec![ElementPart::Ip, ElementPart::Port, ElementPart::Net],
+        "hash:net,port,net" => vec![ElementPart::Net, ElementPart::Port, ElementPart::Net],
+        "bitmap:port" => vec![ElementPart::PlainPort],
         _ => return None,
     })
 }
@@ -52,7 +52,7 @@ fn create(words: &[&str]) -> Result<IpSet, String> {
         return Err("a set is created as: create NAME TYPE".to_owned());
     };
     let parts = parts(kind).ok_or_else(|| format!("sets of type {kind} are not modelled"))?;
-    let mut family = parts.iter().any(|part| *part != Part::PlainPort).then_some(Family::V4);
+    let mut family = parts.iter().any(|part| *part != ElementPart::PlainPort).then_some(Family::V4);
     let mut at = 0;
     while let Some(option) = options.get(at) {
         let value = options.get(at + 1).copied();
@@ -81,7 +81,7 @@ fn element(set: &IpSet, text: &str, options: &[&str]) -> Result<Element, String>
     if words.len() != set.parts.len() {
         return Err(wrong());
     }
-    let values = set.parts.iter().zip(words).map(|(part, word)| Value::read(*part, family, word));
+    let values = set.parts.iter().zip(words).map(|(part, word)| PartValue::read(*part, family, word));
     let values = values.collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
     let mut element = Element { values, nomatch: false, timeout: None };
     let mut at = 0;

@@ -9,7 +9,7 @@ use crate::rules::TableName;
 
 /// Why a packet was lost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lost {
+pub enum DropReason {
     /// A rule dropped it.
     Rule(RuleRef),
     /// A chain's policy dropped it.
@@ -53,29 +53,31 @@ pub enum Lost {
 }
 
 /// Why, in words.
-impl fmt::Display for Lost {
+impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self {
-            Lost::Rule(rule) => format!("dropped by {}", rule.numbered()),
-            Lost::Policy(table, hook) => format!("dropped by the policy of {} in {table}", hook.chain()),
-            Lost::NftRule(rule) => format!("dropped by {}, {}", rule.place(), rule.numbered()),
-            Lost::NftPolicy(chain) => format!("dropped by the policy of {}", chain.place()),
-            Lost::NotModelled(asked) => format!("unknown: {}: {} {}", asked.rule.place(), asked.what, asked.why),
-            Lost::NoRoute => "no route".to_owned(),
-            Lost::Blackhole => "a black-hole route".to_owned(),
-            Lost::NoForwarding => "this machine does not forward".to_owned(),
-            Lost::MartianSource => "its source is one of this machine's own addresses".to_owned(),
-            Lost::Loopback => "loopback addresses stay inside (route_localnet)".to_owned(),
-            Lost::ReversePath => "the way back is another (rp_filter)".to_owned(),
-            Lost::NoNeighbour(hop) => format!("no machine on the link has {hop}"),
-            Lost::NoHairpin => "it would leave by the port that it came by, which is not in hairpin mode".to_owned(),
-            Lost::Clash => "another connection has the tuple that its translation needs".to_owned(),
-            Lost::ServerGone => "IPVS: its destination is gone".to_owned(),
-            Lost::PortReused => "IPVS: its port is reused while conntrack knows the old connection".to_owned(),
-            Lost::NoAddress => "there is no address to translate it to".to_owned(),
-            Lost::Broadcast => "broadcast and multicast are not modelled further".to_owned(),
-            Lost::TooManyRules => "too many rules: the kernel would take minutes as well".to_owned(),
-            Lost::TooManyHops => "too many hops".to_owned(),
+            DropReason::Rule(rule) => format!("dropped by {}", rule.numbered()),
+            DropReason::Policy(table, hook) => format!("dropped by the policy of {} in {table}", hook.chain()),
+            DropReason::NftRule(rule) => format!("dropped by {}, {}", rule.place(), rule.numbered()),
+            DropReason::NftPolicy(chain) => format!("dropped by the policy of {}", chain.place()),
+            DropReason::NotModelled(asked) => format!("unknown: {}: {} {}", asked.rule.place(), asked.what, asked.why),
+            DropReason::NoRoute => "no route".to_owned(),
+            DropReason::Blackhole => "a black-hole route".to_owned(),
+            DropReason::NoForwarding => "this machine does not forward".to_owned(),
+            DropReason::MartianSource => "its source is one of this machine's own addresses".to_owned(),
+            DropReason::Loopback => "loopback addresses stay inside (route_localnet)".to_owned(),
+            DropReason::ReversePath => "the way back is another (rp_filter)".to_owned(),
+            DropReason::NoNeighbour(hop) => format!("no machine on the link has {hop}"),
+            DropReason::NoHairpin => {
+                "it would leave by the port that it came by, which is not in hairpin mode".to_owned()
+            }
+            DropReason::Clash => "another connection has the tuple that its translation needs".to_owned(),
+            DropReason::ServerGone => "IPVS: its destination is gone".to_owned(),
+            DropReason::PortReused => "IPVS: its port is reused while conntrack knows the old connection".to_owned(),
+            DropReason::NoAddress => "there is no address to translate it to".to_owned(),
+            DropReason::Broadcast => "broadcast and multicast are not modelled further".to_owned(),
+            DropReason::TooManyRules => "too many rules: the kernel would take minutes as well".to_owned(),
+            DropReason::TooManyHops => "too many hops".to_owned(),
         };
         f.write_str(&why)
     }

@@ -7,15 +7,15 @@ mod rule;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-pub use lost::Lost;
+pub use lost::DropReason;
 pub use not_modelled::NotModelled;
 pub use rule::RuleRef;
 
-use crate::conntrack::Tracked;
+use crate::conntrack::TrackingState;
 use crate::hook::Hook;
 use crate::packet::Packet;
 use crate::rules::target::RejectWith;
-use crate::rules::{Policy, TableName};
+use crate::rules::{ChainPolicy, TableName};
 
 /// One step of a packet's way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum Event {
     /// Rules are met.
     Hook(Hook),
     /// Connection tracking has its say.
-    Tracked(Tracked),
+    Tracked(TrackingState),
     /// A chain with rules is entered at its table's turn.
     Table(TableName),
     /// A rule matched, and this is what it does.
@@ -83,7 +83,7 @@ pub enum Event {
         of: u32,
     },
     /// A policy other than ACCEPT decided.
-    Policy(TableName, Hook, Policy),
+    Policy(TableName, Hook, ChainPolicy),
     /// The mark changed.
     Mark {
         /// Before.
@@ -138,7 +138,7 @@ pub enum Event {
     /// It was rejected.
     Rejected(RejectWith),
     /// It was lost.
-    Lost(Lost),
+    Lost(DropReason),
 }
 
 /// The whole way.

@@ -2,30 +2,30 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Leaves, Skb, Walker};
+use super::{PacketExit, Skb, Walker};
 use crate::conntrack::nat::Manip;
-use crate::conntrack::{Attached, Tracked};
+use crate::conntrack::{AttachedConnection, TrackingState};
 use crate::hook::Hook;
 use crate::masked::Masked;
-use crate::packet::{Body, IcmpKind, Packet, TcpFlags};
+use crate::packet::{IcmpKind, Packet, PacketBody, TcpFlags};
 use crate::program::iptables::Action;
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
 use crate::rules::target::{ConnmarkAction, RejectWith};
-use crate::trace::{Event, Lost};
+use crate::trace::{DropReason, Event};
 
 /// How a target ends.
-pub(super) enum Done {
+pub(super) enum TargetResult {
     /// The next rule.
     Continue,
     /// The table is done with the packet.
     Accept,
     /// The packet is done for.
-    Ends(Leaves),
+    Ends(PacketExit),
 }
 
 impl Walker<'_> {
-    pub(super) fn act(&mut self, action: &Action, hook: Hook, skb: &mut Skb) -> Done {
+    pub(super) fn act(&mut self, action: &Action, hook: Hook, skb: &mut Skb) -> TargetResult {
         match action {
             Action::Mark { value, mask } => {
                 let mark = (skb.mark & !mask) ^ value;
@@ -33,28 +33,28 @@ impl Walker<'_> {
                     self.note(Event::Mark { from: skb.mark, to: mark });
                 }
                 skb.mark = mark;
-                Done::Continue
+                TargetResult::Continue
             }
             Action::Connmark { action, value, mask, shift } => {
                 self.connmark(*action, (*value, *mask), *shift, skb);
-                Done::Continue
+                TargetResult::Continue
             }
             Action::Notrack => {
                 if skb.attached.is_none() && skb.template.is_none() {
                     skb.untracked = true;
                 }
-                Done::Continue
+                TargetResult::Continue
             }
             // xt_ct_target: what a rule before it chose stays.
             Action::Track(zone) => {
                 if skb.attached.is_none() && !skb.untracked {
                     skb.template.get_or_insert(*zone);
                 }
-                Done::Continue
+                TargetResult::Continue
             }
             Action::ChangeSets(sets) => {
                 self.state.changed.extend(sets.iter().cloned());
-                Done::Continue
+                TargetResult::Continue
             }
             Action::Netmap(network) => self.netmap(**network, hook, skb),
             Action::Reject(with) => self.reject(*with, skb),
@@ -65,14 +65,14 @@ impl Walker<'_> {
                     let range = NatRange { addresses: Some((address, address)), ..*range };
                     self.set_up(&range, Manip::Source, skb)
                 }
-                None => Done::Ends(self.lose(Lost::NoAddress)),
+                None => TargetResult::Ends(self.lose(DropReason::NoAddress)),
             },
             Action::Redirect(range) => match self.redirect_address(hook, skb) {
                 Some(address) => {
                     let range = NatRange { addresses: Some((address, address)), ..*range };
                     self.set_up(&range, Manip::Destination, skb)
                 }
-                None => Done::Ends(self.lose(Lost::NoAddress)),
+                None => TargetResult::Ends(self.lose(DropReason::NoAddress)),
             },
             // Those that steer the walk are the table's own business.
             Action::Continue
@@ -81,7 +81,7 @@ impl Walker<'_> {
             | Action::Return
             | Action::Jump(_)
             | Action::Goto(_)
-            | Action::Unknown { .. } => Done::Continue,
+            | Action::Unknown { .. } => TargetResult::Continue,
         }
     }
 
@@ -109,7 +109,7 @@ impl Walker<'_> {
     }
 
     /// net/netfilter/xt_NETMAP.c.
-    fn netmap(&mut self, network: Masked, hook: Hook, skb: &Skb) -> Done {
+    fn netmap(&mut self, network: Masked, hook: Hook, skb: &Skb) -> TargetResult {
         let (manip, address) = match hook {
             Hook::Prerouting | Hook::Output => (Manip::Destination, skb.packet.destination),
             Hook::Input | Hook::Forward | Hook::Postrouting => (Manip::Source, skb.packet.source),
@@ -118,18 +118,18 @@ impl Walker<'_> {
         self.set_up(&NatRange { addresses: Some((mapped, mapped)), ..NatRange::default() }, manip, skb)
     }
 
-    pub(super) fn set_up(&mut self, range: &NatRange, manip: Manip, skb: &Skb) -> Done {
+    pub(super) fn set_up(&mut self, range: &NatRange, manip: Manip, skb: &Skb) -> TargetResult {
         if let Some(attached) = skb.attached {
             self.state.connections.set_up(attached.id, range, manip, self.chance);
         }
-        Done::Accept
+        TargetResult::Accept
     }
 
     /// `nf_nat_masquerade_ipv4`, `_ipv6`: an address of the outgoing interface, whatever the route prefers.
     pub(super) fn masquerade_address(&self, skb: &Skb) -> Option<IpAddr> {
         let output = skb.output?;
         let next_hop = match skb.way {
-            Some(super::Destination::Out { next_hop, .. }) => next_hop,
+            Some(super::PacketRoute::Out { next_hop, .. }) => next_hop,
             _ => skb.packet.destination,
         };
         self.host.source_for(output, next_hop, skb.packet.destination)
@@ -157,35 +157,35 @@ impl Walker<'_> {
     }
 
     /// Drops the packet and makes what tells its sender (nf_reject_ipv4.c, nf_reject_ipv6.c).
-    pub(super) fn reject(&mut self, with: RejectWith, skb: &Skb) -> Done {
+    pub(super) fn reject(&mut self, with: RejectWith, skb: &Skb) -> TargetResult {
         self.note(Event::Rejected(with));
         let answer = self.rejection(with, skb).map(|packet| {
             let mut answer = Skb::new(packet);
             // The answer belongs to the connection of what it answers (nf_ct_attach).
-            answer.attached = skb.attached.map(|attached| Attached {
+            answer.attached = skb.attached.map(|attached| AttachedConnection {
                 id: attached.id,
                 direction: attached.direction.other(),
-                tracked: Tracked::Related,
+                tracked: TrackingState::Related,
             });
             Box::new(answer)
         });
-        Done::Ends(Leaves::Rejected { with, answer })
+        TargetResult::Ends(PacketExit::Rejected { with, answer })
     }
 
     fn rejection(&self, with: RejectWith, skb: &Skb) -> Option<Packet> {
         let packet = &skb.packet;
         match (with.icmp(), &packet.body) {
             // No errors about errors, no resets of resets.
-            (_, Body::Error { .. }) => None,
-            (None, Body::Tcp { source, destination, flags, .. }) if !flags.has(TcpFlags::RST) => {
+            (_, PacketBody::Error { .. }) => None,
+            (None, PacketBody::Tcp { source, destination, flags, .. }) if !flags.has(TcpFlags::RST) => {
                 let flags = TcpFlags(TcpFlags::RST | TcpFlags::ACK);
-                let body = Body::Tcp { source: *destination, destination: *source, flags, out_of_window: false };
+                let body = PacketBody::Tcp { source: *destination, destination: *source, flags, out_of_window: false };
                 Some(Packet { source: packet.destination, destination: packet.source, body })
             }
             (None, _) => None,
             (Some((kind, code)), _) => {
                 let source = self.error_source(packet)?;
-                let body = Body::Error { kind: IcmpKind { kind, code }, about: Box::new(packet.clone()) };
+                let body = PacketBody::Error { kind: IcmpKind { kind, code }, about: Box::new(packet.clone()) };
                 Some(Packet { source, destination: packet.source, body })
             }
         }
@@ -197,8 +197,8 @@ impl Walker<'_> {
             return Some(packet.destination);
         }
         match self.host.route(packet.source) {
-            crate::host::route::Decision::Out(way) => way.source,
-            crate::host::route::Decision::Local => Some(packet.source),
+            crate::host::route::RouteDecision::Out(way) => way.source,
+            crate::host::route::RouteDecision::Local => Some(packet.source),
             _ => None,
         }
     }

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use super::{Destination, HookResult, Leaves, Skb, Walker};
-use crate::host::route::Decision;
+use super::{HookResult, PacketExit, PacketRoute, Skb, Walker};
+use crate::host::route::RouteDecision;
 use crate::protocol::Family;
-use crate::trace::{Event, Lost};
+use crate::trace::{DropReason, Event};
 
 impl Walker<'_> {
     /// `next_hop` is whom the sender addressed: this machine, or somebody at another port.
-    pub(super) fn over_bridge(&mut self, mut skb: Skb, bridge: usize, port: usize, next_hop: IpAddr) -> Leaves {
+    pub(super) fn over_bridge(&mut self, mut skb: Skb, bridge: usize, port: usize, next_hop: IpAddr) -> PacketExit {
         let filtered = match skb.packet.family() {
             Family::V4 => self.host.sysctls.bridge_nf_call_iptables,
             Family::V6 => self.host.sysctls.bridge_nf_call_ip6tables,
@@ -26,7 +26,7 @@ impl Walker<'_> {
             // br_nf_pre_routing_finish: what now goes to a neighbour at this bridge stays in it, even if its sender
             // addressed this machine; that is why a pod that calls itself needs a port in hairpin mode.
             return match self.host.look_up(&skb.look()) {
-                Decision::Out(way) if way.interface == bridge => self.stay(skb, bridge, port, way.next_hop, true),
+                RouteDecision::Out(way) if way.interface == bridge => self.stay(skb, bridge, port, way.next_hop, true),
                 _ => self.routed(skb),
             };
         }
@@ -34,17 +34,17 @@ impl Walker<'_> {
     }
 
     /// From port to port: FORWARD and POSTROUTING, with the bridge as both interfaces.
-    fn stay(&mut self, mut skb: Skb, bridge: usize, port: usize, next_hop: IpAddr, filtered: bool) -> Leaves {
+    fn stay(&mut self, mut skb: Skb, bridge: usize, port: usize, next_hop: IpAddr, filtered: bool) -> PacketExit {
         let Some(out) = self.ports.port_towards(bridge, next_hop) else {
-            return self.lose(Lost::NoNeighbour(next_hop));
+            return self.lose(DropReason::NoNeighbour(next_hop));
         };
         if out == port && !self.host.interfaces[port].hairpin {
-            return self.lose(Lost::NoHairpin);
+            return self.lose(DropReason::NoHairpin);
         }
         skb.output = Some(bridge);
         skb.port_out = Some(out);
         skb.bridged = true;
-        skb.way = Some(Destination::Out { interface: bridge, next_hop });
+        skb.way = Some(PacketRoute::Out { interface: bridge, next_hop });
         self.note(Event::Bridged { port: self.host.names[out].clone() });
         if filtered {
             for hook in [Walker::forward, Walker::postrouting] {
@@ -53,6 +53,6 @@ impl Walker<'_> {
                 }
             }
         }
-        Leaves::Port { port: out, next_hop, packet: skb.packet }
+        PacketExit::Port { port: out, next_hop, packet: skb.packet }
     }
 }

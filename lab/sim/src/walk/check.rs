@@ -3,29 +3,29 @@
 use std::net::IpAddr;
 
 use super::{Skb, Walker};
-use crate::conntrack::{Connection, Direction, Tracked};
+use crate::conntrack::{ConntrackEntry, FlowDirection, TrackingState};
 use crate::host::RouteKind;
-use crate::host::route::{Decision, Look};
-use crate::packet::{Body, Packet};
-use crate::program::iptables::{Check, Ends, PhysdevCheck, Step};
+use crate::host::route::{RouteDecision, RouteQuery};
+use crate::packet::{Packet, PacketBody};
+use crate::program::iptables::{Check, CompiledRule, InterfaceTests, PhysdevCheck};
 use crate::rules::Test;
 use crate::rules::matches::{
-    AddressType, AddressTypes, Addrtype, ConnectionStates, Conntrack, Field, FieldTest, Icmp, IpRange, Limit,
-    Multiport, MultiportSide, PortRange, Ports, Rpfilter, Status,
+    AddressType, AddressTypes, Addrtype, ConnectionStates, Conntrack, FieldTest, Icmp, IpRange, Limit, Multiport,
+    MultiportSide, PortMatch, PortRange, Rpfilter, Status, TupleField,
 };
-use crate::set::Found;
+use crate::set::Membership;
 
 /// What chance said, if it was asked.
-pub(super) type Drawn = Option<(bool, u64, u64)>;
+pub(super) type ChanceDraw = Option<(bool, u64, u64)>;
 
 impl Walker<'_> {
     /// Whether the rule matches a packet for which its head holds. `drawn` tells what chance said on the way.
-    pub(super) fn matches(&mut self, step: &Step, skb: &Skb, drawn: &mut Drawn) -> bool {
+    pub(super) fn matches(&mut self, step: &CompiledRule, skb: &Skb, drawn: &mut ChanceDraw) -> bool {
         step.ends.as_ref().is_none_or(|ends| ends_hold(ends, skb))
             && step.checks.iter().all(|check| self.check(check, skb, drawn))
     }
 
-    pub(super) fn check(&mut self, check: &Check, skb: &Skb, drawn: &mut Drawn) -> bool {
+    pub(super) fn check(&mut self, check: &Check, skb: &Skb, drawn: &mut ChanceDraw) -> bool {
         let packet = &skb.packet;
         match check {
             Check::Conntrack(asked) => self.conntrack(asked, skb),
@@ -50,7 +50,7 @@ impl Walker<'_> {
             Check::Recent(check) => self.state.recent.check(check, packet, self.now),
             Check::Set { not, set, sides, return_nomatch, .. } => {
                 let found = self.host.sets[*set].test(packet, sides, self.now / 1000);
-                let wanted = if *return_nomatch { Found::NoMatch } else { Found::Yes };
+                let wanted = if *return_nomatch { Membership::NoMatch } else { Membership::Yes };
                 (found == wanted) != *not
             }
             Check::Addrtype(addrtype) => self.addrtype(addrtype, skb),
@@ -64,7 +64,7 @@ impl Walker<'_> {
             Check::Constant(holds) => *holds,
             Check::PacketType(test) => {
                 let broadcast = self.host.is_broadcast(packet.destination);
-                test.judge(super::question::packet_type(skb, broadcast) == test.is)
+                test.judge(super::unknown_fact::packet_type(skb, broadcast) == test.is)
             }
             // `unsure` answers these.
             Check::Open(_) => false,
@@ -85,13 +85,13 @@ impl Walker<'_> {
     fn rpfilter(&self, asked: Rpfilter, skb: &Skb) -> bool {
         let input = skb.input.filter(|input| !self.is_loopback(*input));
         let passes = input.is_none_or(|input| {
-            match self.host.look_up(&Look {
+            match self.host.look_up(&RouteQuery {
                 from: Some(skb.packet.destination),
                 mark: if asked.valid_mark { skb.mark } else { 0 },
-                ..Look::out(skb.packet.source)
+                ..RouteQuery::out(skb.packet.source)
             }) {
-                Decision::Out(way) => asked.loose || way.interface == input,
-                Decision::Local => asked.accept_local,
+                RouteDecision::Out(way) => asked.loose || way.interface == input,
+                RouteDecision::Local => asked.accept_local,
                 _ => false,
             }
         });
@@ -116,11 +116,11 @@ impl Walker<'_> {
         let connection = skb.attached.and_then(|attached| self.state.connections.get(attached.id));
         if let Some(test) = asked.states {
             let mut bits = match skb.tracked() {
-                Tracked::New => ConnectionStates::NEW,
-                Tracked::Established => ConnectionStates::ESTABLISHED,
-                Tracked::Related => ConnectionStates::RELATED,
-                Tracked::Invalid => ConnectionStates::INVALID,
-                Tracked::Untracked => ConnectionStates::UNTRACKED,
+                TrackingState::New => ConnectionStates::NEW,
+                TrackingState::Established => ConnectionStates::ESTABLISHED,
+                TrackingState::Related => ConnectionStates::RELATED,
+                TrackingState::Invalid => ConnectionStates::INVALID,
+                TrackingState::Untracked => ConnectionStates::UNTRACKED,
             };
             if connection.is_some_and(|connection| connection.source_nat) {
                 bits |= ConnectionStates::SNAT;
@@ -135,7 +135,7 @@ impl Walker<'_> {
         let (Some(connection), Some(attached)) = (connection, skb.attached) else {
             return asked.states.is_some();
         };
-        asked.original.is_none_or(|original| original == (attached.direction == Direction::Original))
+        asked.original.is_none_or(|original| original == (attached.direction == FlowDirection::Original))
             && asks(asked.protocol.as_ref(), |protocol| *protocol == connection.original.protocol)
             && asked.fields.iter().all(|one| field(one, connection))
             && asks(asked.status.as_ref(), |status| status.0 & status_of(connection) != 0)
@@ -180,25 +180,25 @@ impl Walker<'_> {
             return AddressType::Multicast;
         }
         match self.host.route(address) {
-            Decision::Local => {
+            RouteDecision::Local => {
                 let own = |at: usize| self.host.interfaces[at].addresses.iter().any(|own| own.ip == address);
                 if limit.is_none_or(own) { AddressType::Local } else { AddressType::Unicast }
             }
-            Decision::Broadcast => AddressType::Broadcast,
-            Decision::Out(_) => AddressType::Unicast,
-            Decision::Refused(RouteKind::Blackhole) => AddressType::Blackhole,
-            Decision::Refused(RouteKind::Prohibit) => AddressType::Prohibit,
-            Decision::Refused(_) => AddressType::Unreachable,
+            RouteDecision::Broadcast => AddressType::Broadcast,
+            RouteDecision::Out(_) => AddressType::Unicast,
+            RouteDecision::Refused(RouteKind::Blackhole) => AddressType::Blackhole,
+            RouteDecision::Refused(RouteKind::Prohibit) => AddressType::Prohibit,
+            RouteDecision::Refused(_) => AddressType::Unreachable,
             // inet_addr_type answers UNICAST where no route is found, the IPv6 one UNREACHABLE.
-            Decision::NoRoute if address.is_ipv4() => AddressType::Unicast,
-            Decision::NoRoute => AddressType::Unreachable,
+            RouteDecision::NoRoute if address.is_ipv4() => AddressType::Unicast,
+            RouteDecision::NoRoute => AddressType::Unreachable,
         }
     }
 }
 
 /// Addresses and protocol: what most rules fail by.
 #[inline]
-pub(super) fn head_holds(step: &Step, skb: &Skb) -> bool {
+pub(super) fn head_holds(step: &CompiledRule, skb: &Skb) -> bool {
     let packet = &skb.packet;
     !step.never
         && asks(step.destination.as_ref(), |network| network.contains(packet.destination))
@@ -207,7 +207,7 @@ pub(super) fn head_holds(step: &Step, skb: &Skb) -> bool {
 }
 
 /// Interfaces.
-fn ends_hold(ends: &Ends, skb: &Skb) -> bool {
+fn ends_hold(ends: &InterfaceTests, skb: &Skb) -> bool {
     ends.input.as_ref().is_none_or(|input| input.holds(skb.input))
         && ends.output.as_ref().is_none_or(|output| output.holds(skb.output))
 }
@@ -217,12 +217,12 @@ fn asks<T>(test: Option<&Test<T>>, holds: impl FnOnce(&T) -> bool) -> bool {
     test.is_none_or(|test| test.judge(holds(&test.is)))
 }
 
-fn field(test: &FieldTest, connection: &Connection) -> bool {
-    let pick = |field: Field| match field {
-        Field::OriginalSource => (connection.original.source, connection.original.source_port),
-        Field::OriginalDestination => (connection.original.destination, connection.original.destination_port),
-        Field::ReplySource => (connection.reply.source, connection.reply.source_port),
-        Field::ReplyDestination => (connection.reply.destination, connection.reply.destination_port),
+fn field(test: &FieldTest, connection: &ConntrackEntry) -> bool {
+    let pick = |field: TupleField| match field {
+        TupleField::OriginalSource => (connection.original.source, connection.original.source_port),
+        TupleField::OriginalDestination => (connection.original.destination, connection.original.destination_port),
+        TupleField::ReplySource => (connection.reply.source, connection.reply.source_port),
+        TupleField::ReplyDestination => (connection.reply.destination, connection.reply.destination_port),
     };
     match test {
         FieldTest::Address(field, test) => test.judge(test.is.contains(pick(*field).0)),
@@ -230,19 +230,19 @@ fn field(test: &FieldTest, connection: &Connection) -> bool {
     }
 }
 
-fn status_of(connection: &Connection) -> u8 {
+fn status_of(connection: &ConntrackEntry) -> u8 {
     let bit = |set: bool, bit: u8| if set { bit } else { 0 };
     bit(connection.seen_reply, Status::SEEN_REPLY)
         | bit(connection.assured, Status::ASSURED)
         | bit(connection.confirmed, Status::CONFIRMED)
 }
 
-fn ports(asked: &Ports, packet: &Packet) -> bool {
+fn ports(asked: &PortMatch, packet: &Packet) -> bool {
     let Some((source, destination)) = packet.ports().filter(|_| packet.protocol() == asked.protocol) else {
         return false;
     };
     let flags = match packet.body {
-        Body::Tcp { flags, .. } => flags.0,
+        PacketBody::Tcp { flags, .. } => flags.0,
         _ => 0,
     };
     asks(asked.source.as_ref(), |range| range.contains(source))

@@ -1,15 +1,15 @@
 //! The order of everything: hooks, and the tables at each by priority (include/uapi/linux/netfilter_ipv4.h).
 
-use super::{Destination, HookResult, Leaves, Skb, Walker};
+use super::{HookResult, PacketExit, PacketRoute, Skb, Walker};
 use crate::conntrack::nat::Manip;
-use crate::conntrack::{Direction, Tracked};
+use crate::conntrack::{FlowDirection, TrackingState};
 use crate::hook::Hook;
 use crate::host::RouteKind;
-use crate::host::route::{Decision, Look};
+use crate::host::route::{RouteDecision, RouteQuery};
 use crate::protocol::Family;
 use crate::rules::TableName;
 use crate::rules::target::RejectWith;
-use crate::trace::{Event, Lost};
+use crate::trace::{DropReason, Event};
 
 /// `NF_IP_PRI_…`. Of nftables' chains with the priority of one of these, which were registered later as a rule, each is met before it
 /// (`nf_hook_entries_grow`).
@@ -32,7 +32,7 @@ macro_rules! on {
 
 impl Walker<'_> {
     /// From an interface to where it leaves or is taken.
-    pub(super) fn incoming(&mut self, mut skb: Skb) -> Leaves {
+    pub(super) fn incoming(&mut self, mut skb: Skb) -> PacketExit {
         match self.prerouting(&mut skb) {
             HookResult::Ends(leaves) => leaves,
             HookResult::On => self.routed(skb),
@@ -40,23 +40,23 @@ impl Walker<'_> {
     }
 
     /// After PREROUTING: `ip_route_input`, then INPUT or FORWARD.
-    pub(super) fn routed(&mut self, mut skb: Skb) -> Leaves {
+    pub(super) fn routed(&mut self, mut skb: Skb) -> PacketExit {
         if let Some(why) = self.martian(&skb) {
             return self.lose(why);
         }
         match self.host.look_up(&skb.look()) {
-            Decision::Local => {
-                skb.way = Some(Destination::Here);
+            RouteDecision::Local => {
+                skb.way = Some(PacketRoute::Here);
                 self.note(Event::Routed { interface: None, next_hop: None });
                 self.input(skb)
             }
-            Decision::Out(way) => {
+            RouteDecision::Out(way) => {
                 let forwards = match skb.packet.family() {
                     Family::V4 => self.host.settings(skb.input.unwrap_or(crate::host::LOOPBACK)).forwarding,
                     Family::V6 => self.host.sysctls.ipv6_forward,
                 };
                 if !forwards {
-                    return self.lose(Lost::NoForwarding);
+                    return self.lose(DropReason::NoForwarding);
                 }
                 self.goes_out(&mut skb, way.interface, way.next_hop);
                 match self.forward(&mut skb) {
@@ -64,26 +64,26 @@ impl Walker<'_> {
                     HookResult::On => self.leave(skb),
                 }
             }
-            Decision::Broadcast => self.lose(Lost::Broadcast),
-            Decision::Refused(RouteKind::Blackhole) => self.lose(Lost::Blackhole),
-            Decision::Refused(_) | Decision::NoRoute => self.unreachable(&skb),
+            RouteDecision::Broadcast => self.lose(DropReason::Broadcast),
+            RouteDecision::Refused(RouteKind::Blackhole) => self.lose(DropReason::Blackhole),
+            RouteDecision::Refused(_) | RouteDecision::NoRoute => self.unreachable(&skb),
         }
     }
 
     /// No route: the sender gets an ICMP error (`ip_error`, `ip6_pkt_discard`).
-    fn unreachable(&mut self, skb: &Skb) -> Leaves {
+    fn unreachable(&mut self, skb: &Skb) -> PacketExit {
         let with = match skb.packet.family() {
             Family::V4 => RejectWith::Icmp("icmp-host-unreachable"),
             Family::V6 => RejectWith::Icmp("icmp6-no-route"),
         };
         match self.reject(with, skb) {
-            super::act::Done::Ends(leaves) => leaves,
-            _ => self.lose(Lost::NoRoute),
+            super::act::TargetResult::Ends(leaves) => leaves,
+            _ => self.lose(DropReason::NoRoute),
         }
     }
 
     fn goes_out(&mut self, skb: &mut Skb, interface: usize, next_hop: std::net::IpAddr) {
-        skb.way = Some(Destination::Out { interface, next_hop });
+        skb.way = Some(PacketRoute::Out { interface, next_hop });
         skb.output = Some(interface);
         let interface = Some(self.host.names[interface].clone());
         self.note(Event::Routed { interface, next_hop: Some(next_hop) });
@@ -91,44 +91,44 @@ impl Walker<'_> {
 
     /// Sources and destinations that cannot come from outside (`ip_route_input_slow`, `fib_validate_source`,
     /// `ip6_rcv_core`).
-    fn martian(&self, skb: &Skb) -> Option<Lost> {
+    fn martian(&self, skb: &Skb) -> Option<DropReason> {
         let input = skb.input.filter(|input| !self.is_loopback(*input))?;
         let (source, destination) = (skb.packet.source, skb.packet.destination);
         let settings = self.host.settings(input);
         let loopback = source.is_loopback() || destination.is_loopback();
         if loopback && !(source.is_ipv4() && settings.route_localnet) {
-            return Some(Lost::Loopback);
+            return Some(DropReason::Loopback);
         }
         if source.is_ipv4() && !settings.accept_local && self.host.is_local(source) {
-            return Some(Lost::MartianSource);
+            return Some(DropReason::MartianSource);
         }
         let back = match settings.rp_filter {
             0 => return None,
             _ if source.is_ipv6() => return None,
             _ => {
                 let mark = if settings.src_valid_mark { skb.mark } else { 0 };
-                self.host.look_up(&Look { from: Some(destination), mark, ..Look::out(source) })
+                self.host.look_up(&RouteQuery { from: Some(destination), mark, ..RouteQuery::out(source) })
             }
         };
         match (settings.rp_filter, back) {
-            (1, Decision::Out(way)) if way.interface == input => None,
-            (1, _) => Some(Lost::ReversePath),
-            (_, Decision::Out(_)) => None,
-            (_, _) => Some(Lost::ReversePath),
+            (1, RouteDecision::Out(way)) if way.interface == input => None,
+            (1, _) => Some(DropReason::ReversePath),
+            (_, RouteDecision::Out(_)) => None,
+            (_, _) => Some(DropReason::ReversePath),
         }
     }
 
     /// To a socket here.
-    pub(super) fn input(&mut self, mut skb: Skb) -> Leaves {
+    pub(super) fn input(&mut self, mut skb: Skb) -> PacketExit {
         skb.output = None;
         match self.input_hook(&mut skb) {
             HookResult::Ends(leaves) => leaves,
-            HookResult::On => Leaves::Here(skb.packet),
+            HookResult::On => PacketExit::Here(skb.packet),
         }
     }
 
     /// From a socket here, or from the kernel itself.
-    pub(super) fn outgoing(&mut self, mut skb: Skb) -> Leaves {
+    pub(super) fn outgoing(&mut self, mut skb: Skb) -> PacketExit {
         if let Err(why) = self.route_out(&mut skb) {
             return self.lose(why);
         }
@@ -139,55 +139,55 @@ impl Walker<'_> {
     }
 
     /// `ip_route_output`, for the first time or after something changed (`ip_route_me_harder`).
-    pub(super) fn route_out(&mut self, skb: &mut Skb) -> Result<(), Lost> {
+    pub(super) fn route_out(&mut self, skb: &mut Skb) -> Result<(), DropReason> {
         let before = skb.way;
-        let look = Look { input: crate::host::LOOPBACK, ..skb.look() };
+        let look = RouteQuery { input: crate::host::LOOPBACK, ..skb.look() };
         match self.host.look_up(&look) {
-            Decision::Local => {
-                skb.way = Some(Destination::Here);
+            RouteDecision::Local => {
+                skb.way = Some(PacketRoute::Here);
                 if before != skb.way {
                     self.note(Event::Routed { interface: None, next_hop: None });
                 }
             }
-            Decision::Out(way) => {
+            RouteDecision::Out(way) => {
                 // A kernel lets ::1 out, even masqueraded, but the answer never arrives (tried on 6.18): IPv6 has no
                 // route_localnet. Here it ends at once.
                 let loopback = skb.packet.source.is_loopback();
                 let routed = self.host.settings(way.interface).route_localnet;
                 if loopback && !(skb.packet.source.is_ipv4() && routed) {
-                    return Err(Lost::Loopback);
+                    return Err(DropReason::Loopback);
                 }
                 let (interface, next_hop) = (way.interface, way.next_hop);
-                skb.way = Some(Destination::Out { interface, next_hop });
+                skb.way = Some(PacketRoute::Out { interface, next_hop });
                 if before != skb.way {
                     let interface = Some(self.host.names[interface].clone());
                     self.note(Event::Routed { interface, next_hop: Some(next_hop) });
                 }
             }
-            Decision::Broadcast => return Err(Lost::Broadcast),
-            Decision::Refused(RouteKind::Blackhole) => return Err(Lost::Blackhole),
-            Decision::Refused(_) | Decision::NoRoute => return Err(Lost::NoRoute),
+            RouteDecision::Broadcast => return Err(DropReason::Broadcast),
+            RouteDecision::Refused(RouteKind::Blackhole) => return Err(DropReason::Blackhole),
+            RouteDecision::Refused(_) | RouteDecision::NoRoute => return Err(DropReason::NoRoute),
         }
         Ok(())
     }
 
     /// POSTROUTING, then the interface; over loopback back to this machine.
-    pub(super) fn leave(&mut self, mut skb: Skb) -> Leaves {
+    pub(super) fn leave(&mut self, mut skb: Skb) -> PacketExit {
         let out = match skb.way {
-            Some(Destination::Out { interface, .. }) => interface,
-            Some(Destination::Here) | None => crate::host::LOOPBACK,
+            Some(PacketRoute::Out { interface, .. }) => interface,
+            Some(PacketRoute::Here) | None => crate::host::LOOPBACK,
         };
         skb.output = Some(out);
         if let HookResult::Ends(leaves) = self.postrouting(&mut skb) {
             return leaves;
         }
         match skb.way {
-            Some(Destination::Out { interface, next_hop }) => match self.devices_out(&mut skb, interface) {
+            Some(PacketRoute::Out { interface, next_hop }) => match self.devices_out(&mut skb, interface) {
                 HookResult::Ends(leaves) => leaves,
-                HookResult::On => Leaves::Out { interface, next_hop, packet: skb.packet },
+                HookResult::On => PacketExit::Out { interface, next_hop, packet: skb.packet },
             },
             // The loopback device keeps connection, mark and route.
-            Some(Destination::Here) | None => {
+            Some(PacketRoute::Here) | None => {
                 (skb.input, skb.output) = (Some(crate::host::LOOPBACK), None);
                 match self.prerouting(&mut skb) {
                     HookResult::Ends(leaves) => leaves,
@@ -252,8 +252,8 @@ impl Walker<'_> {
     /// OUTPUT. What rules see as the outgoing interface is the one that was chosen before the first of them.
     pub(super) fn output_hook(&mut self, skb: &mut Skb) -> HookResult {
         skb.output = Some(match skb.way {
-            Some(Destination::Out { interface, .. }) => interface,
-            Some(Destination::Here) | None => crate::host::LOOPBACK,
+            Some(PacketRoute::Out { interface, .. }) => interface,
+            Some(PacketRoute::Here) | None => crate::host::LOOPBACK,
         });
         if !self.has_rules(skb) {
             return HookResult::On;
@@ -329,7 +329,7 @@ impl Walker<'_> {
             return HookResult::On;
         };
         let set_up = self.state.connections.is_set_up(attached.id, manip);
-        if attached.tracked == Tracked::New && !set_up {
+        if attached.tracked == TrackingState::New && !set_up {
             on!(self.nat_chains(attached.id, manip, hook, skb));
             if !self.state.connections.is_set_up(attached.id, manip) {
                 self.state.connections.set_up_nothing(attached.id, manip, self.chance);
@@ -337,10 +337,10 @@ impl Walker<'_> {
         }
         if self.state.connections.translate(attached.id, attached.direction, manip, &mut skb.packet) {
             let by = match (attached.direction, manip) {
-                (Direction::Original, Manip::Destination) => "DNAT",
-                (Direction::Original, Manip::Source) => "SNAT",
-                (Direction::Reply, Manip::Destination) => "un-SNAT",
-                (Direction::Reply, Manip::Source) => "un-DNAT",
+                (FlowDirection::Original, Manip::Destination) => "DNAT",
+                (FlowDirection::Original, Manip::Source) => "SNAT",
+                (FlowDirection::Reply, Manip::Destination) => "un-SNAT",
+                (FlowDirection::Reply, Manip::Source) => "un-DNAT",
             };
             self.note(Event::Translated { by, packet: skb.packet.clone() });
         }
@@ -357,10 +357,10 @@ impl Walker<'_> {
     }
 
     fn confirm(&mut self, skb: &Skb) -> HookResult {
-        let id = skb.attached.filter(|attached| attached.tracked == Tracked::New).map(|attached| attached.id);
+        let id = skb.attached.filter(|attached| attached.tracked == TrackingState::New).map(|attached| attached.id);
         if id.is_none_or(|id| self.state.connections.confirm(id)) {
             return HookResult::On;
         }
-        HookResult::Ends(self.lose(Lost::Clash))
+        HookResult::Ends(self.lose(DropReason::Clash))
     }
 }

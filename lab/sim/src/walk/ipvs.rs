@@ -3,12 +3,12 @@
 
 use std::net::SocketAddr;
 
-use super::{Destination, HookResult, Skb, Walker};
+use super::{HookResult, PacketRoute, Skb, Walker};
 use crate::hook::Hook;
-use crate::ipvs::connections::{Connection, NoConnection};
-use crate::packet::Body;
+use crate::ipvs::connections::{IpvsConnection, NoConnection};
+use crate::packet::PacketBody;
 use crate::rules::target::RejectWith;
-use crate::trace::{Event, Lost};
+use crate::trace::{DropReason, Event};
 
 impl Walker<'_> {
     /// `ip_vs_out_hook`: an answer gets the virtual address as its source.
@@ -16,7 +16,7 @@ impl Walker<'_> {
         if skb.by_ipvs || self.host.services.services.is_empty() {
             return HookResult::On;
         }
-        if let Body::Error { about, .. } = &skb.packet.body {
+        if let PacketBody::Error { about, .. } = &skb.packet.body {
             let about = (**about).clone();
             self.ipvs_error(&about, skb);
             return HookResult::On;
@@ -43,7 +43,7 @@ impl Walker<'_> {
         if skb.packet.source == connection.server.ip() {
             skb.packet.source = virtual_address.ip();
         }
-        if let Body::Error { about, .. } = &mut skb.packet.body {
+        if let PacketBody::Error { about, .. } = &mut skb.packet.body {
             about.destination = virtual_address.ip();
             about.set_destination_port(virtual_address.port());
         }
@@ -63,12 +63,12 @@ impl Walker<'_> {
         let (connection, chosen) = match called {
             Ok(found) => found,
             Err(NoConnection::Passes) => return HookResult::On,
-            Err(NoConnection::Gone) => return HookResult::Ends(self.lose(Lost::ServerGone)),
-            Err(NoConnection::Reused) => return HookResult::Ends(self.lose(Lost::PortReused)),
+            Err(NoConnection::Gone) => return HookResult::Ends(self.lose(DropReason::ServerGone)),
+            Err(NoConnection::Reused) => return HookResult::Ends(self.lose(DropReason::PortReused)),
             Err(NoConnection::NoServer) => {
                 let with = RejectWith::port_unreachable(skb.packet.family());
                 return match self.reject(with, skb) {
-                    super::act::Done::Ends(leaves) => HookResult::Ends(leaves),
+                    super::act::TargetResult::Ends(leaves) => HookResult::Ends(leaves),
                     _ => HookResult::On,
                 };
             }
@@ -83,7 +83,7 @@ impl Walker<'_> {
         self.hand_over(hook, connection.server, skb)
     }
 
-    fn scheduler_of(&self, connection: &Connection) -> &'static str {
+    fn scheduler_of(&self, connection: &IpvsConnection) -> &'static str {
         let address = connection.virtual_address;
         let at = self.host.services.find(connection.protocol, address.ip(), address.port());
         at.map_or("", |at| self.host.services.services[at].scheduler.name())
@@ -106,10 +106,10 @@ impl Walker<'_> {
         if let Err(why) = self.route_out(skb) {
             return HookResult::Ends(self.lose(why));
         }
-        if skb.way == Some(Destination::Here) {
+        if skb.way == Some(PacketRoute::Here) {
             // ip_vs_nat_xmit refuses what comes from outside to loopback.
             if server.ip().is_loopback() && hook == Hook::Input {
-                return HookResult::Ends(self.lose(Lost::Loopback));
+                return HookResult::Ends(self.lose(DropReason::Loopback));
             }
             return HookResult::On;
         }

@@ -6,48 +6,48 @@
 //! remembers which answer was taken.
 
 mod act;
-mod answers;
+mod assumed_facts;
 mod bridge;
 mod check;
 mod hooks;
 mod ipvs;
 mod nft;
-mod question;
 mod recent;
 mod tables;
-mod unsure;
+mod undecided;
+mod unknown_fact;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::chance::Chance;
-use crate::conntrack::{Attached, Connections, Tracked, Zones};
-use crate::host::route::Look;
+use crate::conntrack::{AttachedConnection, ConntrackTable, TrackingState, Zones};
+use crate::host::route::RouteQuery;
 use crate::host::{Host, LOOPBACK};
 use crate::packet::Packet;
 use crate::protocol::Family;
 use crate::rules::ct::Zone;
 use crate::rules::target::RejectWith;
-use crate::trace::{Event, Lost, Trace};
+use crate::trace::{DropReason, Event, Trace};
 
 /// What packets leave behind on a machine.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct State {
-    pub(crate) connections: Connections,
-    pub(crate) recent: recent::Lists,
+pub(crate) struct HostState {
+    pub(crate) connections: ConntrackTable,
+    pub(crate) recent: recent::RecentLists,
     /// Counters of `statistic --mode nth`.
     nth: BTreeMap<(Family, usize), u32>,
     /// What each `limit` has left in milliseconds, and when that was.
     limits: BTreeMap<(Family, usize), (u64, u64)>,
-    pub(crate) ipvs: crate::ipvs::connections::State,
-    nft: nft::State,
+    pub(crate) ipvs: crate::ipvs::connections::IpvsState,
+    nft: nft::NftState,
     /// Names of sets that rules have changed.
     changed: BTreeSet<Arc<str>>,
-    answers: answers::Answers,
+    assumed_facts: assumed_facts::AssumedFacts,
 }
 
-impl State {
+impl HostState {
     /// New rules count from the beginning.
     pub(crate) fn rules_changed(&mut self, host: &Host) {
         self.nth.clear();
@@ -67,21 +67,21 @@ pub(crate) struct Skb {
     pub(crate) port_out: Option<usize>,
     /// Stays in the bridge.
     pub(crate) bridged: bool,
-    pub(crate) attached: Option<Attached>,
+    pub(crate) attached: Option<AttachedConnection>,
     /// Tracking was refused by a rule.
     pub(crate) untracked: bool,
     /// The zone that a rule chose before tracking; the first rule's counts.
     pub(crate) template: Option<Zone>,
-    pub(crate) origin: Origin,
+    pub(crate) origin: PacketOrigin,
     /// IPVS has handled it (`skb->ipvs_property`).
     pub(crate) by_ipvs: bool,
     /// Where it goes, once that is decided.
-    pub(crate) way: Option<Destination>,
+    pub(crate) way: Option<PacketRoute>,
 }
 
 /// Who made a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum PacketOrigin {
     /// Another machine.
     Elsewhere,
     /// A socket of this machine.
@@ -92,7 +92,7 @@ pub(crate) enum Origin {
 
 /// Where a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Destination {
+pub(crate) enum PacketRoute {
     Here,
     Out { interface: usize, next_hop: IpAddr },
 }
@@ -110,16 +110,16 @@ impl Skb {
             attached: None,
             untracked: false,
             template: None,
-            origin: Origin::Elsewhere,
+            origin: PacketOrigin::Elsewhere,
             by_ipvs: false,
             way: None,
         }
     }
 
     /// What routing looks at.
-    pub(crate) fn look(&self) -> Look {
+    pub(crate) fn look(&self) -> RouteQuery {
         let input = self.input.unwrap_or(LOOPBACK);
-        Look { to: self.packet.destination, from: Some(self.packet.source), mark: self.mark, input }
+        RouteQuery { to: self.packet.destination, from: Some(self.packet.source), mark: self.mark, input }
     }
 
     /// The zones in which the packet is looked up.
@@ -127,18 +127,18 @@ impl Skb {
         self.template.map(|zone| Zones::of(zone, self.mark)).unwrap_or_default()
     }
 
-    pub(crate) fn tracked(&self) -> Tracked {
+    pub(crate) fn tracked(&self) -> TrackingState {
         match self.attached {
             Some(attached) => attached.tracked,
-            None if self.untracked => Tracked::Untracked,
-            None => Tracked::Invalid,
+            None if self.untracked => TrackingState::Untracked,
+            None => TrackingState::Invalid,
         }
     }
 }
 
 /// How a packet's stay on a machine ends.
 #[derive(Debug, Clone)]
-pub(crate) enum Leaves {
+pub(crate) enum PacketExit {
     /// A socket may take it.
     Here(Packet),
     /// It leaves by an interface.
@@ -146,7 +146,7 @@ pub(crate) enum Leaves {
     /// It leaves by a port of the bridge that it came by.
     Port { port: usize, next_hop: IpAddr, packet: Packet },
     /// It is lost.
-    Lost(Lost),
+    Lost(DropReason),
     /// It is rejected; what is sent back is a packet of this machine, in a connection if there is one.
     Rejected { with: RejectWith, answer: Option<Box<Skb>> },
 }
@@ -156,11 +156,11 @@ pub(crate) enum HookResult {
     /// The packet goes on.
     On,
     /// It does not.
-    Ends(Leaves),
+    Ends(PacketExit),
 }
 
 /// Who hangs at a machine's bridges: known to the network, not to the machine.
-pub(crate) trait Ports {
+pub(crate) trait BridgePorts {
     /// The port behind which somebody has that address.
     fn port_towards(&self, bridge: usize, next_hop: IpAddr) -> Option<usize>;
 }
@@ -168,10 +168,10 @@ pub(crate) trait Ports {
 /// Walks one packet through one machine.
 pub(crate) struct Walker<'a> {
     pub(crate) host: &'a Host,
-    pub(crate) state: &'a mut State,
+    pub(crate) state: &'a mut HostState,
     pub(crate) chance: &'a mut Chance,
     pub(crate) trace: &'a mut Trace,
-    pub(crate) ports: &'a dyn Ports,
+    pub(crate) ports: &'a dyn BridgePorts,
     /// Milliseconds of the clock.
     pub(crate) now: u64,
 }
@@ -181,13 +181,13 @@ impl Walker<'_> {
         self.trace.push(event);
     }
 
-    fn lose(&mut self, why: Lost) -> Leaves {
+    fn lose(&mut self, why: DropReason) -> PacketExit {
         self.note(Event::Lost(why.clone()));
-        Leaves::Lost(why)
+        PacketExit::Lost(why)
     }
 
     /// A packet comes in by `interface`, which may be a bridge's port. `next_hop` is whom its sender meant.
-    pub(crate) fn arrive(&mut self, packet: Packet, interface: usize, next_hop: IpAddr) -> Leaves {
+    pub(crate) fn arrive(&mut self, packet: Packet, interface: usize, next_hop: IpAddr) -> PacketExit {
         let bridge = self.host.bridge_of[interface];
         let mut skb = Skb::new(packet);
         skb.input = Some(bridge.unwrap_or(interface));
@@ -228,24 +228,24 @@ impl Walker<'_> {
     }
 
     /// Connections whose first packet is gone are forgotten, unless an answer of the kernel's still needs one.
-    fn settle(&mut self, leaves: Leaves) -> Leaves {
-        if !matches!(leaves, Leaves::Rejected { answer: Some(_), .. }) {
+    fn settle(&mut self, leaves: PacketExit) -> PacketExit {
+        if !matches!(leaves, PacketExit::Rejected { answer: Some(_), .. }) {
             self.state.connections.forget_unconfirmed();
         }
         leaves
     }
 
     /// A packet sets out from a socket here.
-    pub(crate) fn send(&mut self, packet: Packet) -> Leaves {
-        self.set_out(Skb { origin: Origin::Socket, ..Skb::new(packet) })
+    pub(crate) fn send(&mut self, packet: Packet) -> PacketExit {
+        self.set_out(Skb { origin: PacketOrigin::Socket, ..Skb::new(packet) })
     }
 
     /// A packet sets out that the kernel made, perhaps in a connection.
-    pub(crate) fn emit(&mut self, skb: Skb) -> Leaves {
-        self.set_out(Skb { origin: Origin::Kernel, ..skb })
+    pub(crate) fn emit(&mut self, skb: Skb) -> PacketExit {
+        self.set_out(Skb { origin: PacketOrigin::Kernel, ..skb })
     }
 
-    fn set_out(&mut self, skb: Skb) -> Leaves {
+    fn set_out(&mut self, skb: Skb) -> PacketExit {
         self.note(Event::Sent { host: self.host.name.clone(), packet: skb.packet.clone() });
         let leaves = self.outgoing(skb);
         self.settle(leaves)

@@ -15,7 +15,7 @@ const ADDRESSES: usize = 100;
 const TIMES: usize = 20;
 
 #[derive(Debug, Clone, Default)]
-struct Entry {
+struct RecentEntry {
     /// Milliseconds, the newest last.
     times: Vec<u64>,
     /// Grows with every use: the smallest is the oldest.
@@ -24,12 +24,12 @@ struct Entry {
 
 /// All lists of a machine.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lists {
-    lists: BTreeMap<Arc<str>, BTreeMap<(Family, u128), Entry>>,
+pub(crate) struct RecentLists {
+    lists: BTreeMap<Arc<str>, BTreeMap<(Family, u128), RecentEntry>>,
     uses: u64,
 }
 
-impl Lists {
+impl RecentLists {
     /// `recent_mt`.
     pub(crate) fn check(&mut self, check: &RecentCheck, packet: &Packet, now: u64) -> bool {
         let address = if check.destination { packet.destination } else { packet.source };
@@ -43,7 +43,7 @@ impl Lists {
                 if list.len() >= ADDRESSES {
                     remove_oldest(list);
                 }
-                list.insert(key, Entry { times: vec![now], used: self.uses });
+                list.insert(key, RecentEntry { times: vec![now], used: self.uses });
                 found = !found;
             }
             return found;
@@ -74,7 +74,7 @@ impl Lists {
         if check.reap {
             // The oldest entry only: the head of the list.
             let oldest = list.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
-            let stale = |entry: &Entry| entry.times.last().is_some_and(|time| time + since < now);
+            let stale = |entry: &RecentEntry| entry.times.last().is_some_and(|time| time + since < now);
             if let Some(key) = oldest.filter(|key| list.get(key).is_some_and(stale)) {
                 list.remove(&key);
             }
@@ -83,7 +83,7 @@ impl Lists {
     }
 }
 
-fn remove_oldest(list: &mut BTreeMap<(Family, u128), Entry>) {
+fn remove_oldest(list: &mut BTreeMap<(Family, u128), RecentEntry>) {
     if let Some(key) = list.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) {
         list.remove(&key);
     }

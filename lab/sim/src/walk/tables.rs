@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::check::head_holds;
-use super::unsure::Asking;
-use super::{HookResult, Leaves, Skb, Walker};
+use super::undecided::AskingRule;
+use super::{HookResult, PacketExit, Skb, Walker};
 use crate::hook::Hook;
 use crate::host::Host;
-use crate::program::iptables::{Action, Check, CompiledTable, Program, Step};
-use crate::rules::{Policy, TableName};
-use crate::trace::{Event, Lost, NotModelled, RuleRef};
+use crate::program::iptables::{Action, Check, CompiledRule, CompiledTable, IptablesProgram};
+use crate::rules::{ChainPolicy, TableName};
+use crate::trace::{DropReason, Event, NotModelled, RuleRef};
 
 /// How deep chains may call each other; more than the kernel's stack takes, and circles are refused beforehand.
 const DEPTH: usize = 4096;
@@ -21,7 +21,7 @@ const PATIENCE: usize = 10_000;
 const LONGEST: usize = 1_000_000;
 
 /// Where a walk goes on after a chain that was called, and what is remembered of the call.
-struct Caller {
+struct CallFrame {
     chain: usize,
     at: usize,
     called: usize,
@@ -60,14 +60,14 @@ impl<'a> Walker<'a> {
     #[allow(clippy::too_many_arguments, reason = "the state of one walk of a table")]
     fn chains(
         &mut self,
-        program: &'a Program,
+        program: &'a IptablesProgram,
         table: &'a CompiledTable,
         name: TableName,
         entry: usize,
         hook: Hook,
         skb: &mut Skb,
     ) -> HookResult {
-        let mut callers: Vec<Caller> = Vec::new();
+        let mut callers: Vec<CallFrame> = Vec::new();
         // Chains that a packet came back from with nothing changed, each with how much had happened by then: as long as no more
         // has, it would come back from them the same way.
         let mut idle: HashMap<usize, u64> = HashMap::new();
@@ -82,20 +82,20 @@ impl<'a> Walker<'a> {
             };
             met += 1;
             if met > LONGEST {
-                return HookResult::Ends(self.lose(Lost::TooManyRules));
+                return HookResult::Ends(self.lose(DropReason::TooManyRules));
             }
             if !head_holds(step, skb) {
                 at += 1;
                 continue;
             }
             let mut drawn = None;
-            let matched = match step.unsure {
+            let matched = match step.undecided {
                 None => self.matches(step, skb, &mut drawn),
                 Some(_) => {
-                    let asking = Asking { step, rule: program.rule(table, chain, at) };
-                    match self.matches_unsure(&asking, skb, &mut drawn) {
+                    let asking = AskingRule { step, rule: program.rule(table, chain, at) };
+                    match self.matches_undecided(&asking, skb, &mut drawn) {
                         Ok(matched) => matched,
-                        Err(part) => return HookResult::Ends(self.lose(Lost::NotModelled(part))),
+                        Err(part) => return HookResult::Ends(self.lose(DropReason::NotModelled(part))),
                     }
                 }
             };
@@ -111,25 +111,25 @@ impl<'a> Walker<'a> {
             self.note(Event::Matched(rule.clone()));
             match &step.action {
                 Action::Accept => return HookResult::On,
-                Action::Drop => return HookResult::Ends(self.lose(Lost::Rule(rule))),
+                Action::Drop => return HookResult::Ends(self.lose(DropReason::Rule(rule))),
                 Action::Return => match callers.pop() {
                     Some(caller) => (chain, at) = back(caller, happened, &mut idle),
                     None => return self.policy(table, name, chain, hook),
                 },
                 Action::Jump(to) if met > PATIENCE && idle.get(to) == Some(&happened) => at += 1,
                 Action::Jump(to) if callers.len() < DEPTH => {
-                    callers.push(Caller { chain, at: at + 1, called: *to, happened });
+                    callers.push(CallFrame { chain, at: at + 1, called: *to, happened });
                     (chain, at) = (*to, 0);
                 }
-                Action::Jump(_) => return HookResult::Ends(self.lose(Lost::Rule(rule))),
+                Action::Jump(_) => return HookResult::Ends(self.lose(DropReason::Rule(rule))),
                 Action::Goto(to) => (chain, at) = (*to, 0),
                 Action::Unknown { name, why } => return self.unknown_target(rule, name.as_ref(), why),
                 action => {
                     let mark = skb.mark;
                     match self.act(action, hook, skb) {
-                        super::act::Done::Continue => at += 1,
-                        super::act::Done::Accept => return HookResult::On,
-                        super::act::Done::Ends(leaves) => return HookResult::Ends(leaves),
+                        super::act::TargetResult::Continue => at += 1,
+                        super::act::TargetResult::Accept => return HookResult::On,
+                        super::act::TargetResult::Ends(leaves) => return HookResult::Ends(leaves),
                     }
                     let changed = match action {
                         Action::Continue => false,
@@ -146,7 +146,7 @@ impl<'a> Walker<'a> {
     fn unknown_target(&mut self, rule: RuleRef, name: Option<&Arc<str>>, why: &Arc<str>) -> HookResult {
         if let Some((name, holds)) = name.and_then(|name| Some((name, self.host.assumptions.answer(name)?))) {
             self.note(Event::Assumed { name: name.clone(), holds });
-            return if holds { HookResult::On } else { HookResult::Ends(self.lose(Lost::Rule(rule))) };
+            return if holds { HookResult::On } else { HookResult::Ends(self.lose(DropReason::Rule(rule))) };
         }
         let what = rule.iptables_rule().map(|rule| rule.target.to_string()).unwrap_or_default();
         let part = NotModelled {
@@ -156,24 +156,24 @@ impl<'a> Walker<'a> {
             what: what.trim_start().into(),
             why: why.clone(),
         };
-        HookResult::Ends(self.lose(Lost::NotModelled(Box::new(part))))
+        HookResult::Ends(self.lose(DropReason::NotModelled(Box::new(part))))
     }
 
     fn policy(&mut self, table: &CompiledTable, name: TableName, chain: usize, hook: Hook) -> HookResult {
         // A goto may end in a user's chain; the policy is then the built-in chain's that the walk began in.
         let begun = || table.entry(hook.chain()).and_then(|entry| table.chains[entry].policy);
         match table.chains[chain].policy.or_else(begun) {
-            Some(Policy::Drop) => {
-                self.note(Event::Policy(name, hook, Policy::Drop));
-                HookResult::Ends(Leaves::Lost(Lost::Policy(name, hook)))
+            Some(ChainPolicy::Drop) => {
+                self.note(Event::Policy(name, hook, ChainPolicy::Drop));
+                HookResult::Ends(PacketExit::Lost(DropReason::Policy(name, hook)))
             }
-            Some(Policy::Accept) | None => HookResult::On,
+            Some(ChainPolicy::Accept) | None => HookResult::On,
         }
     }
 }
 
 /// Where to go on after a chain that was called has ended.
-fn back(caller: Caller, happened: u64, idle: &mut HashMap<usize, u64>) -> (usize, usize) {
+fn back(caller: CallFrame, happened: u64, idle: &mut HashMap<usize, u64>) -> (usize, usize) {
     if caller.happened == happened {
         idle.insert(caller.called, happened);
     }
@@ -181,6 +181,6 @@ fn back(caller: Caller, happened: u64, idle: &mut HashMap<usize, u64>) -> (usize
 }
 
 /// Whether asking the rule may change what the next one who asks hears.
-fn has_memory(step: &Step) -> bool {
+fn has_memory(step: &CompiledRule) -> bool {
     step.checks.iter().any(|check| matches!(check, Check::Recent(_) | Check::Limit { .. }))
 }

@@ -2,14 +2,14 @@
 
 use crate::support::{Plan, at, id, ip, net, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
-use svclab_sim::host::{Host, HostBuilder, Interface, Route, RouteKind, Sysctls};
+use svclab_sim::host::{Host, HostBuilder, HostInterface, Route, RouteKind, Sysctls};
 use svclab_sim::ipvs::VirtualServices;
 use svclab_sim::network::{Flow, Network};
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
 
 fn eth0() -> HostBuilder {
-    Host::builder("node").interface(Interface::new("eth0").address(ip("192.0.2.1"), 24))
+    Host::builder("node").interface(HostInterface::new("eth0").address(ip("192.0.2.1"), 24))
 }
 
 #[test]
@@ -18,9 +18,9 @@ fn what_does_not_fit_is_named() {
     let services = |text: &str| eth0().virtual_services(VirtualServices::read(text).unwrap());
     let mut report = String::new();
     for host in [
-        eth0().interface(Interface::new("eth0")),
-        eth0().interface(Interface::new("eth1").address(ip("192.0.2.1"), 33)),
-        eth0().interface(Interface::new("veth0").port_of("cni0", true)),
+        eth0().interface(HostInterface::new("eth0")),
+        eth0().interface(HostInterface::new("eth1").address(ip("192.0.2.1"), 33)),
+        eth0().interface(HostInterface::new("veth0").port_of("cni0", true)),
         eth0().route(Route::link(net("10.0.0.0/8"), "eth1")),
         eth0().neighbour("eth1", ip("192.0.2.2")),
         rules("*filter\n-A INPUT -m set --match-set GONE src -j DROP\nCOMMIT\n"),
@@ -77,7 +77,7 @@ fn routes_that_refuse() {
     for kind in [RouteKind::Blackhole, RouteKind::Unreachable] {
         let mut network = Network::new();
         let router = network.add(base().route(Route::nowhere(net("10.0.0.0/8"), kind)).build().unwrap());
-        let client = Host::builder("client").interface(Interface::new("eth0").address(ip("192.0.2.2"), 24));
+        let client = Host::builder("client").interface(HostInterface::new("eth0").address(ip("192.0.2.2"), 24));
         let client = client.route(Route::via(net("0.0.0.0/0"), ip("192.0.2.1"), "eth0"));
         let client = network.add(client.build().unwrap());
         network.link(&[(router, "eth0"), (client, "eth0")]).unwrap();
@@ -109,7 +109,7 @@ fn an_answer_that_takes_another_way_is_noticed() {
 #[test]
 fn whoever_calls_itself_has_the_address_that_it_calls_or_the_primary_one() {
     let host = eth0().interface(
-        Interface::new("eth1")
+        HostInterface::new("eth1")
             .address(ip("198.51.100.1"), 24)
             .secondary(ip("198.51.100.2"), 24)
             .address(ip("203.0.113.1"), 32)
@@ -141,7 +141,7 @@ fn doubled(last: &str) -> Network {
     let mut network = Network::new();
     let tcp = svclab_sim::protocol::Protocol::TCP;
     let node = eth0().rules(Rules::read(Family::V4, &rules).unwrap()).listen(tcp, 80);
-    let client = Host::builder("client").interface(Interface::new("eth0").address(ip("192.0.2.2"), 24));
+    let client = Host::builder("client").interface(HostInterface::new("eth0").address(ip("192.0.2.2"), 24));
     let (node, client) = (network.add(node.build().unwrap()), network.add(client.build().unwrap()));
     network.link(&[(node, "eth0"), (client, "eth0")]).unwrap();
     network
@@ -176,7 +176,7 @@ fn a_chain_is_walked_again_once_something_has_happened() {
     );
     let mut network = Network::new();
     let node = network.add(eth0().rules(Rules::read(Family::V4, &rules).unwrap()).build().unwrap());
-    let client = Host::builder("client").interface(Interface::new("eth0").address(ip("192.0.2.2"), 24));
+    let client = Host::builder("client").interface(HostInterface::new("eth0").address(ip("192.0.2.2"), 24));
     let client = network.add(client.build().unwrap());
     network.link(&[(node, "eth0"), (client, "eth0")]).unwrap();
     let outcomes = network.outcomes(&Flow::tcp(client, at("192.0.2.1:80"))).unwrap();

@@ -118,7 +118,7 @@ fn a_port_is_used_again_after_the_end() {
     assert_eq!(by(&mut network, &first, &mut chance), "pod-a");
     // ... after a reset it opens another connection, which is scheduled anew.
     let mut reset = first.clone().later();
-    if let svclab_sim::packet::Body::Tcp { flags, .. } = &mut reset.body {
+    if let svclab_sim::packet::PacketBody::Tcp { flags, .. } = &mut reset.body {
         *flags = svclab_sim::packet::TcpFlags(svclab_sim::packet::TcpFlags::RST);
     }
     by(&mut network, &reset, &mut chance);

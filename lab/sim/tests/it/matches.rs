@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::support::{at, ip, net};
 use svclab_sim::chance::Chance;
-use svclab_sim::host::{Host, Interface, Listener, Route, Sysctls};
-use svclab_sim::network::{HostId, Network, Verdict};
-use svclab_sim::packet::{Body, Packet, TcpFlags};
+use svclab_sim::host::{Host, HostInterface, Listener, Route, Sysctls};
+use svclab_sim::network::{HostId, Network, PacketVerdict};
+use svclab_sim::packet::{Packet, PacketBody, TcpFlags};
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::rules::Rules;
 use svclab_sim::set::Sets;
@@ -31,7 +31,7 @@ add SIX fd00::1
 fn network(family: Family, rules: &str, sysctls: Sysctls) -> (Network, HostId, HostId) {
     let any = |protocol| Listener { protocol, address: None, port: None };
     let server = Host::builder("server")
-        .interface(Interface::new("eth0").address(ip("192.0.2.1"), 24).address(ip("fd00::1"), 64))
+        .interface(HostInterface::new("eth0").address(ip("192.0.2.1"), 24).address(ip("fd00::1"), 64))
         .route(Route::via(net("198.51.100.0/24"), ip("192.0.2.2"), "eth0"))
         .rules(Rules::read(family, rules).unwrap())
         .sets(Sets::read(SETS).unwrap())
@@ -40,8 +40,8 @@ fn network(family: Family, rules: &str, sysctls: Sysctls) -> (Network, HostId, H
         .listener(any(Protocol::UDP))
         .listener(any(Protocol::SCTP));
     let client = Host::builder("client")
-        .interface(Interface::new("eth0").address(ip("192.0.2.2"), 24).address(ip("fd00::2"), 64))
-        .interface(Interface::new("lo2").address(ip("198.51.100.7"), 32).address(ip("198.51.100.8"), 32));
+        .interface(HostInterface::new("eth0").address(ip("192.0.2.2"), 24).address(ip("fd00::2"), 64))
+        .interface(HostInterface::new("lo2").address(ip("198.51.100.7"), 32).address(ip("198.51.100.8"), 32));
     let mut network = Network::new();
     let (server, client) = (network.add(server.build().unwrap()), network.add(client.build().unwrap()));
     network.link(&[(server, "eth0"), (client, "eth0")]).unwrap();
@@ -52,10 +52,14 @@ fn network(family: Family, rules: &str, sysctls: Sysctls) -> (Network, HostId, H
 fn packet(text: &str) -> Packet {
     let words: Vec<&str> = text.split(' ').collect();
     if words[0] == "ping" {
-        return Packet { source: ip(words[1]), destination: ip(words[2]), body: Body::Echo { id: 1, reply: false } };
+        return Packet {
+            source: ip(words[1]),
+            destination: ip(words[2]),
+            body: PacketBody::Echo { id: 1, reply: false },
+        };
     }
     let mut packet = Packet::first(Protocol::parse(words[0]).unwrap(), at(words[1]), at(words[2])).unwrap();
-    if let Body::Tcp { flags, .. } = &mut packet.body {
+    if let PacketBody::Tcp { flags, .. } = &mut packet.body {
         match words.get(3) {
             Some(&"FIN") => *flags = TcpFlags(TcpFlags::FIN | TcpFlags::ACK),
             Some(&"ACK") => *flags = TcpFlags(TcpFlags::ACK),
@@ -67,7 +71,7 @@ fn packet(text: &str) -> Packet {
 }
 
 fn dropped(network: &mut Network, client: HostId, packet: &Packet) -> bool {
-    matches!(network.send_packet(client, packet, &mut Chance::seeded(1)).verdict, Verdict::Dropped { .. })
+    matches!(network.send_packet(client, packet, &mut Chance::seeded(1)).verdict, PacketVerdict::Dropped { .. })
 }
 
 #[test]
@@ -205,7 +209,7 @@ fn packets_out_of_window_are_invalid_unless_one_is_liberal() {
         assert!(!dropped(&mut network, client, &first));
         let mut late = first.later();
         assert!(!dropped(&mut network, client, &late));
-        if let Body::Tcp { out_of_window, .. } = &mut late.body {
+        if let PacketBody::Tcp { out_of_window, .. } = &mut late.body {
             *out_of_window = true;
         }
         assert_eq!(dropped(&mut network, client, &late), !liberal);

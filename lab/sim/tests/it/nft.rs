@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::support::{Plan, id, ip, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
 use svclab_sim::fraction::Fraction;
-use svclab_sim::host::{Host, Interface};
-use svclab_sim::network::{Flow, Network, Verdict};
+use svclab_sim::host::{Host, HostInterface};
+use svclab_sim::network::{Flow, Network, PacketVerdict};
 use svclab_sim::nft::{Ruleset, TableFamily};
 use svclab_sim::render;
 
@@ -218,7 +218,7 @@ fn a_chain_of_draws_has_a_way_for_each_rule() {
     ] {
         let network = input(rule);
         let found = network.outcomes(&tcp(&network, "client", "172.18.0.2:22")).unwrap();
-        let dropped = found.probability(|verdict| matches!(verdict, Verdict::Dropped { .. }));
+        let dropped = found.probability(|verdict| matches!(verdict, PacketVerdict::Dropped { .. }));
         assert_eq!(dropped, Fraction::new(share.0, share.1), "{rule}");
     }
 }
@@ -334,6 +334,6 @@ fn what_is_no_listing_is_named() {
         assert!(error.contains(problem), "{text}: {error}");
     }
     let none = Ruleset::read("table ip t {\n\tchain c {\n\t\tjump gone\n\t}\n}\n").unwrap();
-    let error = Host::builder("node").interface(Interface::new("eth0")).nft(none).build().unwrap_err();
+    let error = Host::builder("node").interface(HostInterface::new("eth0")).nft(none).build().unwrap_err();
     assert_eq!(error.to_string(), "host node: nftables, table ip t: there is no chain \"gone\"");
 }

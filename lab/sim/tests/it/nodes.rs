@@ -3,7 +3,7 @@
 use svclab_sim::cluster::NodeState;
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::matches::Match;
-use svclab_sim::rules::{Rule, Rules, Target};
+use svclab_sim::rules::{Rule, RuleTarget, Rules};
 
 const NODES: [(&str, &str); 4] = [
     ("calico", include_str!("../data/nodes/calico.txt")),
@@ -45,7 +45,7 @@ fn little_of_them_is_unknown() {
         let mut found = Vec::new();
         for rule in rules(&read) {
             found.extend(rule.matches.iter().filter(|one| matches!(one, Match::Unknown { .. })).map(Match::name));
-            if let Target::Unknown { name, .. } = &rule.target {
+            if let RuleTarget::Unknown { name, .. } = &rule.target {
                 found.push(name);
             }
         }
@@ -148,7 +148,7 @@ fn what_is_not_modelled_is_kept_as_it_stands() {
         let read = Rules::read_any(Family::V4, &one("filter", &format!("-A C {rule}"))).unwrap();
         assert!(read.to_string().contains(&format!("-A C {rule}\n")), "{rule}: {read}");
         let unknown = rules(&read).any(|rule| {
-            matches!(rule.target, Target::Unknown { .. })
+            matches!(rule.target, RuleTarget::Unknown { .. })
                 || rule.matches.iter().any(|one| matches!(one, Match::Unknown { .. }))
         });
         assert!(unknown, "{rule}");

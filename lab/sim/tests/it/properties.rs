@@ -4,7 +4,7 @@ use crate::support::{Plan, outcomes, tcp};
 use proptest::prelude::*;
 use svclab_sim::fraction::Fraction;
 use svclab_sim::protocol::Family;
-use svclab_sim::rules::{Rules, Target};
+use svclab_sim::rules::{RuleTarget, Rules};
 
 /// A service with so many endpoints, in kube-proxy's manner.
 fn service(endpoints: u32) -> String {
@@ -96,8 +96,8 @@ fn everything(rules: &str) -> String {
 fn a_changed_target_shows() {
     let mut rules = Rules::read(Family::V4, &Plan::web().rules).unwrap();
     for chain in rules.tables.iter_mut().flat_map(|table| &mut table.chains) {
-        for rule in chain.rules.iter_mut().filter(|rule| matches!(rule.target, Target::Reject(_))) {
-            rule.target = Target::Drop;
+        for rule in chain.rules.iter_mut().filter(|rule| matches!(rule.target, RuleTarget::Reject(_))) {
+            rule.target = RuleTarget::Drop;
         }
     }
     let network = Plan::new(&rules.to_string()).build();

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use svclab_sim::chance::Chance;
 use svclab_sim::host::{
-    Host, HostBuilder, Interface, InterfaceSysctls, LOCAL_TABLE, Listener, MAIN_TABLE, PolicyAction, PolicyRule, Route,
-    RouteKind, Sysctls,
+    Host, HostBuilder, HostInterface, InterfaceSysctls, LOCAL_TABLE, Listener, MAIN_TABLE, PolicyAction, PolicyRule,
+    Route, RouteKind, Sysctls,
 };
 use svclab_sim::masked::Masked;
-use svclab_sim::network::{Flow, Network, Verdict};
+use svclab_sim::network::{Flow, Network, PacketVerdict};
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::rules::Rules;
-use svclab_sim::trace::Lost;
+use svclab_sim::trace::DropReason;
 
 fn range(text: &str) -> Masked {
     Masked::parse(text).unwrap()
@@ -34,15 +34,15 @@ impl Two {
     fn new(configure: impl FnOnce(HostBuilder) -> HostBuilder) -> Two {
         let router = Host::builder("router")
             .sysctls(Sysctls { ip_forward: true, ..Sysctls::default() })
-            .interface(Interface::new("lan0").address(ip("10.0.0.1"), 24))
-            .interface(Interface::new("eth0").address(ip("192.0.2.1"), 24))
-            .interface(Interface::new("eth1").address(ip("198.51.100.1"), 24))
+            .interface(HostInterface::new("lan0").address(ip("10.0.0.1"), 24))
+            .interface(HostInterface::new("eth0").address(ip("192.0.2.1"), 24))
+            .interface(HostInterface::new("eth1").address(ip("198.51.100.1"), 24))
             .route(Route::via(range("203.0.113.0/24"), ip("192.0.2.9"), "eth0"))
             .route(Route::via(range("203.0.113.0/24"), ip("198.51.100.9"), "eth1").in_table(100));
         let mut network = Network::new();
         let router = network.add(configure(router).build().unwrap());
         let far = |name: &str, near: &str| {
-            let eth0 = Interface::new("eth0").address(ip(near), 24).address(ip("203.0.113.5"), 32);
+            let eth0 = HostInterface::new("eth0").address(ip(near), 24).address(ip("203.0.113.5"), 32);
             let back = if name == "by-eth0" { "192.0.2.1" } else { "198.51.100.1" };
             Host::builder(name)
                 .interface(eth0)
@@ -51,11 +51,9 @@ impl Two {
                 .build()
                 .unwrap()
         };
-        let lan = Host::builder("lan").interface(Interface::new("eth0").address(ip("10.0.0.2"), 24)).route(Route::via(
-            range("0.0.0.0/0"),
-            ip("10.0.0.1"),
-            "eth0",
-        ));
+        let lan = Host::builder("lan")
+            .interface(HostInterface::new("eth0").address(ip("10.0.0.2"), 24))
+            .route(Route::via(range("0.0.0.0/0"), ip("10.0.0.1"), "eth0"));
         let lan = network.add(lan.build().unwrap());
         let (first, second) = (network.add(far("by-eth0", "192.0.2.9")), network.add(far("by-eth1", "198.51.100.9")));
         network.link(&[(router, "lan0"), (lan, "eth0")]).unwrap();
@@ -72,8 +70,8 @@ impl Two {
             Err(error) => return error.to_string(),
         };
         match journey.verdict {
-            Verdict::Answered { by, .. } => self.network.host(by).name().to_owned(),
-            Verdict::Dropped { why, .. } => why.to_string(),
+            PacketVerdict::Answered { by, .. } => self.network.host(by).name().to_owned(),
+            PacketVerdict::Dropped { why, .. } => why.to_string(),
             other => format!("{other:?}"),
         }
     }
@@ -161,11 +159,11 @@ fn interfaces_have_settings_of_their_own() {
         change(&mut settings);
         let mut two = Two::new(|host| host);
         let router = two.network.find("router").unwrap();
-        let lan0 = Interface::new("lan0").address(ip("10.0.0.1"), 24).sysctls(settings);
+        let lan0 = HostInterface::new("lan0").address(ip("10.0.0.1"), 24).sysctls(settings);
         let host = Host::builder("router")
             .interface(lan0)
-            .interface(Interface::new("eth0").address(ip("192.0.2.1"), 24))
-            .interface(Interface::new("eth1").address(ip("198.51.100.1"), 24))
+            .interface(HostInterface::new("eth0").address(ip("192.0.2.1"), 24))
+            .interface(HostInterface::new("eth1").address(ip("198.51.100.1"), 24))
             .route(Route::via(range("203.0.113.0/24"), ip("192.0.2.9"), "eth0"))
             .route(Route::via(range("10.0.0.2/32"), ip("198.51.100.9"), "eth1"))
             .build()
@@ -173,10 +171,10 @@ fn interfaces_have_settings_of_their_own() {
         two.network.replace(router, host);
         two.who("lan")
     };
-    assert_eq!(with(&|settings| settings.forwarding = false), Lost::NoForwarding.to_string());
-    assert_eq!(with(&|settings| settings.rp_filter = 1), Lost::ReversePath.to_string());
+    assert_eq!(with(&|settings| settings.forwarding = false), DropReason::NoForwarding.to_string());
+    assert_eq!(with(&|settings| settings.rp_filter = 1), DropReason::ReversePath.to_string());
     let loose = with(&|settings| settings.rp_filter = 2);
-    assert_ne!(loose, Lost::ReversePath.to_string());
+    assert_ne!(loose, DropReason::ReversePath.to_string());
 }
 
 /// Docker with iptables-legacy beside a proxy with iptables-nft is usual: both have their say.

@@ -3,8 +3,8 @@
 use crate::support::{at, ip, net};
 use svclab_sim::assume::Assumptions;
 use svclab_sim::chance::Chance;
-use svclab_sim::host::{Host, HostBuilder, Interface, Listener, Route, Sysctls};
-use svclab_sim::network::{Flow, HostId, Network, NetworkError, Outcomes, Verdict};
+use svclab_sim::host::{Host, HostBuilder, HostInterface, Listener, Route, Sysctls};
+use svclab_sim::network::{Flow, HostId, Network, NetworkError, Outcomes, PacketVerdict};
 use svclab_sim::nft::Ruleset;
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::render;
@@ -14,27 +14,27 @@ use svclab_sim::set::Sets;
 const SETS: &str = "create SEEN hash:ip family inet\ncreate OTHER hash:ip family inet\nadd OTHER 192.0.2.2\n";
 
 /// A node (192.0.2.1 on eth0, 203.0.113.1 on eth1), a client at eth0 and a server, 203.0.113.2, at eth1.
-struct Setup {
+struct UnknownSetup {
     network: Network,
     node: HostId,
     client: HostId,
 }
 
-fn setup(change: impl FnOnce(HostBuilder) -> HostBuilder, invented: bool) -> Setup {
+fn setup(change: impl FnOnce(HostBuilder) -> HostBuilder, invented: bool) -> UnknownSetup {
     let all = Listener { protocol: Protocol::TCP, address: None, port: None };
-    let eth0 = Interface::new("eth0").address(ip("192.0.2.1"), 24);
+    let eth0 = HostInterface::new("eth0").address(ip("192.0.2.1"), 24);
     let node = Host::builder("node")
         .interface(if invented { eth0.invented() } else { eth0 })
-        .interface(Interface::new("eth1").address(ip("203.0.113.1"), 24))
+        .interface(HostInterface::new("eth1").address(ip("203.0.113.1"), 24))
         .sets(Sets::read(SETS).unwrap())
         .sysctls(Sysctls::node())
         .listener(all);
     let client = Host::builder("client")
-        .interface(Interface::new("eth0").address(ip("192.0.2.2"), 24))
+        .interface(HostInterface::new("eth0").address(ip("192.0.2.2"), 24))
         .route(Route::via(net("0.0.0.0/0"), ip("192.0.2.1"), "eth0"))
         .listener(all);
     let server = Host::builder("server")
-        .interface(Interface::new("eth0").address(ip("203.0.113.2"), 24))
+        .interface(HostInterface::new("eth0").address(ip("203.0.113.2"), 24))
         .route(Route::via(net("0.0.0.0/0"), ip("203.0.113.1"), "eth0"))
         .listener(all);
     let mut network = Network::new();
@@ -42,7 +42,7 @@ fn setup(change: impl FnOnce(HostBuilder) -> HostBuilder, invented: bool) -> Set
     let (client, server) = (network.add(client.build().unwrap()), network.add(server.build().unwrap()));
     network.link(&[(node, "eth0"), (client, "eth0")]).unwrap();
     network.link(&[(node, "eth1"), (server, "eth0")]).unwrap();
-    Setup { network, node, client }
+    UnknownSetup { network, node, client }
 }
 
 fn with_rules(rules: &str) -> impl FnOnce(HostBuilder) -> HostBuilder + use<> {
@@ -60,14 +60,14 @@ fn filter(rules: &str) -> String {
     format!("*filter\n:A - [0:0]\n{rules}\nCOMMIT\n")
 }
 
-fn input(setup: &Setup) -> Result<Outcomes, NetworkError> {
+fn input(setup: &UnknownSetup) -> Result<Outcomes, NetworkError> {
     setup.network.outcomes(&Flow::tcp(setup.client, at("192.0.2.1:80")))
 }
 
 fn say(outcomes: &Outcomes) -> String {
-    let word = |verdict: &Verdict| match verdict {
-        Verdict::Answered { .. } => "answered",
-        Verdict::Dropped { .. } => "dropped",
+    let word = |verdict: &PacketVerdict| match verdict {
+        PacketVerdict::Answered { .. } => "answered",
+        PacketVerdict::Dropped { .. } => "dropped",
         _ => "other",
     };
     let all = outcomes.outcomes.iter().map(|one| format!("{} {}", one.probability, word(&one.verdict)));
@@ -248,8 +248,8 @@ fn matches_that_are_unknown_only_sometimes() {
 
 #[test]
 fn owners_are_asked_of_packets_with_a_socket_only() {
-    let from_node = |setup: &Setup| setup.network.outcomes(&Flow::tcp(setup.node, at("203.0.113.2:80")));
-    let through = |setup: &Setup| setup.network.outcomes(&Flow::tcp(setup.client, at("203.0.113.2:80")));
+    let from_node = |setup: &UnknownSetup| setup.network.outcomes(&Flow::tcp(setup.node, at("203.0.113.2:80")));
+    let through = |setup: &UnknownSetup| setup.network.outcomes(&Flow::tcp(setup.client, at("203.0.113.2:80")));
     for (rule, local, forwarded) in [
         ("-m owner --uid-owner 0", "depends on POSTROUTING 1 owner", "1 answered"),
         ("-m owner ! --uid-owner 0", "depends on POSTROUTING 1 owner", "1 dropped"),
@@ -379,7 +379,7 @@ fn connections_are_looked_up_in_their_zone() {
         let first = one.network.first_packet(&Flow::tcp(one.client, at("192.0.2.1:80"))).unwrap();
         let mut send = |packet| one.network.send_packet(one.client, &packet, &mut Chance::seeded(1)).verdict;
         assert!(send(first.clone()).answered().is_some(), "{raw}");
-        assert_eq!(matches!(send(first.later()), Verdict::Dropped { .. }), established, "{raw}");
+        assert_eq!(matches!(send(first.later()), PacketVerdict::Dropped { .. }), established, "{raw}");
     }
 }
 
@@ -389,7 +389,7 @@ fn networks_are_mapped_one_to_one() {
                  -A POSTROUTING -s 192.0.2.0/24 -j NETMAP --to 203.0.113.128/25\nCOMMIT\n";
     let setup = setup(with_rules(rules), false);
     let outcomes = setup.network.outcomes(&Flow::tcp(setup.client, at("198.51.100.2:80"))).unwrap();
-    let Verdict::Unanswered { at: reached, saw, .. } = outcomes.certain().unwrap() else {
+    let PacketVerdict::Unanswered { at: reached, saw, .. } = outcomes.certain().unwrap() else {
         panic!("{outcomes:?}");
     };
     assert_eq!((*reached, saw.ip()), (at("203.0.113.2:80"), ip("203.0.113.130")));

@@ -1,7 +1,7 @@
 //! The same over IPv6: translation, masquerading, rejection.
 
 use crate::support::{at, ip, net, outcomes};
-use svclab_sim::host::{Host, Interface, Route, Sysctls};
+use svclab_sim::host::{Host, HostInterface, Route, Sysctls};
 use svclab_sim::network::{Flow, Network};
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::rules::Rules;
@@ -22,16 +22,16 @@ COMMIT
 #[test]
 fn a_router_translates_and_rejects() {
     let server = |name: &str, own: &str| {
-        let host = Host::builder(name).interface(Interface::new("eth0").address(ip(own), 64));
+        let host = Host::builder(name).interface(HostInterface::new("eth0").address(ip(own), 64));
         host.route(Route::via(net("::/0"), ip("fd00:1::1"), "eth0")).listen(Protocol::TCP, 8080)
     };
     let router = Host::builder("router")
-        .interface(Interface::new("eth0").address(ip("fd00::1"), 64))
-        .interface(Interface::new("eth1").address(ip("fd00:1::1"), 64))
+        .interface(HostInterface::new("eth0").address(ip("fd00::1"), 64))
+        .interface(HostInterface::new("eth1").address(ip("fd00:1::1"), 64))
         .route(Route::via(net("fd00:96::/64"), ip("fd00:1::9"), "eth1"))
         .sysctls(Sysctls::node())
         .rules(Rules::read(Family::V6, RULES).unwrap());
-    let client = Host::builder("client").interface(Interface::new("eth0").address(ip("fd00::2"), 64));
+    let client = Host::builder("client").interface(HostInterface::new("eth0").address(ip("fd00::2"), 64));
     let client = client.route(Route::via(net("::/0"), ip("fd00::1"), "eth0"));
     let mut network = Network::new();
     let (router, client) = (network.add(router.build().unwrap()), network.add(client.build().unwrap()));
@@ -62,10 +62,10 @@ fn a_router_translates_and_rejects() {
 #[test]
 fn redirected_to_the_address_that_was_added_last() {
     let rules = "*nat\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9999\nCOMMIT\n";
-    let eth0 = Interface::new("eth0").address(ip("fd00::1"), 64).address(ip("fd00::33"), 64);
+    let eth0 = HostInterface::new("eth0").address(ip("fd00::1"), 64).address(ip("fd00::33"), 64);
     let server = Host::builder("server").interface(eth0).listen(Protocol::TCP, 9999);
     let server = server.rules(Rules::read(Family::V6, rules).unwrap());
-    let client = Host::builder("client").interface(Interface::new("eth0").address(ip("fd00::2"), 64));
+    let client = Host::builder("client").interface(HostInterface::new("eth0").address(ip("fd00::2"), 64));
     let mut network = Network::new();
     let (server, client) = (network.add(server.build().unwrap()), network.add(client.build().unwrap()));
     network.link(&[(server, "eth0"), (client, "eth0")]).unwrap();

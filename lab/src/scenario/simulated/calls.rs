@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use svclab_cluster::traffic::probe::{Probe, ProbeAnswer, ProbeOutcome};
-use svclab_sim::network::{Flow, HostId, Journey, NetworkError, Outcomes, Verdict};
+use svclab_sim::network::{Flow, HostId, Journey, NetworkError, Outcomes, PacketVerdict};
 use svclab_sim::packet::Packet;
 use svclab_sim::protocol::{Family, Protocol as Number};
 use svclab_spec::Protocol;
@@ -11,7 +11,7 @@ use svclab_spec::Protocol;
 use super::lab::{SimError, SimLab};
 use super::machines::{machine, number};
 use super::targets;
-use svclab_sim::relays::{Port, Relay};
+use svclab_sim::relays::{RelayPort, Relay};
 
 /// A request with its first packet, and the relay's own call if one led it on.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub(super) struct Sent {
 pub(super) struct Second {
     /// The node whose proxy relays, and the port that it listens on for it.
     pub(super) node: String,
-    pub(super) port: Port,
+    pub(super) port: RelayPort,
     from: HostId,
     packet: Packet,
     /// Its proxy has gone, and the connection with it.
@@ -99,8 +99,8 @@ impl SimLab {
     }
 
     /// The relay that a request has met: its node and machine, its port, and the client that it sees.
-    fn relay_reached(&self, verdict: &Verdict, protocol: Number) -> Option<(String, HostId, Port, Relay, SocketAddr)> {
-        let (Verdict::Answered { by, at, saw } | Verdict::Unanswered { by, at, saw, .. }) = verdict else {
+    fn relay_reached(&self, verdict: &PacketVerdict, protocol: Number) -> Option<(String, HostId, RelayPort, Relay, SocketAddr)> {
+        let (PacketVerdict::Answered { by, at, saw } | PacketVerdict::Unanswered { by, at, saw, .. }) = verdict else {
             return None;
         };
         let node = self.machines.network().host(*by).name().strip_prefix("node/")?;
@@ -132,7 +132,7 @@ impl SimLab {
         &mut self,
         node: String,
         from: HostId,
-        (port, relay): (Port, &Relay),
+        (port, relay): (RelayPort, &Relay),
         client: SocketAddr,
         first: &Journey,
     ) -> Result<(ProbeAnswer, Option<Second>), SimError> {
@@ -155,13 +155,13 @@ impl SimLab {
             if !is_tcp {
                 memory.associate(port, client, call, now);
             }
-            if !matches!(journey.verdict, Verdict::Answered { .. }) {
+            if !matches!(journey.verdict, PacketVerdict::Answered { .. }) {
                 memory.refused(port, relay, client.ip());
                 continue;
             }
             memory.took(port, relay, client.ip(), call.to, now);
             // What the relay says goes back as its own answer would.
-            let of = if matches!(first.verdict, Verdict::Answered { .. }) { &journey.verdict } else { &first.verdict };
+            let of = if matches!(first.verdict, PacketVerdict::Answered { .. }) { &journey.verdict } else { &first.verdict };
             let answer = targets::answer(self.machines.network(), &self.spec, of);
             return Ok((answer, Some(Second { node, port, from, packet, is_dead: false })));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use svclab_sim::network::{Journey, Leg};
+use svclab_sim::network::{Journey, JourneyLeg};
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
 use svclab_sim::trace::Event;
@@ -29,7 +29,7 @@ impl Counters {
         journey.reply.iter().for_each(|leg| self.note_leg(leg));
     }
 
-    fn note_leg(&mut self, leg: &Leg) {
+    fn note_leg(&mut self, leg: &JourneyLeg) {
         let mut at: Option<&Arc<str>> = None;
         for event in &leg.trace {
             match event {

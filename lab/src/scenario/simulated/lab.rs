@@ -24,7 +24,7 @@ use crate::scenario::resolve::{self, ClientRoute};
 use crate::scenario::values::Target;
 use crate::scenario::{Action, LoadError, ProxyAction, ProxySettings, Scenario, dry_run};
 use svclab_sim::cluster::BuildError;
-use svclab_sim::relays::{Memory, Silence};
+use svclab_sim::relays::{RelayMemory, UdpTimeouts};
 
 /// Why a simulated cluster cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -95,8 +95,8 @@ pub struct SimLab {
     /// There where a step will ask.
     pub(super) counters: Option<Counters>,
     /// What each node's relays remember.
-    pub(super) memories: BTreeMap<String, Memory>,
-    pub(super) silence: Silence,
+    pub(super) memories: BTreeMap<String, RelayMemory>,
+    pub(super) silence: UdpTimeouts,
 }
 
 impl SimLab {
@@ -257,8 +257,8 @@ impl SimLab {
 }
 
 /// The times of the kernel's connection tracking (`nf_conntrack_udp_timeout` and `_stream`), unless the configuration says otherwise.
-fn silence(proxy: &ProxySettings) -> Silence {
-    Silence {
+fn silence(proxy: &ProxySettings) -> UdpTimeouts {
+    UdpTimeouts {
         single: proxy.conntrack.udp_timeout.map_or(Duration::from_secs(30), |time| time.0),
         conversation: Duration::from_secs(120),
     }

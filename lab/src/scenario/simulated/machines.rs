@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use svclab_cluster::traffic::probe::ClusterHost;
-use svclab_sim::cluster::{BuildError, Cluster, Listening, Node, Outside, Pod};
+use svclab_sim::cluster::{BuildError, Cluster, Listening, Node, ExternalHost, Pod};
 use svclab_sim::host::Sysctls;
 use svclab_sim::network::Network;
 use svclab_sim::protocol::Protocol as Number;
@@ -161,13 +161,13 @@ impl Describe<'_> {
         }
     }
 
-    fn outside(&self) -> Vec<Outside> {
-        let clients = self.spec.clients.iter().map(|client| Outside {
+    fn outside(&self) -> Vec<ExternalHost> {
+        let clients = self.spec.clients.iter().map(|client| ExternalHost {
             name: ClusterHost::Client(client.name.clone()).to_string(),
             addresses: self.on_segment(&client.addresses),
             routes: self.routes(&client.name),
         });
-        let balancer = self.spec.load_balancer.iter().map(|balancer| Outside {
+        let balancer = self.spec.load_balancer.iter().map(|balancer| ExternalHost {
             name: ClusterHost::LoadBalancer.to_string(),
             addresses: self.on_segment(&balancer.addresses),
             routes: Vec::new(),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use svclab_sim::cluster::ReadError;
+use svclab_sim::cluster::NodeReadError;
 
 use super::rendered::Rendered;
 
@@ -28,7 +28,7 @@ pub enum RenderError {
     },
     /// It prints what the simulator does not understand.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(#[from] NodeReadError),
 }
 
 /// Where the rules of simulated nodes come from.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use svclab_sim::cluster::{NodeState, ReadError};
+use svclab_sim::cluster::{NodeReadError, NodeState};
 use svclab_sim::protocol::Family;
-use svclab_sim::relays::{self, Port, Relay};
+use svclab_sim::relays::{self, Relay, RelayPort};
 
 /// One node's.
 #[derive(Debug, Clone, Default)]
@@ -14,7 +14,7 @@ pub struct Rendered {
     /// With how many endpoints the proxy answers at each `healthCheckNodePort`.
     pub health: BTreeMap<(Family, u16), usize>,
     /// Listening ports that only connections which stand need.
-    pub held: BTreeSet<Port>,
+    pub held: BTreeSet<RelayPort>,
     /// Its tables of nftables, as text.
     pub tables: String,
 }
@@ -46,7 +46,7 @@ impl Rendered {
     ///
     /// # Errors
     /// The first line that the simulator does not understand.
-    pub fn read(node: &str, text: &str) -> Result<Rendered, ReadError> {
+    pub fn read(node: &str, text: &str) -> Result<Rendered, NodeReadError> {
         let (mut v4, mut v6, mut sets, mut servers) = (String::new(), String::new(), String::new(), String::new());
         let mut tables = String::new();
         let (mut family, mut part, mut addresses) = (Family::V4, Part::Rules, String::new());
@@ -60,10 +60,11 @@ impl Rendered {
                 let mut words = text.split(' ');
                 let port = words.next().and_then(|word| word.parse::<u16>().ok());
                 let local = words.nth(1).and_then(|word| word.parse::<usize>().ok());
-                let both = port.zip(local).ok_or_else(|| ReadError::new(&format!("health checks of {node}"), &line))?;
+                let both =
+                    port.zip(local).ok_or_else(|| NodeReadError::new(&format!("health checks of {node}"), &line))?;
                 rendered.health.insert((family, both.0), both.1);
             } else if let Some(text) = line.strip_prefix(relays::LINE) {
-                let fail = |problem: String| ReadError::new(&format!("listening ports of {node}"), &problem);
+                let fail = |problem: String| NodeReadError::new(&format!("listening ports of {node}"), &problem);
                 let (protocol, port, relay) = Relay::parse(text).map_err(fail)?;
                 rendered.state.relays.insert((family, protocol, port), relay);
             } else {

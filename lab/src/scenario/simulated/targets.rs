@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use svclab_apiserver::objects::Store;
 use svclab_cluster::traffic::probe::ProbeAnswer;
-use svclab_sim::network::{Broken, Network, Verdict};
+use svclab_sim::network::{ReplyFailure, Network, PacketVerdict};
 use svclab_spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
 use crate::scenario::values::{Frontend, Target};
@@ -41,16 +41,16 @@ pub(super) fn is_proxied(store: &Store, to: &Target) -> bool {
 }
 
 /// What the caller sees.
-pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &Verdict) -> ProbeAnswer {
+pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &PacketVerdict) -> ProbeAnswer {
     match verdict {
-        Verdict::Answered { by, at, saw } => {
+        PacketVerdict::Answered { by, at, saw } => {
             ProbeAnswer::Replied { server: server(spec, network.host(*by).name(), *at), peer: *saw, at: *at }
         }
-        Verdict::Unanswered { why: Broken::WrongSource { from }, .. } => {
+        PacketVerdict::Unanswered { why: ReplyFailure::WrongSource { from }, .. } => {
             ProbeAnswer::Broken(format!("an answer from {from}"))
         }
-        Verdict::Refused { delivered: true, .. } | Verdict::Rejected { delivered: true, .. } => ProbeAnswer::Refused,
-        Verdict::Refused { .. } | Verdict::Rejected { .. } | Verdict::Unanswered { .. } | Verdict::Dropped { .. } => {
+        PacketVerdict::Refused { delivered: true, .. } | PacketVerdict::Rejected { delivered: true, .. } => ProbeAnswer::Refused,
+        PacketVerdict::Refused { .. } | PacketVerdict::Rejected { .. } | PacketVerdict::Unanswered { .. } | PacketVerdict::Dropped { .. } => {
             ProbeAnswer::TimedOut
         }
     }

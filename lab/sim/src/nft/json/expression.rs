@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::text;
-use crate::nft::{Binary, Element, ElementKey, ElementValue, Expr, Verdict};
+use crate::nft::{Binary, Element, ElementKey, ElementValue, Expr, NftVerdict};
 
 fn unknown(value: &Value) -> Expr {
     Expr::Unknown(value.to_string())
@@ -106,14 +106,14 @@ fn anonymous(value: &Value) -> Option<Element> {
     element(value, false)
 }
 
-pub(super) fn verdict(kind: &str, inner: &Value) -> Option<Verdict> {
+pub(super) fn verdict(kind: &str, inner: &Value) -> Option<NftVerdict> {
     Some(match kind {
-        "accept" => Verdict::Accept,
-        "drop" => Verdict::Drop,
-        "return" => Verdict::Return,
-        "continue" => Verdict::Continue,
-        "jump" => Verdict::Jump(text(inner, "target")?),
-        "goto" => Verdict::Goto(text(inner, "target")?),
+        "accept" => NftVerdict::Accept,
+        "drop" => NftVerdict::Drop,
+        "return" => NftVerdict::Return,
+        "continue" => NftVerdict::Continue,
+        "jump" => NftVerdict::Jump(text(inner, "target")?),
+        "goto" => NftVerdict::Goto(text(inner, "target")?),
         _ => return None,
     })
 }

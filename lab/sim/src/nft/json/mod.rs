@@ -5,20 +5,20 @@ mod statement;
 
 use serde_json::Value;
 
-use super::{Base, Chain, Holds, ReadError, Rule, Ruleset, Set, Table, TableFamily, Type};
-use crate::rules::Policy;
+use super::{BaseChain, Chain, DeclaredType, NftReadError, Rule, Ruleset, Set, SetData, Table, TableFamily};
+use crate::rules::ChainPolicy;
 
-type Read<T> = Result<T, ReadError>;
+type ReadResult<T> = Result<T, NftReadError>;
 
-fn wrong<T>(problem: impl Into<String>) -> Read<T> {
-    Err(ReadError::new(0, problem))
+fn wrong<T>(problem: impl Into<String>) -> ReadResult<T> {
+    Err(NftReadError::new(0, problem))
 }
 
 fn text(value: &Value, field: &str) -> Option<String> {
     value.get(field).and_then(Value::as_str).map(str::to_owned)
 }
 
-fn needed(value: &Value, field: &str, of: &str) -> Read<String> {
+fn needed(value: &Value, field: &str, of: &str) -> ReadResult<String> {
     text(value, field).map_or_else(|| wrong(format!("{of} without {field:?}: {value}")), Ok)
 }
 
@@ -31,10 +31,10 @@ fn words(value: Option<&Value>) -> Vec<String> {
     }
 }
 
-pub(super) fn read(text: &str) -> Read<Ruleset> {
+pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
     let whole: Value = match serde_json::from_str(text) {
         Ok(value) => value,
-        Err(error) => return Err(ReadError::new(error.line(), format!("not JSON: {error}"))),
+        Err(error) => return Err(NftReadError::new(error.line(), format!("not JSON: {error}"))),
     };
     let Some(all) = whole.get("nftables").and_then(Value::as_array) else {
         return wrong("expected an object with a list \"nftables\"");
@@ -74,19 +74,19 @@ pub(super) fn read(text: &str) -> Read<Ruleset> {
     Ok(ruleset)
 }
 
-fn of<'a>(ruleset: &'a mut Ruleset, value: &Value, kind: &str) -> Read<&'a mut Table> {
+fn of<'a>(ruleset: &'a mut Ruleset, value: &Value, kind: &str) -> ReadResult<&'a mut Table> {
     let family = family(value, kind)?;
     let name = needed(value, "table", kind)?;
     let found = ruleset.tables.iter_mut().find(|table| table.family == family && table.name == name);
     found.map_or_else(|| wrong(format!("{kind} of the table {family} {name}, which there is not")), Ok)
 }
 
-fn family(value: &Value, kind: &str) -> Read<TableFamily> {
+fn family(value: &Value, kind: &str) -> ReadResult<TableFamily> {
     let text = needed(value, "family", kind)?;
     TableFamily::parse(&text).map_or_else(|| wrong(format!("family {text:?} is not known here")), Ok)
 }
 
-fn table(value: &Value) -> Read<Table> {
+fn table(value: &Value) -> ReadResult<Table> {
     Ok(Table {
         family: family(value, "table")?,
         name: needed(value, "name", "table")?,
@@ -98,9 +98,9 @@ fn table(value: &Value) -> Read<Table> {
     })
 }
 
-fn chain(value: &Value) -> Read<Chain> {
+fn chain(value: &Value) -> ReadResult<Chain> {
     let base = match (text(value, "type"), text(value, "hook")) {
-        (Some(kind), Some(hook)) => Some(Base {
+        (Some(kind), Some(hook)) => Some(BaseChain {
             kind,
             hook,
             priority: value
@@ -109,7 +109,11 @@ fn chain(value: &Value) -> Read<Chain> {
                 .and_then(|number| i32::try_from(number).ok())
                 .unwrap_or(0),
             devices: words(value.get("dev")),
-            policy: if text(value, "policy").as_deref() == Some("drop") { Policy::Drop } else { Policy::Accept },
+            policy: if text(value, "policy").as_deref() == Some("drop") {
+                ChainPolicy::Drop
+            } else {
+                ChainPolicy::Accept
+            },
         }),
         _ => None,
     };
@@ -122,12 +126,12 @@ fn rule(value: &Value) -> Rule {
     Rule { line: 0, statements, comment: text(value, "comment") }
 }
 
-fn types(value: Option<&Value>) -> Option<Vec<Type>> {
+fn types(value: Option<&Value>) -> Option<Vec<DeclaredType>> {
     match value? {
         // A map's data is one word, `ipv4_addr . inet_service`.
-        Value::String(names) => Some(names.split(" . ").map(|name| Type::Named(name.to_owned())).collect()),
+        Value::String(names) => Some(names.split(" . ").map(|name| DeclaredType::Named(name.to_owned())).collect()),
         Value::Array(names) => {
-            names.iter().map(|name| name.as_str().map(|name| Type::Named(name.to_owned()))).collect()
+            names.iter().map(|name| name.as_str().map(|name| DeclaredType::Named(name.to_owned()))).collect()
         }
         // `typeof` of newer versions.
         object => {
@@ -136,25 +140,25 @@ fn types(value: Option<&Value>) -> Option<Vec<Type>> {
                 Some(parts) => parts.iter().map(expression::read).collect(),
                 None => vec![expression::read(of)],
             };
-            Some(parts.into_iter().map(Type::Of).collect())
+            Some(parts.into_iter().map(DeclaredType::Of).collect())
         }
     }
 }
 
-fn set(value: &Value) -> Read<Set> {
+fn set(value: &Value) -> ReadResult<Set> {
     let name = needed(value, "name", "set")?;
     let Some(key) = types(value.get("type")) else { return wrong(format!("the set {name} without a type")) };
     let holds = match value.get("map") {
-        None => Holds::Keys,
-        Some(Value::String(verdict)) if verdict == "verdict" => Holds::Verdicts,
+        None => SetData::Keys,
+        Some(Value::String(verdict)) if verdict == "verdict" => SetData::Verdicts,
         data => match types(data) {
-            Some(data) => Holds::Data(data),
+            Some(data) => SetData::Data(data),
             None => return wrong(format!("the map {name} with data of no type that is known here")),
         },
     };
     let number = |field: &str| value.get(field).and_then(Value::as_u64);
     let all = value.get("elem").and_then(Value::as_array);
-    let elements = all.into_iter().flatten().map(|one| expression::element(one, holds != Holds::Keys));
+    let elements = all.into_iter().flatten().map(|one| expression::element(one, holds != SetData::Keys));
     let Some(elements) = elements.collect::<Option<Vec<_>>>() else {
         return wrong(format!("an element of the set {name} is not understood"));
     };

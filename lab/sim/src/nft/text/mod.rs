@@ -5,13 +5,15 @@ mod expression;
 mod statement;
 mod tokens;
 
-use super::{Base, Chain, Holds, ReadError, Rule, Ruleset, Set, Statement, Table, TableFamily, Type, priority};
-use crate::rules::Policy;
+use super::{
+    BaseChain, Chain, DeclaredType, NftReadError, Rule, Ruleset, Set, SetData, Statement, Table, TableFamily, priority,
+};
+use crate::rules::ChainPolicy;
 use tokens::{TokenKind, Tokens};
 
-type Read<T> = Result<T, ReadError>;
+type ReadResult<T> = Result<T, NftReadError>;
 
-pub(super) fn read(text: &str) -> Read<Ruleset> {
+pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
     let (all, managed) = tokens::split(text)?;
     let mut tokens = Tokens::new(text, &all);
     let mut ruleset = Ruleset::default();
@@ -26,7 +28,7 @@ pub(super) fn read(text: &str) -> Read<Ruleset> {
             continue;
         }
         if !tokens.take("table") {
-            return Err(ReadError::new(line, format!("expected a table: {}", tokens.rest_of_line())));
+            return Err(NftReadError::new(line, format!("expected a table: {}", tokens.rest_of_line())));
         }
         let mut table = table(&mut tokens)?;
         table.by_iptables = managed.iter().any(|at| (after..line).contains(at)) || table.has_chains_of_iptables();
@@ -35,26 +37,26 @@ pub(super) fn read(text: &str) -> Read<Ruleset> {
     }
 }
 
-fn expected<T>(tokens: &mut Tokens<'_>, what: &str) -> Read<T> {
+fn expected<T>(tokens: &mut Tokens<'_>, what: &str) -> ReadResult<T> {
     let line = tokens.line();
     let found = tokens
         .next()
         .map_or("the end", |token| if token.kind == TokenKind::End { "the end of the line" } else { token.text });
-    Err(ReadError::new(line, format!("expected {what}, found {found:?}")))
+    Err(NftReadError::new(line, format!("expected {what}, found {found:?}")))
 }
 
-fn open(tokens: &mut Tokens<'_>) -> Read<()> {
+fn open(tokens: &mut Tokens<'_>) -> ReadResult<()> {
     if tokens.take("{") { Ok(()) } else { expected(tokens, "{") }
 }
 
-fn name(tokens: &mut Tokens<'_>, what: &str) -> Read<String> {
+fn name(tokens: &mut Tokens<'_>, what: &str) -> ReadResult<String> {
     match tokens.word() {
         Some(name) => Ok(name.to_owned()),
         None => expected(tokens, what),
     }
 }
 
-fn table(tokens: &mut Tokens<'_>) -> Read<Table> {
+fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
     let first = name(tokens, "a family or a name")?;
     let (family, name) = match TableFamily::parse(&first) {
         // A table may be called `ip`.
@@ -96,7 +98,7 @@ fn table(tokens: &mut Tokens<'_>) -> Read<Table> {
                 }
             }
             Some(word) => {
-                return Err(ReadError::new(line, format!("{word:?} is nothing of a table that is known here")));
+                return Err(NftReadError::new(line, format!("{word:?} is nothing of a table that is known here")));
             }
             None => return expected(tokens, "something of a table"),
         }
@@ -115,7 +117,7 @@ fn words(tokens: &mut Tokens<'_>) -> Vec<String> {
     all
 }
 
-fn chain(tokens: &mut Tokens<'_>) -> Read<Chain> {
+fn chain(tokens: &mut Tokens<'_>) -> ReadResult<Chain> {
     let mut chain = Chain { name: name(tokens, "a chain's name")?, base: None, comment: None, rules: Vec::new() };
     open(tokens)?;
     loop {
@@ -137,7 +139,7 @@ fn chain(tokens: &mut Tokens<'_>) -> Read<Chain> {
             let policy = policy(tokens)?;
             match &mut chain.base {
                 Some(base) => base.policy = policy,
-                None => return Err(ReadError::new(line, "a policy of a chain without a hook")),
+                None => return Err(NftReadError::new(line, "a policy of a chain without a hook")),
             }
         } else if tokens.take("comment") {
             chain.comment = Some(name(tokens, "a comment")?);
@@ -147,16 +149,16 @@ fn chain(tokens: &mut Tokens<'_>) -> Read<Chain> {
     }
 }
 
-fn policy(tokens: &mut Tokens<'_>) -> Read<Policy> {
+fn policy(tokens: &mut Tokens<'_>) -> ReadResult<ChainPolicy> {
     match tokens.word() {
-        Some("accept") => Ok(Policy::Accept),
-        Some("drop") => Ok(Policy::Drop),
+        Some("accept") => Ok(ChainPolicy::Accept),
+        Some("drop") => Ok(ChainPolicy::Drop),
         _ => expected(tokens, "accept or drop"),
     }
 }
 
 /// `type nat hook prerouting device "eth0" priority dstnat + 10; policy accept;`
-fn base(tokens: &mut Tokens<'_>) -> Read<Base> {
+fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
     tokens.take("type");
     let kind = name(tokens, "a type")?;
     if !tokens.take("hook") {
@@ -179,7 +181,7 @@ fn base(tokens: &mut Tokens<'_>) -> Read<Base> {
     }
     let line = tokens.line();
     let number = name(tokens, "a priority")?;
-    let unknown = || ReadError::new(line, format!("priority {number:?} is not known here"));
+    let unknown = || NftReadError::new(line, format!("priority {number:?} is not known here"));
     let mut priority = priority(&number).ok_or_else(unknown)?;
     for (sign, factor) in [("+", 1), ("-", -1)] {
         if tokens.take(sign) {
@@ -187,7 +189,7 @@ fn base(tokens: &mut Tokens<'_>) -> Read<Base> {
             priority += factor * more;
         }
     }
-    let mut base = Base { kind, hook, priority, devices, policy: Policy::Accept };
+    let mut base = BaseChain { kind, hook, priority, devices, policy: ChainPolicy::Accept };
     tokens.take(";");
     if tokens.take("policy") {
         base.policy = policy(tokens)?;
@@ -215,11 +217,11 @@ fn rule(tokens: &mut Tokens<'_>, line: usize) -> Rule {
     rule
 }
 
-fn set(tokens: &mut Tokens<'_>, is_map: bool) -> Read<Set> {
+fn set(tokens: &mut Tokens<'_>, is_map: bool) -> ReadResult<Set> {
     let mut set = Set {
         name: name(tokens, "a set's name")?,
         key: Vec::new(),
-        holds: Holds::Keys,
+        holds: SetData::Keys,
         flags: Vec::new(),
         timeout: None,
         size: None,
@@ -230,7 +232,7 @@ fn set(tokens: &mut Tokens<'_>, is_map: bool) -> Read<Set> {
     loop {
         tokens.skip_ends();
         if tokens.take("}") {
-            let complete = !set.key.is_empty() && is_map != (set.holds == Holds::Keys);
+            let complete = !set.key.is_empty() && is_map != (set.holds == SetData::Keys);
             return if complete { Ok(set) } else { expected(tokens, "a set with its type") };
         }
         if tokens.take(";") {
@@ -250,21 +252,23 @@ fn set(tokens: &mut Tokens<'_>, is_map: bool) -> Read<Set> {
                 tokens.take("=");
                 let read = elements::read(tokens);
                 set.elements = read.ok_or_else(|| {
-                    ReadError::new(tokens.line(), format!("an element of the set {} is not understood", set.name))
+                    NftReadError::new(tokens.line(), format!("an element of the set {} is not understood", set.name))
                 })?;
             }
-            Some(word) => return Err(ReadError::new(line, format!("{word:?} is nothing of a set that is known here"))),
+            Some(word) => {
+                return Err(NftReadError::new(line, format!("{word:?} is nothing of a set that is known here")));
+            }
             None => return expected(tokens, "something of a set"),
         }
     }
 }
 
-fn named(tokens: &mut Tokens<'_>) -> Option<Type> {
-    tokens.word().map(|name| Type::Named(name.to_owned()))
+fn named(tokens: &mut Tokens<'_>) -> Option<DeclaredType> {
+    tokens.word().map(|name| DeclaredType::Named(name.to_owned()))
 }
 
-fn of_expression(tokens: &mut Tokens<'_>) -> Option<Type> {
-    expression::one(tokens).map(Type::Of)
+fn of_expression(tokens: &mut Tokens<'_>) -> Option<DeclaredType> {
+    expression::one(tokens).map(DeclaredType::Of)
 }
 
 /// `ipv4_addr . inet_service : verdict`.
@@ -272,8 +276,8 @@ fn types(
     tokens: &mut Tokens<'_>,
     is_map: bool,
     line: usize,
-    one: fn(&mut Tokens<'_>) -> Option<Type>,
-) -> Read<(Vec<Type>, Holds)> {
+    one: fn(&mut Tokens<'_>) -> Option<DeclaredType>,
+) -> ReadResult<(Vec<DeclaredType>, SetData)> {
     let concatenated = |tokens: &mut Tokens<'_>| {
         let mut all = vec![one(tokens)?];
         while tokens.take(".") {
@@ -281,17 +285,17 @@ fn types(
         }
         Some(all)
     };
-    let wrong = || ReadError::new(line, "a type that is not understood");
+    let wrong = || NftReadError::new(line, "a type that is not understood");
     let key = concatenated(tokens).ok_or_else(wrong)?;
     if !is_map {
-        return Ok((key, Holds::Keys));
+        return Ok((key, SetData::Keys));
     }
     if !tokens.take(":") {
         return Err(wrong());
     }
     tokens.take("interval");
     if tokens.take("verdict") {
-        return Ok((key, Holds::Verdicts));
+        return Ok((key, SetData::Verdicts));
     }
-    Ok((key, Holds::Data(concatenated(tokens).ok_or_else(wrong)?)))
+    Ok((key, SetData::Data(concatenated(tokens).ok_or_else(wrong)?)))
 }

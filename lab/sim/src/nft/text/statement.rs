@@ -3,23 +3,23 @@
 use super::elements::milliseconds;
 use super::expression::{self, compared_with, one_or_more, value};
 use super::tokens::{TokenKind, Tokens};
-use crate::nft::{Binary, Expr, NatKind, Relation, SetOperation, Statement, Verdict};
+use crate::nft::{Binary, Expr, NatKind, NftVerdict, Relation, SetOperation, Statement};
 
-pub(super) fn verdict(tokens: &mut Tokens<'_>) -> Option<Verdict> {
+pub(super) fn verdict(tokens: &mut Tokens<'_>) -> Option<NftVerdict> {
     for (word, verdict) in [
-        ("accept", Verdict::Accept),
-        ("drop", Verdict::Drop),
-        ("return", Verdict::Return),
-        ("continue", Verdict::Continue),
+        ("accept", NftVerdict::Accept),
+        ("drop", NftVerdict::Drop),
+        ("return", NftVerdict::Return),
+        ("continue", NftVerdict::Continue),
     ] {
         if tokens.take(word) {
             return Some(verdict);
         }
     }
     let make = if tokens.take("jump") {
-        Verdict::Jump
+        NftVerdict::Jump
     } else if tokens.take("goto") {
-        Verdict::Goto
+        NftVerdict::Goto
     } else {
         return None;
     };

@@ -1,6 +1,6 @@
 //! Words of a listing.
 
-use crate::nft::ReadError;
+use crate::nft::NftReadError;
 
 /// A word with its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ const SYMBOLS: [&str; 18] =
 const BY_IPTABLES: &str = "is managed by iptables";
 
 /// All words, and the lines that say that the next table is one of iptables-nft's.
-pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), ReadError> {
+pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadError> {
     let (mut tokens, mut managed) = (Vec::new(), Vec::new());
     let (mut at, mut line) = (0, 1);
     while let Some(next) = text[at..].chars().next() {
@@ -54,7 +54,7 @@ pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), ReadErro
             }
             at += length;
         } else if next == '"' {
-            let length = rest[1..].find('"').ok_or_else(|| ReadError::new(line, "a quote without an end"))?;
+            let length = rest[1..].find('"').ok_or_else(|| NftReadError::new(line, "a quote without an end"))?;
             let text = &rest[1..=length];
             tokens.push(Token { kind: TokenKind::Quoted, text, from: at, to: at + length + 2, line });
             line += text.matches('\n').count();

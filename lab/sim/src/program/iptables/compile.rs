@@ -4,34 +4,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{
-    Action, Block, Check, CompileError, CompiledTable, Ends, Interfaces, OpenCheck, PhysdevCheck, Program, RecentCheck,
-    Step, Unsure,
+    Action, Check, CompileError, CompiledChain, CompiledRule, CompiledTable, InterfaceTests, Interfaces,
+    IptablesProgram, OpenCheck, PhysdevCheck, RecentCheck, UndecidedChecks,
 };
 use crate::masked::bits;
 use crate::rules::ct::{Zone, ZoneId, ZoneOf};
-use crate::rules::header::{Header, InterfacePattern};
+use crate::rules::header::{InterfacePattern, RuleHeader};
 use crate::rules::matches::{Ipvs, Match, Physdev, Recent, Statistic};
-use crate::rules::{Rule, Rules, TableName, Target, Test, why};
-use crate::set::Lookup;
+use crate::rules::{Rule, RuleTarget, Rules, TableName, Test, unmodelled};
+use crate::set::CompiledIpSet;
 
 /// What the rules of a machine may name.
-pub(crate) struct Machine<'a> {
+pub(crate) struct MachineNames<'a> {
     pub(crate) names: &'a [Arc<str>],
     /// Which interfaces are invented.
     pub(crate) invented: Vec<bool>,
-    pub(crate) sets: &'a [Lookup],
+    pub(crate) sets: &'a [CompiledIpSet],
     /// Names of sets that its rules change.
     pub(crate) changing: Vec<&'a str>,
     /// Whether there may be other sets than these.
     pub(crate) other_sets: bool,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> MachineNames<'a> {
     /// The sets that these rules change.
     pub(crate) fn changing(rules: &'a Rules) -> impl Iterator<Item = &'a str> {
         let rules = rules.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules);
         rules
-            .filter_map(|rule| if let Target::Set(set) = &rule.target { Some(set) } else { None })
+            .filter_map(|rule| if let RuleTarget::Set(set) = &rule.target { Some(set) } else { None })
             .flat_map(|set| set.changes())
     }
 
@@ -46,7 +46,7 @@ impl<'a> Machine<'a> {
 }
 
 struct Compiler<'a> {
-    machine: &'a Machine<'a>,
+    machine: &'a MachineNames<'a>,
     /// Of what counts or has a rate.
     counters: usize,
 }
@@ -54,15 +54,15 @@ struct Compiler<'a> {
 /// Compiles the rules of a family.
 pub(crate) fn compile(
     rules: &Arc<Rules>,
-    machine: &Machine<'_>,
+    machine: &MachineNames<'_>,
     first_counter: usize,
-) -> Result<Program, CompileError> {
+) -> Result<IptablesProgram, CompileError> {
     let mut compiler = Compiler { machine, counters: first_counter };
     let mut tables: [Option<CompiledTable>; 5] = [const { None }; 5];
     for (place, table) in rules.tables.iter().enumerate() {
         tables[table.name as usize] = Some(compiler.table(place, table)?);
     }
-    Ok(Program { rules: Arc::clone(rules), tables })
+    Ok(IptablesProgram { rules: Arc::clone(rules), tables })
 }
 
 impl Compiler<'_> {
@@ -72,7 +72,7 @@ impl Compiler<'_> {
         let mut chains = Vec::with_capacity(table.chains.len());
         for chain in &table.chains {
             let steps = chain.rules.iter().map(|rule| self.step(table.name, rule, &index));
-            chains.push(Block { policy: chain.policy, steps: steps.collect::<Result<_, _>>()? });
+            chains.push(CompiledChain { policy: chain.policy, steps: steps.collect::<Result<_, _>>()? });
         }
         let built_in = table.name.built_in().iter();
         let entries = built_in.filter_map(|name| index.get(name).map(|at| (*name, *at))).collect();
@@ -83,8 +83,13 @@ impl Compiler<'_> {
         }
     }
 
-    fn step(&mut self, table: TableName, rule: &Rule, index: &BTreeMap<&str, usize>) -> Result<Step, CompileError> {
-        let Header { source, destination, input, output, protocol, fragment } = &rule.header;
+    fn step(
+        &mut self,
+        table: TableName,
+        rule: &Rule,
+        index: &BTreeMap<&str, usize>,
+    ) -> Result<CompiledRule, CompileError> {
+        let RuleHeader { source, destination, input, output, protocol, fragment } = &rule.header;
         let (mut checks, mut sources) = (Vec::new(), Vec::new());
         let no_set = |set| CompileError::NoSet { table, line: rule.line, set };
         for (at, one) in rule.matches.iter().enumerate() {
@@ -92,11 +97,11 @@ impl Compiler<'_> {
             sources.resize(checks.len(), at);
         }
         let [input, output] = [input, output].map(|test| test.as_ref().map(|test| self.machine.interfaces(test)));
-        let unsure = [&input, &output].into_iter().flatten().any(|test| test.unknown.is_some())
+        let undecided = [&input, &output].into_iter().flatten().any(|test| test.unknown.is_some())
             || checks.iter().any(Check::may_be_unknown);
         let some = input.is_some() || output.is_some();
-        let ends = some.then(|| Box::new(Ends { input, output }));
-        Ok(Step {
+        let ends = some.then(|| Box::new(InterfaceTests { input, output }));
+        Ok(CompiledRule {
             source: *source,
             destination: *destination,
             protocol: *protocol,
@@ -104,7 +109,7 @@ impl Compiler<'_> {
             never: *fragment == Some(false),
             checks: checks.into(),
             action: self.action(table, rule, index)?,
-            unsure: unsure.then(|| Box::new(Unsure { sources: sources.into() })),
+            undecided: undecided.then(|| Box::new(UndecidedChecks { sources: sources.into() })),
         })
     }
 
@@ -114,39 +119,39 @@ impl Compiler<'_> {
             index.get(chain.as_str()).copied().ok_or_else(missing)
         };
         Ok(match &rule.target {
-            Target::None | Target::NoEffect { .. } => Action::Continue,
-            Target::Accept => Action::Accept,
-            Target::Drop => Action::Drop,
-            Target::Return => Action::Return,
-            Target::Jump(chain) => Action::Jump(place(chain)?),
-            Target::Goto(chain) => Action::Goto(place(chain)?),
-            Target::Reject(with) => Action::Reject(*with),
-            Target::Mark { value, mask } => Action::Mark { value: *value, mask: *mask },
-            Target::Connmark { action, value, mask, shift } => {
+            RuleTarget::None | RuleTarget::NoEffect { .. } => Action::Continue,
+            RuleTarget::Accept => Action::Accept,
+            RuleTarget::Drop => Action::Drop,
+            RuleTarget::Return => Action::Return,
+            RuleTarget::Jump(chain) => Action::Jump(place(chain)?),
+            RuleTarget::Goto(chain) => Action::Goto(place(chain)?),
+            RuleTarget::Reject(with) => Action::Reject(*with),
+            RuleTarget::Mark { value, mask } => Action::Mark { value: *value, mask: *mask },
+            RuleTarget::Connmark { action, value, mask, shift } => {
                 Action::Connmark { action: *action, value: *value, mask: *mask, shift: *shift }
             }
-            Target::Dnat(range) => Action::Dnat(*range),
-            Target::Snat(range) => Action::Snat(*range),
-            Target::Masquerade(range) => Action::Masquerade(*range),
-            Target::Redirect(range) => Action::Redirect(*range),
-            Target::Netmap(network) => Action::Netmap(Box::new(*network)),
-            Target::Notrack(_) => Action::Notrack,
-            Target::Ct(ct) => Action::Track(ct.zone.unwrap_or(Zone { id: ZoneId::Number(0), of: ZoneOf::Both })),
-            Target::Handed(handed) => {
-                let name = (handed.name == "NFQUEUE").then(|| handed.name.into());
-                Action::Unknown { name, why: handed.effect().into() }
+            RuleTarget::Dnat(range) => Action::Dnat(*range),
+            RuleTarget::Snat(range) => Action::Snat(*range),
+            RuleTarget::Masquerade(range) => Action::Masquerade(*range),
+            RuleTarget::Redirect(range) => Action::Redirect(*range),
+            RuleTarget::Netmap(network) => Action::Netmap(Box::new(*network)),
+            RuleTarget::Notrack(_) => Action::Notrack,
+            RuleTarget::Ct(ct) => Action::Track(ct.zone.unwrap_or(Zone { id: ZoneId::Number(0), of: ZoneOf::Both })),
+            RuleTarget::External(external) => {
+                let name = (external.name == "NFQUEUE").then(|| external.name.into());
+                Action::Unknown { name, why: external.effect().into() }
             }
-            Target::Set(set) if set.maps() => {
+            RuleTarget::Set(set) if set.maps() => {
                 Action::Unknown { name: None, why: "takes from a set's element what is not modelled".into() }
             }
-            Target::Set(set) => {
+            RuleTarget::Set(set) => {
                 let changes = set.changes().map(|name| {
                     self.set(name).map_err(|set| CompileError::NoSet { table, line: rule.line, set })?;
                     Ok(name.into())
                 });
                 Action::ChangeSets(changes.collect::<Result<_, _>>()?)
             }
-            Target::Unknown { .. } => {
+            RuleTarget::Unknown { .. } => {
                 Action::Unknown { name: None, why: "is not modelled, or not with these options".into() }
             }
         })
@@ -217,7 +222,7 @@ impl Compiler<'_> {
                 Check::Open(OpenCheck::Ipvs { handled: *handled, more: !options.is_empty() })
             }
             Match::Unknown { name, .. } => {
-                let why = why::of_match(name).into();
+                let why = unmodelled::match_reason(name).into();
                 Check::Open(OpenCheck::Unknown { name: name.as_str().into(), why })
             }
         });
@@ -233,17 +238,17 @@ impl Compiler<'_> {
             is_out: physdev.is_out,
             is_bridged: physdev.is_bridged,
         };
-        let mut unsure = Vec::new();
+        let mut undecided = Vec::new();
         for (input, test) in [(true, &physdev.input), (false, &physdev.output)] {
             let Some(test) = test.as_ref().map(|test| self.machine.interfaces(test)) else { continue };
             match (test.unknown.is_some(), input) {
-                (true, _) => unsure.push(Check::Open(OpenCheck::Port { input, test })),
+                (true, _) => undecided.push(Check::Open(OpenCheck::Port { input, test })),
                 (false, true) => known.input = Some(test),
                 (false, false) => known.output = Some(test),
             }
         }
         checks.push(Check::Physdev(known));
-        checks.append(&mut unsure);
+        checks.append(&mut undecided);
     }
 }
 

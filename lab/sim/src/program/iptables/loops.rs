@@ -1,16 +1,16 @@
 //! Chains that call each other in a circle, which the kernel refuses.
 
-use super::{Action, Block};
+use super::{Action, CompiledChain};
 
 /// A chain that is reached from itself.
-pub(super) fn find(chains: &[Block]) -> Option<usize> {
+pub(super) fn find(chains: &[CompiledChain]) -> Option<usize> {
     #[derive(Clone, Copy, PartialEq)]
-    enum Seen {
+    enum VisitState {
         No,
         Open,
         Done,
     }
-    let mut seen = vec![Seen::No; chains.len()];
+    let mut seen = vec![VisitState::No; chains.len()];
     let calls = |at: usize| {
         chains[at].steps.iter().filter_map(|step| match step.action {
             Action::Jump(to) | Action::Goto(to) => Some(to),
@@ -18,21 +18,21 @@ pub(super) fn find(chains: &[Block]) -> Option<usize> {
         })
     };
     for start in 0..chains.len() {
-        if seen[start] != Seen::No {
+        if seen[start] != VisitState::No {
             continue;
         }
-        seen[start] = Seen::Open;
+        seen[start] = VisitState::Open;
         let mut path: Vec<(usize, Vec<usize>)> = vec![(start, calls(start).collect())];
         while let Some((at, next)) = path.last_mut() {
             match next.pop() {
-                Some(to) if seen[to] == Seen::Open => return Some(to),
-                Some(to) if seen[to] == Seen::No => {
-                    seen[to] = Seen::Open;
+                Some(to) if seen[to] == VisitState::Open => return Some(to),
+                Some(to) if seen[to] == VisitState::No => {
+                    seen[to] = VisitState::Open;
                     path.push((to, calls(to).collect()));
                 }
                 Some(_) => {}
                 None => {
-                    seen[*at] = Seen::Done;
+                    seen[*at] = VisitState::Done;
                     path.pop();
                 }
             }

@@ -11,12 +11,12 @@ use crate::protocol::Protocol;
 use crate::rules::ct::Zone;
 use crate::rules::header::InterfacePattern;
 use crate::rules::matches::{
-    Addrtype, Conntrack, Icmp, IpRange, Limit, MacAddress, Multiport, Owner, PacketType, Ports, RecentAction, Rpfilter,
-    Side, Sizes, Socket,
+    Addrtype, Conntrack, Icmp, IpRange, Limit, MacAddress, Multiport, Owner, PacketType, PortMatch, RecentAction,
+    Rpfilter, Side, Sizes, SocketMatch,
 };
 use crate::rules::nat::NatRange;
 use crate::rules::target::{ConnmarkAction, RejectWith};
-use crate::rules::{Policy, Rules, TableName, Test};
+use crate::rules::{ChainPolicy, Rules, TableName, Test};
 use crate::trace::RuleRef;
 
 /// What rules ask for that the machine does not have.
@@ -127,7 +127,7 @@ pub(crate) enum Check {
         changes: bool,
     },
     Addrtype(Addrtype),
-    Ports(Ports),
+    Ports(PortMatch),
     Multiport(Multiport),
     Physdev(PhysdevCheck),
     Icmp(Icmp),
@@ -147,7 +147,7 @@ pub(crate) enum Check {
 #[derive(Debug, Clone)]
 pub(crate) enum OpenCheck {
     Owner(Owner),
-    Socket(Socket),
+    Socket(SocketMatch),
     Mac(Test<MacAddress>),
     Length(Test<Sizes>),
     TcpMss(Test<Sizes>),
@@ -221,37 +221,37 @@ pub(crate) enum Action {
 
 /// `-i` and `-o`.
 #[derive(Debug, Clone)]
-pub(crate) struct Ends {
+pub(crate) struct InterfaceTests {
     pub(crate) input: Option<Interfaces>,
     pub(crate) output: Option<Interfaces>,
 }
 
 /// What is kept of a rule for which there are packets of which nobody knows whether it matches.
 #[derive(Debug, Clone)]
-pub(crate) struct Unsure {
+pub(crate) struct UndecidedChecks {
     /// For each check, which of the rule's matches it is.
     pub(crate) sources: Box<[usize]>,
 }
 
 /// A rule. Walks go over thousands of these, so what few rules have is behind a pointer.
 #[derive(Debug, Clone)]
-pub(crate) struct Step {
+pub(crate) struct CompiledRule {
     pub(crate) source: Option<Test<Masked>>,
     pub(crate) destination: Option<Test<Masked>>,
     pub(crate) protocol: Option<Test<Protocol>>,
     /// The interfaces that it asks for, if any.
-    pub(crate) ends: Option<Box<Ends>>,
+    pub(crate) ends: Option<Box<InterfaceTests>>,
     /// Asks for fragments, of which there are none.
     pub(crate) never: bool,
     pub(crate) checks: Box<[Check]>,
     pub(crate) action: Action,
-    pub(crate) unsure: Option<Box<Unsure>>,
+    pub(crate) undecided: Option<Box<UndecidedChecks>>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Block {
-    pub(crate) policy: Option<Policy>,
-    pub(crate) steps: Vec<Step>,
+pub(crate) struct CompiledChain {
+    pub(crate) policy: Option<ChainPolicy>,
+    pub(crate) steps: Vec<CompiledRule>,
 }
 
 /// A table.
@@ -259,7 +259,7 @@ pub(crate) struct Block {
 pub(crate) struct CompiledTable {
     /// Its place among the rules' tables.
     pub(crate) place: usize,
-    pub(crate) chains: Vec<Block>,
+    pub(crate) chains: Vec<CompiledChain>,
     /// Places of the built-in chains, by name.
     pub(super) entries: BTreeMap<&'static str, usize>,
 }
@@ -272,12 +272,12 @@ impl CompiledTable {
 
 /// The rules of a family.
 #[derive(Debug, Clone)]
-pub(crate) struct Program {
+pub(crate) struct IptablesProgram {
     pub(crate) rules: Arc<Rules>,
     pub(super) tables: [Option<CompiledTable>; 5],
 }
 
-impl Program {
+impl IptablesProgram {
     pub(crate) fn table(&self, name: TableName) -> Option<&CompiledTable> {
         self.tables[name as usize].as_ref()
     }

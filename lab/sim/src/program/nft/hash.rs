@@ -1,6 +1,6 @@
 //! `jhash` (include/linux/jhash.h: Bob Jenkins' lookup3), and how a hash becomes a number below a modulus.
 
-use crate::nft::Kind;
+use crate::nft::DataType;
 
 const GOLDEN: u32 = 0xdead_beef;
 
@@ -44,13 +44,20 @@ fn jhash(key: &[u8], seed: u32) -> u32 {
 }
 
 /// The bytes of a value as a register of the kernel has them, filled up to four.
-pub(crate) fn register(value: u128, kind: Kind) -> Vec<u8> {
+pub(crate) fn register(value: u128, kind: DataType) -> Vec<u8> {
     let length = usize::try_from(kind.bits().div_ceil(8)).unwrap_or(16);
     let all = value.to_be_bytes();
     let mut bytes = all[16 - length.min(16)..].to_vec();
     // These are numbers of the machine, not of a header.
-    if matches!(kind, Kind::Mark | Kind::Interface | Kind::State | Kind::Status | Kind::AddressType | Kind::Integer(32))
-    {
+    if matches!(
+        kind,
+        DataType::Mark
+            | DataType::Interface
+            | DataType::State
+            | DataType::Status
+            | DataType::AddressType
+            | DataType::Integer(32)
+    ) {
         bytes.reverse();
     }
     bytes.resize(length.next_multiple_of(4), 0);
@@ -77,8 +84,8 @@ mod tests {
 
     #[test]
     fn a_register_is_filled_up() {
-        assert_eq!(register(80, Kind::Port), [0, 80, 0, 0]);
-        assert_eq!(register(0x0a00_0001, Kind::Ipv4), [10, 0, 0, 1]);
-        assert_eq!(register(1, Kind::Mark), [1, 0, 0, 0]);
+        assert_eq!(register(80, DataType::Port), [0, 80, 0, 0]);
+        assert_eq!(register(0x0a00_0001, DataType::Ipv4), [10, 0, 0, 1]);
+        assert_eq!(register(1, DataType::Mark), [1, 0, 0, 0]);
     }
 }

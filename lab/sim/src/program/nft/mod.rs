@@ -7,16 +7,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::hook::Hook;
-use crate::nft::{Binary, Kind, NatKind, Ruleset, SetOperation, TableFamily};
+use crate::nft::{Binary, DataType, NatKind, Ruleset, SetOperation, TableFamily};
 use crate::protocol::{Family, Protocol};
-use crate::rules::Policy;
+use crate::rules::ChainPolicy;
 use crate::rules::nat::NatRange;
 use crate::rules::target::RejectWith;
 use crate::trace::RuleRef;
 
 /// What a rule loads from a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Field {
+pub(crate) enum PacketField {
     /// The source or destination of an IP header of this family.
     Address {
         family: Family,
@@ -76,11 +76,11 @@ pub(crate) enum FibResult {
 
 /// A value, ready to be made.
 #[derive(Debug, Clone)]
-pub(crate) enum Load {
+pub(crate) enum CompiledExpr {
     Constant(u128),
-    Field(Field),
+    Field(PacketField),
     /// Cut to so many bits.
-    Binary(Binary, Box<Load>, Box<Load>, u32),
+    Binary(Binary, Box<CompiledExpr>, Box<CompiledExpr>, u32),
     Random {
         modulus: u32,
         offset: u32,
@@ -92,14 +92,14 @@ pub(crate) enum Load {
     },
     /// `None`: of a key that only the kernel knows.
     Hash {
-        key: Option<Vec<(Load, Kind)>>,
+        key: Option<Vec<(CompiledExpr, DataType)>>,
         modulus: u32,
         seed: Option<u32>,
         offset: u32,
     },
     /// One or more values, which an element has.
     Map {
-        key: Vec<Load>,
+        key: Vec<CompiledExpr>,
         set: usize,
     },
     NotModelled(Arc<str>),
@@ -107,7 +107,7 @@ pub(crate) enum Load {
 
 /// Where a packet goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goes {
+pub(crate) enum CompiledVerdict {
     Accept,
     Drop,
     Return,
@@ -118,7 +118,7 @@ pub(crate) enum Goes {
 
 /// How a value is compared.
 #[derive(Debug, Clone)]
-pub(crate) enum Compare {
+pub(crate) enum Comparison {
     /// Each part is within its range (or `not`).
     Within { not: bool, ranges: Vec<(u128, u128)> },
     /// Any of these bits is set (or, `not`, none).
@@ -129,12 +129,12 @@ pub(crate) enum Compare {
 
 /// What a translation changes an address or port to.
 #[derive(Debug, Clone)]
-pub(crate) enum To {
+pub(crate) enum NatOperand {
     /// As it is.
     Nothing,
     /// From first to last.
     Range(u128, u128),
-    Load(Load),
+    Load(CompiledExpr),
 }
 
 /// A translation.
@@ -143,30 +143,30 @@ pub(crate) struct Nat {
     pub(crate) kind: NatKind,
     /// Only packets of this family.
     pub(crate) family: Option<Family>,
-    pub(crate) address: To,
-    pub(crate) port: To,
+    pub(crate) address: NatOperand,
+    pub(crate) port: NatOperand,
     /// The flags; address and ports are filled in.
     pub(crate) range: NatRange,
 }
 
 /// A statement, ready to be carried out.
 #[derive(Debug, Clone)]
-pub(crate) enum Step {
+pub(crate) enum CompiledStatement {
     Compare {
-        left: Vec<Load>,
-        compare: Compare,
+        left: Vec<CompiledExpr>,
+        compare: Comparison,
     },
-    Verdict(Goes),
+    Verdict(CompiledVerdict),
     VerdictMap {
-        key: Vec<Load>,
+        key: Vec<CompiledExpr>,
         set: usize,
     },
-    SetMark(Load),
-    SetConnectionMark(Load),
+    SetMark(CompiledExpr),
+    SetConnectionMark(CompiledExpr),
     Element {
         operation: SetOperation,
-        key: Vec<Load>,
-        data: Option<Load>,
+        key: Vec<CompiledExpr>,
+        data: Option<CompiledExpr>,
         set: usize,
         timeout: Option<u64>,
     },
@@ -189,16 +189,16 @@ pub(crate) enum Step {
 
 /// What an element has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum EntryContent {
     Nothing,
-    Verdict(Goes),
+    Verdict(CompiledVerdict),
     Data(Vec<u128>),
 }
 
 /// An element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) content: Content,
+pub(crate) struct SetEntry {
+    pub(crate) content: EntryContent,
     /// Milliseconds of the clock, from the beginning.
     pub(crate) expires: Option<u64>,
 }
@@ -211,9 +211,9 @@ pub(crate) type SetName = (TableFamily, String, String);
 pub(crate) struct CompiledSet {
     /// Of a set that rules may put elements into.
     pub(crate) dynamic: Option<SetName>,
-    pub(crate) exact: HashMap<Vec<u128>, Entry>,
-    pub(crate) ranges: Vec<(Vec<(u128, u128)>, Entry)>,
-    pub(crate) any: Option<Content>,
+    pub(crate) exact: HashMap<Vec<u128>, SetEntry>,
+    pub(crate) ranges: Vec<(Vec<(u128, u128)>, SetEntry)>,
+    pub(crate) any: Option<EntryContent>,
     pub(crate) timeout: Option<u64>,
     pub(crate) size: Option<usize>,
     /// An element, or a type, that is not modelled: nothing can be said of what is not found.
@@ -222,21 +222,21 @@ pub(crate) struct CompiledSet {
 
 /// A chain.
 #[derive(Debug, Clone)]
-pub(crate) struct CompiledChain {
-    pub(crate) policy: Option<Policy>,
-    pub(crate) rules: Vec<Vec<Step>>,
+pub(crate) struct NftCompiledChain {
+    pub(crate) policy: Option<ChainPolicy>,
+    pub(crate) rules: Vec<Vec<CompiledStatement>>,
 }
 
 /// A table.
 #[derive(Debug, Clone)]
-pub(crate) struct CompiledTable {
-    pub(crate) chains: Vec<CompiledChain>,
+pub(crate) struct NftCompiledTable {
+    pub(crate) chains: Vec<NftCompiledChain>,
     pub(crate) sets: Vec<CompiledSet>,
 }
 
 /// A base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BaseChain {
+pub(crate) struct BaseChainRef {
     pub(crate) table: usize,
     pub(crate) chain: usize,
     pub(crate) priority: i32,
@@ -245,26 +245,26 @@ pub(crate) struct BaseChain {
 /// The base chains that a packet of one family meets at one hook, in the order in which it meets them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AtHook {
-    pub(crate) filters: Vec<BaseChain>,
-    pub(crate) nats: Vec<BaseChain>,
+    pub(crate) filters: Vec<BaseChainRef>,
+    pub(crate) nats: Vec<BaseChainRef>,
 }
 
 /// The rules of a machine.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Program {
+pub(crate) struct NftProgram {
     pub(crate) ruleset: Arc<Ruleset>,
-    pub(crate) tables: Vec<CompiledTable>,
+    pub(crate) tables: Vec<NftCompiledTable>,
     pub(super) v4: [AtHook; 5],
     pub(super) v6: [AtHook; 5],
     /// Base chains of devices, by interface: what comes in.
-    pub(crate) ingress: Vec<(usize, BaseChain)>,
+    pub(crate) ingress: Vec<(usize, BaseChainRef)>,
     /// What goes out.
-    pub(crate) egress: Vec<(usize, BaseChain)>,
+    pub(crate) egress: Vec<(usize, BaseChainRef)>,
     /// A chain with rules for frames that cross a bridge, which are not modelled.
-    pub(crate) on_bridges: Option<BaseChain>,
+    pub(crate) on_bridges: Option<BaseChainRef>,
 }
 
-impl Program {
+impl NftProgram {
     pub(crate) fn at(&self, family: Family, hook: Hook) -> &AtHook {
         let all = match family {
             Family::V4 => &self.v4,

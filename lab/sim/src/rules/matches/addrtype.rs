@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::super::Test;
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 
 /// A type of address, as the routing tables see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,7 +73,7 @@ pub struct Addrtype {
 }
 
 impl Addrtype {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Addrtype> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Addrtype> {
         let mut this = Addrtype::default();
         let expected = "types of addresses";
         let known = |word: &str| matches!(word, "--src-type" | "--dst-type" | "--limit-iface-in" | "--limit-iface-out");

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::super::Test;
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 use super::ports::PortRange;
 use crate::masked::Masked;
 use crate::protocol::Protocol;
@@ -76,7 +76,7 @@ fn print(names: &[(&str, u8)], bits: u8) -> String {
 
 /// A part of the two tuples that a connection is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Field {
+pub enum TupleField {
     /// Source, as the connection was opened.
     OriginalSource,
     /// Destination, as the connection was opened.
@@ -91,22 +91,22 @@ pub enum Field {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FieldTest {
     /// Its address.
-    Address(Field, Test<Masked>),
+    Address(TupleField, Test<Masked>),
     /// Its port.
-    Port(Field, Test<PortRange>),
+    Port(TupleField, Test<PortRange>),
 }
 
-const ADDRESSES: [(&str, Field); 4] = [
-    ("--ctorigsrc", Field::OriginalSource),
-    ("--ctorigdst", Field::OriginalDestination),
-    ("--ctreplsrc", Field::ReplySource),
-    ("--ctrepldst", Field::ReplyDestination),
+const ADDRESSES: [(&str, TupleField); 4] = [
+    ("--ctorigsrc", TupleField::OriginalSource),
+    ("--ctorigdst", TupleField::OriginalDestination),
+    ("--ctreplsrc", TupleField::ReplySource),
+    ("--ctrepldst", TupleField::ReplyDestination),
 ];
-const PORTS: [(&str, Field); 4] = [
-    ("--ctorigsrcport", Field::OriginalSource),
-    ("--ctorigdstport", Field::OriginalDestination),
-    ("--ctreplsrcport", Field::ReplySource),
-    ("--ctrepldstport", Field::ReplyDestination),
+const PORTS: [(&str, TupleField); 4] = [
+    ("--ctorigsrcport", TupleField::OriginalSource),
+    ("--ctorigdstport", TupleField::OriginalDestination),
+    ("--ctreplsrcport", TupleField::ReplySource),
+    ("--ctrepldstport", TupleField::ReplyDestination),
 ];
 
 /// The match: everything that is asked must hold.
@@ -124,16 +124,16 @@ pub struct Conntrack {
     pub original: Option<bool>,
 }
 
-fn field(known: &[(&str, Field)], option: &str) -> Option<Field> {
+fn field(known: &[(&str, TupleField)], option: &str) -> Option<TupleField> {
     known.iter().find(|(name, _)| *name == option).map(|(_, field)| *field)
 }
 
-fn name(known: &[(&'static str, Field)], field: Field) -> &'static str {
+fn name(known: &[(&'static str, TupleField)], field: TupleField) -> &'static str {
     known.iter().find(|(_, known)| *known == field).map_or("", |(name, _)| name)
 }
 
 impl Conntrack {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Conntrack> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Conntrack> {
         let mut this = Conntrack::default();
         let known = |word: &str| {
             matches!(word, "--ctstate" | "--ctproto" | "--ctstatus" | "--ctdir")
@@ -162,7 +162,7 @@ impl Conntrack {
         if any { Ok(this) } else { Err(Problem::Missing { of: "match conntrack".to_owned(), what: "an option" }) }
     }
 
-    pub(crate) fn read_state(words: &mut Words<'_>) -> Part<Conntrack> {
+    pub(crate) fn read_state(words: &mut OptionReader<'_>) -> ParseResult<Conntrack> {
         let found = words.option(|word| word == "--state");
         found.ok_or(Problem::Missing { of: "match state".to_owned(), what: "--state" })?;
         Ok(Conntrack { states: Some(words.test("states", states)?), ..Conntrack::default() })

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::super::Test;
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 use crate::protocol::Family;
 
 /// The match.
@@ -27,7 +27,7 @@ fn kind(text: &str) -> Option<Option<(u8, Option<u8>)>> {
 }
 
 impl Icmp {
-    pub(crate) fn read(words: &mut Words<'_>, family: Family) -> Part<Icmp> {
+    pub(crate) fn read(words: &mut OptionReader<'_>, family: Family) -> ParseResult<Icmp> {
         let option = if family == Family::V4 { "--icmp-type" } else { "--icmpv6-type" };
         let found = words.option(|word| word == option);
         found.ok_or(Problem::Missing { of: "match icmp".to_owned(), what: "a type" })?;

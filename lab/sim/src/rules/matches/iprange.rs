@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::super::Test;
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 
 /// The match: everything that is asked must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
 }
 
 impl IpRange {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<IpRange> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<IpRange> {
         let mut this = IpRange::default();
         while let Some(option) = words.option(|word| matches!(word, "--src-range" | "--dst-range")) {
             let test = Some(words.test("first-last", range)?);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 
 /// The match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ fn rate(text: &str) -> Option<(u32, u32)> {
 }
 
 impl Limit {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Limit> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Limit> {
         // The defaults of libxt_limit.
         let mut this = Limit { times: 3, seconds: 3600, burst: 5 };
         while let Some(option) = words.option(|word| matches!(word, "--limit" | "--limit-burst")) {

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::super::Test;
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 
 /// An Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +20,7 @@ impl MacAddress {
         parts.next().is_none().then_some(MacAddress(bytes))
     }
 
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Test<MacAddress>> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Test<MacAddress>> {
         let found = words.option(|word| word == "--mac-source");
         found.ok_or(Problem::Missing { of: "match mac".to_owned(), what: "--mac-source" })?;
         words.test("an Ethernet address", MacAddress::parse)
@@ -55,7 +55,7 @@ const TYPES: [(&str, PacketType); 6] = [
 ];
 
 impl PacketType {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Test<PacketType>> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Test<PacketType>> {
         let found = words.option(|word| word == "--pkt-type");
         found.ok_or(Problem::Missing { of: "match pkttype".to_owned(), what: "--pkt-type" })?;
         let one = |text: &str| TYPES.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);

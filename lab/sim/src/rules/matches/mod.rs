@@ -21,27 +21,27 @@ mod statistic;
 use std::fmt;
 
 pub use addrtype::{AddressType, AddressTypes, Addrtype};
-pub use conntrack::{ConnectionStates, Conntrack, Field, FieldTest, Status};
+pub use conntrack::{ConnectionStates, Conntrack, FieldTest, Status, TupleField};
 pub use icmp::Icmp;
 pub use iprange::IpRange;
 pub use limit::Limit;
 pub use link::{MacAddress, PacketType};
 pub use owner::{IdRange, Owner};
 pub use physdev::Physdev;
-pub use policy::{Ipvs, Policy};
-pub use ports::{Multiport, MultiportSide, PortRange, Ports, TcpFlagsTest};
+pub use policy::{IpsecPolicy, Ipvs};
+pub use ports::{Multiport, MultiportSide, PortMatch, PortRange, TcpFlagsTest};
 pub use quota::{Connlimit, Hashlimit};
 pub use recent::{Recent, RecentAction};
 pub use rpfilter::Rpfilter;
 pub use set::{SetMatch, Side};
 pub use size::Sizes;
-pub use socket::Socket;
+pub use socket::SocketMatch;
 pub use statistic::{Statistic, THRESHOLD_ONE};
 
 use super::Test;
-use super::error::{Part, Problem};
-use super::header::Header;
-use super::tokens::{Words, marked, quote};
+use super::error::{ParseResult, Problem};
+use super::header::RuleHeader;
+use super::tokens::{OptionReader, marked, quote};
 use crate::protocol::{Family, Protocol};
 
 /// A match.
@@ -64,7 +64,7 @@ pub enum Match {
     /// What an address is to this machine.
     Addrtype(Addrtype),
     /// Ports of one protocol, and TCP's flags.
-    Ports(Ports),
+    Ports(PortMatch),
     /// Lists of ports.
     Multiport(Multiport),
     /// Ports of a bridge.
@@ -82,7 +82,7 @@ pub enum Match {
     /// Whose socket sends it.
     Owner(Owner),
     /// Whether a socket is open for it.
-    Socket(Socket),
+    Socket(SocketMatch),
     /// So many times in a while, by address.
     Hashlimit(Hashlimit),
     /// So many connections, by address.
@@ -96,7 +96,7 @@ pub enum Match {
     /// The maximum segment size that TCP announces.
     TcpMss(Test<Sizes>),
     /// IPsec.
-    Policy(Policy),
+    Policy(IpsecPolicy),
     /// IPVS.
     Ipvs(Ipvs),
     /// Not modelled, or not with these options; only [`super::Rules::read_any`] keeps it.
@@ -108,12 +108,12 @@ pub enum Match {
     },
 }
 
-fn only(words: &mut Words<'_>, of: &str, option: &'static str) -> Part<()> {
+fn only(words: &mut OptionReader<'_>, of: &str, option: &'static str) -> ParseResult<()> {
     let found = words.option(|word| word == option);
     found.map(|_| ()).ok_or(Problem::Missing { of: of.to_owned(), what: option })
 }
 
-fn text(words: &mut Words<'_>, of: &str, option: &'static str) -> Part<String> {
+fn text(words: &mut OptionReader<'_>, of: &str, option: &'static str) -> ParseResult<String> {
     only(words, of, option)?;
     words.plain()?;
     Ok(words.value()?.to_owned())
@@ -121,7 +121,12 @@ fn text(words: &mut Words<'_>, of: &str, option: &'static str) -> Part<String> {
 
 impl Match {
     /// Reads the options of the match `name`.
-    pub(crate) fn read(name: &str, words: &mut Words<'_>, family: Family, header: &Header) -> Part<Match> {
+    pub(crate) fn read(
+        name: &str,
+        words: &mut OptionReader<'_>,
+        family: Family,
+        header: &RuleHeader,
+    ) -> ParseResult<Match> {
         let of_protocol = |protocol: Protocol| {
             if header.protocol == Some(Test::is(protocol)) {
                 return Ok(());
@@ -148,7 +153,7 @@ impl Match {
                     _ => Protocol::SCTP,
                 };
                 of_protocol(protocol)?;
-                Match::Ports(Ports::read(words, protocol)?)
+                Match::Ports(PortMatch::read(words, protocol)?)
             }
             "multiport" => {
                 let protocol = header.protocol.filter(|test| !test.not && test.is.has_ports());
@@ -168,7 +173,7 @@ impl Match {
             "rpfilter" => Match::Rpfilter(Rpfilter::read(words)?),
             "limit" => Match::Limit(Limit::read(words)?),
             "owner" => Match::Owner(Owner::read(words)?),
-            "socket" => Match::Socket(Socket::read(words)?),
+            "socket" => Match::Socket(SocketMatch::read(words)?),
             "hashlimit" => Match::Hashlimit(Hashlimit::read(words)?),
             "connlimit" => Match::Connlimit(Connlimit::read(words, family)?),
             "mac" => Match::Mac(MacAddress::read(words)?),
@@ -178,7 +183,7 @@ impl Match {
                 of_protocol(Protocol::TCP)?;
                 Match::TcpMss(Sizes::read(words, name, "--mss")?)
             }
-            "policy" => Match::Policy(Policy::read(words)?),
+            "policy" => Match::Policy(IpsecPolicy::read(words)?),
             "ipvs" => Match::Ipvs(Ipvs::read(words)?),
             "nfacct" => Match::Nfacct(text(words, name, "--nfacct-name")?),
             _ => return Err(Problem::UnknownMatch(name.to_owned())),

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::super::Test;
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 
 /// First and last number of a user or group.
 pub type IdRange = (u32, u32);
@@ -29,7 +29,7 @@ fn ids(text: &str) -> Option<IdRange> {
 }
 
 impl Owner {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Owner> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Owner> {
         let mut this = Owner::default();
         let known = |word: &str| matches!(word, "--socket-exists" | "--uid-owner" | "--gid-owner" | "--suppl-groups");
         while let Some(option) = words.option(known) {

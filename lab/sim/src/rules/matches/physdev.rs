@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::super::Test;
-use super::super::error::{Part, Problem};
+use super::super::error::{ParseResult, Problem};
 use super::super::header::InterfacePattern;
-use super::super::tokens::Words;
+use super::super::tokens::OptionReader;
 
 /// The match: everything that is asked must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Physdev {
 }
 
 impl Physdev {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Physdev> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Physdev> {
         let mut this = Physdev::default();
         let pattern = |text: &str| (!text.is_empty()).then(|| InterfacePattern(text.to_owned()));
         let mut any = false;

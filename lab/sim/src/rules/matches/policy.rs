@@ -3,13 +3,13 @@
 use std::fmt;
 
 use super::super::Test;
-use super::super::error::{Part, Problem};
+use super::super::error::{ParseResult, Problem};
 use super::super::options::{self, TextOption};
-use super::super::tokens::Words;
+use super::super::tokens::OptionReader;
 
 /// `policy`. There is no IPsec here: `--pol none` holds, `--pol ipsec` does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
+pub struct IpsecPolicy {
     /// Of packets that came in, not of those that go out.
     pub incoming: bool,
     /// Asks for packets without IPsec.
@@ -29,8 +29,8 @@ const POLICY: [(&str, bool); 8] = [
     ("--tunnel-dst", true),
 ];
 
-impl Policy {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Policy> {
+impl IpsecPolicy {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<IpsecPolicy> {
         let (mut incoming, mut none, mut all) = (None, None, Vec::new());
         loop {
             all.extend(options::read(words, &POLICY)?);
@@ -48,11 +48,11 @@ impl Policy {
         let of = || "match policy".to_owned();
         let incoming = incoming.ok_or(Problem::Missing { of: of(), what: "--dir" })?;
         let none = none.ok_or(Problem::Missing { of: of(), what: "--pol" })?;
-        Ok(Policy { incoming, none, options: all })
+        Ok(IpsecPolicy { incoming, none, options: all })
     }
 }
 
-impl fmt::Display for Policy {
+impl fmt::Display for IpsecPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dir = if self.incoming { "in" } else { "out" };
         write!(f, " --dir {dir} --pol {}", if self.none { "none" } else { "ipsec" })?;
@@ -79,7 +79,7 @@ const IPVS: [(&str, bool); 6] = [
 ];
 
 impl Ipvs {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Ipvs> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Ipvs> {
         let mut this = Ipvs { handled: None, options: Vec::new() };
         loop {
             this.options.extend(options::read(words, &IPVS)?);

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::super::Test;
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 use crate::protocol::Protocol;
 
 /// From a port to a port, both included.
@@ -73,7 +73,7 @@ fn print_flags(bits: u8) -> String {
 
 /// Ports of one protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ports {
+pub struct PortMatch {
     /// TCP, UDP or SCTP; the rule's `-p` says the same.
     pub protocol: Protocol,
     /// `--sport`.
@@ -84,9 +84,9 @@ pub struct Ports {
     pub flags: Option<Test<TcpFlagsTest>>,
 }
 
-impl Ports {
-    pub(crate) fn read(words: &mut Words<'_>, protocol: Protocol) -> Part<Ports> {
-        let mut this = Ports { protocol, source: None, destination: None, flags: None };
+impl PortMatch {
+    pub(crate) fn read(words: &mut OptionReader<'_>, protocol: Protocol) -> ParseResult<PortMatch> {
+        let mut this = PortMatch { protocol, source: None, destination: None, flags: None };
         let tcp = protocol == Protocol::TCP;
         let known = |word: &str| match word {
             "--sport" | "--source-port" | "--dport" | "--destination-port" => true,
@@ -113,7 +113,7 @@ impl Ports {
     }
 }
 
-impl fmt::Display for Ports {
+impl fmt::Display for PortMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (test, option) in [(&self.source, "--sport"), (&self.destination, "--dport")] {
             if let Some(test) = test {
@@ -151,7 +151,7 @@ pub struct Multiport {
 }
 
 impl Multiport {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Multiport> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Multiport> {
         let side = |word: &str| match word {
             "--sports" | "--source-ports" => Some(MultiportSide::Source),
             "--dports" | "--destination-ports" => Some(MultiportSide::Destination),

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::super::error::{Part, Problem};
+use super::super::error::{ParseResult, Problem};
 use super::super::options::{self, TextOption};
-use super::super::tokens::Words;
+use super::super::tokens::OptionReader;
 use crate::protocol::Family;
 
 /// `hashlimit`: judged for the first packet on a quiet machine, which is within any limit.
@@ -31,7 +31,7 @@ const OPTIONS: [(&str, bool); 9] = [
 ];
 
 impl Hashlimit {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Hashlimit> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Hashlimit> {
         let of = || "match hashlimit".to_owned();
         let (mut limit, mut all) = (None, Vec::new());
         loop {
@@ -76,7 +76,7 @@ pub struct Connlimit {
 }
 
 impl Connlimit {
-    pub(crate) fn read(words: &mut Words<'_>, family: Family) -> Part<Connlimit> {
+    pub(crate) fn read(words: &mut OptionReader<'_>, family: Family) -> ParseResult<Connlimit> {
         let mut limit = None;
         let (mut mask, mut destination) = (family.bits(), false);
         let known = |word: &str| {

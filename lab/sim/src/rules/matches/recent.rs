@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 use crate::protocol::Family;
 
 /// What the match does with its list.
@@ -49,7 +49,7 @@ fn all_bits(family: Family) -> IpAddr {
 }
 
 impl Recent {
-    pub(crate) fn read(words: &mut Words<'_>, family: Family) -> Part<Recent> {
+    pub(crate) fn read(words: &mut OptionReader<'_>, family: Family) -> ParseResult<Recent> {
         let mut action = None;
         let mut this = Recent {
             action: RecentAction::Set,

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::super::error::Part;
-use super::super::tokens::Words;
+use super::super::error::ParseResult;
+use super::super::tokens::OptionReader;
 
 /// The match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Rpfilter {
 }
 
 impl Rpfilter {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Rpfilter> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Rpfilter> {
         let mut this = Rpfilter::default();
         let known = |word: &str| matches!(word, "--loose" | "--validmark" | "--accept-local" | "--invert");
         while let Some(option) = words.option(known) {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 
 /// Which end of the packet a part of an element is taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +41,7 @@ fn sides(text: &str) -> Option<Vec<Side>> {
 }
 
 impl SetMatch {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<SetMatch> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<SetMatch> {
         let found = words.option(|word| matches!(word, "--match-set" | "--set"));
         found.ok_or(Problem::Missing { of: "match set".to_owned(), what: "--match-set" })?;
         let set = words.value()?.to_owned();

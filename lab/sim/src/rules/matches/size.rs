@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::super::Test;
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 
 /// From a number to a number, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,7 +25,7 @@ impl Sizes {
         (range.first <= range.last).then_some(range)
     }
 
-    pub(crate) fn read(words: &mut Words<'_>, of: &str, option: &'static str) -> Part<Test<Sizes>> {
+    pub(crate) fn read(words: &mut OptionReader<'_>, of: &str, option: &'static str) -> ParseResult<Test<Sizes>> {
         let found = words.option(|word| word == option);
         found.ok_or(Problem::Missing { of: format!("match {of}"), what: option })?;
         words.test("a number, or first:last", Sizes::parse)

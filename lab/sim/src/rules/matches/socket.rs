@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::super::error::Part;
-use super::super::tokens::Words;
+use super::super::error::ParseResult;
+use super::super::tokens::OptionReader;
 
 /// The match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Socket {
+pub struct SocketMatch {
     /// Only sockets that may have addresses of others.
     pub transparent: bool,
     /// Sockets at all addresses count, too.
@@ -16,9 +16,9 @@ pub struct Socket {
     pub restore_mark: bool,
 }
 
-impl Socket {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Socket> {
-        let mut this = Socket::default();
+impl SocketMatch {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<SocketMatch> {
+        let mut this = SocketMatch::default();
         while let Some(option) =
             words.option(|word| matches!(word, "--transparent" | "--nowildcard" | "--restore-skmark"))
         {
@@ -33,7 +33,7 @@ impl Socket {
     }
 }
 
-impl fmt::Display for Socket {
+impl fmt::Display for SocketMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (set, name) in [
             (self.transparent, " --transparent"),

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::super::error::{Part, Problem};
-use super::super::tokens::Words;
+use super::super::error::{ParseResult, Problem};
+use super::super::tokens::OptionReader;
 
 /// Certainty, as a threshold.
 pub const THRESHOLD_ONE: u32 = 0x8000_0000;
@@ -51,7 +51,7 @@ fn decimal(threshold: u32) -> String {
 }
 
 impl Statistic {
-    pub(crate) fn read(words: &mut Words<'_>) -> Part<Statistic> {
+    pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Statistic> {
         let of = || "match statistic".to_owned();
         let (mut mode, mut probability, mut every, mut packet) = (None, None, None, None);
         let known = |word: &str| matches!(word, "--mode" | "--probability" | "--every" | "--packet");

@@ -1,26 +1,26 @@
 //! Carrying statements out.
 
-use super::{At, Came, Stop};
+use super::{RuleAbort, RuleContext, RuleResult};
 use crate::conntrack::nat::Manip;
 use crate::masked::from_bits;
 use crate::nft::NatKind;
-use crate::program::nft::{Compare, Content, Nat, Step, To};
+use crate::program::nft::{Comparison, CompiledStatement, EntryContent, Nat, NatOperand};
 use crate::protocol::Family;
-use crate::trace::{Event, Lost};
-use crate::walk::act::Done;
+use crate::trace::{DropReason, Event};
+use crate::walk::act::TargetResult;
 use crate::walk::{Skb, Walker};
 
 impl<'a> Walker<'a> {
     /// `None`: the next statement.
     pub(super) fn nft_step(
         &mut self,
-        step: &Step,
-        at: &At<'a>,
+        step: &CompiledStatement,
+        at: &RuleContext<'a>,
         skb: &mut Skb,
         matched: &mut bool,
-    ) -> Result<Option<Came>, Stop> {
+    ) -> Result<Option<RuleResult>, RuleAbort> {
         match step {
-            Step::Compare { left, compare } => {
+            CompiledStatement::Compare { left, compare } => {
                 let known = match self.nft_compare_drawn(left, compare, at) {
                     Some(holds) => Some(holds),
                     None => self.nft_compare_invented(left, compare, skb)?,
@@ -32,24 +32,26 @@ impl<'a> Walker<'a> {
                         self.nft_compare(&values, compare, at)?
                     }
                 };
-                if holds { Ok(None) } else { Err(Stop::Break) }
+                if holds { Ok(None) } else { Err(RuleAbort::Break) }
             }
-            Step::Limit { rate, per, burst, over, counter } => {
+            CompiledStatement::Limit { rate, per, burst, over, counter } => {
                 let within = self.nft_limit(*rate, *per, *burst, *counter);
-                if within == *over { Err(Stop::Break) } else { Ok(None) }
+                if within == *over { Err(RuleAbort::Break) } else { Ok(None) }
             }
-            Step::NotModelled(what) => Err(Stop::NotModelled(what.clone())),
-            Step::VerdictMap { key, set } => {
+            CompiledStatement::NotModelled(what) => Err(RuleAbort::NotModelled(what.clone())),
+            CompiledStatement::VerdictMap { key, set } => {
                 let key = self.nft_values(key, at, skb)?;
-                let Some(Content::Verdict(goes)) = self.nft_find(at, *set, &key)? else { return Err(Stop::Break) };
+                let Some(EntryContent::Verdict(goes)) = self.nft_find(at, *set, &key)? else {
+                    return Err(RuleAbort::Break);
+                };
                 self.nft_matched(at, matched);
-                Ok(Some(Came::Goes(goes)))
+                Ok(Some(RuleResult::Goes(goes)))
             }
-            Step::Verdict(goes) => {
+            CompiledStatement::Verdict(goes) => {
                 self.nft_matched(at, matched);
-                Ok(Some(Came::Goes(*goes)))
+                Ok(Some(RuleResult::Goes(*goes)))
             }
-            Step::SetMark(load) => {
+            CompiledStatement::SetMark(load) => {
                 let mark = u32::try_from(self.nft_one(load, at, skb)?).unwrap_or(u32::MAX);
                 self.nft_matched(at, matched);
                 if mark != skb.mark {
@@ -58,7 +60,7 @@ impl<'a> Walker<'a> {
                 skb.mark = mark;
                 Ok(None)
             }
-            Step::SetConnectionMark(load) => {
+            CompiledStatement::SetConnectionMark(load) => {
                 let mark = u32::try_from(self.nft_one(load, at, skb)?).unwrap_or(u32::MAX);
                 self.nft_matched(at, matched);
                 let id = skb.attached.map(|attached| attached.id);
@@ -67,26 +69,26 @@ impl<'a> Walker<'a> {
                 }
                 Ok(None)
             }
-            Step::Element { operation, key, data, set, timeout } => {
+            CompiledStatement::Element { operation, key, data, set, timeout } => {
                 let key = self.nft_values(key, at, skb)?;
                 let content = match data {
-                    Some(data) => Content::Data(self.nft_load(data, at, skb)?),
-                    None => Content::Nothing,
+                    Some(data) => EntryContent::Data(self.nft_load(data, at, skb)?),
+                    None => EntryContent::Nothing,
                 };
                 self.nft_element(at, *operation, *set, key, content, *timeout)?;
                 self.nft_matched(at, matched);
                 Ok(None)
             }
-            Step::Nat(nat) => self.nft_nat(nat, at, skb, matched).map(Some),
-            Step::Reject { v4, v6 } => {
+            CompiledStatement::Nat(nat) => self.nft_nat(nat, at, skb, matched).map(Some),
+            CompiledStatement::Reject { v4, v6 } => {
                 self.nft_matched(at, matched);
                 let with = if skb.packet.family() == Family::V4 { *v4 } else { *v6 };
                 match self.reject(with, skb) {
-                    Done::Ends(leaves) => Ok(Some(Came::Ends(leaves))),
-                    Done::Continue | Done::Accept => Ok(Some(Came::Done)),
+                    TargetResult::Ends(leaves) => Ok(Some(RuleResult::Ends(leaves))),
+                    TargetResult::Continue | TargetResult::Accept => Ok(Some(RuleResult::Done)),
                 }
             }
-            Step::Notrack => {
+            CompiledStatement::Notrack => {
                 self.nft_matched(at, matched);
                 skb.untracked = skb.attached.is_none();
                 Ok(None)
@@ -94,14 +96,14 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn nft_compare(&self, values: &[u128], compare: &Compare, at: &At<'a>) -> Result<bool, Stop> {
+    fn nft_compare(&self, values: &[u128], compare: &Comparison, at: &RuleContext<'a>) -> Result<bool, RuleAbort> {
         Ok(match compare {
-            Compare::Within { not, ranges } => {
+            Comparison::Within { not, ranges } => {
                 let within = |((first, last), value): (&(u128, u128), &u128)| (first..=last).contains(&value);
                 (values.len() == ranges.len() && ranges.iter().zip(values).all(within)) != *not
             }
-            Compare::Any { not, bits } => values.first().is_some_and(|value| value & bits != 0) != *not,
-            Compare::In { not, set } => self.nft_find(at, *set, values)?.is_some() != *not,
+            Comparison::Any { not, bits } => values.first().is_some_and(|value| value & bits != 0) != *not,
+            Comparison::In { not, set } => self.nft_find(at, *set, values)?.is_some() != *not,
         })
     }
 
@@ -121,21 +123,27 @@ impl<'a> Walker<'a> {
     }
 
     /// net/netfilter/nft_nat.c, nft_masq.c, nft_redir.c.
-    fn nft_nat(&mut self, nat: &Nat, at: &At<'a>, skb: &Skb, matched: &mut bool) -> Result<Came, Stop> {
+    fn nft_nat(
+        &mut self,
+        nat: &Nat,
+        at: &RuleContext<'a>,
+        skb: &Skb,
+        matched: &mut bool,
+    ) -> Result<RuleResult, RuleAbort> {
         let family = skb.packet.family();
         if nat.family.is_some_and(|only| only != family) {
-            return Err(Stop::Break);
+            return Err(RuleAbort::Break);
         }
         let mut range = nat.range;
         let mut ports = match &nat.port {
-            To::Nothing => None,
-            To::Range(first, last) => Some((*first, *last)),
-            To::Load(load) => Some(self.nft_one(load, at, skb)?).map(|port| (port, port)),
+            NatOperand::Nothing => None,
+            NatOperand::Range(first, last) => Some((*first, *last)),
+            NatOperand::Load(load) => Some(self.nft_one(load, at, skb)?).map(|port| (port, port)),
         };
         let mut addresses = match &nat.address {
-            To::Nothing => None,
-            To::Range(first, last) => Some((from_bits(family, *first), from_bits(family, *last))),
-            To::Load(load) => {
+            NatOperand::Nothing => None,
+            NatOperand::Range(first, last) => Some((from_bits(family, *first), from_bits(family, *last))),
+            NatOperand::Load(load) => {
                 let values = self.nft_load(load, at, skb)?;
                 ports = values.get(1).map(|port| (*port, *port)).or(ports);
                 values.first().map(|address| (from_bits(family, *address), from_bits(family, *address)))
@@ -153,12 +161,12 @@ impl<'a> Walker<'a> {
         };
         match chosen {
             Some(chosen) => addresses = chosen,
-            None => return Ok(Came::Ends(self.lose(Lost::NoAddress))),
+            None => return Ok(RuleResult::Ends(self.lose(DropReason::NoAddress))),
         }
         let port = |port: u128| u16::try_from(port).unwrap_or(u16::MAX);
         range.addresses = addresses;
         range.ports = ports.map(|(first, last)| (port(first), port(last)));
         self.set_up(&range, manip, skb);
-        Ok(Came::Done)
+        Ok(RuleResult::Done)
     }
 }

@@ -1,8 +1,8 @@
 //! Comparisons with the names of interfaces that are invented.
 
-use super::Stop;
+use super::RuleAbort;
 use crate::nft::name_bits;
-use crate::program::nft::{Compare, Field, Load};
+use crate::program::nft::{Comparison, CompiledExpr, PacketField};
 use crate::trace::Event;
 use crate::walk::{Skb, Walker};
 
@@ -22,19 +22,19 @@ impl Walker<'_> {
     /// else an assumption's. None if the comparison is another.
     pub(super) fn nft_compare_invented(
         &mut self,
-        left: &[Load],
-        compare: &Compare,
+        left: &[CompiledExpr],
+        compare: &Comparison,
         skb: &Skb,
-    ) -> Result<Option<bool>, Stop> {
+    ) -> Result<Option<bool>, RuleAbort> {
         let (input, by_name) = match left {
-            [Load::Field(Field::InterfaceName { input })] => (*input, true),
-            [Load::Field(Field::Interface { input })] => (*input, false),
+            [CompiledExpr::Field(PacketField::InterfaceName { input })] => (*input, true),
+            [CompiledExpr::Field(PacketField::Interface { input })] => (*input, false),
             _ => return Ok(None),
         };
         if self.nft_invented(input, skb).is_none() {
             return Ok(None);
         }
-        if let Compare::Within { not, ranges } = compare
+        if let Comparison::Within { not, ranges } = compare
             && let [(first, last)] = ranges[..]
             && first == last
             && self.nft_is_real(first, by_name)
@@ -46,7 +46,7 @@ impl Walker<'_> {
                 self.note(Event::Assumed { name: assumption(input).into(), holds });
                 Ok(Some(holds))
             }
-            None => Err(Stop::Invented { input, alone: true }),
+            None => Err(RuleAbort::Invented { input, alone: true }),
         }
     }
 

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::{At, Stop};
-use crate::conntrack::{Connection, Direction, Tracked};
-use crate::host::route::Decision;
+use super::{RuleAbort, RuleContext};
+use crate::conntrack::{ConntrackEntry, FlowDirection, TrackingState};
+use crate::host::route::RouteDecision;
 use crate::nft::name_bits;
-use crate::packet::Body;
-use crate::program::nft::{Compare, FibResult, Field, Load, hash};
+use crate::packet::PacketBody;
+use crate::program::nft::{Comparison, CompiledExpr, FibResult, PacketField, hash};
 use crate::protocol::Family;
 use crate::rules::matches::AddressType;
 use crate::trace::Event;
@@ -18,7 +18,12 @@ const NO_PORT: u128 = 0x1_0000;
 
 impl<'a> Walker<'a> {
     /// The values of a key's parts.
-    pub(super) fn nft_values(&mut self, loads: &[Load], at: &At<'a>, skb: &Skb) -> Result<Vec<u128>, Stop> {
+    pub(super) fn nft_values(
+        &mut self,
+        loads: &[CompiledExpr],
+        at: &RuleContext<'a>,
+        skb: &Skb,
+    ) -> Result<Vec<u128>, RuleAbort> {
         let mut values = Vec::with_capacity(loads.len());
         for load in loads {
             values.extend(self.nft_load(load, at, skb)?);
@@ -27,18 +32,23 @@ impl<'a> Walker<'a> {
     }
 
     /// One value, or those that a map has.
-    pub(super) fn nft_load(&mut self, load: &Load, at: &At<'a>, skb: &Skb) -> Result<Vec<u128>, Stop> {
+    pub(super) fn nft_load(
+        &mut self,
+        load: &CompiledExpr,
+        at: &RuleContext<'a>,
+        skb: &Skb,
+    ) -> Result<Vec<u128>, RuleAbort> {
         let one = |value: u128| Ok(vec![value]);
         match load {
-            Load::Constant(value) => one(*value),
-            Load::Field(field) => one(self.nft_field(field, skb)?),
-            Load::Binary(operation, left, right, bits) => {
+            CompiledExpr::Constant(value) => one(*value),
+            CompiledExpr::Field(field) => one(self.nft_field(field, skb)?),
+            CompiledExpr::Binary(operation, left, right, bits) => {
                 let (left, right) = (self.nft_one(left, at, skb)?, self.nft_one(right, at, skb)?);
                 let mask = u128::MAX.checked_shr(128 - (*bits).min(128)).unwrap_or(0);
                 one(operation.apply(left, right) & mask)
             }
-            Load::Random { modulus, offset } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
-            Load::Rotation { modulus, offset, counter } => {
+            CompiledExpr::Random { modulus, offset } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
+            CompiledExpr::Rotation { modulus, offset, counter } => {
                 let number = if self.chance.is_exact() {
                     // Every place of the rotation is as likely.
                     self.nft_draw(*modulus, at)
@@ -50,7 +60,7 @@ impl<'a> Walker<'a> {
                 };
                 one(u128::from(number + offset))
             }
-            Load::Hash { key: Some(key), modulus, seed: Some(seed), offset } => {
+            CompiledExpr::Hash { key: Some(key), modulus, seed: Some(seed), offset } => {
                 let mut bytes = Vec::new();
                 for (load, kind) in key {
                     bytes.extend(hash::register(self.nft_one(load, at, skb)?, *kind));
@@ -58,23 +68,23 @@ impl<'a> Walker<'a> {
                 one(u128::from(hash::below(&bytes, *seed, *modulus) + offset))
             }
             // Of a seed or a key that only the kernel knows, every number is as likely.
-            Load::Hash { modulus, offset, .. } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
-            Load::Map { key, set } => {
+            CompiledExpr::Hash { modulus, offset, .. } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
+            CompiledExpr::Map { key, set } => {
                 let key = self.nft_values(key, at, skb)?;
                 match self.nft_find(at, *set, &key)? {
-                    Some(crate::program::nft::Content::Data(data)) => Ok(data),
-                    _ => Err(Stop::Break),
+                    Some(crate::program::nft::EntryContent::Data(data)) => Ok(data),
+                    _ => Err(RuleAbort::Break),
                 }
             }
-            Load::NotModelled(what) => Err(Stop::NotModelled(what.clone())),
+            CompiledExpr::NotModelled(what) => Err(RuleAbort::NotModelled(what.clone())),
         }
     }
 
-    pub(super) fn nft_one(&mut self, load: &Load, at: &At<'a>, skb: &Skb) -> Result<u128, Stop> {
-        self.nft_load(load, at, skb)?.first().copied().ok_or(Stop::Break)
+    pub(super) fn nft_one(&mut self, load: &CompiledExpr, at: &RuleContext<'a>, skb: &Skb) -> Result<u128, RuleAbort> {
+        self.nft_load(load, at, skb)?.first().copied().ok_or(RuleAbort::Break)
     }
 
-    fn nft_draw(&mut self, modulus: u32, at: &At<'_>) -> u32 {
+    fn nft_draw(&mut self, modulus: u32, at: &RuleContext<'_>) -> u32 {
         let shares = vec![1; usize::try_from(modulus).unwrap_or(1)];
         let number = u32::try_from(self.chance.choose(&shares)).unwrap_or(0);
         if modulus > 1 {
@@ -85,16 +95,22 @@ impl<'a> Walker<'a> {
 
     /// In exact walks: whether a number that the kernel draws is among those that a rule compares it with. That is one question with two
     /// answers: of a chain of N such rules with `mod N`, `mod N-1`, … the ways are N, where one for each number would make N! of them.
-    pub(super) fn nft_compare_drawn(&mut self, left: &[Load], compare: &Compare, at: &At<'_>) -> Option<bool> {
+    pub(super) fn nft_compare_drawn(
+        &mut self,
+        left: &[CompiledExpr],
+        compare: &Comparison,
+        at: &RuleContext<'_>,
+    ) -> Option<bool> {
         let (&modulus, &offset) = match left {
-            [Load::Random { modulus, offset }]
-            | [Load::Rotation { modulus, offset, .. }]
-            | [Load::Hash { modulus, offset, key: None, .. } | Load::Hash { modulus, offset, seed: None, .. }] => {
-                (modulus, offset)
-            }
+            [CompiledExpr::Random { modulus, offset }]
+            | [CompiledExpr::Rotation { modulus, offset, .. }]
+            | [
+                CompiledExpr::Hash { modulus, offset, key: None, .. }
+                | CompiledExpr::Hash { modulus, offset, seed: None, .. },
+            ] => (modulus, offset),
             _ => return None,
         };
-        let Compare::Within { not, ranges } = compare else { return None };
+        let Comparison::Within { not, ranges } = compare else { return None };
         let &[(first, last)] = &ranges[..] else { return None };
         if !self.chance.is_exact() {
             return None;
@@ -116,77 +132,79 @@ impl<'a> Walker<'a> {
         Some(is_inside != *not)
     }
 
-    fn nft_field(&self, field: &Field, skb: &Skb) -> Result<u128, Stop> {
+    fn nft_field(&self, field: &PacketField, skb: &Skb) -> Result<u128, RuleAbort> {
         let packet = &skb.packet;
-        let only = |holds: bool, value: u128| if holds { Ok(value) } else { Err(Stop::Break) };
+        let only = |holds: bool, value: u128| if holds { Ok(value) } else { Err(RuleAbort::Break) };
         let address = |source: bool| if source { packet.source } else { packet.destination };
         match field {
-            Field::Address { family, source } => {
+            PacketField::Address { family, source } => {
                 only(packet.family() == *family, crate::masked::bits(address(*source)))
             }
-            Field::Version(family) => only(packet.family() == *family, if *family == Family::V4 { 4 } else { 6 }),
-            Field::HeaderProtocol(family) => only(packet.family() == *family, u128::from(packet.protocol().0)),
-            Field::Port { of, source } => {
+            PacketField::Version(family) => only(packet.family() == *family, if *family == Family::V4 { 4 } else { 6 }),
+            PacketField::HeaderProtocol(family) => only(packet.family() == *family, u128::from(packet.protocol().0)),
+            PacketField::Port { of, source } => {
                 let right = of.is_none_or(|of| of == packet.protocol());
                 let ports = packet.ports().map(|(from, to)| u128::from(if *source { from } else { to }));
                 only(right, ports.unwrap_or(NO_PORT))
             }
-            Field::TcpFlags => match packet.body {
-                Body::Tcp { flags, .. } => Ok(u128::from(flags.0)),
-                _ => Err(Stop::Break),
+            PacketField::TcpFlags => match packet.body {
+                PacketBody::Tcp { flags, .. } => Ok(u128::from(flags.0)),
+                _ => Err(RuleAbort::Break),
             },
-            Field::IcmpType(family) | Field::IcmpCode(family) => {
-                let icmp = packet.icmp().filter(|_| packet.family() == *family).ok_or(Stop::Break)?;
-                Ok(u128::from(if matches!(field, Field::IcmpType(_)) { icmp.kind } else { icmp.code }))
+            PacketField::IcmpType(family) | PacketField::IcmpCode(family) => {
+                let icmp = packet.icmp().filter(|_| packet.family() == *family).ok_or(RuleAbort::Break)?;
+                Ok(u128::from(if matches!(field, PacketField::IcmpType(_)) { icmp.kind } else { icmp.code }))
             }
-            Field::Mark => Ok(u128::from(skb.mark)),
-            Field::InterfaceName { input } | Field::Interface { input } if self.nft_invented(*input, skb).is_some() => {
-                Err(Stop::Invented { input: *input, alone: false })
+            PacketField::Mark => Ok(u128::from(skb.mark)),
+            PacketField::InterfaceName { input } | PacketField::Interface { input }
+                if self.nft_invented(*input, skb).is_some() =>
+            {
+                Err(RuleAbort::Invented { input: *input, alone: false })
             }
-            Field::InterfaceName { input } => {
+            PacketField::InterfaceName { input } => {
                 let interface = if *input { skb.input } else { skb.output };
                 Ok(interface.map_or(0, |at| name_bits(&self.host.names[at])))
             }
-            Field::Interface { input } => Ok(number_of(if *input { skb.input } else { skb.output })),
-            Field::Protocol => Ok(u128::from(packet.protocol().0)),
-            Field::Family => Ok(if packet.family() == Family::V4 { 2 } else { 10 }),
-            Field::EtherType => Ok(if packet.family() == Family::V4 { 0x0800 } else { 0x86dd }),
-            Field::State => Ok(match skb.tracked() {
-                Tracked::Invalid => 1,
-                Tracked::Established => 2,
-                Tracked::Related => 4,
-                Tracked::New => 8,
-                Tracked::Untracked => 64,
+            PacketField::Interface { input } => Ok(number_of(if *input { skb.input } else { skb.output })),
+            PacketField::Protocol => Ok(u128::from(packet.protocol().0)),
+            PacketField::Family => Ok(if packet.family() == Family::V4 { 2 } else { 10 }),
+            PacketField::EtherType => Ok(if packet.family() == Family::V4 { 0x0800 } else { 0x86dd }),
+            PacketField::State => Ok(match skb.tracked() {
+                TrackingState::Invalid => 1,
+                TrackingState::Established => 2,
+                TrackingState::Related => 4,
+                TrackingState::New => 8,
+                TrackingState::Untracked => 64,
             }),
-            Field::Fib { source, limit, result } => Ok(self.nft_fib(address(*source), *limit, *result, skb)),
+            PacketField::Fib { source, limit, result } => Ok(self.nft_fib(address(*source), *limit, *result, skb)),
             of_connection => self.nft_connection(of_connection, skb),
         }
     }
 
     /// `nft_ct_get_eval`: nothing but the state is there without a connection.
-    fn nft_connection(&self, field: &Field, skb: &Skb) -> Result<u128, Stop> {
-        let attached = skb.attached.ok_or(Stop::Break)?;
-        let connection = self.state.connections.get(attached.id).ok_or(Stop::Break)?;
+    fn nft_connection(&self, field: &PacketField, skb: &Skb) -> Result<u128, RuleAbort> {
+        let attached = skb.attached.ok_or(RuleAbort::Break)?;
+        let connection = self.state.connections.get(attached.id).ok_or(RuleAbort::Break)?;
         let tuple = |reply: Option<bool>| match reply {
             None => connection.tuple(attached.direction),
-            Some(true) => connection.tuple(Direction::Reply),
-            Some(false) => connection.tuple(Direction::Original),
+            Some(true) => connection.tuple(FlowDirection::Reply),
+            Some(false) => connection.tuple(FlowDirection::Original),
         };
         match field {
-            Field::Status => Ok(status(connection)),
-            Field::Direction => Ok(u128::from(attached.direction == Direction::Reply)),
-            Field::ConnectionMark => Ok(u128::from(connection.mark)),
-            Field::ConnectionAddress { reply, source, family } => {
+            PacketField::Status => Ok(status(connection)),
+            PacketField::Direction => Ok(u128::from(attached.direction == FlowDirection::Reply)),
+            PacketField::ConnectionMark => Ok(u128::from(connection.mark)),
+            PacketField::ConnectionAddress { reply, source, family } => {
                 let tuple = tuple(*reply);
                 let address = if *source { tuple.source } else { tuple.destination };
-                if Family::of(address) == *family { Ok(crate::masked::bits(address)) } else { Err(Stop::Break) }
+                if Family::of(address) == *family { Ok(crate::masked::bits(address)) } else { Err(RuleAbort::Break) }
             }
-            Field::ConnectionPort { reply, source } => {
+            PacketField::ConnectionPort { reply, source } => {
                 let tuple = tuple(*reply);
                 Ok(u128::from(if *source { tuple.source_port } else { tuple.destination_port }))
             }
-            Field::ConnectionProtocol => Ok(u128::from(connection.original.protocol.0)),
-            _ => Err(Stop::Break),
+            PacketField::ConnectionProtocol => Ok(u128::from(connection.original.protocol.0)),
+            _ => Err(RuleAbort::Break),
         }
     }
 
@@ -208,7 +226,7 @@ impl<'a> Walker<'a> {
         }
         let found = match self.host.route(address) {
             _ if skb.input == Some(crate::host::LOOPBACK) => skb.input,
-            Decision::Out(way) => Some(way.interface).filter(|out| interface.is_none_or(|only| only == *out)),
+            RouteDecision::Out(way) => Some(way.interface).filter(|out| interface.is_none_or(|only| only == *out)),
             _ => None,
         };
         match result {
@@ -224,7 +242,7 @@ fn number_of(interface: Option<usize>) -> u128 {
 }
 
 /// `enum ip_conntrack_status`.
-fn status(connection: &Connection) -> u128 {
+fn status(connection: &ConntrackEntry) -> u128 {
     let bits = [
         (connection.seen_reply, 2),
         (connection.assured, 4),

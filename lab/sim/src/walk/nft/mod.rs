@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use super::{HookResult, Leaves, Skb, Walker};
+use super::{HookResult, PacketExit, Skb, Walker};
 use crate::hook::Hook;
 use crate::host::Host;
-use crate::program::nft::{BaseChain, Entry, Goes, Program, SetName, Step};
-use crate::rules::Policy;
-use crate::trace::{Event, Lost, NotModelled, RuleRef};
+use crate::program::nft::{BaseChainRef, CompiledStatement, CompiledVerdict, NftProgram, SetEntry, SetName};
+use crate::rules::ChainPolicy;
+use crate::trace::{DropReason, Event, NotModelled, RuleRef};
 
 /// `NFT_JUMP_STACK_SIZE`: chains that may be in call at once.
 const DEPTH: usize = 16;
@@ -23,17 +23,17 @@ const LONGEST: usize = 1_000_000;
 
 /// What packets leave behind in sets, rotations and limits.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct State {
+pub(crate) struct NftState {
     /// Elements that rules put in, by set.
-    elements: BTreeMap<SetName, BTreeMap<Vec<u128>, Entry>>,
+    elements: BTreeMap<SetName, BTreeMap<Vec<u128>, SetEntry>>,
     rotations: BTreeMap<usize, u32>,
     /// What each limit has left, in thousandths of a packet's cost, and when that was.
     limits: BTreeMap<usize, (u64, u64)>,
 }
 
-impl State {
+impl NftState {
     /// New rules count from the beginning; sets that are still there keep what was put into them.
-    pub(crate) fn rules_changed(&mut self, program: &Program) {
+    pub(crate) fn rules_changed(&mut self, program: &NftProgram) {
         self.rotations.clear();
         self.limits.clear();
         self.elements.retain(|name, _| program.dynamic().any(|known| known == name));
@@ -41,7 +41,7 @@ impl State {
 }
 
 /// Why a rule is not carried on.
-pub(super) enum Stop {
+pub(super) enum RuleAbort {
     /// It does not match (`NFT_BREAK`).
     Break,
     /// It asks for something that is not modelled.
@@ -55,25 +55,25 @@ pub(super) enum Stop {
 }
 
 /// What a rule came to.
-enum Came {
+enum RuleResult {
     /// It matched, or not: the next rule.
     Next,
-    Goes(Goes),
+    Goes(CompiledVerdict),
     /// The base chain is done: a translation was chosen.
     Done,
-    Ends(Leaves),
+    Ends(PacketExit),
 }
 
 /// One rule under way.
-pub(super) struct At<'a> {
+pub(super) struct RuleContext<'a> {
     table: usize,
     chain: usize,
     rule: usize,
     hook: Hook,
-    program: &'a Program,
+    program: &'a NftProgram,
 }
 
-impl At<'_> {
+impl RuleContext<'_> {
     fn rule(&self) -> RuleRef {
         self.program.rule(self.table, self.chain, Some(self.rule))
     }
@@ -133,13 +133,13 @@ impl<'a> Walker<'a> {
         HookResult::Ends(self.nft_not_modelled(rule, "a table of family bridge".into()))
     }
 
-    fn nft_not_modelled(&mut self, rule: RuleRef, what: Arc<str>) -> Leaves {
+    fn nft_not_modelled(&mut self, rule: RuleRef, what: Arc<str>) -> PacketExit {
         let (host, rule) = (self.host.name.clone(), rule);
         let part = NotModelled { host, rule, name: "".into(), what, why: "is not modelled".into() };
-        self.lose(Lost::NotModelled(Box::new(part)))
+        self.lose(DropReason::NotModelled(Box::new(part)))
     }
 
-    fn nft_name_is_invented(&mut self, rule: RuleRef, input: bool, alone: bool) -> Leaves {
+    fn nft_name_is_invented(&mut self, rule: RuleRef, input: bool, alone: bool) -> PacketExit {
         let part = NotModelled {
             host: self.host.name.clone(),
             rule,
@@ -147,10 +147,10 @@ impl<'a> Walker<'a> {
             what: if input { "iifname" } else { "oifname" }.into(),
             why: "asks for the name of an interface that is invented".into(),
         };
-        self.lose(Lost::NotModelled(Box::new(part)))
+        self.lose(DropReason::NotModelled(Box::new(part)))
     }
 
-    fn nft_base_chain(&mut self, base: BaseChain, hook: Hook, skb: &mut Skb) -> HookResult {
+    fn nft_base_chain(&mut self, base: BaseChainRef, hook: Hook, skb: &mut Skb) -> HookResult {
         let host: &'a Host = self.host;
         let program = &host.nft;
         let table = &program.tables[base.table];
@@ -170,55 +170,59 @@ impl<'a> Walker<'a> {
             };
             met += 1;
             if met > LONGEST {
-                return HookResult::Ends(self.lose(Lost::TooManyRules));
+                return HookResult::Ends(self.lose(DropReason::TooManyRules));
             }
-            let at = At { table: base.table, chain, rule, hook, program };
+            let at = RuleContext { table: base.table, chain, rule, hook, program };
             match self.nft_rule(steps, &at, skb) {
-                Came::Next | Came::Goes(Goes::Continue) => rule += 1,
-                Came::Done | Came::Goes(Goes::Accept) => return HookResult::On,
-                Came::Ends(leaves) => return HookResult::Ends(leaves),
-                Came::Goes(Goes::Drop) => return HookResult::Ends(self.lose(Lost::NftRule(at.rule()))),
-                Came::Goes(Goes::Return) => match callers.pop() {
+                RuleResult::Next | RuleResult::Goes(CompiledVerdict::Continue) => rule += 1,
+                RuleResult::Done | RuleResult::Goes(CompiledVerdict::Accept) => return HookResult::On,
+                RuleResult::Ends(leaves) => return HookResult::Ends(leaves),
+                RuleResult::Goes(CompiledVerdict::Drop) => {
+                    return HookResult::Ends(self.lose(DropReason::NftRule(at.rule())));
+                }
+                RuleResult::Goes(CompiledVerdict::Return) => match callers.pop() {
                     Some(caller) => (chain, rule) = caller,
                     None => return self.nft_policy(table.chains[base.chain].policy, entered),
                 },
-                Came::Goes(Goes::Jump(to)) if callers.len() < DEPTH => {
+                RuleResult::Goes(CompiledVerdict::Jump(to)) if callers.len() < DEPTH => {
                     callers.push((chain, rule + 1));
                     (chain, rule) = (to, 0);
                 }
-                Came::Goes(Goes::Jump(_)) => return HookResult::Ends(self.lose(Lost::NftRule(at.rule()))),
-                Came::Goes(Goes::Goto(to)) => (chain, rule) = (to, 0),
+                RuleResult::Goes(CompiledVerdict::Jump(_)) => {
+                    return HookResult::Ends(self.lose(DropReason::NftRule(at.rule())));
+                }
+                RuleResult::Goes(CompiledVerdict::Goto(to)) => (chain, rule) = (to, 0),
             }
         }
     }
 
-    fn nft_policy(&mut self, policy: Option<Policy>, entered: RuleRef) -> HookResult {
-        if policy != Some(Policy::Drop) {
+    fn nft_policy(&mut self, policy: Option<ChainPolicy>, entered: RuleRef) -> HookResult {
+        if policy != Some(ChainPolicy::Drop) {
             return HookResult::On;
         }
-        HookResult::Ends(self.lose(Lost::NftPolicy(entered)))
+        HookResult::Ends(self.lose(DropReason::NftPolicy(entered)))
     }
 
     /// Statements from left to right.
-    fn nft_rule(&mut self, steps: &'a [Step], at: &At<'a>, skb: &mut Skb) -> Came {
+    fn nft_rule(&mut self, steps: &'a [CompiledStatement], at: &RuleContext<'a>, skb: &mut Skb) -> RuleResult {
         let mut matched = false;
         for step in steps {
             match self.nft_step(step, at, skb, &mut matched) {
                 Ok(None) => {}
                 Ok(Some(came)) => return came,
-                Err(Stop::Break) => return Came::Next,
-                Err(Stop::Invented { input, alone }) => {
-                    return Came::Ends(self.nft_name_is_invented(at.rule(), input, alone));
+                Err(RuleAbort::Break) => return RuleResult::Next,
+                Err(RuleAbort::Invented { input, alone }) => {
+                    return RuleResult::Ends(self.nft_name_is_invented(at.rule(), input, alone));
                 }
-                Err(Stop::NotModelled(what)) => return Came::Ends(self.nft_not_modelled(at.rule(), what)),
+                Err(RuleAbort::NotModelled(what)) => return RuleResult::Ends(self.nft_not_modelled(at.rule(), what)),
             }
         }
         self.nft_matched(at, &mut matched);
-        Came::Next
+        RuleResult::Next
     }
 
     /// Notes a rule once, before the first thing that it does.
-    fn nft_matched(&mut self, at: &At<'_>, matched: &mut bool) {
+    fn nft_matched(&mut self, at: &RuleContext<'_>, matched: &mut bool) {
         if !*matched {
             self.note(Event::NftMatched(at.rule()));
         }

@@ -1,8 +1,8 @@
 //! Looking elements up, and putting them in (net/netfilter/nft_lookup.c, nft_dynset.c).
 
-use super::{At, Stop};
+use super::{RuleAbort, RuleContext};
 use crate::nft::SetOperation;
-use crate::program::nft::{Content, Entry};
+use crate::program::nft::{EntryContent, SetEntry};
 use crate::walk::Walker;
 
 /// Elements of a set that rules fill and that has no size of its own (`nft_dynset_init`).
@@ -10,9 +10,14 @@ const ROOM: usize = 0xffff;
 
 impl<'a> Walker<'a> {
     /// What the set has for a key.
-    pub(super) fn nft_find(&self, at: &At<'a>, set: usize, key: &[u128]) -> Result<Option<Content>, Stop> {
+    pub(super) fn nft_find(
+        &self,
+        at: &RuleContext<'a>,
+        set: usize,
+        key: &[u128],
+    ) -> Result<Option<EntryContent>, RuleAbort> {
         let set = &at.program.tables[at.table].sets[set];
-        let stays = |entry: &&Entry| entry.expires.is_none_or(|end| end > self.now);
+        let stays = |entry: &&SetEntry| entry.expires.is_none_or(|end| end > self.now);
         let put_in = set.dynamic.as_ref().and_then(|name| self.state.nft.elements.get(name));
         if let Some(entry) = put_in.and_then(|elements| elements.get(key)).filter(stays) {
             return Ok(Some(entry.content.clone()));
@@ -29,7 +34,7 @@ impl<'a> Walker<'a> {
         }
         match (&set.any, &set.not_modelled) {
             // It might be the element that was not understood.
-            (_, Some(what)) => Err(Stop::NotModelled(what.clone())),
+            (_, Some(what)) => Err(RuleAbort::NotModelled(what.clone())),
             (Some(content), None) => Ok(Some(content.clone())),
             (None, None) => Ok(None),
         }
@@ -38,16 +43,18 @@ impl<'a> Walker<'a> {
     /// `add`, `update` and `delete`. A set that is full ends the rule.
     pub(super) fn nft_element(
         &mut self,
-        at: &At<'a>,
+        at: &RuleContext<'a>,
         operation: SetOperation,
         set: usize,
         key: Vec<u128>,
-        content: Content,
+        content: EntryContent,
         timeout: Option<u64>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RuleAbort> {
         let is_there = self.nft_find(at, set, &key)?.is_some();
         let set = &at.program.tables[at.table].sets[set];
-        let Some(name) = &set.dynamic else { return Err(Stop::NotModelled("a set that rules cannot change".into())) };
+        let Some(name) = &set.dynamic else {
+            return Err(RuleAbort::NotModelled("a set that rules cannot change".into()));
+        };
         let now = self.now;
         let elements = self.state.nft.elements.entry(name.clone()).or_default();
         elements.retain(|_, entry| entry.expires.is_none_or(|end| end > now));
@@ -55,16 +62,16 @@ impl<'a> Walker<'a> {
         match operation {
             SetOperation::Delete => {
                 if elements.remove(&key).is_none() && is_there {
-                    return Err(Stop::NotModelled("taking out an element that no rule has put in".into()));
+                    return Err(RuleAbort::NotModelled("taking out an element that no rule has put in".into()));
                 }
             }
             SetOperation::Add if is_there => {}
             SetOperation::Add | SetOperation::Update => {
                 let count = elements.len() + set.exact.len() + set.ranges.len();
                 if !is_there && count >= set.size.unwrap_or(ROOM) {
-                    return Err(Stop::Break);
+                    return Err(RuleAbort::Break);
                 }
-                elements.insert(key, Entry { content, expires });
+                elements.insert(key, SetEntry { content, expires });
             }
         }
         Ok(())

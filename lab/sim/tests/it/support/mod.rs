@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use svclab_sim::host::{Host, HostBuilder, Interface, Route, Sysctls};
+use svclab_sim::host::{Host, HostBuilder, HostInterface, Route, Sysctls};
 use svclab_sim::ipvs::VirtualServices;
 use svclab_sim::masked::Masked;
-use svclab_sim::network::{Flow, HostId, Network, Verdict};
+use svclab_sim::network::{Flow, HostId, Network, PacketVerdict};
 use svclab_sim::nft::Ruleset;
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::rules::Rules;
@@ -56,7 +56,7 @@ impl Plan {
 
     fn node(&self, name: &str, own: &str, other: &str, pods: &[&str], other_range: &str) -> HostBuilder {
         let mut host = Host::builder(name)
-            .interface(Interface::new("eth0").address(ip(own), 16))
+            .interface(HostInterface::new("eth0").address(ip(own), 16))
             .route(Route::via(net("0.0.0.0/0"), ip("172.18.0.1"), "eth0").from_address(ip(own)))
             .route(Route::via(net(other_range), ip(other), "eth0").from_address(ip(own)))
             .sysctls(self.sysctls)
@@ -67,11 +67,11 @@ impl Plan {
             .listen(Protocol::TCP, 22);
         let gateway = format!("{}.1", pods[0].rsplit_once('.').unwrap().0);
         if !self.point_to_point {
-            host = host.interface(Interface::new("cni0").address(ip(&gateway), 24));
+            host = host.interface(HostInterface::new("cni0").address(ip(&gateway), 24));
         }
         for (number, pod) in pods.iter().enumerate() {
             let veth = format!("veth{number}");
-            let interface = Interface::new(&veth);
+            let interface = HostInterface::new(&veth);
             host = if self.point_to_point {
                 host.interface(interface).route(Route::link(net(pod), &veth)).neighbour(&veth, ip(pod))
             } else {
@@ -80,7 +80,7 @@ impl Plan {
         }
         if !self.virtual_addresses.is_empty() {
             let dummy = self.virtual_addresses.iter();
-            host = host.interface(dummy.fold(Interface::new("kube-ipvs0"), |one, own| one.address(ip(own), 32)));
+            host = host.interface(dummy.fold(HostInterface::new("kube-ipvs0"), |one, own| one.address(ip(own), 32)));
         }
         host
     }
@@ -93,7 +93,7 @@ impl Plan {
         };
         let length = if self.point_to_point { 32 } else { 24 };
         Host::builder(name)
-            .interface(Interface::new("eth0").address(ip(own), length))
+            .interface(HostInterface::new("eth0").address(ip(own), length))
             .route(Route::via(net("0.0.0.0/0"), ip(&gateway), "eth0"))
             .neighbour("eth0", ip("169.254.1.1"))
             .listen(Protocol::TCP, 8080)
@@ -109,7 +109,7 @@ impl Plan {
         let pods = [("pod-a", "10.244.0.2"), ("pod-b", "10.244.0.3"), ("pod-c", "10.244.1.2")];
         let pods = pods.map(|(name, own)| network.add(self.pod(name, own).build().unwrap()));
         let client = Host::builder("client")
-            .interface(Interface::new("eth0").address(ip("172.18.0.100"), 16))
+            .interface(HostInterface::new("eth0").address(ip("172.18.0.100"), 16))
             .route(Route::via(net("10.96.0.0/16"), ip("172.18.0.2"), "eth0"))
             .route(Route::via(net("10.244.0.0/24"), ip("172.18.0.2"), "eth0"))
             .route(Route::via(net("10.244.1.0/24"), ip("172.18.0.3"), "eth0"));
@@ -131,16 +131,20 @@ pub fn tcp(network: &Network, from: &str, to: &str) -> Flow {
 }
 
 /// A verdict with names instead of numbers.
-pub fn say(network: &Network, verdict: &Verdict) -> String {
+pub fn say(network: &Network, verdict: &PacketVerdict) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();
     match verdict {
-        Verdict::Answered { by, saw, .. } => format!("{} answers, saw {}", name(by), saw.ip()),
-        Verdict::Unanswered { by, saw, why, .. } => format!("{} answers in vain, saw {}: {why:?}", name(by), saw.ip()),
-        Verdict::Refused { by, at, delivered } => format!("refused by {} at {at}, delivered {delivered}", name(by)),
-        Verdict::Rejected { by, with, delivered } => {
+        PacketVerdict::Answered { by, saw, .. } => format!("{} answers, saw {}", name(by), saw.ip()),
+        PacketVerdict::Unanswered { by, saw, why, .. } => {
+            format!("{} answers in vain, saw {}: {why:?}", name(by), saw.ip())
+        }
+        PacketVerdict::Refused { by, at, delivered } => {
+            format!("refused by {} at {at}, delivered {delivered}", name(by))
+        }
+        PacketVerdict::Rejected { by, with, delivered } => {
             format!("rejected by {} with {with}, delivered {delivered}", name(by))
         }
-        Verdict::Dropped { by, why } => format!("dropped by {}: {why:?}", name(by)),
+        PacketVerdict::Dropped { by, why } => format!("dropped by {}: {why:?}", name(by)),
     }
 }
 

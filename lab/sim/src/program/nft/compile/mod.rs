@@ -9,13 +9,15 @@ use std::sync::Arc;
 
 use crate::hook::Hook;
 use crate::nft::{Ruleset, Table, TableFamily};
-use crate::program::nft::{AtHook, BaseChain, CompiledChain, CompiledSet, CompiledTable, Program, Step};
+use crate::program::nft::{
+    AtHook, BaseChainRef, CompiledSet, CompiledStatement, NftCompiledChain, NftCompiledTable, NftProgram,
+};
 use crate::protocol::Family;
 
 /// What rules name and their table does not have; only in rules that were changed after they were read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("nftables, table {family} {table}: there is no {what} {name:?}")]
-pub struct Missing {
+pub struct MissingReference {
     /// The table's family.
     pub family: TableFamily,
     /// The table.
@@ -43,14 +45,14 @@ pub(crate) fn compile(
     ruleset: &Arc<Ruleset>,
     interfaces: &[Arc<str>],
     beside_iptables: impl Fn(Family) -> bool,
-) -> Result<Program, Missing> {
-    let mut program = Program { ruleset: Arc::clone(ruleset), ..Program::default() };
+) -> Result<NftProgram, MissingReference> {
+    let mut program = NftProgram { ruleset: Arc::clone(ruleset), ..NftProgram::default() };
     let mut counters = 0;
     for (at, table) in ruleset.tables.iter().enumerate() {
         let out = table.flags.iter().any(|flag| flag == "dormant")
             || (table.by_iptables && Family::ALL.into_iter().any(|of| table.family.sees(of) && beside_iptables(of)));
         if out || table.family == TableFamily::Arp {
-            program.tables.push(CompiledTable { chains: Vec::new(), sets: Vec::new() });
+            program.tables.push(NftCompiledTable { chains: Vec::new(), sets: Vec::new() });
             continue;
         }
         let mut compiler = Compiler {
@@ -85,9 +87,9 @@ fn sort(at: &mut AtHook) {
     }
 }
 
-fn hooks(program: &mut Program, at: usize, table: &Table, interfaces: &[Arc<str>]) {
+fn hooks(program: &mut NftProgram, at: usize, table: &Table, interfaces: &[Arc<str>]) {
     for (chain, base) in table.chains.iter().enumerate().filter_map(|(chain, one)| Some((chain, one.base.as_ref()?))) {
-        let entry = BaseChain { table: at, chain, priority: base.priority };
+        let entry = BaseChainRef { table: at, chain, priority: base.priority };
         if table.family == TableFamily::Bridge {
             if !table.chains[chain].rules.is_empty() {
                 program.on_bridges = Some(entry);
@@ -120,7 +122,7 @@ fn hooks(program: &mut Program, at: usize, table: &Table, interfaces: &[Arc<str>
 }
 
 impl Compiler<'_> {
-    fn table(&mut self) -> Result<CompiledTable, Missing> {
+    fn table(&mut self) -> Result<NftCompiledTable, MissingReference> {
         let table = self.table;
         for set in &table.sets {
             let compiled = self.named_set(set)?;
@@ -128,14 +130,15 @@ impl Compiler<'_> {
         }
         let mut chains = Vec::with_capacity(table.chains.len());
         for chain in &table.chains {
-            let rules: Result<Vec<Vec<Step>>, Missing> = chain.rules.iter().map(|rule| self.rule(rule)).collect();
-            chains.push(CompiledChain { policy: chain.base.as_ref().map(|base| base.policy), rules: rules? });
+            let rules: Result<Vec<Vec<CompiledStatement>>, MissingReference> =
+                chain.rules.iter().map(|rule| self.rule(rule)).collect();
+            chains.push(NftCompiledChain { policy: chain.base.as_ref().map(|base| base.policy), rules: rules? });
         }
-        Ok(CompiledTable { chains, sets: std::mem::take(&mut self.sets) })
+        Ok(NftCompiledTable { chains, sets: std::mem::take(&mut self.sets) })
     }
 
-    fn missing(&self, what: &'static str, name: &str) -> Missing {
-        Missing { family: self.table.family, table: self.table.name.clone(), what, name: name.to_owned() }
+    fn missing(&self, what: &'static str, name: &str) -> MissingReference {
+        MissingReference { family: self.table.family, table: self.table.name.clone(), what, name: name.to_owned() }
     }
 
     /// The number of an interface by its name, from 1 as the kernel's.

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use super::{Compiler, Missing};
-use crate::nft::{Element, ElementKey, ElementValue, Expr, Holds, Kind, Set, Type, Verdict};
-use crate::program::nft::{CompiledSet, Content, Entry, Goes};
+use super::{Compiler, MissingReference};
+use crate::nft::{DataType, DeclaredType, Element, ElementKey, ElementValue, Expr, NftVerdict, Set, SetData};
+use crate::program::nft::{CompiledSet, CompiledVerdict, EntryContent, SetEntry};
 
 /// Why an element cannot be compiled.
-enum Wrong {
-    Missing(Missing),
+enum ElementError {
+    Missing(MissingReference),
     NotModelled(Arc<str>),
 }
 
-fn kind(part: &Type) -> Option<Kind> {
+fn kind(part: &DeclaredType) -> Option<DataType> {
     match part {
-        Type::Named(name) => Kind::named(name),
-        Type::Of(expr) => expr.kind(),
+        DeclaredType::Named(name) => DataType::named(name),
+        DeclaredType::Of(expr) => expr.kind(),
     }
 }
 
 impl Compiler<'_> {
-    pub(super) fn named_set(&self, set: &Set) -> Result<CompiledSet, Missing> {
+    pub(super) fn named_set(&self, set: &Set) -> Result<CompiledSet, MissingReference> {
         let has = |flag: &str| set.flags.iter().any(|one| one == flag);
         let name = (self.table.family, self.table.name.clone(), set.name.clone());
         let mut compiled = CompiledSet {
@@ -30,10 +30,10 @@ impl Compiler<'_> {
             size: set.size.and_then(|size| usize::try_from(size).ok()),
             ..CompiledSet::default()
         };
-        let kinds: Option<Vec<Kind>> = set.key.iter().map(kind).collect();
-        let data: Option<Vec<Kind>> = match &set.holds {
-            Holds::Data(parts) => parts.iter().map(kind).collect(),
-            Holds::Keys | Holds::Verdicts => Some(Vec::new()),
+        let kinds: Option<Vec<DataType>> = set.key.iter().map(kind).collect();
+        let data: Option<Vec<DataType>> = match &set.holds {
+            SetData::Data(parts) => parts.iter().map(kind).collect(),
+            SetData::Keys | SetData::Verdicts => Some(Vec::new()),
         };
         let (Some(kinds), Some(data)) = (kinds, data) else {
             compiled.not_modelled = Some(format!("the type of the set {}", set.name).into());
@@ -47,9 +47,9 @@ impl Compiler<'_> {
     pub(super) fn anonymous(
         &mut self,
         elements: &[Element],
-        kinds: &[Kind],
-        data: Option<&[Kind]>,
-    ) -> Result<usize, Missing> {
+        kinds: &[DataType],
+        data: Option<&[DataType]>,
+    ) -> Result<usize, MissingReference> {
         let mut compiled = CompiledSet::default();
         self.fill(&mut compiled, elements, kinds, data)?;
         self.sets.push(compiled);
@@ -60,14 +60,14 @@ impl Compiler<'_> {
         &self,
         set: &mut CompiledSet,
         elements: &[Element],
-        kinds: &[Kind],
-        data: Option<&[Kind]>,
-    ) -> Result<(), Missing> {
+        kinds: &[DataType],
+        data: Option<&[DataType]>,
+    ) -> Result<(), MissingReference> {
         for element in elements {
             match self.element(set, element, kinds, data) {
                 Ok(()) => {}
-                Err(Wrong::Missing(missing)) => return Err(missing),
-                Err(Wrong::NotModelled(what)) => set.not_modelled = Some(what),
+                Err(ElementError::Missing(missing)) => return Err(missing),
+                Err(ElementError::NotModelled(what)) => set.not_modelled = Some(what),
             }
         }
         Ok(())
@@ -77,14 +77,14 @@ impl Compiler<'_> {
         &self,
         set: &mut CompiledSet,
         element: &Element,
-        kinds: &[Kind],
-        data: Option<&[Kind]>,
-    ) -> Result<(), Wrong> {
-        let unknown = || Wrong::NotModelled(format!("the element {element}").into());
+        kinds: &[DataType],
+        data: Option<&[DataType]>,
+    ) -> Result<(), ElementError> {
+        let unknown = || ElementError::NotModelled(format!("the element {element}").into());
         let content = match &element.value {
-            ElementValue::None => Content::Nothing,
-            ElementValue::Verdict(verdict) => Content::Verdict(self.goes(verdict).map_err(Wrong::Missing)?),
-            ElementValue::Data(parts) => Content::Data(self.data(parts, data).ok_or_else(unknown)?),
+            ElementValue::None => EntryContent::Nothing,
+            ElementValue::Verdict(verdict) => EntryContent::Verdict(self.goes(verdict).map_err(ElementError::Missing)?),
+            ElementValue::Data(parts) => EntryContent::Data(self.data(parts, data).ok_or_else(unknown)?),
         };
         let parts = match &element.key {
             ElementKey::Any => {
@@ -95,7 +95,7 @@ impl Compiler<'_> {
         };
         let ranges = self.ranges(parts, kinds).ok_or_else(unknown)?;
         let expires = element.expires.or(element.timeout).or(set.timeout);
-        let entry = Entry { content, expires };
+        let entry = SetEntry { content, expires };
         if ranges.iter().all(|(first, last)| first == last) {
             set.exact.insert(ranges.into_iter().map(|(first, _)| first).collect(), entry);
         } else {
@@ -105,7 +105,7 @@ impl Compiler<'_> {
     }
 
     /// The range of each part.
-    pub(super) fn ranges(&self, parts: &[Expr], kinds: &[Kind]) -> Option<Vec<(u128, u128)>> {
+    pub(super) fn ranges(&self, parts: &[Expr], kinds: &[DataType]) -> Option<Vec<(u128, u128)>> {
         if parts.len() != kinds.len() {
             return None;
         }
@@ -114,10 +114,12 @@ impl Compiler<'_> {
     }
 
     /// Values of data; where their kinds are not known, an address, else a number.
-    fn data(&self, parts: &[Expr], kinds: Option<&[Kind]>) -> Option<Vec<u128>> {
+    fn data(&self, parts: &[Expr], kinds: Option<&[DataType]>) -> Option<Vec<u128>> {
         let interface = |name: &str| self.interface(name);
         let guess = |part: &Expr| {
-            [Kind::Ipv4, Kind::Ipv6, Kind::Integer(128)].into_iter().find_map(|kind| kind.range(part, &interface))
+            [DataType::Ipv4, DataType::Ipv6, DataType::Integer(128)]
+                .into_iter()
+                .find_map(|kind| kind.range(part, &interface))
         };
         let single = |range: Option<(u128, u128)>| range.filter(|(first, last)| first == last).map(|(first, _)| first);
         match kinds {
@@ -127,15 +129,15 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn goes(&self, verdict: &Verdict) -> Result<Goes, Missing> {
+    pub(super) fn goes(&self, verdict: &NftVerdict) -> Result<CompiledVerdict, MissingReference> {
         let place = |chain: &str| self.chains.get(chain).copied().ok_or_else(|| self.missing("chain", chain));
         Ok(match verdict {
-            Verdict::Accept => Goes::Accept,
-            Verdict::Drop => Goes::Drop,
-            Verdict::Return => Goes::Return,
-            Verdict::Continue => Goes::Continue,
-            Verdict::Jump(chain) => Goes::Jump(place(chain)?),
-            Verdict::Goto(chain) => Goes::Goto(place(chain)?),
+            NftVerdict::Accept => CompiledVerdict::Accept,
+            NftVerdict::Drop => CompiledVerdict::Drop,
+            NftVerdict::Return => CompiledVerdict::Return,
+            NftVerdict::Continue => CompiledVerdict::Continue,
+            NftVerdict::Jump(chain) => CompiledVerdict::Jump(place(chain)?),
+            NftVerdict::Goto(chain) => CompiledVerdict::Goto(place(chain)?),
         })
     }
 
@@ -143,9 +145,9 @@ impl Compiler<'_> {
     pub(super) fn set(
         &mut self,
         set: &Expr,
-        kinds: Option<&[Kind]>,
-        data: Option<&[Kind]>,
-    ) -> Result<Option<usize>, Missing> {
+        kinds: Option<&[DataType]>,
+        data: Option<&[DataType]>,
+    ) -> Result<Option<usize>, MissingReference> {
         match (set, kinds) {
             (Expr::SetRef(name), _) => {
                 self.named.get(name.as_str()).copied().map(Some).ok_or_else(|| self.missing("set", name))

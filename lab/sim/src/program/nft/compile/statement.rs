@@ -1,14 +1,14 @@
 //! Statements.
 
-use super::{Compiler, Missing};
-use crate::nft::{Expr, Kind, NatKind, Relation, Rule, Statement};
-use crate::program::nft::{Compare, Load, Nat, Step, To};
+use super::{Compiler, MissingReference};
+use crate::nft::{DataType, Expr, NatKind, Relation, Rule, Statement};
+use crate::program::nft::{Comparison, CompiledExpr, CompiledStatement, Nat, NatOperand};
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
 use crate::rules::target::RejectWith;
 
 impl Compiler<'_> {
-    pub(super) fn rule(&mut self, rule: &Rule) -> Result<Vec<Step>, Missing> {
+    pub(super) fn rule(&mut self, rule: &Rule) -> Result<Vec<CompiledStatement>, MissingReference> {
         let mut steps = Vec::with_capacity(rule.statements.len());
         for statement in &rule.statements {
             if let Some(step) = self.statement(statement)? {
@@ -18,52 +18,70 @@ impl Compiler<'_> {
         Ok(steps)
     }
 
-    fn statement(&mut self, statement: &Statement) -> Result<Option<Step>, Missing> {
-        let unknown = || Step::NotModelled(statement.to_string().into());
+    fn statement(&mut self, statement: &Statement) -> Result<Option<CompiledStatement>, MissingReference> {
+        let unknown = || CompiledStatement::NotModelled(statement.to_string().into());
         Ok(Some(match statement {
             Statement::Match { left, relation, right } => {
                 self.matching(left, *relation, right)?.unwrap_or_else(unknown)
             }
-            Statement::Verdict(verdict) => Step::Verdict(self.goes(verdict)?),
+            Statement::Verdict(verdict) => CompiledStatement::Verdict(self.goes(verdict)?),
             Statement::VerdictMap { key, map } => {
                 let (key, kinds) = self.key(key)?;
                 match self.set(map, kinds.as_deref(), None)? {
-                    Some(set) => Step::VerdictMap { key, set },
+                    Some(set) => CompiledStatement::VerdictMap { key, set },
                     None => unknown(),
                 }
             }
             Statement::Set { what, value } => {
-                let value = self.load(value, Some(Kind::Mark))?;
-                if matches!(what, Expr::Meta(_)) { Step::SetMark(value) } else { Step::SetConnectionMark(value) }
+                let value = self.load(value, Some(DataType::Mark))?;
+                if matches!(what, Expr::Meta(_)) {
+                    CompiledStatement::SetMark(value)
+                } else {
+                    CompiledStatement::SetConnectionMark(value)
+                }
             }
             Statement::Element { operation, set, key, data, timeout } => {
                 let set = self.set(&Expr::SetRef(set.clone()), None, None)?;
                 let (key, _) = self.key(key)?;
                 let data = data.as_ref().map(|data| self.load(data, None)).transpose()?;
                 match set {
-                    Some(set) => Step::Element { operation: *operation, key, data, set, timeout: *timeout },
+                    Some(set) => {
+                        CompiledStatement::Element { operation: *operation, key, data, set, timeout: *timeout }
+                    }
                     None => unknown(),
                 }
             }
             Statement::Nat { kind, family, address, port, flags } => {
                 let family = family.as_deref().map(|family| if family == "ip" { Family::V4 } else { Family::V6 });
-                self.nat(*kind, family, address.as_ref(), port.as_ref(), flags)?.map_or_else(unknown, Step::Nat)
+                self.nat(*kind, family, address.as_ref(), port.as_ref(), flags)?
+                    .map_or_else(unknown, CompiledStatement::Nat)
             }
             Statement::Reject(with) => match reject(with.as_ref()) {
-                Some((v4, v6)) => Step::Reject { v4, v6 },
+                Some((v4, v6)) => CompiledStatement::Reject { v4, v6 },
                 None => unknown(),
             },
-            Statement::Notrack => Step::Notrack,
+            Statement::Notrack => CompiledStatement::Notrack,
             Statement::Limit { rate, per, burst, over } => {
                 self.counters += 1;
-                Step::Limit { rate: *rate, per: *per, burst: *burst, over: *over, counter: self.counters - 1 }
+                CompiledStatement::Limit {
+                    rate: *rate,
+                    per: *per,
+                    burst: *burst,
+                    over: *over,
+                    counter: self.counters - 1,
+                }
             }
             Statement::NoEffect(_) => return Ok(None),
-            Statement::Unknown(text) => Step::NotModelled(text.as_str().into()),
+            Statement::Unknown(text) => CompiledStatement::NotModelled(text.as_str().into()),
         }))
     }
 
-    fn matching(&mut self, left: &Expr, relation: Relation, right: &Expr) -> Result<Option<Step>, Missing> {
+    fn matching(
+        &mut self,
+        left: &Expr,
+        relation: Relation,
+        right: &Expr,
+    ) -> Result<Option<CompiledStatement>, MissingReference> {
         let (loads, kinds) = self.key(left)?;
         let Some(kinds) = kinds else { return Ok(None) };
         let not = relation == Relation::NotEqual;
@@ -72,7 +90,7 @@ impl Compiler<'_> {
                 return Ok(None);
             }
             let set = self.set(right, Some(&kinds), None)?;
-            return Ok(set.map(|set| Step::Compare { left: loads, compare: Compare::In { not, set } }));
+            return Ok(set.map(|set| CompiledStatement::Compare { left: loads, compare: Comparison::In { not, set } }));
         }
         let Some(ranges) = self.ranges(right.parts(), &kinds) else { return Ok(None) };
         let (Some((first, last)), Some(kind)) = (ranges.first().copied(), kinds.first().copied()) else {
@@ -80,10 +98,10 @@ impl Compiler<'_> {
         };
         let single = ranges.len() == 1;
         let below = |value: u128| value.checked_sub(1);
-        let within = |ranges| Some(Compare::Within { not, ranges });
+        let within = |ranges| Some(Comparison::Within { not, ranges });
         let compare = match relation {
-            Relation::Implicit if single && kind.is_flags() => Some(Compare::Any { not: false, bits: first }),
-            Relation::Without if single => Some(Compare::Any { not: true, bits: first }),
+            Relation::Implicit if single && kind.is_flags() => Some(Comparison::Any { not: false, bits: first }),
+            Relation::Without if single => Some(Comparison::Any { not: true, bits: first }),
             Relation::Implicit | Relation::Equal | Relation::NotEqual => within(ranges),
             // Nothing is less than 0, or more than the largest.
             Relation::Less if single => {
@@ -97,7 +115,7 @@ impl Compiler<'_> {
             Relation::GreaterOrEqual if single => within(vec![(first, u128::MAX)]),
             _ => None,
         };
-        Ok(compare.map(|compare| Step::Compare { left: loads, compare }))
+        Ok(compare.map(|compare| CompiledStatement::Compare { left: loads, compare }))
     }
 
     fn nat(
@@ -107,7 +125,7 @@ impl Compiler<'_> {
         address: Option<&Expr>,
         port: Option<&Expr>,
         flags: &[String],
-    ) -> Result<Option<Nat>, Missing> {
+    ) -> Result<Option<Nat>, MissingReference> {
         let has = |flag: &str| flags.iter().any(|one| one == flag);
         let range = NatRange {
             random: has("random"),
@@ -115,22 +133,22 @@ impl Compiler<'_> {
             persistent: has("persistent"),
             ..NatRange::default()
         };
-        let (Some(address), Some(port)) = (self.to(address, None)?, self.to(port, Some(Kind::Port))?) else {
+        let (Some(address), Some(port)) = (self.to(address, None)?, self.to(port, Some(DataType::Port))?) else {
             return Ok(None);
         };
         Ok(Some(Nat { kind, family, address, port, range }))
     }
 
     /// `kind`: `None` is an address.
-    fn to(&mut self, expr: Option<&Expr>, kind: Option<Kind>) -> Result<Option<To>, Missing> {
-        let Some(expr) = expr else { return Ok(Some(To::Nothing)) };
+    fn to(&mut self, expr: Option<&Expr>, kind: Option<DataType>) -> Result<Option<NatOperand>, MissingReference> {
+        let Some(expr) = expr else { return Ok(Some(NatOperand::Nothing)) };
         let interface = |name: &str| self.interface(name);
-        let kinds = kind.map_or_else(|| vec![Kind::Ipv4, Kind::Ipv6], |kind| vec![kind]);
+        let kinds = kind.map_or_else(|| vec![DataType::Ipv4, DataType::Ipv6], |kind| vec![kind]);
         if let Some((first, last)) = kinds.into_iter().find_map(|kind| kind.range(expr, &interface)) {
-            return Ok(Some(To::Range(first, last)));
+            return Ok(Some(NatOperand::Range(first, last)));
         }
         let load = self.load(expr, kind)?;
-        Ok((!matches!(load, Load::NotModelled(_))).then_some(To::Load(load)))
+        Ok((!matches!(load, CompiledExpr::NotModelled(_))).then_some(NatOperand::Load(load)))
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::mem;
 
-use crate::network::{Broken, Journey, Verdict};
+use crate::network::{Journey, PacketVerdict, ReplyFailure};
 use crate::render::text::describe;
-use crate::trace::{Event, Lost};
+use crate::trace::{DropReason, Event};
 
 /// What happens on a way, without addresses and names. Ways with equal texts are alike.
 pub(super) fn likeness(journey: &Journey) -> String {
@@ -25,14 +25,14 @@ pub(super) fn likeness(journey: &Journey) -> String {
 }
 
 #[derive(Default)]
-struct Visit {
+struct VisitText {
     text: String,
     acts: bool,
 }
 
-fn visits(trace: &[Event]) -> Vec<Visit> {
+fn visits(trace: &[Event]) -> Vec<VisitText> {
     let mut visits = Vec::new();
-    let mut now = Visit::default();
+    let mut now = VisitText::default();
     for event in trace {
         if matches!(event, Event::Sent { .. } | Event::Arrived { .. }) && !now.text.is_empty() {
             visits.push(mem::take(&mut now));
@@ -70,27 +70,27 @@ fn word(event: &Event) -> (bool, String) {
         Event::Scheduled { .. } => (true, "scheduled".to_owned()),
         Event::Delivered { .. } => (true, "delivered".to_owned()),
         Event::Refused { .. } => (true, "refused".to_owned()),
-        Event::Lost(Lost::NoNeighbour(_)) => (true, "no neighbour".to_owned()),
+        Event::Lost(DropReason::NoNeighbour(_)) => (true, "no neighbour".to_owned()),
         other => (true, describe(other).1),
     }
 }
 
-fn ending(verdict: &Verdict) -> String {
+fn ending(verdict: &PacketVerdict) -> String {
     match verdict {
-        Verdict::Answered { .. } => "answered".to_owned(),
-        Verdict::Unanswered { why, .. } => format!("unanswered {}", broken(why)),
-        Verdict::Refused { delivered, .. } => format!("refused {delivered}"),
-        Verdict::Rejected { with, delivered, .. } => format!("rejected {with} {delivered}"),
-        Verdict::Dropped { .. } => "dropped".to_owned(),
+        PacketVerdict::Answered { .. } => "answered".to_owned(),
+        PacketVerdict::Unanswered { why, .. } => format!("unanswered {}", broken(why)),
+        PacketVerdict::Refused { delivered, .. } => format!("refused {delivered}"),
+        PacketVerdict::Rejected { with, delivered, .. } => format!("rejected {with} {delivered}"),
+        PacketVerdict::Dropped { .. } => "dropped".to_owned(),
     }
 }
 
-fn broken(why: &Broken) -> &'static str {
+fn broken(why: &ReplyFailure) -> &'static str {
     match why {
-        Broken::Lost { .. } => "lost",
-        Broken::Rejected { .. } => "rejected",
-        Broken::WrongSource { .. } => "from elsewhere",
-        Broken::Strayed { .. } => "strayed",
-        Broken::None => "none",
+        ReplyFailure::Lost { .. } => "lost",
+        ReplyFailure::Rejected { .. } => "rejected",
+        ReplyFailure::WrongSource { .. } => "from elsewhere",
+        ReplyFailure::Strayed { .. } => "strayed",
+        ReplyFailure::None => "none",
     }
 }

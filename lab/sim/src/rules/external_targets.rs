@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::error::{Part, Problem};
+use super::error::{ParseResult, Problem};
 use super::options::{self, TextOption};
-use super::tokens::Words;
+use super::tokens::OptionReader;
 
 /// The target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Handed {
+pub struct ExternalTarget {
     /// TPROXY, NFQUEUE or SYNPROXY.
     pub name: &'static str,
     /// Its options.
@@ -27,22 +27,22 @@ const TARGETS: [(&str, &[(&str, bool)]); 3] = [
     ),
 ];
 
-fn plain(options: &[TextOption], of: &str) -> Part<()> {
+fn plain(options: &[TextOption], of: &str) -> ParseResult<()> {
     match options.iter().find(|option| option.not) {
         Some(option) => Err(Problem::Impossible(format!("{} of {of} cannot be turned around by !", option.name))),
         None => Ok(()),
     }
 }
 
-impl Handed {
+impl ExternalTarget {
     /// Reads the options of the target `name`, if it is one of these.
-    pub(super) fn read(name: &str, words: &mut Words<'_>) -> Part<Option<Handed>> {
+    pub(super) fn read(name: &str, words: &mut OptionReader<'_>) -> ParseResult<Option<ExternalTarget>> {
         let Some((name, known)) = TARGETS.iter().find(|(known, _)| *known == name) else {
             return Ok(None);
         };
         let options = options::read(words, known)?;
         plain(&options, name)?;
-        Ok(Some(Handed { name, options }))
+        Ok(Some(ExternalTarget { name, options }))
     }
 
     fn value(&self, option: &str) -> Option<&str> {
@@ -69,7 +69,7 @@ impl Handed {
     }
 }
 
-impl fmt::Display for Handed {
+impl fmt::Display for ExternalTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;
         options::print(&self.options, f)
@@ -95,7 +95,7 @@ const SET: [(&str, u8); 8] = [
 ];
 
 impl SetTarget {
-    pub(super) fn read(words: &mut Words<'_>) -> Part<SetTarget> {
+    pub(super) fn read(words: &mut OptionReader<'_>) -> ParseResult<SetTarget> {
         let mut this = SetTarget { options: Vec::new() };
         while let Some(option) = words.option(|word| SET.iter().any(|(name, _)| *name == word)) {
             let values = SET.iter().find(|(name, _)| *name == option).map_or(0, |(_, values)| *values);

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use super::words;
+use super::labels;
 use crate::fraction::Fraction;
-use crate::network::{Journey, Verdict};
+use crate::network::{Journey, PacketVerdict};
 use crate::trace::Event;
 
 /// One way of a packet and its answer.
-pub(super) struct Way<'a> {
+pub(super) struct JourneyEvents<'a> {
     pub(super) share: &'a Fraction,
     pub(super) journey: &'a Journey,
     /// There and back.
     pub(super) events: Vec<&'a Event>,
 }
 
-impl<'a> Way<'a> {
-    pub(super) fn new(share: &'a Fraction, journey: &'a Journey) -> Way<'a> {
+impl<'a> JourneyEvents<'a> {
+    pub(super) fn new(share: &'a Fraction, journey: &'a Journey) -> JourneyEvents<'a> {
         let back = journey.reply.iter().flat_map(|reply| &reply.trace);
-        Way { share, journey, events: journey.request.trace.iter().chain(back).collect() }
+        JourneyEvents { share, journey, events: journey.request.trace.iter().chain(back).collect() }
     }
 
     /// Whether the events from `from` up to `to` are chance's alone.
@@ -35,7 +35,7 @@ impl<'a> Way<'a> {
             | Event::Arrived { packet, .. }
             | Event::Translated { packet, .. }
             | Event::Delivered { packet, .. }
-            | Event::Refused { packet, .. } => Some(words::destination(packet)),
+            | Event::Refused { packet, .. } => Some(labels::destination(packet)),
             _ => None,
         });
         let met = |event: &'a Event| match event {
@@ -45,10 +45,10 @@ impl<'a> Way<'a> {
         let mut by: Vec<&Arc<str>> = trace.get(from..).unwrap_or_default().iter().filter_map(met).collect();
         let last = by.pop().or_else(|| trace.iter().rev().find_map(machine));
         let end = match &self.journey.verdict {
-            Verdict::Answered { .. } | Verdict::Unanswered { .. } => "on",
-            Verdict::Refused { .. } => "refused on",
-            Verdict::Rejected { .. } => "rejected on",
-            Verdict::Dropped { .. } => "lost on",
+            PacketVerdict::Answered { .. } | PacketVerdict::Unanswered { .. } => "on",
+            PacketVerdict::Refused { .. } => "refused on",
+            PacketVerdict::Rejected { .. } => "rejected on",
+            PacketVerdict::Dropped { .. } => "lost on",
         };
         let mut on = last.map(|last| format!("{end} {last}")).unwrap_or_default();
         if !by.is_empty() {
@@ -74,12 +74,12 @@ pub(super) fn is_chance(event: &Event) -> bool {
 }
 
 /// How many events all of them begin with.
-pub(super) fn shared(ways: &[&Way<'_>]) -> usize {
+pub(super) fn shared(ways: &[&JourneyEvents<'_>]) -> usize {
     let Some(first) = ways.first() else { return 0 };
     let same = |at: &usize| ways.iter().all(|way| way.events.get(*at) == first.events.get(*at));
     (0..first.events.len()).take_while(same).count()
 }
 
-pub(super) fn sum(ways: &[&Way<'_>]) -> Fraction {
+pub(super) fn sum(ways: &[&JourneyEvents<'_>]) -> Fraction {
     ways.iter().fold(Fraction::zero(), |sum, way| sum.plus(way.share))
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::question::Same;
+use super::unknown_fact::FactScope;
 use crate::packet::Packet;
 use crate::rules::header::InterfacePattern;
 
 /// What was taken on a machine.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Answers {
+pub(crate) struct AssumedFacts {
     packets: BTreeMap<(String, Packet), bool>,
     /// Whether an interface's name fits a pattern.
     names: Vec<(usize, InterfacePattern, bool)>,
@@ -19,29 +19,29 @@ fn beginning(pattern: &InterfacePattern) -> Option<&str> {
     pattern.0.strip_suffix('+')
 }
 
-impl Answers {
+impl AssumedFacts {
     /// The answer to a question that is the same as an earlier one, or follows from it.
-    pub(super) fn of(&self, same: &Same, what: &str, packet: &Packet) -> Option<bool> {
+    pub(super) fn of(&self, same: &FactScope, what: &str, packet: &Packet) -> Option<bool> {
         let of_packet = |key: &str| self.packets.get(&(key.to_owned(), packet.clone())).copied();
         match same {
-            Same::Nothing => None,
-            Same::Packet(None) => of_packet(what),
-            Same::Packet(Some((key, not))) => of_packet(key).map(|is| is != *not),
-            Same::Name(at, pattern, not) => self.of_name(*at, pattern).map(|is| is != *not),
+            FactScope::Nothing => None,
+            FactScope::Packet(None) => of_packet(what),
+            FactScope::Packet(Some((key, not))) => of_packet(key).map(|is| is != *not),
+            FactScope::Name(at, pattern, not) => self.of_name(*at, pattern).map(|is| is != *not),
         }
     }
 
     /// Remembers the answer that was taken.
-    pub(super) fn take(&mut self, same: Same, what: String, packet: &Packet, holds: bool) {
+    pub(super) fn take(&mut self, same: FactScope, what: String, packet: &Packet, holds: bool) {
         match same {
-            Same::Nothing => {}
-            Same::Packet(None) => {
+            FactScope::Nothing => {}
+            FactScope::Packet(None) => {
                 self.packets.insert((what, packet.clone()), holds);
             }
-            Same::Packet(Some((key, not))) => {
+            FactScope::Packet(Some((key, not))) => {
                 self.packets.insert((key, packet.clone()), holds != not);
             }
-            Same::Name(at, pattern, not) => self.names.push((at, pattern, holds != not)),
+            FactScope::Name(at, pattern, not) => self.names.push((at, pattern, holds != not)),
         }
     }
 
@@ -100,9 +100,9 @@ mod tests {
         ] {
             assert_eq!(follows(&pattern(known), fits, &pattern(asked)), expected, "{known} {fits} {asked}");
         }
-        let mut answers = Answers::default();
-        answers.names.push((1, pattern("eth0"), true));
-        assert_eq!(answers.of_name(2, &pattern("eth0")), Some(false));
-        assert_eq!(answers.of_name(2, &pattern("eth+")), None);
+        let mut assumed_facts = AssumedFacts::default();
+        assumed_facts.names.push((1, pattern("eth0"), true));
+        assert_eq!(assumed_facts.of_name(2, &pattern("eth0")), Some(false));
+        assert_eq!(assumed_facts.of_name(2, &pattern("eth+")), None);
     }
 }

@@ -1,17 +1,17 @@
 //! What a rule does, in the few words that a line has room for.
 
-use super::line::{Ink, Row, Span, Tone, middle};
-use crate::conntrack::Tracked;
-use crate::nft::{NatKind, Statement, Verdict};
-use crate::packet::{Body, Packet, endpoint};
-use crate::rules::{Match, Target};
-use crate::trace::{Lost, RuleRef};
+use super::line::{Ink, Span, TextRow, Tone, middle};
+use crate::conntrack::TrackingState;
+use crate::nft::{NatKind, NftVerdict, Statement};
+use crate::packet::{Packet, PacketBody, endpoint};
+use crate::rules::{Match, RuleTarget};
+use crate::trace::{DropReason, RuleRef};
 
 /// Characters of a chain's name.
 const NAME: usize = 20;
 
 /// A rule of iptables that matched.
-pub(super) fn rule(rule: &RuleRef) -> Row {
+pub(super) fn rule(rule: &RuleRef) -> TextRow {
     let Some(found) = rule.iptables_rule() else {
         return row("", Tone::Plain, vec![Span::new(Ink::Code, rule.chain())]);
     };
@@ -27,36 +27,36 @@ pub(super) fn rule(rule: &RuleRef) -> Row {
         spans.push(Span::new(Ink::Soft, comment));
     }
     let whole = format!("{}, {}", rule.table(), rule.numbered());
-    Row { by: rule.table().to_string(), tone, spans, whole }
+    TextRow { by: rule.table().to_string(), tone, spans, whole }
 }
 
-fn target(target: &Target, commented: bool) -> (Tone, Span) {
+fn target(target: &RuleTarget, commented: bool) -> (Tone, Span) {
     let plain = |text: &str| (Tone::Plain, Span::new(Ink::Code, text));
     match target {
-        Target::None => plain("counts"),
-        Target::Accept => (Tone::Plain, Span::new(Ink::Pass, "ACCEPT")),
-        Target::Drop => (Tone::Bad, Span::new(Ink::Deny, "DROP")),
-        Target::Reject(_) => (Tone::Bad, Span::new(Ink::Deny, "REJECT")),
-        Target::Return => plain("RETURN"),
-        Target::Jump(to) | Target::Goto(to) => plain(&format!("→ {}", chain(to, commented))),
-        Target::Mark { .. } => plain("MARK"),
-        Target::Connmark { .. } => plain("CONNMARK"),
-        Target::Dnat(_) => plain("DNAT"),
-        Target::Snat(_) => plain("SNAT"),
-        Target::Masquerade(_) => plain("MASQUERADE"),
-        Target::Redirect(_) => plain("REDIRECT"),
-        Target::Notrack(_) => plain("NOTRACK"),
-        Target::Ct(_) => plain("CT"),
-        Target::Netmap(_) => plain("NETMAP"),
-        Target::Set(_) => plain("SET"),
-        Target::NoEffect { name, .. } => plain(name),
+        RuleTarget::None => plain("counts"),
+        RuleTarget::Accept => (Tone::Plain, Span::new(Ink::Pass, "ACCEPT")),
+        RuleTarget::Drop => (Tone::Bad, Span::new(Ink::Deny, "DROP")),
+        RuleTarget::Reject(_) => (Tone::Bad, Span::new(Ink::Deny, "REJECT")),
+        RuleTarget::Return => plain("RETURN"),
+        RuleTarget::Jump(to) | RuleTarget::Goto(to) => plain(&format!("→ {}", chain(to, commented))),
+        RuleTarget::Mark { .. } => plain("MARK"),
+        RuleTarget::Connmark { .. } => plain("CONNMARK"),
+        RuleTarget::Dnat(_) => plain("DNAT"),
+        RuleTarget::Snat(_) => plain("SNAT"),
+        RuleTarget::Masquerade(_) => plain("MASQUERADE"),
+        RuleTarget::Redirect(_) => plain("REDIRECT"),
+        RuleTarget::Notrack(_) => plain("NOTRACK"),
+        RuleTarget::Ct(_) => plain("CT"),
+        RuleTarget::Netmap(_) => plain("NETMAP"),
+        RuleTarget::Set(_) => plain("SET"),
+        RuleTarget::NoEffect { name, .. } => plain(name),
         // Whatever else there is, iptables-save has its name behind -j.
         other => plain(other.to_string().trim_start_matches(" -j ").split(' ').next().unwrap_or_default()),
     }
 }
 
 /// A rule of nftables that matched.
-pub(super) fn nft_rule(rule: &RuleRef) -> Row {
+pub(super) fn nft_rule(rule: &RuleRef) -> TextRow {
     let Some(found) = rule.nft_rule() else { return row("nft", Tone::Plain, vec![Span::new(Ink::Code, rule.chain())]) };
     let (mut tone, mut spans) = (Tone::Plain, vec![Span::new(Ink::Quiet, chain(rule.chain(), false))]);
     if let Some((of, action)) = found.statements.iter().rev().find_map(statement) {
@@ -71,17 +71,17 @@ pub(super) fn nft_rule(rule: &RuleRef) -> Row {
         }
         None => {}
     }
-    Row { by: "nft".to_owned(), tone, spans, whole: format!("{}{}: {rule}", rule.place(), rule.line_suffix()) }
+    TextRow { by: "nft".to_owned(), tone, spans, whole: format!("{}{}: {rule}", rule.place(), rule.line_suffix()) }
 }
 
 /// What a statement decides; nothing of those that only ask.
 fn statement(statement: &Statement) -> Option<(Tone, Span)> {
     let plain = |text: &str| Some((Tone::Plain, Span::new(Ink::Code, text)));
     match statement {
-        Statement::Verdict(Verdict::Accept) => Some((Tone::Plain, Span::new(Ink::Pass, "accept"))),
-        Statement::Verdict(Verdict::Drop) => Some((Tone::Bad, Span::new(Ink::Deny, "drop"))),
-        Statement::Verdict(Verdict::Return) => plain("return"),
-        Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => plain(&format!("→ {}", chain(to, false))),
+        Statement::Verdict(NftVerdict::Accept) => Some((Tone::Plain, Span::new(Ink::Pass, "accept"))),
+        Statement::Verdict(NftVerdict::Drop) => Some((Tone::Bad, Span::new(Ink::Deny, "drop"))),
+        Statement::Verdict(NftVerdict::Return) => plain("return"),
+        Statement::Verdict(NftVerdict::Jump(to) | NftVerdict::Goto(to)) => plain(&format!("→ {}", chain(to, false))),
         Statement::VerdictMap { .. } => plain("→ by map"),
         Statement::Nat { kind, .. } => plain(match kind {
             NatKind::Snat => "snat",
@@ -118,9 +118,9 @@ pub(super) fn machine(name: &str) -> String {
     middle(name, 40)
 }
 
-pub(super) fn row(by: &str, tone: Tone, spans: Vec<Span>) -> Row {
+pub(super) fn row(by: &str, tone: Tone, spans: Vec<Span>) -> TextRow {
     let whole = spans.iter().map(|span| span.text.as_str()).collect::<Vec<_>>().join(" ");
-    Row { by: by.to_owned(), tone, spans, whole }
+    TextRow { by: by.to_owned(), tone, spans, whole }
 }
 
 /// `10.0.0.1:40000 → 10.96.0.10:80`, and beside it `TCP SYN`.
@@ -128,7 +128,7 @@ pub(super) fn addresses(packet: &Packet) -> (String, String) {
     let ends = format!("{} → {}", source(packet), destination(packet));
     let protocol = packet.protocol().to_string().to_uppercase();
     let more = match (&packet.body, packet.icmp()) {
-        (Body::Error { .. }, Some(icmp)) => format!(" error, type {} code {}", icmp.kind, icmp.code),
+        (PacketBody::Error { .. }, Some(icmp)) => format!(" error, type {} code {}", icmp.kind, icmp.code),
         (_, Some(_)) => " echo".to_owned(),
         // Behind the addresses stand the flags.
         _ => packet.to_string().splitn(5, ' ').nth(4).map(|flags| format!(" {flags}")).unwrap_or_default(),
@@ -145,41 +145,41 @@ pub(super) fn destination(packet: &Packet) -> String {
 }
 
 /// What a translation changed: one end or both.
-pub(super) fn translation(by: &str, before: Option<&Packet>, after: &Packet) -> Vec<Row> {
+pub(super) fn translation(by: &str, before: Option<&Packet>, after: &Packet) -> Vec<TextRow> {
     let whole = match before {
         Some(before) => format!("{by}: {before} becomes {after}"),
         None => format!("{by}: {after}"),
     };
     let change = |from: String, to: String| {
         let spans = vec![Span::new(Ink::Change, format!("{from} → {to}"))];
-        Row { by: by.to_owned(), tone: Tone::Change, spans, whole: whole.clone() }
+        TextRow { by: by.to_owned(), tone: Tone::Change, spans, whole: whole.clone() }
     };
     let ends = before.map(|before| [(source(before), source(after)), (destination(before), destination(after))]);
     let changed = ends.into_iter().flatten().filter(|(from, to)| from != to);
-    let rows: Vec<Row> = changed.map(|(from, to)| change(from, to)).collect();
+    let rows: Vec<TextRow> = changed.map(|(from, to)| change(from, to)).collect();
     if rows.is_empty() {
         // Of an error about another packet, only what it quotes may change.
         let spans = vec![Span::new(Ink::Change, after.to_string())];
-        return vec![Row { by: by.to_owned(), tone: Tone::Change, spans, whole }];
+        return vec![TextRow { by: by.to_owned(), tone: Tone::Change, spans, whole }];
     }
     rows
 }
 
-pub(super) fn tracked(tracked: Tracked) -> &'static str {
+pub(super) fn tracked(tracked: TrackingState) -> &'static str {
     match tracked {
-        Tracked::New => "conntrack NEW",
-        Tracked::Established => "conntrack ESTABLISHED",
-        Tracked::Related => "conntrack RELATED",
-        Tracked::Invalid => "conntrack INVALID",
-        Tracked::Untracked => "conntrack UNTRACKED",
+        TrackingState::New => "conntrack NEW",
+        TrackingState::Established => "conntrack ESTABLISHED",
+        TrackingState::Related => "conntrack RELATED",
+        TrackingState::Invalid => "conntrack INVALID",
+        TrackingState::Untracked => "conntrack UNTRACKED",
     }
 }
 
 /// Why, without the rule's text: it stands above, and in full in the tooltip.
-pub(super) fn lost(why: &Lost) -> String {
+pub(super) fn lost(why: &DropReason) -> String {
     match why {
-        Lost::Rule(rule) => format!("dropped by rule {} of {} in {}", rule.number(), rule.chain(), rule.table()),
-        Lost::NftRule(rule) => format!("dropped by {}", rule.place()),
+        DropReason::Rule(rule) => format!("dropped by rule {} of {} in {}", rule.number(), rule.chain(), rule.table()),
+        DropReason::NftRule(rule) => format!("dropped by {}", rule.place()),
         other => other.to_string(),
     }
 }

@@ -2,29 +2,29 @@
 
 use std::sync::Arc;
 
-use super::{Origin, Skb};
-use crate::packet::{Body, Packet, TcpFlags};
+use super::{PacketOrigin, Skb};
+use crate::packet::{Packet, PacketBody, TcpFlags};
 use crate::program::iptables::Interfaces;
 use crate::protocol::{Family, Protocol};
 use crate::rules::header::InterfacePattern;
 use crate::rules::matches::{Owner, PacketType, Sizes};
 
 /// What a check says.
-pub(super) enum Answer {
+pub(super) enum CheckAnswer {
     Known(bool),
-    Unknown(Question),
+    Unknown(UnknownFact),
 }
 
 /// What nobody can answer.
-pub(super) struct Question {
+pub(super) struct UnknownFact {
     pub(super) name: Arc<str>,
     pub(super) why: Arc<str>,
     /// Which other questions have the same answer.
-    pub(super) same: Same,
+    pub(super) same: FactScope,
 }
 
 /// What an answer that was taken once holds for, so that no way takes both answers to one question.
-pub(super) enum Same {
+pub(super) enum FactScope {
     /// For nothing else.
     Nothing,
     /// For the same question about the same packet: what is asked without its `!`, and whether there is one; none is the match's
@@ -34,58 +34,58 @@ pub(super) enum Same {
     Name(usize, InterfacePattern, bool),
 }
 
-impl Question {
-    pub(super) fn new(name: &str, why: &str) -> Question {
-        Question { name: name.into(), why: why.into(), same: Same::Packet(None) }
+impl UnknownFact {
+    pub(super) fn new(name: &str, why: &str) -> UnknownFact {
+        UnknownFact { name: name.into(), why: why.into(), same: FactScope::Packet(None) }
     }
 
     /// About something that may be turned around.
-    pub(super) fn about(self, what: &dyn std::fmt::Display, not: bool) -> Question {
+    pub(super) fn about(self, what: &dyn std::fmt::Display, not: bool) -> UnknownFact {
         let key = format!("{} {what}", self.name);
-        Question { same: Same::Packet(Some((key, not))), ..self }
+        UnknownFact { same: FactScope::Packet(Some((key, not))), ..self }
     }
 }
 
-pub(super) fn by_name(test: &Interfaces, interface: Option<usize>, name: &str) -> Answer {
+pub(super) fn by_name(test: &Interfaces, interface: Option<usize>, name: &str) -> CheckAnswer {
     match interface.and_then(|at| Some((at, test.unknown_of(at)?))) {
-        None => Answer::Known(test.holds(interface)),
-        Some((at, pattern)) => Answer::Unknown(Question {
+        None => CheckAnswer::Known(test.holds(interface)),
+        Some((at, pattern)) => CheckAnswer::Unknown(UnknownFact {
             name: name.into(),
             why: "asks for the name of an interface that is invented".into(),
-            same: Same::Name(at, pattern.clone(), test.is_not()),
+            same: FactScope::Name(at, pattern.clone(), test.is_not()),
         }),
     }
 }
 
-pub(super) fn interface_text(option: &str, question: &Question) -> String {
-    match &question.same {
-        Same::Name(_, pattern, true) => format!("! {option} {pattern}"),
-        Same::Name(_, pattern, false) => format!("{option} {pattern}"),
+pub(super) fn interface_text(option: &str, fact: &UnknownFact) -> String {
+    match &fact.same {
+        FactScope::Name(_, pattern, true) => format!("! {option} {pattern}"),
+        FactScope::Name(_, pattern, false) => format!("{option} {pattern}"),
         _ => String::new(),
     }
 }
 
 /// `owner_mt`.
-pub(super) fn owner(asked: &Owner, origin: Origin) -> Answer {
+pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
     let unknown = || {
-        let question = Question::new("owner", "asks who sends the packet, which is not known");
-        Answer::Unknown(match (asked.user, asked.group, asked.supplementary) {
-            (Some(test), None, false) => question.about(&format!("user {:?}", test.is), test.not),
-            (None, Some(test), false) => question.about(&format!("group {:?}", test.is), test.not),
-            _ => question,
+        let fact = UnknownFact::new("owner", "asks who sends the packet, which is not known");
+        CheckAnswer::Unknown(match (asked.user, asked.group, asked.supplementary) {
+            (Some(test), None, false) => fact.about(&format!("user {:?}", test.is), test.not),
+            (None, Some(test), false) => fact.about(&format!("group {:?}", test.is), test.not),
+            _ => fact,
         })
     };
     let refuses_sockets = asked.socket_exists.is_some_and(|test| test.not);
     match origin {
-        Origin::Elsewhere => Answer::Known(asked.holds_without_socket()),
-        Origin::Socket if refuses_sockets => Answer::Known(false),
-        Origin::Socket if asked.user.is_none() && asked.group.is_none() => Answer::Known(true),
-        Origin::Socket => unknown(),
+        PacketOrigin::Elsewhere => CheckAnswer::Known(asked.holds_without_socket()),
+        PacketOrigin::Socket if refuses_sockets => CheckAnswer::Known(false),
+        PacketOrigin::Socket if asked.user.is_none() && asked.group.is_none() => CheckAnswer::Known(true),
+        PacketOrigin::Socket => unknown(),
         // What the kernel sends by itself it sends with a socket that no file belongs to, or with none.
-        Origin::Kernel => {
+        PacketOrigin::Kernel => {
             let inverted = asked.user.is_none_or(|test| test.not) && asked.group.is_none_or(|test| test.not);
             let (with, without) = (!refuses_sockets && inverted, asked.holds_without_socket());
-            if with == without { Answer::Known(with) } else { unknown() }
+            if with == without { CheckAnswer::Known(with) } else { unknown() }
         }
     }
 }
@@ -101,7 +101,7 @@ pub(super) fn of_packet(name: &str) -> bool {
 /// Sockets are looked for only for TCP and UDP, and for errors about them (`nf_sk_lookup_slow_v4`, `_v6`).
 pub(super) fn has_socket(packet: &Packet) -> bool {
     let about = match &packet.body {
-        Body::Error { about, .. } => about,
+        PacketBody::Error { about, .. } => about,
         _ => packet,
     };
     matches!(about.protocol(), Protocol::TCP | Protocol::UDP)
@@ -112,14 +112,14 @@ pub(super) fn has_socket(packet: &Packet) -> bool {
 pub(super) fn lengths(packet: &Packet) -> Sizes {
     let header = if packet.family() == Family::V4 { 20 } else { 40 };
     match &packet.body {
-        Body::Tcp { flags, .. } if flags.0 & (TcpFlags::SYN | TcpFlags::RST) != 0 => {
+        PacketBody::Tcp { flags, .. } if flags.0 & (TcpFlags::SYN | TcpFlags::RST) != 0 => {
             Sizes { first: header + 20, last: header + 40 }
         }
-        Body::Tcp { .. } => Sizes { first: header + 20, last: u16::MAX },
-        Body::Udp { .. } | Body::Echo { .. } => Sizes { first: header + 8, last: u16::MAX },
-        Body::Sctp { .. } => Sizes { first: header + 12, last: u16::MAX },
-        Body::Error { about, .. } => Sizes { first: header + 8 + lengths(about).first.min(28), last: u16::MAX },
-        Body::Other(_) => Sizes { first: header, last: u16::MAX },
+        PacketBody::Tcp { .. } => Sizes { first: header + 20, last: u16::MAX },
+        PacketBody::Udp { .. } | PacketBody::Echo { .. } => Sizes { first: header + 8, last: u16::MAX },
+        PacketBody::Sctp { .. } => Sizes { first: header + 12, last: u16::MAX },
+        PacketBody::Error { about, .. } => Sizes { first: header + 8 + lengths(about).first.min(28), last: u16::MAX },
+        PacketBody::Other(_) => Sizes { first: header, last: u16::MAX },
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is said of a match or target that is not modelled.
 
 /// What a match asks for that cannot be known, as a predicate.
-pub(crate) fn of_match(name: &str) -> &'static str {
+pub(crate) fn match_reason(name: &str) -> &'static str {
     match name {
         "bpf" => "runs a program over the packet",
         "u32" => "looks at bytes of the packet that are not modelled",

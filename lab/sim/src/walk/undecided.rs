@@ -5,23 +5,23 @@
 //! part has no say. What draws or counts (`statistic`, `recent`, `limit`) is asked at its place only: before an unknown part it is asked
 //! in any case, behind one only where the answer is yes.
 
-use super::check::Drawn;
-use super::question::{self, Answer, Question, Same, by_name};
+use super::check::ChanceDraw;
+use super::unknown_fact::{self, CheckAnswer, FactScope, UnknownFact, by_name};
 use super::{Skb, Walker};
-use crate::packet::{Body, TcpFlags};
-use crate::program::iptables::{Action, Check, OpenCheck, Step};
+use crate::packet::{PacketBody, TcpFlags};
+use crate::program::iptables::{Action, Check, CompiledRule, OpenCheck};
 use crate::trace::{Event, NotModelled, RuleRef};
 
 /// The rule that asks.
-pub(super) struct Asking<'s> {
-    pub(super) step: &'s Step,
+pub(super) struct AskingRule<'s> {
+    pub(super) step: &'s CompiledRule,
     pub(super) rule: RuleRef,
 }
 
-impl Asking<'_> {
+impl AskingRule<'_> {
     /// The text of the match that a check was made of.
     fn text(&self, check: usize) -> String {
-        let at = self.step.unsure.as_ref().and_then(|unsure| unsure.sources.get(check));
+        let at = self.step.undecided.as_ref().and_then(|undecided| undecided.sources.get(check));
         let one = at.and_then(|at| self.rule.iptables_rule()?.matches.get(*at));
         one.map(|one| one.to_string().trim_start().to_owned()).unwrap_or_default()
     }
@@ -42,11 +42,11 @@ impl Asking<'_> {
 impl Walker<'_> {
     /// Whether a rule with unknown parts matches a packet for which its head holds; the error is a part that nobody can answer,
     /// where one draw is asked for.
-    pub(super) fn matches_unsure(
+    pub(super) fn matches_undecided(
         &mut self,
-        asking: &Asking<'_>,
+        asking: &AskingRule<'_>,
         skb: &Skb,
-        drawn: &mut Drawn,
+        drawn: &mut ChanceDraw,
     ) -> Result<bool, Box<NotModelled>> {
         let step = asking.step;
         let mut unknown = Vec::new();
@@ -56,23 +56,23 @@ impl Walker<'_> {
         for (name, test, interface) in ends {
             let Some(test) = test else { continue };
             match by_name(test, interface, name) {
-                Answer::Known(true) => {}
-                Answer::Known(false) => return Ok(false),
-                Answer::Unknown(question) => unknown.push(question),
+                CheckAnswer::Known(true) => {}
+                CheckAnswer::Known(false) => return Ok(false),
+                CheckAnswer::Unknown(fact) => unknown.push(fact),
             }
         }
-        for question in unknown {
-            let option = if &*question.name == "input-interface" { "-i" } else { "-o" };
-            let text = question::interface_text(option, &question);
-            if self.rest_fails(step, 0, skb) || !self.ask(question, asking, text, 0, skb)? {
+        for fact in unknown {
+            let option = if &*fact.name == "input-interface" { "-i" } else { "-o" };
+            let text = unknown_fact::interface_text(option, &fact);
+            if self.rest_fails(step, 0, skb) || !self.ask(fact, asking, text, 0, skb)? {
                 return Ok(false);
             }
         }
         for (at, check) in step.checks.iter().enumerate() {
             let holds = match self.answer(check, skb, drawn) {
-                Answer::Known(holds) => holds,
-                Answer::Unknown(_) if self.rest_fails(step, at + 1, skb) => false,
-                Answer::Unknown(question) => self.ask(question, asking, asking.text(at), at + 1, skb)?,
+                CheckAnswer::Known(holds) => holds,
+                CheckAnswer::Unknown(_) if self.rest_fails(step, at + 1, skb) => false,
+                CheckAnswer::Unknown(fact) => self.ask(fact, asking, asking.text(at), at + 1, skb)?,
             };
             if !holds {
                 return Ok(false);
@@ -82,55 +82,56 @@ impl Walker<'_> {
     }
 
     /// Whether something known from this check on fails, of what may be asked early.
-    fn rest_fails(&mut self, step: &Step, from: usize, skb: &Skb) -> bool {
+    fn rest_fails(&mut self, step: &CompiledRule, from: usize, skb: &Skb) -> bool {
         let rest = step.checks.get(from..).unwrap_or_default();
         let early = rest.iter().filter(|check| !check.has_effect());
-        early.into_iter().any(|check| matches!(self.answer(check, skb, &mut None), Answer::Known(false)))
+        early.into_iter().any(|check| matches!(self.answer(check, skb, &mut None), CheckAnswer::Known(false)))
     }
 
-    fn answer(&mut self, check: &Check, skb: &Skb, drawn: &mut Drawn) -> Answer {
+    fn answer(&mut self, check: &Check, skb: &Skb, drawn: &mut ChanceDraw) -> CheckAnswer {
         match check {
             Check::Open(open) => self.open(open, skb),
             Check::Set { set, changes: true, .. } if self.state.changed.contains(&*self.host.sets[*set].name) => {
-                Answer::Unknown(Question::new("set", "asks a set that a rule has changed before"))
+                CheckAnswer::Unknown(UnknownFact::new("set", "asks a set that a rule has changed before"))
             }
-            known => Answer::Known(self.check(known, skb, drawn)),
+            known => CheckAnswer::Known(self.check(known, skb, drawn)),
         }
     }
 
-    fn open(&self, check: &OpenCheck, skb: &Skb) -> Answer {
+    fn open(&self, check: &OpenCheck, skb: &Skb) -> CheckAnswer {
         let packet = &skb.packet;
-        let why = |name, why| Answer::Unknown(Question::new(name, why));
-        let of =
-            |name, why, what: &dyn std::fmt::Display, not| Answer::Unknown(Question::new(name, why).about(what, not));
+        let why = |name, why| CheckAnswer::Unknown(UnknownFact::new(name, why));
+        let of = |name, why, what: &dyn std::fmt::Display, not| {
+            CheckAnswer::Unknown(UnknownFact::new(name, why).about(what, not))
+        };
         match check {
             OpenCheck::Unknown { name, why } => {
-                let same = if question::of_packet(name) { Same::Packet(None) } else { Same::Nothing };
-                Answer::Unknown(Question { name: name.clone(), why: why.clone(), same })
+                let same = if unknown_fact::of_packet(name) { FactScope::Packet(None) } else { FactScope::Nothing };
+                CheckAnswer::Unknown(UnknownFact { name: name.clone(), why: why.clone(), same })
             }
-            OpenCheck::Owner(asked) => question::owner(asked, skb.origin),
-            OpenCheck::Socket(_) if question::has_socket(packet) => {
+            OpenCheck::Owner(asked) => unknown_fact::owner(asked, skb.origin),
+            OpenCheck::Socket(_) if unknown_fact::has_socket(packet) => {
                 why("socket", "asks for an open socket, and which there are is not known")
             }
             // What starts here, or comes over loopback, has no Ethernet header.
             OpenCheck::Mac(test) if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
                 of("mac", "asks for the sender's Ethernet address, which is not known", &test.is, test.not)
             }
-            OpenCheck::Socket(_) | OpenCheck::Mac(_) => Answer::Known(false),
-            OpenCheck::Length(test) => match test.is.holds(question::lengths(packet)) {
-                Some(within) => Answer::Known(test.judge(within)),
+            OpenCheck::Socket(_) | OpenCheck::Mac(_) => CheckAnswer::Known(false),
+            OpenCheck::Length(test) => match test.is.holds(unknown_fact::lengths(packet)) {
+                Some(within) => CheckAnswer::Known(test.judge(within)),
                 None => of("length", "asks for a length that the packet may have or not", &test.is, test.not),
             },
             OpenCheck::TcpMss(test) => match packet.body {
-                Body::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => {
+                PacketBody::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => {
                     of("tcpmss", "asks for the segment size that TCP announces, which is not known", &test.is, test.not)
                 }
                 // Without the option only what is turned around holds.
-                Body::Tcp { .. } => Answer::Known(test.not),
-                _ => Answer::Known(false),
+                PacketBody::Tcp { .. } => CheckAnswer::Known(test.not),
+                _ => CheckAnswer::Known(false),
             },
-            OpenCheck::Ipvs { handled: Some(test), more: false } => Answer::Known(test.judge(skb.by_ipvs)),
-            OpenCheck::Ipvs { .. } if !skb.by_ipvs => Answer::Known(false),
+            OpenCheck::Ipvs { handled: Some(test), more: false } => CheckAnswer::Known(test.judge(skb.by_ipvs)),
+            OpenCheck::Ipvs { .. } if !skb.by_ipvs => CheckAnswer::Known(false),
             OpenCheck::Ipvs { .. } => why("ipvs", "asks for IPVS's connection, which is not modelled"),
             OpenCheck::Port { input: true, test } => by_name(test, skb.port_in, "input-interface"),
             OpenCheck::Port { input: false, test } => by_name(test, skb.port_out, "output-interface"),
@@ -140,13 +141,13 @@ impl Walker<'_> {
     /// Decides a question: by an assumption, by an answer that was taken before, or by trying both. `next` is the check after it.
     fn ask(
         &mut self,
-        question: Question,
-        asking: &Asking<'_>,
+        fact: UnknownFact,
+        asking: &AskingRule<'_>,
         what: String,
         next: usize,
         skb: &Skb,
     ) -> Result<bool, Box<NotModelled>> {
-        let Question { name, why, same } = question;
+        let UnknownFact { name, why, same } = fact;
         let part = |why: &str| {
             let (host, rule) = (self.host.name.clone(), asking.rule.clone());
             Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why: why.into() })
@@ -161,7 +162,7 @@ impl Walker<'_> {
             self.note(Event::Assumed { name, holds });
             return answered(holds);
         }
-        if let Some(holds) = self.state.answers.of(&same, &what, &skb.packet) {
+        if let Some(holds) = self.state.assumed_facts.of(&same, &what, &skb.packet) {
             return answered(holds);
         }
         let asked = part(&why);
@@ -173,7 +174,7 @@ impl Walker<'_> {
         let Some(holds) = self.chance.unknown() else {
             return Err(asked);
         };
-        self.state.answers.take(same, what, &skb.packet, holds);
+        self.state.assumed_facts.take(same, what, &skb.packet, holds);
         self.note(Event::Undecided { asked, holds });
         answered(holds)
     }

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use super::Host;
-use super::route::Decision;
+use super::route::RouteDecision;
 
 /// Where a machine sends what goes to an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WayTo {
+pub enum RouteTo {
     /// It is the machine's own.
     Itself,
     /// Out by an interface, to a neighbour.
@@ -24,13 +24,13 @@ pub enum WayTo {
 impl Host {
     /// The way of what this machine itself sends there, from no address yet and without a mark.
     #[must_use]
-    pub fn way_to(&self, to: IpAddr) -> WayTo {
+    pub fn way_to(&self, to: IpAddr) -> RouteTo {
         match self.route(to) {
-            Decision::Local => WayTo::Itself,
-            Decision::Out(way) => {
-                WayTo::Out { interface: self.interfaces[way.interface].name.clone(), next_hop: way.next_hop }
+            RouteDecision::Local => RouteTo::Itself,
+            RouteDecision::Out(way) => {
+                RouteTo::Out { interface: self.interfaces[way.interface].name.clone(), next_hop: way.next_hop }
             }
-            Decision::Broadcast | Decision::Refused(_) | Decision::NoRoute => WayTo::Nowhere,
+            RouteDecision::Broadcast | RouteDecision::Refused(_) | RouteDecision::NoRoute => RouteTo::Nowhere,
         }
     }
 
