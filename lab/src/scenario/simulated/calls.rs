@@ -11,7 +11,7 @@ use svclab_spec::Protocol;
 use super::lab::{SimError, SimLab};
 use super::machines::{machine, number};
 use super::targets;
-use svclab_sim::relays::{RelayPort, Relay};
+use svclab_sim::relays::{Relay, RelayPort};
 
 /// A request with its first packet, and the relay's own call if one led it on.
 #[derive(Debug, Clone)]
@@ -99,7 +99,11 @@ impl SimLab {
     }
 
     /// The relay that a request has met: its node and machine, its port, and the client that it sees.
-    fn relay_reached(&self, verdict: &PacketVerdict, protocol: Number) -> Option<(String, HostId, RelayPort, Relay, SocketAddr)> {
+    fn relay_reached(
+        &self,
+        verdict: &PacketVerdict,
+        protocol: Number,
+    ) -> Option<(String, HostId, RelayPort, Relay, SocketAddr)> {
         let (PacketVerdict::Answered { by, at, saw } | PacketVerdict::Unanswered { by, at, saw, .. }) = verdict else {
             return None;
         };
@@ -161,7 +165,8 @@ impl SimLab {
             }
             memory.took(port, relay, client.ip(), call.to, now);
             // What the relay says goes back as its own answer would.
-            let of = if matches!(first.verdict, PacketVerdict::Answered { .. }) { &journey.verdict } else { &first.verdict };
+            let of =
+                if matches!(first.verdict, PacketVerdict::Answered { .. }) { &journey.verdict } else { &first.verdict };
             let answer = targets::answer(self.machines.network(), &self.spec, of);
             return Ok((answer, Some(Second { node, port, from, packet, is_dead: false })));
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use svclab_cluster::traffic::probe::ClusterHost;
-use svclab_sim::cluster::{BuildError, Cluster, Listening, Node, ExternalHost, Pod};
+use svclab_sim::cluster::{BuildError, Cluster, ExternalHost, Listening, Node, Pod};
 use svclab_sim::host::Sysctls;
 use svclab_sim::network::Network;
 use svclab_sim::protocol::Protocol as Number;

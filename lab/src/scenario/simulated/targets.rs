@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use svclab_apiserver::objects::Store;
 use svclab_cluster::traffic::probe::ProbeAnswer;
-use svclab_sim::network::{ReplyFailure, Network, PacketVerdict};
+use svclab_sim::network::{Network, PacketVerdict, ReplyFailure};
 use svclab_spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
 use crate::scenario::values::{Frontend, Target};
@@ -49,10 +49,13 @@ pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &PacketVerd
         PacketVerdict::Unanswered { why: ReplyFailure::WrongSource { from }, .. } => {
             ProbeAnswer::Broken(format!("an answer from {from}"))
         }
-        PacketVerdict::Refused { delivered: true, .. } | PacketVerdict::Rejected { delivered: true, .. } => ProbeAnswer::Refused,
-        PacketVerdict::Refused { .. } | PacketVerdict::Rejected { .. } | PacketVerdict::Unanswered { .. } | PacketVerdict::Dropped { .. } => {
-            ProbeAnswer::TimedOut
+        PacketVerdict::Refused { delivered: true, .. } | PacketVerdict::Rejected { delivered: true, .. } => {
+            ProbeAnswer::Refused
         }
+        PacketVerdict::Refused { .. }
+        | PacketVerdict::Rejected { .. }
+        | PacketVerdict::Unanswered { .. }
+        | PacketVerdict::Dropped { .. } => ProbeAnswer::TimedOut,
     }
 }
 
