@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, NodeMachine, NodePortAddress, PodMachine, ReversePath, World};
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_snapshot::network::{Address, Forwarding, Hop, Link, Neighbour, Network, Route};
-use svclab_snapshot::{Objects, Snapshot, Socket};
+use svclab_snapshot::{ListeningSocket, Objects, Snapshot};
 
 use crate::node;
 use crate::proxies::Dump;
@@ -51,14 +51,14 @@ pub fn snapshot(cluster: &ClusterModel, node: &str, dump: &Dump) -> Snapshot {
 }
 
 /// Where the proxy itself listens.
-fn sockets(dump: &Dump) -> Vec<Socket> {
+fn sockets(dump: &Dump) -> Vec<ListeningSocket> {
     let sockets = dump.relays.iter().map(|((family, protocol, port), relay)| {
         let everywhere: IpAddr = match family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
             Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
         };
         let protocol = if *protocol == Protocol::UDP { "udp" } else { "tcp" };
-        Socket { protocol: protocol.to_owned(), address: relay.address.unwrap_or(everywhere), port: *port }
+        ListeningSocket { protocol: protocol.to_owned(), address: relay.address.unwrap_or(everywhere), port: *port }
     });
     sockets.collect()
 }

@@ -1,10 +1,8 @@
-//! What stands on a node, as one value and as one archive: rules of all families, IP sets, virtual servers, interfaces, addresses,
-//! routes, kernel settings, and the objects that a service proxy works from.
+//! The state of a node as one value and as one archive: rules of all families, IP sets, virtual servers, interfaces, addresses, routes,
+//! kernel settings, and the objects that a service proxy reads.
 //!
-//! What lives here reads and keeps; it judges nothing, and knows nothing of packets. [`collect::collect`] looks at the node that it
-//! runs on, [`Snapshot::write`] and [`Snapshot::read`] are the archive, [`Snapshot::redact`] takes
-//! names out of it. `examples/collect.rs` prints what an archive of this machine
-//! would hold.
+//! [`collect::collect`] reads the node that it runs on, [`Snapshot::write`] and [`Snapshot::read`] convert to and from an archive, and
+//! [`Snapshot::redact`] replaces names. The crate judges nothing. `examples/collect.rs` prints the contents of an archive of this machine.
 
 #![warn(missing_docs)]
 
@@ -15,4 +13,4 @@ pub mod redact;
 mod snapshot;
 mod yaml;
 
-pub use snapshot::{Objects, Snapshot, Socket, Unread};
+pub use snapshot::{ListeningSocket, Objects, Snapshot, Unread};

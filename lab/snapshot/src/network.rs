@@ -1,17 +1,16 @@
-//! A network namespace's interfaces, addresses, routes, rules of policy routing, and neighbours, as route netlink tells of them
-//! (rtnetlink(7)).
+//! A network namespace's interfaces, addresses, routes, policy routing and neighbours, from route netlink (rtnetlink(7)).
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// Everything, in the kernel's order.
+/// All lists in the kernel's order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     /// Interfaces.
     pub links: Vec<Link>,
-    /// Addresses, in the order in which the kernel lists them.
+    /// Addresses.
     pub addresses: Vec<Address>,
     /// Routes of all tables, the local one too.
     pub routes: Vec<Route>,
@@ -19,7 +18,7 @@ pub struct Network {
     pub rules: Vec<Rule>,
     /// Neighbours with a hardware address.
     pub neighbours: Vec<Neighbour>,
-    /// Which port of a bridge a hardware address is behind.
+    /// The forwarding tables of bridges.
     pub forwarding: Vec<Forwarding>,
 }
 
@@ -30,7 +29,7 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Its kind (`veth`, `bridge`, `vxlan`, …; `IFLA_INFO_KIND`); none for hardware and loopback.
+    /// `IFLA_INFO_KIND` (`veth`, `bridge`, `vxlan`, …); `None` for hardware and loopback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Whether it is set up (`IFF_UP`).
@@ -38,13 +37,13 @@ pub struct Link {
     /// Its hardware address, in lower-case hexadecimal with colons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// Its largest packet.
+    /// The MTU in bytes.
     #[serde(default)]
     pub mtu: u32,
-    /// The bridge, bond or VRF that it is a port of (`IFLA_MASTER`), by name.
+    /// The bridge, bond or VRF of the port (`IFLA_MASTER`), by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
-    /// Of a bridge's port: whether it is in hairpin mode.
+    /// Whether the bridge port is in hairpin mode.
     #[serde(default)]
     pub hairpin: bool,
 }
@@ -56,10 +55,10 @@ pub struct Address {
     pub interface: String,
     /// The address with its network's prefix length (`IFA_LOCAL`, else `IFA_ADDRESS`).
     pub address: IpNet,
-    /// Of IPv4: after another of its network (`IFA_F_SECONDARY`).
+    /// IPv4: an earlier address is of the same network (`IFA_F_SECONDARY`).
     #[serde(default)]
     pub secondary: bool,
-    /// Of IPv6: deprecated.
+    /// IPv6: not chosen as a source of new connections.
     #[serde(default)]
     pub deprecated: bool,
     /// `global`, `link`, `host` or a number.
@@ -71,14 +70,14 @@ pub struct Address {
 pub struct Route {
     /// The table: 254 is main, 255 local.
     pub table: u32,
-    /// Where to.
+    /// The destination range.
     pub to: IpNet,
     /// `unicast`, `local`, `broadcast`, `blackhole`, `unreachable`, `prohibit`, `throw`, …
     pub kind: String,
-    /// The first way; none of a route that sends nothing on.
+    /// The next hops; empty if the route forwards nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<Hop>,
-    /// The source address for what starts here (`RTA_PREFSRC`).
+    /// The source address of local packets (`RTA_PREFSRC`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
     /// The lower wins (`RTA_PRIORITY`).
@@ -86,25 +85,25 @@ pub struct Route {
     pub metric: u32,
 }
 
-/// One of a route's ways: most routes have one, multipath routes several.
+/// A next hop: most routes have one, multipath routes several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hop {
-    /// The gateway; none is a neighbour.
+    /// The gateway; `None` if destinations are neighbours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
     /// The interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Its weight among the route's ways, from 1.
+    /// The weight among the route's hops, from 1.
     pub weight: u32,
 }
 
-/// A rule of policy routing (ip-rule(8)). A rule that asks for something else than these fields has it in `unknown`.
+/// A rule of policy routing (ip-rule(8)). `unknown` has the conditions without a field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// `ipv4` or `ipv6`: each family has its own rules.
+    /// `ipv4` or `ipv6`.
     pub family: String,
-    /// The lower comes first.
+    /// Lower priorities are evaluated first.
     pub priority: u32,
     /// Source range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,16 +111,16 @@ pub struct Rule {
     /// Destination range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<IpNet>,
-    /// Interface that the packet came in by; `lo` is what starts here.
+    /// The ingress interface; `lo` for local packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
-    /// Interface that a socket is bound to.
+    /// The interface that the socket is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// Value and mask of the packet's mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<(u32, u32)>,
-    /// Holds for what it does not describe (`not`).
+    /// Whether the conditions are inverted (`not`).
     #[serde(default)]
     pub invert: bool,
     /// `lookup`, `goto`, `nop`, `blackhole`, `unreachable` or `prohibit`.
@@ -129,10 +128,10 @@ pub struct Rule {
     /// The table of a `lookup`, or the priority of a `goto`.
     #[serde(default)]
     pub table: u32,
-    /// Of a `lookup`: routes with a prefix of this length or shorter do not count (`suppress_prefixlength`).
+    /// `lookup`: ignores routes with a prefix of this length or shorter (`suppress_prefixlength`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress_prefix: Option<u32>,
-    /// Attributes that are none of these, by name (`uidrange`, `dport`, `tos`, …).
+    /// Names of other attributes (`uidrange`, `dport`, `tos`, …).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
 }
@@ -146,7 +145,7 @@ pub struct Neighbour {
     pub address: IpAddr,
     /// Its hardware address.
     pub mac: String,
-    /// Whether it was set by hand (`NUD_PERMANENT`).
+    /// Whether the entry is static (`NUD_PERMANENT`).
     #[serde(default)]
     pub permanent: bool,
 }

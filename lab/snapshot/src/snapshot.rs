@@ -1,4 +1,4 @@
-//! Everything that is known of a node.
+//! The state of a node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,52 +10,52 @@ use serde::{Deserialize, Serialize};
 
 use crate::network::Network;
 
-/// A node at one moment. What could not be read is `None` or empty, and listed in `unread`.
+/// A node at one moment. Unreadable parts are `None` or empty, and listed in `unread`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
     /// The node's host name.
     pub host: String,
-    /// When it was taken, in RFC 3339 and UTC.
+    /// The time of collection, in RFC 3339 and UTC.
     pub taken: String,
     /// The kernel's release (`uname -r`).
     pub kernel: String,
-    /// Versions of programs, by their names.
+    /// Versions by program.
     pub versions: BTreeMap<String, String>,
-    /// What `iptables-nft-save -c` prints.
+    /// Output of `iptables-nft-save -c`.
     pub nft_v4: Option<String>,
-    /// What `ip6tables-nft-save -c` prints.
+    /// Output of `ip6tables-nft-save -c`.
     pub nft_v6: Option<String>,
-    /// What `iptables-legacy-save -c` prints.
+    /// Output of `iptables-legacy-save -c`.
     pub legacy_v4: Option<String>,
-    /// What `ip6tables-legacy-save -c` prints.
+    /// Output of `ip6tables-legacy-save -c`.
     pub legacy_v6: Option<String>,
-    /// What `nft -j list ruleset` prints.
+    /// Output of `nft -j list ruleset`.
     pub nft: Option<String>,
-    /// What `ipset save` prints.
+    /// Output of `ipset save`.
     pub sets: Option<String>,
-    /// What `ipvsadm -Sn` prints.
+    /// Output of `ipvsadm -Sn`.
     pub servers: Option<String>,
     /// Interfaces, addresses, routes and neighbours.
     pub network: Option<Network>,
-    /// Where programs of the node's own network wait.
-    pub sockets: Option<Vec<Socket>>,
-    /// Kernel settings by their names with dots (`net.ipv4.conf.eth0.rp_filter`).
+    /// Listening sockets of the network namespace.
+    pub sockets: Option<Vec<ListeningSocket>>,
+    /// Kernel settings by dotted names (`net.ipv4.conf.eth0.rp_filter`).
     pub sysctls: BTreeMap<String, String>,
-    /// Entries and limit of the connection table, and its statistics, by name.
+    /// Entries, limit and statistics of the connection table, by name.
     pub conntrack: BTreeMap<String, u64>,
-    /// What the API holds.
+    /// Objects of the Kubernetes API.
     pub objects: Option<Objects>,
-    /// The name of this node's Node object, if it is known.
+    /// The name of this node's Node object.
     pub node_name: Option<String>,
-    /// The proxy's configuration: a `KubeProxyConfiguration` in YAML or JSON.
+    /// The proxy's `KubeProxyConfiguration` in YAML or JSON.
     pub proxy_config: Option<String>,
-    /// What could not be read, and why.
+    /// Parts that could not be read, with reasons.
     pub unread: Vec<Unread>,
-    /// How a part was read where it was not the usual way, by its path in an archive (`rules/ipvs`: `/proc/net/ip_vs`).
+    /// Unusual sources of parts, by the path in an archive (`rules/ipvs`: `/proc/net/ip_vs`).
     pub sources: BTreeMap<String, String>,
 }
 
-/// Objects that a service proxy works from.
+/// Objects that a service proxy reads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Objects {
     /// Services.
@@ -68,22 +68,22 @@ pub struct Objects {
     pub service_cidrs: Vec<ServiceCIDR>,
 }
 
-/// A socket that waits for what comes: a listening one of TCP, an unconnected one of UDP.
+/// A listening TCP socket or an unconnected UDP socket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Socket {
+pub struct ListeningSocket {
     /// `tcp` or `udp`.
     pub protocol: String,
-    /// Its address; an unspecified one is every address of the family, `::` as a rule of both.
+    /// An unspecified address means every address of the family, and `::` usually of both families.
     pub address: IpAddr,
     /// Its port.
     pub port: u16,
 }
 
-/// Something that could not be read.
+/// A part that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unread {
-    /// What.
+    /// The part.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }

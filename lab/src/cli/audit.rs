@@ -11,7 +11,7 @@ use svclab_audit::audit::{Finding, Options, Report, audit};
 use svclab_audit::report;
 use svclab_oracle::Mode;
 use svclab_snapshot::Snapshot;
-use svclab_snapshot::collect::{Options as Collecting, collect};
+use svclab_snapshot::collect::{CollectOptions as Collecting, collect};
 
 use super::changes::Standing;
 use super::run_args::ModeArg;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::archive::{ArchiveError, Manifest};
-use svclab_snapshot::collect::{Options, collect as gather};
-use svclab_snapshot::redact::Key;
+use svclab_snapshot::collect::{CollectOptions, collect as gather};
+use svclab_snapshot::redact::RedactionKey;
 
 use super::Exit;
 use super::runtime::runtime;
@@ -49,7 +49,7 @@ pub(super) fn collect(args: &CollectArgs) -> Result<u8, Exit> {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("svclab: not root: rules and sets cannot be read, the rest is collected");
     }
-    let key = args.redact.then(Key::random).transpose();
+    let key = args.redact.then(RedactionKey::random).transpose();
     let key = key.map_err(|error| Exit::unable(format!("--redact: cannot read /dev/urandom: {error}")))?;
     let runtime = runtime()?;
     let mut snapshot = runtime.block_on(gather(&options(args)));
@@ -64,8 +64,8 @@ pub(super) fn collect(args: &CollectArgs) -> Result<u8, Exit> {
     Ok(0)
 }
 
-fn options(args: &CollectArgs) -> Options {
-    Options {
+fn options(args: &CollectArgs) -> CollectOptions {
+    CollectOptions {
         kubeconfig: args.kubeconfig.clone(),
         node_name: args.node_name.clone(),
         proxy_config: args.proxy_config.clone(),

@@ -11,7 +11,7 @@ use svclab_sim::cluster::NodeState;
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::render;
 use svclab_snapshot::network::{Address, Forwarding, Hop, Link, Neighbour, Network, Route, Rule};
-use svclab_snapshot::{Objects, Snapshot, Socket};
+use svclab_snapshot::{ListeningSocket, Objects, Snapshot};
 
 fn call(from: &str, to: &str, assume: &[&str]) -> Call {
     let from = match from {
@@ -228,7 +228,11 @@ fn node() -> Snapshot {
         host: "a".to_owned(),
         network: Some(network),
         nft_v4: Some(rules),
-        sockets: Some(vec![Socket { protocol: "tcp".to_owned(), address: IpAddr::from([0, 0, 0, 0]), port: 22 }]),
+        sockets: Some(vec![ListeningSocket {
+            protocol: "tcp".to_owned(),
+            address: IpAddr::from([0, 0, 0, 0]),
+            port: 22,
+        }]),
         sysctls: [("net.ipv4.ip_forward", "1"), ("net.bridge.bridge-nf-call-iptables", "1")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into(),

@@ -1,4 +1,4 @@
-//! Which file of an archive holds which part of a [`Snapshot`]: there and back.
+//! Maps the parts of a [`Snapshot`] to the files of an archive and back.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 use super::ArchiveError;
 use crate::{Objects, Snapshot};
 
-/// A file of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Part {
+pub(crate) enum ArchivePart {
     Conntrack,
     Network,
     EndpointSlices,
@@ -32,133 +31,130 @@ pub(crate) enum Part {
     Versions,
 }
 
-impl Part {
-    /// In the archive's order.
-    pub(crate) const ALL: [Part; 17] = [
-        Part::Conntrack,
-        Part::Network,
-        Part::EndpointSlices,
-        Part::Nodes,
-        Part::ServiceCidrs,
-        Part::Services,
-        Part::ProxyConfig,
-        Part::Sets,
-        Part::LegacyV4,
-        Part::LegacyV6,
-        Part::NftV4,
-        Part::NftV6,
-        Part::Servers,
-        Part::Nft,
-        Part::Sockets,
-        Part::Sysctls,
-        Part::Versions,
+impl ArchivePart {
+    pub(crate) const ALL: [ArchivePart; 17] = [
+        ArchivePart::Conntrack,
+        ArchivePart::Network,
+        ArchivePart::EndpointSlices,
+        ArchivePart::Nodes,
+        ArchivePart::ServiceCidrs,
+        ArchivePart::Services,
+        ArchivePart::ProxyConfig,
+        ArchivePart::Sets,
+        ArchivePart::LegacyV4,
+        ArchivePart::LegacyV6,
+        ArchivePart::NftV4,
+        ArchivePart::NftV6,
+        ArchivePart::Servers,
+        ArchivePart::Nft,
+        ArchivePart::Sockets,
+        ArchivePart::Sysctls,
+        ArchivePart::Versions,
     ];
 
-    /// Its path in the archive.
     pub(crate) fn path(self) -> &'static str {
         match self {
-            Part::Conntrack => "conntrack.json",
-            Part::Network => "network.json",
-            Part::EndpointSlices => "objects/endpointslices.json",
-            Part::Nodes => "objects/nodes.json",
-            Part::ServiceCidrs => "objects/servicecidrs.json",
-            Part::Services => "objects/services.json",
-            Part::ProxyConfig => "proxy/config.yaml",
-            Part::Sets => "rules/ipset",
-            Part::LegacyV4 => "rules/iptables-legacy.v4",
-            Part::LegacyV6 => "rules/iptables-legacy.v6",
-            Part::NftV4 => "rules/iptables-nft.v4",
-            Part::NftV6 => "rules/iptables-nft.v6",
-            Part::Servers => "rules/ipvs",
-            Part::Nft => "rules/nft.json",
-            Part::Sockets => "sockets.json",
-            Part::Sysctls => "sysctls",
-            Part::Versions => "versions.json",
+            ArchivePart::Conntrack => "conntrack.json",
+            ArchivePart::Network => "network.json",
+            ArchivePart::EndpointSlices => "objects/endpointslices.json",
+            ArchivePart::Nodes => "objects/nodes.json",
+            ArchivePart::ServiceCidrs => "objects/servicecidrs.json",
+            ArchivePart::Services => "objects/services.json",
+            ArchivePart::ProxyConfig => "proxy/config.yaml",
+            ArchivePart::Sets => "rules/ipset",
+            ArchivePart::LegacyV4 => "rules/iptables-legacy.v4",
+            ArchivePart::LegacyV6 => "rules/iptables-legacy.v6",
+            ArchivePart::NftV4 => "rules/iptables-nft.v4",
+            ArchivePart::NftV6 => "rules/iptables-nft.v6",
+            ArchivePart::Servers => "rules/ipvs",
+            ArchivePart::Nft => "rules/nft.json",
+            ArchivePart::Sockets => "sockets.json",
+            ArchivePart::Sysctls => "sysctls",
+            ArchivePart::Versions => "versions.json",
         }
     }
 
-    /// The part at this path.
-    pub(crate) fn at(path: &str) -> Option<Part> {
-        Part::ALL.into_iter().find(|part| part.path() == path)
+    pub(crate) fn at(path: &str) -> Option<ArchivePart> {
+        ArchivePart::ALL.into_iter().find(|part| part.path() == path)
     }
 }
 
-/// How a part is read unless [`Snapshot::sources`] says otherwise.
-pub(crate) fn usual_source(part: Part) -> &'static str {
+/// The source of a part unless [`Snapshot::sources`] names another.
+pub(crate) fn usual_source(part: ArchivePart) -> &'static str {
     match part {
-        Part::Conntrack => "/proc/sys/net/netfilter, /proc/net/stat/nf_conntrack",
-        Part::Network => "route netlink",
-        Part::EndpointSlices | Part::Nodes | Part::ServiceCidrs | Part::Services => "Kubernetes API",
-        Part::ProxyConfig => "the proxy's configuration",
-        Part::Sets => "ipset save",
-        Part::LegacyV4 => "iptables-legacy-save -c",
-        Part::LegacyV6 => "ip6tables-legacy-save -c",
-        Part::NftV4 => "iptables-nft-save -c",
-        Part::NftV6 => "ip6tables-nft-save -c",
-        Part::Servers => "ipvsadm -Sn",
-        Part::Nft => "nft -j list ruleset",
-        Part::Sockets => "/proc/net/tcp, tcp6, udp, udp6",
-        Part::Sysctls => "/proc/sys",
-        Part::Versions => "--version of each program",
+        ArchivePart::Conntrack => "/proc/sys/net/netfilter, /proc/net/stat/nf_conntrack",
+        ArchivePart::Network => "route netlink",
+        ArchivePart::EndpointSlices | ArchivePart::Nodes | ArchivePart::ServiceCidrs | ArchivePart::Services => {
+            "Kubernetes API"
+        }
+        ArchivePart::ProxyConfig => "the proxy's configuration",
+        ArchivePart::Sets => "ipset save",
+        ArchivePart::LegacyV4 => "iptables-legacy-save -c",
+        ArchivePart::LegacyV6 => "ip6tables-legacy-save -c",
+        ArchivePart::NftV4 => "iptables-nft-save -c",
+        ArchivePart::NftV6 => "ip6tables-nft-save -c",
+        ArchivePart::Servers => "ipvsadm -Sn",
+        ArchivePart::Nft => "nft -j list ruleset",
+        ArchivePart::Sockets => "/proc/net/tcp, tcp6, udp, udp6",
+        ArchivePart::Sysctls => "/proc/sys",
+        ArchivePart::Versions => "--version of each program",
     }
 }
 
-/// The files of a snapshot, in the archive's order.
-pub(super) fn of(snapshot: &Snapshot) -> Vec<(Part, Vec<u8>)> {
-    Part::ALL.into_iter().filter_map(|part| Some((part, content(snapshot, part)?))).collect()
+pub(super) fn of(snapshot: &Snapshot) -> Vec<(ArchivePart, Vec<u8>)> {
+    ArchivePart::ALL.into_iter().filter_map(|part| Some((part, content(snapshot, part)?))).collect()
 }
 
-/// A part's file, unless there is nothing to tell.
-pub(crate) fn content(snapshot: &Snapshot, part: Part) -> Option<Vec<u8>> {
+/// A part's file; `None` if the part is empty.
+pub(crate) fn content(snapshot: &Snapshot, part: ArchivePart) -> Option<Vec<u8>> {
     let text = |text: &Option<String>| text.clone().map(String::into_bytes);
     let objects = snapshot.objects.as_ref();
     match part {
-        Part::Conntrack => (!snapshot.conntrack.is_empty()).then(|| pretty(&snapshot.conntrack)),
-        Part::Network => snapshot.network.as_ref().map(pretty),
-        Part::EndpointSlices => objects.map(|objects| list(&objects.slices)),
-        Part::Nodes => objects.map(|objects| list(&objects.nodes)),
-        Part::ServiceCidrs => objects.map(|objects| list(&objects.service_cidrs)),
-        Part::Services => objects.map(|objects| list(&objects.services)),
-        Part::ProxyConfig => text(&snapshot.proxy_config),
-        Part::Sets => text(&snapshot.sets),
-        Part::LegacyV4 => text(&snapshot.legacy_v4),
-        Part::LegacyV6 => text(&snapshot.legacy_v6),
-        Part::NftV4 => text(&snapshot.nft_v4),
-        Part::NftV6 => text(&snapshot.nft_v6),
-        Part::Servers => text(&snapshot.servers),
-        Part::Nft => text(&snapshot.nft),
-        Part::Sockets => snapshot.sockets.as_ref().map(pretty),
-        Part::Sysctls => (!snapshot.sysctls.is_empty()).then(|| settings(&snapshot.sysctls)),
-        Part::Versions => (!snapshot.versions.is_empty()).then(|| pretty(&snapshot.versions)),
+        ArchivePart::Conntrack => (!snapshot.conntrack.is_empty()).then(|| pretty(&snapshot.conntrack)),
+        ArchivePart::Network => snapshot.network.as_ref().map(pretty),
+        ArchivePart::EndpointSlices => objects.map(|objects| list(&objects.slices)),
+        ArchivePart::Nodes => objects.map(|objects| list(&objects.nodes)),
+        ArchivePart::ServiceCidrs => objects.map(|objects| list(&objects.service_cidrs)),
+        ArchivePart::Services => objects.map(|objects| list(&objects.services)),
+        ArchivePart::ProxyConfig => text(&snapshot.proxy_config),
+        ArchivePart::Sets => text(&snapshot.sets),
+        ArchivePart::LegacyV4 => text(&snapshot.legacy_v4),
+        ArchivePart::LegacyV6 => text(&snapshot.legacy_v6),
+        ArchivePart::NftV4 => text(&snapshot.nft_v4),
+        ArchivePart::NftV6 => text(&snapshot.nft_v6),
+        ArchivePart::Servers => text(&snapshot.servers),
+        ArchivePart::Nft => text(&snapshot.nft),
+        ArchivePart::Sockets => snapshot.sockets.as_ref().map(pretty),
+        ArchivePart::Sysctls => (!snapshot.sysctls.is_empty()).then(|| settings(&snapshot.sysctls)),
+        ArchivePart::Versions => (!snapshot.versions.is_empty()).then(|| pretty(&snapshot.versions)),
     }
 }
 
-/// Puts a part's file into a snapshot.
-pub(super) fn place(snapshot: &mut Snapshot, part: Part, bytes: Vec<u8>) -> Result<(), ArchiveError> {
+pub(super) fn place(snapshot: &mut Snapshot, part: ArchivePart, bytes: Vec<u8>) -> Result<(), ArchiveError> {
     let objects = &mut snapshot.objects;
     match part {
-        Part::Conntrack => snapshot.conntrack = parse(part, &bytes)?,
-        Part::Network => snapshot.network = Some(parse(part, &bytes)?),
-        Part::EndpointSlices => objects.get_or_insert_with(Objects::default).slices = items(part, &bytes)?,
-        Part::Nodes => objects.get_or_insert_with(Objects::default).nodes = items(part, &bytes)?,
-        Part::ServiceCidrs => objects.get_or_insert_with(Objects::default).service_cidrs = items(part, &bytes)?,
-        Part::Services => objects.get_or_insert_with(Objects::default).services = items(part, &bytes)?,
-        Part::ProxyConfig => snapshot.proxy_config = Some(text(part, bytes)?),
-        Part::Sets => snapshot.sets = Some(text(part, bytes)?),
-        Part::LegacyV4 => snapshot.legacy_v4 = Some(text(part, bytes)?),
-        Part::LegacyV6 => snapshot.legacy_v6 = Some(text(part, bytes)?),
-        Part::NftV4 => snapshot.nft_v4 = Some(text(part, bytes)?),
-        Part::NftV6 => snapshot.nft_v6 = Some(text(part, bytes)?),
-        Part::Servers => snapshot.servers = Some(text(part, bytes)?),
-        Part::Nft => snapshot.nft = Some(text(part, bytes)?),
-        Part::Sockets => snapshot.sockets = Some(parse(part, &bytes)?),
-        Part::Sysctls => snapshot.sysctls = read_settings(&text(part, bytes)?)?,
-        Part::Versions => snapshot.versions = parse(part, &bytes)?,
+        ArchivePart::Conntrack => snapshot.conntrack = parse(part, &bytes)?,
+        ArchivePart::Network => snapshot.network = Some(parse(part, &bytes)?),
+        ArchivePart::EndpointSlices => objects.get_or_insert_with(Objects::default).slices = items(part, &bytes)?,
+        ArchivePart::Nodes => objects.get_or_insert_with(Objects::default).nodes = items(part, &bytes)?,
+        ArchivePart::ServiceCidrs => objects.get_or_insert_with(Objects::default).service_cidrs = items(part, &bytes)?,
+        ArchivePart::Services => objects.get_or_insert_with(Objects::default).services = items(part, &bytes)?,
+        ArchivePart::ProxyConfig => snapshot.proxy_config = Some(text(part, bytes)?),
+        ArchivePart::Sets => snapshot.sets = Some(text(part, bytes)?),
+        ArchivePart::LegacyV4 => snapshot.legacy_v4 = Some(text(part, bytes)?),
+        ArchivePart::LegacyV6 => snapshot.legacy_v6 = Some(text(part, bytes)?),
+        ArchivePart::NftV4 => snapshot.nft_v4 = Some(text(part, bytes)?),
+        ArchivePart::NftV6 => snapshot.nft_v6 = Some(text(part, bytes)?),
+        ArchivePart::Servers => snapshot.servers = Some(text(part, bytes)?),
+        ArchivePart::Nft => snapshot.nft = Some(text(part, bytes)?),
+        ArchivePart::Sockets => snapshot.sockets = Some(parse(part, &bytes)?),
+        ArchivePart::Sysctls => snapshot.sysctls = read_settings(&text(part, bytes)?)?,
+        ArchivePart::Versions => snapshot.versions = parse(part, &bytes)?,
     }
     Ok(())
 }
 
-/// For people: indented, with a line feed at the end. What the format holds is always JSON.
+/// Indented JSON with a final line feed.
 pub(super) fn pretty(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
     bytes.push(b'\n');
@@ -169,7 +165,7 @@ fn list(items: &[impl Serialize]) -> Vec<u8> {
     pretty(&json!({ "apiVersion": "v1", "kind": "List", "items": items }))
 }
 
-/// One setting a line; no value has a line feed.
+/// A line per setting; values have no line feeds.
 fn settings(settings: &BTreeMap<String, String>) -> Vec<u8> {
     let mut text = String::new();
     for (key, value) in settings {
@@ -183,13 +179,13 @@ fn read_settings(text: &str) -> Result<BTreeMap<String, String>, ArchiveError> {
     let settings = lines.map(|(index, line)| {
         let (key, value) = line
             .split_once(" =")
-            .ok_or_else(|| wrong(Part::Sysctls, format!("line {}: expected `key = value`", index + 1)))?;
+            .ok_or_else(|| wrong(ArchivePart::Sysctls, format!("line {}: expected `key = value`", index + 1)))?;
         Ok((key.to_owned(), value.strip_prefix(' ').unwrap_or(value).to_owned()))
     });
     settings.collect()
 }
 
-fn items<T: DeserializeOwned>(part: Part, bytes: &[u8]) -> Result<Vec<T>, ArchiveError> {
+fn items<T: DeserializeOwned>(part: ArchivePart, bytes: &[u8]) -> Result<Vec<T>, ArchiveError> {
     let mut list: Value = parse(part, bytes)?;
     let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
         return Err(wrong(part, "expected a List with items"));
@@ -200,14 +196,14 @@ fn items<T: DeserializeOwned>(part: Part, bytes: &[u8]) -> Result<Vec<T>, Archiv
     parsed.collect()
 }
 
-fn parse<T: DeserializeOwned>(part: Part, bytes: &[u8]) -> Result<T, ArchiveError> {
+fn parse<T: DeserializeOwned>(part: ArchivePart, bytes: &[u8]) -> Result<T, ArchiveError> {
     serde_json::from_slice(bytes).map_err(|error| wrong(part, error))
 }
 
-fn text(part: Part, bytes: Vec<u8>) -> Result<String, ArchiveError> {
+fn text(part: ArchivePart, bytes: Vec<u8>) -> Result<String, ArchiveError> {
     String::from_utf8(bytes).map_err(|_| wrong(part, "it is no text in UTF-8"))
 }
 
-fn wrong(part: Part, why: impl Display) -> ArchiveError {
+fn wrong(part: ArchivePart, why: impl Display) -> ArchiveError {
     ArchiveError::Content { path: part.path().to_owned(), why: why.to_string() }
 }

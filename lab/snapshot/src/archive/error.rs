@@ -1,8 +1,8 @@
-//! What is wrong with an archive.
+//! Errors of archives.
 
 use std::io;
 
-/// An archive that cannot be written or read. Each is one sentence that names the file inside the archive.
+/// An archive cannot be written or read. Messages name the file inside the archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// Writing failed.
@@ -13,37 +13,37 @@ pub enum ArchiveError {
         /// Why.
         source: io::Error,
     },
-    /// The first bytes are no tar header.
+    /// The file does not begin with a tar header.
     #[error("this is no tar archive: {0}")]
     NotATar(io::Error),
-    /// A later header makes no sense, or the bytes cannot be read.
+    /// A later header is malformed, or bytes cannot be read.
     #[error("the archive is damaged or cut short after {after}: {source}")]
     Damaged {
-        /// The last file that was read.
+        /// The last file before the damage.
         after: String,
         /// Why.
         source: io::Error,
     },
-    /// Fewer bytes than a header says.
+    /// A file is shorter than its header says.
     #[error("the archive is cut short: {path} has {found} of {expected} bytes")]
     Short {
         /// The file inside the archive.
         path: String,
-        /// Bytes there.
+        /// Bytes found.
         found: u64,
-        /// Bytes that the header promises.
+        /// Bytes by the header.
         expected: u64,
     },
-    /// One file is too large.
+    /// A file exceeds [`LARGEST_ENTRY`](super::LARGEST_ENTRY).
     #[error("{path} in the archive is larger than {} MiB", super::LARGEST_ENTRY >> 20)]
     LargeEntry {
         /// The file inside the archive.
         path: String,
     },
-    /// All of it is too large.
+    /// The archive exceeds [`LARGEST`](super::LARGEST).
     #[error("the archive is larger than {} MiB", super::LARGEST >> 20)]
     Large,
-    /// A file is there twice.
+    /// A file occurs twice.
     #[error("{path} is in the archive twice")]
     Twice {
         /// The file inside the archive.
@@ -52,19 +52,19 @@ pub enum ArchiveError {
     /// No manifest.
     #[error("there is no manifest.json in the archive: it is none of svclab's")]
     NoManifest,
-    /// The manifest's format is another.
+    /// The manifest names another format.
     #[error("manifest.json in the archive is of format {found:?}, expected {:?}", super::FORMAT)]
     Format {
-        /// What it says.
+        /// The manifest's value.
         found: String,
     },
     /// Written by a newer program.
     #[error("manifest.json in the archive is of version {found}; this program reads versions up to {}", super::VERSION)]
     Newer {
-        /// What it says.
+        /// The manifest's value.
         found: u32,
     },
-    /// A listed file is not there.
+    /// A listed file is missing.
     #[error("the archive is cut short: manifest.json lists {path}, which is not there")]
     Missing {
         /// The file inside the archive.
@@ -76,18 +76,18 @@ pub enum ArchiveError {
         /// The file inside the archive.
         path: String,
     },
-    /// A file's bytes are others than those that were written.
+    /// A file does not match its checksum.
     #[error("{path} in the archive is damaged: its checksum is another than the one in manifest.json")]
     Checksum {
         /// The file inside the archive.
         path: String,
     },
-    /// A file's content cannot be understood.
+    /// A file's content is malformed.
     #[error("{path} in the archive: {why}")]
     Content {
         /// The file inside the archive.
         path: String,
-        /// What is wrong.
+        /// The mistake.
         why: String,
     },
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Unread;
 
-/// What an archive says of itself.
+/// The description of an archive: its first file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`super::FORMAT`].
@@ -17,7 +17,7 @@ pub struct Manifest {
     /// The node's host name.
     #[serde(default)]
     pub host: String,
-    /// When the node was looked at, in RFC 3339 and UTC.
+    /// The time of collection, in RFC 3339 and UTC.
     #[serde(default)]
     pub taken: String,
     /// The kernel's release.
@@ -28,22 +28,22 @@ pub struct Manifest {
     pub node_name: Option<String>,
     /// The other files, in the archive's order.
     #[serde(default)]
-    pub entries: Vec<Entry>,
-    /// What could not be read, and why.
+    pub entries: Vec<ManifestEntry>,
+    /// Parts that could not be read, with reasons.
     #[serde(default)]
     pub unread: Vec<Unread>,
 }
 
 /// A file of the archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Its path.
+pub struct ManifestEntry {
+    /// The path in the archive.
     pub path: String,
-    /// Its bytes.
+    /// In bytes.
     pub size: u64,
-    /// Their SHA-256, in lower-case hexadecimal.
+    /// SHA-256 in lower-case hexadecimal.
     pub sha256: String,
-    /// How it was read: a command line, a file, an interface of the kernel's.
+    /// A command line, a file, or an interface of the kernel.
     #[serde(default)]
     pub source: String,
 }

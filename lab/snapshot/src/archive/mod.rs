@@ -1,7 +1,7 @@
-//! A [`Snapshot`] as one file: a tar of files that people can read, with a manifest that says what is in it.
+//! A [`Snapshot`] as a tar of readable files with a manifest.
 //!
-//! `docs/collect.md` describes the format entry by entry. The same snapshot always gives the same bytes. A reader believes
-//! nothing: sizes are bounded, checksums checked, and what it does not know is left alone.
+//! `docs/collect.md` describes the format. The same snapshot always gives the same bytes. The reader bounds sizes, checks checksums and
+//! ignores unknown files.
 
 pub(crate) mod entries;
 mod error;
@@ -14,26 +14,26 @@ mod write;
 use std::io::{Read, Write};
 
 pub use error::ArchiveError;
-pub use manifest::{Entry, Manifest};
+pub use manifest::{Manifest, ManifestEntry};
 
 use crate::Snapshot;
 
 /// The name of the format, in the manifest.
 pub const FORMAT: &str = "svclab-node";
-/// Its version: a reader takes no newer one. New entries and fields need no new version.
+/// The version of the format: a reader refuses newer ones. New entries and fields need no new version.
 pub const VERSION: u32 = 1;
 /// The manifest's path.
 pub const MANIFEST: &str = "manifest.json";
-/// Bytes that one entry may have.
+/// The largest size of an entry, in bytes.
 pub const LARGEST_ENTRY: u64 = 512 << 20;
-/// Bytes that an archive may have.
+/// The largest size of an archive, in bytes.
 pub const LARGEST: u64 = 1 << 30;
 
 impl Snapshot {
     /// Writes the archive.
     ///
     /// # Errors
-    /// When `to` takes no more bytes.
+    /// Writing to `to` fails.
     pub fn write(&self, to: impl Write) -> Result<(), ArchiveError> {
         write::write(self, to)
     }
@@ -41,12 +41,12 @@ impl Snapshot {
     /// Reads an archive.
     ///
     /// # Errors
-    /// When it is no archive of this format, is damaged, is larger than 1 GiB, or is of a newer version.
+    /// The archive has another format or a newer version, is damaged, or exceeds 1 GiB.
     pub fn read(from: impl Read) -> Result<Snapshot, ArchiveError> {
         read::read(from)
     }
 
-    /// What an archive of this snapshot says of itself: every file with its size, checksum and source.
+    /// The manifest of an archive of this snapshot: every file with its size, checksum and source.
     pub fn manifest(&self) -> Manifest {
         write::manifest(self, &entries::of(self))
     }

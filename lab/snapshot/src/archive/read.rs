@@ -1,13 +1,13 @@
-//! Reads an archive. What comes in may be anything.
+//! Reads an archive from untrusted input.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use tar::Archive;
 
-use super::entries::{self, Part, usual_source};
+use super::entries::{self, ArchivePart, usual_source};
 use super::write::checksum;
-use super::{ArchiveError, Entry, FORMAT, LARGEST, LARGEST_ENTRY, MANIFEST, Manifest, VERSION};
+use super::{ArchiveError, FORMAT, LARGEST, LARGEST_ENTRY, MANIFEST, Manifest, ManifestEntry, VERSION};
 use crate::Snapshot;
 
 pub(super) fn read(from: impl Read) -> Result<Snapshot, ArchiveError> {
@@ -15,7 +15,7 @@ pub(super) fn read(from: impl Read) -> Result<Snapshot, ArchiveError> {
     let manifest = manifest(files.remove(MANIFEST).ok_or(ArchiveError::NoManifest)?)?;
     let mut snapshot = Snapshot::default();
     for entry in &manifest.entries {
-        let Some(part) = Part::at(&entry.path) else { continue };
+        let Some(part) = ArchivePart::at(&entry.path) else { continue };
         let bytes = files.remove(part.path()).ok_or_else(|| ArchiveError::Missing { path: entry.path.clone() })?;
         if checksum(&bytes) != entry.sha256 || bytes.len() as u64 != entry.size {
             return Err(ArchiveError::Checksum { path: entry.path.clone() });
@@ -36,18 +36,18 @@ pub(super) fn read(from: impl Read) -> Result<Snapshot, ArchiveError> {
     })
 }
 
-/// The files of the format, by path. Others, and what is no file, are left alone.
+/// The files of the format, by path. Ignores other entries.
 fn unpack(from: impl Read) -> Result<BTreeMap<String, Vec<u8>>, ArchiveError> {
     let mut archive = Archive::new(Bounded { from, left: LARGEST });
     let mut files = BTreeMap::new();
     let mut after: Option<String> = None;
-    // Raw: the extensions for long names and the like, which the format has no use for, may ask for any memory.
+    // Raw: tar's extensions, such as long names, could demand any amount of memory, and the format does not use them.
     let entries = archive.entries().map_err(ArchiveError::NotATar)?.raw(true);
     for entry in entries {
         let mut entry = entry.map_err(|source| damaged(after.clone(), source))?;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let path = path.strip_prefix("./").unwrap_or(&path).to_owned();
-        let known = path == MANIFEST || Part::at(&path).is_some();
+        let known = path == MANIFEST || ArchivePart::at(&path).is_some();
         if known && entry.header().entry_type().is_file() {
             if files.contains_key(&path) {
                 return Err(ArchiveError::Twice { path });
@@ -83,7 +83,7 @@ fn damaged(after: Option<String>, source: io::Error) -> ArchiveError {
 
 fn manifest(bytes: Vec<u8>) -> Result<Manifest, ArchiveError> {
     let wrong = |why: serde_json::Error| ArchiveError::Content { path: MANIFEST.to_owned(), why: why.to_string() };
-    // A newer version may have another shape.
+    // Only the version is read first: a newer one may have other fields.
     let head: Head = serde_json::from_slice(&bytes).map_err(wrong)?;
     if head.format != FORMAT {
         return Err(ArchiveError::Format { found: head.format });
@@ -100,14 +100,14 @@ struct Head {
     version: u32,
 }
 
-/// Those that are not the usual ones.
-fn sources(entries: &[Entry]) -> BTreeMap<String, String> {
-    let parts = entries.iter().filter_map(|entry| Some((Part::at(&entry.path)?, entry)));
+/// The sources that differ from the usual ones.
+fn sources(entries: &[ManifestEntry]) -> BTreeMap<String, String> {
+    let parts = entries.iter().filter_map(|entry| Some((ArchivePart::at(&entry.path)?, entry)));
     let unusual = parts.filter(|(part, entry)| entry.source != usual_source(*part));
     unusual.map(|(_, entry)| (entry.path.clone(), entry.source.clone())).collect()
 }
 
-/// Fails after so many bytes, where `Read::take` would look like an end.
+/// Fails after a number of bytes, where `Read::take` would report the end of input.
 struct Bounded<R> {
     from: R,
     left: u64,

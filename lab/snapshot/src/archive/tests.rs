@@ -1,4 +1,4 @@
-//! Round trips, and archives that are none.
+//! Round trips and damaged archives.
 
 use std::io::Read;
 
@@ -70,7 +70,7 @@ fn bytes(snapshot: &Snapshot) -> Vec<u8> {
     bytes
 }
 
-/// The files of an archive, to be put together again in another way.
+/// The files of an archive, to reassemble it differently.
 fn files(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut archive = tar::Archive::new(bytes);
     let files = archive.entries().unwrap().map(|entry| {
@@ -214,7 +214,7 @@ fn what_is_too_large_is_not_read() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Any bytes changed, cut or doubled: an answer or a sentence.
+    /// Any bytes are changed, cut or repeated.
     #[test]
     fn no_damage_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
@@ -233,12 +233,12 @@ proptest! {
         let _ = Snapshot::read(&bytes[..cut.index(bytes.len())]).map_err(|error| error.to_string());
     }
 
-    /// Files with any content under the format's names, correctly listed.
+    /// Files have the format's names, any content, and a correct manifest.
     #[test]
     fn no_content_panics(content in prop::collection::vec(any::<u8>(), 0..200), which in 0usize..16) {
-        let path = super::entries::Part::ALL[which].path();
+        let path = super::entries::ArchivePart::ALL[which].path();
         let mut manifest = Snapshot::default().manifest();
-        manifest.entries = vec![super::Entry {
+        manifest.entries = vec![super::ManifestEntry {
             path: path.to_owned(),
             size: content.len() as u64,
             sha256: super::write::checksum(&content),

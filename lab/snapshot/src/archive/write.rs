@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-use super::entries::{self, Part};
-use super::{ArchiveError, Entry, FORMAT, MANIFEST, Manifest, VERSION};
+use super::entries::{self, ArchivePart};
+use super::{ArchiveError, FORMAT, MANIFEST, Manifest, ManifestEntry, VERSION};
 use crate::Snapshot;
 
-/// Manifest first: who reads from a pipe knows at once what follows.
+/// The manifest is first, so that a reader of a pipe knows what follows.
 pub(super) fn write(snapshot: &Snapshot, to: impl Write) -> Result<(), ArchiveError> {
     let files = entries::of(snapshot);
     let taken = seconds(&snapshot.taken);
@@ -24,8 +24,8 @@ pub(super) fn write(snapshot: &Snapshot, to: impl Write) -> Result<(), ArchiveEr
     ended.map_err(|source| ArchiveError::Write { path: "its end".to_owned(), source })
 }
 
-pub(super) fn manifest(snapshot: &Snapshot, files: &[(Part, Vec<u8>)]) -> Manifest {
-    let entry = |(part, bytes): &(Part, Vec<u8>)| Entry {
+pub(super) fn manifest(snapshot: &Snapshot, files: &[(ArchivePart, Vec<u8>)]) -> Manifest {
+    let entry = |(part, bytes): &(ArchivePart, Vec<u8>)| ManifestEntry {
         path: part.path().to_owned(),
         size: bytes.len() as u64,
         sha256: checksum(bytes),
@@ -48,7 +48,7 @@ pub(super) fn checksum(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
-/// Nothing of a header depends on who writes it, or when.
+/// Headers do not depend on the user or the time.
 fn append(archive: &mut Builder<impl Write>, path: &str, taken: u64, bytes: &[u8]) -> Result<(), ArchiveError> {
     let mut header = Header::new_ustar();
     header.set_entry_type(EntryType::Regular);

@@ -1,15 +1,15 @@
-//! What comes from the proxy and from the API: the one may say how to reach the other, and the other way round.
+//! The proxy's configuration and the API's objects: each may name the way to the other.
 
 use tokio::time::Instant;
 
 use super::proxy::Config;
-use super::{Options, api, node, proxy, unread, within};
-use crate::archive::entries::Part;
+use super::{CollectOptions, api, node, proxy, unread, within};
+use crate::archive::entries::ArchivePart;
 use crate::{Snapshot, Unread};
 
-/// Fills in objects, the proxy's configuration and the node's name.
-pub(super) async fn read(options: &Options, end: Instant, snapshot: &mut Snapshot) {
-    let path = Part::ProxyConfig.path();
+/// Reads objects, the proxy's configuration and the node's name.
+pub(super) async fn read(options: &CollectOptions, end: Instant, snapshot: &mut Snapshot) {
+    let path = ArchivePart::ProxyConfig.path();
     let process = proxy::process::find();
     let local = within(end, path, proxy::local(options.proxy_config.as_deref(), process.as_ref())).await;
     let local = local.and_then(|local| local);
@@ -18,7 +18,7 @@ pub(super) async fn read(options: &Options, end: Instant, snapshot: &mut Snapsho
     let config = match connected.and_then(|connected| connected) {
         Ok((client, source)) => {
             objects(&client, &source, options, end, snapshot).await;
-            // A file that somebody has named is wanted, and no other.
+            // A file that the user named has no substitute.
             if options.proxy_config.is_some() { local } else { or_map(local, &client, end).await }
         }
         Err(unread) => {
@@ -41,7 +41,7 @@ pub(super) async fn read(options: &Options, end: Instant, snapshot: &mut Snapsho
     }
 }
 
-async fn objects(client: &kube::Client, source: &str, options: &Options, end: Instant, snapshot: &mut Snapshot) {
+async fn objects(client: &kube::Client, source: &str, options: &CollectOptions, end: Instant, snapshot: &mut Snapshot) {
     let objects = within(end, "objects", api::objects(client, options.max_size)).await;
     match objects.and_then(|objects| objects) {
         Ok((objects, missing)) => {
@@ -50,12 +50,12 @@ async fn objects(client: &kube::Client, source: &str, options: &Options, end: In
         }
         Err(unread) => snapshot.unread.push(unread),
     }
-    for part in [Part::Services, Part::EndpointSlices, Part::Nodes, Part::ServiceCidrs] {
+    for part in [ArchivePart::Services, ArchivePart::EndpointSlices, ArchivePart::Nodes, ArchivePart::ServiceCidrs] {
         snapshot.sources.insert(part.path().to_owned(), format!("Kubernetes API, {source}"));
     }
 }
 
-/// The ConfigMap's, if the node has none; if that has none either, why the node has none.
+/// Falls back to the ConfigMap; if that has no configuration either, returns the node's error.
 async fn or_map(
     local: Result<Option<Config>, Unread>,
     client: &kube::Client,
@@ -64,7 +64,7 @@ async fn or_map(
     if let Ok(Some(_)) = local {
         return local;
     }
-    let map = within(end, Part::ProxyConfig.path(), api::proxy_config_map(client)).await.and_then(|map| map);
+    let map = within(end, ArchivePart::ProxyConfig.path(), api::proxy_config_map(client)).await.and_then(|map| map);
     match (local, map) {
         (_, Ok(Some(config))) => Ok(Some(config)),
         (Err(unread), _) | (_, Err(unread)) => Err(unread),

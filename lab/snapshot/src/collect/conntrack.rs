@@ -1,15 +1,15 @@
-//! Figures of the connection table. No connection is looked at: who talks to whom is nobody's business.
+//! Figures of the connection table. Connections are not listed, for privacy.
 
 use std::collections::BTreeMap;
 
 use super::{files, unread};
 use crate::Unread;
-use crate::archive::entries::Part;
+use crate::archive::entries::ArchivePart;
 
-/// In `/proc/net`.
+/// The file in `/proc/net`.
 const STATISTICS: &str = "stat/nf_conntrack";
 
-/// Nothing, and no complaint, where connections are not tracked.
+/// Empty, without an error, if connections are not tracked.
 pub(super) fn read() -> Result<BTreeMap<String, u64>, Unread> {
     let mut figures = BTreeMap::new();
     for name in ["count", "max", "buckets"] {
@@ -19,15 +19,15 @@ pub(super) fn read() -> Result<BTreeMap<String, u64>, Unread> {
         }
     }
     match files::net(STATISTICS) {
-        Ok(text) => figures.extend(sums(&text).map_err(|why| unread(Part::Conntrack.path(), why))?),
+        Ok(text) => figures.extend(sums(&text).map_err(|why| unread(ArchivePart::Conntrack.path(), why))?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(unread(Part::Conntrack.path(), format!("/proc/net/{STATISTICS}: {error}"))),
+        Err(error) => return Err(unread(ArchivePart::Conntrack.path(), format!("/proc/net/{STATISTICS}: {error}"))),
     }
     Ok(figures)
 }
 
-/// A head with names, and a line of hexadecimal numbers for each processor (`ct_cpu_seq_show`,
-/// `net/netfilter/nf_conntrack_standalone.c`). The first column is the table's size on each line, and no sum.
+/// Sums a header of names and a line of hexadecimal numbers per processor (`ct_cpu_seq_show`,
+/// `net/netfilter/nf_conntrack_standalone.c`). The first column is the table's size on each line and is not summed.
 fn sums(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().skip(1).collect();

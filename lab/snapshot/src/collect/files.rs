@@ -1,14 +1,14 @@
-//! Files that are read with a bound.
+//! Bounded reads of files.
 
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Bytes that a configuration file may have.
+/// The largest configuration file, in bytes.
 pub(super) const LARGEST_CONFIG: u64 = 1 << 20;
-/// Bytes that a file in `/proc` may have.
+/// The largest file of `/proc`, in bytes.
 const LARGEST_PROC: u64 = 64 << 20;
 
-/// Reads what must be a regular file: a device might never end.
+/// Reads a regular file and refuses others: a device might never end.
 pub(super) fn regular(file: File) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
@@ -16,12 +16,11 @@ pub(super) fn regular(file: File) -> io::Result<String> {
     bounded(file, LARGEST_CONFIG)
 }
 
-/// Reads a file of `/proc/net`: of the thread's network namespace, where `/proc/net` itself is the first thread's.
+/// Reads a file of `/proc/net` of the thread's network namespace; `/proc/net` itself is the first thread's.
 pub(super) fn net(name: &str) -> io::Result<String> {
     proc(&format!("/proc/thread-self/net/{name}"))
 }
 
-/// Reads a file of `/proc`.
 pub(super) fn proc(path: &str) -> io::Result<String> {
     bounded(File::open(path)?, LARGEST_PROC)
 }

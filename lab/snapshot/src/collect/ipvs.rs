@@ -1,4 +1,4 @@
-//! Virtual servers: by `ipvsadm -Sn`, or from `/proc/net/ip_vs`, written as that would print them.
+//! Virtual servers by `ipvsadm -Sn`, or from `/proc/net/ip_vs` in the same format.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::tool::{Limits, ToolError, run};
 use super::{files, ticks, unread};
 use crate::Unread;
-use crate::archive::entries::Part;
+use crate::archive::entries::ArchivePart;
 
-/// In `/proc/net`; there where the module is loaded.
+/// The file in `/proc/net`, which exists while the module is loaded.
 const FILE: &str = "ip_vs";
 
-/// A line that is none of the kernel's.
+/// A line does not have the kernel's format.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ServersError {
     #[error("/proc/net/ip_vs, line {line}: not understood: {text}")]
@@ -20,25 +20,24 @@ pub(super) enum ServersError {
     Ticks,
 }
 
-/// Whether there is IPVS here.
 pub(super) fn is_loaded() -> bool {
     files::net(FILE).is_ok()
 }
 
-/// `ipvsadm` loads the module where it is not loaded: it is run only where it is.
+/// Runs `ipvsadm` only if the module is loaded, because `ipvsadm` would load it.
 pub(super) async fn read(limits: Limits) -> Result<Option<(String, Option<String>)>, Unread> {
     let Ok(text) = files::net(FILE) else { return Ok(None) };
     match run(&["ipvsadm", "-Sn"], limits).await {
         Err(ToolError::Missing { .. }) => {
             let hz = || ticks::per_second(&files::proc("/proc/schedstat").ok()?, &files::proc("/proc/uptime").ok()?);
-            let servers = translate(&text, hz()).map_err(|error| unread(Part::Servers.path(), error))?;
+            let servers = translate(&text, hz()).map_err(|error| unread(ArchivePart::Servers.path(), error))?;
             Ok(Some((servers, Some(format!("/proc/net/{FILE}, which has no scheduler flags")))))
         }
-        answer => answer.map(|text| Some((text, None))).map_err(|error| unread(Part::Servers.path(), error)),
+        answer => answer.map(|text| Some((text, None))).map_err(|error| unread(ArchivePart::Servers.path(), error)),
     }
 }
 
-/// What the kernel writes (`ip_vs_info_seq_show`, `net/netfilter/ipvs/ip_vs_ctl.c`) as `ipvsadm -Sn` would print it.
+/// Converts the kernel's format (`ip_vs_info_seq_show`, `net/netfilter/ipvs/ip_vs_ctl.c`) to `ipvsadm -Sn`'s.
 pub(super) fn translate(text: &str, hz: Option<u64>) -> Result<String, ServersError> {
     let mut out = String::new();
     let mut service = String::new();
@@ -76,7 +75,7 @@ fn name(protocol: &str, address: &str) -> Option<String> {
     Some(format!("{option} {}", socket(address)?))
 }
 
-/// `ops`, and `persistent` with the time in ticks and the netmask, which of IPv6 is a length.
+/// `ops`, and `persistent` with the timeout in ticks and the netmask (IPv6: a prefix length).
 fn options(flags: &[&str], v6: bool, hz: Option<u64>) -> Result<Option<String>, ServersError> {
     let (once, rest) = match flags {
         ["ops", rest @ ..] => (" -o", rest),
@@ -89,7 +88,7 @@ fn options(flags: &[&str], v6: bool, hz: Option<u64>) -> Result<Option<String>, 
             let seconds = ticks / hz.ok_or(ServersError::Ticks)?;
             let mask = match mask {
                 u32::MAX if !v6 => String::new(),
-                // The kernel turns the length as if it were in network order.
+                // The kernel swaps the length's bytes as if it were in network order.
                 length if v6 && length.swap_bytes() <= 128 => netmask_v6(length.swap_bytes()),
                 length if v6 => netmask_v6(length),
                 mask => format!(" -M {}", Ipv4Addr::from_bits(mask)),
@@ -108,7 +107,7 @@ fn netmask_v6(length: u32) -> String {
 fn forwarding(word: &str) -> Option<&'static str> {
     match word {
         "Masq" => Some("-m"),
-        // `Local` is what the kernel made of any of them for an address of its own; ipvsadm prints it as -g too.
+        // The kernel replaces any method by `Local` for its own addresses; ipvsadm prints it as -g, too.
         "Route" | "Local" => Some("-g"),
         "Tunnel" => Some("-i"),
         _ => None,

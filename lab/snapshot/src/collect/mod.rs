@@ -1,7 +1,7 @@
-//! Gathers a [`Snapshot`] of the node, or rather of the network namespace, that the program runs in.
+//! Collects a [`Snapshot`] of the network namespace that the program runs in.
 //!
-//! Nothing fails as a whole: what cannot be read is listed. Nothing on the node is changed, no single connection is looked at, and of
-//! the cluster's objects only what a service proxy works from is kept.
+//! Unreadable parts are listed and do not fail the rest. Collecting changes nothing on the node, lists no connections, and keeps only
+//! the fields of objects that a service proxy reads.
 
 mod api;
 mod cluster;
@@ -27,31 +27,30 @@ use std::time::Duration;
 use jiff::{Timestamp, Unit};
 use tokio::time::{Instant, timeout_at};
 
-use crate::archive::entries::Part;
+use crate::archive::entries::ArchivePart;
 use crate::{Snapshot, Unread};
 
-/// How a node is looked at.
+/// Settings of [`collect`].
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// The kubeconfig; without it `$KUBECONFIG`, `~/.kube/config`, the one that the proxy's configuration names, and the service
-    /// account of the pod that the program runs in are looked for.
+pub struct CollectOptions {
+    /// The kubeconfig; by default the first of `$KUBECONFIG`, `~/.kube/config`, the proxy's kubeconfig, and the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// The name of the node's Node object; without it `$NODE_NAME`, the proxy's `--hostname-override`, and the Node that has this
-    /// machine's host name or one of its addresses.
+    /// The name of the Node object; by default `$NODE_NAME`, the proxy's `--hostname-override`, or the Node with this machine's host name or
+    /// address.
     pub node_name: Option<String>,
-    /// The proxy's configuration; without it the proxy itself is asked for it, and then its file and its ConfigMap are looked for.
+    /// The proxy's configuration file; by default the proxy's answer, then its file or flags, then its ConfigMap.
     pub proxy_config: Option<PathBuf>,
-    /// How long each tool may take.
+    /// The time limit of each tool.
     pub tool_deadline: Duration,
-    /// How long all of it may take.
+    /// The time limit of everything.
     pub deadline: Duration,
-    /// Bytes that all files together may have; what is over is left out whole.
+    /// The size limit of all files, in bytes; parts that do not fit are left out as a whole.
     pub max_size: u64,
 }
 
-impl Default for Options {
+impl Default for CollectOptions {
     fn default() -> Self {
-        Options {
+        CollectOptions {
             kubeconfig: None,
             node_name: None,
             proxy_config: None,
@@ -62,12 +61,11 @@ impl Default for Options {
     }
 }
 
-/// Gathers. Call it on a runtime with timers and input/output; the network namespace that is looked at is that of the
-/// runtime's threads, which must all be in one.
-pub async fn collect(options: &Options) -> Snapshot {
+/// Collects the network namespace of the runtime's threads, which must all be in the same one. The runtime needs timers and I/O.
+pub async fn collect(options: &CollectOptions) -> Snapshot {
     let mut snapshot = Snapshot { taken: now(), ..Snapshot::default() };
     let end = Instant::now() + options.deadline;
-    // A tool ends before all of it does: what the others have printed is kept.
+    // A tool's limit is shorter than the total: the others' output is kept.
     let limits = tool::Limits { deadline: options.tool_deadline.min(options.deadline / 2), largest: options.max_size };
     (snapshot.host, snapshot.kernel) = node::host_and_kernel();
 
@@ -103,10 +101,9 @@ pub async fn collect(options: &Options) -> Snapshot {
     snapshot
 }
 
-/// Texts that were read, and what could not be.
 #[derive(Debug, Default)]
 struct Findings {
-    texts: Vec<(Part, String, Option<String>)>,
+    texts: Vec<(ArchivePart, String, Option<String>)>,
     unread: Vec<Unread>,
 }
 
@@ -118,13 +115,13 @@ impl Findings {
     fn put_into(self, snapshot: &mut Snapshot) {
         for (part, text, source) in self.texts {
             let place = match part {
-                Part::NftV4 => &mut snapshot.nft_v4,
-                Part::NftV6 => &mut snapshot.nft_v6,
-                Part::LegacyV4 => &mut snapshot.legacy_v4,
-                Part::LegacyV6 => &mut snapshot.legacy_v6,
-                Part::Nft => &mut snapshot.nft,
-                Part::Sets => &mut snapshot.sets,
-                Part::Servers => &mut snapshot.servers,
+                ArchivePart::NftV4 => &mut snapshot.nft_v4,
+                ArchivePart::NftV6 => &mut snapshot.nft_v6,
+                ArchivePart::LegacyV4 => &mut snapshot.legacy_v4,
+                ArchivePart::LegacyV6 => &mut snapshot.legacy_v6,
+                ArchivePart::Nft => &mut snapshot.nft,
+                ArchivePart::Sets => &mut snapshot.sets,
+                ArchivePart::Servers => &mut snapshot.servers,
                 _ => continue,
             };
             *place = Some(text);
@@ -136,12 +133,11 @@ impl Findings {
     }
 }
 
-/// For `map_err`, and everywhere else.
 fn unread(what: &str, why: impl Display) -> Unread {
     Unread { what: what.to_owned(), why: why.to_string().lines().next().unwrap_or_default().trim().to_owned() }
 }
 
-/// For files that may be on a mount that does not answer: only on another thread can it be waited for with a deadline.
+/// Runs `work` on another thread with a deadline: a file may be on a mount that does not answer.
 async fn elsewhere<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Unread> {
     tokio::task::spawn_blocking(work).await.map_err(|error| unread(what, error))
 }

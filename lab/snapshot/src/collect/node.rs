@@ -1,4 +1,4 @@
-//! Which node this is.
+//! The node's names.
 
 use k8s_openapi::api::core::v1::Node;
 use nix::sys::utsname::uname;
@@ -6,16 +6,15 @@ use nix::sys::utsname::uname;
 use super::proxy::process::Process;
 use crate::Snapshot;
 
-/// Label with the host name that the kubelet sees (kubernetes.io, "Well-Known Labels").
+/// The kubelet sets this label to its host name (kubernetes.io, "Well-Known Labels").
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// The host name, and the kernel's release.
 pub(super) fn host_and_kernel() -> (String, String) {
     let Ok(names) = uname() else { return Default::default() };
     (names.nodename().to_string_lossy().into_owned(), names.release().to_string_lossy().into_owned())
 }
 
-/// The name of its Node object: what is said, else what fits.
+/// The name of the Node object: as given, else as found.
 pub(super) fn name(said: Option<&str>, process: Option<&Process>, snapshot: &Snapshot) -> Option<String> {
     let environment = || std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
     let flag = || process.and_then(|process| process.flag("hostname-override")).map(str::to_owned);
@@ -23,10 +22,10 @@ pub(super) fn name(said: Option<&str>, process: Option<&Process>, snapshot: &Sna
     said.or_else(|| found(snapshot))
 }
 
-/// By name or label, else by address: of all its interfaces, since a node may have several.
+/// The Node with this name or label, else with an address of any interface.
 fn found(snapshot: &Snapshot) -> Option<String> {
     let nodes = || snapshot.objects.iter().flat_map(|objects| &objects.nodes);
-    // The kubelet takes the host name in lower case.
+    // The kubelet lower-cases the host name.
     let host = snapshot.host.to_lowercase();
     let called = |node: &&Node| {
         let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(HOSTNAME));

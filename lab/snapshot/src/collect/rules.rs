@@ -1,7 +1,6 @@
-//! Rules, sets and virtual servers, by the tools that print them.
+//! Reads rules, sets and virtual servers by the tools that print them.
 //!
-//! All of them run at once: none waits for another's lock, since the save commands of iptables-legacy take none, and those of nft
-//! read again when the ruleset has changed meanwhile.
+//! All tools run at once: the save commands of iptables-legacy take no lock, and those of nft read again when the ruleset changed.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,36 +10,36 @@ use serde_json::Value;
 use super::tool::{Limits, ToolError, run};
 use super::{Findings, files, ipvs, unread};
 use crate::Unread;
-use crate::archive::entries::Part;
+use crate::archive::entries::ArchivePart;
 
-/// A text with its source, if that is not the usual one; nothing where there is nothing to read.
-type Found = Result<Option<(String, Option<String>)>, Unread>;
+/// A text, with its source if that is not the usual one; `None` if there is nothing to read.
+type ToolOutput = Result<Option<(String, Option<String>)>, Unread>;
 
 pub(super) async fn read(limits: Limits) -> Findings {
     let (nft, nft_v4, nft_v6, legacy_v4, legacy_v6, sets, servers) = tokio::join!(
         run(&["nft", "-j", "list", "ruleset"], limits),
-        saved("iptables", Variant::Nft, limits),
-        saved("ip6tables", Variant::Nft, limits),
-        saved("iptables", Variant::Legacy, limits),
-        saved("ip6tables", Variant::Legacy, limits),
+        saved("iptables", IptablesVariant::Nft, limits),
+        saved("ip6tables", IptablesVariant::Nft, limits),
+        saved("iptables", IptablesVariant::Legacy, limits),
+        saved("ip6tables", IptablesVariant::Legacy, limits),
         sets(limits),
         ipvs::read(limits),
     );
     let mut findings = Findings::default();
     let ruleset = nft.as_ref().ok().and_then(|text| serde_json::from_str(text).ok());
-    let nft_v4 = present(nft_v4, || has_tables(ruleset.as_ref(), "ip"), Part::NftV4);
-    let nft_v6 = present(nft_v6, || has_tables(ruleset.as_ref(), "ip6"), Part::NftV6);
-    let legacy_v4 = present(legacy_v4, || is_not_empty("ip_tables_names"), Part::LegacyV4);
-    let legacy_v6 = present(legacy_v6, || is_not_empty("ip6_tables_names"), Part::LegacyV6);
-    let nft = present(nft.map(|text| (text, None)), || module("nf_tables"), Part::Nft);
+    let nft_v4 = present(nft_v4, || has_tables(ruleset.as_ref(), "ip"), ArchivePart::NftV4);
+    let nft_v6 = present(nft_v6, || has_tables(ruleset.as_ref(), "ip6"), ArchivePart::NftV6);
+    let legacy_v4 = present(legacy_v4, || is_not_empty("ip_tables_names"), ArchivePart::LegacyV4);
+    let legacy_v6 = present(legacy_v6, || is_not_empty("ip6_tables_names"), ArchivePart::LegacyV6);
+    let nft = present(nft.map(|text| (text, None)), || module("nf_tables"), ArchivePart::Nft);
     let found = [
-        (Part::NftV4, nft_v4),
-        (Part::NftV6, nft_v6),
-        (Part::LegacyV4, legacy_v4),
-        (Part::LegacyV6, legacy_v6),
-        (Part::Nft, nft),
-        (Part::Sets, sets),
-        (Part::Servers, servers),
+        (ArchivePart::NftV4, nft_v4),
+        (ArchivePart::NftV6, nft_v6),
+        (ArchivePart::LegacyV4, legacy_v4),
+        (ArchivePart::LegacyV6, legacy_v6),
+        (ArchivePart::Nft, nft),
+        (ArchivePart::Sets, sets),
+        (ArchivePart::Servers, servers),
     ];
     for (part, found) in found {
         match found {
@@ -53,30 +52,30 @@ pub(super) async fn read(limits: Limits) -> Findings {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Variant {
+enum IptablesVariant {
     Nft,
     Legacy,
 }
 
-impl Variant {
+impl IptablesVariant {
     fn name(self) -> &'static str {
         match self {
-            Variant::Nft => "nft",
-            Variant::Legacy => "legacy",
+            IptablesVariant::Nft => "nft",
+            IptablesVariant::Legacy => "legacy",
         }
     }
 
-    /// Which variant a program is that says this of its version: `iptables-save v1.8.9 (nf_tables)`. Before 1.8 there was but one.
-    fn of(version: &str) -> Variant {
-        if version.contains("(nf_tables)") { Variant::Nft } else { Variant::Legacy }
+    /// The variant by the output of `--version`: `iptables-save v1.8.9 (nf_tables)`. Before 1.8 legacy was the only one.
+    fn of(version: &str) -> IptablesVariant {
+        if version.contains("(nf_tables)") { IptablesVariant::Nft } else { IptablesVariant::Legacy }
     }
 }
 
-/// How often a save command is asked before what it prints is taken as it is.
+/// The most runs of a save command; the last output is taken as it is.
 const SAVES: usize = 5;
 
-/// What a save command prints. The commands of nft read again when there is a new generation, but a chain that others are adding, and
-/// have not committed, can shift the pieces of the kernel's answer: then a chain is printed twice.
+/// The output of a save command. The commands of nft read again after a new generation, but an uncommitted chain of another program can
+/// shift the pieces of the kernel's answer, and a chain is printed twice.
 async fn save(program: &str, limits: Limits) -> Result<String, ToolError> {
     let mut text = run(&[program, "-c"], limits).await?;
     for _ in 1..SAVES {
@@ -88,7 +87,7 @@ async fn save(program: &str, limits: Limits) -> Result<String, ToolError> {
     Ok(text)
 }
 
-/// Whether a table in the format of iptables-save declares a chain twice.
+/// Whether a table of iptables-save's output declares a chain twice.
 fn declares_twice(text: &str) -> bool {
     let mut chains = HashSet::new();
     text.lines().any(|line| {
@@ -100,14 +99,14 @@ fn declares_twice(text: &str) -> bool {
     })
 }
 
-/// Asks the variant's own program, else the one without a variant in its name, if it is of that variant.
-async fn saved(family: &str, variant: Variant, limits: Limits) -> Result<(String, Option<String>), ToolError> {
+/// Runs the variant's own program, else the generic one if it is of that variant.
+async fn saved(family: &str, variant: IptablesVariant, limits: Limits) -> Result<(String, Option<String>), ToolError> {
     let program = format!("{family}-{}-save", variant.name());
     match save(&program, limits).await {
         Err(ToolError::Missing { program }) => {
             let plain = format!("{family}-save");
             let version = run(&[&plain, "--version"], limits).await?;
-            if Variant::of(&version) != variant {
+            if IptablesVariant::of(&version) != variant {
                 return Err(ToolError::Missing { program });
             }
             let text = save(&plain, limits).await?;
@@ -117,12 +116,12 @@ async fn saved(family: &str, variant: Variant, limits: Limits) -> Result<(String
     }
 }
 
-/// A tool that is missing is worth a word only where there is something that it would have printed.
+/// Ignores a missing tool if the kernel has nothing that the tool would print.
 fn present(
     answer: Result<(String, Option<String>), ToolError>,
     has_something: impl FnOnce() -> bool,
-    part: Part,
-) -> Found {
+    part: ArchivePart,
+) -> ToolOutput {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(ToolError::Missing { .. }) if !has_something() => Ok(None),
@@ -130,15 +129,15 @@ fn present(
     }
 }
 
-/// Asking for sets loads the module, which changes the node: where there is none, there are no sets.
-async fn sets(limits: Limits) -> Found {
+/// Runs `ipset` only if the module is loaded, because `ipset` would load it.
+async fn sets(limits: Limits) -> ToolOutput {
     if !module("ip_set") {
         return Ok(None);
     }
-    present(run(&["ipset", "save"], limits).await.map(|text| (text, None)), || true, Part::Sets)
+    present(run(&["ipset", "save"], limits).await.map(|text| (text, None)), || true, ArchivePart::Sets)
 }
 
-/// Whether `nft`, if it could be asked, tells of a table that iptables-nft may have made.
+/// Whether the ruleset is unknown or has a table that iptables-nft may have made.
 fn has_tables(ruleset: Option<&Value>, family: &str) -> bool {
     let Some(objects) = ruleset.and_then(|ruleset| ruleset.get("nftables")?.as_array()) else {
         return module("nf_tables");
@@ -155,9 +154,9 @@ pub(super) fn module(name: &str) -> bool {
     Path::new("/sys/module").join(name).exists()
 }
 
-/// A file in `/proc/net`.
+/// For a file of `/proc/net`.
 fn is_not_empty(name: &str) -> bool {
-    // Root alone may read it: who may not does not know that there is nothing.
+    // Only root may read it; without permission it counts as not empty.
     files::net(name).map_or_else(|error| error.kind() == std::io::ErrorKind::PermissionDenied, |text| !text.is_empty())
 }
 
@@ -169,9 +168,9 @@ mod tests {
 
     #[test]
     fn a_version_tells_the_variant() {
-        assert!(Variant::of("iptables-save v1.8.9 (nf_tables)\n") == Variant::Nft);
-        assert!(Variant::of("iptables-save v1.8.7 (legacy)\n") == Variant::Legacy);
-        assert!(Variant::of("iptables-save v1.6.1\n") == Variant::Legacy);
+        assert!(IptablesVariant::of("iptables-save v1.8.9 (nf_tables)\n") == IptablesVariant::Nft);
+        assert!(IptablesVariant::of("iptables-save v1.8.7 (legacy)\n") == IptablesVariant::Legacy);
+        assert!(IptablesVariant::of("iptables-save v1.6.1\n") == IptablesVariant::Legacy);
     }
 
     #[test]
@@ -184,8 +183,8 @@ mod tests {
     #[test]
     fn a_missing_tool_is_told_of_where_it_is_missed() {
         let missing = || Err(ToolError::Missing { program: "iptables-legacy-save".to_owned() });
-        assert_eq!(present(missing(), || false, Part::LegacyV4), Ok(None));
-        let told = present(missing(), || true, Part::LegacyV4).unwrap_err();
+        assert_eq!(present(missing(), || false, ArchivePart::LegacyV4), Ok(None));
+        let told = present(missing(), || true, ArchivePart::LegacyV4).unwrap_err();
         assert_eq!(
             (told.what.as_str(), told.why.as_str()),
             ("rules/iptables-legacy.v4", "there is no iptables-legacy-save on this machine")

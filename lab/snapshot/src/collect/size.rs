@@ -1,28 +1,28 @@
-//! The bound on all of it.
+//! The size limit of a snapshot.
 
 use super::unread;
 use crate::Snapshot;
-use crate::archive::entries::{Part, content};
+use crate::archive::entries::{ArchivePart, content};
 
-/// From what is needed most, for its size, to what is needed least.
-const ORDER: [Part; 17] = [
-    Part::Network,
-    Part::Sysctls,
-    Part::Sockets,
-    Part::Conntrack,
-    Part::Versions,
-    Part::ProxyConfig,
-    Part::ServiceCidrs,
-    Part::Nodes,
-    Part::Services,
-    Part::EndpointSlices,
-    Part::Sets,
-    Part::Servers,
-    Part::NftV4,
-    Part::NftV6,
-    Part::LegacyV4,
-    Part::LegacyV6,
-    Part::Nft,
+/// By importance for their size.
+const ORDER: [ArchivePart; 17] = [
+    ArchivePart::Network,
+    ArchivePart::Sysctls,
+    ArchivePart::Sockets,
+    ArchivePart::Conntrack,
+    ArchivePart::Versions,
+    ArchivePart::ProxyConfig,
+    ArchivePart::ServiceCidrs,
+    ArchivePart::Nodes,
+    ArchivePart::Services,
+    ArchivePart::EndpointSlices,
+    ArchivePart::Sets,
+    ArchivePart::Servers,
+    ArchivePart::NftV4,
+    ArchivePart::NftV6,
+    ArchivePart::LegacyV4,
+    ArchivePart::LegacyV6,
+    ArchivePart::Nft,
 ];
 
 /// Leaves out parts that do not fit, each as a whole.
@@ -44,26 +44,26 @@ pub(super) fn cut(snapshot: &mut Snapshot, most: u64) {
     }
 }
 
-fn clear(snapshot: &mut Snapshot, part: Part) {
+fn clear(snapshot: &mut Snapshot, part: ArchivePart) {
     match part {
-        Part::Network => snapshot.network = None,
-        Part::Sockets => snapshot.sockets = None,
-        Part::Sysctls => snapshot.sysctls.clear(),
-        Part::Conntrack => snapshot.conntrack.clear(),
-        Part::Versions => snapshot.versions.clear(),
-        Part::ProxyConfig => snapshot.proxy_config = None,
-        // Some objects without the others would look like a cluster that has lost its endpoints.
-        Part::ServiceCidrs | Part::Nodes | Part::Services | Part::EndpointSlices => {
+        ArchivePart::Network => snapshot.network = None,
+        ArchivePart::Sockets => snapshot.sockets = None,
+        ArchivePart::Sysctls => snapshot.sysctls.clear(),
+        ArchivePart::Conntrack => snapshot.conntrack.clear(),
+        ArchivePart::Versions => snapshot.versions.clear(),
+        ArchivePart::ProxyConfig => snapshot.proxy_config = None,
+        // Some kinds without the others would look like a cluster without endpoints.
+        ArchivePart::ServiceCidrs | ArchivePart::Nodes | ArchivePart::Services | ArchivePart::EndpointSlices => {
             snapshot.objects = None;
             snapshot.sources.retain(|path, _| !path.starts_with("objects/"));
         }
-        Part::Sets => snapshot.sets = None,
-        Part::Servers => snapshot.servers = None,
-        Part::NftV4 => snapshot.nft_v4 = None,
-        Part::NftV6 => snapshot.nft_v6 = None,
-        Part::LegacyV4 => snapshot.legacy_v4 = None,
-        Part::LegacyV6 => snapshot.legacy_v6 = None,
-        Part::Nft => snapshot.nft = None,
+        ArchivePart::Sets => snapshot.sets = None,
+        ArchivePart::Servers => snapshot.servers = None,
+        ArchivePart::NftV4 => snapshot.nft_v4 = None,
+        ArchivePart::NftV6 => snapshot.nft_v6 = None,
+        ArchivePart::LegacyV4 => snapshot.legacy_v4 = None,
+        ArchivePart::LegacyV6 => snapshot.legacy_v6 = None,
+        ArchivePart::Nft => snapshot.nft = None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where programs wait in this network namespace. Which program it is, and who has connected to it, is nobody's business.
+//! Listening sockets of this network namespace, without programs and peers, for privacy.
 
 use std::net::SocketAddr;
 
@@ -6,14 +6,14 @@ use procfs::net::{TcpNetEntries, TcpNetEntry, TcpState, UdpNetEntries, UdpNetEnt
 use procfs::{FromReadSI, ProcResult, current_system_info};
 
 use super::{files, unread};
-use crate::archive::entries::Part;
-use crate::{Socket, Unread};
+use crate::archive::entries::ArchivePart;
+use crate::{ListeningSocket, Unread};
 
-/// Sockets of both families, sorted; of several at one port (`SO_REUSEPORT`) one. A kernel without IPv6 has none of it.
-pub(super) fn read() -> Result<Vec<Socket>, Unread> {
+/// Sockets of both families, sorted, without duplicates (`SO_REUSEPORT`). A kernel without IPv6 has no IPv6 sockets.
+pub(super) fn read() -> Result<Vec<ListeningSocket>, Unread> {
     let mut sockets = Vec::new();
     let mut add = |protocol: &str, at: SocketAddr| {
-        sockets.push(Socket { protocol: protocol.to_owned(), address: at.ip(), port: at.port() });
+        sockets.push(ListeningSocket { protocol: protocol.to_owned(), address: at.ip(), port: at.port() });
     };
     for name in ["tcp", "tcp6"] {
         let entries: Vec<TcpNetEntry> =
@@ -24,7 +24,7 @@ pub(super) fn read() -> Result<Vec<Socket>, Unread> {
     for name in ["udp", "udp6"] {
         let entries: Vec<UdpNetEntry> =
             table(name, |text| UdpNetEntries::from_read(text, current_system_info()).map(|all| all.0))?;
-        // An unconnected one has the state of a closed one of TCP (net/ipv4/udp.c).
+        // An unconnected UDP socket has TCP's closed state (net/ipv4/udp.c).
         let unconnected = entries.into_iter().filter(|entry| entry.state == UdpState::Close);
         unconnected.for_each(|entry| add("udp", entry.local_address));
     }
@@ -34,7 +34,8 @@ pub(super) fn read() -> Result<Vec<Socket>, Unread> {
 }
 
 fn table<T>(name: &str, parse: impl FnOnce(&[u8]) -> ProcResult<Vec<T>>) -> Result<Vec<T>, Unread> {
-    let failed = |error: &dyn std::fmt::Display| unread(Part::Sockets.path(), format!("/proc/net/{name}: {error}"));
+    let failed =
+        |error: &dyn std::fmt::Display| unread(ArchivePart::Sockets.path(), format!("/proc/net/{name}: {error}"));
     match files::net(name) {
         Ok(text) => parse(text.as_bytes()).map_err(|error| failed(&error)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -56,7 +57,7 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let found = read().unwrap();
         let has = |protocol: &str, at: SocketAddr| {
-            found.contains(&Socket { protocol: protocol.to_owned(), address: at.ip(), port: at.port() })
+            found.contains(&ListeningSocket { protocol: protocol.to_owned(), address: at.ip(), port: at.port() })
         };
         assert!(has("tcp", listener.local_addr().unwrap()));
         assert!(has("udp", udp.local_addr().unwrap()));

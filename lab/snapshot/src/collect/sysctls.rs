@@ -1,4 +1,4 @@
-//! Kernel settings that decide where packets go.
+//! Kernel settings that affect packets.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ const IPV4: [&str; 7] =
     ["rp_filter", "route_localnet", "accept_local", "arp_ignore", "forwarding", "src_valid_mark", "proxy_arp"];
 const IPV6: [&str; 1] = ["forwarding"];
 
-/// Reads what there is: a setting that this kernel does not have is left out.
+/// Reads the settings that this kernel has.
 pub(super) fn read<'a>(interfaces: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     let mut add = |path: &str| {

@@ -1,12 +1,12 @@
-//! How many ticks (jiffies) the kernel counts in a second.
+//! The kernel's ticks (jiffies) per second.
 
-/// What `CONFIG_HZ` can be (`kernel/Kconfig.hz`).
+/// The values of `CONFIG_HZ` (`kernel/Kconfig.hz`).
 const CHOICES: [i128; 4] = [100, 250, 300, 1000];
-/// Seconds that a choice may be off; a machine that slept is off by more.
+/// The largest accepted error, in seconds; a machine that slept exceeds it.
 const OFF: i128 = 60;
 
-/// From `/proc/schedstat`, whose `timestamp` is the count of ticks, and `/proc/uptime`. The count starts five minutes before
-/// 2^32 (`INITIAL_JIFFIES`, `include/linux/jiffies.h`).
+/// Computed from the `timestamp` in `/proc/schedstat`, a number of ticks, and `/proc/uptime`. The count starts five minutes before 2^32
+/// (`INITIAL_JIFFIES`, `include/linux/jiffies.h`).
 pub(super) fn per_second(schedstat: &str, uptime: &str) -> Option<u64> {
     let ticks: i128 = schedstat.lines().find_map(|line| line.strip_prefix("timestamp "))?.trim().parse().ok()?;
     let uptime: i128 = uptime.split(['.', ' ']).next()?.parse().ok()?;

@@ -1,5 +1,4 @@
-//! Runs the tools that print rules: no shell, an environment with nothing of the caller's but its `PATH`, a deadline, and a bound on
-//! what is printed.
+//! Runs the tools that print rules: without a shell, with `PATH` as the only environment, a deadline and a bound on the output.
 
 use std::env;
 use std::io;
@@ -10,19 +9,18 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// Where distributions keep these tools; a user's `PATH` often lacks the first ones.
+/// The directories of these tools; a user's `PATH` often lacks the first ones.
 const DIRECTORIES: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
-/// Bytes of complaints that are read; the first line is kept.
+/// Bytes of standard error that are read; the first line is kept.
 const COMPLAINTS: u64 = 64 << 10;
 
-/// What a tool is allowed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) deadline: Duration,
     pub(super) largest: u64,
 }
 
-/// A tool that gave no answer.
+/// A tool failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ToolError {
     #[error("there is no {program} on this machine")]
@@ -37,7 +35,7 @@ pub(super) enum ToolError {
     Failed { program: String, status: ExitStatus, said: String },
 }
 
-/// Runs a tool to its end; what it has printed.
+/// Runs a tool and returns its standard output.
 pub(super) async fn run(command: &[&str], limits: Limits) -> Result<String, ToolError> {
     let [program, args @ ..] = command else { return Ok(String::new()) };
     let name = || (*program).to_owned();
@@ -73,11 +71,11 @@ pub(super) async fn run(command: &[&str], limits: Limits) -> Result<String, Tool
 struct Output {
     printed: Vec<u8>,
     complaints: Vec<u8>,
-    /// None of a process that was not waited for, since it printed too much.
+    /// `None` if the process was not waited for, because it printed too much.
     status: Option<ExitStatus>,
 }
 
-/// Its own process group: a signal that a terminal sends is the caller's to handle.
+/// Starts a process group, so that the terminal's signals reach the caller only.
 fn start(program: &str, args: &[&str]) -> io::Result<Child> {
     let path = env::var("PATH").unwrap_or_default();
     let path = if path.is_empty() { DIRECTORIES.to_owned() } else { format!("{DIRECTORIES}:{path}") };
@@ -95,7 +93,7 @@ fn start(program: &str, args: &[&str]) -> io::Result<Child> {
         .spawn()
 }
 
-/// Both pipes at once: a tool that fills the one that nobody reads would stand still.
+/// Reads both pipes at once: a full pipe would block the tool.
 async fn output(child: &mut Child, largest: u64) -> io::Result<Output> {
     let (printed, complaints) = (child.stdout.take(), child.stderr.take());
     let (printed, complaints) = tokio::try_join!(bounded(printed, largest + 1), drained(complaints))?;
@@ -111,7 +109,7 @@ async fn bounded(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<
     Ok(bytes)
 }
 
-/// Keeps the beginning, reads the rest.
+/// Reads everything and keeps the beginning.
 async fn drained(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let Some(mut from) = from else { return Ok(Vec::new()) };
     let kept = bounded(Some(&mut from), COMPLAINTS).await?;

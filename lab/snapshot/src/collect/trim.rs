@@ -1,4 +1,4 @@
-//! What is kept of the cluster's objects: what a service proxy reads, and what tells one object from another.
+//! Removes the fields of objects that neither a service proxy reads nor identify the object.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Service, ServiceStatus};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -7,12 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use crate::Objects;
 
-/// Annotations that kube-proxy reads, or has read (kubernetes.io, "Well-Known Labels, Annotations and Taints").
+/// Annotations that some version of kube-proxy reads (kubernetes.io, "Well-Known Labels, Annotations and Taints").
 const ANNOTATIONS: [&str; 2] = ["service.kubernetes.io/topology-mode", "service.kubernetes.io/topology-aware-hints"];
-/// Where `kubectl apply` keeps whole objects.
+/// `kubectl apply` stores whole objects in this annotation.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// All of them.
 pub(crate) fn objects(objects: &mut Objects) {
     objects.services.iter_mut().for_each(service);
     objects.slices.iter_mut().for_each(slice);
@@ -20,7 +19,7 @@ pub(crate) fn objects(objects: &mut Objects) {
     objects.service_cidrs.iter_mut().for_each(service_cidr);
 }
 
-/// Fields are named one by one: one that comes new is not kept.
+/// Lists the kept fields one by one, so that fields of newer versions are removed.
 fn metadata(meta: &mut ObjectMeta) {
     let all = std::mem::take(meta);
     let mut annotations = all.annotations.unwrap_or_default();
@@ -45,7 +44,7 @@ pub(super) fn service(service: &mut Service) {
         .map(|load_balancer| ServiceStatus { load_balancer: Some(load_balancer), ..ServiceStatus::default() });
 }
 
-/// Whole, but for who wrote which field.
+/// Keeps all but `managedFields`.
 pub(super) fn slice(slice: &mut EndpointSlice) {
     slice.metadata.managed_fields = None;
     if let Some(annotations) = &mut slice.metadata.annotations {
@@ -53,7 +52,7 @@ pub(super) fn slice(slice: &mut EndpointSlice) {
     }
 }
 
-/// Of conditions only `Ready`, and of it no message: these tell of the machine.
+/// Of conditions keeps `Ready` only, without its message, which describes the machine.
 pub(super) fn node(node: &mut Node) {
     metadata(&mut node.metadata);
     node.spec = node.spec.take().map(|spec| NodeSpec {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::ipvs;
 use super::tool::{Limits, run};
 
-/// Those that are here, with the first line that each says of itself.
+/// The first line of each installed tool's `--version`.
 pub(super) async fn read(limits: Limits) -> BTreeMap<String, String> {
     let ask = async |program: &'static str| {
         let said = run(&[program, "--version"], limits).await.ok()?;
         Some((program.to_owned(), said.lines().next()?.trim().to_owned()))
     };
-    // ipvsadm loads the module, whatever it is asked.
+    // Any call of ipvsadm loads the module.
     let ipvsadm = async || if ipvs::is_loaded() { ask("ipvsadm").await } else { None };
     let (iptables, nft_variant, legacy, nft, ipset, ipvsadm) = tokio::join!(
         ask("iptables"),

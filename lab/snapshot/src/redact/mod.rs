@@ -1,9 +1,8 @@
-//! Takes names out of a [`Snapshot`] that is to be given away: each is replaced by a keyed hash, the same everywhere, so that what
-//! referred to each other still does.
+//! Replaces each name in a [`Snapshot`] by a keyed hash, so that references still match.
 //!
-//! Replaced are the names of Services, namespaces, pods, nodes, hosts, zones and ports, and the values of labels, annotations and
-//! selectors. Addresses, port numbers, interfaces and the keys of labels stay, and so do the chains' names: kube-proxy's are hashes
-//! of the namespace, the name and the port, without a key, so whoever guesses a Service's name can see whether it is there.
+//! Replaces the names of Services, namespaces, pods, nodes, hosts, zones and ports, and the values of labels, annotations and selectors.
+//! Addresses, port numbers, interfaces, label keys and chain names stay. kube-proxy's chain names are hashes of namespace, name and port
+//! without a key, so they confirm a guessed Service.
 
 mod nft;
 mod objects;
@@ -17,14 +16,14 @@ use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::archive::entries::Part;
+use crate::archive::entries::ArchivePart;
 use crate::{Snapshot, Unread};
 
-/// What all replacements start with.
+/// The prefix of all replacements.
 const PREFIX: &str = "x-";
-/// Digits of a replacement: among 100,000 names two have the same in 1 of 200 snapshots.
+/// Digits of a replacement: 100,000 names collide in 1 of 200 snapshots.
 const DIGITS: usize = 10;
-/// Values that name nothing of the user's, and that proxies and controllers look at.
+/// Values that name nothing of the user and that proxies and controllers read.
 const PUBLIC: [&str; 13] = [
     "",
     "true",
@@ -41,39 +40,39 @@ const PUBLIC: [&str; 13] = [
     "endpointslicemirroring-controller.k8s.io",
 ];
 
-/// What replacements depend on: they differ from snapshot to snapshot, unless the same key is used again.
+/// The key of the replacements.
 #[derive(Clone)]
-pub struct Key([u8; 32]);
+pub struct RedactionKey([u8; 32]);
 
-impl Key {
-    /// A key that nobody knows, from `/dev/urandom` (random(4)).
+impl RedactionKey {
+    /// A random key from `/dev/urandom` (random(4)).
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn random() -> io::Result<Key> {
+    /// `/dev/urandom` cannot be read.
+    pub fn random() -> io::Result<RedactionKey> {
         let mut bytes = [0; 32];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-        Ok(Key(bytes))
+        Ok(RedactionKey(bytes))
     }
 }
 
-impl From<[u8; 32]> for Key {
+impl From<[u8; 32]> for RedactionKey {
     fn from(bytes: [u8; 32]) -> Self {
-        Key(bytes)
+        RedactionKey(bytes)
     }
 }
 
 impl Snapshot {
-    /// Replaces names. A part that cannot be understood, and may hold names, is left out and listed as unread.
-    pub fn redact(&mut self, key: &Key) {
-        let names = Names::of(self, key);
+    /// Replaces names. A malformed part, which may contain names, is removed and listed as unread.
+    pub fn redact(&mut self, key: &RedactionKey) {
+        let names = KnownNames::of(self, key);
         for rules in [&mut self.nft_v4, &mut self.nft_v6, &mut self.legacy_v4, &mut self.legacy_v6] {
             replace(rules, |rules| text::rules(&names, rules));
         }
         replace(&mut self.sets, |sets| text::sets(&names, sets));
         let left_out = [
-            (Part::Nft, try_replace(&mut self.nft, |ruleset| nft::ruleset(&names, ruleset))),
-            (Part::ProxyConfig, try_replace(&mut self.proxy_config, |config| proxy_config(&names, config))),
+            (ArchivePart::Nft, try_replace(&mut self.nft, |ruleset| nft::ruleset(&names, ruleset))),
+            (ArchivePart::ProxyConfig, try_replace(&mut self.proxy_config, |config| proxy_config(&names, config))),
         ];
         if let Some(objects) = &mut self.objects {
             objects::replace(&names, objects);
@@ -96,7 +95,7 @@ fn replace(text: &mut Option<String>, change: impl FnOnce(&str) -> String) {
     *text = text.take().map(|text| change(&text));
 }
 
-/// None where there was a text that is not understood.
+/// `None` if the text is malformed.
 fn try_replace(text: &mut Option<String>, change: impl FnOnce(&str) -> Option<String>) -> Option<()> {
     if let Some(old) = text.take() {
         *text = Some(change(&old)?);
@@ -104,8 +103,8 @@ fn try_replace(text: &mut Option<String>, change: impl FnOnce(&str) -> Option<St
     Some(())
 }
 
-/// Names in it are those that are known otherwise, and the node's.
-fn proxy_config(names: &Names<'_>, config: &str) -> Option<String> {
+/// Replaces known names and the node's.
+fn proxy_config(names: &KnownNames<'_>, config: &str) -> Option<String> {
     let mut value: Value = serde_saphyr::from_str(config).ok()?;
     let host = value.get_mut("hostnameOverride").and_then(|host| host.as_str().map(|name| names.replaced(name)));
     if let Some(host) = host {
@@ -115,7 +114,7 @@ fn proxy_config(names: &Names<'_>, config: &str) -> Option<String> {
     value.is_object().then(|| crate::yaml::text(&value))
 }
 
-fn known_strings(names: &Names<'_>, value: &mut Value) {
+fn known_strings(names: &KnownNames<'_>, value: &mut Value) {
     match value {
         Value::String(text) if names.known.contains(text) => *text = names.replaced(text),
         Value::Array(items) => items.iter_mut().for_each(|item| known_strings(names, item)),
@@ -124,18 +123,17 @@ fn known_strings(names: &Names<'_>, value: &mut Value) {
     }
 }
 
-/// The names that are known, and how each is replaced.
-struct Names<'a> {
-    key: &'a Key,
-    /// Every single name.
+/// The known names and their replacements.
+struct KnownNames<'a> {
+    key: &'a RedactionKey,
     known: BTreeSet<String>,
-    /// Namespace and name of each Service.
+    /// Namespace and name per Service.
     services: BTreeSet<(String, String)>,
 }
 
-impl Names<'_> {
-    fn of<'a>(snapshot: &Snapshot, key: &'a Key) -> Names<'a> {
-        let mut names = Names { key, known: BTreeSet::new(), services: BTreeSet::new() };
+impl KnownNames<'_> {
+    fn of<'a>(snapshot: &Snapshot, key: &'a RedactionKey) -> KnownNames<'a> {
+        let mut names = KnownNames { key, known: BTreeSet::new(), services: BTreeSet::new() };
         names.known.insert(snapshot.host.clone());
         names.known.extend(snapshot.node_name.clone());
         if let Some(objects) = &snapshot.objects {
@@ -145,7 +143,7 @@ impl Names<'_> {
         names
     }
 
-    /// A replacement stays what it is, so that a snapshot can be redacted again.
+    /// Does not replace a replacement, so that a snapshot can be redacted twice.
     fn replaced(&self, name: &str) -> String {
         if name.is_empty() || is_replacement(name) {
             return name.to_owned();
@@ -157,7 +155,7 @@ impl Names<'_> {
         format!("{PREFIX}{}", digits.get(..DIGITS).unwrap_or(&digits))
     }
 
-    /// For values of labels and annotations.
+    /// Replaces the value of a label or an annotation.
     fn value(&self, value: &str) -> String {
         if PUBLIC.contains(&value) { value.to_owned() } else { self.replaced(value) }
     }

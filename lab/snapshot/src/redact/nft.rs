@@ -1,21 +1,21 @@
-//! Names in what `nft -j list ruleset` prints.
+//! Replaces names in the output of `nft -j list ruleset`.
 
 use serde_json::Value;
 
-use super::{Names, text};
+use super::{KnownNames, text};
 
-/// Symbols of base 32 (RFC 4648) between a chain's kind and its Service.
+/// The length of the base-32 hash (RFC 4648) between a chain's kind and its Service.
 const HASH: usize = 8;
 
-/// None of what is no JSON.
-pub(super) fn ruleset(names: &Names<'_>, text: &str) -> Option<String> {
+/// `None` if `text` is not JSON.
+pub(super) fn ruleset(names: &KnownNames<'_>, text: &str) -> Option<String> {
     let mut value: Value = serde_json::from_str(text).ok()?;
     walk(names, &mut value);
     Some(format!("{value}\n"))
 }
 
-/// Comments and log prefixes are any text; every other string may be a chain's or a set's name.
-fn walk(names: &Names<'_>, value: &mut Value) {
+/// Comments and log prefixes are free text; other strings may be names of chains or sets.
+fn walk(names: &KnownNames<'_>, value: &mut Value) {
     match value {
         Value::String(name) => {
             if let Some(replaced) = owned(names, name) {
@@ -40,9 +40,9 @@ fn walk(names: &Names<'_>, value: &mut Value) {
     }
 }
 
-/// A chain or set of one Service: kube-proxy's are called `service-HASH-namespace/name/protocol/port`, and those of endpoints have
-/// `__address/port` after it. The hash stays, and tells them apart. kube-proxy cuts names that are too long: then some parts are missing.
-fn owned(names: &Names<'_>, name: &str) -> Option<String> {
+/// Replaces the names in a chain or set of one Service: `service-HASH-namespace/name/protocol/port`, with `__address/port` for endpoints.
+/// The hash stays and identifies them. kube-proxy truncates long names, so parts may be missing.
+fn owned(names: &KnownNames<'_>, name: &str) -> Option<String> {
     let (head, service) = after_hash(name)?;
     let (service, endpoint) = service.split_at(service.find("__").unwrap_or(service.len()));
     let parts: Vec<String> = service
@@ -53,7 +53,7 @@ fn owned(names: &Names<'_>, name: &str) -> Option<String> {
     (parts.len() > 1).then(|| format!("{head}{}{endpoint}", parts.join("/")))
 }
 
-/// What ends with the hash and a dash, and what follows.
+/// Splits after the hash and its dash.
 fn after_hash(name: &str) -> Option<(&str, &str)> {
     let dashes = name.match_indices('-').map(|(at, _)| at);
     let end = dashes.map(|at| at + 1 + HASH).find(|end| {

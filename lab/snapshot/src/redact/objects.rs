@@ -1,4 +1,4 @@
-//! Names in objects.
+//! Replaces names in objects.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,15 +8,15 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::Names;
+use super::KnownNames;
 use crate::Objects;
 use crate::collect::trim;
 
-/// Of an EndpointSlice, the Service that it belongs to (kubernetes.io, "EndpointSlices").
+/// The label with an EndpointSlice's Service (kubernetes.io, "EndpointSlices").
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Learns every name.
-pub(super) fn gather(names: &mut Names<'_>, objects: &Objects) {
+/// Adds every name of the objects.
+pub(super) fn gather(names: &mut KnownNames<'_>, objects: &Objects) {
     for service in &objects.services {
         let (namespace, name) = (service.metadata.namespace.clone(), service.metadata.name.clone());
         names.services.extend(namespace.zip(name));
@@ -52,7 +52,7 @@ pub(super) fn gather(names: &mut Names<'_>, objects: &Objects) {
     names.known.extend(objects.service_cidrs.iter().flat_map(|cidr| cidr.metadata.name.clone()));
 }
 
-fn meta_names(names: &mut Names<'_>, meta: &ObjectMeta) {
+fn meta_names(names: &mut KnownNames<'_>, meta: &ObjectMeta) {
     names.known.extend([&meta.name, &meta.namespace].into_iter().flatten().cloned());
 }
 
@@ -60,8 +60,8 @@ fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// Replaces every name; what [`trim`] would not have kept goes.
-pub(super) fn replace(names: &Names<'_>, objects: &mut Objects) {
+/// Replaces every name, and removes the fields that [`trim`] removes.
+pub(super) fn replace(names: &KnownNames<'_>, objects: &mut Objects) {
     trim::objects(objects);
     objects.services.iter_mut().for_each(|it| service(names, it));
     objects.slices.iter_mut().for_each(|it| slice(names, it));
@@ -69,18 +69,18 @@ pub(super) fn replace(names: &Names<'_>, objects: &mut Objects) {
     objects.service_cidrs.iter_mut().for_each(|it| meta(names, &mut it.metadata));
 }
 
-fn name(names: &Names<'_>, name: &mut Option<String>) {
+fn name(names: &KnownNames<'_>, name: &mut Option<String>) {
     *name = name.take().map(|name| names.replaced(&name));
 }
 
-fn values(names: &Names<'_>, values: &mut Option<BTreeMap<String, String>>) {
+fn values(names: &KnownNames<'_>, values: &mut Option<BTreeMap<String, String>>) {
     for value in values.iter_mut().flat_map(BTreeMap::values_mut) {
         *value = names.value(value);
     }
 }
 
-/// Fields are named one by one: one that comes new is not kept.
-fn meta(names: &Names<'_>, meta: &mut ObjectMeta) {
+/// Lists the kept fields one by one, so that fields of newer versions are removed.
+fn meta(names: &KnownNames<'_>, meta: &mut ObjectMeta) {
     let mut all = std::mem::take(meta);
     name(names, &mut all.name);
     name(names, &mut all.namespace);
@@ -105,7 +105,7 @@ fn meta(names: &Names<'_>, meta: &mut ObjectMeta) {
     };
 }
 
-fn service(names: &Names<'_>, service: &mut Service) {
+fn service(names: &KnownNames<'_>, service: &mut Service) {
     meta(names, &mut service.metadata);
     if let Some(spec) = &mut service.spec {
         values(names, &mut spec.selector);
@@ -120,7 +120,7 @@ fn service(names: &Names<'_>, service: &mut Service) {
     }
 }
 
-fn port(names: &Names<'_>, port: &mut ServicePort) {
+fn port(names: &KnownNames<'_>, port: &mut ServicePort) {
     name(names, &mut port.name);
     name(names, &mut port.app_protocol);
     if let Some(IntOrString::String(target)) = &mut port.target_port {
@@ -128,7 +128,7 @@ fn port(names: &Names<'_>, port: &mut ServicePort) {
     }
 }
 
-fn slice(names: &Names<'_>, slice: &mut EndpointSlice) {
+fn slice(names: &KnownNames<'_>, slice: &mut EndpointSlice) {
     meta(names, &mut slice.metadata);
     for port in slice.ports.iter_mut().flatten() {
         name(names, &mut port.name);
@@ -137,8 +137,8 @@ fn slice(names: &Names<'_>, slice: &mut EndpointSlice) {
     slice.endpoints.iter_mut().flatten().for_each(|it| endpoint(names, it));
 }
 
-fn endpoint(names: &Names<'_>, endpoint: &mut Endpoint) {
-    // Of slices of type FQDN.
+fn endpoint(names: &KnownNames<'_>, endpoint: &mut Endpoint) {
+    // Host names of slices of type FQDN.
     for address in endpoint.addresses.iter_mut().filter(|address| !is_address(address)) {
         *address = names.replaced(address);
     }
@@ -162,7 +162,7 @@ fn endpoint(names: &Names<'_>, endpoint: &mut Endpoint) {
     });
 }
 
-fn node(names: &Names<'_>, node: &mut Node) {
+fn node(names: &KnownNames<'_>, node: &mut Node) {
     meta(names, &mut node.metadata);
     let addresses = node.status.iter_mut().flat_map(|status| status.addresses.iter_mut().flatten());
     for address in addresses.filter(|address| !is_address(&address.address)) {

@@ -1,5 +1,3 @@
-//! No name is left, and everything can still be read.
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use svclab_sim::nft::Ruleset;
@@ -10,7 +8,7 @@ use super::*;
 use crate::Objects;
 
 const KEY: [u8; 32] = [7; 32];
-/// All of these are in [`snapshot`] somewhere.
+/// Names that occur in [`snapshot`].
 const SECRETS: [&str; 14] = [
     "shopfront",
     "retail",
@@ -139,7 +137,7 @@ fn snapshot() -> Snapshot {
 
 fn redacted() -> Snapshot {
     let mut snapshot = snapshot();
-    snapshot.redact(&Key::from(KEY));
+    snapshot.redact(&RedactionKey::from(KEY));
     snapshot
 }
 
@@ -206,8 +204,8 @@ fn rules_can_still_be_read() {
 #[test]
 fn what_proxies_say_of_their_own_rules_stays() {
     let snapshot = snapshot();
-    let key = Key::from(KEY);
-    let names = Names::of(&snapshot, &key);
+    let key = RedactionKey::from(KEY);
+    let names = KnownNames::of(&snapshot, &key);
     for comment in [
         "kubernetes service nodeports; NOTE: this must be the last rule in this chain",
         "Kubernetes service load balancer ip + port with externalTrafficPolicy=local",
@@ -229,7 +227,7 @@ fn other_dumps_can_still_be_read() {
     for before in iptables {
         let mut snapshot =
             Snapshot { nft_v4: Some(before.to_owned()), objects: Some(objects()), ..Snapshot::default() };
-        snapshot.redact(&Key::from(KEY));
+        snapshot.redact(&RedactionKey::from(KEY));
         let after = snapshot.nft_v4.unwrap();
         let before = Rules::read(Family::V4, before).unwrap();
         let after = Rules::read(Family::V4, &after).unwrap();
@@ -238,37 +236,37 @@ fn other_dumps_can_still_be_read() {
     }
     let tables = include_str!("../../../sim/tests/data/nft.json");
     let mut snapshot = Snapshot { nft: Some(tables.to_owned()), objects: Some(objects()), ..Snapshot::default() };
-    snapshot.redact(&Key::from(KEY));
+    snapshot.redact(&RedactionKey::from(KEY));
     Ruleset::read(&snapshot.nft.unwrap()).unwrap();
 }
 
 #[test]
 fn keys_matter_and_twice_is_once() {
     let (first, mut again, mut other) = (redacted(), redacted(), snapshot());
-    other.redact(&Key::from([8; 32]));
+    other.redact(&RedactionKey::from([8; 32]));
     assert_ne!(first.host, other.host);
-    again.redact(&Key::from([9; 32]));
+    again.redact(&RedactionKey::from([9; 32]));
     assert_eq!(first, again);
     let mut with_random = snapshot();
-    with_random.redact(&Key::random().unwrap());
+    with_random.redact(&RedactionKey::random().unwrap());
     assert!(is_replacement(&with_random.host));
 }
 
 #[test]
 fn what_is_not_understood_is_left_out() {
     let mut snapshot = Snapshot { nft: Some("table ip jenny".to_owned()), ..Snapshot::default() };
-    snapshot.redact(&Key::from(KEY));
+    snapshot.redact(&RedactionKey::from(KEY));
     assert_eq!(snapshot.nft, None);
     assert_eq!(snapshot.unread[0].what, "rules/nft.json");
 }
 
 proptest! {
-    /// Whatever is in a comment, as `iptables-save` quotes it: the rest of the line stays, and no word of it is left.
+    /// Comments are quoted as `iptables-save` does.
     #[test]
     fn any_comment_is_replaced_and_nothing_else(words in prop::collection::vec("[A-Z]{3}[a-z\"\\\\'/:-]{9}", 1..5)) {
         let snapshot = snapshot();
-        let key = Key::from(KEY);
-        let names = Names::of(&snapshot, &key);
+        let key = RedactionKey::from(KEY);
+        let names = KnownNames::of(&snapshot, &key);
         let quoted: String = words.join(" ").chars().flat_map(|c| {
             let escape = matches!(c, '"' | '\\' | '\'').then_some('\\');
             escape.into_iter().chain([c])
@@ -293,6 +291,6 @@ proptest! {
             unread: vec![Unread { what: String::new(), why: any }],
             ..Snapshot::default()
         };
-        snapshot.redact(&Key::from(KEY));
+        snapshot.redact(&RedactionKey::from(KEY));
     }
 }

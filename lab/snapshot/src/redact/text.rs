@@ -1,4 +1,4 @@
-//! Names in texts: comments of rules and of elements of sets, and sentences.
+//! Replaces names in texts: comments of rules and of set elements, and sentences.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 
 use ipnet::IpNet;
 
-use super::{Names, is_replacement};
+use super::{KnownNames, is_replacement};
 
-/// Options of iptables whose value is any text (iptables-extensions(8)).
+/// Options of iptables with free text (iptables-extensions(8)).
 const RULE_OPTIONS: [&str; 4] = ["--comment", "--log-prefix", "--nflog-prefix", "--string"];
-/// Of an element (ipset(8)).
+/// Options of set elements with free text (ipset(8)).
 const ELEMENT_OPTIONS: [&str; 1] = ["comment"];
-/// Words of the comments that service proxies and the kubelet write. They tell nothing.
+/// Words in the comments of service proxies and the kubelet, which reveal nothing.
 static WORDS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| ENGLISH.split_ascii_whitespace().collect());
 const ENGLISH: &str = "+ -> a accept access active addresses all an and answers are as balancer be before block by chain check cidr \
     client clients cluster clusterip clusterips come connections conntrack destination destinations drop dropping \
@@ -24,13 +24,13 @@ const ENGLISH: &str = "+ -> a accept access active addresses all an and answers 
     requiring rule rules sctp self service services snat solving source sourcerange src subject tcp that the their \
     them this to traffic udp unmark use valid via visible vmap was where who with without";
 
-/// What an `iptables-save` has printed.
-pub(super) fn rules(names: &Names<'_>, text: &str) -> String {
+/// For the output of `iptables-save`.
+pub(super) fn rules(names: &KnownNames<'_>, text: &str) -> String {
     lines(text, |line| options(names, line, &RULE_OPTIONS))
 }
 
-/// What `ipset save` has printed. On lines that create a set, `comment` is an option without a value.
-pub(super) fn sets(names: &Names<'_>, text: &str) -> String {
+/// For the output of `ipset save`. On lines that create a set, `comment` has no value.
+pub(super) fn sets(names: &KnownNames<'_>, text: &str) -> String {
     lines(text, |line| if line.starts_with("add ") { options(names, line, &ELEMENT_OPTIONS) } else { line.to_owned() })
 }
 
@@ -43,8 +43,8 @@ fn lines(text: &str, change: impl Fn(&str) -> String) -> String {
         .collect()
 }
 
-/// A line with the values of these options replaced, and nothing else.
-fn options(names: &Names<'_>, line: &str, options: &[&str]) -> String {
+/// Replaces the values of these options only.
+fn options(names: &KnownNames<'_>, line: &str, options: &[&str]) -> String {
     let mut out = String::with_capacity(line.len());
     let (mut rest, mut is_value) = (line, false);
     while let Some((gap, word, tail)) = next_word(rest) {
@@ -60,7 +60,7 @@ fn options(names: &Names<'_>, line: &str, options: &[&str]) -> String {
     out + rest
 }
 
-/// Blanks, a word that may be quoted, and the rest.
+/// Splits into blanks, a word that may be quoted, and the rest.
 fn next_word(text: &str) -> Option<(&str, &str, &str)> {
     let start = text.find(|c: char| !c.is_ascii_whitespace())?;
     let (mut quoted, mut escaped) = (false, false);
@@ -88,9 +88,9 @@ fn unquoted(word: &str) -> String {
     plain.collect()
 }
 
-/// A comment: known Services are replaced by parts, so that they are found again; what no proxy has written is replaced too, as a
-/// whole if it has no known Service in it. Without names nothing of it changes.
-pub(super) fn comment(names: &Names<'_>, text: &str) -> String {
+/// Replaces known Services in a comment part by part, so that they are still recognised. Also replaces words that no proxy writes, and a
+/// comment with such words and no known Service as a whole.
+pub(super) fn comment(names: &KnownNames<'_>, text: &str) -> String {
     let mut has_service = false;
     let mut has_unknown = false;
     let words: Vec<String> = text
@@ -110,7 +110,7 @@ pub(super) fn comment(names: &Names<'_>, text: &str) -> String {
     if has_unknown && !has_service { names.replaced(text) } else { words.join(" ") }
 }
 
-/// Words of proxies, numbers, addresses, and what was replaced already.
+/// Whether a word is a proxy's, a number, an address or a replacement.
 fn is_public(word: &str) -> bool {
     let bare = word.trim_end_matches([':', ';', ',', '.', ')']).trim_start_matches('(');
     let lower = bare.to_ascii_lowercase();
@@ -123,8 +123,8 @@ fn is_public(word: &str) -> bool {
         || bare.parse::<IpNet>().is_ok()
 }
 
-/// `namespace/name` or `namespace/name:port` of a Service that is known, or that was replaced already.
-fn service(names: &Names<'_>, word: &str) -> Option<String> {
+/// Replaces `namespace/name` or `namespace/name:port` of a known or replaced Service.
+fn service(names: &KnownNames<'_>, word: &str) -> Option<String> {
     let bare = word.trim_end_matches([';', ',', '.']);
     let tail = &word[bare.len()..];
     let (namespace, rest) = bare.split_once('/')?;
@@ -136,8 +136,8 @@ fn service(names: &Names<'_>, word: &str) -> Option<String> {
     })
 }
 
-/// A sentence of this program's, or of a tool's: known names are replaced, and what somebody has quoted.
-pub(super) fn free(names: &Names<'_>, text: &str) -> String {
+/// Replaces known names and quoted words in a sentence of this program or of a tool.
+pub(super) fn free(names: &KnownNames<'_>, text: &str) -> String {
     let mut parts: Vec<String> = text.split('"').map(str::to_owned).collect();
     for (index, part) in parts.iter_mut().enumerate() {
         *part = if index % 2 == 1 { names.replaced(part) } else { known(names, part) };
@@ -145,10 +145,10 @@ pub(super) fn free(names: &Names<'_>, text: &str) -> String {
     parts.join("\"")
 }
 
-/// Words that may be names of ports and namespaces, and are in this program's own sentences.
+/// Possible names of ports and namespaces that occur in this program's own sentences.
 const COMMON: [&str; 7] = ["default", "http", "https", "kube-proxy", "kube-system", "kubernetes", "svcproxy"];
 
-fn known(names: &Names<'_>, text: &str) -> String {
+fn known(names: &KnownNames<'_>, text: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! The cluster's objects, from an API that is well and from one that is not.
+//! Reads objects from a correct API and from faulty ones.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use svclab_apiserver::objects::{Store, StoreOptions, parse_manifests};
 use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, ServerFault, ServerRefusal, SharedStore, Tls, Tokens};
-use svclab_snapshot::collect::{Options, collect};
+use svclab_snapshot::collect::{CollectOptions, collect};
 use svclab_snapshot::{Objects, Snapshot};
 use svclab_spec::{ClusterSpec, NodeSpec};
 use tempfile::TempDir;
@@ -44,12 +44,12 @@ impl Served {
 
     async fn collect(&self) -> Snapshot {
         let proxy = "kind: KubeProxyConfiguration\nclientConnection: {kubeconfig: /nowhere}\nmode: ipvs\n";
-        let options = Options {
+        let options = CollectOptions {
             kubeconfig: Some(self.file("kubeconfig", &self.kubeconfig.text())),
             proxy_config: Some(self.file("config.yaml", proxy)),
             node_name: Some("node-1".to_owned()),
             deadline: Duration::from_secs(30),
-            ..Options::default()
+            ..CollectOptions::default()
         };
         collect(&options).await
     }

@@ -1,4 +1,4 @@
-//! What is made in a network namespace is found in the archive of it.
+//! Objects made in a network namespace are in its archive.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,17 +10,17 @@ use rtnetlink::packet_route::rule::RuleAction;
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth, RouteMessageBuilder, RouteNextHopBuilder};
 use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_snapshot::Snapshot;
-use svclab_snapshot::collect::{Options, collect};
+use svclab_snapshot::collect::{CollectOptions, collect};
 use svclab_snapshot::network::{Hop, Network};
 
-/// Numbers of the interfaces.
+/// Interface numbers.
 const BRIDGE: u32 = 10;
 const PORT: u32 = 11;
-/// A table of its own.
+/// A routing table.
 const TABLE: u32 = 100;
 
-/// In a namespace that is made after the sandbox's user was mapped: of the sandbox's own, the tables of iptables-legacy are somebody
-/// else's. Everything runs on the one thread that is in it.
+/// Uses a namespace that is made after the sandbox's user was mapped, because another user owns iptables-legacy's tables in the sandbox's
+/// first one. Everything runs on the namespace's only thread.
 pub fn in_a_namespace() {
     let outer = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     outer.block_on(async {
@@ -36,8 +36,8 @@ pub fn in_a_namespace() {
 async fn what_is_made_is_found() {
     make().await;
     let mut proxy = proxy();
-    let snapshot = collect(&Options::default()).await;
-    // Its input ends, and so does it.
+    let snapshot = collect(&CollectOptions::default()).await;
+    // The process ends with its input.
     drop(proxy.stdin.take());
     proxy.wait().unwrap();
     let mut bytes = Vec::new();
@@ -97,7 +97,7 @@ fn routes_and_rules(network: &Network) {
     assert!(network.rules.iter().any(|rule| rule.family == "ipv6" && rule.table == 255));
 }
 
-/// Something that looks like a kube-proxy with flags and without a file, and waits for its input to end.
+/// A process that looks like a kube-proxy with flags and without a file, and ends with its input.
 fn proxy() -> std::process::Child {
     let mut command = Command::new("sh");
     command.arg0("kube-proxy").args([
@@ -152,7 +152,7 @@ async fn interfaces(handle: &Handle) {
     let neighbour = handle.neighbours().add(BRIDGE, [10, 1, 0, 9].into());
     neighbour.link_layer_address(&[2, 0, 0, 0, 0, 9]).execute().await.unwrap();
     let mut learned = handle.neighbours().add_bridge(PORT, &[2, 0, 0, 0, 0, 7]);
-    // As `bridge fdb add … static`: of the bridge, and not one of its own addresses (`NUD_NOARP`).
+    // `bridge fdb add … static`: an entry that is not the bridge's own address (`NUD_NOARP`).
     learned.message_mut().header.state = rtnetlink::packet_route::neighbour::NeighbourState::Noarp;
     learned.message_mut().header.flags = rtnetlink::packet_route::neighbour::NeighbourFlags::Controller;
     learned.execute().await.unwrap();

@@ -1,4 +1,4 @@
-//! Snapshots of a node: its kernel's part, read in a sandbox, and the cluster's objects, from an API of the lab.
+//! Snapshots of a node: the kernel's part from a sandbox, and the objects from the lab's API.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "a test fails by panicking")]
 
 mod api;
@@ -13,7 +13,7 @@ use libtest_mimic::{Arguments, Trial};
 use svclab_netns::sandbox;
 use tokio::runtime::Runtime;
 
-/// How long the case in the sandbox may take.
+/// The limit of the case in the sandbox.
 const LIMIT: Duration = Duration::from_secs(60);
 const INSIDE: &str = "--inside";
 

@@ -1,4 +1,4 @@
-//! Where the API is, and who asks: a kubeconfig, or the pod's service account.
+//! The API's address and credentials: a kubeconfig, or the pod's service account.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,33 +8,32 @@ use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::{Map, Value};
 
-use super::super::proxy::Inside;
+use super::super::proxy::ContainedPath;
 use super::super::{elsewhere, unread};
 use super::{ApiError, causes};
 use crate::Unread;
 
-/// A server that does not answer in this time is not there.
+/// The connection time-out.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Present in every pod that has a service account (kubernetes.io, "Accessing the Kubernetes API from a Pod").
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// A kubeconfig.
-enum Found {
-    /// The user's own, which may name a program that gives credentials; and how it is called.
-    Own(PathBuf, &'static str),
-    /// The one that the proxy's configuration names.
-    Proxys(Inside),
+enum KubeconfigSource {
+    /// The user's kubeconfig, which may name a credential plugin, and its name in the manifest.
+    User(PathBuf, &'static str),
+    /// The kubeconfig that the proxy's configuration names.
+    Proxy(ContainedPath),
 }
 
-/// A client, and what it is called in the manifest.
+/// Returns a client and its name in the manifest.
 pub(in super::super) async fn connect(
     given: Option<&Path>,
-    proxys: Option<Inside>,
+    proxys: Option<ContainedPath>,
 ) -> Result<(Client, String), Unread> {
     let found = kubeconfig(given, proxys);
     let name = match &found {
-        Some(Found::Own(_, name)) => *name,
-        Some(Found::Proxys(_)) => "the proxy's kubeconfig",
+        Some(KubeconfigSource::User(_, name)) => *name,
+        Some(KubeconfigSource::Proxy(_)) => "the proxy's kubeconfig",
         None if Path::new(SERVICE_ACCOUNT).exists() => "the service account",
         None => return Err(unread("objects", ApiError::Nowhere)),
     };
@@ -48,33 +47,33 @@ pub(in super::super) async fn connect(
         }
     };
     config.connect_timeout = Some(CONNECT);
-    // A refusal is told: trying again takes longer than all of it may.
+    // Retries would exceed the deadline.
     config.default_retry = false;
     let client = Client::try_from(config).map_err(|error| failed(causes(&error)))?;
     Ok((client, name.to_owned()))
 }
 
-/// The first that there is.
-fn kubeconfig(given: Option<&Path>, proxys: Option<Inside>) -> Option<Found> {
+/// The first kubeconfig that exists.
+fn kubeconfig(given: Option<&Path>, proxys: Option<ContainedPath>) -> Option<KubeconfigSource> {
     if let Some(path) = given {
-        return Some(Found::Own(path.to_owned(), "--kubeconfig"));
+        return Some(KubeconfigSource::User(path.to_owned(), "--kubeconfig"));
     }
-    // A list of files is merged by kubectl; the first that exists is enough here.
+    // kubectl merges a list of files; here the first existing one counts.
     let environment = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
     if let Some(path) = environment.iter().flat_map(std::env::split_paths).find(|path| path.exists()) {
-        return Some(Found::Own(path, "$KUBECONFIG"));
+        return Some(KubeconfigSource::User(path, "$KUBECONFIG"));
     }
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));
     if let Some(path) = home.filter(|path| path.exists()) {
-        return Some(Found::Own(path, "~/.kube/config"));
+        return Some(KubeconfigSource::User(path, "~/.kube/config"));
     }
-    proxys.map(Found::Proxys)
+    proxys.map(KubeconfigSource::Proxy)
 }
 
-fn load(found: Found) -> Result<Kubeconfig, String> {
+fn load(found: KubeconfigSource) -> Result<Kubeconfig, String> {
     match found {
-        Found::Own(path, _) => Kubeconfig::read_from(path).map_err(|error| causes(&error)),
-        Found::Proxys(inside) => {
+        KubeconfigSource::User(path, _) => Kubeconfig::read_from(path).map_err(|error| causes(&error)),
+        KubeconfigSource::Proxy(inside) => {
             let text = inside.read().map_err(|error| error.to_string())?;
             let mut value: Value = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
             settle(&mut value, &inside).map_err(|(path, error)| format!("cannot read {path}: {error}"))?;
@@ -83,10 +82,10 @@ fn load(found: Found) -> Result<Kubeconfig, String> {
     }
 }
 
-/// Replaces the files that a kubeconfig of the proxy's names by what they hold, and drops programs that it would have run. Another
-/// process, in a container, has a hand in that file: what it names is looked up in that container and nowhere else, and nothing of it
-/// is run, or it could be made to read and run the node's files as root.
-fn settle(kubeconfig: &mut Value, inside: &Inside) -> Result<(), (String, std::io::Error)> {
+/// Replaces the files that the proxy's kubeconfig names by their contents, and removes its credential plugins. A container can write that
+/// file, so its paths are resolved within the container only and its programs never run; otherwise it could make root read and run the
+/// node's files.
+fn settle(kubeconfig: &mut Value, inside: &ContainedPath) -> Result<(), (String, std::io::Error)> {
     for cluster in named(kubeconfig, "clusters", "cluster") {
         inline(cluster, "certificate-authority", "certificate-authority-data", inside, |text| {
             BASE64.encode(text.as_bytes())
@@ -103,7 +102,7 @@ fn settle(kubeconfig: &mut Value, inside: &Inside) -> Result<(), (String, std::i
     Ok(())
 }
 
-/// The fields of each item of a list, under the item's own key.
+/// The fields of each item of a list, below the item's key.
 fn named<'a>(kubeconfig: &'a mut Value, list: &str, key: &'a str) -> impl Iterator<Item = &'a mut Map<String, Value>> {
     let items = kubeconfig.get_mut(list).and_then(Value::as_array_mut);
     items.into_iter().flatten().filter_map(move |item| item.get_mut(key)?.as_object_mut())
@@ -113,11 +112,11 @@ fn inline(
     fields: &mut Map<String, Value>,
     file: &str,
     data: &str,
-    inside: &Inside,
+    inside: &ContainedPath,
     encode: impl FnOnce(&str) -> String,
 ) -> Result<(), (String, std::io::Error)> {
     let Some(Value::String(path)) = fields.remove(file) else { return Ok(()) };
-    // A token's file goes before a token, data before a certificate's file (kubernetes.io, "client-go credential plugins").
+    // A token's file wins over a token, data over a certificate's file (kubernetes.io, "client-go credential plugins").
     if path.is_empty() || data != "token" && fields.contains_key(data) {
         return Ok(());
     }
@@ -145,7 +144,7 @@ mod tests {
         symlink("/token", root.join("conf/link")).unwrap();
         symlink("../../token", root.join("conf/climbing")).unwrap();
         fs::write(root.join("conf/ca.crt"), "PEM").unwrap();
-        let inside = Inside::new(&root, "/conf/kubeconfig");
+        let inside = ContainedPath::new(&root, "/conf/kubeconfig");
         for path in ["/token", "/conf/link", "link", "climbing", "../../../token"] {
             let mut kubeconfig = json!({
                 "clusters": [{ "name": "a", "cluster": { "certificate-authority": "ca.crt", "server": "https://x" } }],

@@ -1,4 +1,4 @@
-//! The cluster's objects, from the Kubernetes API. No Secret is read, and nothing is written.
+//! Reads the cluster's objects from the Kubernetes API. Reads no Secret and writes nothing.
 
 mod access;
 
@@ -14,17 +14,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{proxy, trim, unread};
-use crate::archive::entries::Part;
+use crate::archive::entries::ArchivePart;
 use crate::{Objects, Unread};
 
 pub(super) use access::connect;
 
-/// Objects that are asked for at once, as `kubectl` does (`--chunk-size`).
+/// Objects per page, as in `kubectl` (`--chunk-size`).
 const PAGE: u32 = 500;
-/// kubeadm's ConfigMap of kube-proxy, and the key that the configuration is under.
+/// Namespace, name and key of kubeadm's ConfigMap of kube-proxy.
 const PROXY_CONFIG_MAP: (&str, &str, &str) = ("kube-system", "kube-proxy", "config.conf");
 
-/// The API cannot be asked, or does not answer as it should.
+/// The API cannot be reached, or its answer is malformed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
     #[error(
@@ -39,8 +39,8 @@ pub(super) enum ApiError {
     Large { what: String, largest: u64 },
 }
 
-/// Services and EndpointSlices, both or none: one without the other would look like a cluster that has lost it. The others may be
-/// missing: a proxy's own account is not allowed everything in every version.
+/// Services and EndpointSlices are read both or not at all: one kind alone would look like a cluster that lost the other. Other kinds may
+/// be missing, because a proxy's account may lack permissions.
 pub(super) async fn objects(client: &Client, largest: u64) -> Result<(Objects, Vec<Unread>), Unread> {
     let (services, slices, nodes, service_cidrs) = tokio::join!(
         list::<Service>(client, "Services", largest, trim::service),
@@ -54,16 +54,16 @@ pub(super) async fn objects(client: &Client, largest: u64) -> Result<(Objects, V
         Objects { services: services.map_err(needed)?, slices: slices.map_err(needed)?, ..Objects::default() };
     match nodes {
         Ok(nodes) => objects.nodes = nodes,
-        Err(error) => missing.push(unread(Part::Nodes.path(), error)),
+        Err(error) => missing.push(unread(ArchivePart::Nodes.path(), error)),
     }
     match service_cidrs {
         Ok(service_cidrs) => objects.service_cidrs = service_cidrs,
-        Err(error) => missing.push(unread(Part::ServiceCidrs.path(), error)),
+        Err(error) => missing.push(unread(ArchivePart::ServiceCidrs.path(), error)),
     }
     Ok((objects, missing))
 }
 
-/// Page by page. A list that the server forgets midway is begun once more, in one piece. A kind that it does not have is empty.
+/// Lists page by page, and once more as a whole if the server drops the list midway. A kind that the server lacks is empty.
 async fn list<T>(client: &Client, what: &str, largest: u64, trim: fn(&mut T)) -> Result<Vec<T>, ApiError>
 where
     T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
@@ -98,18 +98,21 @@ where
     }
 }
 
-/// What kubeadm has written for kube-proxy; nothing where it is not, or may not be read.
+/// kubeadm's configuration of kube-proxy; `None` if it is missing or forbidden.
 pub(super) async fn proxy_config_map(client: &Client) -> Result<Option<proxy::Config>, Unread> {
     let (namespace, name, key) = PROXY_CONFIG_MAP;
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let map = api.get_opt(name).await.ok().flatten();
     let Some(text) = map.and_then(|map| map.data?.remove(key)) else { return Ok(None) };
-    let parsed =
-        proxy::Config::parse(&text, &format!("ConfigMap {namespace}/{name}"), proxy::Inside::new(Path::new("/"), "/"));
-    parsed.map(Some).map_err(|error| unread(Part::ProxyConfig.path(), error))
+    let parsed = proxy::Config::parse(
+        &text,
+        &format!("ConfigMap {namespace}/{name}"),
+        proxy::ContainedPath::new(Path::new("/"), "/"),
+    );
+    parsed.map(Some).map_err(|error| unread(ArchivePart::ProxyConfig.path(), error))
 }
 
-/// What the server says; or what lies below, since the outer errors repeat it.
+/// The server's message, or the innermost cause: outer errors repeat it.
 fn refusal(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("the API refuses: {} ({})", status.message, status.code),

@@ -1,4 +1,4 @@
-//! Interfaces, and what hangs on them.
+//! Interfaces, addresses, neighbours and forwarding tables.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,21 +12,20 @@ use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, N
 use super::range;
 use crate::network::{Address, Forwarding, Link, Neighbour};
 
-/// States of a neighbour that it may be used in: `NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`, `NUD_PROBE`, `NUD_PERMANENT`
+/// The states of usable neighbours: `NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`, `NUD_PROBE`, `NUD_PERMANENT`
 /// (`include/uapi/linux/neighbour.h`).
 const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | PERMANENT;
-/// `NUD_PERMANENT`; in a bridge's table it is an address of the bridge's own.
+/// `NUD_PERMANENT`; in a bridge's table it marks the bridge's own addresses.
 const PERMANENT: u16 = 0x80;
 
-/// Names of interfaces by number.
-pub(super) struct Names(BTreeMap<u32, String>);
+pub(super) struct InterfaceNames(BTreeMap<u32, String>);
 
-impl Names {
-    pub(super) fn of(links: &[LinkMessage]) -> Names {
-        Names(links.iter().map(|link| (link.header.index, name(link))).collect())
+impl InterfaceNames {
+    pub(super) fn of(links: &[LinkMessage]) -> InterfaceNames {
+        InterfaceNames(links.iter().map(|link| (link.header.index, name(link))).collect())
     }
 
-    /// An interface may have come after they were listed.
+    /// The number itself for an interface that was added after the listing.
     pub(super) fn get(&self, index: u32) -> String {
         self.0.get(&index).cloned().unwrap_or_else(|| format!("#{index}"))
     }
@@ -40,7 +39,7 @@ fn name(link: &LinkMessage) -> String {
     name.unwrap_or_else(|| format!("#{}", link.header.index))
 }
 
-pub(super) fn link(message: &LinkMessage, names: &Names) -> Link {
+pub(super) fn link(message: &LinkMessage, names: &InterfaceNames) -> Link {
     let mut link = Link {
         index: message.header.index,
         name: name(message),
@@ -70,9 +69,9 @@ fn note_info(link: &mut Link, info: &LinkInfo) {
     }
 }
 
-pub(super) fn address(message: &AddressMessage, names: &Names) -> Option<Address> {
+pub(super) fn address(message: &AddressMessage, names: &InterfaceNames) -> Option<Address> {
     let find = |wanted: fn(&AddressAttribute) -> Option<IpAddr>| message.attributes.iter().find_map(wanted);
-    // Of a point-to-point interface `IFA_ADDRESS` is the other end.
+    // On a point-to-point interface `IFA_ADDRESS` is the peer's address.
     let local = find(|attribute| if let AddressAttribute::Local(local) = attribute { Some(*local) } else { None });
     let other = || find(|attribute| if let AddressAttribute::Address(other) = attribute { Some(*other) } else { None });
     let address = local.or_else(other)?;
@@ -97,8 +96,8 @@ pub(super) fn address(message: &AddressMessage, names: &Names) -> Option<Address
     })
 }
 
-/// Only those that the kernel would send to.
-pub(super) fn neighbour(message: &NeighbourMessage, names: &Names) -> Option<Neighbour> {
+/// `None` for a neighbour that the kernel would not send to.
+pub(super) fn neighbour(message: &NeighbourMessage, names: &InterfaceNames) -> Option<Neighbour> {
     let state = u16::from(message.header.state);
     let address = message.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::from(*address)),
@@ -114,8 +113,8 @@ pub(super) fn neighbour(message: &NeighbourMessage, names: &Names) -> Option<Nei
     })
 }
 
-/// What a bridge has learned or was told; its own addresses, which are those of its ports, are left out.
-pub(super) fn forwarding(message: &NeighbourMessage, names: &Names) -> Option<Forwarding> {
+/// A learned or configured entry; `None` for the addresses of the bridge's own ports.
+pub(super) fn forwarding(message: &NeighbourMessage, names: &InterfaceNames) -> Option<Forwarding> {
     let of_bridge = message.attributes.iter().any(|attribute| matches!(attribute, NeighbourAttribute::Controller(_)));
     let own = u16::from(message.header.state) & PERMANENT != 0;
     if !of_bridge || own {

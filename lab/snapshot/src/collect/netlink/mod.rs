@@ -1,6 +1,6 @@
-//! Interfaces, addresses, routes, rules and neighbours, by route netlink: no `ip` is needed.
+//! Reads interfaces, addresses, routes, rules and neighbours by route netlink, without `ip`.
 //!
-//! The kernel makes one dump at a time for a socket, so they are asked for one after another.
+//! The dumps run one after another, because the kernel makes one dump at a time per socket.
 
 mod links;
 mod policy;
@@ -17,10 +17,9 @@ use rtnetlink::{Handle, IpVersion};
 
 use super::unread;
 use crate::Unread;
-use crate::archive::entries::Part;
+use crate::archive::entries::ArchivePart;
 use crate::network::Network;
 
-/// What could be read, and what not.
 pub(super) async fn read() -> (Option<Network>, Vec<Unread>) {
     let (connection, handle, _) = match rtnetlink::new_connection() {
         Ok(opened) => opened,
@@ -33,7 +32,7 @@ pub(super) async fn read() -> (Option<Network>, Vec<Unread>) {
 }
 
 fn failed(what: &str, error: impl Display) -> Unread {
-    unread(Part::Network.path(), format!("{what}: {error}"))
+    unread(ArchivePart::Network.path(), format!("{what}: {error}"))
 }
 
 async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
@@ -42,7 +41,7 @@ async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
         Ok(links) => links,
         Err(error) => return (None, vec![failed("listing interfaces", error)]),
     };
-    let names = links::Names::of(&links);
+    let names = links::InterfaceNames::of(&links);
     let mut network =
         Network { links: links.iter().map(|link| links::link(link, &names)).collect(), ..Network::default() };
     let (mut unread, mut narrower) = (Vec::new(), 0);
@@ -66,7 +65,7 @@ async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
     for (version, family) in [(IpVersion::V4, "ipv4"), (IpVersion::V6, "ipv6")] {
         match handle.rule().get(version).execute().try_collect::<Vec<_>>().await {
             Ok(found) => network.rules.extend(found.iter().map(|found| policy::rule(found, family))),
-            // A kernel without policy routing in a family has none of its rules.
+            // The kernel has no policy routing in this family.
             Err(rtnetlink::Error::NetlinkError(refusal)) if refusal.raw_code() == -nix::libc::EOPNOTSUPP => {}
             Err(error) => note("listing rules of policy routing", error),
         }
@@ -81,7 +80,7 @@ async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
     let request = handle.neighbours().get().set_address_family(AddressFamily::Bridge);
     match request.execute().try_collect::<Vec<_>>().await {
         Ok(found) => network.forwarding.extend(found.iter().filter_map(|found| links::forwarding(found, &names))),
-        // No bridge driver, no tables of bridges.
+        // The kernel has no bridge driver.
         Err(rtnetlink::Error::NetlinkError(refusal)) if refusal.raw_code() == -nix::libc::EOPNOTSUPP => {}
         Err(error) => note("listing what bridges have learned", error),
     }
@@ -94,12 +93,12 @@ async fn dump(handle: &Handle) -> (Option<Network>, Vec<Unread>) {
     (Some(network), unread)
 }
 
-/// A range of no more than the family's length.
+/// `None` if `length` exceeds the family's.
 fn range(address: IpAddr, length: u8) -> Option<IpNet> {
     IpNet::new(address, length).ok()
 }
 
-/// Of 0.0.0.0/0 and ::/0 the kernel tells no address.
+/// The address of 0.0.0.0/0 and ::/0, which the kernel leaves out.
 fn nowhere(family: AddressFamily) -> Option<IpAddr> {
     match family {
         AddressFamily::Inet => Some(IpAddr::from([0; 4])),

@@ -8,7 +8,7 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMe
 use super::{nowhere, range};
 use crate::network::Rule;
 
-/// A rule; `family` is `ipv4` or `ipv6`. A rule for everything has no range in either direction.
+/// `family` is `ipv4` or `ipv6`. A rule without ranges matches all addresses.
 pub(super) fn rule(message: &RuleMessage, family: &str) -> Rule {
     let header = &message.header;
     let mut rule = Rule {
@@ -39,10 +39,10 @@ pub(super) fn rule(message: &RuleMessage, family: &str) -> Rule {
             RuleAttribute::FwMask(value) => mask = *value,
             RuleAttribute::Table(number) => table = *number,
             RuleAttribute::Goto(priority) => rule.table = *priority,
-            // -1 is none; the kernel tells of it all the same.
+            // -1 means unset; the kernel sends it all the same.
             RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
             RuleAttribute::SuppressPrefixLen(length) => rule.suppress_prefix = Some(*length),
-            // Who made the rule: it decides nothing.
+            // The rule's origin, which matches nothing.
             RuleAttribute::Protocol(_) => {}
             RuleAttribute::L3MDev(false) => {}
             other => rule.unknown.push(name(other)),
@@ -50,7 +50,7 @@ pub(super) fn rule(message: &RuleMessage, family: &str) -> Rule {
     }
     rule.from = ranged(from, header.src_len);
     rule.to = ranged(to, header.dst_len);
-    // A mask of 0 looks at no mark.
+    // A mask of 0 matches every mark.
     rule.mark = mark.filter(|_| mask != 0).map(|mark| (mark, mask));
     if header.action == RuleAction::ToTable {
         rule.table = table;
@@ -65,7 +65,7 @@ fn ranged(address: Option<IpAddr>, length: u8) -> Option<ipnet::IpNet> {
     (length > 0).then(|| range(address?, length)).flatten()
 }
 
-/// As `ip rule` calls them.
+/// The name in `ip rule`.
 fn action(action: RuleAction) -> String {
     let name = match action {
         RuleAction::ToTable => "lookup",
@@ -79,7 +79,7 @@ fn action(action: RuleAction) -> String {
     name.to_owned()
 }
 
-/// As `ip rule` calls them; numbers are those of `include/uapi/linux/fib_rules.h`.
+/// The name in `ip rule`; numbers from `include/uapi/linux/fib_rules.h`.
 fn name(attribute: &RuleAttribute) -> String {
     let name = match attribute {
         RuleAttribute::Realm(_) => "realms",

@@ -4,13 +4,12 @@ use std::net::IpAddr;
 
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteType, RouteVia};
 
-use super::links::Names;
+use super::links::InterfaceNames;
 use super::{nowhere, range};
 use crate::network::{Hop, Route};
 
-/// A route; none if it is of a family that is none of IP's. Routes by nexthop objects have their ways written out by the kernel
-/// (`net.ipv4.nexthop_compat_mode`, on unless switched off).
-pub(super) fn route(message: &RouteMessage, names: &Names) -> Option<Route> {
+/// `None` for a family other than IP. The kernel writes out the hops of nexthop objects (`net.ipv4.nexthop_compat_mode`, on by default).
+pub(super) fn route(message: &RouteMessage, names: &InterfaceNames) -> Option<Route> {
     let header = &message.header;
     let mut table = u32::from(header.table);
     let mut to = nowhere(header.address_family)?;
@@ -40,13 +39,13 @@ pub(super) fn route(message: &RouteMessage, names: &Names) -> Option<Route> {
     })
 }
 
-/// Whether a route holds for less than a [`Route`] can say: for a source range (IPv6, `from`) or a TOS.
+/// Whether a route has conditions that [`Route`] lacks: a source range (IPv6, `from`) or a TOS.
 pub(super) fn is_narrower(message: &RouteMessage) -> bool {
     message.header.source_prefix_length != 0 || message.header.tos != 0
 }
 
-/// The only way.
-fn way(attributes: &[RouteAttribute], names: &Names) -> Option<Hop> {
+/// The hop of a route with one.
+fn way(attributes: &[RouteAttribute], names: &InterfaceNames) -> Option<Hop> {
     let interface = attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Oif(index) => Some(names.get(*index)),
         _ => None,
@@ -55,13 +54,13 @@ fn way(attributes: &[RouteAttribute], names: &Names) -> Option<Hop> {
     (interface.is_some() || via.is_some()).then_some(Hop { via, interface, weight: 1 })
 }
 
-/// `rtnh_hops` counts the weight from 0 (rtnetlink(7)).
-fn way_of_several(hop: &RouteNextHop, names: &Names) -> Hop {
+/// A hop of a multipath route. `rtnh_hops` is the weight minus 1 (rtnetlink(7)).
+fn way_of_several(hop: &RouteNextHop, names: &InterfaceNames) -> Hop {
     let interface = (hop.interface_index != 0).then(|| names.get(hop.interface_index));
     Hop { via: via(&hop.attributes), interface, weight: u32::from(hop.hops) + 1 }
 }
 
-/// `RTA_VIA` is the gateway of another family.
+/// The gateway; `RTA_VIA` is one of another family.
 fn via(attributes: &[RouteAttribute]) -> Option<IpAddr> {
     attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Gateway(address) => ip(address),
@@ -79,7 +78,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// As `ip route` calls them.
+/// The name in `ip route`.
 fn kind(kind: RouteType) -> String {
     let name = match kind {
         RouteType::Unspec => "unspec",

@@ -1,68 +1,67 @@
-//! What the flags of a proxy that was started without a configuration file say, in the words of such a file.
+//! Converts the flags of a proxy without a configuration file to fields of such a file.
 //!
-//! With `--config` kube-proxy takes every field from the file and ignores these flags (cmd/kube-proxy/app/options.go); svcproxy does
-//! the same.
+//! With `--config` kube-proxy ignores these flags (cmd/kube-proxy/app/options.go), and so does svcproxy.
 
 use serde_json::{Map, Value, json};
 
 use super::Config;
 use super::process::Process;
 
-/// How a flag's value is written.
+/// The format of a flag's value.
 #[derive(Clone, Copy)]
-enum Form {
+enum FlagFormat {
     Text,
     Bool,
     Number,
-    /// Separated by commas; a flag that is repeated adds to it.
+    /// Comma-separated; a repeated flag adds to the list.
     List,
-    /// The same, of `NAME=BOOL`.
+    /// A list of `NAME=BOOL`.
     Gates,
 }
 
-/// Flags that decide where packets go, and how the API is reached, with the fields that they set. `nftables.masqueradeBit` has none:
-/// `--iptables-masquerade-bit` is for iptables and IPVS mode, and without a file nftables mode has the default.
-const FIELDS: [(&str, Form, &[&str]); 14] = [
-    ("proxy-mode", Form::Text, &["mode"]),
-    ("cluster-cidr", Form::Text, &["clusterCIDR"]),
-    ("detect-local-mode", Form::Text, &["detectLocalMode"]),
-    ("pod-bridge-interface", Form::Text, &["detectLocal.bridgeInterface"]),
-    ("pod-interface-name-prefix", Form::Text, &["detectLocal.interfaceNamePrefix"]),
-    ("nodeport-addresses", Form::List, &["nodePortAddresses"]),
-    ("masquerade-all", Form::Bool, &["iptables.masqueradeAll", "nftables.masqueradeAll"]),
-    ("iptables-masquerade-bit", Form::Number, &["iptables.masqueradeBit"]),
-    ("iptables-localhost-nodeports", Form::Bool, &["iptables.localhostNodePorts"]),
-    ("ipvs-scheduler", Form::Text, &["ipvs.scheduler"]),
-    ("ipvs-exclude-cidrs", Form::List, &["ipvs.excludeCIDRs"]),
-    ("ipvs-strict-arp", Form::Bool, &["ipvs.strictARP"]),
-    ("feature-gates", Form::Gates, &["featureGates"]),
-    (KUBECONFIG, Form::Text, &["clientConnection.kubeconfig"]),
+/// Flags that affect packets or the API's address, with the fields that they set. `nftables.masqueradeBit` has no flag:
+/// `--iptables-masquerade-bit` applies to iptables and IPVS mode only.
+const FIELDS: [(&str, FlagFormat, &[&str]); 14] = [
+    ("proxy-mode", FlagFormat::Text, &["mode"]),
+    ("cluster-cidr", FlagFormat::Text, &["clusterCIDR"]),
+    ("detect-local-mode", FlagFormat::Text, &["detectLocalMode"]),
+    ("pod-bridge-interface", FlagFormat::Text, &["detectLocal.bridgeInterface"]),
+    ("pod-interface-name-prefix", FlagFormat::Text, &["detectLocal.interfaceNamePrefix"]),
+    ("nodeport-addresses", FlagFormat::List, &["nodePortAddresses"]),
+    ("masquerade-all", FlagFormat::Bool, &["iptables.masqueradeAll", "nftables.masqueradeAll"]),
+    ("iptables-masquerade-bit", FlagFormat::Number, &["iptables.masqueradeBit"]),
+    ("iptables-localhost-nodeports", FlagFormat::Bool, &["iptables.localhostNodePorts"]),
+    ("ipvs-scheduler", FlagFormat::Text, &["ipvs.scheduler"]),
+    ("ipvs-exclude-cidrs", FlagFormat::List, &["ipvs.excludeCIDRs"]),
+    ("ipvs-strict-arp", FlagFormat::Bool, &["ipvs.strictARP"]),
+    ("feature-gates", FlagFormat::Gates, &["featureGates"]),
+    (KUBECONFIG, FlagFormat::Text, &["clientConnection.kubeconfig"]),
 ];
 const KUBECONFIG: &str = "kubeconfig";
 
-/// The configuration of a proxy that has no file.
+/// The configuration of a proxy without a file.
 pub(super) fn config(process: &Process) -> Config {
     let mut value = json!({ "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration" });
     for (flag, form, fields) in FIELDS {
         let Some(said) = said(process, flag, form) else { continue };
         fields.iter().for_each(|field| set(&mut value, field, said.clone()));
     }
-    // A relative path is the process's own.
+    // A relative path starts from the process's working directory.
     let beside = if process.flag(KUBECONFIG).is_some_and(|path| path.starts_with('/')) { "/" } else { "flags" };
     Config { value, source: format!("the flags of {}", process.name), file: process.file(beside) }
 }
 
-fn said(process: &Process, flag: &str, form: Form) -> Option<Value> {
+fn said(process: &Process, flag: &str, form: FlagFormat) -> Option<Value> {
     let parts = || process.values(flag).into_iter().flat_map(|text| text.split(',')).map(str::trim);
     match form {
-        Form::Text => process.flag(flag).map(Value::from),
-        Form::Number => process.flag(flag)?.parse::<u32>().ok().map(Value::from),
-        Form::Bool => process.switch(flag).map(Value::from),
-        Form::List => {
+        FlagFormat::Text => process.flag(flag).map(Value::from),
+        FlagFormat::Number => process.flag(flag)?.parse::<u32>().ok().map(Value::from),
+        FlagFormat::Bool => process.switch(flag).map(Value::from),
+        FlagFormat::List => {
             let list: Vec<&str> = parts().filter(|part| !part.is_empty()).collect();
             (!list.is_empty()).then(|| json!(list))
         }
-        Form::Gates => {
+        FlagFormat::Gates => {
             let gates = parts().filter_map(|part| part.split_once('='));
             let gates: Map<String, Value> = gates
                 .filter_map(|(name, on)| {
@@ -86,7 +85,7 @@ fn set(value: &mut Value, field: &str, to: Value) {
 mod tests {
     use std::path::Path;
 
-    use super::super::Inside;
+    use super::super::ContainedPath;
     use super::*;
 
     fn of(command: &str) -> Config {
@@ -113,8 +112,11 @@ mod tests {
         });
         assert_eq!(config.value, expected);
         assert_eq!(config.source, "the flags of kube-proxy");
-        assert_eq!(config.kubeconfig(), Some(Inside::new(Path::new("/proc/7/root"), "/a/b.conf")));
-        assert_eq!(of("kube-proxy --kubeconfig=a/b").kubeconfig(), Some(Inside::new(Path::new("/proc/7/cwd"), "a/b")));
+        assert_eq!(config.kubeconfig(), Some(ContainedPath::new(Path::new("/proc/7/root"), "/a/b.conf")));
+        assert_eq!(
+            of("kube-proxy --kubeconfig=a/b").kubeconfig(),
+            Some(ContainedPath::new(Path::new("/proc/7/cwd"), "a/b"))
+        );
     }
 
     #[test]
@@ -123,7 +125,6 @@ mod tests {
         assert_eq!((&config["iptables"]["masqueradeBit"], &config["nftables"]), (&json!(20), &Value::Null));
     }
 
-    /// Without a file and without flags a proxy has the defaults, which is known as well.
     #[test]
     fn no_flag_is_the_defaults() {
         assert_eq!(of("/usr/bin/kube-proxy").text(), of("svcproxy --iptables-masquerade-bit=x").text());

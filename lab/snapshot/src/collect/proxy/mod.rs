@@ -1,5 +1,4 @@
-//! The proxy's configuration: from a file that somebody names, from the proxy itself, or from the file or the flags that it was started
-//! with.
+//! The proxy's configuration: from a named file, from the proxy's answer, or from the file or flags of its command line.
 
 mod flags;
 mod inside;
@@ -12,21 +11,21 @@ use serde_json::Value;
 
 use super::{elsewhere, unread};
 use crate::Unread;
-use crate::archive::entries::Part;
-pub(super) use inside::Inside;
+use crate::archive::entries::ArchivePart;
+pub(super) use inside::ContainedPath;
 use process::Process;
 
 /// A `KubeProxyConfiguration`.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     value: Value,
-    /// How it was read.
+    /// The source, for the manifest.
     pub(super) source: String,
-    /// Where the paths in it are: in the proxy's container, mostly.
-    file: Inside,
+    /// The file that its paths are relative to, usually in the proxy's container.
+    file: ContainedPath,
 }
 
-/// It makes no sense.
+/// The configuration is malformed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigError {
     #[error("cannot read {path}: {source}")]
@@ -38,8 +37,8 @@ pub(super) enum ConfigError {
 }
 
 impl Config {
-    /// Reads YAML or JSON.
-    pub(super) fn parse(text: &str, source: &str, file: Inside) -> Result<Config, ConfigError> {
+    /// Parses YAML or JSON.
+    pub(super) fn parse(text: &str, source: &str, file: ContainedPath) -> Result<Config, ConfigError> {
         let path = || source.to_owned();
         let value: Value = serde_saphyr::from_str(text)
             .map_err(|error| ConfigError::Syntax { path: path(), why: error.to_string() })?;
@@ -49,13 +48,12 @@ impl Config {
         Ok(Config { value, source: path(), file })
     }
 
-    /// The kubeconfig that it names.
-    pub(super) fn kubeconfig(&self) -> Option<Inside> {
+    pub(super) fn kubeconfig(&self) -> Option<ContainedPath> {
         let path = self.value.pointer("/clientConnection/kubeconfig")?.as_str().filter(|path| !path.is_empty())?;
         Some(self.file.beside(path))
     }
 
-    /// What is kept: all but how the proxy reaches the API.
+    /// The text without `clientConnection`.
     pub(super) fn text(&self) -> String {
         let mut value = self.value.clone();
         if let Some(fields) = value.as_object_mut() {
@@ -65,18 +63,18 @@ impl Config {
     }
 }
 
-/// Its kind may be left out where the proxy itself tells it.
+/// Whether the kind is a configuration's or missing, as in the proxy's own answer.
 fn is_config(value: &Value) -> bool {
     let kind = value.get("kind").and_then(Value::as_str);
     value.is_object() && kind.is_none_or(|kind| kind == "KubeProxyConfiguration")
 }
 
-/// What can be found without the API. A file that was named is the only one that is tried.
+/// The configuration without the API's help. A named file is the only one that is tried.
 pub(super) async fn local(named: Option<&Path>, process: Option<&Process>) -> Result<Option<Config>, Unread> {
     let (file, source) = match (named, process) {
-        (Some(path), _) => (Inside::here(path), "--proxy-config".to_owned()),
+        (Some(path), _) => (ContainedPath::here(path), "--proxy-config".to_owned()),
         (None, process) => {
-            let root = process.map_or_else(|| Inside::here(Path::new("/")), |process| process.file("/"));
+            let root = process.map_or_else(|| ContainedPath::here(Path::new("/")), |process| process.file("/"));
             if let Some(config) = zpage::ask(root).await {
                 return Ok(Some(config));
             }
@@ -89,8 +87,8 @@ pub(super) async fn local(named: Option<&Path>, process: Option<&Process>) -> Re
         let failed = |error| ConfigError::Read { path: source.clone(), source: error };
         Config::parse(&file.read().map_err(failed)?, &source, file)
     };
-    let parsed = elsewhere(Part::ProxyConfig.path(), read).await?;
-    parsed.map(Some).map_err(|error| unread(Part::ProxyConfig.path(), error))
+    let parsed = elsewhere(ArchivePart::ProxyConfig.path(), read).await?;
+    parsed.map(Some).map_err(|error| unread(ArchivePart::ProxyConfig.path(), error))
 }
 
 #[cfg(test)]
@@ -108,17 +106,17 @@ mode: ipvs
     #[test]
     fn how_the_api_is_reached_is_not_kept() {
         let root = Path::new("/proc/7/root");
-        let config = Config::parse(TEXT, "file", Inside::new(root, "/var/lib/kube-proxy/config.conf")).unwrap();
-        assert_eq!(config.kubeconfig(), Some(Inside::new(root, "/var/lib/kube-proxy/kubeconfig.conf")));
+        let config = Config::parse(TEXT, "file", ContainedPath::new(root, "/var/lib/kube-proxy/config.conf")).unwrap();
+        assert_eq!(config.kubeconfig(), Some(ContainedPath::new(root, "/var/lib/kube-proxy/kubeconfig.conf")));
         let text = config.text();
         assert!(text.contains("mode: ipvs") && !text.contains("kubeconfig"), "{text}");
-        assert!(Config::parse(&text, "again", Inside::here(Path::new("/a"))).is_ok());
+        assert!(Config::parse(&text, "again", ContainedPath::here(Path::new("/a"))).is_ok());
     }
 
     #[test]
     fn another_file_is_none() {
         for (text, problem) in [("kind: Pod", "no KubeProxyConfiguration"), ("a: [", "no YAML"), ("- 1", "no Kube")] {
-            let refused = Config::parse(text, "file", Inside::here(Path::new("/a"))).unwrap_err().to_string();
+            let refused = Config::parse(text, "file", ContainedPath::here(Path::new("/a"))).unwrap_err().to_string();
             assert!(refused.contains(problem), "{refused}");
         }
     }

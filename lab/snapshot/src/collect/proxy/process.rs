@@ -1,22 +1,21 @@
-//! The process of the proxy, as `/proc` shows it.
+//! The proxy's process in `/proc`.
 
 use std::path::{Path, PathBuf};
 
 use procfs::process::all_processes;
 
-use super::Inside;
+use super::ContainedPath;
 
-/// Programs that are service proxies, by the names of their files.
+/// File names of service proxies.
 const NAMES: [&str; 2] = ["kube-proxy", "svcproxy"];
 
 /// A running service proxy.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
-    /// The program's name.
     pub(crate) name: String,
-    /// Its root directory, as seen from here: it mostly is in a container.
+    /// The process's root directory, usually a container's.
     root: PathBuf,
-    /// Its working directory, likewise.
+    /// The process's working directory.
     directory: PathBuf,
     arguments: Vec<String>,
 }
@@ -33,12 +32,11 @@ impl Process {
         })
     }
 
-    /// The last value of a flag, given as `--flag=VALUE` or `--flag VALUE`.
+    /// The last value of a flag, from `--flag=VALUE` or `--flag VALUE`.
     pub(crate) fn flag(&self, name: &str) -> Option<&str> {
         self.values(name).last().copied().filter(|value| !value.is_empty())
     }
 
-    /// All values of a flag.
     pub(super) fn values(&self, name: &str) -> Vec<&str> {
         let mut found = Vec::new();
         let mut arguments = self.arguments.iter();
@@ -52,19 +50,19 @@ impl Process {
         found
     }
 
-    /// What a flag that is true or false says, given as `--flag` or `--flag=BOOL`.
+    /// The value of a boolean flag, from `--flag` or `--flag=BOOL`.
     pub(super) fn switch(&self, name: &str) -> Option<bool> {
         let mut all = self.arguments.iter().filter_map(|argument| written(argument, name));
         all.next_back().and_then(|value| value.map_or(Some(true), is_true))
     }
 
-    /// A file, by the process's own path.
-    pub(super) fn file(&self, path: &str) -> Inside {
-        Inside::new(if path.starts_with('/') { &self.root } else { &self.directory }, path)
+    /// A file by the process's path.
+    pub(super) fn file(&self, path: &str) -> ContainedPath {
+        ContainedPath::new(if path.starts_with('/') { &self.root } else { &self.directory }, path)
     }
 }
 
-/// Whether an argument is a flag, and its value if that is behind `=`.
+/// `Some` if the argument is the flag, with the value after `=`.
 fn written<'a>(argument: &'a str, name: &str) -> Option<Option<&'a str>> {
     let rest = argument.strip_prefix("--")?.strip_prefix(name)?;
     match rest.strip_prefix('=') {
@@ -73,7 +71,7 @@ fn written<'a>(argument: &'a str, name: &str) -> Option<Option<&'a str>> {
     }
 }
 
-/// As Go's `strconv.ParseBool` has it.
+/// Parses as Go's `strconv.ParseBool`.
 pub(super) fn is_true(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -82,7 +80,7 @@ pub(super) fn is_true(text: &str) -> Option<bool> {
     }
 }
 
-/// A proxy that is in this network namespace: a machine may have others, in others.
+/// A proxy in this network namespace; a machine may have others in other namespaces.
 pub(in super::super) fn find() -> Option<Process> {
     let own = std::fs::read_link("/proc/thread-self/ns/net").ok()?;
     all_processes().ok()?.flatten().find_map(|process| {
@@ -107,8 +105,8 @@ mod tests {
         let proxy = process(&flags).unwrap();
         assert_eq!(proxy.flag("config"), Some("/var/lib/config.conf"));
         assert_eq!(proxy.flag("hostname-override"), None);
-        assert_eq!(proxy.file("/etc/x"), Inside::new(Path::new("/proc/7/root"), "/etc/x"));
-        assert_eq!(proxy.file("x"), Inside::new(Path::new("/proc/7/cwd"), "x"));
+        assert_eq!(proxy.file("/etc/x"), ContainedPath::new(Path::new("/proc/7/root"), "/etc/x"));
+        assert_eq!(proxy.file("x"), ContainedPath::new(Path::new("/proc/7/cwd"), "x"));
         assert_eq!(process(&["svcproxy", "--hostname-override=n1"]).unwrap().flag("hostname-override"), Some("n1"));
         assert_eq!(process(&["svcproxy", "--config"]).unwrap().flag("config"), None);
         let twice = process(&["kube-proxy", "--a=1", "--a", "2", "--b", "--c=f", "--d=x"]).unwrap();

@@ -1,4 +1,4 @@
-//! What the proxy says of its configuration.
+//! Asks the proxy for its configuration.
 
 use std::time::Duration;
 
@@ -12,26 +12,23 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::super::files::LARGEST_CONFIG;
-use super::{Config, Inside};
+use super::{Config, ContainedPath};
 
-/// Where kube-proxy serves its metrics by default (`metricsBindAddress`).
+/// kube-proxy's default `metricsBindAddress`.
 const ADDRESS: &str = "127.0.0.1:10249";
-/// The name under which it registers its configuration (kube-proxy, `configz.New`).
+/// The key of the configuration (kube-proxy, `configz.New`).
 const KEY: &str = "kubeproxy.config.k8s.io";
-/// A proxy that does not answer its neighbour in this time does not answer.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// Asks for `/configz`. Nobody there, or somebody else, is no error: there are other ways.
-///
-/// Paths in the answer start from `root`.
-pub(super) async fn ask(root: Inside) -> Option<Config> {
+/// Gets `/configz`; `None` if no proxy answers. Paths in the answer start from `root`.
+pub(super) async fn ask(root: ContainedPath) -> Option<Config> {
     let body = timeout(DEADLINE, get()).await.ok().flatten()?;
     understood(&body, root)
 }
 
-/// kube-proxy tells its internal type there, whose fields start with capitals (`"Mode"`): that is no `KubeProxyConfiguration`, and
-/// is left for the file. svcproxy tells what the file would say.
-fn understood(body: &[u8], root: Inside) -> Option<Config> {
+/// `None` for kube-proxy, whose answer has its internal type with capital field names (`"Mode"`). svcproxy answers with a
+/// `KubeProxyConfiguration`.
+fn understood(body: &[u8], root: ContainedPath) -> Option<Config> {
     let mut pages: Value = serde_json::from_slice(body).ok()?;
     let mut value = pages.get_mut(KEY)?.take();
     let fields = value.as_object_mut()?;
@@ -65,7 +62,7 @@ mod tests {
 
     #[test]
     fn only_the_published_type_is_taken() {
-        let root = || Inside::new(std::path::Path::new("/"), "/");
+        let root = || ContainedPath::new(std::path::Path::new("/"), "/");
         let own = br#"{"kubeproxy.config.k8s.io": {"mode": "nftables", "clientConnection": {"kubeconfig": "/a"}}}"#;
         let text = understood(own, root()).unwrap().text();
         assert!(text.contains("mode: nftables") && text.contains("kind: KubeProxyConfiguration"), "{text}");
