@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use svcproxy::config::{Config, Mode, NodeAddresses};
-use svcproxy::daemon::{Daemon, HealthChecks, Runner, Stop};
+use svcproxy::daemon::{Daemon, HealthChecks, Runner, StopSignals};
 use svcproxy::events::Recorder;
 use svcproxy::health::HealthState;
-use svcproxy::http::Room;
+use svcproxy::http::ConnectionLimit;
 use svcproxy::kernel::addresses::{Addresses, Reader};
 use svcproxy::kernel::conntrack::Netlink;
 use svcproxy::kernel::descriptors::{self, Shares};
@@ -24,7 +24,7 @@ use svcproxy::mode::iptables_family::{iptables, ipvs, userspace};
 use svcproxy::mode::{Mode as AtWork, nftables};
 use svcproxy::model::{Batch, Family};
 use svcproxy::relay::{self, Engine};
-use svcproxy::source::{SkippedObjects, Source, SourceError};
+use svcproxy::source::{ObjectSource, SkippedObjects, SourceError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -86,7 +86,7 @@ impl Pauses {
 
 struct Batches(UnboundedReceiver<Batch>);
 
-impl Source for Batches {
+impl ObjectSource for Batches {
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
         Ok(self.0.recv().await)
     }
@@ -182,7 +182,7 @@ impl Running {
             };
             daemon(config, runner, inbox, health.clone())?
         };
-        runtime.spawn(async move { daemon.run(Stop::at_signals()).await });
+        runtime.spawn(async move { daemon.run(StopSignals::at_signals()).await });
         let (batches, runtime, times_rendering) = (Some(batches), Some(runtime), writer.kernel != KernelKind::Table);
         Ok(Running { batches, addresses, health, log, version: 0, times_rendering, runtime })
     }
@@ -281,7 +281,7 @@ fn daemon<M: AtWork + Send + 'static>(
     Ok(Daemon {
         source: Batches(inbox),
         runners: vec![runner],
-        health_checks: HealthChecks::new(health.clone(), Room::new("health checks", 8)),
+        health_checks: HealthChecks::new(health.clone(), ConnectionLimit::new("health checks", 8)),
         health,
         metrics: Arc::new(Metrics::new(&[Family::V4])?),
         events: Recorder::default(),

@@ -10,7 +10,7 @@ const WAITING: usize = 64;
 
 /// The object that an Event regards.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum About {
+pub enum EventSubject {
     /// This node.
     Node,
     Service(ObjectKey),
@@ -28,7 +28,7 @@ pub enum EventType {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub kind: EventType,
-    pub about: About,
+    pub about: EventSubject,
     /// A CamelCase word for machines; kube-proxy's, where it has one.
     pub reason: &'static str,
     /// The attempted action, CamelCase.
@@ -64,7 +64,7 @@ mod tests {
     fn telling_never_waits() {
         let event = |number: usize| Event {
             kind: EventType::Warning,
-            about: About::Node,
+            about: EventSubject::Node,
             reason: "Test",
             action: "Test",
             note: number.to_string(),

@@ -2,7 +2,6 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod events;
-mod forgotten;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod health;
@@ -16,6 +15,7 @@ pub mod nftables;
 pub mod plan;
 pub mod port_range;
 pub mod relay;
+mod removed_objects;
 pub mod ruleset;
 pub mod small_file;
 pub mod source;

@@ -14,7 +14,7 @@ use svclab_apiserver::{
 use svclab_spec::{ClusterSpec, Cni};
 use svcproxy::metrics::{Metrics, Requests};
 use svcproxy::model::Change;
-use svcproxy::source::{Access, Connector, KubernetesSource, Reports, Source, Timing};
+use svcproxy::source::{Access, Connector, KubernetesSource, ObjectSource, ReflectorTiming, SourceReports};
 use tokio::time::timeout;
 
 /// The limit of every wait.
@@ -22,14 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The most bytes of one answer that a client reads: 64 MiB of a list, and its buffers.
 const LARGEST: usize = 72 << 20;
 
-fn timing(answer: &HostileAnswer) -> Timing {
-    Timing {
+fn timing(answer: &HostileAnswer) -> ReflectorTiming {
+    ReflectorTiming {
         first_retry: Duration::from_millis(5),
         longest_retry: Duration::from_millis(20),
         list: Duration::from_secs(if answer.waits() { 1 } else { 60 }),
         settled: Duration::from_millis(100),
         page: 4,
-        ..Timing::default()
+        ..ReflectorTiming::default()
     }
 }
 
@@ -114,7 +114,7 @@ impl Pair {
         }
         let access = Access::new(None, Some(api.url(api.addresses()[0])));
         let metrics = Metrics::new(&[]).unwrap();
-        let reports = Reports { failures: metrics.api_failures(), ..Reports::default() };
+        let reports = SourceReports { failures: metrics.api_failures(), ..SourceReports::default() };
         let connector = Connector::new(access, &Requests::default());
         let source = KubernetesSource::start(connector, "node-a", &timing(answer), &reports);
         Pair { api, source, metrics }

@@ -1,4 +1,4 @@
-use super::beside;
+use super::other_variant;
 use crate::config::{Config, Variant};
 use crate::kernel;
 use crate::kernel::netlink::NetlinkError;
@@ -25,7 +25,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         }
         // If `config.variant` is `auto`, the variant that it selected is already clean.
         for variant in [Variant::Nft, Variant::Legacy].into_iter().filter(|variant| *variant != config.variant) {
-            if let Err(error) = beside::clean(family, variant) {
+            if let Err(error) = other_variant::clean(family, variant) {
                 tracing::error!(%family, %error, "the {variant} tables are not cleaned up");
                 failure = Some(error.into());
             }

@@ -26,10 +26,10 @@ pub struct ConfigWatch {
 impl ConfigWatch {
     pub fn start(loaded: &LoadedConfig) -> notify::Result<ConfigWatch> {
         let tell = |path: &Path, news| match news {
-            News::Changed => {
+            ContentChange::Changed => {
                 warn!("the configuration file {} has changed; this takes effect with a restart", path.display());
             }
-            News::AsRead => info!("the configuration file {} is again as it was read", path.display()),
+            ContentChange::Restored => info!("the configuration file {} is again as it was read", path.display()),
         };
         Self::telling(loaded, small_file::read, tell)
     }
@@ -37,7 +37,7 @@ impl ConfigWatch {
     fn telling(
         loaded: &LoadedConfig,
         read: impl Fn(&Path) -> io::Result<Vec<u8>> + Send + 'static,
-        tell: impl Fn(&Path, News) + Send + 'static,
+        tell: impl Fn(&Path, ContentChange) + Send + 'static,
     ) -> notify::Result<ConfigWatch> {
         let path = std::path::absolute(&loaded.file).unwrap_or_else(|_| PathBuf::from(&loaded.file));
         let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
@@ -89,18 +89,18 @@ struct ReportedConfig {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum News {
+enum ContentChange {
     Changed,
-    AsRead,
+    Restored,
 }
 
 impl ReportedConfig {
     /// Reports each content once.
-    fn news(&mut self, now: [u8; 32]) -> Option<News> {
+    fn news(&mut self, now: [u8; 32]) -> Option<ContentChange> {
         if now == std::mem::replace(&mut self.last, now) {
             return None;
         }
-        Some(if now == self.read { News::AsRead } else { News::Changed })
+        Some(if now == self.read { ContentChange::Restored } else { ContentChange::Changed })
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     /// A watch on `path`, the reported changes, and the number of reads.
-    fn watched(path: &Path) -> (ConfigWatch, Receiver<News>, Arc<AtomicUsize>) {
+    fn watched(path: &Path) -> (ConfigWatch, Receiver<ContentChange>, Arc<AtomicUsize>) {
         let loaded = crate::kubeproxy_config::read(path).unwrap();
         let ((sender, reported), reads) = (channel(), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&reads);
@@ -140,11 +140,11 @@ mod tests {
             std::fs::rename(new, &path).unwrap();
         };
         replace("mode: ipvs\n");
-        assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::Changed));
+        assert_eq!(reported.recv_timeout(PATIENCE), Ok(ContentChange::Changed));
         replace(TEXT);
-        assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::AsRead));
+        assert_eq!(reported.recv_timeout(PATIENCE), Ok(ContentChange::Restored));
         std::fs::write(&path, "mode: userspace\n").unwrap();
-        assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::Changed));
+        assert_eq!(reported.recv_timeout(PATIENCE), Ok(ContentChange::Changed));
         assert!(reported.try_recv().is_err(), "each once");
     }
 
@@ -163,7 +163,7 @@ mod tests {
         symlink("..data/config.conf", below("config.conf")).unwrap();
         let (_watch, reported, _) = watched(&below("config.conf"));
         version("..2", "mode: ipvs\n");
-        assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::Changed));
+        assert_eq!(reported.recv_timeout(PATIENCE), Ok(ContentChange::Changed));
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
             std::fs::read(&path).unwrap();
         }
         std::fs::write(&path, "mode: ipvs\n").unwrap();
-        assert_eq!(reported.recv_timeout(PATIENCE), Ok(News::Changed));
+        assert_eq!(reported.recv_timeout(PATIENCE), Ok(ContentChange::Changed));
         // Truncate, write and close are three events, which one read handles unless this machine is very busy.
         let after_a_change = reads.load(Ordering::SeqCst);
         assert!((1..=3).contains(&after_a_change), "{after_a_change} reads for one change");
@@ -202,9 +202,9 @@ mod tests {
     fn each_change_is_told_once() {
         let mut reported = ReportedConfig { read: [1; 32], last: [1; 32] };
         assert_eq!(reported.news([1; 32]), None);
-        assert_eq!(reported.news([2; 32]), Some(News::Changed));
+        assert_eq!(reported.news([2; 32]), Some(ContentChange::Changed));
         assert_eq!(reported.news([2; 32]), None);
-        assert_eq!(reported.news([3; 32]), Some(News::Changed));
-        assert_eq!(reported.news([1; 32]), Some(News::AsRead));
+        assert_eq!(reported.news([3; 32]), Some(ContentChange::Changed));
+        assert_eq!(reported.news([1; 32]), Some(ContentChange::Restored));
     }
 }

@@ -64,7 +64,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Flags {
+    struct TestCommandLine {
         #[command(flatten)]
         settings: Settings,
     }
@@ -81,7 +81,7 @@ mod tests {
             "--iptables-variant=nft",
             "--masquerade-all",
         ];
-        let flags = flags(&Flags::parse_from(given).settings);
+        let flags = flags(&TestCommandLine::parse_from(given).settings);
         for (name, value) in [
             ("config", "/c.yaml"),
             ("nodeport-addresses", "[primary,10.0.0.0/8]"),

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use tracing::{info, warn};
 
-use super::beside;
+use super::other_variant;
 use crate::config::{Config, NodeAddresses, Variant};
-use crate::daemon::Leftovers;
+use crate::daemon::LeftoverCleanup;
 use crate::kernel;
 use crate::kernel::addresses;
 use crate::kernel::conntrack::Netlink;
@@ -20,13 +20,13 @@ use crate::mode::nftables::{flowtable, layout};
 use crate::model::Family;
 
 /// Combines jobs: each runs until it is done. `None` if there are none.
-pub(super) fn all(parts: Vec<Option<Leftovers>>) -> Option<Leftovers> {
-    let mut parts: Vec<Leftovers> = parts.into_iter().flatten().collect();
+pub(super) fn all(parts: Vec<Option<LeftoverCleanup>>) -> Option<LeftoverCleanup> {
+    let mut parts: Vec<LeftoverCleanup> = parts.into_iter().flatten().collect();
     if parts.is_empty() {
         return None;
     }
     Some(Box::new(move |now| {
-        let (mut next, mut left, mut failure): (Option<Instant>, Vec<Leftovers>, _) = (None, Vec::new(), None);
+        let (mut next, mut left, mut failure): (Option<Instant>, Vec<LeftoverCleanup>, _) = (None, Vec::new(), None);
         for mut part in parts.drain(..) {
             match part(now) {
                 Ok(None) => continue,
@@ -40,7 +40,7 @@ pub(super) fn all(parts: Vec<Option<Leftovers>>) -> Option<Leftovers> {
     }))
 }
 
-pub(super) fn ipvs(config: &Config) -> Option<Leftovers> {
+pub(super) fn ipvs(config: &Config) -> Option<LeftoverCleanup> {
     let kernel = Parts::left_behind().unwrap_or_else(|error| {
         warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
         None
@@ -54,16 +54,16 @@ pub(super) fn ipvs(config: &Config) -> Option<Leftovers> {
 }
 
 /// Deletes the tables of nftables mode; `None` if none exists.
-pub(super) fn nftables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<Leftovers> {
+pub(super) fn nftables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<LeftoverCleanup> {
     tables(proxies, &[layout::TABLE, flowtable::TABLE])
 }
 
 /// Deletes the flowtables of nftables mode where the configuration turns them off.
-pub(super) fn flowtables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<Leftovers> {
+pub(super) fn flowtables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<LeftoverCleanup> {
     tables(proxies, &[flowtable::TABLE])
 }
 
-fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option<Leftovers> {
+fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option<LeftoverCleanup> {
     let families = proxies.iter().map(FamilyProxy::family);
     let all = families.flat_map(|family| names.iter().map(move |name| (family, *name)));
     let open = |(family, name)| Some((family, name, kernel::nftables::Netlink::open(family, name, "").ok()?));
@@ -83,16 +83,16 @@ fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option
 }
 
 /// Removes iptables rules of all modes from both variants.
-pub(super) fn iptables(families: impl IntoIterator<Item = Family>) -> Option<Leftovers> {
+pub(super) fn iptables(families: impl IntoIterator<Item = Family>) -> Option<LeftoverCleanup> {
     let tables = families.into_iter().flat_map(|family| [(family, Variant::Nft), (family, Variant::Legacy)]);
     // A table that cannot be read now may be readable later.
     let tables: Vec<_> =
-        tables.filter(|(family, variant)| beside::holds_rules(*family, *variant).unwrap_or(true)).collect();
+        tables.filter(|(family, variant)| other_variant::holds_rules(*family, *variant).unwrap_or(true)).collect();
     if tables.is_empty() {
         return None;
     }
     Some(Box::new(move |_| {
-        tables.iter().try_for_each(|(family, variant)| beside::clean(*family, *variant))?;
+        tables.iter().try_for_each(|(family, variant)| other_variant::clean(*family, *variant))?;
         Ok(None)
     }))
 }

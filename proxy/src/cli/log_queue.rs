@@ -22,12 +22,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug, Clone)]
 pub(super) struct LogQueue {
     lines: Sender<Vec<u8>>,
-    counts: Arc<Counts>,
+    counts: Arc<QueueCounts>,
     limit: usize,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct QueueCounts {
     /// Bytes in lines that are not written yet.
     waiting: AtomicUsize,
     /// Lines dropped because the queue was full or the write failed.
@@ -51,7 +51,7 @@ impl LogQueue {
         missing: impl Fn(u64) + Send + 'static,
     ) -> LogQueue {
         let (lines, received) = channel();
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(QueueCounts::default());
         let counted = Arc::clone(&counts);
         // Without a thread the channel has no receiver, and `add` writes the line itself.
         let _ = Builder::new().name("log".to_owned()).spawn(move || {
@@ -115,7 +115,7 @@ impl io::Write for LogQueue {
 
 fn write_lines(
     lines: &Receiver<Vec<u8>>,
-    counts: &Counts,
+    counts: &QueueCounts,
     write: impl Fn(&[u8]) -> io::Result<()>,
     missing: impl Fn(u64),
 ) {

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
 use super::log_queue::LogQueue;
-use crate::kubeproxy_config::Logging;
+use crate::kubeproxy_config::LoggingConfiguration;
 use crate::metrics::AtScrape;
 
 /// Bytes in unwritten log lines: about 5,000 lines.
@@ -25,7 +25,7 @@ fn queue() -> &'static (LogQueue, Duration) {
 }
 
 /// Like [`start`], for a command that prints its result and exits: it drops no line and waits for the reader.
-pub fn start_complete(settings: &Logging) {
+pub fn start_complete(settings: &LoggingConfiguration) {
     // An error means that a queue already exists.
     let _ = QUEUE.set((LogQueue::to_stderr(usize::MAX), Duration::MAX));
     start(settings);
@@ -33,7 +33,7 @@ pub fn start_complete(settings: &Logging) {
 
 /// Log lines go to standard error. `RUST_LOG` overrides the configured level. A second call, as in tests, keeps the
 /// first subscriber.
-pub fn start(settings: &Logging) {
+pub fn start(settings: &LoggingConfiguration) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level(settings.verbosity)));
     // The Kubernetes client logs each failed request; the source already logs failures, once.
     let quiet: Option<Directive> = "kube_client=off".parse().ok();
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_panic_does_not_wait_for_the_reader_of_the_log() {
         if std::env::var_os(INSIDE).is_some() {
-            start(&Logging::default());
+            start(&LoggingConfiguration::default());
             assert!(std::thread::spawn(|| panic!("a fault")).join().is_err());
             return;
         }

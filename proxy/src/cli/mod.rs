@@ -3,14 +3,14 @@
 pub mod render;
 pub mod settings;
 
-mod beside;
 mod cleanup;
+mod config_flags;
 mod config_watch;
 mod flagz;
-mod given;
 mod leftovers;
 mod log_queue;
 mod logging;
+mod other_variant;
 mod run;
 mod servers;
 
@@ -34,7 +34,7 @@ const VERSION: &str = env!("SVCPROXY_VERSION");
 )]
 pub struct Cli {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<Subcommands>,
     #[command(flatten)]
     settings: Settings,
     /// Remove everything that this proxy, or kube-proxy, has put into the packet filter, and exit
@@ -49,7 +49,7 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum Subcommands {
     /// Print what would be programmed, without touching the kernel
     Render(render::Render),
 }
@@ -59,7 +59,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     limits::survive_file_size_limit();
     let result = match &cli.command {
-        Some(Command::Render(render)) => render.run(),
+        Some(Subcommands::Render(render)) => render.run(),
         None => cli.act(),
     };
     let status = match result {

@@ -8,17 +8,17 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::VERSION;
-use super::beside;
 use super::config_watch::ConfigWatch;
 use super::leftovers::{self, all};
 use super::logging;
-use super::servers::Servers;
-use super::settings::{Origin, Resolved};
+use super::other_variant;
+use super::servers::PortServers;
+use super::settings::{ObjectOrigin, ResolvedSettings};
 use crate::config::{Config, Mode, Variant, WriterChoice};
-use crate::daemon::{Daemon, HealthChecks, Leftovers, Runner, Stop};
-use crate::events::{About as Regarding, Event, EventType, Recorder};
+use crate::daemon::{Daemon, HealthChecks, LeftoverCleanup, Runner, StopSignals};
+use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::health::{HealthState, HealthzServer, applied_versions};
-use crate::http::Room;
+use crate::http::ConnectionLimit;
 use crate::kernel;
 use crate::kernel::conntrack::Netlink;
 use crate::kernel::descriptors::{self, Shares};
@@ -29,7 +29,7 @@ use crate::kernel::watch::Watch;
 use crate::kernel::writer::{CounterReader, Opened, Writer};
 use crate::kernel::{addresses, capabilities, command, input_policy, limits, sysctl, threads};
 use crate::kubeproxy_config::LoadedConfig;
-use crate::metrics::{About, AtScrape, Metrics, MetricsServer, Slis};
+use crate::metrics::{AtScrape, Metrics, MetricsServer, Slis, StaticPages};
 use crate::metrics::{localhost, relays, rules};
 use crate::mode::Mode as ModeAtWork;
 use crate::mode::family::FamilyProxy;
@@ -45,8 +45,8 @@ use crate::model::Family;
 use crate::plan::node::{node_port_relay, ranges_without_relay, routes_loopback};
 use crate::relay::{self, Engine};
 use crate::source::{
-    AwaitPodCidr, Connector, KubernetesSource, ManifestSource, Reports, Source, SourceError, Subjects, Timing,
-    record_events,
+    AwaitPodCidr, Connector, KubernetesSource, ManifestSource, ObjectSource, ReflectorTiming, SourceError,
+    SourceReports, WatchScope, record_events,
 };
 
 /// kube-proxy logs the same warning (`checkBadConfig` in cmd/kube-proxy/app/server.go). The value `all` silences it.
@@ -57,14 +57,14 @@ const NODE_PORTS_EVERYWHERE: &str = "nodePortAddresses (--nodeport-addresses) is
 const END: Duration = Duration::from_millis(500);
 
 /// Runs until SIGTERM or SIGINT.
-pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
-    let Resolved { mut config, configuration, file, flags, .. } = resolved;
+pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<()> {
+    let ResolvedSettings { mut config, configuration, file, flags, .. } = resolved;
     announce(&config, origin);
     if configuration.node_port_addresses.is_empty() && config.mode != Mode::Nftables {
         warn!("{NODE_PORTS_EVERYWHERE}");
     }
     let instance = Instance::claim()?;
-    let about = About {
+    let about = StaticPages {
         mode: config.mode.to_string(),
         configuration: serde_json::to_value(&configuration).context("cannot tell the configuration")?,
         flags: config.gates.flagz.then_some(flags),
@@ -73,7 +73,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     let descriptors = descriptors::raise();
     descriptors::check(descriptors)?;
     let shares = Shares::of(descriptors);
-    let start_up = StartUp { shares, about, instance };
+    let start_up = StartContext { shares, about, instance };
     prepare_kernel(&mut config)?;
     match limits::set_oom_score_adj(config.oom_score_adj) {
         // Expected in a user namespace, as in a rootless cluster; its operator cannot change it.
@@ -94,7 +94,7 @@ pub fn run(resolved: Resolved, origin: &Origin) -> anyhow::Result<()> {
     }
 }
 
-fn ipvs(config: &Config) -> anyhow::Result<Usable<ipvs::syncer::Syncer<Linux>>> {
+fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::Syncer<Linux>>> {
     let settings = ipvs::syncer::Settings::of(&config.ipvs);
     let mode = |writer| Ok(ipvs::syncer::Syncer::new(Linux::open(writer)?, settings.clone()));
     let mut usable = usable(config, mode)?;
@@ -111,7 +111,7 @@ fn ipvs(config: &Config) -> anyhow::Result<Usable<ipvs::syncer::Syncer<Linux>>> 
     Ok(usable)
 }
 
-fn userspace(config: &Config, shares: Shares) -> anyhow::Result<Usable<userspace::syncer::Syncer<Writer, Engine>>> {
+fn userspace(config: &Config, shares: Shares) -> anyhow::Result<OpenedMode<userspace::syncer::Syncer<Writer, Engine>>> {
     let (shared, mut stats) = (relays(config, shares), Vec::new());
     let mut usable = usable(config, |writer: Writer| {
         let relays = Engine::new(writer.family(), Arc::clone(&shared));
@@ -124,7 +124,7 @@ fn userspace(config: &Config, shares: Shares) -> anyhow::Result<Usable<userspace
     Ok(usable)
 }
 
-fn iptables(config: &Config) -> anyhow::Result<Usable<iptables::syncer::Syncer<Writer>>> {
+fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::Syncer<Writer>>> {
     let mut usable = usable(config, |writer: Writer| {
         let mode = iptables::syncer::Syncer::new(writer);
         Ok(if config.service_counters { mode.counting_by_comment() } else { mode })
@@ -138,7 +138,7 @@ fn iptables(config: &Config) -> anyhow::Result<Usable<iptables::syncer::Syncer<W
 }
 
 /// The first log line. Each family logs the variant that `auto` selects when its tables are opened.
-fn announce(config: &Config, origin: &Origin) {
+fn announce(config: &Config, origin: &ObjectOrigin) {
     let writer = if config.mode == Mode::Nftables { WriterChoice::Netlink } else { config.writer };
     info!(mode = %config.mode, %writer, node = config.node_name, source = %origin, "svcproxy {VERSION}");
 }
@@ -166,11 +166,11 @@ fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> any
 }
 
 /// nftables mode, with relays for node ports on loopback addresses.
-type Nftables =
+type NftablesMode =
     WithLocalhost<WithFlowtable<nftables::syncer::Syncer<kernel::nftables::Netlink>, NetlinkFlowtable>, Engine>;
 
 /// Opens the tables of nftables mode after probing the kernel's features.
-fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>> {
+fn nftables(config: &Config, shares: Shares) -> anyhow::Result<OpenedMode<NftablesMode>> {
     let (mut proxies, mut stats) = (Vec::new(), Vec::new());
     for range in ranges_without_relay(config) {
         warn!(
@@ -209,7 +209,7 @@ fn nftables(config: &Config, shares: Shares) -> anyhow::Result<Usable<Nftables>>
             relays::metrics(stats)?,
         ]
     };
-    Ok(Usable { proxies, counters: Vec::new(), nft: true, leftovers, metrics })
+    Ok(OpenedMode { proxies, counters: Vec::new(), nft: true, leftovers, metrics })
 }
 
 /// The flowtable, if the configuration asks for it and the kernel supports it.
@@ -240,10 +240,10 @@ fn relays_localhost(config: &Config) -> bool {
 
 fn start<M: ModeAtWork + Send + 'static>(
     config: Config,
-    start_up: StartUp,
+    start_up: StartContext,
     file: Option<&LoadedConfig>,
-    origin: &Origin,
-    open: impl FnOnce(&Config) -> anyhow::Result<Usable<M>> + Send + 'static,
+    origin: &ObjectOrigin,
+    open: impl FnOnce(&Config) -> anyhow::Result<OpenedMode<M>> + Send + 'static,
 ) -> anyhow::Result<()> {
     let relaying = config.mode == Mode::Userspace || relays_localhost(&config);
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -275,24 +275,25 @@ fn start<M: ModeAtWork + Send + 'static>(
         .build()?;
     threads::start_waiting(runtime.handle());
     let result = runtime.block_on(async {
-        let StartUp { shares, about, instance } = start_up;
+        let StartContext { shares, about, instance } = start_up;
         tokio::spawn(instance.answer());
         let metrics = Metrics::of_mode(config.mode, &[]).context("cannot set up the metrics")?;
         metrics.register(unknown_fields(file)?)?;
         match origin {
-            Origin::Manifests(directory) => {
-                let proxy = Proxy::serve(config, shares, about, metrics, Recorder::default())?;
+            ObjectOrigin::Manifests(directory) => {
+                let proxy = StartedProxy::serve(config, shares, about, metrics, Recorder::default())?;
                 proxy.run(opening, |_| ManifestSource::open(directory)).await
             }
-            Origin::Kubernetes(access) => {
+            ObjectOrigin::Kubernetes(access) => {
                 let connector = Connector::new(access.clone(), &metrics.requests());
                 let events = record_events(connector.clone(), &config.node_name);
-                let proxy = Proxy::serve(config, shares, about, metrics, events)?;
-                let source = |proxy: &Proxy| {
-                    let reports = Reports { failures: proxy.metrics.api_failures(), events: proxy.events.clone() };
+                let proxy = StartedProxy::serve(config, shares, about, metrics, events)?;
+                let source = |proxy: &StartedProxy| {
+                    let reports =
+                        SourceReports { failures: proxy.metrics.api_failures(), events: proxy.events.clone() };
                     let service_cidrs = proxy.config.mode == Mode::Nftables;
-                    let subjects = Subjects { node_name: proxy.config.node_name.clone(), service_cidrs };
-                    Ok(KubernetesSource::start(connector, subjects, &Timing::default(), &reports))
+                    let subjects = WatchScope { node_name: proxy.config.node_name.clone(), service_cidrs };
+                    Ok(KubernetesSource::start(connector, subjects, &ReflectorTiming::default(), &reports))
                 };
                 proxy.run(opening, source).await
             }
@@ -316,58 +317,58 @@ fn unknown_fields(file: Option<&LoadedConfig>) -> Result<AtScrape, prometheus::E
 }
 
 /// Does once what needs more privileges than proxying.
-pub fn prepare(resolved: Resolved) -> anyhow::Result<()> {
+pub fn prepare(resolved: ResolvedSettings) -> anyhow::Result<()> {
     let mut config = resolved.config;
     prepare_kernel(&mut config)
 }
 
-/// Servers that start before the tables are opened, and what they share.
-struct Proxy {
+/// PortServers that start before the tables are opened, and what they share.
+struct StartedProxy {
     config: Config,
     shares: Shares,
-    stop: Stop,
+    stop: StopSignals,
     metrics: Arc<Metrics>,
     health: HealthState,
-    servers: Servers,
+    servers: PortServers,
     events: Recorder,
 }
 
-impl Proxy {
+impl StartedProxy {
     fn serve(
         config: Config,
         shares: Shares,
-        about: About,
+        about: StaticPages,
         metrics: Metrics,
         events: Recorder,
-    ) -> anyhow::Result<Proxy> {
+    ) -> anyhow::Result<StartedProxy> {
         // Handlers first: as soon as a port answers, the program can be stopped.
-        let stop = Stop::at_signals();
+        let stop = StopSignals::at_signals();
         let (metrics, health) = (Arc::new(metrics), HealthState::new(config.sync_period, &Family::ALL));
         metrics.register(logging::dropped_lines()?)?;
         metrics.register(applied_versions(health.clone())?)?;
-        let mut servers = Servers::new(config.bind_address_hard_fail, events.clone());
+        let mut servers = PortServers::new(config.bind_address_hard_fail, events.clone());
         if let Some(address) = config.healthz_bind_address {
             let (health, metrics) = (health.clone(), Arc::clone(&metrics));
-            let room = Room::new("the port of /healthz", shares.healthz);
+            let limit = ConnectionLimit::new("the port of /healthz", shares.healthz);
             servers.serve("FailedToStartProxierHealthcheck", move || {
-                HealthzServer::bind(address, &room, health.clone(), Arc::clone(&metrics))
+                HealthzServer::bind(address, &limit, health.clone(), Arc::clone(&metrics))
             })?;
         }
         if let Some(address) = config.metrics_bind_address {
             let (metrics, slis) = (Arc::clone(&metrics), Arc::new(Slis::new().context("cannot set up the metrics")?));
-            let room = Room::new("the port of /metrics", shares.metrics);
+            let limit = ConnectionLimit::new("the port of /metrics", shares.metrics);
             servers.serve("FailedToStartMetricsServer", move || {
-                MetricsServer::bind(address, &room, Arc::clone(&metrics), Arc::clone(&slis), &about)
+                MetricsServer::bind(address, &limit, Arc::clone(&metrics), Arc::clone(&slis), &about)
             })?;
         }
-        Ok(Proxy { config, shares, stop, metrics, health, servers, events })
+        Ok(StartedProxy { config, shares, stop, metrics, health, servers, events })
     }
 
     /// Waits for the tables, then proxies until a signal arrives.
-    async fn run<M: ModeAtWork + Send + 'static, S: Source + Send>(
+    async fn run<M: ModeAtWork + Send + 'static, S: ObjectSource + Send>(
         mut self,
-        opening: oneshot::Receiver<anyhow::Result<Usable<M>>>,
-        source: impl FnOnce(&Proxy) -> Result<S, SourceError>,
+        opening: oneshot::Receiver<anyhow::Result<OpenedMode<M>>>,
+        source: impl FnOnce(&StartedProxy) -> Result<S, SourceError>,
     ) -> anyhow::Result<()> {
         // A command that hangs counts for `/livez`, as in a sync.
         let busy = Family::ALL.map(|family| self.health.busy(family));
@@ -385,9 +386,9 @@ impl Proxy {
         let source = AwaitPodCidr::new(source(&self)?, &self.config);
         self.metrics.register(source.skipped().metric()?)?;
         self.events.record(starting(self.config.mode));
-        let Proxy { config, shares, stop, metrics, health, servers: _servers, events } = self;
+        let StartedProxy { config, shares, stop, metrics, health, servers: _servers, events } = self;
         let health_checks =
-            HealthChecks::new(health.clone(), Room::new("health-check node ports", shares.health_checks));
+            HealthChecks::new(health.clone(), ConnectionLimit::new("health-check node ports", shares.health_checks));
         let leftovers = usable.leftovers;
         let daemon = Daemon { source, runners, health, health_checks, metrics, events, config, leftovers };
         daemon.run(stop).await?;
@@ -418,28 +419,28 @@ impl Proxy {
 fn starting(mode: Mode) -> Event {
     Event {
         kind: EventType::Normal,
-        about: Regarding::Node,
+        about: EventSubject::Node,
         reason: "Starting",
         action: "StartKubeProxy",
         note: format!("svcproxy {} in {mode} mode", env!("CARGO_PKG_VERSION")),
     }
 }
 
-struct StartUp {
+struct StartContext {
     shares: Shares,
-    about: About,
+    about: StaticPages,
     instance: Instance,
 }
 
 /// The families that can be proxied.
-struct Usable<M> {
+struct OpenedMode<M> {
     /// One proxy per family whose tables can be opened.
     proxies: Vec<FamilyProxy<M>>,
     counters: Vec<(Family, CounterReader)>,
     /// The tables are those of iptables-nft.
     nft: bool,
     /// Cleanup of what another mode left.
-    leftovers: Option<Leftovers>,
+    leftovers: Option<LeftoverCleanup>,
     /// Metrics of this mode's rules and relays, read at each scrape.
     metrics: Vec<AtScrape>,
 }
@@ -447,7 +448,7 @@ struct Usable<M> {
 fn usable<M: ModeAtWork>(
     config: &Config,
     mut mode: impl FnMut(Writer) -> anyhow::Result<M>,
-) -> anyhow::Result<Usable<M>> {
+) -> anyhow::Result<OpenedMode<M>> {
     let (mut proxies, mut counters) = (Vec::new(), Vec::new());
     let mut nft = config.variant == Variant::Nft;
     for family in Family::ALL {
@@ -459,7 +460,7 @@ fn usable<M: ModeAtWork>(
         match opened {
             Ok(Opened { writer, because }) => {
                 info!(%family, writer = writer.name(), "how the tables are written: {because}");
-                beside::warn_of_rules(family, nft);
+                other_variant::warn_of_rules(family, nft);
                 counters.push((family, writer.counters()));
                 proxies.push(FamilyProxy::with_mode(config.clone(), family, mode(writer)?));
             }
@@ -468,7 +469,7 @@ fn usable<M: ModeAtWork>(
             Err(error) => return Err(error).with_context(|| format!("cannot proxy {family}, the primary family")),
         }
     }
-    Ok(Usable { proxies, counters, nft, leftovers: None, metrics: Vec::new() })
+    Ok(OpenedMode { proxies, counters, nft, leftovers: None, metrics: Vec::new() })
 }
 
 fn prepare_kernel(config: &mut Config) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::events::{About, Event, EventType, Recorder};
+use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::http::ListenError;
 
 /// kube-proxy's interval.
@@ -11,16 +11,16 @@ const BIND_RETRY: Duration = Duration::from_secs(5);
 
 /// Ports that are served while the proxy runs. Dropping the value closes them.
 #[derive(Debug)]
-pub struct Servers {
+pub struct PortServers {
     tasks: JoinSet<()>,
     fatal: bool,
     events: Recorder,
 }
 
-impl Servers {
+impl PortServers {
     /// `fatal`: a port that cannot be bound is an error.
-    pub fn new(fatal: bool, events: Recorder) -> Servers {
-        Servers { tasks: JoinSet::new(), fatal, events }
+    pub fn new(fatal: bool, events: Recorder) -> PortServers {
+        PortServers { tasks: JoinSet::new(), fatal, events }
     }
 
     /// Keeps the server that `bind` opens. If the port cannot be bound, retries and records an Event with this reason,
@@ -37,7 +37,7 @@ impl Servers {
                 warn!(%error, "trying again every {BIND_RETRY:?}");
                 self.events.record(Event {
                     kind: EventType::Warning,
-                    about: About::Node,
+                    about: EventSubject::Node,
                     reason,
                     action: "Listen",
                     note: error.to_string(),
@@ -67,13 +67,13 @@ async fn hold<T>(server: T) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{Room, Server, at_once};
+    use crate::http::{ConnectionLimit, Server, at_once};
     use std::net::SocketAddr;
 
     fn bind(address: SocketAddr) -> impl Fn() -> Result<Server, ListenError> + Send + 'static {
-        let room = Room::new("/x", 1);
+        let limit = ConnectionLimit::new("/x", 1);
         let handler = at_once(|_| crate::http::json(hyper::StatusCode::OK, &().into()));
-        move || Server::bind(address, false, "/x", &room, handler.clone())
+        move || Server::bind(address, false, "/x", &limit, handler.clone())
     }
 
     #[tokio::test(start_paused = true)]
@@ -81,9 +81,9 @@ mod tests {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         let (recorder, mut events) = Recorder::new();
-        assert!(Servers::new(true, recorder.clone()).serve("Test", bind(address)).is_err());
+        assert!(PortServers::new(true, recorder.clone()).serve("Test", bind(address)).is_err());
         assert!(events.try_recv().is_err(), "the proxy ends with a sentence");
-        let mut servers = Servers::new(false, recorder);
+        let mut servers = PortServers::new(false, recorder);
         servers.serve("Test", bind(address)).unwrap();
         let reported = events.try_recv().unwrap();
         assert!(reported.reason == "Test" && reported.note.contains(&address.to_string()), "{reported:?}");

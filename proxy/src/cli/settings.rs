@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::config_flags::ConfigFlags;
 use super::flagz;
-use super::given::Given;
 use crate::config::{Config, Mode, Variant, WriterChoice};
 use crate::kubeproxy_config::{
     self, ConfigError, FIELDS, GoDuration, HEALTHZ_PORT, KubeProxyConfiguration, LoadedConfig, METRICS_PORT,
@@ -83,26 +83,26 @@ pub struct Settings {
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub ipvs_drain_limit: GoDuration,
     #[command(flatten)]
-    pub given: Given,
+    pub given: ConfigFlags,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum ObjectOrigin {
     Manifests(PathBuf),
     Kubernetes(Access),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ObjectOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Manifests(directory) => write!(f, "manifests in {}", directory.display()),
-            Origin::Kubernetes(access) => f.write_str(&access.describe()),
+            ObjectOrigin::Manifests(directory) => write!(f, "manifests in {}", directory.display()),
+            ObjectOrigin::Kubernetes(access) => f.write_str(&access.describe()),
         }
     }
 }
 
 #[derive(Debug)]
-pub struct Resolved {
+pub struct ResolvedSettings {
     /// All fields of kube-proxy's configuration, with defaults.
     pub configuration: KubeProxyConfiguration,
     pub config: Config,
@@ -125,12 +125,12 @@ fn before_the_file(path: &str) -> bool {
 
 impl Settings {
     /// Reads the configuration file, if there is one, and merges the flags into it.
-    pub fn resolve(&self) -> Result<Resolved, UsageError> {
+    pub fn resolve(&self) -> Result<ResolvedSettings, UsageError> {
         self.resolve_in(None)
     }
 
     /// Like [`Settings::resolve`], with the given mode instead of the configured one.
-    pub fn resolve_in(&self, mode: Option<Mode>) -> Result<Resolved, UsageError> {
+    pub fn resolve_in(&self, mode: Option<Mode>) -> Result<ResolvedSettings, UsageError> {
         let file = self.config.as_deref().map(kubeproxy_config::read).transpose()?;
         let mut warnings = file.as_ref().map_or_else(|| Ok(Vec::new()), |file| self.of_ignored_fields(file))?;
         let mut configuration = self.configuration(file.as_ref(), &mut warnings)?;
@@ -171,7 +171,7 @@ impl Settings {
             UsageError::flag("--ipvs-drain-limit", format!("{} is less than nothing", self.ipvs_drain_limit))
         })?;
         warnings.extend(kubeproxy_config::without_effect(&configuration));
-        Ok(Resolved { configuration, config, file, flags: flagz::flags(self), warnings })
+        Ok(ResolvedSettings { configuration, config, file, flags: flagz::flags(self), warnings })
     }
 
     /// One warning per ignored field, up to [`IGNORED_NAMED`], and one with the number of the others.
@@ -237,7 +237,7 @@ impl Settings {
     }
 
     /// The source of objects. Exactly one must be configured.
-    pub fn origin(&self, resolved: &Resolved) -> Result<Origin, UsageError> {
+    pub fn origin(&self, resolved: &ResolvedSettings) -> Result<ObjectOrigin, UsageError> {
         let kubeconfig = &resolved.configuration.client_connection.kubeconfig;
         let kubeconfig = (!kubeconfig.is_empty()).then(|| PathBuf::from(kubeconfig));
         let master = self.master.clone().filter(|master| !master.is_empty());
@@ -248,9 +248,9 @@ impl Settings {
                 "objects come from one place: leave out --kubeconfig and --master (in the file: \
                  clientConnection.kubeconfig), or --manifests",
             )),
-            Some(directory) => Ok(Origin::Manifests(directory.clone())),
+            Some(directory) => Ok(ObjectOrigin::Manifests(directory.clone())),
             None if of_api || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
-                Ok(Origin::Kubernetes(Access::new(kubeconfig, master)))
+                Ok(ObjectOrigin::Kubernetes(Access::new(kubeconfig, master)))
             }
             None => Err(UsageError::flag(
                 "--kubeconfig",

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use tracing::{info, warn};
 
-use crate::events::{About, Event, EventType, Recorder};
+use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::model::{Family, ServicePortName};
-use crate::state::claims::{Claim, Dispute, Rank};
+use crate::state::claims::{Claim, ClaimRank, Dispute};
 use crate::state::service::Frontend;
 
 /// Current disputes. Node ports and health checks of a dual-stack Service are lost in both families, and reported once.
@@ -40,11 +40,11 @@ impl Disputes {
     }
 }
 
-fn report(loser: &ServicePortName, claim: Claim, winner: &ServicePortName, rank: Rank, events: &Recorder) {
+fn report(loser: &ServicePortName, claim: Claim, winner: &ServicePortName, rank: ClaimRank, events: &Recorder) {
     let (service, has) = (&loser.service, &winner.service);
     let by = match rank {
-        Rank::ClusterIp => "as its cluster IP",
-        Rank::Other => "and is older, or the first by name",
+        ClaimRank::ClusterIp => "as its cluster IP",
+        ClaimRank::Other => "and is older, or the first by name",
     };
     let field = match claim {
         Claim::Frontend(_, Frontend::Address(_)) => "its addresses (spec.externalIPs, status.loadBalancer)",
@@ -56,7 +56,7 @@ fn report(loser: &ServicePortName, claim: Claim, winner: &ServicePortName, rank:
     warn!("{note}");
     events.record(Event {
         kind: EventType::Warning,
-        about: About::Service(service.clone()),
+        about: EventSubject::Service(service.clone()),
         reason: "FrontendTaken",
         action: "SyncProxyRules",
         note,
@@ -77,14 +77,14 @@ mod tests {
         let (recorder, mut events) = Recorder::new();
         let mut disputes = Disputes::default();
         let claim = Claim::Frontend(Protocol::Tcp, Frontend::NodePort(30_080));
-        let lost = || vec![Dispute { loser: name("b"), claim, winner: Some((name("a"), Rank::Other)) }];
+        let lost = || vec![Dispute { loser: name("b"), claim, winner: Some((name("a"), ClaimRank::Other)) }];
         let over = || vec![Dispute { loser: name("b"), claim, winner: None }];
         let mut reported = || std::iter::from_fn(|| events.try_recv().ok()).collect::<Vec<Event>>();
         assert_eq!(disputes.note(Family::V4, lost(), &recorder), 1);
         assert_eq!(disputes.note(Family::V6, lost(), &recorder), 1);
         let first = reported();
         assert_eq!(first.len(), 1);
-        assert_eq!(first[0].about, About::Service(name("b").service));
+        assert_eq!(first[0].about, EventSubject::Service(name("b").service));
         assert!(first[0].note.contains("default/b") && first[0].note.contains("default/a"), "{}", first[0].note);
         assert!(first[0].note.contains("node port 30080/tcp"), "{}", first[0].note);
         assert_eq!(disputes.note(Family::V4, over(), &recorder), 0);

@@ -1,6 +1,6 @@
 //! Reports syncs that fail repeatedly.
 
-use crate::events::{About, Event, EventType, Recorder};
+use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::model::Family;
 
 /// One failure may be a collision with another program on the same tables; five consecutive ones, about three seconds
@@ -8,14 +8,14 @@ use crate::model::Family;
 const IN_A_ROW: u32 = 5;
 
 #[derive(Debug)]
-pub(super) struct Failures {
+pub(super) struct SyncFailures {
     family: Family,
     in_a_row: u32,
 }
 
-impl Failures {
-    pub(super) fn new(family: Family) -> Failures {
-        Failures { family, in_a_row: 0 }
+impl SyncFailures {
+    pub(super) fn new(family: Family) -> SyncFailures {
+        SyncFailures { family, in_a_row: 0 }
     }
 
     pub(super) fn failed(&mut self, error: &str, events: &Recorder) {
@@ -24,7 +24,7 @@ impl Failures {
             let (family, count) = (self.family, self.in_a_row);
             events.record(Event {
                 kind: EventType::Warning,
-                about: About::Node,
+                about: EventSubject::Node,
                 reason: "FailedToSyncProxyRules",
                 action: "SyncProxyRules",
                 note: format!("the {family} rules could not be written {count} times in a row: {error}"),
@@ -44,8 +44,8 @@ mod tests {
     #[test]
     fn failures_in_a_row_are_told_once() {
         let (recorder, mut events) = Recorder::new();
-        let mut failures = Failures::new(Family::V4);
-        let mut fail = |failures: &mut Failures, times: u32| {
+        let mut failures = SyncFailures::new(Family::V4);
+        let mut fail = |failures: &mut SyncFailures, times: u32| {
             (0..times).for_each(|_| failures.failed("no", &recorder));
             std::iter::from_fn(|| events.try_recv().ok()).map(|event| event.note).collect::<Vec<_>>()
         };

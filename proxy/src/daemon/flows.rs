@@ -34,7 +34,7 @@ pub(super) fn filters(flows: &StaleFlowFilter) -> Vec<Filter> {
 
 /// A cleanup of conntrack entries, done in pieces between syncs. An endpoint may have a hundred thousand flows.
 #[derive(Debug)]
-pub(super) struct Cleanup {
+pub(super) struct FlowCleanup {
     pub(super) flows: StaleFlowFilter,
     /// No piece is done yet.
     pub(super) is_new: bool,
@@ -42,17 +42,17 @@ pub(super) struct Cleanup {
     pub(super) took: Duration,
 }
 
-impl Cleanup {
+impl FlowCleanup {
     /// The cleanup after a sync. Continues the current one if its filter is unchanged; else starts again, because an
     /// entry that was already checked may be stale now.
-    pub(super) fn after_sync(under_way: Option<Cleanup>, now: Option<StaleFlowFilter>) -> Option<Cleanup> {
+    pub(super) fn after_sync(under_way: Option<FlowCleanup>, now: Option<StaleFlowFilter>) -> Option<FlowCleanup> {
         let flows = now?;
         let (deleted, took) = match under_way {
             Some(cleanup) if cleanup.flows == flows => return Some(cleanup),
             Some(cleanup) => (cleanup.deleted, cleanup.took),
             None => (0, Duration::ZERO),
         };
-        Some(Cleanup { flows, is_new: true, deleted, took })
+        Some(FlowCleanup { flows, is_new: true, deleted, took })
     }
 }
 
@@ -99,13 +99,13 @@ mod tests {
             let key = (Protocol::Udp, Frontend::NodePort(1));
             Some(StaleFlowFilter::default().only(&BTreeMap::from([(key, due)])))
         };
-        let begun = Cleanup::after_sync(None, flows(&[7])).unwrap();
+        let begun = FlowCleanup::after_sync(None, flows(&[7])).unwrap();
         assert!(begun.is_new);
-        let begun = Cleanup { is_new: false, deleted: 9, ..begun };
-        let goes_on = Cleanup::after_sync(Some(begun), flows(&[7])).unwrap();
+        let begun = FlowCleanup { is_new: false, deleted: 9, ..begun };
+        let goes_on = FlowCleanup::after_sync(Some(begun), flows(&[7])).unwrap();
         assert!(!goes_on.is_new, "a sync of something else");
-        let anew = Cleanup::after_sync(Some(goes_on), flows(&[7, 8])).unwrap();
+        let anew = FlowCleanup::after_sync(Some(goes_on), flows(&[7, 8])).unwrap();
         assert!(anew.is_new && anew.deleted == 9, "what was deleted counts");
-        assert!(Cleanup::after_sync(Some(anew), None).is_none());
+        assert!(FlowCleanup::after_sync(Some(anew), None).is_none());
     }
 }

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tracing::warn;
 
-use crate::events::{About, Event, EventType, Recorder};
+use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::health::{HealthState, ServiceHealthServers};
-use crate::http::Room;
+use crate::http::ConnectionLimit;
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
 use crate::model::{Family, ObjectKey};
@@ -19,20 +19,20 @@ use crate::plan::health::ServiceCheck;
 #[derive(Debug)]
 pub struct HealthChecks {
     proxy: HealthState,
-    room: Room,
-    families: BTreeMap<Family, OfFamily>,
+    limit: ConnectionLimit,
+    families: BTreeMap<Family, FamilyChecks>,
 }
 
 #[derive(Debug)]
-struct OfFamily {
+struct FamilyChecks {
     servers: ServiceHealthServers,
     reported: BTreeSet<String>,
 }
 
 impl HealthChecks {
     /// All health-check connections count against `limit`.
-    pub fn new(proxy: HealthState, room: Room) -> HealthChecks {
-        HealthChecks { proxy, room, families: BTreeMap::new() }
+    pub fn new(proxy: HealthState, limit: ConnectionLimit) -> HealthChecks {
+        HealthChecks { proxy, limit, families: BTreeMap::new() }
     }
 
     /// Opens and closes a family's listeners as its last sync planned. Costs what changed.
@@ -52,8 +52,8 @@ impl HealthChecks {
         addresses: BTreeSet<IpAddr>,
         events: &Recorder,
     ) {
-        let servers = || ServiceHealthServers::new(self.proxy.clone(), self.room.clone());
-        let fresh = || OfFamily { servers: servers(), reported: BTreeSet::new() };
+        let servers = || ServiceHealthServers::new(self.proxy.clone(), self.limit.clone());
+        let fresh = || FamilyChecks { servers: servers(), reported: BTreeSet::new() };
         let of = self.families.entry(family).or_insert_with(fresh);
         let mut reported = BTreeSet::new();
         for unserved in of.servers.update(changed, addresses) {
@@ -62,7 +62,7 @@ impl HealthChecks {
                 warn!("{line}; load balancers will take this node for unhealthy");
                 events.record(Event {
                     kind: EventType::Warning,
-                    about: About::Service(unserved.service),
+                    about: EventSubject::Service(unserved.service),
                     reason: "FailedToStartServiceHealthcheck",
                     action: "Listen",
                     note: line.clone(),

@@ -13,11 +13,11 @@ use crate::model::Family;
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// A cleanup in steps: returns when to call it again, or `None` when it is done.
-pub type Leftovers = Box<dyn FnMut(std::time::Instant) -> anyhow::Result<Option<std::time::Instant>> + Send>;
+pub type LeftoverCleanup = Box<dyn FnMut(std::time::Instant) -> anyhow::Result<Option<std::time::Instant>> + Send>;
 
 /// Waits until `families` families have synced, then works until nothing is left or `ends` is closed.
 pub(super) async fn take_away(
-    mut leftovers: Leftovers,
+    mut leftovers: LeftoverCleanup,
     mut synced: watch::Receiver<Vec<Family>>,
     families: usize,
     mut ends: watch::Receiver<()>,

@@ -1,11 +1,11 @@
 //! The running proxy: passes changes to one runner per address family, which syncs on its own.
 
+mod deleted_rules;
 mod disputes;
 mod failures;
 mod flows;
 mod health_checks;
 mod leftovers;
-mod losses;
 mod other_machines;
 mod own_node;
 mod pacer;
@@ -31,12 +31,12 @@ use crate::kernel::conntrack::Conntrack;
 use crate::metrics::Metrics;
 use crate::mode::Mode;
 use crate::model::{Batch, Change};
-use crate::source::{Source, SourceError};
+use crate::source::{ObjectSource, SourceError};
 pub use health_checks::HealthChecks;
-pub use leftovers::Leftovers;
+pub use leftovers::LeftoverCleanup;
 use own_node::OwnNode;
 pub use runner::Runner;
-use runner::{Delivery, Shared};
+use runner::{BatchDelivery, RunnerContext};
 
 /// How long a sync in progress may take at the end. The program ends within five seconds, whatever hangs.
 const LAST_SYNC: Duration = Duration::from_secs(4);
@@ -49,15 +49,15 @@ pub struct Daemon<S, M, C> {
     pub metrics: Arc<Metrics>,
     pub events: Recorder,
     pub config: Config,
-    /// Cleanup of what another mode left.
-    pub leftovers: Option<Leftovers>,
+    /// FlowCleanup of what another mode left.
+    pub leftovers: Option<LeftoverCleanup>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The source of objects has failed.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    ObjectSource(#[from] SourceError),
     /// A runner has ended, which is a bug.
     #[error("a task has ended that should not: {0}")]
     Task(#[from] tokio::task::JoinError),
@@ -65,18 +65,18 @@ pub enum DaemonError {
 
 impl<S, M, C> Daemon<S, M, C>
 where
-    S: Source,
+    S: ObjectSource,
     M: Mode + Send + 'static,
     C: Conntrack + Send + 'static,
 {
     /// Runs until SIGTERM or SIGINT. The rules stay: an upgrade must not drop traffic. Waits up to four seconds for a
     /// sync in progress; one that hangs longer continues on its own thread and may outlive the runtime: see
     /// `Runner::run`.
-    pub async fn run(self, mut stop: Stop) -> Result<(), DaemonError> {
+    pub async fn run(self, mut stop: StopSignals) -> Result<(), DaemonError> {
         let mut stop = std::pin::pin!(stop.wait());
         let Daemon { mut source, runners, health, health_checks, metrics, events, config, leftovers } = self;
         let (synced, all_synced) = watch::channel(Vec::new());
-        let shared = Shared {
+        let shared = RunnerContext {
             config: Arc::new(config),
             health,
             health_checks: Arc::new(Mutex::new(health_checks)),
@@ -120,7 +120,7 @@ where
     }
 }
 
-fn hand_out(batch: Batch, shared: &Shared, inboxes: &[UnboundedSender<Delivery>]) {
+fn hand_out(batch: Batch, shared: &RunnerContext, inboxes: &[UnboundedSender<BatchDelivery>]) {
     for change in &batch.changes {
         if let Change::Node(name, Some(node)) = change
             && *name == shared.config.node_name
@@ -129,7 +129,7 @@ fn hand_out(batch: Batch, shared: &Shared, inboxes: &[UnboundedSender<Delivery>]
         }
     }
     let pending = Arc::new(shared.metrics.changed(&batch));
-    let delivery = Delivery { complete: !batch.partial, batch: Arc::new(batch), pending };
+    let delivery = BatchDelivery { complete: !batch.partial, batch: Arc::new(batch), pending };
     for inbox in inboxes {
         // `tasks` reports a runner that has ended.
         let _ = inbox.send(delivery.clone());
@@ -138,12 +138,12 @@ fn hand_out(batch: Batch, shared: &Shared, inboxes: &[UnboundedSender<Delivery>]
 
 /// Handlers of SIGTERM and SIGINT.
 #[derive(Debug)]
-pub struct Stop([Option<Signal>; 2]);
+pub struct StopSignals([Option<Signal>; 2]);
 
-impl Stop {
+impl StopSignals {
     /// Installs the handlers; must be called on a tokio runtime. Without them the signals kill the program at once.
-    pub fn at_signals() -> Stop {
-        Stop([SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok()))
+    pub fn at_signals() -> StopSignals {
+        StopSignals([SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok()))
     }
 
     /// Waits for the first signal; forever if the kernel refused the handlers.

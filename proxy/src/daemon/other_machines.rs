@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tracing::{info, warn};
 
-use crate::events::{About, Event, EventType, Recorder};
+use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::model::{Family, ObjectKey};
 use crate::plan::other_machines::Published;
 
@@ -30,7 +30,7 @@ impl OtherMachines {
             warn!(%family, "{note}");
             events.record(Event {
                 kind: EventType::Warning,
-                about: About::Service((*service).clone()),
+                about: EventSubject::Service((*service).clone()),
                 reason: "AddressOfAnotherMachine",
                 action: "SyncProxyRules",
                 note,

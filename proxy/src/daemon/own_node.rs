@@ -16,7 +16,7 @@ use crate::state::NodeInfo;
 #[derive(Debug)]
 pub(super) struct OwnNode {
     config: Arc<Config>,
-    known: Known,
+    known: NodePresence,
     /// Kept until the first complete state.
     node: Option<Arc<Node>>,
     /// The Node's primary addresses.
@@ -25,7 +25,7 @@ pub(super) struct OwnNode {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum NodePresence {
     NotYet,
     Missing,
     Present,
@@ -33,7 +33,7 @@ enum Known {
 
 impl OwnNode {
     pub(super) fn new(config: Arc<Config>) -> OwnNode {
-        OwnNode { config, known: Known::NotYet, node: None, primary: Vec::new(), is_complete: false }
+        OwnNode { config, known: NodePresence::NotYet, node: None, primary: Vec::new(), is_complete: false }
     }
 
     /// Logs once that the Node is missing, that it appeared, and what the configuration lacks.
@@ -47,11 +47,11 @@ impl OwnNode {
         }
         let name = &self.config.node_name;
         match (before, self.known) {
-            (Known::NotYet, Known::Missing) => warn!(
+            (NodePresence::NotYet, NodePresence::Missing) => warn!(
                 "there is no Node {name}: endpoints count as this node's own if they name it. If this machine has another name in \
                  Kubernetes, give it by --hostname-override (in the file: hostnameOverride)"
             ),
-            (Known::Missing, Known::Present) => info!("there is a Node {name} now"),
+            (NodePresence::Missing, NodePresence::Present) => info!("there is a Node {name} now"),
             _ => {}
         }
     }
@@ -75,7 +75,7 @@ impl OwnNode {
         for change in &batch.changes {
             match change {
                 Change::Node(name, Some(node)) if *name == self.config.node_name => {
-                    self.known = Known::Present;
+                    self.known = NodePresence::Present;
                     self.node = (!self.is_complete).then(|| Arc::clone(node));
                 }
                 // A deleted Node means that the machine leaves the cluster, not that the name is wrong.
@@ -86,8 +86,8 @@ impl OwnNode {
             return Vec::new();
         }
         self.is_complete = true;
-        if self.known == Known::NotYet {
-            self.known = Known::Missing;
+        if self.known == NodePresence::NotYet {
+            self.known = NodePresence::Missing;
         }
         let node = self.node.take();
         let primary = primary_family(node.as_deref(), self.config.bind_address).unwrap_or(self.config.primary_family);
@@ -110,13 +110,13 @@ mod tests {
     fn a_node_is_missing_once_everything_is_known() {
         let mut own = OwnNode::new(Arc::new(Config::for_node("node-a")));
         own.take(&batch(true, &[]));
-        assert_eq!(own.known, Known::NotYet, "its list may still come");
+        assert_eq!(own.known, NodePresence::NotYet, "its list may still come");
         own.take(&batch(false, &["node-b"]));
-        assert_eq!(own.known, Known::Missing);
+        assert_eq!(own.known, NodePresence::Missing);
         own.take(&batch(false, &["node-a"]));
-        assert_eq!(own.known, Known::Present);
+        assert_eq!(own.known, NodePresence::Present);
         own.take(&batch(false, &[]));
-        assert_eq!(own.known, Known::Present);
+        assert_eq!(own.known, NodePresence::Present);
     }
 
     #[test]
@@ -136,6 +136,6 @@ mod tests {
         let mut own = OwnNode::new(Arc::new(Config::for_node("node-a")));
         own.take(&batch(true, &["node-a"]));
         own.take(&batch(false, &[]));
-        assert_eq!(own.known, Known::Present);
+        assert_eq!(own.known, NodePresence::Present);
     }
 }

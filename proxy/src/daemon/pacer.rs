@@ -10,7 +10,7 @@ const BURST: u32 = 2;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub struct Pacer {
+pub struct SyncPacer {
     period: Duration,
     longest_retry: Duration,
     /// When the token bucket would be full again without further syncs.
@@ -18,10 +18,10 @@ pub struct Pacer {
     retry: Option<(Duration, Instant)>,
 }
 
-impl Pacer {
+impl SyncPacer {
     /// One sync per `period`; after failures at least one attempt per `longest_retry`.
-    pub fn new(period: Duration, longest_retry: Duration, now: Instant) -> Pacer {
-        Pacer { period, longest_retry, full_at: now, retry: None }
+    pub fn new(period: Duration, longest_retry: Duration, now: Instant) -> SyncPacer {
+        SyncPacer { period, longest_retry, full_at: now, retry: None }
     }
 
     /// The earliest time of the next sync.
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn a_burst_of_two_then_one_per_period() {
         let start = Instant::now();
-        let mut pacer = Pacer::new(SECOND, 30 * SECOND, start);
+        let mut pacer = SyncPacer::new(SECOND, 30 * SECOND, start);
         assert!(pacer.next() <= start);
         pacer.succeeded(start);
         assert!(pacer.next() <= start);
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn failures_wait_longer_and_longer_and_a_success_forgets_them() {
         let start = Instant::now();
-        let mut pacer = Pacer::new(Duration::ZERO, SECOND, start);
+        let mut pacer = SyncPacer::new(Duration::ZERO, SECOND, start);
         let waits: Vec<u128> = (0..6)
             .map(|_| {
                 pacer.failed(start);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tracing::{error, info};
 
-use crate::events::{About, Event, EventType, Recorder};
+use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::model::{Family, ServicePortName};
 
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Refusals {
             error!("{note}");
             events.record(Event {
                 kind: EventType::Warning,
-                about: About::Service(service.clone()),
+                about: EventSubject::Service(service.clone()),
                 reason: "RulesRefused",
                 action: "SyncProxyRules",
                 note,
@@ -57,7 +57,7 @@ mod tests {
         }
         let reported: Vec<Event> = std::iter::from_fn(|| events.try_recv().ok()).collect();
         assert_eq!(reported.len(), 2);
-        assert_eq!(reported[0].about, About::Service(service));
+        assert_eq!(reported[0].about, EventSubject::Service(service));
         assert!(reported[0].note.contains("no such extension"), "{}", reported[0].note);
     }
 }

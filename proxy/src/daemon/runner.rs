@@ -13,17 +13,17 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use super::HealthChecks;
+use super::deleted_rules::{DeletedRules, DeletionLine};
 use super::disputes::Disputes;
-use super::failures::Failures;
-use super::flows::{Cleanup, filters};
-use super::losses::{Line, Losses};
+use super::failures::SyncFailures;
+use super::flows::{FlowCleanup, filters};
 use super::other_machines::OtherMachines;
 use super::refusals::Refusals;
 use super::schedule::Schedule;
 use super::spared_ranges::SparedRanges;
 use crate::config::Config;
 use crate::events::Recorder;
-use crate::health::{Applied, HealthState};
+use crate::health::{AppliedVersions, HealthState};
 use crate::kernel::addresses::Addresses;
 use crate::kernel::conntrack::Conntrack;
 use crate::kernel::memory;
@@ -52,7 +52,7 @@ pub struct Runner<M, C> {
 
 /// State that all families share.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct RunnerContext {
     pub(super) config: Arc<Config>,
     pub(super) health: HealthState,
     pub(super) health_checks: Arc<Mutex<HealthChecks>>,
@@ -67,7 +67,7 @@ pub(super) struct Shared {
 
 /// Changes for a runner. They wait in memory while the runner is busy; command timeouts bound the wait.
 #[derive(Clone)]
-pub(super) struct Delivery {
+pub(super) struct BatchDelivery {
     pub(super) batch: Arc<Batch>,
     /// Counts the batch's changes as pending until every family has synced them.
     pub(super) pending: Arc<Pending>,
@@ -75,17 +75,17 @@ pub(super) struct Delivery {
     pub(super) complete: bool,
 }
 
-struct Running<M, C> {
+struct RunningFamily<M, C> {
     runner: Runner<M, C>,
-    shared: Shared,
+    shared: RunnerContext,
     schedule: Schedule,
-    failures: Failures,
-    losses: Losses,
+    failures: SyncFailures,
+    deleted_rules: DeletedRules,
     refusals: Refusals,
     other_machines: OtherMachines,
     spared_ranges: SparedRanges,
-    cleanup: Option<Cleanup>,
-    seen: Applied,
+    cleanup: Option<FlowCleanup>,
+    seen: AppliedVersions,
     pending: Vec<Arc<Pending>>,
     /// Batches that are applied and not synced. Freeing the objects of a large cluster takes as long as part of a sync,
     /// so they are freed after it.
@@ -97,11 +97,11 @@ struct Running<M, C> {
 impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
     /// Runs until the inbox is closed. Afterwards it must not use the runtime: a blocking call may have outlived the
     /// runtime, and a timer of a runtime that is gone panics.
-    pub(super) async fn run(self, shared: Shared, mut inbox: UnboundedReceiver<Delivery>) {
+    pub(super) async fn run(self, shared: RunnerContext, mut inbox: UnboundedReceiver<BatchDelivery>) {
         let schedule = Schedule::new(shared.config.min_sync_period, shared.config.sync_period, Instant::now());
-        let mut running = Running {
-            failures: Failures::new(self.family.family()),
-            losses: Losses::default(),
+        let mut running = RunningFamily {
+            failures: SyncFailures::new(self.family.family()),
+            deleted_rules: DeletedRules::default(),
             refusals: Refusals::default(),
             other_machines: OtherMachines::default(),
             spared_ranges: SparedRanges::default(),
@@ -109,7 +109,7 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
             runner: self,
             shared,
             schedule,
-            seen: Applied::default(),
+            seen: AppliedVersions::default(),
             pending: Vec::new(),
             taken: Vec::new(),
             complete: false,
@@ -159,7 +159,7 @@ async fn quiet(synced: &mut watch::Receiver<Vec<Family>>, families: usize, first
     }
 }
 
-impl<M: Mode + Send, C: Conntrack> Running<M, C> {
+impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
     /// Listens to other programs' writes. Checks once for what they wrote since the first sync.
     fn listen(&mut self) {
         let family = self.runner.family.family();
@@ -169,8 +169,8 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         self.schedule.look_soon(Instant::now());
     }
 
-    fn take(&mut self, delivery: Delivery) {
-        let Delivery { batch, pending, complete } = delivery;
+    fn take(&mut self, delivery: BatchDelivery) {
+        let BatchDelivery { batch, pending, complete } = delivery;
         self.seen.manifests = batch.resource_version.clone().or(self.seen.manifests.take());
         self.seen.api.advance(&batch.resource_versions);
         let family = &mut self.runner.family;
@@ -245,7 +245,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         match result {
             Ok(report) => {
                 self.synced(&report, started);
-                self.cleanup = Cleanup::after_sync(self.cleanup.take(), self.runner.family.stale_flows());
+                self.cleanup = FlowCleanup::after_sync(self.cleanup.take(), self.runner.family.stale_flows());
                 self.delete_stale_flows();
                 self.follow_up();
             }
@@ -264,7 +264,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
     }
 
     fn synced(&mut self, report: &Report, started: Instant) {
-        let Shared { metrics, health_checks, disputes, events, .. } = &self.shared;
+        let RunnerContext { metrics, health_checks, disputes, events, .. } = &self.shared;
         let proxy = &mut self.runner.family;
         let family = proxy.family();
         self.failures.forget();
@@ -295,8 +295,8 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         }
         if report.is_empty() {
             debug!(%family, "in sync");
-        } else if report.full && self.losses.are_counted(Instant::now()) {
-            debug!(%family, rules = report.rules, jumps = report.jumps, "synced after one of many losses");
+        } else if report.full && self.deleted_rules.repeat(Instant::now()) {
+            debug!(%family, rules = report.rules, jumps = report.jumps, "synced after one of many deletions");
         } else {
             info!(
                 %family,
@@ -348,16 +348,18 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
 
     fn lost(&mut self, what: &str) {
         let (family, now, pause) = (self.runner.family.family(), Instant::now(), self.schedule.mend_pause());
-        match self.losses.found(now) {
-            Line::First => warn!(%family, "{what} is gone: another program has written there; comparing everything"),
-            Line::Again => warn!(
+        match self.deleted_rules.found(now) {
+            DeletionLine::First => {
+                warn!(%family, "{what} is gone: another program has written there; comparing everything")
+            }
+            DeletionLine::Again => warn!(
                 %family,
                 "{what} is gone again: from now on everything is compared once in {pause:?} at most, and further losses are counted"
             ),
-            Line::Count(times) => {
+            DeletionLine::Count(times) => {
                 warn!(%family, times, "another program goes on taking away what is ours; now {what} is gone");
             }
-            Line::None => debug!(%family, "{what} is gone"),
+            DeletionLine::None => debug!(%family, "{what} is gone"),
         }
         self.schedule.mend_soon(now);
         self.report_due();
@@ -398,7 +400,7 @@ impl<M: Mode + Send, C: Conntrack> Running<M, C> {
         }
     }
 
-    fn deleted_stale_flows(&mut self, Cleanup { deleted, took, .. }: &Cleanup) {
+    fn deleted_stale_flows(&mut self, FlowCleanup { deleted, took, .. }: &FlowCleanup) {
         let family = self.runner.family.family();
         self.runner.family.conntrack_reconciled();
         self.shared.metrics.conntrack(family, *deleted, *took);

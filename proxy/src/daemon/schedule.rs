@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pacer::Pacer;
+use super::pacer::SyncPacer;
 
 /// How long announcements are gathered before a check.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -24,7 +24,7 @@ const FULL_SYNC: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct Schedule {
-    pacer: Pacer,
+    pacer: SyncPacer,
     period: Duration,
     tick_at: Instant,
     full_at: Instant,
@@ -42,7 +42,7 @@ impl Schedule {
     /// `least`: time between two syncs; `period`: time between two checks of everything.
     pub(super) fn new(least: Duration, period: Duration, now: Instant) -> Schedule {
         Schedule {
-            pacer: Pacer::new(least, period, now),
+            pacer: SyncPacer::new(least, period, now),
             period,
             tick_at: now + period,
             full_at: now + FULL_SYNC,

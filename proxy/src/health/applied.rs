@@ -36,7 +36,7 @@ fn sample(family: Family, kind: &str, version: &str) -> Option<(Vec<String>, f64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::health::Applied;
+    use crate::health::AppliedVersions;
     use crate::metrics::Metrics;
     use crate::model::ResourceVersions;
     use std::time::Duration;
@@ -49,7 +49,7 @@ mod tests {
         assert!(!metrics.text().unwrap().contains("svcproxy_applied"), "nothing yet");
         let api =
             ResourceVersions { services: Some("123456789".into()), nodes: Some("x".into()), ..Default::default() };
-        health.synced(Family::V6, &Applied { manifests: None, api });
+        health.synced(Family::V6, &AppliedVersions { manifests: None, api });
         let text = metrics.text().unwrap();
         let samples: Vec<&str> = text.lines().filter(|line| line.starts_with("svcproxy_applied")).collect();
         assert_eq!(samples, [r#"svcproxy_applied_resource_version{ip_family="IPv6",kind="services"} 123456789"#]);

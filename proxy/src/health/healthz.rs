@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::state::{Applied, Health};
+use super::state::{AppliedVersions, HealthSnapshot};
 use super::{HealthState, ListenError};
-use crate::http::{Reply, Room, Server, at_once, json};
+use crate::http::{ConnectionLimit, HttpReply, Server, at_once, json};
 use crate::metrics::Metrics;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl HealthzServer {
     /// Starts to listen; must be called on a tokio runtime.
     pub fn bind(
         address: SocketAddr,
-        room: &Room,
+        limit: &ConnectionLimit,
         state: HealthState,
         metrics: Arc<Metrics>,
     ) -> Result<HealthzServer, ListenError> {
@@ -34,7 +34,7 @@ impl HealthzServer {
             }
             _ => json(StatusCode::NOT_FOUND, &json!({ "error": "try /healthz or /livez" })),
         });
-        Server::bind(address, false, "/healthz", room, handler).map(HealthzServer)
+        Server::bind(address, false, "/healthz", limit, handler).map(HealthzServer)
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -43,7 +43,7 @@ impl HealthzServer {
 }
 
 /// Whether load balancers should send to this node.
-fn healthz(health: &Health) -> Reply {
+fn healthz(health: &HealthSnapshot) -> HttpReply {
     let healthy = health.alive && health.synced;
     let ok = healthy && health.node_eligible;
     let mut body = about(health, healthy, ok);
@@ -53,7 +53,7 @@ fn healthz(health: &Health) -> Reply {
 
 /// Whether the proxy works. Neither a node that is being deleted nor an unreachable API server at start is a reason to
 /// restart the proxy.
-fn livez(health: &Health) -> Reply {
+fn livez(health: &HealthSnapshot) -> HttpReply {
     json(status(health.alive), &about(health, health.alive, health.alive).into())
 }
 
@@ -63,7 +63,7 @@ fn status(ok: bool) -> StatusCode {
 
 /// kube-proxy's `ProxyHealth` (pkg/proxy/healthcheck/proxy_health.go) with this proxy's additions. As there, `healthy`
 /// ignores the node, and a family that has never synced has no status.
-fn about(health: &Health, healthy: bool, ok: bool) -> Map<String, Value> {
+fn about(health: &HealthSnapshot, healthy: bool, ok: bool) -> Map<String, Value> {
     let now = SystemTime::now();
     // As in kube-proxy: a healthy proxy is up to date as of now, however long ago the last change was.
     let last_updated = if ok { Some(now) } else { health.last_updated };
@@ -93,7 +93,7 @@ fn about(health: &Health, healthy: bool, ok: bool) -> Map<String, Value> {
     body
 }
 
-fn versions(applied: &Applied) -> Value {
+fn versions(applied: &AppliedVersions) -> Value {
     json!({
         "services": applied.api.services,
         "endpointslices": applied.api.endpoint_slices,
@@ -118,7 +118,8 @@ mod tests {
         let metrics = Arc::new(Metrics::new(&Family::ALL).unwrap());
         let address = "127.0.0.1:0".parse().unwrap();
         (
-            HealthzServer::bind(address, &Room::new("/healthz", 8), state.clone(), Arc::clone(&metrics)).unwrap(),
+            HealthzServer::bind(address, &ConnectionLimit::new("/healthz", 8), state.clone(), Arc::clone(&metrics))
+                .unwrap(),
             state,
             metrics,
         )
@@ -133,7 +134,7 @@ mod tests {
 
     fn synced(state: &HealthState) {
         let api = ResourceVersions { services: Some("41".into()), ..ResourceVersions::default() };
-        let applied = Applied { manifests: Some("42".into()), api };
+        let applied = AppliedVersions { manifests: Some("42".into()), api };
         Family::ALL.into_iter().for_each(|family| state.synced(family, &applied));
     }
 

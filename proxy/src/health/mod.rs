@@ -11,5 +11,5 @@ pub use crate::http::ListenError;
 pub use applied::applied_versions;
 pub use eligible::is_eligible;
 pub use healthz::HealthzServer;
-pub use service::{ServiceHealthServers, Unserved};
-pub use state::{Applied, Busy, FamilyHealth, Health, HealthState};
+pub use service::{ServiceHealthServers, UnopenedCheck};
+pub use state::{AppliedVersions, BusyMark, FamilyHealth, HealthSnapshot, HealthState};

@@ -11,7 +11,7 @@ use hyper::StatusCode;
 use hyper::header::HeaderValue;
 
 use super::{HealthState, ListenError};
-use crate::http::{Handler, Reply, Room, Server, at_once, json};
+use crate::http::{ConnectionLimit, Handler, HttpReply, Server, at_once, json};
 use crate::model::ObjectKey;
 use crate::plan::health::ServiceCheck;
 
@@ -19,8 +19,8 @@ use crate::plan::health::ServiceCheck;
 #[derive(Debug)]
 pub struct ServiceHealthServers {
     proxy: HealthState,
-    room: Room,
-    services: BTreeMap<ObjectKey, Port>,
+    limit: ConnectionLimit,
+    services: BTreeMap<ObjectKey, CheckPort>,
     addresses: BTreeSet<IpAddr>,
     /// Services with an address that could not be bound.
     unserved: BTreeSet<ObjectKey>,
@@ -28,21 +28,21 @@ pub struct ServiceHealthServers {
 
 /// A Service whose health check does not listen.
 #[derive(Debug)]
-pub struct Unserved {
+pub struct UnopenedCheck {
     pub service: ObjectKey,
     pub error: ListenError,
 }
 
 #[derive(Debug)]
-struct Port {
+struct CheckPort {
     number: u16,
-    reported: Arc<Mutex<Answer>>,
+    reported: Arc<Mutex<CheckStatus>>,
     servers: Vec<Server>,
 }
 
 /// The current answer of a port.
 #[derive(Debug, Clone)]
-struct Answer {
+struct CheckStatus {
     service: ObjectKey,
     /// Ready endpoints on this node.
     local_endpoints: usize,
@@ -50,10 +50,10 @@ struct Answer {
 
 impl ServiceHealthServers {
     /// All connections to all ports count against `limit`.
-    pub fn new(proxy: HealthState, room: Room) -> ServiceHealthServers {
+    pub fn new(proxy: HealthState, limit: ConnectionLimit) -> ServiceHealthServers {
         ServiceHealthServers {
             proxy,
-            room,
+            limit,
             services: BTreeMap::new(),
             addresses: BTreeSet::new(),
             unserved: BTreeSet::new(),
@@ -70,9 +70,9 @@ impl ServiceHealthServers {
         &mut self,
         changed: Vec<(ObjectKey, Option<ServiceCheck>)>,
         addresses: BTreeSet<IpAddr>,
-    ) -> Vec<Unserved> {
+    ) -> Vec<UnopenedCheck> {
         // A port number may move from one Service to another: its listeners stay open.
-        let mut given_up: BTreeMap<u16, Port> = BTreeMap::new();
+        let mut given_up: BTreeMap<u16, CheckPort> = BTreeMap::new();
         for (service, check) in &changed {
             let wanted = check.as_ref().map(|check| check.port);
             if self.services.get(service).is_some_and(|port| Some(port.number) != wanted) {
@@ -82,13 +82,13 @@ impl ServiceHealthServers {
         let mut open = std::mem::take(&mut self.unserved);
         for (service, check) in changed {
             let Some(ServiceCheck { port: number, local_endpoints }) = check else { continue };
-            let reported = Answer { service: service.clone(), local_endpoints };
+            let reported = CheckStatus { service: service.clone(), local_endpoints };
             let port = match self.services.entry(service.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
                     open.insert(service);
                     let reported = Arc::new(Mutex::new(reported.clone()));
-                    new.insert(given_up.remove(&number).unwrap_or(Port { number, reported, servers: Vec::new() }))
+                    new.insert(given_up.remove(&number).unwrap_or(CheckPort { number, reported, servers: Vec::new() }))
                 }
             };
             *port.reported.lock().unwrap_or_else(PoisonError::into_inner) = reported;
@@ -102,7 +102,7 @@ impl ServiceHealthServers {
     }
 
     /// Opens and closes one Service's listeners to match the addresses.
-    fn listen(&mut self, service: ObjectKey) -> Vec<Unserved> {
+    fn listen(&mut self, service: ObjectKey) -> Vec<UnopenedCheck> {
         let Some(port) = self.services.get_mut(&service) else { return Vec::new() };
         let mut unserved = Vec::new();
         let purpose = format!("the health check of Service {service}");
@@ -112,9 +112,9 @@ impl ServiceHealthServers {
                 continue;
             }
             let handler = handler(Arc::clone(&port.reported), self.proxy.clone());
-            match Server::bind(SocketAddr::new(*address, port.number), true, &purpose, &self.room, handler) {
+            match Server::bind(SocketAddr::new(*address, port.number), true, &purpose, &self.limit, handler) {
                 Ok(server) => port.servers.push(server),
-                Err(error) => unserved.push(Unserved { service: service.clone(), error }),
+                Err(error) => unserved.push(UnopenedCheck { service: service.clone(), error }),
             }
         }
         if !unserved.is_empty() {
@@ -124,7 +124,7 @@ impl ServiceHealthServers {
     }
 }
 
-fn handler(reported: Arc<Mutex<Answer>>, proxy: HealthState) -> Handler {
+fn handler(reported: Arc<Mutex<CheckStatus>>, proxy: HealthState) -> Handler {
     // As in kube-proxy, every path has the same answer: load balancers use any.
     at_once(move |_path| {
         let reported = reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -134,7 +134,7 @@ fn handler(reported: Arc<Mutex<Answer>>, proxy: HealthState) -> Handler {
     })
 }
 
-fn reply(answer: &Answer, proxy_healthy: bool) -> Reply {
+fn reply(answer: &CheckStatus, proxy_healthy: bool) -> HttpReply {
     let ok = answer.local_endpoints > 0 && proxy_healthy;
     let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = serde_json::json!({
@@ -150,7 +150,7 @@ fn reply(answer: &Answer, proxy_healthy: bool) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::health::Applied;
+    use crate::health::AppliedVersions;
     use crate::http::ask;
     use crate::model::Family;
     use crate::testing::key;
@@ -171,12 +171,12 @@ mod tests {
 
     fn synced() -> HealthState {
         let proxy = proxy();
-        proxy.synced(Family::V4, &Applied::default());
+        proxy.synced(Family::V4, &AppliedVersions::default());
         proxy
     }
 
     fn servers(proxy: HealthState) -> ServiceHealthServers {
-        ServiceHealthServers::new(proxy, Room::new("health checks", 8))
+        ServiceHealthServers::new(proxy, ConnectionLimit::new("health checks", 8))
     }
 
     fn localhost() -> BTreeSet<IpAddr> {
@@ -206,7 +206,7 @@ mod tests {
         assert!(servers.update(vec![check("web", port, 2)], localhost()).is_empty());
         let early = get(port).await.unwrap();
         assert!(early.starts_with("HTTP/1.1 503 "), "the proxy has not synced yet: {early}");
-        proxy.synced(Family::V4, &Applied::default());
+        proxy.synced(Family::V4, &AppliedVersions::default());
         proxy.set_node_eligible(false);
         let up = get(port).await.unwrap();
         assert!(up.starts_with("HTTP/1.1 200 "), "whatever becomes of the node: {up}");

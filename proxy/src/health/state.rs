@@ -9,15 +9,15 @@ use crate::model::{Family, ResourceVersions};
 /// Written by the runners, read by the HTTP servers.
 #[derive(Debug, Clone)]
 pub struct HealthState {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SharedHealth>>,
     patience: Duration,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedHealth {
     families: BTreeMap<Family, FamilyHealth>,
     /// The versions in the kernel when all families last had the same.
-    common: Applied,
+    common: AppliedVersions,
     node_eligible: bool,
 }
 
@@ -31,12 +31,12 @@ pub struct FamilyHealth {
     /// When the kernel was last up to date.
     pub synced: Option<SystemTime>,
     /// The versions that are in the kernel.
-    pub applied: Applied,
+    pub applied: AppliedVersions,
 }
 
 /// Resource versions that are in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedVersions {
     /// Of the newest manifest.
     pub manifests: Option<String>,
     /// Of each kind of API object.
@@ -45,7 +45,7 @@ pub struct Applied {
 
 /// A snapshot of the health state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
+pub struct HealthSnapshot {
     /// No change waits too long (kube-proxy's rule for `/livez`), and nothing hangs.
     pub alive: bool,
     /// Every family has synced at least once.
@@ -55,7 +55,7 @@ pub struct Health {
     /// When the kernel was last up to date, in the family that is behind.
     pub last_updated: Option<SystemTime>,
     /// Versions that are in the kernel in every family.
-    pub applied: Applied,
+    pub applied: AppliedVersions,
     pub families: BTreeMap<Family, FamilyHealth>,
     /// Families in which a change waits too long.
     pub late: BTreeSet<Family>,
@@ -65,7 +65,7 @@ impl HealthState {
     /// A change may wait for twice the sync period, as in kube-proxy.
     pub fn new(sync_period: Duration, families: &[Family]) -> HealthState {
         let families = families.iter().map(|family| (*family, FamilyHealth::default())).collect();
-        let shared = Shared { families, common: Applied::default(), node_eligible: true };
+        let shared = SharedHealth { families, common: AppliedVersions::default(), node_eligible: true };
         HealthState { shared: Arc::new(Mutex::new(shared)), patience: sync_period * 2 }
     }
 
@@ -80,12 +80,12 @@ impl HealthState {
     }
 
     /// Records that all changes of this family are in the kernel.
-    pub fn synced(&self, family: Family, applied: &Applied) {
+    pub fn synced(&self, family: Family, applied: &AppliedVersions) {
         self.synced_at(SystemTime::now(), family, applied);
     }
 
     /// Records that an operation begins that may hang, until the value is dropped.
-    pub fn busy(&self, family: Family) -> Busy {
+    pub fn busy(&self, family: Family) -> BusyMark {
         self.busy_at(Instant::now(), family)
     }
 
@@ -93,7 +93,7 @@ impl HealthState {
         self.lock().node_eligible = eligible;
     }
 
-    pub fn look(&self) -> Health {
+    pub fn look(&self) -> HealthSnapshot {
         self.look_at(Instant::now())
     }
 
@@ -101,12 +101,12 @@ impl HealthState {
         self.lock().families.entry(family).or_default().waiting_since.get_or_insert(now);
     }
 
-    fn busy_at(&self, now: Instant, family: Family) -> Busy {
+    fn busy_at(&self, now: Instant, family: Family) -> BusyMark {
         self.lock().families.entry(family).or_default().busy_since = Some(now);
-        Busy { health: self.clone(), family }
+        BusyMark { health: self.clone(), family }
     }
 
-    fn synced_at(&self, now: SystemTime, family: Family, applied: &Applied) {
+    fn synced_at(&self, now: SystemTime, family: Family, applied: &AppliedVersions) {
         let mut shared = self.lock();
         let health = shared.families.entry(family).or_default();
         *health = FamilyHealth { waiting_since: None, synced: Some(now), applied: applied.clone(), ..health.clone() };
@@ -115,7 +115,7 @@ impl HealthState {
         }
     }
 
-    fn look_at(&self, now: Instant) -> Health {
+    fn look_at(&self, now: Instant) -> HealthSnapshot {
         let shared = self.lock();
         let families = || shared.families.values();
         let late = |family: &FamilyHealth| {
@@ -123,7 +123,7 @@ impl HealthState {
             let waited = since.map(|since| now.saturating_duration_since(since));
             waited.is_some_and(|waited| waited >= self.patience)
         };
-        Health {
+        HealthSnapshot {
             alive: !families().any(late),
             synced: families().all(|family| family.synced.is_some()),
             node_eligible: shared.node_eligible,
@@ -134,7 +134,7 @@ impl HealthState {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SharedHealth> {
         // A panic while the lock was held leaves these plain values valid.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,12 +142,12 @@ impl HealthState {
 
 /// Marks a family as busy until it is dropped.
 #[derive(Debug)]
-pub struct Busy {
+pub struct BusyMark {
     health: HealthState,
     family: Family,
 }
 
-impl Drop for Busy {
+impl Drop for BusyMark {
     fn drop(&mut self) {
         self.health.lock().families.entry(self.family).or_default().busy_since = None;
     }
@@ -160,8 +160,8 @@ mod tests {
     /// An arbitrary wall-clock time, which must not influence judgements.
     const CLOCK: SystemTime = SystemTime::UNIX_EPOCH;
 
-    fn applied(version: &str) -> Applied {
-        Applied { manifests: Some(version.to_owned()), ..Applied::default() }
+    fn applied(version: &str) -> AppliedVersions {
+        AppliedVersions { manifests: Some(version.to_owned()), ..AppliedVersions::default() }
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
         state.synced_at(CLOCK + Duration::from_secs(1), Family::V4, &applied("7"));
         let health = state.look_at(after(1));
         assert!(!health.synced);
-        assert_eq!((health.last_updated, health.applied), (None, Applied::default()));
+        assert_eq!((health.last_updated, health.applied), (None, AppliedVersions::default()));
         state.synced_at(CLOCK + Duration::from_secs(2), Family::V6, &applied("7"));
         let health = state.look_at(after(2));
         assert!(health.synced);

@@ -1,7 +1,7 @@
 //! A small HTTP server: one handler per listener, GET and HEAD only. It trusts no client: a [`ConnectionLimit`] bounds
 //! the number of connections, and every request and answer is bounded in time and size.
 
-mod room;
+mod connection_limit;
 mod stream;
 
 use std::convert::Infallible;
@@ -20,21 +20,21 @@ use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use room::Room;
-use room::Seat;
-use stream::Timed;
+pub use connection_limit::ConnectionLimit;
+use connection_limit::ConnectionSlot;
+use stream::TimedStream;
 
-pub type Reply = Response<Full<Bytes>>;
+pub type HttpReply = Response<Full<Bytes>>;
 /// A reply that may take time.
-pub type Answer = Pin<Box<dyn Future<Output = Reply> + Send>>;
+pub type ReplyFuture = Pin<Box<dyn Future<Output = HttpReply> + Send>>;
 /// The parts of a request that handlers read.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'r> {
+pub struct GetRequest<'r> {
     pub path: &'r str,
     /// The `Accept` headers, joined by commas; empty if absent.
     pub accept: &'r str,
 }
-pub type Handler = Arc<dyn Fn(Asked<'_>) -> Answer + Send + Sync>;
+pub type Handler = Arc<dyn Fn(GetRequest<'_>) -> ReplyFuture + Send + Sync>;
 
 /// How long a client may take to send the head of a request. Load balancers need milliseconds; without a bound, silent
 /// clients hold descriptors forever.
@@ -75,13 +75,13 @@ impl Server {
         address: SocketAddr,
         one_family: bool,
         purpose: &str,
-        room: &Room,
+        limit: &ConnectionLimit,
         handler: Handler,
     ) -> Result<Server, ListenError> {
         let listener =
             listen(address, one_family).map_err(|source| ListenError { address, purpose: purpose.into(), source })?;
         let address = listener.local_addr().unwrap_or(address);
-        Ok(Server { task: tokio::spawn(serve(listener, room.clone(), handler)), address })
+        Ok(Server { task: tokio::spawn(serve(listener, limit.clone(), handler)), address })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -90,7 +90,7 @@ impl Server {
 }
 
 /// A handler that depends only on the path and answers immediately.
-pub fn at_once(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Handler {
+pub fn at_once(answer: impl Fn(&str) -> HttpReply + Send + Sync + 'static) -> Handler {
     Arc::new(move |asked| Box::pin(std::future::ready(answer(asked.path))))
 }
 
@@ -128,8 +128,8 @@ fn open(address: SocketAddr, v6_only: bool) -> std::io::Result<TcpListener> {
     socket.listen(128)
 }
 
-async fn serve(listener: TcpListener, room: Room, handler: Handler) {
-    let number = room.listener();
+async fn serve(listener: TcpListener, limit: ConnectionLimit, handler: Handler) {
+    let number = limit.listener();
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -138,21 +138,21 @@ async fn serve(listener: TcpListener, room: Room, handler: Handler) {
             // The client closed the connection before it was accepted (accept(2)).
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => continue,
             Err(error) => {
-                room.shortage(&error);
+                limit.shortage(&error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let Some(place) = room.place().await else { return };
+        let Some(place) = limit.place().await else { return };
         let handler = Arc::clone(&handler);
-        room.spawn(place, number, &mut connections, |seat| converse(stream, seat, handler));
+        limit.spawn(place, number, &mut connections, |slot| converse(stream, slot, handler));
     }
 }
 
 /// Answers the requests of one connection until it ends. The slot is freed after the stream is closed.
-async fn converse(stream: TcpStream, seat: Arc<Seat>, handler: Handler) {
+async fn converse(stream: TcpStream, slot: Arc<ConnectionSlot>, handler: Handler) {
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
-        let answering = Arc::clone(&seat).begin();
+        let answering = Arc::clone(&slot).begin();
         let answer = dispatch(&request, &handler);
         async move {
             let reply = answer.await;
@@ -163,15 +163,15 @@ async fn converse(stream: TcpStream, seat: Arc<Seat>, handler: Handler) {
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BUFFER);
     // An error means that the client closed the connection.
-    let _ = http.serve_connection(TokioIo::new(Timed::new(stream)), service).await;
+    let _ = http.serve_connection(TokioIo::new(TimedStream::new(stream)), service).await;
 }
 
-fn dispatch(request: &Request<Incoming>, handler: &Handler) -> Answer {
+fn dispatch(request: &Request<Incoming>, handler: &Handler) -> ReplyFuture {
     match *request.method() {
         Method::GET | Method::HEAD => {
             let accept: Vec<&str> =
                 request.headers().get_all(ACCEPT).iter().filter_map(|one| one.to_str().ok()).collect();
-            handler(Asked { path: request.uri().path(), accept: &accept.join(",") })
+            handler(GetRequest { path: request.uri().path(), accept: &accept.join(",") })
         }
         _ => {
             let mut reply = json(StatusCode::METHOD_NOT_ALLOWED, &serde_json::json!({ "error": "method not allowed" }));
@@ -181,12 +181,12 @@ fn dispatch(request: &Request<Incoming>, handler: &Handler) -> Answer {
     }
 }
 
-pub fn json(status: StatusCode, body: &serde_json::Value) -> Reply {
+pub fn json(status: StatusCode, body: &serde_json::Value) -> HttpReply {
     reply(status, "application/json", body.to_string())
 }
 
 /// A reply whose content type browsers must not guess.
-pub fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+pub fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> HttpReply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -217,7 +217,8 @@ mod tests {
             "/here" => reply(StatusCode::OK, "text/plain", "yes"),
             _ => json(StatusCode::NOT_FOUND, &serde_json::json!({})),
         });
-        Server::bind("127.0.0.1:0".parse().unwrap(), false, "/here", &Room::new("/here", 3), handler).unwrap()
+        Server::bind("127.0.0.1:0".parse().unwrap(), false, "/here", &ConnectionLimit::new("/here", 3), handler)
+            .unwrap()
     }
 
     /// Sends until the other side closes the connection.
@@ -323,7 +324,13 @@ mod tests {
     #[tokio::test]
     async fn an_address_in_use_is_named() {
         let server = server();
-        let again = Server::bind(server.address(), false, "/here", &Room::new("/here", 1), at_once(|_| unreachable!()));
+        let again = Server::bind(
+            server.address(),
+            false,
+            "/here",
+            &ConnectionLimit::new("/here", 1),
+            at_once(|_| unreachable!()),
+        );
         let error = again.unwrap_err().to_string();
         assert!(error.contains(&server.address().to_string()) && error.contains("/here"), "{error}");
     }

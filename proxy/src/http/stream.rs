@@ -14,15 +14,15 @@ use tokio::time::{Sleep, sleep};
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Fails a write that takes longer than [`WRITE_TIMEOUT`].
-pub(super) struct Timed {
+pub(super) struct TimedStream {
     stream: TcpStream,
     /// Runs while output waits for space; hyper flushes when all output is written.
     late: Option<Pin<Box<Sleep>>>,
 }
 
-impl Timed {
-    pub(super) fn new(stream: TcpStream) -> Timed {
-        Timed { stream, late: None }
+impl TimedStream {
+    pub(super) fn new(stream: TcpStream) -> TimedStream {
+        TimedStream { stream, late: None }
     }
 
     fn no_room(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -32,13 +32,13 @@ impl Timed {
     }
 }
 
-impl AsyncRead for Timed {
+impl AsyncRead for TimedStream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for Timed {
+impl AsyncWrite for TimedStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let timed = self.get_mut();
         match Pin::new(&mut timed.stream).poll_write(context, bytes) {

@@ -68,7 +68,7 @@ pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Confi
     })
 }
 
-fn ipvs(from: &super::types::Ipvs) -> Checked<Ipvs> {
+fn ipvs(from: &super::IpvsConfiguration) -> Checked<Ipvs> {
     let default = Ipvs::default();
     let scheduler = match from.scheduler.as_str() {
         "" => default.scheduler,
@@ -155,7 +155,7 @@ fn unused(from: &KubeProxyConfiguration) -> Checked<()> {
     Ok(())
 }
 
-fn conntrack(from: &super::Conntrack) -> Checked<Conntrack> {
+fn conntrack(from: &super::ConntrackConfiguration) -> Checked<Conntrack> {
     Ok(Conntrack {
         max_per_core: in_range("conntrack.maxPerCore", from.max_per_core, 0, i32::MAX)?,
         min: in_range("conntrack.min", from.min, 0, i32::MAX)?,

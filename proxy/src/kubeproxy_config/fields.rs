@@ -8,7 +8,7 @@ use super::{KubeProxyConfiguration, gates, tree};
 
 /// How this proxy supports a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum FieldSupport {
     /// Works as in kube-proxy.
     Honoured,
     /// Works with a difference.
@@ -21,7 +21,7 @@ pub enum State {
 
 /// The syntax of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value {
+pub enum FlagValue {
     Text,
     /// `true` or `false`; without a value `true`.
     Bool,
@@ -38,36 +38,43 @@ pub enum Value {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Field {
+pub struct ConfigField {
     /// Such as `iptables.syncPeriod`.
     pub path: &'static str,
     /// The flag without dashes, and the syntax of its value.
-    pub flag: Option<(&'static str, Value)>,
+    pub flag: Option<(&'static str, FlagValue)>,
     pub help: &'static str,
-    pub state: State,
+    pub state: FieldSupport,
 }
 
-const fn field(path: &'static str, state: State, help: &'static str) -> Field {
-    Field { path, flag: None, help, state }
+const fn field(path: &'static str, state: FieldSupport, help: &'static str) -> ConfigField {
+    ConfigField { path, flag: None, help, state }
 }
 
-const fn flag(path: &'static str, name: &'static str, value: Value, state: State, help: &'static str) -> Field {
-    Field { path, flag: Some((name, value)), help, state }
+const fn flag(
+    path: &'static str,
+    name: &'static str,
+    value: FlagValue,
+    state: FieldSupport,
+    help: &'static str,
+) -> ConfigField {
+    ConfigField { path, flag: Some((name, value)), help, state }
 }
 
-const WINDOWS: State = State::NoEffect("it is for Windows nodes");
-const JSON: State = State::NoEffect("this proxy asks the API server for JSON, and understands nothing else");
-const FEW_REQUESTS: State = State::NoEffect(
+const WINDOWS: FieldSupport = FieldSupport::NoEffect("it is for Windows nodes");
+const JSON: FieldSupport =
+    FieldSupport::NoEffect("this proxy asks the API server for JSON, and understands nothing else");
+const FEW_REQUESTS: FieldSupport = FieldSupport::NoEffect(
     "this proxy keeps three watches open, and waits longer after each failure: there is no rate to limit",
 );
-const UNBUFFERED: State = State::NoEffect("each log line goes to standard error at once");
+const UNBUFFERED: FieldSupport = FieldSupport::NoEffect("each log line goes to standard error at once");
 
-use State::{Different, Honoured, NoEffect};
-use Value::{Bool, Fraction, Gates, List, Modules, Number, Text, Time};
+use FieldSupport::{Different, Honoured, NoEffect};
+use FlagValue::{Bool, Fraction, Gates, List, Modules, Number, Text, Time};
 
 /// In the order of kube-proxy's types.
 #[rustfmt::skip]
-pub const FIELDS: &[Field] = &[
+pub const FIELDS: &[ConfigField] = &[
     flag("featureGates", "feature-gates", Gates, Different("the table of gates below says which do something"), "Feature gates: comma-separated NAME=BOOL pairs"),
     flag("clientConnection.kubeconfig", "kubeconfig", Text, Different("a file that is missing or wrong is waited for, with one line in the log"), "Kubeconfig with the address of the API server and the credentials to show"),
     field("clientConnection.acceptContentTypes", JSON, "Content types to accept from the API server"),
@@ -133,7 +140,7 @@ pub const FIELDS: &[Field] = &[
 
 /// Flags that set no field: name, help, support.
 #[rustfmt::skip]
-pub const FLAGS_ONLY: &[(&str, &str, State)] = &[
+pub const FLAGS_ONLY: &[(&str, &str, FieldSupport)] = &[
     ("config", "The configuration file", Different("a change of the file is a line in the log, and takes effect with a restart")),
     ("config-strict", "Refuse a configuration file with fields that there are not, or that are given twice, instead of warning of them (not upstream's)", Honoured),
     ("write-config-to", "Write the configuration, with its defaults, to this file and exit", Honoured),
@@ -159,13 +166,15 @@ pub fn without_effect(configuration: &KubeProxyConfiguration) -> Vec<String> {
     };
     let set = |path: &str| tree::get(&given, path) != tree::get(&default, path);
     let of_fields = FIELDS.iter().filter(|field| set(field.path)).filter_map(|field| match field.state {
-        State::NoEffect(why) | State::Pending(why) => Some(format!("{} has no effect: {why}", named(field))),
-        State::Honoured | State::Different(_) => None,
+        FieldSupport::NoEffect(why) | FieldSupport::Pending(why) => {
+            Some(format!("{} has no effect: {why}", named(field)))
+        }
+        FieldSupport::Honoured | FieldSupport::Different(_) => None,
     });
     of_fields.chain(gates::without_effect(&configuration.feature_gates)).collect()
 }
 
-fn named(field: &Field) -> String {
+fn named(field: &ConfigField) -> String {
     field.flag.map_or_else(|| field.path.to_owned(), |(flag, _)| format!("{} (--{flag})", field.path))
 }
 
@@ -199,13 +208,13 @@ fn shown(value: &Json) -> String {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for FieldSupport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            State::Honoured => f.write_str("honoured"),
-            State::Different(how) => write!(f, "honoured: {how}"),
-            State::NoEffect(why) => write!(f, "warned: {why}"),
-            State::Pending(why) => write!(f, "warned, not yet there: {why}"),
+            FieldSupport::Honoured => f.write_str("honoured"),
+            FieldSupport::Different(how) => write!(f, "honoured: {how}"),
+            FieldSupport::NoEffect(why) => write!(f, "warned: {why}"),
+            FieldSupport::Pending(why) => write!(f, "warned, not yet there: {why}"),
         }
     }
 }

@@ -70,7 +70,7 @@ pub fn read(path: &Path) -> Result<LoadedConfig, ConfigError> {
 }
 
 fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
-    let mut located = Located::default();
+    let mut located = LocatedValue::default();
     let wrong = |line, field: &str, problem| ConfigError::Content {
         file: file.to_owned(),
         line,
@@ -117,7 +117,7 @@ fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
 }
 
 /// Computes [`LoadedConfig::ignored`]; `whole` contains every known field.
-fn ignored(file: &str, located: &Located, whole: &Value) -> Vec<ConfigError> {
+fn ignored(file: &str, located: &LocatedValue, whole: &Value) -> Vec<ConfigError> {
     let mut whole = whole.clone();
     // This list is empty by default; its items have known fields.
     let module = json!({ "filePattern": "", "verbosity": 0 });
@@ -192,40 +192,40 @@ fn similar(field: &str, known: &Value) -> String {
 
 /// A value with the positions of its fields.
 #[derive(Debug, Default)]
-struct Located {
+struct LocatedValue {
     value: Value,
-    found: Found,
+    found: FieldPositions,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct FieldPositions {
     /// The line of each field, by path.
     lines: BTreeMap<String, u64>,
     /// Repeated paths with their lines.
     repeated: Vec<(String, u64)>,
 }
 
-impl<'de> Deserialize<'de> for Located {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Located, D::Error> {
-        let mut found = Found::default();
-        let value = Below { path: String::new(), found: &mut found }.deserialize(deserializer)?;
-        Ok(Located { value, found })
+impl<'de> Deserialize<'de> for LocatedValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LocatedValue, D::Error> {
+        let mut found = FieldPositions::default();
+        let value = FieldSeed { path: String::new(), found: &mut found }.deserialize(deserializer)?;
+        Ok(LocatedValue { value, found })
     }
 }
 
 /// Deserializes the value at a path.
-struct Below<'f> {
+struct FieldSeed<'f> {
     path: String,
-    found: &'f mut Found,
+    found: &'f mut FieldPositions,
 }
 
-impl Below<'_> {
+impl FieldSeed<'_> {
     fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Below<'_> {
+impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -233,7 +233,7 @@ impl<'de> DeserializeSeed<'de> for Below<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Below<'_> {
+impl<'de> Visitor<'de> for FieldSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -249,7 +249,7 @@ impl<'de> Visitor<'de> for Below<'_> {
                 self.found.repeated.push((path.clone(), line));
             }
             self.found.lines.insert(path.clone(), line);
-            let value = map.next_value_seed(Below { path, found: self.found })?;
+            let value = map.next_value_seed(FieldSeed { path, found: self.found })?;
             fields.insert(key.value, value);
         }
         Ok(Value::Object(fields))
@@ -258,7 +258,7 @@ impl<'de> Visitor<'de> for Below<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         while let Some(item) =
-            sequence.next_element_seed(Below { path: self.path_of(&items.len().to_string()), found: self.found })?
+            sequence.next_element_seed(FieldSeed { path: self.path_of(&items.len().to_string()), found: self.found })?
         {
             items.push(item);
         }

@@ -15,8 +15,8 @@ pub struct KubeProxyConfiguration {
     pub api_version: String,
     pub kind: String,
     pub feature_gates: BTreeMap<String, bool>,
-    pub client_connection: ClientConnection,
-    pub logging: Logging,
+    pub client_connection: ClientConnectionConfiguration,
+    pub logging: LoggingConfiguration,
     pub hostname_override: String,
     pub bind_address: String,
     pub healthz_bind_address: String,
@@ -25,17 +25,17 @@ pub struct KubeProxyConfiguration {
     pub enable_profiling: bool,
     pub show_hidden_metrics_for_version: String,
     pub mode: String,
-    pub iptables: Iptables,
-    pub ipvs: Ipvs,
-    pub nftables: Nftables,
-    pub winkernel: Winkernel,
+    pub iptables: IptablesConfiguration,
+    pub ipvs: IpvsConfiguration,
+    pub nftables: NftablesConfiguration,
+    pub winkernel: WinkernelConfiguration,
     pub detect_local_mode: String,
-    pub detect_local: DetectLocal,
+    pub detect_local: DetectLocalConfiguration,
     #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: String,
     pub node_port_addresses: Vec<String>,
     pub oom_score_adj: i32,
-    pub conntrack: Conntrack,
+    pub conntrack: ConntrackConfiguration,
     pub config_sync_period: GoDuration,
     pub port_range: String,
     pub windows_run_as_service: bool,
@@ -43,7 +43,7 @@ pub struct KubeProxyConfiguration {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ClientConnection {
+pub struct ClientConnectionConfiguration {
     pub kubeconfig: String,
     pub accept_content_types: String,
     pub content_type: String,
@@ -53,7 +53,7 @@ pub struct ClientConnection {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Logging {
+pub struct LoggingConfiguration {
     pub format: String,
     /// A string, or a number of nanoseconds.
     #[serde(deserialize_with = "time_or_nanoseconds")]
@@ -89,7 +89,7 @@ pub struct OutputRouting {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Iptables {
+pub struct IptablesConfiguration {
     pub masquerade_bit: i32,
     pub masquerade_all: bool,
     pub localhost_node_ports: bool,
@@ -99,7 +99,7 @@ pub struct Iptables {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Ipvs {
+pub struct IpvsConfiguration {
     pub sync_period: GoDuration,
     pub min_sync_period: GoDuration,
     pub scheduler: String,
@@ -114,7 +114,7 @@ pub struct Ipvs {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Nftables {
+pub struct NftablesConfiguration {
     pub masquerade_bit: i32,
     pub masquerade_all: bool,
     pub sync_period: GoDuration,
@@ -125,7 +125,7 @@ pub struct Nftables {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Winkernel {
+pub struct WinkernelConfiguration {
     pub network_name: String,
     pub source_vip: String,
     #[serde(rename = "enableDSR")]
@@ -136,14 +136,14 @@ pub struct Winkernel {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct DetectLocal {
+pub struct DetectLocalConfiguration {
     pub bridge_interface: String,
     pub interface_name_prefix: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Conntrack {
+pub struct ConntrackConfiguration {
     pub max_per_core: i32,
     pub min: i32,
     pub tcp_established_timeout: GoDuration,
@@ -173,8 +173,8 @@ impl KubeProxyConfiguration {
             api_version: super::API_VERSION.to_owned(),
             kind: super::KIND.to_owned(),
             feature_gates: BTreeMap::new(),
-            client_connection: ClientConnection::default(),
-            logging: Logging::default(),
+            client_connection: ClientConnectionConfiguration::default(),
+            logging: LoggingConfiguration::default(),
             hostname_override: String::new(),
             bind_address: bind_address.to_owned(),
             healthz_bind_address: String::new(),
@@ -183,16 +183,16 @@ impl KubeProxyConfiguration {
             enable_profiling: false,
             show_hidden_metrics_for_version: String::new(),
             mode: String::new(),
-            iptables: Iptables::default(),
-            ipvs: Ipvs::default(),
-            nftables: Nftables::default(),
-            winkernel: Winkernel::default(),
+            iptables: IptablesConfiguration::default(),
+            ipvs: IpvsConfiguration::default(),
+            nftables: NftablesConfiguration::default(),
+            winkernel: WinkernelConfiguration::default(),
             detect_local_mode: String::new(),
-            detect_local: DetectLocal::default(),
+            detect_local: DetectLocalConfiguration::default(),
             cluster_cidr: String::new(),
             node_port_addresses: Vec::new(),
             oom_score_adj: -999,
-            conntrack: Conntrack::default(),
+            conntrack: ConntrackConfiguration::default(),
             config_sync_period: CONFIG_SYNC_PERIOD,
             port_range: String::new(),
             windows_run_as_service: false,
@@ -202,10 +202,10 @@ impl KubeProxyConfiguration {
     }
 }
 
-impl Default for ClientConnection {
+impl Default for ClientConnectionConfiguration {
     fn default() -> Self {
         let content_type = CONTENT_TYPE.to_owned();
-        ClientConnection {
+        ClientConnectionConfiguration {
             kubeconfig: String::new(),
             accept_content_types: String::new(),
             content_type,
@@ -215,9 +215,9 @@ impl Default for ClientConnection {
     }
 }
 
-impl Default for Logging {
+impl Default for LoggingConfiguration {
     fn default() -> Self {
-        Logging {
+        LoggingConfiguration {
             format: "text".to_owned(),
             flush_frequency: GoDuration::seconds(5),
             verbosity: 0,
@@ -233,9 +233,9 @@ impl Default for OutputRouting {
     }
 }
 
-impl Default for Iptables {
+impl Default for IptablesConfiguration {
     fn default() -> Self {
-        Iptables {
+        IptablesConfiguration {
             masquerade_bit: MASQUERADE_BIT,
             masquerade_all: false,
             localhost_node_ports: true,
@@ -245,10 +245,10 @@ impl Default for Iptables {
     }
 }
 
-impl Default for Ipvs {
+impl Default for IpvsConfiguration {
     fn default() -> Self {
         let zero = GoDuration::default();
-        Ipvs {
+        IpvsConfiguration {
             sync_period: SYNC_PERIOD,
             min_sync_period: zero,
             scheduler: String::new(),
@@ -261,9 +261,9 @@ impl Default for Ipvs {
     }
 }
 
-impl Default for Nftables {
+impl Default for NftablesConfiguration {
     fn default() -> Self {
-        Nftables {
+        NftablesConfiguration {
             masquerade_bit: MASQUERADE_BIT,
             masquerade_all: false,
             sync_period: SYNC_PERIOD,
@@ -273,9 +273,9 @@ impl Default for Nftables {
     }
 }
 
-impl Default for Conntrack {
+impl Default for ConntrackConfiguration {
     fn default() -> Self {
-        Conntrack {
+        ConntrackConfiguration {
             max_per_core: 32 * 1024,
             min: 128 * 1024,
             tcp_established_timeout: GoDuration::seconds(24 * 3600),

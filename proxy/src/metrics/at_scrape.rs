@@ -7,26 +7,26 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{CounterVec, Error, GaugeVec, Opts};
 
-use super::reading::{PATIENCE, Reading};
+use super::reading::{BackgroundReading, PATIENCE};
 
 /// Label values in the order of the labels, and the value.
 pub type Samples = Vec<(Vec<String>, f64)>;
 
 /// A group of metrics that one function reads.
 pub struct AtScrape {
-    metrics: Vec<Described>,
+    metrics: Vec<MetricDescription>,
     read: Box<dyn Fn() -> Vec<Samples> + Send + Sync>,
 }
 
-struct Described {
-    kind: Kind,
+struct MetricDescription {
+    kind: MetricKind,
     desc: Desc,
     options: Opts,
     labels: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum MetricKind {
     Counter,
     Gauge,
 }
@@ -40,38 +40,38 @@ impl AtScrape {
     /// Like [`AtScrape::new`], for a `read` that may hang: a scrape waits up to 4 seconds, and then uses the samples of
     /// the previous reading. One reading runs at a time, on its own thread.
     pub fn slow(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
-        let reading = Reading::new(read, PATIENCE);
+        let reading = BackgroundReading::new(read, PATIENCE);
         AtScrape::new(move || reading.samples())
     }
 
     pub fn counter(self, name: &str, help: &str, labels: &[&str]) -> Result<AtScrape, Error> {
-        self.with(Kind::Counter, name, help, labels)
+        self.with(MetricKind::Counter, name, help, labels)
     }
 
     pub fn gauge(self, name: &str, help: &str, labels: &[&str]) -> Result<AtScrape, Error> {
-        self.with(Kind::Gauge, name, help, labels)
+        self.with(MetricKind::Gauge, name, help, labels)
     }
 
-    fn with(mut self, kind: Kind, name: &str, help: &str, labels: &[&str]) -> Result<AtScrape, Error> {
+    fn with(mut self, kind: MetricKind, name: &str, help: &str, labels: &[&str]) -> Result<AtScrape, Error> {
         let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
         let desc = Desc::new(name.to_owned(), help.to_owned(), labels.clone(), HashMap::new())?;
-        self.metrics.push(Described { kind, desc, options: Opts::new(name, help), labels });
+        self.metrics.push(MetricDescription { kind, desc, options: Opts::new(name, help), labels });
         Ok(self)
     }
 }
 
-impl Described {
+impl MetricDescription {
     fn family(&self, samples: Samples) -> Result<Vec<MetricFamily>, Error> {
         let labels: Vec<&str> = self.labels.iter().map(String::as_str).collect();
         Ok(match self.kind {
-            Kind::Counter => {
+            MetricKind::Counter => {
                 let counters = CounterVec::new(self.options.clone(), &labels)?;
                 for (values, value) in samples {
                     counters.get_metric_with_label_values(&values)?.inc_by(value);
                 }
                 counters.collect()
             }
-            Kind::Gauge => {
+            MetricKind::Gauge => {
                 let gauges = GaugeVec::new(self.options.clone(), &labels)?;
                 for (values, value) in samples {
                     gauges.get_metric_with_label_values(&values)?.set(value);

@@ -7,48 +7,54 @@ use prometheus::{
 use super::Requests;
 
 #[derive(Default)]
-pub(super) struct Build(Registry);
+pub(super) struct RegistryBuilder(Registry);
 
-type Made<T> = Result<T, Error>;
+type Registered<T> = Result<T, Error>;
 
-impl Build {
-    fn add<T: Collector + Clone + 'static>(&self, made: T) -> Made<T> {
+impl RegistryBuilder {
+    fn add<T: Collector + Clone + 'static>(&self, made: T) -> Registered<T> {
         self.0.register(Box::new(made.clone()))?;
         Ok(made)
     }
 
-    pub(super) fn counter(&self, name: &str, help: &str) -> Made<IntCounter> {
+    pub(super) fn counter(&self, name: &str, help: &str) -> Registered<IntCounter> {
         self.add(IntCounter::new(name, help)?)
     }
 
-    pub(super) fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Made<IntCounterVec> {
+    pub(super) fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Registered<IntCounterVec> {
         self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
     }
 
-    pub(super) fn gauge(&self, name: &str, help: &str) -> Made<IntGauge> {
+    pub(super) fn gauge(&self, name: &str, help: &str) -> Registered<IntGauge> {
         self.add(IntGauge::new(name, help)?)
     }
 
-    pub(super) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Made<IntGaugeVec> {
+    pub(super) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Registered<IntGaugeVec> {
         self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
     /// For seconds since 1970.
-    pub(super) fn times(&self, name: &str, help: &str, labels: &[&str]) -> Made<GaugeVec> {
+    pub(super) fn times(&self, name: &str, help: &str, labels: &[&str]) -> Registered<GaugeVec> {
         self.add(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    pub(super) fn histograms(&self, name: &str, help: &str, buckets: Vec<f64>, labels: &[&str]) -> Made<HistogramVec> {
+    pub(super) fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        buckets: Vec<f64>,
+        labels: &[&str],
+    ) -> Registered<HistogramVec> {
         self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels)?)
     }
 
-    pub(super) fn requests(&self) -> Made<Requests> {
+    pub(super) fn requests(&self) -> Registered<Requests> {
         let help = "Requests to the API server, by status code, method and host";
         Ok(Requests::new(self.counters("rest_client_requests_total", help, &["code", "host", "method"])?))
     }
 
     /// Adds the metrics that every Kubernetes component has.
-    pub(super) fn finish(self) -> Made<Registry> {
+    pub(super) fn finish(self) -> Registered<Registry> {
         self.0.register(Box::new(ProcessCollector::for_self()))?;
         self.gauges("kubernetes_build_info", "Which program this is; always 1", &BUILD.map(|(label, _)| label))?
             .with_label_values(&BUILD.map(|(_, value)| value))

@@ -2,7 +2,7 @@
 
 use prometheus::{Error, IntCounterVec, IntGaugeVec};
 
-use super::build::Build;
+use super::build::RegistryBuilder;
 use super::whole;
 use crate::config::Mode;
 use crate::model::Family;
@@ -25,7 +25,7 @@ pub(super) enum ByMode {
 
 impl ByMode {
     #[rustfmt::skip]
-    pub(super) fn new(build: &Build, mode: Mode) -> Result<ByMode, Error> {
+    pub(super) fn new(build: &RegistryBuilder, mode: Mode) -> Result<ByMode, Error> {
         let family = &["ip_family"][..];
         Ok(match mode {
             Mode::Nftables => ByMode::Nftables {

@@ -25,13 +25,13 @@ use crate::config::Mode;
 use crate::model::{Batch, Change, Family};
 use crate::plan::tally::Tally;
 use crate::ruleset::Report;
-use build::Build;
+use build::RegistryBuilder;
 use by_mode::ByMode;
 
 pub use at_scrape::{AtScrape, Samples};
 pub use pending::Pending;
 pub use requests::{ApiFailures, CountRequests, Requests, RequestsTo};
-pub use server::{About, MetricsServer};
+pub use server::{MetricsServer, StaticPages};
 pub use slis::{Slis, process_start};
 
 /// Content type of [`Metrics::text`].
@@ -72,7 +72,7 @@ impl Metrics {
     /// All metrics of a mode, at zero for these families. Fails if two metrics share a name, which is a bug.
     #[rustfmt::skip]
     pub fn of_mode(mode: Mode, families: &[Family]) -> Result<Metrics, Error> {
-        let build = Build::default();
+        let build = RegistryBuilder::default();
         let family = &["ip_family"][..];
         let metrics = Metrics {
             sync_duration: build.histograms("kubeproxy_sync_proxy_rules_duration_seconds", "Duration of syncs, full and partial", sync_buckets()?, family)?,

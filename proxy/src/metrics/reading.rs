@@ -12,28 +12,31 @@ use super::Samples;
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Reads on its own thread, one reading at a time. Callers stop waiting after `patience` and use the previous samples.
-pub(super) struct Reading {
-    shared: Arc<Shared>,
+pub(super) struct BackgroundReading {
+    shared: Arc<SharedReading>,
     patience: Duration,
 }
 
-struct Shared {
+struct SharedReading {
     read: Box<dyn Fn() -> Vec<Samples> + Send + Sync>,
-    state: Mutex<State>,
+    state: Mutex<ReadingState>,
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ReadingState {
     under_way: bool,
     last: Vec<Samples>,
 }
 
-impl Reading {
+impl BackgroundReading {
     /// `read` must end eventually.
-    pub(super) fn new(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static, patience: Duration) -> Reading {
-        let shared = Shared { read: Box::new(read), state: Mutex::default(), ended: Condvar::new() };
-        Reading { shared: Arc::new(shared), patience }
+    pub(super) fn new(
+        read: impl Fn() -> Vec<Samples> + Send + Sync + 'static,
+        patience: Duration,
+    ) -> BackgroundReading {
+        let shared = SharedReading { read: Box::new(read), state: Mutex::default(), ended: Condvar::new() };
+        BackgroundReading { shared: Arc::new(shared), patience }
     }
 
     /// The samples of a reading that ends in time, else those of the previous one; empty if there is none.
@@ -51,10 +54,10 @@ impl Reading {
     }
 }
 
-impl Shared {
+impl SharedReading {
     fn work(&self) {
         let last = (self.read)();
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State { under_way: false, last };
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = ReadingState { under_way: false, last };
         self.ended.notify_all();
     }
 }
@@ -74,7 +77,7 @@ mod tests {
             counter.fetch_add(1, Ordering::SeqCst);
             vec![vec![(Vec::new(), wait.lock().unwrap().recv().unwrap())]]
         };
-        let mut reading = Reading::new(read, Duration::from_secs(60));
+        let mut reading = BackgroundReading::new(read, Duration::from_secs(60));
         go_on.send(1.0).unwrap();
         assert_eq!(reading.samples(), [[(Vec::new(), 1.0)]]);
         reading.patience = Duration::from_millis(1);

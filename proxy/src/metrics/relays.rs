@@ -9,11 +9,11 @@ use crate::model::Family;
 use crate::relay::stats::Stats;
 
 /// Values with the label that distinguishes them within a metric.
-type Labelled = Vec<(Option<&'static str>, u64)>;
+type LabelledCounts = Vec<(Option<&'static str>, u64)>;
 
 pub fn metrics(families: Vec<(Family, Arc<Stats>)>) -> Result<AtScrape, Error> {
     let read = move || {
-        let each = |of: &dyn Fn(&Stats) -> Labelled| {
+        let each = |of: &dyn Fn(&Stats) -> LabelledCounts| {
             let of_family = |(family, stats): &(Family, Arc<Stats>)| {
                 let family = family.to_string();
                 of(stats).into_iter().map(move |(label, count)| {

@@ -11,7 +11,7 @@ use super::Metrics;
 /// How long a scrape waits: less than Prometheus' default timeout of 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(9);
 
-type Gathered = Result<Bytes, String>;
+type ScrapeText = Result<Bytes, String>;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScrapeError {
@@ -28,10 +28,10 @@ pub(super) enum ScrapeError {
 pub(super) struct Scrapes {
     metrics: Arc<Metrics>,
     /// The running collection, owned by its thread.
-    under_way: Arc<Mutex<UnderWay>>,
+    under_way: Arc<Mutex<RunningScrape>>,
 }
 
-type UnderWay = Weak<watch::Sender<Option<Gathered>>>;
+type RunningScrape = Weak<watch::Sender<Option<ScrapeText>>>;
 
 impl Scrapes {
     pub(super) fn new(metrics: Arc<Metrics>) -> Scrapes {
@@ -53,7 +53,7 @@ impl Scrapes {
 
     /// Joins the running collection or starts one, on a thread for blocking calls because reading the kernel's counters
     /// is slow.
-    fn join(&self) -> watch::Receiver<Option<Gathered>> {
+    fn join(&self) -> watch::Receiver<Option<ScrapeText>> {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = under_way.upgrade() {
             return sender.subscribe();

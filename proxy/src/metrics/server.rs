@@ -9,12 +9,12 @@ use hyper::body::Bytes;
 
 use super::scrapes::{ScrapeError, Scrapes};
 use super::{CONTENT_TYPE, Metrics, Slis, process_start};
-use crate::http::{Answer, Handler, ListenError, Reply, Room, Server, reply};
+use crate::http::{ConnectionLimit, Handler, HttpReply, ListenError, ReplyFuture, Server, reply};
 use crate::zpages::{Flagz, Statusz};
 
 /// Constant content of the server's other pages.
 #[derive(Debug, Clone, Default)]
-pub struct About {
+pub struct StaticPages {
     pub mode: String,
     pub configuration: serde_json::Value,
     /// Names and values; `None` disables `/flagz`.
@@ -30,10 +30,10 @@ impl MetricsServer {
     /// Starts to listen; must be called on a tokio runtime.
     pub fn bind(
         address: SocketAddr,
-        room: &Room,
+        limit: &ConnectionLimit,
         metrics: Arc<Metrics>,
         slis: Arc<Slis>,
-        about: &About,
+        about: &StaticPages,
     ) -> Result<MetricsServer, ListenError> {
         // kube-proxy's key for its part of the configuration.
         let configuration = serde_json::json!({ "kubeproxy.config.k8s.io": about.configuration }).to_string();
@@ -61,7 +61,7 @@ impl MetricsServer {
             ("/statusz", _, Some(statusz)) => now(statusz.answer(asked.accept)),
             _ => now(text(StatusCode::NOT_FOUND, &try_these)),
         });
-        Server::bind(address, false, "/metrics", room, handler).map(MetricsServer)
+        Server::bind(address, false, "/metrics", limit, handler).map(MetricsServer)
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -69,15 +69,15 @@ impl MetricsServer {
     }
 }
 
-fn now(reply: Reply) -> Answer {
+fn now(reply: HttpReply) -> ReplyFuture {
     Box::pin(std::future::ready(reply))
 }
 
-fn text(status: StatusCode, body: &str) -> Reply {
+fn text(status: StatusCode, body: &str) -> HttpReply {
     reply(status, "text/plain; charset=utf-8", body.to_owned())
 }
 
-fn scrape(scrapes: Arc<Scrapes>) -> Answer {
+fn scrape(scrapes: Arc<Scrapes>) -> ReplyFuture {
     Box::pin(async move {
         match scrapes.text().await {
             Ok(body) => exposed(body),
@@ -87,11 +87,11 @@ fn scrape(scrapes: Arc<Scrapes>) -> Answer {
     })
 }
 
-fn exposed(body: impl Into<Bytes>) -> Reply {
+fn exposed(body: impl Into<Bytes>) -> HttpReply {
     reply(StatusCode::OK, CONTENT_TYPE, body)
 }
 
-fn failed(error: &impl std::error::Error) -> Reply {
+fn failed(error: &impl std::error::Error) -> HttpReply {
     text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))
 }
 
@@ -101,10 +101,11 @@ mod tests {
     use crate::http::ask;
     use crate::model::Family;
 
-    fn server(about: &About) -> MetricsServer {
+    fn server(about: &StaticPages) -> MetricsServer {
         let metrics = Arc::new(Metrics::new(&Family::ALL).unwrap());
         let slis = Arc::new(Slis::new().unwrap());
-        MetricsServer::bind("127.0.0.1:0".parse().unwrap(), &Room::new("/metrics", 8), metrics, slis, about).unwrap()
+        MetricsServer::bind("127.0.0.1:0".parse().unwrap(), &ConnectionLimit::new("/metrics", 8), metrics, slis, about)
+            .unwrap()
     }
 
     async fn get(server: &MetricsServer, path: &str) -> String {
@@ -113,7 +114,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_path_answers() {
-        let about = About {
+        let about = StaticPages {
             mode: "iptables".into(),
             configuration: serde_json::json!({ "mode": "iptables" }),
             flags: Some([("v".to_owned(), "2".to_owned())].into()),
@@ -150,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn pages_that_their_gates_forbid_are_not_there() {
-        let server = server(&About::default());
+        let server = server(&StaticPages::default());
         for path in ["/flagz", "/statusz"] {
             assert!(get(&server, path).await.starts_with("HTTP/1.1 404 "), "{path}");
         }

@@ -22,7 +22,7 @@ use crate::plan::tally::Tally;
 use crate::plan::{NodePlan, ServicePortPlan, ServiceRanges, plan_node, plan_service_port, service_ranges};
 use crate::ruleset::Report;
 use crate::state::claims::Dispute;
-use crate::state::{Changed, State};
+use crate::state::{ChangedPorts, State};
 
 /// One family's proxy.
 pub struct FamilyProxy<M> {
@@ -30,7 +30,7 @@ pub struct FamilyProxy<M> {
     state: State,
     mode: M,
     addresses: NodeAddresses,
-    pending: Changed,
+    pending: ChangedPorts,
     checks: Checks,
     tally: Tally,
     other_machines: BTreeSet<IpAddr>,
@@ -46,7 +46,7 @@ impl<M: Mode> FamilyProxy<M> {
             config,
             mode,
             addresses: NodeAddresses::default(),
-            pending: Changed::default(),
+            pending: ChangedPorts::default(),
             checks: Checks::default(),
             tally: Tally::default(),
             other_machines: BTreeSet::new(),

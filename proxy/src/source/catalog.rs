@@ -9,25 +9,25 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use sha2::{Digest, Sha256};
 
-use super::directory::Stamp;
+use super::directory::FileStamp;
 use super::documents::{self, FileContents, MOST_FAULTS};
 use super::object::{Object, ObjectId};
 use super::problem::DocumentError;
 use super::{Batch, Change};
 
 #[derive(Debug, Default)]
-struct File {
+struct CatalogFile {
     /// Of the last content; `None` if reading failed.
     digest: Option<[u8; 32]>,
     /// Of the last content; `None` if the file must be read again.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     contents: FileContents,
 }
 
 /// All files of a directory, and the state reported so far.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
-    files: BTreeMap<String, File>,
+    files: BTreeMap<String, CatalogFile>,
     reported: BTreeMap<ObjectId, Object>,
     told_version: Option<u64>,
     told_anything: bool,
@@ -62,14 +62,14 @@ impl Catalog {
     }
 
     /// Stores the stamp of the content passed to [`Catalog::file`] last.
-    pub(super) fn read_at(&mut self, name: &str, stamp: Option<Stamp>) {
+    pub(super) fn read_at(&mut self, name: &str, stamp: Option<FileStamp>) {
         if let Some(file) = self.files.get_mut(name) {
             file.stamp = stamp;
         }
     }
 
     /// The stamp by which an unchanged file is recognised.
-    pub(super) fn stamp(&self, name: &str) -> Option<Stamp> {
+    pub(super) fn stamp(&self, name: &str) -> Option<FileStamp> {
         self.files.get(name)?.stamp
     }
 

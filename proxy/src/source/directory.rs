@@ -18,7 +18,7 @@ const MOST_FILES: usize = 10_000;
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Found {
+pub(super) struct ManifestFile {
     /// Path relative to the manifest directory.
     pub name: String,
     pub path: PathBuf,
@@ -27,9 +27,9 @@ pub(super) struct Found {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Walk {
+pub(super) struct DirectoryWalk {
     /// Sorted by name.
-    pub files: Vec<Found>,
+    pub files: Vec<ManifestFile>,
     /// Entries that could not be read or exceed a bound: the name, with a final `/` for directories, and the reason. Of
     /// all entries beyond the same bound, only the first has a reason.
     pub closed: Vec<(String, Option<String>)>,
@@ -37,19 +37,19 @@ pub(super) struct Walk {
 
 /// A limit that made the walk skip entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Bound {
+enum WalkLimit {
     Depth,
     Directories,
     Files,
 }
 
-impl Bound {
+impl WalkLimit {
     fn message(self, others: usize) -> String {
         let others = if others > 0 { format!(", nor are {others} others") } else { String::new() };
         let why = match self {
-            Bound::Depth => format!("it lies deeper than {DEEPEST} directories"),
-            Bound::Directories => format!("there are more than {MOST_DIRECTORIES} directories"),
-            Bound::Files => format!("there are more than {MOST_FILES} manifest files"),
+            WalkLimit::Depth => format!("it lies deeper than {DEEPEST} directories"),
+            WalkLimit::Directories => format!("there are more than {MOST_DIRECTORIES} directories"),
+            WalkLimit::Files => format!("there are more than {MOST_FILES} manifest files"),
         };
         format!("is not read{others}: {why}")
     }
@@ -58,7 +58,7 @@ impl Bound {
 pub(super) const LEADS_OUT: &str = "is a link that leads out of the manifest directory, and is not followed";
 
 /// Notified before each directory and file is read, so that it can start a watch first and misses no change.
-pub(super) trait Observer {
+pub(super) trait WalkObserver {
     /// Starts a walk; returns its root.
     fn start(&mut self) -> PathBuf;
     /// Called before the directory's entries are read.
@@ -68,9 +68,9 @@ pub(super) trait Observer {
 }
 
 /// For a directory that is read once.
-pub(super) struct Once<'a>(pub &'a Path);
+pub(super) struct SingleWalk<'a>(pub &'a Path);
 
-impl Observer for Once<'_> {
+impl WalkObserver for SingleWalk<'_> {
     fn start(&mut self) -> PathBuf {
         self.0.to_owned()
     }
@@ -79,7 +79,7 @@ impl Observer for Once<'_> {
 /// All manifest files below a directory, without hidden files and directories. Follows symbolic links within the
 /// directory: a mounted ConfigMap consists of links into a hidden directory. Visits each directory once, so that cyclic
 /// links end.
-pub(super) fn walk(observer: &mut dyn Observer) -> Result<Walk, SourceError> {
+pub(super) fn walk(observer: &mut dyn WalkObserver) -> Result<DirectoryWalk, SourceError> {
     let root = observer.start();
     let failed = |error: io::Error| SourceError::Directory {
         operation: "read",
@@ -92,7 +92,7 @@ pub(super) fn walk(observer: &mut dyn Observer) -> Result<Walk, SourceError> {
         observer,
         entered: BTreeSet::new(),
         linked: BTreeSet::new(),
-        walk: Walk::default(),
+        walk: DirectoryWalk::default(),
         beyond: BTreeMap::new(),
     };
     walker.visit(&root, "", 0).map_err(failed)?;
@@ -102,13 +102,13 @@ pub(super) fn walk(observer: &mut dyn Observer) -> Result<Walk, SourceError> {
 struct Walker<'o> {
     /// Canonical.
     root: PathBuf,
-    observer: &'o mut dyn Observer,
+    observer: &'o mut dyn WalkObserver,
     /// Device and inode of each visited directory.
     entered: BTreeSet<(u64, u64)>,
     /// Directories of link targets, which are watched, too.
     linked: BTreeSet<PathBuf>,
-    walk: Walk,
-    beyond: BTreeMap<Bound, Vec<String>>,
+    walk: DirectoryWalk,
+    beyond: BTreeMap<WalkLimit, Vec<String>>,
 }
 
 impl Walker<'_> {
@@ -136,10 +136,10 @@ impl Walker<'_> {
         Ok(())
     }
 
-    fn bound(&self, depth: usize) -> Option<Bound> {
+    fn bound(&self, depth: usize) -> Option<WalkLimit> {
         match depth {
-            _ if depth > DEEPEST => Some(Bound::Depth),
-            _ if self.entered.len() + self.linked.len() >= MOST_DIRECTORIES => Some(Bound::Directories),
+            _ if depth > DEEPEST => Some(WalkLimit::Depth),
+            _ if self.entered.len() + self.linked.len() >= MOST_DIRECTORIES => Some(WalkLimit::Directories),
             _ => None,
         }
     }
@@ -166,13 +166,13 @@ impl Walker<'_> {
                 _ => {}
             }
         } else if is_manifest(&path) {
-            self.file(Found { name, path, leads_out }, target);
+            self.file(ManifestFile { name, path, leads_out }, target);
         }
     }
 
-    fn file(&mut self, found: Found, target: Option<PathBuf>) {
+    fn file(&mut self, found: ManifestFile, target: Option<PathBuf>) {
         if self.walk.files.len() >= MOST_FILES {
-            return self.go_by(Bound::Files, found.name);
+            return self.go_by(WalkLimit::Files, found.name);
         }
         let lies_in = target.filter(|_| !found.leads_out).and_then(|target| Some(target.parent()?.to_owned()));
         if let Some(directory) = lies_in
@@ -186,11 +186,11 @@ impl Walker<'_> {
         self.walk.files.push(found);
     }
 
-    fn go_by(&mut self, bound: Bound, name: String) {
+    fn go_by(&mut self, bound: WalkLimit, name: String) {
         self.beyond.entry(bound).or_default().push(name);
     }
 
-    fn end(self) -> Walk {
+    fn end(self) -> DirectoryWalk {
         let mut walk = self.walk;
         for (bound, names) in self.beyond {
             let others = names.len() - 1;
@@ -220,7 +220,7 @@ pub(super) fn is_manifest(path: &Path) -> bool {
 
 /// Identifies an unchanged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     file: (u64, u64),
     size: u64,
     modified: (i64, i64),
@@ -231,9 +231,9 @@ pub(super) struct Stamp {
 /// for files advances by the tick, 10 ms at HZ=100, and some file systems store whole seconds or two.
 const SETTLED: Duration = Duration::from_secs(3);
 
-impl Stamp {
-    fn of(metadata: &fs::Metadata) -> Stamp {
-        Stamp {
+impl FileStamp {
+    fn of(metadata: &fs::Metadata) -> FileStamp {
+        FileStamp {
             file: (metadata.dev(), metadata.ino()),
             size: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
@@ -242,8 +242,8 @@ impl Stamp {
     }
 
     /// Follows a symbolic link.
-    pub(super) fn at(path: &Path) -> Option<Stamp> {
-        fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata))
+    pub(super) fn at(path: &Path) -> Option<FileStamp> {
+        fs::metadata(path).ok().map(|metadata| FileStamp::of(&metadata))
     }
 
     /// Whether any later change gives another stamp. False if the clock was set back.
@@ -256,7 +256,7 @@ impl Stamp {
 #[derive(Debug)]
 pub(super) enum ReadOutcome {
     /// The content, and its stamp if a later change is certain to change it.
-    Bytes(Vec<u8>, Option<Stamp>),
+    Bytes(Vec<u8>, Option<FileStamp>),
     /// The file no longer exists.
     Gone,
     /// The file exists and cannot be read.
@@ -272,7 +272,7 @@ pub(super) fn read(path: &Path) -> ReadOutcome {
     }
 }
 
-fn bytes(path: &Path) -> Result<(Vec<u8>, Option<Stamp>), String> {
+fn bytes(path: &Path) -> Result<(Vec<u8>, Option<FileStamp>), String> {
     let denied = |error: io::Error| format!("cannot be read: {error}");
     // Without O_NONBLOCK, opening a named pipe would wait for a writer.
     let mut options = OpenOptions::new();
@@ -287,7 +287,7 @@ fn bytes(path: &Path) -> Result<(Vec<u8>, Option<Stamp>), String> {
         return Err(too_large());
     }
     // Taken before the content, so that a concurrent write changes it.
-    let stamp = Some(Stamp::of(&metadata)).filter(|stamp| stamp.is_settled(SystemTime::now()));
+    let stamp = Some(FileStamp::of(&metadata)).filter(|stamp| stamp.is_settled(SystemTime::now()));
     let mut bytes = Vec::new();
     let taken = file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(denied)?;
     if taken as u64 > LARGEST_FILE {
@@ -303,7 +303,7 @@ mod tests {
     use tempfile::TempDir;
 
     fn found(root: &TempDir) -> (Vec<String>, Vec<(String, Option<String>)>) {
-        let walk = walk(&mut Once(root.path())).unwrap();
+        let walk = walk(&mut SingleWalk(root.path())).unwrap();
         (walk.files.into_iter().filter(|one| !one.leads_out).map(|one| one.name).collect(), walk.closed)
     }
 
@@ -328,7 +328,7 @@ mod tests {
         // The directory itself may be a link.
         let named = outside.path().join("named");
         symlink(root.path(), &named).unwrap();
-        let walk = walk(&mut Once(&named)).unwrap();
+        let walk = walk(&mut SingleWalk(&named)).unwrap();
         assert!(walk.files.iter().any(|one| one.name == "in.yaml" && !one.leads_out), "{walk:?}");
     }
 
@@ -369,14 +369,14 @@ mod tests {
         let root = TempDir::new().unwrap();
         let path = root.path().join("x.yaml");
         fs::write(&path, "a: 1").unwrap();
-        let first = Stamp::at(&path).unwrap();
-        assert_eq!(Stamp::at(&path), Some(first));
+        let first = FileStamp::at(&path).unwrap();
+        assert_eq!(FileStamp::at(&path), Some(first));
         assert!(!first.is_settled(SystemTime::now()) && first.is_settled(SystemTime::now() + 2 * SETTLED));
         assert!(!first.is_settled(UNIX_EPOCH), "the clock was set back");
         fs::write(root.path().join("y"), "a: 1").unwrap();
         fs::rename(root.path().join("y"), &path).unwrap();
-        assert_ne!(Stamp::at(&path), Some(first));
+        assert_ne!(FileStamp::at(&path), Some(first));
         fs::write(&path, "a: 10").unwrap();
-        assert_ne!(Stamp::at(&path), Some(first));
+        assert_ne!(FileStamp::at(&path), Some(first));
     }
 }

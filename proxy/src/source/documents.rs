@@ -6,10 +6,10 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::object::{Kind, Object, ObjectId};
+use super::object::{Object, ObjectId, ObjectKind};
 use super::problem::{DocumentError, one_line, quote};
 use super::syntax::{label, subdomain};
-use super::text::{self, Text};
+use super::text::{self, TextDocument};
 use super::validate;
 use super::{ObjectKey, lenient};
 use crate::model::LABEL_SERVICE_NAME;
@@ -37,7 +37,7 @@ pub(super) struct FileContents {
 
 /// `file`: the name relative to the manifest directory.
 pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
-    let mut reader = Reader { file, contents: FileContents::default(), faults: 0, remarks: 0, skipped: 0 };
+    let mut reader = DocumentReader { file, contents: FileContents::default(), faults: 0, remarks: 0, skipped: 0 };
     match std::str::from_utf8(bytes) {
         Ok(text) => {
             text::documents(file, text, &mut |found| reader.document(found));
@@ -53,14 +53,14 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
 }
 
 #[derive(Clone)]
-struct Place {
+struct DocumentPosition {
     document: usize,
     line: usize,
     /// `items[3]` within a list, else empty.
     item: String,
 }
 
-struct Reader<'a> {
+struct DocumentReader<'a> {
     file: &'a str,
     contents: FileContents,
     /// The numbers of all, listed or not.
@@ -69,7 +69,7 @@ struct Reader<'a> {
     skipped: usize,
 }
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     /// Adds the numbers of unlisted lines.
     fn end(mut self) -> FileContents {
         let more = |count: usize, what: &str| {
@@ -83,8 +83,8 @@ impl Reader<'_> {
         self.contents
     }
 
-    fn document(&mut self, found: Text) {
-        let place = Place { document: found.document, line: found.line, item: String::new() };
+    fn document(&mut self, found: TextDocument) {
+        let place = DocumentPosition { document: found.document, line: found.line, item: String::new() };
         match found.value {
             Ok(Value::Null) => {}
             Ok(value) => self.value(value, place),
@@ -92,7 +92,7 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&mut self, mut value: Value, place: Place) {
+    fn value(&mut self, mut value: Value, place: DocumentPosition) {
         if !value.is_object() {
             return self.torn(&place, "", format!("is {}, not a Kubernetes object", shape(&value)));
         }
@@ -109,14 +109,14 @@ impl Reader<'_> {
         if let Some(element) = list_of(&api_version, &kind) {
             return self.list(&mut value, &api_version, element, &place);
         }
-        match Kind::of(&api_version, &kind) {
+        match ObjectKind::of(&api_version, &kind) {
             Some(kind) => self.object(kind, value, place),
             None => self.skip(&place, &api_version, &kind, &value),
         }
     }
 
     /// Reads a list's items. Items of a typed list may omit their type.
-    fn list(&mut self, list: &mut Value, api_version: &str, element: &str, place: &Place) {
+    fn list(&mut self, list: &mut Value, api_version: &str, element: &str, place: &DocumentPosition) {
         if !place.item.is_empty() {
             return self.torn(place, "kind", "is a list within a list".to_owned());
         }
@@ -137,12 +137,12 @@ impl Reader<'_> {
                     fields.entry(key).or_insert_with(|| text.into());
                 }
             }
-            let place = Place { item: format!("items[{i}]"), ..place.clone() };
+            let place = DocumentPosition { item: format!("items[{i}]"), ..place.clone() };
             self.value(item, place);
         }
     }
 
-    fn object(&mut self, kind: Kind, value: Value, place: Place) {
+    fn object(&mut self, kind: ObjectKind, value: Value, place: DocumentPosition) {
         let id = identity(kind, &value);
         let name = match &id {
             Some(id) => id.to_string(),
@@ -150,10 +150,12 @@ impl Reader<'_> {
         };
         let known = self.faults;
         let object = match kind {
-            Kind::Node => self.decode(value, validate::node, &name, &place).map(Object::Node),
-            Kind::Service => self.decode(value, validate::service, &name, &place).map(Object::Service),
-            Kind::EndpointSlice => self.decode(value, validate::slice, &name, &place).map(Object::EndpointSlice),
-            Kind::ServiceCidr => self.decode(value, validate::service_cidr, &name, &place).map(Object::ServiceCidr),
+            ObjectKind::Node => self.decode(value, validate::node, &name, &place).map(Object::Node),
+            ObjectKind::Service => self.decode(value, validate::service, &name, &place).map(Object::Service),
+            ObjectKind::EndpointSlice => self.decode(value, validate::slice, &name, &place).map(Object::EndpointSlice),
+            ObjectKind::ServiceCidr => {
+                self.decode(value, validate::service_cidr, &name, &place).map(Object::ServiceCidr)
+            }
         };
         match (object, id) {
             (Some(Object::EndpointSlice(slice)), Some(id)) if !has_service(&slice) => {
@@ -175,7 +177,7 @@ impl Reader<'_> {
         value: Value,
         check: fn(&mut T) -> validate::Findings,
         name: &str,
-        place: &Place,
+        place: &DocumentPosition,
     ) -> Option<Arc<T>> {
         let (mut object, taken): (T, _) = match lenient::typed(value) {
             Ok(read) => read,
@@ -208,12 +210,12 @@ impl Reader<'_> {
         valid.then(|| Arc::new(object))
     }
 
-    fn skip(&mut self, place: &Place, api_version: &str, kind: &str, value: &Value) {
+    fn skip(&mut self, place: &DocumentPosition, api_version: &str, kind: &str, value: &Value) {
         let why = format!("{api_version} {kind} is no kind that a service proxy reads");
         self.pass_over(place, &described(kind, value), &why);
     }
 
-    fn pass_over(&mut self, place: &Place, object: &str, why: &str) {
+    fn pass_over(&mut self, place: &DocumentPosition, object: &str, why: &str) {
         self.skipped += 1;
         if self.skipped > MOST_FAULTS {
             return;
@@ -223,12 +225,12 @@ impl Reader<'_> {
         self.contents.skipped.push(one_line(&line));
     }
 
-    fn torn(&mut self, place: &Place, field: &str, message: String) {
+    fn torn(&mut self, place: &DocumentPosition, field: &str, message: String) {
         self.contents.torn = true;
         self.problem(place, None, field, message);
     }
 
-    fn problem(&mut self, place: &Place, object: Option<&str>, field: &str, message: String) {
+    fn problem(&mut self, place: &DocumentPosition, object: Option<&str>, field: &str, message: String) {
         self.faults += 1;
         if self.faults <= MOST_FAULTS {
             self.contents.problems.push(error(self.file, place, object, field, message));
@@ -236,7 +238,7 @@ impl Reader<'_> {
     }
 }
 
-fn error(file: &str, place: &Place, object: Option<&str>, field: &str, message: String) -> DocumentError {
+fn error(file: &str, place: &DocumentPosition, object: Option<&str>, field: &str, message: String) -> DocumentError {
     let dot = if place.item.is_empty() || field.is_empty() { "" } else { "." };
     DocumentError {
         file: file.to_owned(),
@@ -254,13 +256,13 @@ fn list_of<'a>(api_version: &str, kind: &'a str) -> Option<&'a str> {
     let element = kind.strip_suffix("List")?;
     let fits = match element {
         "" => api_version == "v1",
-        element => Kind::of(api_version, element).is_some(),
+        element => ObjectKind::of(api_version, element).is_some(),
     };
     fits.then_some(element)
 }
 
 /// The object's identity, if its name and namespace are valid.
-fn identity(kind: Kind, value: &Value) -> Option<ObjectId> {
+fn identity(kind: ObjectKind, value: &Value) -> Option<ObjectId> {
     let metadata = value.get("metadata")?;
     let name = metadata.get("name")?.as_str()?;
     let namespace = match (kind, metadata.get("namespace")) {
@@ -272,8 +274,8 @@ fn identity(kind: Kind, value: &Value) -> Option<ObjectId> {
         },
     };
     let fits = match kind {
-        Kind::Service => label(name),
-        Kind::Node | Kind::EndpointSlice | Kind::ServiceCidr => subdomain(name),
+        ObjectKind::Service => label(name),
+        ObjectKind::Node | ObjectKind::EndpointSlice | ObjectKind::ServiceCidr => subdomain(name),
     };
     let fits = fits.is_ok() && (!kind.is_namespaced() || label(namespace).is_ok());
     fits.then(|| ObjectId { kind, key: ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() } })

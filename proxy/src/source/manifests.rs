@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc as batches;
 
 use super::catalog::Catalog;
-use super::directory::{self, LEADS_OUT, Observer, ReadOutcome, Stamp};
+use super::directory::{self, FileStamp, LEADS_OUT, ReadOutcome, WalkObserver};
 use super::problem::DocumentError;
-use super::watch::{Watch, WatchEvent};
-use super::{Batch, SkippedObjects, Source, SourceError};
+use super::watch::{DirectoryWatch, WatchEvent};
+use super::{Batch, ObjectSource, SkippedObjects, SourceError};
 
 /// Quiet time after the last event before the directory is read: an editor or a copy causes several events.
 const QUIET: Duration = Duration::from_millis(15);
@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The result of reading a manifest directory once.
 #[derive(Debug)]
-pub struct Reading {
+pub struct DirectoryReading {
     pub batch: Batch,
     pub problems: Vec<DocumentError>,
     /// Ignored fields of valid objects.
@@ -36,11 +36,11 @@ pub struct Reading {
 }
 
 /// Reads all manifests of a directory and its subdirectories: `*.yaml`, `*.yml`, `*.json`, without hidden files. Fails
-/// only if the directory cannot be read; faults in files are in [`Reading::problems`].
-pub fn read_directory(directory: &Path) -> Result<Reading, SourceError> {
+/// only if the directory cannot be read; faults in files are in [`DirectoryReading::problems`].
+pub fn read_directory(directory: &Path) -> Result<DirectoryReading, SourceError> {
     let mut catalog = Catalog::default();
-    rescan(&mut catalog, &mut directory::Once(directory))?;
-    Ok(Reading {
+    rescan(&mut catalog, &mut directory::SingleWalk(directory))?;
+    Ok(DirectoryReading {
         batch: catalog.settle().unwrap_or_default(),
         problems: catalog.problems(),
         remarks: catalog.remarks(),
@@ -67,7 +67,7 @@ impl ManifestSource {
     /// Reads the directory and starts to watch it, on a thread that ends with the source.
     pub fn open(directory: &Path) -> Result<Self, SourceError> {
         let (events, received) = mpsc::channel();
-        let watch = Watch::new(directory, events.clone())?;
+        let watch = DirectoryWatch::new(directory, events.clone())?;
         // Capacity one: while the receiver is busy, further changes accumulate in the directory.
         let (sender, batches) = batches::channel(1);
         let problems = Arc::new(Mutex::new(Vec::new()));
@@ -103,7 +103,7 @@ impl ManifestSource {
     }
 }
 
-impl Source for ManifestSource {
+impl ObjectSource for ManifestSource {
     fn skipped(&self) -> SkippedObjects {
         self.skipped.clone()
     }
@@ -132,7 +132,7 @@ impl Drop for ManifestSource {
 
 struct Watcher {
     catalog: Catalog,
-    watch: Watch,
+    watch: DirectoryWatch,
     received: Receiver<WatchEvent>,
     sender: batches::Sender<Batch>,
     problems: Arc<Mutex<Vec<DocumentError>>>,
@@ -222,7 +222,7 @@ impl Watcher {
 }
 
 /// Updates the catalog from the directory.
-fn rescan(catalog: &mut Catalog, observer: &mut dyn Observer) -> Result<(), SourceError> {
+fn rescan(catalog: &mut Catalog, observer: &mut dyn WalkObserver) -> Result<(), SourceError> {
     let walk = directory::walk(observer)?;
     let mut present = BTreeSet::new();
     for found in walk.files {
@@ -233,7 +233,7 @@ fn rescan(catalog: &mut Catalog, observer: &mut dyn Observer) -> Result<(), Sour
         }
         observer.file(&found.path);
         let known = catalog.stamp(&found.name);
-        if known.is_some() && known == Stamp::at(&found.path) {
+        if known.is_some() && known == FileStamp::at(&found.path) {
             present.insert(found.name);
             continue;
         }
@@ -264,13 +264,13 @@ mod tests {
         fs::write(&path, "one").unwrap();
         let mut catalog = Catalog::default();
         let faults = |catalog: &mut Catalog| {
-            rescan(catalog, &mut directory::Once(root.path())).unwrap();
+            rescan(catalog, &mut directory::SingleWalk(root.path())).unwrap();
             catalog.problems().len()
         };
         assert_eq!(faults(&mut catalog), 1);
         // Simulates an earlier reading without a fault: the next reading finds the fault.
         catalog.file("x.yaml", Ok(b""));
-        catalog.read_at("x.yaml", Stamp::at(&path));
+        catalog.read_at("x.yaml", FileStamp::at(&path));
         assert_eq!(faults(&mut catalog), 0);
         fs::write(&path, "other").unwrap();
         assert_eq!(faults(&mut catalog), 1);

@@ -23,15 +23,17 @@ mod watch;
 use crate::model::{Batch, Change, Family, ObjectKey};
 pub use admit::{admit_endpoint_slice, admit_node, admit_service, admit_service_cidr};
 pub(crate) use kubernetes::without_password;
-pub use kubernetes::{Access, AccessError, Connector, KubernetesSource, Reports, Subjects, Timing, record_events};
-pub use manifests::{ManifestSource, Reading, read_directory};
+pub use kubernetes::{
+    Access, AccessError, Connector, KubernetesSource, ReflectorTiming, SourceReports, WatchScope, record_events,
+};
+pub use manifests::{DirectoryReading, ManifestSource, read_directory};
 pub use pod_cidr::{AwaitPodCidr, primary_family};
 pub use problem::DocumentError;
 pub use skipped::SkippedObjects;
 
 /// A stream of batches. The batches up to the first that is not [`Batch::partial`] are the complete state: nothing may
 /// be programmed before. No later batch is partial.
-pub trait Source {
+pub trait ObjectSource {
     /// Waits for the next batch; `Ok(None)` at the end. Cancel-safe: a dropped future loses nothing.
     fn next(&mut self) -> impl Future<Output = Result<Option<Batch>, SourceError>> + Send;
 

@@ -10,15 +10,16 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use crate::model::{Change, ObjectKey, ResourceVersions};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     Node,
     Service,
     EndpointSlice,
     ServiceCidr,
 }
 
-impl Kind {
-    pub(super) const ALL: [Kind; 4] = [Kind::Node, Kind::Service, Kind::EndpointSlice, Kind::ServiceCidr];
+impl ObjectKind {
+    pub(super) const ALL: [ObjectKind; 4] =
+        [ObjectKind::Node, ObjectKind::Service, ObjectKind::EndpointSlice, ObjectKind::ServiceCidr];
 
     /// `None` if the proxy does not read the kind.
     pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
@@ -73,7 +74,7 @@ impl Kind {
 /// The namespace is empty for cluster-scoped kinds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ObjectId {
-    pub kind: Kind,
+    pub kind: ObjectKind,
     pub key: ObjectKey,
 }
 
@@ -81,10 +82,10 @@ impl ObjectId {
     /// The change that removes the object.
     pub(super) fn gone(self) -> Change {
         match self.kind {
-            Kind::Node => Change::Node(self.key.name, None),
-            Kind::Service => Change::Service(self.key, None),
-            Kind::EndpointSlice => Change::EndpointSlice(self.key, None),
-            Kind::ServiceCidr => Change::ServiceCidr(self.key.name, None),
+            ObjectKind::Node => Change::Node(self.key.name, None),
+            ObjectKind::Service => Change::Service(self.key, None),
+            ObjectKind::EndpointSlice => Change::EndpointSlice(self.key, None),
+            ObjectKind::ServiceCidr => Change::ServiceCidr(self.key.name, None),
         }
     }
 }

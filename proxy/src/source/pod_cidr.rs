@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
-use super::{Batch, Change, SkippedObjects, Source, SourceError};
+use super::{Batch, Change, ObjectSource, SkippedObjects, SourceError};
 use crate::config::{Config, DetectLocal};
 use crate::model::{Family, parse_ip};
 
@@ -22,20 +22,20 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub struct AwaitPodCidr<S> {
     source: S,
     /// `None` once the range is known or not needed.
-    wanted: Option<Wanted>,
+    wanted: Option<PodCidrWait>,
 }
 
 #[derive(Debug)]
-struct Wanted {
+struct PodCidrWait {
     node: String,
     bind_address: Option<IpAddr>,
-    seen: Seen,
+    seen: PodCidrState,
     /// Set when the source's state is complete except for the range.
     deadline: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum PodCidrState {
     Nothing,
     NoRange,
     /// It has ranges, but none of its primary family.
@@ -43,19 +43,19 @@ enum Seen {
     Range,
 }
 
-impl<S: Source> AwaitPodCidr<S> {
+impl<S: ObjectSource> AwaitPodCidr<S> {
     pub fn new(source: S, config: &Config) -> AwaitPodCidr<S> {
-        let wanted = (config.detect_local == DetectLocal::NodeCidr).then(|| Wanted {
+        let wanted = (config.detect_local == DetectLocal::NodeCidr).then(|| PodCidrWait {
             node: config.node_name.clone(),
             bind_address: config.bind_address,
-            seen: Seen::Nothing,
+            seen: PodCidrState::Nothing,
             deadline: None,
         });
         AwaitPodCidr { source, wanted }
     }
 }
 
-impl<S: Source + Send> Source for AwaitPodCidr<S> {
+impl<S: ObjectSource + Send> ObjectSource for AwaitPodCidr<S> {
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
         let Some(wanted) = &mut self.wanted else { return self.source.next().await };
         let deadline = wanted.deadline;
@@ -74,9 +74,11 @@ impl<S: Source + Send> Source for AwaitPodCidr<S> {
             wanted.take(batch);
             match wanted.seen {
                 _ if batch.partial => {}
-                Seen::Range => self.wanted = None,
-                Seen::NoneOf(family) => return Err(SourceError::PodCidrFamily { node: wanted.node.clone(), family }),
-                Seen::Nothing | Seen::NoRange => {
+                PodCidrState::Range => self.wanted = None,
+                PodCidrState::NoneOf(family) => {
+                    return Err(SourceError::PodCidrFamily { node: wanted.node.clone(), family });
+                }
+                PodCidrState::Nothing | PodCidrState::NoRange => {
                     batch.partial = true;
                     wanted.begin(Instant::now());
                 }
@@ -90,13 +92,13 @@ impl<S: Source + Send> Source for AwaitPodCidr<S> {
     }
 }
 
-impl Wanted {
+impl PodCidrWait {
     fn take(&mut self, batch: &Batch) {
         for change in &batch.changes {
             if let Change::Node(name, node) = change
                 && *name == self.node
             {
-                self.seen = node.as_deref().map_or(Seen::Nothing, |node| look(node, self.bind_address));
+                self.seen = node.as_deref().map_or(PodCidrState::Nothing, |node| look(node, self.bind_address));
             }
         }
     }
@@ -112,7 +114,7 @@ impl Wanted {
     fn lack(&self) -> String {
         let node = &self.node;
         match self.seen {
-            Seen::Nothing => format!("there is no Node {node}"),
+            PodCidrState::Nothing => format!("there is no Node {node}"),
             _ => format!("Node {node} has no podCIDR"),
         }
     }
@@ -122,15 +124,15 @@ impl Wanted {
     }
 }
 
-fn look(node: &Node, bind_address: Option<IpAddr>) -> Seen {
+fn look(node: &Node, bind_address: Option<IpAddr>) -> PodCidrState {
     let spec = node.spec.iter();
     let ranges = spec.flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr));
     let mut families =
         ranges.filter_map(|range| range.parse::<IpNet>().ok()).map(|range| Family::of_net(&range)).peekable();
     match primary_family(Some(node), bind_address) {
-        _ if families.peek().is_none() => Seen::NoRange,
-        Some(family) if !families.any(|of_range| of_range == family) => Seen::NoneOf(family),
-        _ => Seen::Range,
+        _ if families.peek().is_none() => PodCidrState::NoRange,
+        Some(family) if !families.any(|of_range| of_range == family) => PodCidrState::NoneOf(family),
+        _ => PodCidrState::Range,
     }
 }
 
@@ -153,7 +155,7 @@ mod tests {
 
     struct Scripted(mpsc::UnboundedReceiver<Batch>);
 
-    impl Source for Scripted {
+    impl ObjectSource for Scripted {
         async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
             Ok(self.0.recv().await)
         }

@@ -13,7 +13,7 @@ const DEPTH: usize = 64;
 pub(super) const MOST_DOCUMENTS: usize = 100_000;
 
 #[derive(Debug)]
-pub(super) struct Text {
+pub(super) struct TextDocument {
     /// From 1, without empty documents.
     pub document: usize,
     /// The line in the file, from 1: of the syntax error, else of the document's beginning.
@@ -23,7 +23,7 @@ pub(super) struct Text {
 
 /// Passes the documents of a file to `take` one by one, so that only one is in memory. The file name decides between
 /// YAML and JSON. The document after [`MOST_DOCUMENTS`] is an error, and the last.
-pub(super) fn documents(file: &str, text: &str, take: &mut dyn FnMut(Text)) {
+pub(super) fn documents(file: &str, text: &str, take: &mut dyn FnMut(TextDocument)) {
     if file.ends_with(".json") {
         return json(text, take);
     }
@@ -32,24 +32,24 @@ pub(super) fn documents(file: &str, text: &str, take: &mut dyn FnMut(Text)) {
     }
 }
 
-fn one_too_many(line: usize) -> Text {
+fn one_too_many(line: usize) -> TextDocument {
     let value = Err(format!("is not read, nor what follows it: a file may have {MOST_DOCUMENTS} documents"));
-    Text { document: MOST_DOCUMENTS + 1, line, value }
+    TextDocument { document: MOST_DOCUMENTS + 1, line, value }
 }
 
-fn yaml(document: usize, raw: split::RawDocument<'_>) -> Text {
+fn yaml(document: usize, raw: split::RawDocument<'_>) -> TextDocument {
     let options = serde_saphyr::options! {
         budget: budget(raw.text.len()),
         emit_comments: false,
         with_snippet: false,
     };
     match serde_saphyr::from_str_with_options(raw.text, options) {
-        Ok(value) => Text { document, line: raw.line, value: Ok(value) },
+        Ok(value) => TextDocument { document, line: raw.line, value: Ok(value) },
         Err(error) => {
             let location = error.location().map_or(1, |at| at.line().max(1));
             let within = usize::try_from(location).unwrap_or(1);
             let message = one_line(&UserMessageFormatter.format_message(&error));
-            Text { document, line: raw.line + within - 1, value: Err(format!("malformed YAML: {message}")) }
+            TextDocument { document, line: raw.line + within - 1, value: Err(format!("malformed YAML: {message}")) }
         }
     }
 }
@@ -66,7 +66,7 @@ fn budget(length: usize) -> Option<Budget> {
     }
 }
 
-fn json(text: &str, take: &mut dyn FnMut(Text)) {
+fn json(text: &str, take: &mut dyn FnMut(TextDocument)) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let mut document = 0;
@@ -85,7 +85,7 @@ fn json(text: &str, take: &mut dyn FnMut(Text)) {
             Err(error) => (error.line().max(1), Err(format!("malformed JSON: {}", one_line(&error.to_string())))),
         };
         document += 1;
-        take(Text { document, line: at, value });
+        take(TextDocument { document, line: at, value });
     }
 }
 
@@ -97,7 +97,7 @@ fn newlines(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn documents(file: &str, text: &str) -> Vec<Text> {
+    fn documents(file: &str, text: &str) -> Vec<TextDocument> {
         let mut found = Vec::new();
         super::documents(file, text, &mut |one| found.push(one));
         found

@@ -13,7 +13,7 @@ use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::SourceError;
-use super::directory::{Observer, is_manifest, target};
+use super::directory::{WalkObserver, is_manifest, target};
 
 /// A message to the thread that reads the manifests.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) enum WatchEvent {
 
 /// The watches on a manifest directory and on the targets of its links.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct DirectoryWatch {
     watcher: RecommendedWatcher,
     root: PathBuf,
     /// The root's path in events of its parent: the parent's canonical path and the root's name.
@@ -41,7 +41,7 @@ pub(super) struct Watch {
     failure: Option<SourceError>,
 }
 
-impl Watch {
+impl DirectoryWatch {
     /// The first walk sets the watches.
     pub(super) fn new(root: &Path, events: Sender<WatchEvent>) -> Result<Self, SourceError> {
         let watcher = notify::recommended_watcher(move |event| {
@@ -121,7 +121,7 @@ impl Watch {
     }
 }
 
-impl Observer for Watch {
+impl WalkObserver for DirectoryWatch {
     fn start(&mut self) -> PathBuf {
         self.pass.clear();
         self.listed.clear();

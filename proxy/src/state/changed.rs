@@ -7,7 +7,7 @@ use crate::model::{ObjectKey, ServicePortName};
 
 /// Changes since the last query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedPorts {
     /// Service ports that were added, changed or removed.
     pub service_ports: BTreeSet<ServicePortName>,
     /// The Node object changed, which may affect every service port.
@@ -18,12 +18,12 @@ pub struct Changed {
     pub(super) left: BTreeMap<ServicePortName, u32>,
 }
 
-impl Changed {
+impl ChangedPorts {
     pub fn is_empty(&self) -> bool {
         !self.node && !self.service_cidrs && self.service_ports.is_empty()
     }
 
-    pub fn merge(&mut self, mut later: Changed) {
+    pub fn merge(&mut self, mut later: ChangedPorts) {
         self.service_ports.append(&mut later.service_ports);
         self.node |= later.node;
         self.service_cidrs |= later.service_cidrs;
@@ -32,7 +32,7 @@ impl Changed {
     /// Takes service ports with a total weight of at most `most`, but at least one. Half of the weight is for those
     /// that earlier parts left out, the oldest first, so that no Service waits forever. The rest goes to the lightest
     /// Services.
-    pub(super) fn take_part(&mut self, most: usize, weight: impl Fn(&ServicePortName) -> usize) -> Changed {
+    pub(super) fn take_part(&mut self, most: usize, weight: impl Fn(&ServicePortName) -> usize) -> ChangedPorts {
         let mut services: BTreeMap<&ObjectKey, usize> = BTreeMap::new();
         for name in &self.service_ports {
             *services.entry(&name.service).or_default() += weight(name);
@@ -58,7 +58,7 @@ impl Changed {
         let parts = |name: &ServicePortName| self.left.get(name).map_or(1, |parts| parts.saturating_add(1));
         self.left = self.service_ports.iter().map(|name| (name.clone(), parts(name))).collect();
         let (node, service_cidrs) = (std::mem::take(&mut self.node), std::mem::take(&mut self.service_cidrs));
-        Changed { service_ports, node, service_cidrs, left: BTreeMap::new() }
+        ChangedPorts { service_ports, node, service_cidrs, left: BTreeMap::new() }
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn services_with_little_to_send_go_first_and_the_rest_in_pieces() {
         let all: BTreeSet<_> = names("a-large", 0..50).chain(names("b", 0..2)).chain(names("c", 0..1)).collect();
-        let mut changed = Changed { service_ports: all.clone(), service_cidrs: true, ..Changed::default() };
+        let mut changed = ChangedPorts { service_ports: all.clone(), service_cidrs: true, ..ChangedPorts::default() };
         let mut parts = Vec::new();
         while !changed.is_empty() {
             parts.push(changed.take_part(20, |_| 1));
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn what_is_left_has_half_of_the_next_part_however_many_lighter_ones_come() {
-        let mut changed = Changed { service_ports: names("heavy", 0..30).collect(), ..Changed::default() };
+        let mut changed = ChangedPorts { service_ports: names("heavy", 0..30).collect(), ..ChangedPorts::default() };
         for round in 0..4 {
             for index in 0..30 {
                 changed.service_ports.extend(names(&format!("light-{round}-{index}"), 0..1));
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn one_that_is_too_heavy_alone_is_taken_alone() {
-        let mut changed = Changed { service_ports: names("a", 0..2).collect(), ..Changed::default() };
+        let mut changed = ChangedPorts { service_ports: names("a", 0..2).collect(), ..ChangedPorts::default() };
         assert_eq!(changed.take_part(1, |_| 5).service_ports.len(), 1);
         assert_eq!(changed.service_ports.len(), 1);
     }

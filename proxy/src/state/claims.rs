@@ -35,7 +35,7 @@ impl fmt::Display for Claim {
 
 /// The strength of a claim, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rank {
+pub enum ClaimRank {
     /// To the Service's cluster IP.
     ClusterIp,
     Other,
@@ -43,7 +43,7 @@ pub enum Rank {
 
 /// Creation time of an object. An object without one, as in a manifest, counts as younger than all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Age {
+pub enum CreationTime {
     Since(Timestamp),
     Unknown,
 }
@@ -51,19 +51,19 @@ pub enum Age {
 /// Orders claimants by strength: the first wins.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Claimant {
-    rank: Rank,
-    age: Age,
+    rank: ClaimRank,
+    age: CreationTime,
     name: ServicePortName,
 }
 
 /// A Service's ports and its creation time.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
-    pub(super) age: Age,
+pub(super) struct KnownService {
+    pub(super) age: CreationTime,
     pub(super) ports: Vec<ServicePort>,
 }
 
-impl Known {
+impl KnownService {
     pub(super) fn port(&self, name: &ServicePortName) -> Option<&ServicePort> {
         self.ports.get(self.ports.partition_point(|port| port.name < *name)).filter(|port| port.name == *name)
     }
@@ -76,7 +76,7 @@ pub struct Dispute {
     pub loser: ServicePortName,
     pub claim: Claim,
     /// The owner and the strength of its claim; `None` when the dispute is over.
-    pub winner: Option<(ServicePortName, Rank)>,
+    pub winner: Option<(ServicePortName, ClaimRank)>,
 }
 
 /// The claims of one family.
@@ -93,8 +93,12 @@ pub(super) struct Claims {
 
 impl Claims {
     /// Replaces a Service's claims. Returns the service ports that won or lost a claim.
-    pub(super) fn replace(&mut self, before: Option<&Known>, after: &Known) -> Vec<(Claim, ServicePortName)> {
-        let (before, after) = (before.map(Known::claims).unwrap_or_default(), after.claims());
+    pub(super) fn replace(
+        &mut self,
+        before: Option<&KnownService>,
+        after: &KnownService,
+    ) -> Vec<(Claim, ServicePortName)> {
+        let (before, after) = (before.map(KnownService::claims).unwrap_or_default(), after.claims());
         if before.is_empty() && self.are_free(&after) {
             // The usual case in the first list of a large cluster.
             let given = after.into_iter().map(|(claim, claimant)| {
@@ -213,18 +217,18 @@ impl Claims {
     }
 }
 
-impl Known {
+impl KnownService {
     /// All claims. A service port claims an address once, with its strongest claim.
     fn claims(&self) -> BTreeSet<(Claim, Claimant)> {
-        let mut best: BTreeMap<(Claim, ServicePortName), Rank> = BTreeMap::new();
+        let mut best: BTreeMap<(Claim, ServicePortName), ClaimRank> = BTreeMap::new();
         for port in &self.ports {
             let of_cluster_ip = port.cluster_ip.map(|ip| Frontend::Address(SocketAddr::new(ip, port.port)));
             for frontend in port.frontends() {
-                let rank = if Some(frontend) == of_cluster_ip { Rank::ClusterIp } else { Rank::Other };
+                let rank = if Some(frontend) == of_cluster_ip { ClaimRank::ClusterIp } else { ClaimRank::Other };
                 best.entry((Claim::Frontend(port.name.protocol, frontend), port.name.clone())).or_insert(rank);
             }
             let check = port.health_check_node_port.map(Claim::HealthCheck);
-            best.extend(check.map(|check| ((check, whole_service(&port.name.service)), Rank::Other)));
+            best.extend(check.map(|check| ((check, whole_service(&port.name.service)), ClaimRank::Other)));
         }
         let age = self.age;
         best.into_iter().map(|((claim, name), rank)| (claim, Claimant { rank, age, name })).collect()

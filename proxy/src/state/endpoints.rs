@@ -43,11 +43,11 @@ struct SliceEndpoint {
     ready: bool,
     serving: bool,
     terminating: bool,
-    hints: Option<Box<Hints>>,
+    hints: Option<Box<EndpointHints>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Hints {
+struct EndpointHints {
     zones: BTreeSet<String>,
     nodes: BTreeSet<String>,
 }
@@ -99,7 +99,7 @@ impl Slice {
             let conditions = endpoint.conditions.as_ref();
             let condition = |of: fn(&EndpointConditions) -> Option<bool>| conditions.and_then(of);
             let hints = endpoint.hints.clone().map(|hints| {
-                Box::new(Hints {
+                Box::new(EndpointHints {
                     zones: hints.for_zones.into_iter().flatten().map(|zone| zone.name).collect(),
                     nodes: hints.for_nodes.into_iter().flatten().map(|node| node.name).collect(),
                 })

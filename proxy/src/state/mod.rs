@@ -16,10 +16,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
-use crate::forgotten::Forgotten;
 use crate::model::{Change, Family, ObjectKey, ServicePortName, parse_ip};
-pub use changed::Changed;
-use claims::{Age, Claim, Claims, Dispute, Known};
+use crate::removed_objects::RemovedObjects;
+pub use changed::ChangedPorts;
+use claims::{Claim, Claims, CreationTime, Dispute, KnownService};
 use endpoints::{Endpoint, Slice};
 use service::{ServicePort, service_ports};
 use triggers::Triggers;
@@ -72,7 +72,7 @@ pub struct State {
     family: Family,
     node_name: String,
     external_ips: bool,
-    services: BTreeMap<ObjectKey, Known>,
+    services: BTreeMap<ObjectKey, KnownService>,
     claims: Claims,
     /// The slices of each Service, sorted by name: most Services have one slice, for which a map would be large. A hash
     /// map, as nothing needs the Services' order, which would slow the first list of a large cluster.
@@ -88,7 +88,7 @@ pub struct State {
     node_changed: bool,
     service_cidrs_changed: bool,
     triggers: Triggers,
-    forgotten: Forgotten,
+    removed_objects: RemovedObjects,
 }
 
 impl State {
@@ -109,7 +109,7 @@ impl State {
             node_changed: false,
             service_cidrs_changed: false,
             triggers: Triggers::default(),
-            forgotten: Forgotten::default(),
+            removed_objects: RemovedObjects::default(),
         }
     }
 
@@ -124,7 +124,7 @@ impl State {
 
     /// Whether so many objects were removed since the last call that [`compact`](State::compact) is worthwhile.
     pub fn take_much_forgotten(&mut self) -> bool {
-        self.forgotten.take_due(self.services.len() + self.slice_owner.len())
+        self.removed_objects.take_due(self.services.len() + self.slice_owner.len())
     }
 
     /// Moves the state to new memory and frees unused capacity.
@@ -151,8 +151,8 @@ impl State {
                     ports.iter_mut().for_each(|port| port.external_ips = Vec::new());
                 }
                 let created = service.as_ref().and_then(|s| s.metadata.creation_timestamp.as_ref());
-                let age = created.map_or(Age::Unknown, |time| Age::Since(time.0));
-                self.replace_service(key, Known { age, ports });
+                let age = created.map_or(CreationTime::Unknown, |time| CreationTime::Since(time.0));
+                self.replace_service(key, KnownService { age, ports });
             }
             Change::EndpointSlice(key, object) => {
                 let slice = object.as_deref().and_then(|s| Slice::read(s, self.family, &self.node_name));
@@ -218,7 +218,7 @@ impl State {
     }
 
     /// A Service that is created again with the same content is younger, which matters only for disputed claims.
-    fn replace_service(&mut self, key: &ObjectKey, mut now: Known) {
+    fn replace_service(&mut self, key: &ObjectKey, mut now: KnownService) {
         now.ports.shrink_to_fit();
         let before = self.services.remove(key);
         let old = before.as_ref().map_or(&[][..], |known| &known.ports);
@@ -230,7 +230,7 @@ impl State {
         if !now.ports.is_empty() {
             self.services.insert(key.clone(), now);
         } else if let Some(before) = &before {
-            self.forgotten.count(before.ports.len());
+            self.removed_objects.count(before.ports.len());
         }
         for (claim, name) in moved {
             match claim {
@@ -254,7 +254,7 @@ impl State {
                 self.slices.remove(&service);
             }
             let Some(slice) = slice else {
-                self.forgotten.count(before.map_or(0, |slice| slice.addresses().len() / COMMON_ENDPOINTS));
+                self.removed_objects.count(before.map_or(0, |slice| slice.addresses().len() / COMMON_ENDPOINTS));
                 return changed;
             };
             let moved = slice.service != service.name;
@@ -301,12 +301,12 @@ impl State {
     }
 
     /// Changes since the last call.
-    pub fn take_changed(&mut self) -> Changed {
-        Changed {
+    pub fn take_changed(&mut self) -> ChangedPorts {
+        ChangedPorts {
             service_ports: std::mem::take(&mut self.changed),
             node: std::mem::take(&mut self.node_changed),
             service_cidrs: std::mem::take(&mut self.service_cidrs_changed),
-            ..Changed::default()
+            ..ChangedPorts::default()
         }
     }
 
@@ -335,7 +335,7 @@ impl State {
 
     /// Takes the changes for one sync: all, or if there are very many, those of light Services first, so that a Service
     /// with many ports or endpoints does not delay the others.
-    pub fn take_part(&self, changed: &mut Changed) -> Changed {
+    pub fn take_part(&self, changed: &mut ChangedPorts) -> ChangedPorts {
         changed.take_part(AT_ONCE, |name| self.weight(name))
     }
 

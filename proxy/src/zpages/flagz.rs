@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Page, answer};
-use crate::http::Reply;
+use super::{ZPage, answer};
+use crate::http::HttpReply;
 
 #[derive(Debug, Clone, Default)]
 pub struct Flagz {
@@ -18,12 +18,12 @@ impl Flagz {
         Flagz { flags }
     }
 
-    pub fn answer(&self, accept: &str) -> Reply {
+    pub fn answer(&self, accept: &str) -> HttpReply {
         answer(self, accept)
     }
 }
 
-impl Page for Flagz {
+impl ZPage for Flagz {
     const KIND: &'static str = "Flagz";
 
     fn text(&self) -> String {

@@ -9,8 +9,8 @@ use hyper::StatusCode;
 use hyper::header::{HeaderValue, WARNING};
 use serde_json::{Value, json};
 
-use crate::http::{Reply, json, reply};
-use negotiate::{NotAcceptable, Shape, Version, negotiate};
+use crate::http::{HttpReply, json, reply};
+use negotiate::{NotAcceptable, PageFormat, PageVersion, negotiate};
 
 pub use flagz::Flagz;
 pub use statusz::Statusz;
@@ -21,7 +21,7 @@ const GROUP: &str = "config.k8s.io";
 const NO_MACHINE: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees \
                           and is for debugging purposes only.";
 
-trait Page {
+trait ZPage {
     const KIND: &'static str;
 
     /// Without the header.
@@ -31,18 +31,18 @@ trait Page {
     fn fields(&self) -> Value;
 }
 
-fn answer<P: Page>(page: &P, accept: &str) -> Reply {
+fn answer<P: ZPage>(page: &P, accept: &str) -> HttpReply {
     match negotiate(accept, P::KIND) {
-        Ok(Shape::Text) => {
+        Ok(PageFormat::Text) => {
             let body = format!("\n{COMPONENT} {}\n{NO_MACHINE}\n{}", P::KIND.to_lowercase(), page.text());
             reply(StatusCode::OK, "text/plain; charset=utf-8", body)
         }
-        Ok(Shape::Object { version, yaml }) => object(page, version, yaml),
+        Ok(PageFormat::Object { version, yaml }) => object(page, version, yaml),
         Err(NotAcceptable) => not_acceptable(),
     }
 }
 
-fn object<P: Page>(page: &P, version: Version, yaml: bool) -> Reply {
+fn object<P: ZPage>(page: &P, version: PageVersion, yaml: bool) -> HttpReply {
     let mut object = json!({
         "apiVersion": format!("{GROUP}/{}", version.name()),
         "kind": P::KIND,
@@ -58,7 +58,7 @@ fn object<P: Page>(page: &P, version: Version, yaml: bool) -> Reply {
             Err(error) => reply(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", format!("{error}\n")),
         },
     };
-    if version == Version::V1Alpha1 {
+    if version == PageVersion::V1Alpha1 {
         let older = match P::KIND {
             Statusz::KIND => {
                 r#"299 - "This version of the statusz endpoint is deprecated. Please use a newer version.""#
@@ -70,7 +70,7 @@ fn object<P: Page>(page: &P, version: Version, yaml: bool) -> Reply {
     sent
 }
 
-fn not_acceptable() -> Reply {
+fn not_acceptable() -> HttpReply {
     let message = "only the following media types are accepted: application/json, application/yaml, text/plain; the first two with \
                    the parameters g=config.k8s.io, v and as";
     let status = json!({

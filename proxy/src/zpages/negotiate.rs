@@ -4,27 +4,27 @@
 use super::GROUP;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum PageFormat {
     Text,
     /// As an API object.
     Object {
-        version: Version,
+        version: PageVersion,
         yaml: bool,
     },
 }
 
 /// The versions have the same fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum PageVersion {
     V1Alpha1,
     V1Beta1,
 }
 
-impl Version {
+impl PageVersion {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Version::V1Alpha1 => "v1alpha1",
-            Version::V1Beta1 => "v1beta1",
+            PageVersion::V1Alpha1 => "v1alpha1",
+            PageVersion::V1Beta1 => "v1beta1",
         }
     }
 }
@@ -33,30 +33,30 @@ impl Version {
 pub(super) struct NotAcceptable;
 
 /// The client's preferred format.
-pub(super) fn negotiate(accept: &str, kind: &str) -> Result<Shape, NotAcceptable> {
+pub(super) fn negotiate(accept: &str, kind: &str) -> Result<PageFormat, NotAcceptable> {
     if accept.trim().is_empty() {
-        return Ok(Shape::Text);
+        return Ok(PageFormat::Text);
     }
-    let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(Clause::read).collect();
+    let mut clauses: Vec<AcceptClause<'_>> = accept.split(',').filter_map(AcceptClause::read).collect();
     // The sort is stable: equal clauses keep their order.
     clauses.sort_by(|one, other| other.quality.total_cmp(&one.quality).then(one.wide().cmp(&other.wide())));
     clauses.iter().find_map(|clause| clause.shape(kind)).ok_or(NotAcceptable)
 }
 
 #[derive(Debug)]
-struct Clause<'a> {
+struct AcceptClause<'a> {
     media: (&'a str, &'a str),
     quality: f32,
     /// Parameters `as`, `g` and `v`.
     wanted: [Option<&'a str>; 3],
 }
 
-impl<'a> Clause<'a> {
-    fn read(text: &'a str) -> Option<Clause<'a>> {
+impl<'a> AcceptClause<'a> {
+    fn read(text: &'a str) -> Option<AcceptClause<'a>> {
         let mut parts = text.split(';').map(str::trim);
         let media = parts.next().filter(|media| !media.is_empty())?;
         let mut clause =
-            Clause { media: media.split_once('/').unwrap_or((media, "*")), quality: 1.0, wanted: [None; 3] };
+            AcceptClause { media: media.split_once('/').unwrap_or((media, "*")), quality: 1.0, wanted: [None; 3] };
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
             match name.trim() {
                 "q" => clause.quality = value.trim().parse().unwrap_or(1.0),
@@ -78,18 +78,18 @@ impl<'a> Clause<'a> {
         self.media == ("*", "*") || self.media == media || (self.media.0 == media.0 && self.media.1 == "*")
     }
 
-    fn shape(&self, kind: &str) -> Option<Shape> {
-        let object = |yaml| self.version(kind).map(|version| Shape::Object { version, yaml });
+    fn shape(&self, kind: &str) -> Option<PageFormat> {
+        let object = |yaml| self.version(kind).map(|version| PageFormat::Object { version, yaml });
         let json = || self.takes(("application", "json")).then(|| object(false)).flatten();
         let yaml = || self.takes(("application", "yaml")).then(|| object(true)).flatten();
-        let text = || (self.takes(("text", "plain")) && self.wanted == [None; 3]).then_some(Shape::Text);
+        let text = || (self.takes(("text", "plain")) && self.wanted == [None; 3]).then_some(PageFormat::Text);
         json().or_else(yaml).or_else(text)
     }
 
-    fn version(&self, kind: &str) -> Option<Version> {
+    fn version(&self, kind: &str) -> Option<PageVersion> {
         match self.wanted {
-            [Some(of_kind), Some(GROUP), Some("v1alpha1")] if of_kind == kind => Some(Version::V1Alpha1),
-            [Some(of_kind), Some(GROUP), Some("v1beta1")] if of_kind == kind => Some(Version::V1Beta1),
+            [Some(of_kind), Some(GROUP), Some("v1alpha1")] if of_kind == kind => Some(PageVersion::V1Alpha1),
+            [Some(of_kind), Some(GROUP), Some("v1beta1")] if of_kind == kind => Some(PageVersion::V1Beta1),
             _ => None,
         }
     }
@@ -101,20 +101,23 @@ mod tests {
 
     #[test]
     fn text_unless_an_object_is_asked_for_by_kind_and_version() {
-        let object = |version, yaml| Ok(Shape::Object { version, yaml });
+        let object = |version, yaml| Ok(PageFormat::Object { version, yaml });
         for (accept, shape) in [
-            ("", Ok(Shape::Text)),
-            ("  ", Ok(Shape::Text)),
-            ("*/*", Ok(Shape::Text)),
-            ("text/plain", Ok(Shape::Text)),
-            ("text/*;q=0.5", Ok(Shape::Text)),
-            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Ok(Shape::Text)),
-            ("application/json;v=v1beta1;g=config.k8s.io;as=Statusz", object(Version::V1Beta1, false)),
-            ("application/json; as=Statusz; g=config.k8s.io; v=v1alpha1", object(Version::V1Alpha1, false)),
-            ("application/yaml;v=v1beta1;g=config.k8s.io;as=Statusz", object(Version::V1Beta1, true)),
-            ("application/*;v=v1beta1;g=config.k8s.io;as=Statusz", object(Version::V1Beta1, false)),
-            ("text/plain;q=0.5,application/json;v=v1beta1;g=config.k8s.io;as=Statusz", object(Version::V1Beta1, false)),
-            ("application/json;v=v1;g=config.k8s.io;as=Statusz,*/*", Ok(Shape::Text)),
+            ("", Ok(PageFormat::Text)),
+            ("  ", Ok(PageFormat::Text)),
+            ("*/*", Ok(PageFormat::Text)),
+            ("text/plain", Ok(PageFormat::Text)),
+            ("text/*;q=0.5", Ok(PageFormat::Text)),
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Ok(PageFormat::Text)),
+            ("application/json;v=v1beta1;g=config.k8s.io;as=Statusz", object(PageVersion::V1Beta1, false)),
+            ("application/json; as=Statusz; g=config.k8s.io; v=v1alpha1", object(PageVersion::V1Alpha1, false)),
+            ("application/yaml;v=v1beta1;g=config.k8s.io;as=Statusz", object(PageVersion::V1Beta1, true)),
+            ("application/*;v=v1beta1;g=config.k8s.io;as=Statusz", object(PageVersion::V1Beta1, false)),
+            (
+                "text/plain;q=0.5,application/json;v=v1beta1;g=config.k8s.io;as=Statusz",
+                object(PageVersion::V1Beta1, false),
+            ),
+            ("application/json;v=v1;g=config.k8s.io;as=Statusz,*/*", Ok(PageFormat::Text)),
             ("application/json", Err(NotAcceptable)),
             ("application/xml", Err(NotAcceptable)),
             ("application/json;v=v1beta1;g=config.k8s.io", Err(NotAcceptable)),

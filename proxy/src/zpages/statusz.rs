@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Page, answer};
-use crate::http::Reply;
+use super::{ZPage, answer};
+use crate::http::HttpReply;
 
 /// The Kubernetes version whose kube-proxy this program replaces.
 const KUBERNETES: &str = "1.37";
@@ -27,7 +27,7 @@ impl Statusz {
         Statusz { started, paths }
     }
 
-    pub fn answer(&self, accept: &str) -> Reply {
+    pub fn answer(&self, accept: &str) -> HttpReply {
         answer(self, accept)
     }
 
@@ -41,7 +41,7 @@ impl Statusz {
     }
 }
 
-impl Page for Statusz {
+impl ZPage for Statusz {
     const KIND: &'static str = "Statusz";
 
     fn text(&self) -> String {
@@ -76,7 +76,7 @@ mod tests {
     use http_body_util::BodyExt;
     use std::time::Duration;
 
-    async fn body(reply: Reply) -> String {
+    async fn body(reply: HttpReply) -> String {
         String::from_utf8(reply.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
     }
 

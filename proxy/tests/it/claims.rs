@@ -12,7 +12,7 @@ use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
 use svcproxy::model::{Change, Family, ObjectKey, Protocol};
 use svcproxy::plan::flows::{Flow, Frontend};
 use svcproxy::state::State;
-use svcproxy::state::claims::{Claim, Rank};
+use svcproxy::state::claims::{Claim, ClaimRank};
 use svcproxy::state::service::ServicePort;
 use svcproxy::testing::{self, key};
 
@@ -150,7 +150,7 @@ fn only_who_wins_or_loses_is_marked_and_each_loss_is_reported_once() {
 
 /// The rule, from the whole.
 fn by_the_rule(services: &BTreeMap<ObjectKey, Change>) -> BTreeMap<Claim, String> {
-    type Best = (Rank, bool, String, String);
+    type Best = (ClaimRank, bool, String, String);
     let mut best: BTreeMap<Claim, (Best, String)> = BTreeMap::new();
     for change in services.values() {
         let Change::Service(key, Some(service)) = change else { continue };
@@ -160,7 +160,7 @@ fn by_the_rule(services: &BTreeMap<ObjectKey, Change>) -> BTreeMap<Claim, String
             let frontends = port.frontends().map(|f| Claim::Frontend(port.name.protocol, f));
             for claim in frontends.chain(port.health_check_node_port.map(Claim::HealthCheck)) {
                 let own = matches!(claim, Claim::Frontend(_, Frontend::Address(a)) if Some(a.ip()) == cluster_ip);
-                let rank = if own { Rank::ClusterIp } else { Rank::Other };
+                let rank = if own { ClaimRank::ClusterIp } else { ClaimRank::Other };
                 let mine = (rank, created.is_none(), created.clone().unwrap_or_default(), key.to_string());
                 let place = best.entry(claim).or_insert_with(|| (mine.clone(), key.to_string()));
                 if mine < place.0 {

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use clap::Parser;
-use svcproxy::cli::settings::{Origin, Resolved, Settings};
+use svcproxy::cli::settings::{ObjectOrigin, ResolvedSettings, Settings};
 use svcproxy::config::{
     Config, Conntrack, DetectLocal, FeatureGates, Ipvs, Mode, NodePortAddresses, Variant, WriterChoice,
 };
@@ -23,7 +23,7 @@ fn settings(flags: &[&str]) -> Settings {
     Flags::try_parse_from(std::iter::once("x").chain(flags.iter().copied())).unwrap().settings
 }
 
-fn resolve(flags: &[&str]) -> Result<Resolved, String> {
+fn resolve(flags: &[&str]) -> Result<ResolvedSettings, String> {
     settings(flags).resolve().map_err(|error| error.to_string())
 }
 
@@ -123,7 +123,7 @@ fn what_kubeadm_writes_is_taken_without_a_word() {
     };
     assert_eq!(resolved.config, expected);
     let origin = settings(&flags).origin(&resolved).unwrap();
-    assert!(matches!(origin, Origin::Kubernetes(_)), "{origin:?}");
+    assert!(matches!(origin, ObjectOrigin::Kubernetes(_)), "{origin:?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use svcproxy::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
 use svcproxy::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device};
 use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
 use svcproxy::model::{Family, Protocol};
-use svcproxy::source::{Reading, read_directory};
+use svcproxy::source::{DirectoryReading, read_directory};
 
 type Kernel = Parts<Writer, ipvs::Fake, Nfnetlink, dummy::Fake>;
 type Proxy = FamilyProxy<Syncer<Kernel>>;
@@ -40,7 +40,7 @@ fn kernel(family: Family, (variant, writer): Way, servers: ipvs::Fake, device: d
     }
 }
 
-fn proxy(config: &Config, family: Family, kernel: Kernel, reading: &Reading) -> Proxy {
+fn proxy(config: &Config, family: Family, kernel: Kernel, reading: &DirectoryReading) -> Proxy {
     let settings =
         Settings { scheduler: "rr".into(), exclude: Vec::new(), drain_limit: std::time::Duration::from_secs(900) };
     let mut proxy = FamilyProxy::with_mode(config.clone(), family, Syncer::new(kernel, settings));

@@ -7,7 +7,7 @@ const ORDER: [&str; 23] = [
     "model",
     "port_range",
     "small_file",
-    "forgotten",
+    "removed_objects",
     "config",
     "ruleset",
     "nftables",

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use svcproxy::model::{Batch, Change};
-use svcproxy::source::{ManifestSource, Source, read_directory};
+use svcproxy::source::{ManifestSource, ObjectSource, read_directory};
 use tempfile::TempDir;
 
 /// Long enough for any machine; only a failing test waits for it.

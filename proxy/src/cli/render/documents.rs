@@ -21,7 +21,7 @@ use crate::relay::Listener;
 use crate::ruleset::{Table, Transaction};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum DocumentKind {
     Addresses,
     Sets,
     Servers,
@@ -33,28 +33,28 @@ pub(super) enum Part {
 pub(super) struct Documents {
     /// Comment lines about state that the rules do not contain.
     comments: String,
-    parts: Vec<(Part, String)>,
+    parts: Vec<(DocumentKind, String)>,
 }
 
-impl Part {
+impl DocumentKind {
     /// The line that introduces this document on standard output.
     fn heading(self) -> &'static str {
         match self {
-            Part::Addresses => "# addresses",
-            Part::Sets => "# ipset save",
-            Part::Servers => "# ipvsadm -Sn",
-            Part::Rules => "# iptables-restore",
-            Part::Tables => "# nft -f",
+            DocumentKind::Addresses => "# addresses",
+            DocumentKind::Sets => "# ipset save",
+            DocumentKind::Servers => "# ipvsadm -Sn",
+            DocumentKind::Rules => "# iptables-restore",
+            DocumentKind::Tables => "# nft -f",
         }
     }
 
     fn extension(self) -> &'static str {
         match self {
-            Part::Addresses => "addresses",
-            Part::Sets => "ipset",
-            Part::Servers => "ipvsadm",
-            Part::Rules => "rules",
-            Part::Tables => "nft",
+            DocumentKind::Addresses => "addresses",
+            DocumentKind::Sets => "ipset",
+            DocumentKind::Servers => "ipvsadm",
+            DocumentKind::Rules => "rules",
+            DocumentKind::Tables => "nft",
         }
     }
 }
@@ -64,7 +64,7 @@ impl Documents {
     pub(super) fn text(&self) -> String {
         let mut text = self.comments.clone();
         for (part, body) in &self.parts {
-            if self.parts.len() > 1 || *part != Part::Rules {
+            if self.parts.len() > 1 || *part != DocumentKind::Rules {
                 text.push_str(part.heading());
                 text.push('\n');
             }
@@ -76,7 +76,7 @@ impl Documents {
     /// Each document as a file that its tool accepts. The comments are in the file with the rules.
     pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.parts.iter().map(|(part, body)| match part {
-            Part::Rules | Part::Tables => (part.extension(), self.comments.clone() + body),
+            DocumentKind::Rules | DocumentKind::Tables => (part.extension(), self.comments.clone() + body),
             _ => (part.extension(), body.clone()),
         })
     }
@@ -99,10 +99,10 @@ pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAd
     Documents {
         comments: health_lines(&plans),
         parts: vec![
-            (Part::Addresses, ipvs::text::addresses(&desired)),
-            (Part::Sets, ipvs::text::ipset(&desired, family)),
-            (Part::Servers, ipvs::text::ipvsadm(&desired)),
-            (Part::Rules, rules),
+            (DocumentKind::Addresses, ipvs::text::addresses(&desired)),
+            (DocumentKind::Sets, ipvs::text::ipset(&desired, family)),
+            (DocumentKind::Servers, ipvs::text::ipvsadm(&desired)),
+            (DocumentKind::Rules, rules),
         ],
     }
 }
@@ -125,7 +125,7 @@ pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &
         transaction.table(table).write = chains;
     }
     let rules = with_jumps(&transaction.text(), &userspace::jumps::wanted().collect::<Vec<_>>());
-    Documents { comments: health_lines(&plans) + &relays, parts: vec![(Part::Rules, rules)] }
+    Documents { comments: health_lines(&plans) + &relays, parts: vec![(DocumentKind::Rules, rules)] }
 }
 
 /// nftables mode, as `nft -f` input. Node ports are on the addresses of the Node object and `local` that
@@ -137,7 +137,7 @@ pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[
     let flowtable = if config.flowtable { nftables::flowtable::table(family, &[]) } else { String::new() };
     Documents {
         comments: health_lines(&plans) + &localhost_lines(&node, &plans),
-        parts: vec![(Part::Tables, nftables::text::table(&node, &plans) + &flowtable)],
+        parts: vec![(DocumentKind::Tables, nftables::text::table(&node, &plans) + &flowtable)],
     }
 }
 
@@ -206,7 +206,7 @@ pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[
         transaction.table(table).write = chains;
     }
     let rules = with_jumps(&transaction.text(), &jumps::wanted(&node).collect::<Vec<_>>());
-    Documents { comments: health, parts: vec![(Part::Rules, rules)] }
+    Documents { comments: health, parts: vec![(DocumentKind::Rules, rules)] }
 }
 
 /// A comment per `healthCheckNodePort`: the Service and its number of local endpoints.

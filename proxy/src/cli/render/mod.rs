@@ -158,11 +158,11 @@ impl Rendered {
 /// Invalid flags, an unreadable directory, or faults in manifests.
 pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Result<String> {
     #[derive(clap::Parser)]
-    struct Flags {
+    struct RenderCommandLine {
         #[command(flatten)]
         render: Render,
     }
-    let flags = <Flags as clap::Parser>::try_parse_from(std::iter::once("render".to_owned()).chain(flags))?;
+    let flags = <RenderCommandLine as clap::Parser>::try_parse_from(std::iter::once("render".to_owned()).chain(flags))?;
     let rendered = flags.render.render()?;
     match rendered.faults {
         0 => Ok(rendered.text()),

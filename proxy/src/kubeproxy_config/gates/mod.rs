@@ -6,13 +6,13 @@ mod known;
 use std::collections::BTreeMap;
 
 use super::check::FieldProblem;
-use super::fields::State;
+use super::fields::FieldSupport;
 use crate::config::{FeatureGates, Mode};
-use State::{Honoured, NoEffect};
+use FieldSupport::{Honoured, NoEffect};
 
 /// A gate's maturity in Kubernetes 1.37.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum GateStage {
     Alpha,
     Beta,
     /// The gate may still be set.
@@ -27,23 +27,25 @@ pub enum Stage {
 #[derive(Debug, Clone, Copy)]
 pub struct Gate {
     pub name: &'static str,
-    pub stage: Stage,
+    pub stage: GateStage,
     pub default: bool,
     pub help: &'static str,
-    pub state: State,
+    pub state: FieldSupport,
 }
 
-const fn gate(name: &'static str, stage: Stage, default: bool, state: State, help: &'static str) -> Gate {
+const fn gate(name: &'static str, stage: GateStage, default: bool, state: FieldSupport, help: &'static str) -> Gate {
     Gate { name, stage, default, help, state }
 }
 
-const LOCALHOST: State =
-    State::Different("a loopback range in `nodePortAddresses` is enough; only `false` keeps the relays from listening");
-const WINDOWS: State = NoEffect("it is for Windows nodes");
-const GO_CLIENT: State = NoEffect("it chooses between two ways of Go's client library, which is not in this program");
-const GO_LOGGING: State = NoEffect("the options that it guards are of Go's logging library");
+const LOCALHOST: FieldSupport = FieldSupport::Different(
+    "a loopback range in `nodePortAddresses` is enough; only `false` keeps the relays from listening",
+);
+const WINDOWS: FieldSupport = NoEffect("it is for Windows nodes");
+const GO_CLIENT: FieldSupport =
+    NoEffect("it chooses between two ways of Go's client library, which is not in this program");
+const GO_LOGGING: FieldSupport = NoEffect("the options that it guards are of Go's logging library");
 
-use Stage::{Alpha, Beta, Deprecated, Locked, Stable};
+use GateStage::{Alpha, Beta, Deprecated, Locked, Stable};
 
 /// Every gate that kube-proxy evaluates (`utilfeature` in cmd/kube-proxy, pkg/proxy and the packages that they call).
 #[rustfmt::skip]
@@ -113,8 +115,8 @@ pub(super) fn without_effect(given: &BTreeMap<String, bool>) -> impl Iterator<It
             None => "kube-proxy does not act on it, nor does this proxy",
             Some(gate) if gate.default == *on => return None,
             Some(gate) => match gate.state {
-                State::NoEffect(why) | State::Pending(why) => why,
-                State::Honoured | State::Different(_) => return None,
+                FieldSupport::NoEffect(why) | FieldSupport::Pending(why) => why,
+                FieldSupport::Honoured | FieldSupport::Different(_) => return None,
             },
         };
         Some(format!("feature gate {name}={on} has no effect: {why}"))
@@ -131,9 +133,9 @@ fn is_on(given: &BTreeMap<String, bool>, name: &str) -> bool {
 fn named(given: &BTreeMap<String, bool>, name: &str) -> Option<bool> {
     let gate = GATES.iter().find(|gate| gate.name == name)?;
     let of_stage = match gate.stage {
-        Stage::Alpha => given.get("AllAlpha"),
-        Stage::Beta => given.get("AllBeta"),
-        Stage::Stable | Stage::Locked | Stage::Deprecated => None,
+        GateStage::Alpha => given.get("AllAlpha"),
+        GateStage::Beta => given.get("AllBeta"),
+        GateStage::Stable | GateStage::Locked | GateStage::Deprecated => None,
     };
     given.get(name).or(of_stage).copied()
 }
@@ -149,7 +151,8 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 /// The value that the gate is locked to.
 fn locked(name: &str) -> Option<bool> {
-    let of_table = GATES.iter().find(|gate| gate.name == name && gate.stage == Stage::Locked).map(|gate| gate.default);
+    let of_table =
+        GATES.iter().find(|gate| gate.name == name && gate.stage == GateStage::Locked).map(|gate| gate.default);
     let on = || known::LOCKED_ON.contains(&name).then_some(true);
     let off = || known::LOCKED_OFF.contains(&name).then_some(false);
     of_table.or_else(on).or_else(off)
@@ -168,15 +171,17 @@ pub(super) fn document() -> String {
     text.push_str("\n| Gate | Stage | Default | What it is | State |\n| --- | --- | --- | --- | --- |\n");
     for gate in GATES {
         let stage = match gate.stage {
-            Stage::Alpha => "alpha",
-            Stage::Beta => "beta",
-            Stage::Stable => "stable",
-            Stage::Locked => "stable, locked",
-            Stage::Deprecated => "deprecated",
+            GateStage::Alpha => "alpha",
+            GateStage::Beta => "beta",
+            GateStage::Stable => "stable",
+            GateStage::Locked => "stable, locked",
+            GateStage::Deprecated => "deprecated",
         };
         let state = match gate.state {
-            State::Honoured if gate.stage == Stage::Locked => "always on".to_owned(),
-            State::NoEffect(why) | State::Pending(why) if gate.stage == Stage::Locked => format!("no effect: {why}"),
+            FieldSupport::Honoured if gate.stage == GateStage::Locked => "always on".to_owned(),
+            FieldSupport::NoEffect(why) | FieldSupport::Pending(why) if gate.stage == GateStage::Locked => {
+                format!("no effect: {why}")
+            }
             other => other.to_string(),
         };
         text.push_str(&format!("| `{}` | {stage} | `{}` | {} | {state} |\n", gate.name, gate.default, gate.help));

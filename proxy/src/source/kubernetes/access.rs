@@ -62,7 +62,7 @@ pub enum AccessError {
 }
 
 /// A configuration with loaded credentials: no request waits for a file or a plugin.
-pub(super) struct Resolved {
+pub(super) struct ResolvedAccess {
     pub config: Config,
     /// When to load the credentials again.
     pub renew: Option<Instant>,
@@ -86,7 +86,7 @@ impl Access {
     }
 
     /// Reads files and runs the plugin. Blocks as long as they do; calls `step` with each step that begins.
-    pub(super) fn resolve(&self, step: &dyn Fn(String)) -> Result<Resolved, AccessError> {
+    pub(super) fn resolve(&self, step: &dyn Fn(String)) -> Result<ResolvedAccess, AccessError> {
         let mut config = self.config(step)?;
         config.connect_timeout = Some(CONNECT);
         // The reflector's loop retries and logs.
@@ -96,7 +96,7 @@ impl Access {
         }
         basic_authentication(&mut config)?;
         let renew = credentials(&mut config.auth_info, step)?;
-        Ok(Resolved { config, renew })
+        Ok(ResolvedAccess { config, renew })
     }
 
     fn config(&self, step: &dyn Fn(String)) -> Result<Config, AccessError> {

@@ -76,16 +76,16 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
-pub(super) struct Lines {
+pub(super) struct WatchLines {
     body: Body,
     buffer: Vec<u8>,
     /// Length of the prefix without a line break.
     searched: usize,
 }
 
-impl Lines {
-    pub(super) fn new(response: Response<Body>) -> Lines {
-        Lines { body: response.into_body(), buffer: Vec::new(), searched: 0 }
+impl WatchLines {
+    pub(super) fn new(response: Response<Body>) -> WatchLines {
+        WatchLines { body: response.into_body(), buffer: Vec::new(), searched: 0 }
     }
 
     /// The next non-empty line; `None` at the end of the watch. Discards an incomplete last line: the next watch

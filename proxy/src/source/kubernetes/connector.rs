@@ -27,31 +27,31 @@ pub struct Connector {
     access: Access,
     requests: Requests,
     patience: Duration,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ConnectorState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct ConnectorState {
     /// Number of the current client.
     generation: u64,
-    client: Option<Made>,
+    client: Option<CreatedClient>,
     /// The running thread that creates the next client. At most one, even if it hangs.
-    making: Option<Making>,
+    making: Option<PendingClient>,
     /// The current step of that thread.
     step: Arc<Mutex<String>>,
 }
 
 #[derive(Clone)]
-struct Made {
+struct CreatedClient {
     client: Client,
     renew: Option<Instant>,
 }
 
-type Making = Shared<BoxFuture<'static, Result<Made, AccessError>>>;
+type PendingClient = Shared<BoxFuture<'static, Result<CreatedClient, AccessError>>>;
 
 /// A client with its number.
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(super) struct ApiConnection {
     pub client: Client,
     generation: u64,
 }
@@ -72,13 +72,13 @@ impl Connector {
 
     /// Returns the client, and creates a new one if there is none or its credentials expire soon. If renewal fails, the
     /// old client stays in use: a token may be valid for longer than its file is readable (kubernetes#68164).
-    pub(super) async fn connect(&self) -> Result<Connection, AccessError> {
+    pub(super) async fn connect(&self) -> Result<ApiConnection, AccessError> {
         let making = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(made) = &state.client
                 && made.renew.is_none_or(|renew| Instant::now() < renew)
             {
-                return Ok(Connection { client: made.client.clone(), generation: state.generation });
+                return Ok(ApiConnection { client: made.client.clone(), generation: state.generation });
             }
             let step = Arc::clone(&state.step);
             state.making.get_or_insert_with(|| self.make(step)).clone()
@@ -101,18 +101,18 @@ impl Connector {
         };
         let generation = state.generation;
         match (made, &mut state.client) {
-            (Ok(made), _) => Ok(Connection { client: made.client, generation }),
+            (Ok(made), _) => Ok(ApiConnection { client: made.client, generation }),
             (Err(error), Some(old)) => {
                 debug!(%error, "credentials could not be renewed: going on with the old ones");
                 old.renew = Some(Instant::now() + RENEW_AGAIN);
-                Ok(Connection { client: old.client.clone(), generation })
+                Ok(ApiConnection { client: old.client.clone(), generation })
             }
             (Err(error), None) => Err(error),
         }
     }
 
     /// Discards a client after a failed request: the next one reads files and plugin again.
-    pub(super) fn give_up(&self, failed: &Connection) {
+    pub(super) fn give_up(&self, failed: &ApiConnection) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.generation == failed.generation {
             state.client = None;
@@ -123,7 +123,7 @@ impl Connector {
         AccessError::Late { step, after: self.patience }
     }
 
-    fn make(&self, step: Arc<Mutex<String>>) -> Making {
+    fn make(&self, step: Arc<Mutex<String>>) -> PendingClient {
         let (access, requests) = (self.access.clone(), self.requests.clone());
         let begun = move |what: String| *step.lock().unwrap_or_else(PoisonError::into_inner) = what;
         let made = spawn_blocking(move || {
@@ -133,7 +133,7 @@ impl Connector {
             let host = resolved.config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
             let builder =
                 ClientBuilder::try_from(resolved.config).map_err(|error| failed(one_line(&error.to_string())))?;
-            Ok(Made { client: builder.with_layer(&requests.to(&host)).build(), renew: resolved.renew })
+            Ok(CreatedClient { client: builder.with_layer(&requests.to(&host)).build(), renew: resolved.renew })
         });
         let ended = |result: Result<_, tokio::task::JoinError>| {
             result.unwrap_or_else(|error| Err(AccessError::Client { cause: one_line(&error.to_string()) }))

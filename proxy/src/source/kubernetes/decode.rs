@@ -10,53 +10,53 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::super::object::{Kind, Object};
+use super::super::object::{Object, ObjectKind};
 use super::super::problem::one_line;
 use super::super::validate::{self, Finding, Findings};
 use super::super::{ObjectKey, lenient};
-use super::slim::{Fingerprint, Slim};
+use super::prune::{Fingerprint, Prune};
 use crate::model::LABEL_SERVICE_NAME;
 
 #[derive(Debug)]
-pub(super) struct Decoded {
+pub(super) struct DecodedObject {
     /// If the object is rejected, the name may be invalid.
     pub key: ObjectKey,
     /// Resource version; empty if absent.
     pub version: String,
     /// Empty if absent.
     pub uid: String,
-    pub outcome: Outcome,
+    pub outcome: DecodeOutcome,
     /// Ignored fields; empty if there are none.
-    pub remarks: Said,
+    pub remarks: ObjectComplaint,
 }
 
 /// A message about an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ObjectComplaint {
     pub line: String,
     /// The fields concerned, without list indices: identifies the reason while values change.
     pub fields: String,
 }
 
-impl Said {
-    fn of(findings: &[Finding]) -> Said {
+impl ObjectComplaint {
+    fn of(findings: &[Finding]) -> ObjectComplaint {
         let line = findings
             .iter()
             .map(|f| if f.field.is_empty() { f.message.clone() } else { format!("{}: {}", f.field, f.message) });
         let line = one_line(&line.collect::<Vec<_>>().join("; "));
         let fields: BTreeSet<String> =
             findings.iter().map(|f| f.field.chars().filter(|c| !c.is_ascii_digit()).collect()).collect();
-        Said { line, fields: fields.into_iter().collect::<Vec<_>>().join(" ") }
+        ObjectComplaint { line, fields: fields.into_iter().collect::<Vec<_>>().join(" ") }
     }
 }
 
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum DecodeOutcome {
     Valid(Object, Fingerprint),
     /// An EndpointSlice of no Service.
     NotOurs,
     /// Invalid by the API's rules.
-    Refused(Said),
+    Refused(ObjectComplaint),
 }
 
 /// The fields that every kind has.
@@ -84,9 +84,9 @@ impl Envelope {
         serde_json::from_str(raw.get()).unwrap_or_default()
     }
 
-    pub(super) fn is_of(&self, kind: Kind) -> bool {
+    pub(super) fn is_of(&self, kind: ObjectKind) -> bool {
         let (api_version, name) = (self.api_version.as_deref(), self.kind.as_deref());
-        matches!((api_version, name), (Some(version), Some(name)) if Kind::of(version, name) == Some(kind))
+        matches!((api_version, name), (Some(version), Some(name)) if ObjectKind::of(version, name) == Some(kind))
     }
 
     /// Empty if absent.
@@ -107,31 +107,37 @@ impl Envelope {
 }
 
 /// Decodes, validates and prunes one object.
-pub(super) fn decode(kind: Kind, raw: &RawValue) -> Decoded {
+pub(super) fn decode(kind: ObjectKind, raw: &RawValue) -> DecodedObject {
     match kind {
-        Kind::Node => typed::<Node>(raw, validate::node, |n| Some(Object::Node(Arc::new(n)))),
-        Kind::Service => typed::<Service>(raw, validate::service, |s| Some(Object::Service(Arc::new(s)))),
-        Kind::EndpointSlice => typed::<EndpointSlice>(raw, validate::slice, |s| {
+        ObjectKind::Node => typed::<Node>(raw, validate::node, |n| Some(Object::Node(Arc::new(n)))),
+        ObjectKind::Service => typed::<Service>(raw, validate::service, |s| Some(Object::Service(Arc::new(s)))),
+        ObjectKind::EndpointSlice => typed::<EndpointSlice>(raw, validate::slice, |s| {
             let labels = s.metadata.labels.as_ref();
             let ours = labels.is_some_and(|l| l.contains_key(LABEL_SERVICE_NAME));
             ours.then(|| Object::EndpointSlice(Arc::new(s)))
         }),
-        Kind::ServiceCidr => {
+        ObjectKind::ServiceCidr => {
             typed::<ServiceCIDR>(raw, validate::service_cidr, |cidr| Some(Object::ServiceCidr(Arc::new(cidr))))
         }
     }
 }
 
-fn typed<T: DeserializeOwned + Slim>(
+fn typed<T: DeserializeOwned + Prune>(
     raw: &RawValue,
     check: fn(&mut T) -> Findings,
     wrap: fn(T) -> Option<Object>,
-) -> Decoded {
+) -> DecodedObject {
     let refused = |faults: &[Finding]| {
         let envelope = Envelope::of(raw);
         let version = envelope.version().unwrap_or_default().to_owned();
         let (key, uid) = (envelope.key(), envelope.uid().to_owned());
-        Decoded { key, version, uid, outcome: Outcome::Refused(Said::of(faults)), remarks: Said::default() }
+        DecodedObject {
+            key,
+            version,
+            uid,
+            outcome: DecodeOutcome::Refused(ObjectComplaint::of(faults)),
+            remarks: ObjectComplaint::default(),
+        }
     };
     let (mut object, taken): (T, _) = match read(raw) {
         Ok(read) => read,
@@ -146,7 +152,7 @@ fn typed<T: DeserializeOwned + Slim>(
     }
     remarks.extend(taken.into_iter().map(Finding::left_out));
     let uid = object.metadata().uid.take().unwrap_or_default();
-    object.slim();
+    object.prune();
     let fingerprint = object.fingerprint();
     let metadata = object.metadata();
     let key = ObjectKey {
@@ -154,8 +160,8 @@ fn typed<T: DeserializeOwned + Slim>(
         name: metadata.name.clone().unwrap_or_default(),
     };
     let version = metadata.resource_version.clone().unwrap_or_default();
-    let outcome = wrap(object).map_or(Outcome::NotOurs, |object| Outcome::Valid(object, fingerprint));
-    Decoded { key, version, uid, outcome, remarks: Said::of(&remarks) }
+    let outcome = wrap(object).map_or(DecodeOutcome::NotOurs, |object| DecodeOutcome::Valid(object, fingerprint));
+    DecodedObject { key, version, uid, outcome, remarks: ObjectComplaint::of(&remarks) }
 }
 
 /// Most objects deserialize directly. One with a wrong type is read as plain JSON first, so that only the wrong field

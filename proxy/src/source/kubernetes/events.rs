@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::connector::Connector;
-use crate::events::{About, Event, EventType, Recorder};
+use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::model::ObjectKey;
 
 const CONTROLLER: &str = "svcproxy";
@@ -37,7 +37,7 @@ pub fn record_events(connector: Connector, node_name: &str) -> Recorder {
 }
 
 async fn send_all(mut events: mpsc::Receiver<Event>, connector: Connector, node: String) {
-    let mut allowance = Allowance::new(Instant::now());
+    let mut allowance = EventBudget::new(Instant::now());
     while let Some(event) = events.recv().await {
         if !allowance.take(Instant::now()) {
             debug!(reason = event.reason, "too many Events: not sent");
@@ -100,7 +100,7 @@ fn as_api(event: &Event, node: &str, now: Timestamp) -> ApiEvent {
     }
 }
 
-fn regarding(about: &About, node: &str) -> ObjectReference {
+fn regarding(about: &EventSubject, node: &str) -> ObjectReference {
     let object = |kind: &str, version: &str, key: &ObjectKey| ObjectReference {
         kind: Some(kind.to_owned()),
         api_version: Some(version.to_owned()),
@@ -109,11 +109,11 @@ fn regarding(about: &About, node: &str) -> ObjectReference {
         ..ObjectReference::default()
     };
     match about {
-        About::Service(key) => object("Service", "v1", key),
-        About::EndpointSlice(key) => object("EndpointSlice", "discovery.k8s.io/v1", key),
-        About::ServiceCidr(name) => object("ServiceCIDR", "networking.k8s.io/v1", &unscoped(name)),
+        EventSubject::Service(key) => object("Service", "v1", key),
+        EventSubject::EndpointSlice(key) => object("EndpointSlice", "discovery.k8s.io/v1", key),
+        EventSubject::ServiceCidr(name) => object("ServiceCIDR", "networking.k8s.io/v1", &unscoped(name)),
         // As in kube-proxy and kubelet, the UID is the node's name, which `kubectl describe` filters by.
-        About::Node => ObjectReference { uid: Some(node.to_owned()), ..object("Node", "v1", &unscoped(node)) },
+        EventSubject::Node => ObjectReference { uid: Some(node.to_owned()), ..object("Node", "v1", &unscoped(node)) },
     }
 }
 
@@ -129,14 +129,14 @@ fn cut(text: &str, most: usize) -> &str {
 
 /// A token bucket.
 #[derive(Debug)]
-struct Allowance {
+struct EventBudget {
     left: u32,
     filled: Instant,
 }
 
-impl Allowance {
-    fn new(now: Instant) -> Allowance {
-        Allowance { left: BURST, filled: now }
+impl EventBudget {
+    fn new(now: Instant) -> EventBudget {
+        EventBudget { left: BURST, filled: now }
     }
 
     fn take(&mut self, now: Instant) -> bool {
@@ -163,7 +163,7 @@ mod tests {
         let key = ObjectKey { namespace: "shop".into(), name: "web".into() };
         let event = Event {
             kind: EventType::Warning,
-            about: About::Service(key),
+            about: EventSubject::Service(key),
             reason: "FailedToStartServiceHealthcheck",
             action: "Listen",
             note: "é".repeat(600),
@@ -177,7 +177,7 @@ mod tests {
             json!({ "apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web" })
         );
         assert_eq!((&sent["type"], &sent["reportingInstance"]), (&"Warning".into(), &"svcproxy-n1".into()));
-        let event = Event { kind: EventType::Normal, about: About::Node, ..event };
+        let event = Event { kind: EventType::Normal, about: EventSubject::Node, ..event };
         let sent = serde_json::to_value(as_api(&event, &format!("{}.x", "n".repeat(199)), now)).unwrap();
         assert_eq!((&sent["type"], &sent["metadata"]["namespace"]), (&"Normal".into(), &"default".into()));
         assert_eq!(sent["metadata"]["name"], format!("{}.18867251edfa0001", "n".repeat(199)));
@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn a_burst_is_followed_by_a_trickle() {
         let start = Instant::now();
-        let mut allowance = Allowance::new(start);
-        let taken = |allowance: &mut Allowance, now| (0..100).filter(|_| allowance.take(now)).count();
+        let mut allowance = EventBudget::new(start);
+        let taken = |allowance: &mut EventBudget, now| (0..100).filter(|_| allowance.take(now)).count();
         assert_eq!(taken(&mut allowance, start), 25);
         assert_eq!(taken(&mut allowance, start + REFILL * 3), 3);
         assert_eq!(taken(&mut allowance, start + REFILL * 1000), 25);

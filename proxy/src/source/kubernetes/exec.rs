@@ -46,14 +46,14 @@ pub(super) enum ExecError {
 
 /// A plugin's output (client.authentication.k8s.io/v1, `ExecCredential`).
 #[derive(Deserialize)]
-struct Answer {
+struct ExecCredential {
     kind: String,
-    status: Option<Status>,
+    status: Option<ExecCredentialStatus>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+struct ExecCredentialStatus {
     expiration_timestamp: Option<Timestamp>,
     token: Option<String>,
     client_certificate_data: Option<String>,
@@ -100,7 +100,7 @@ fn accept(answer: &[u8], user: &mut AuthInfo) -> Result<Option<Instant>, ExecErr
     let wrong = |what: &str| ExecError::Answer(what.to_owned());
     // client-go accepts YAML, too. The parser's message is omitted because it would quote secrets.
     let text = std::str::from_utf8(answer).map_err(|_| wrong("it is not UTF-8"))?;
-    let answer: Answer = serde_saphyr::from_str(text).map_err(|_| wrong("it is no such object"))?;
+    let answer: ExecCredential = serde_saphyr::from_str(text).map_err(|_| wrong("it is no such object"))?;
     if answer.kind != "ExecCredential" {
         return Err(wrong("it is of another kind"));
     }

@@ -7,13 +7,13 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::super::object::Kind;
+use super::super::object::ObjectKind;
 use super::super::problem::quote;
 use super::WatchUpdate;
 use super::answer::{LARGEST_PAGE, ask, body};
 use super::decode::decode;
-use super::kept::Kept;
 use super::reflect::{Failure, Reflector, report};
+use super::seen::SeenObjects;
 
 /// Objects that are decoded and reported at a time: decoded objects are several times larger than what is stored.
 const PIECE: usize = 50;
@@ -43,14 +43,14 @@ struct ListMeta {
 }
 
 impl Reflector {
-    /// Reports the whole list piece by piece. Returns its version.
+    /// SourceReports the whole list piece by piece. Returns its version.
     pub(super) async fn list(
         &mut self,
         client: &Client,
-        kept: &mut Kept,
+        seen: &mut SeenObjects,
         updates: &mpsc::Sender<WatchUpdate>,
     ) -> Result<String, Failure> {
-        kept.list_begins();
+        seen.list_begins();
         let mut page = ListParams::default().limit(self.page);
         (page.label_selector, page.field_selector) = (self.labels.clone(), self.fields.clone());
         for _ in 0..PAGES {
@@ -79,7 +79,7 @@ impl Reflector {
                     // It may be any known object, which the end of the list would remove.
                     return Err(Failure::Nonsense(format!("a {} without a name in a list", self.kind.name())));
                 }
-                let changes = decoded.into_iter().filter_map(|object| kept.here(object)).collect();
+                let changes = decoded.into_iter().filter_map(|object| seen.here(object)).collect();
                 report(self.kind, updates, changes, None).await?;
             }
             match meta.continue_token.filter(|token| !token.is_empty()) {
@@ -95,7 +95,7 @@ impl Reflector {
 }
 
 /// Parses a page; fails if it is not a list of this kind.
-fn page_of(kind: Kind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), Failure> {
+fn page_of(kind: ObjectKind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), Failure> {
     let list: List<'_> = serde_json::from_slice(text).map_err(|error| Failure::Nonsense(error.to_string()))?;
     let (api_version, list_kind) = kind.list_type();
     let is = (list.api_version.as_deref().unwrap_or_default(), list.kind.as_deref().unwrap_or_default());
@@ -112,10 +112,10 @@ fn page_of(kind: Kind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), Failur
 }
 
 /// Applies a page; returns whether it was valid.
-pub(super) fn fuzz(kind: Kind, bytes: &[u8], kept: &mut Kept) -> bool {
+pub(super) fn fuzz(kind: ObjectKind, bytes: &[u8], seen: &mut SeenObjects) -> bool {
     let Ok((items, _)) = page_of(kind, bytes) else { return false };
-    kept.list_begins();
-    items.into_iter().for_each(|item| drop(kept.here(decode(kind, item))));
+    seen.list_begins();
+    items.into_iter().for_each(|item| drop(seen.here(decode(kind, item))));
     true
 }
 
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn only_a_list_of_the_kind_is_one() {
         let slices = r#"{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSliceList", "metadata": {"resourceVersion": "7"}, "items": []}"#;
-        assert!(page_of(Kind::EndpointSlice, slices.as_bytes()).is_ok());
+        assert!(page_of(ObjectKind::EndpointSlice, slices.as_bytes()).is_ok());
         let asked = "where a ServiceList of v1 was asked for";
         for (text, fault) in [
             (slices, format!("a \"EndpointSliceList\" of \"discovery.k8s.io/v1\" {asked}")),
@@ -145,13 +145,13 @@ mod tests {
             ),
             (r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#, format!("a \"\" of \"\" {asked}")),
         ] {
-            match page_of(Kind::Service, text.as_bytes()) {
+            match page_of(ObjectKind::Service, text.as_bytes()) {
                 Err(Failure::Nonsense(updates)) => assert_eq!(updates, fault),
                 other => panic!("{text}: {other:?}"),
             }
         }
         for text in ["", "[]", "null", "{", r#"{"items": {}}"#, r#"{"kind": 1}"#, "<html>"] {
-            assert!(matches!(page_of(Kind::Service, text.as_bytes()), Err(Failure::Nonsense(_))), "{text}");
+            assert!(matches!(page_of(ObjectKind::Service, text.as_bytes()), Err(Failure::Nonsense(_))), "{text}");
         }
     }
 }

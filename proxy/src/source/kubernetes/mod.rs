@@ -13,12 +13,12 @@ mod connector;
 mod decode;
 mod events;
 mod exec;
-mod kept;
+mod failure_log;
 mod list;
-mod quiet;
+mod log_limit;
+mod prune;
 mod reflect;
-mod slim;
-mod trouble;
+mod seen;
 mod watching;
 
 use std::collections::BTreeSet;
@@ -29,13 +29,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::object::Kind;
-use super::{Batch, Change, SkippedObjects, Source, SourceError};
+use super::object::ObjectKind;
+use super::{Batch, Change, ObjectSource, SkippedObjects, SourceError};
 use crate::events::Recorder;
 use crate::metrics::ApiFailures;
-use kept::Kept;
+use failure_log::ApiFailureLog;
 use reflect::Reflector;
-use trouble::Trouble;
+use seen::SeenObjects;
 
 pub(crate) use access::without_password;
 pub use access::{Access, AccessError};
@@ -50,7 +50,7 @@ const GATHER_AT_MOST: u32 = 10;
 
 /// Timeouts and intervals. The defaults are for real clusters.
 #[derive(Debug, Clone)]
-pub struct Timing {
+pub struct ReflectorTiming {
     /// Wait before the first retry. Doubles with each further one, plus up to half at random.
     pub first_retry: Duration,
     /// Longest wait between two attempts (client-go's reflectors: 30 seconds).
@@ -74,9 +74,9 @@ pub struct Timing {
     pub page: u32,
 }
 
-impl Default for Timing {
-    fn default() -> Timing {
-        Timing {
+impl Default for ReflectorTiming {
+    fn default() -> ReflectorTiming {
+        ReflectorTiming {
             first_retry: Duration::from_millis(200),
             longest_retry: Duration::from_secs(30),
             longest_absence: Duration::from_secs(300),
@@ -91,28 +91,28 @@ impl Default for Timing {
 }
 
 #[derive(Debug, Clone)]
-pub struct Subjects {
+pub struct WatchScope {
     /// Of the Nodes, only this one is watched.
     pub node_name: String,
     /// Whether to watch ServiceCIDRs.
     pub service_cidrs: bool,
 }
 
-impl From<&str> for Subjects {
+impl From<&str> for WatchScope {
     /// What every mode needs.
-    fn from(node_name: &str) -> Subjects {
-        Subjects { node_name: node_name.to_owned(), service_cidrs: false }
+    fn from(node_name: &str) -> WatchScope {
+        WatchScope { node_name: node_name.to_owned(), service_cidrs: false }
     }
 }
 
-impl Subjects {
-    fn kinds(&self) -> impl Iterator<Item = Kind> {
-        Kind::ALL.into_iter().filter(|kind| self.service_cidrs || *kind != Kind::ServiceCidr)
+impl WatchScope {
+    fn kinds(&self) -> impl Iterator<Item = ObjectKind> {
+        ObjectKind::ALL.into_iter().filter(|kind| self.service_cidrs || *kind != ObjectKind::ServiceCidr)
     }
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Reports {
+pub struct SourceReports {
     /// Counts failed attempts.
     pub failures: ApiFailures,
     /// Records Events about invalid objects.
@@ -122,7 +122,7 @@ pub struct Reports {
 /// A watch's report: changes since its last report, and its version.
 #[derive(Debug)]
 struct WatchUpdate {
-    kind: Kind,
+    kind: ObjectKind,
     changes: Vec<Change>,
     /// `None` within a list.
     version: Option<String>,
@@ -135,7 +135,7 @@ struct WatchUpdate {
 pub struct KubernetesSource {
     received: mpsc::Receiver<WatchUpdate>,
     pending: Batch,
-    unlisted: BTreeSet<Kind>,
+    unlisted: BTreeSet<ObjectKind>,
     due: Option<Instant>,
     /// The gathered changes are reported at this time at the latest.
     latest: Instant,
@@ -148,19 +148,19 @@ impl KubernetesSource {
     /// Starts to list and watch, in tasks that end with the source; must be called on a tokio runtime.
     pub fn start(
         connector: Connector,
-        subjects: impl Into<Subjects>,
-        timing: &Timing,
-        reports: &Reports,
+        subjects: impl Into<WatchScope>,
+        timing: &ReflectorTiming,
+        reports: &SourceReports,
     ) -> KubernetesSource {
         let subjects = subjects.into();
         let (sender, received) = mpsc::channel(WAITING);
         let skipped = SkippedObjects::default();
-        let trouble = Arc::new(Trouble::new(connector.describe(), reports.failures.clone()));
+        let failure_log = Arc::new(ApiFailureLog::new(connector.describe(), reports.failures.clone()));
         let mut watches = JoinSet::new();
         for kind in subjects.kinds() {
             let reflector = Reflector::new(kind, &subjects.node_name, connector.clone(), timing.clone());
-            let kept = Kept::new(kind, skipped.clone(), reports.events.clone());
-            watches.spawn(reflector.run(kept, Arc::clone(&trouble), sender.clone()));
+            let seen = SeenObjects::new(kind, skipped.clone(), reports.events.clone());
+            watches.spawn(reflector.run(seen, Arc::clone(&failure_log), sender.clone()));
         }
         KubernetesSource {
             received,
@@ -202,7 +202,7 @@ impl KubernetesSource {
     }
 }
 
-impl Source for KubernetesSource {
+impl ObjectSource for KubernetesSource {
     fn skipped(&self) -> SkippedObjects {
         self.skipped.clone()
     }
@@ -235,14 +235,14 @@ impl Source for KubernetesSource {
 /// contains.
 pub(crate) fn fuzz(bytes: &[u8]) -> bool {
     let mut lost = false;
-    for kind in Kind::ALL {
-        let mut kept = Kept::new(kind, SkippedObjects::default(), Recorder::default());
-        list::fuzz(kind, bytes, &mut kept);
+    for kind in ObjectKind::ALL {
+        let mut seen = SeenObjects::new(kind, SkippedObjects::default(), Recorder::default());
+        list::fuzz(kind, bytes, &mut seen);
         for line in bytes.split(|byte| *byte == b'\n') {
-            watching::fuzz(kind, line, &mut kept);
+            watching::fuzz(kind, line, &mut seen);
         }
-        if list::fuzz(kind, bytes, &mut kept) {
-            lost |= !kept.list_is_whole().is_empty();
+        if list::fuzz(kind, bytes, &mut seen) {
+            lost |= !seen.list_is_whole().is_empty();
         }
     }
     exec::fuzz(bytes);
@@ -271,7 +271,7 @@ mod tests {
             _watches: JoinSet::new(),
         };
         let version = |number: u32| WatchUpdate {
-            kind: Kind::Node,
+            kind: ObjectKind::Node,
             changes: vec![Change::Node(format!("node-{number}"), None)],
             version: Some(number.to_string()),
             listed: false,

@@ -9,14 +9,14 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use super::super::Change;
-use super::super::object::Kind;
+use super::super::object::ObjectKind;
 use super::access::AccessError;
 use super::backoff::Backoff;
 use super::connector::Connector;
-use super::kept::Kept;
-use super::trouble::Trouble;
-use super::watching::Watched;
-use super::{Timing, WatchUpdate};
+use super::failure_log::ApiFailureLog;
+use super::seen::SeenObjects;
+use super::watching::WatchProgress;
+use super::{ReflectorTiming, WatchUpdate};
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 
 /// Consecutive watches that end at once without an event, until they count as a failure and everything is listed again.
@@ -80,9 +80,9 @@ impl Failure {
 }
 
 pub(super) struct Reflector {
-    pub(super) kind: Kind,
+    pub(super) kind: ObjectKind,
     connector: Connector,
-    pub(super) timing: Timing,
+    pub(super) timing: ReflectorTiming,
     pub(super) path: Request,
     pub(super) labels: Option<String>,
     pub(super) fields: Option<String>,
@@ -99,14 +99,14 @@ pub(super) struct Reflector {
 }
 
 impl Reflector {
-    pub(super) fn new(kind: Kind, node_name: &str, connector: Connector, timing: Timing) -> Reflector {
+    pub(super) fn new(kind: ObjectKind, node_name: &str, connector: Connector, timing: ReflectorTiming) -> Reflector {
         // As in kube-proxy, the server filters out headless Services and those of other proxies.
         let labels = format!("!{LABEL_HEADLESS},!{LABEL_PROXY_NAME}");
         let (path, labels, fields) = match kind {
-            Kind::Service => ("/api/v1/services", Some(labels), None),
-            Kind::EndpointSlice => ("/apis/discovery.k8s.io/v1/endpointslices", Some(labels), None),
-            Kind::ServiceCidr => ("/apis/networking.k8s.io/v1/servicecidrs", None, None),
-            Kind::Node => ("/api/v1/nodes", None, Some(format!("metadata.name={node_name}"))),
+            ObjectKind::Service => ("/api/v1/services", Some(labels), None),
+            ObjectKind::EndpointSlice => ("/apis/discovery.k8s.io/v1/endpointslices", Some(labels), None),
+            ObjectKind::ServiceCidr => ("/apis/networking.k8s.io/v1/servicecidrs", None, None),
+            ObjectKind::Node => ("/api/v1/nodes", None, Some(format!("metadata.name={node_name}"))),
         };
         let (path, page) = (Request::new(path), timing.page);
         let patience = timing.first_list.min(timing.list);
@@ -115,13 +115,18 @@ impl Reflector {
     }
 
     /// Runs until the receiver is gone.
-    pub(super) async fn run(mut self, mut kept: Kept, trouble: Arc<Trouble>, updates: mpsc::Sender<WatchUpdate>) {
+    pub(super) async fn run(
+        mut self,
+        mut seen: SeenObjects,
+        failure_log: Arc<ApiFailureLog>,
+        updates: mpsc::Sender<WatchUpdate>,
+    ) {
         let mut backoff = Backoff::new(self.timing.first_retry, self.timing.longest_retry);
         let mut absence = Backoff::new(self.timing.first_retry, self.timing.longest_absence);
         let mut told_absent = false;
         loop {
             let mut wait = Duration::ZERO;
-            match self.list_and_watch(&mut kept, &trouble, &updates, &mut backoff).await {
+            match self.list_and_watch(&mut seen, &failure_log, &updates, &mut backoff).await {
                 Ok(()) => debug!(kind = self.kind.name(), "watch ended; going on"),
                 Err(Failure::Closed) => return,
                 Err(Failure::Smaller) => continue,
@@ -132,7 +137,7 @@ impl Reflector {
                     if let Failure::Refused { after: Some(after), .. } = failure {
                         wait = after;
                     }
-                    trouble.report(self.kind, &failure);
+                    failure_log.report(self.kind, &failure);
                     if !self.kind.is_needed() && failure.is_absence() {
                         wait = wait.max(absence.wait());
                     }
@@ -157,27 +162,27 @@ impl Reflector {
     /// Lists if needed, then watches until the watch ends.
     async fn list_and_watch(
         &mut self,
-        kept: &mut Kept,
-        trouble: &Trouble,
+        seen: &mut SeenObjects,
+        failure_log: &ApiFailureLog,
         updates: &mpsc::Sender<WatchUpdate>,
         backoff: &mut Backoff,
     ) -> Result<(), Failure> {
         let connection = self.connector.connect().await?;
         let outcome = async {
             if self.version.is_none() {
-                let version = self.list(&connection.client, kept, updates).await?;
+                let version = self.list(&connection.client, seen, updates).await?;
                 self.version = Some(version.clone());
                 let message = WatchUpdate {
                     kind: self.kind,
-                    changes: kept.list_is_whole(),
+                    changes: seen.list_is_whole(),
                     version: Some(version),
                     listed: true,
                 };
                 updates.send(message).await.map_err(|_| Failure::Closed)?;
             }
-            let mut went = Watched::default();
-            let outcome = self.watch(&connection.client, kept, (trouble, backoff, &mut went), updates).await;
-            self.judge(&went, outcome)
+            let mut progress = WatchProgress::default();
+            let outcome = self.watch(&connection.client, seen, (failure_log, backoff, &mut progress), updates).await;
+            self.judge(&progress, outcome)
         }
         .await;
         match &outcome {
@@ -190,15 +195,15 @@ impl Reflector {
     }
 
     /// Turns the end of a watch into a failure, depending on the watches before.
-    fn judge(&mut self, went: &Watched, outcome: Result<(), Failure>) -> Result<(), Failure> {
-        if went.stood || went.events {
+    fn judge(&mut self, progress: &WatchProgress, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        if progress.stood || progress.events {
             self.short = 0;
         }
-        if went.stood {
+        if progress.stood {
             self.expired = 0;
         }
         match outcome {
-            Ok(()) | Err(Failure::Broken(_)) if !went.stood && !went.events => {
+            Ok(()) | Err(Failure::Broken(_)) if !progress.stood && !progress.events => {
                 self.short += 1;
                 if self.short < SHORT_WATCHES {
                     return Ok(());
@@ -228,7 +233,7 @@ impl Reflector {
 
 /// Sends changes and a watch's version.
 pub(super) async fn report(
-    kind: Kind,
+    kind: ObjectKind,
     updates: &mpsc::Sender<WatchUpdate>,
     changes: Vec<Change>,
     version: Option<String>,

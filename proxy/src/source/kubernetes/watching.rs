@@ -10,29 +10,29 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::super::Change;
-use super::super::object::Kind;
+use super::super::object::ObjectKind;
 use super::WatchUpdate;
-use super::answer::{Lines, ask};
+use super::answer::{WatchLines, ask};
 use super::backoff::{Backoff, chance};
 use super::decode::{Envelope, decode};
-use super::kept::Kept;
+use super::failure_log::ApiFailureLog;
 use super::reflect::{Failure, Reflector, report};
-use super::trouble::Trouble;
+use super::seen::SeenObjects;
 
 /// Range of the duration in seconds that is requested from the server; random, so that the watches of many nodes do not
 /// end together (as in client-go's reflectors).
 const WATCH_SECONDS: (f64, f64) = (300.0, 600.0);
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct WatchedEvent<'a> {
     r#type: String,
     #[serde(borrow)]
     object: &'a RawValue,
 }
 
-/// How a watch went.
+/// The progress of a watch.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(super) struct WatchProgress {
     /// The watch lasted long enough to show that the server works.
     pub(super) stood: bool,
     /// The watch received an event.
@@ -44,24 +44,24 @@ impl Reflector {
     pub(super) async fn watch(
         &mut self,
         client: &Client,
-        kept: &mut Kept,
-        (trouble, backoff, went): (&Trouble, &mut Backoff, &mut Watched),
+        seen: &mut SeenObjects,
+        (failure_log, backoff, progress): (&ApiFailureLog, &mut Backoff, &mut WatchProgress),
         updates: &mpsc::Sender<WatchUpdate>,
     ) -> Result<(), Failure> {
         let Some(version) = self.version.clone() else { return Ok(()) };
         let mut parameters = WatchParams::default().timeout(watch_seconds());
         (parameters.label_selector, parameters.field_selector) = (self.labels.clone(), self.fields.clone());
         let request = self.path.watch(&parameters, &version).map_err(kube::Error::BuildRequest)?;
-        let mut lines = Lines::new(ask(client, request, self.timing.list).await.map_err(expired)?);
+        let mut lines = WatchLines::new(ask(client, request, self.timing.list).await.map_err(expired)?);
         let settled = Instant::now() + self.timing.settled;
         let mut silent = Instant::now() + self.timing.silence;
         loop {
             let line = tokio::select! {
                 line = lines.next() => line?,
-                () = sleep_until(settled), if !went.stood => {
-                    went.stood = true;
+                () = sleep_until(settled), if !progress.stood => {
+                    progress.stood = true;
                     backoff.reset();
-                    trouble.recovered(self.kind);
+                    failure_log.recovered(self.kind);
                     continue;
                 }
                 () = sleep_until(silent) => {
@@ -70,12 +70,13 @@ impl Reflector {
                 }
             };
             let Some(line) = line else { return Ok(()) };
-            let event: Event<'_> = serde_json::from_slice(&line).map_err(|e| Failure::Nonsense(e.to_string()))?;
-            let changes = apply(self.kind, &event, kept)?;
+            let event: WatchedEvent<'_> =
+                serde_json::from_slice(&line).map_err(|e| Failure::Nonsense(e.to_string()))?;
+            let changes = apply(self.kind, &event, seen)?;
             if let Some(version) = Envelope::of(event.object).version() {
                 self.version = Some(version.to_owned());
             }
-            went.events = true;
+            progress.events = true;
             silent = Instant::now() + self.timing.silence;
             report(self.kind, updates, changes, self.version.clone()).await?;
         }
@@ -83,15 +84,15 @@ impl Reflector {
 }
 
 /// Applies one event.
-fn apply(kind: Kind, event: &Event<'_>, kept: &mut Kept) -> Result<Vec<Change>, Failure> {
+fn apply(kind: ObjectKind, event: &WatchedEvent<'_>, seen: &mut SeenObjects) -> Result<Vec<Change>, Failure> {
     let change = match event.r#type.as_str() {
         "ADDED" | "MODIFIED" => match decode(kind, event.object) {
             nameless if nameless.key.name.is_empty() => {
                 return Err(Failure::Nonsense(format!("an event about a {} without a name", kind.name())));
             }
-            decoded => kept.here(decoded),
+            decoded => seen.here(decoded),
         },
-        "DELETED" => kept.gone(&known_kind(kind, event.object)?),
+        "DELETED" => seen.gone(&known_kind(kind, event.object)?),
         "BOOKMARK" => {
             known_kind(kind, event.object)?;
             None
@@ -109,7 +110,7 @@ fn apply(kind: Kind, event: &Event<'_>, kept: &mut Kept) -> Result<Vec<Change>, 
 }
 
 /// Reads only the envelope; fails if the object is of another kind.
-fn known_kind(kind: Kind, object: &RawValue) -> Result<Envelope, Failure> {
+fn known_kind(kind: ObjectKind, object: &RawValue) -> Result<Envelope, Failure> {
     let envelope = Envelope::of(object);
     if envelope.is_of(kind) {
         Ok(envelope)
@@ -136,8 +137,8 @@ fn watch_seconds() -> u32 {
     seconds
 }
 
-pub(super) fn fuzz(kind: Kind, line: &[u8], kept: &mut Kept) {
+pub(super) fn fuzz(kind: ObjectKind, line: &[u8], seen: &mut SeenObjects) {
     if let Ok(event) = serde_json::from_slice(line) {
-        let _ = apply(kind, &event, kept);
+        let _ = apply(kind, &event, seen);
     }
 }

@@ -58,7 +58,7 @@ fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
     if ports.is_empty() && !needless {
         findings.add("spec.ports", "has no port");
     }
-    let mut taken = Taken { several: ports.len() > 1, ..Taken::default() };
+    let mut taken = UsedPorts { several: ports.len() > 1, ..UsedPorts::default() };
     let (mut faults, mut number) = (Vec::new(), 0..);
     ports.retain_mut(|entry| {
         let i = number.next().unwrap_or(0);
@@ -91,14 +91,14 @@ fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
 
 /// Names and numbers of the Service's earlier ports.
 #[derive(Default)]
-struct Taken {
+struct UsedPorts {
     several: bool,
     names: BTreeSet<String>,
     numbers: BTreeSet<(i32, String)>,
     node_ports: BTreeSet<(i32, String)>,
 }
 
-impl Taken {
+impl UsedPorts {
     /// Adds a port; returns the field and message if it is invalid.
     fn take(&mut self, entry: &ServicePort) -> Result<(), (&'static str, String)> {
         let name = entry.name.as_deref().unwrap_or_default();

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses};
-use svcproxy::daemon::{Daemon, HealthChecks, Leftovers, Runner, Stop};
+use svcproxy::daemon::{Daemon, HealthChecks, LeftoverCleanup, Runner, StopSignals};
 use svcproxy::events::{Event, Recorder};
 use svcproxy::health::HealthState;
-use svcproxy::http::Room;
+use svcproxy::http::ConnectionLimit;
 use svcproxy::kernel::addresses::Addresses;
 use svcproxy::kernel::netlink::NetlinkError;
 use svcproxy::kernel::watch::Watch;
@@ -19,7 +19,7 @@ use svcproxy::mode::Mode;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
 use svcproxy::model::{Batch, Change, Family};
-use svcproxy::source::{SkippedObjects, Source, SourceError};
+use svcproxy::source::{ObjectSource, SkippedObjects, SourceError};
 use svcproxy::testing;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc};
@@ -54,7 +54,7 @@ impl Addresses for Node {
 
 struct Batches(mpsc::UnboundedReceiver<Batch>);
 
-impl Source for Batches {
+impl ObjectSource for Batches {
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
         Ok(self.0.recv().await)
     }
@@ -81,14 +81,14 @@ impl Lab {
     }
 
     /// The same, with something that another mode has left.
-    pub fn start_beside(sync_period: Duration, leftovers: Option<Leftovers>) -> Lab {
+    pub fn start_beside(sync_period: Duration, leftovers: Option<LeftoverCleanup>) -> Lab {
         Lab::start_in(sync_period, leftovers, |_, kernel| Syncer::new(kernel))
     }
 
     /// In the mode that `mode` makes for each family.
     pub fn start_in<M: Mode + Send + 'static>(
         sync_period: Duration,
-        leftovers: Option<Leftovers>,
+        leftovers: Option<LeftoverCleanup>,
         mode: impl Fn(Family, Kernel) -> M,
     ) -> Lab {
         Lab::start_with(Config { sync_period, ..Config::for_node("node-a") }, leftovers, mode)
@@ -97,7 +97,7 @@ impl Lab {
     /// With further settings.
     pub fn start_with<M: Mode + Send + 'static>(
         config: Config,
-        leftovers: Option<Leftovers>,
+        leftovers: Option<LeftoverCleanup>,
         mode: impl Fn(Family, Kernel) -> M,
     ) -> Lab {
         let config = Config {
@@ -121,13 +121,13 @@ impl Lab {
             source: Batches(receiver),
             runners: runners.collect(),
             health: health.clone(),
-            health_checks: HealthChecks::new(health.clone(), Room::new("health checks", 8)),
+            health_checks: HealthChecks::new(health.clone(), ConnectionLimit::new("health checks", 8)),
             metrics: Arc::clone(&metrics),
             events: recorder,
             config: config.clone(),
             leftovers,
         };
-        tokio::spawn(daemon.run(Stop::at_signals()));
+        tokio::spawn(daemon.run(StopSignals::at_signals()));
         Lab { kernels, batches, health, metrics, events, version: 0 }
     }
 

@@ -12,8 +12,8 @@ use kernel::{Asked, wait_while};
 use lab::{Lab, PATIENCE, cluster, slice, wait_for};
 use serde_json::json;
 use svcproxy::config::{Config, NodePortAddresses};
-use svcproxy::daemon::Leftovers;
-use svcproxy::events::About;
+use svcproxy::daemon::LeftoverCleanup;
+use svcproxy::events::EventSubject;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
@@ -44,7 +44,7 @@ async fn a_service_that_claims_anothers_address_is_reported_once() {
     assert_eq!(disputed(&lab), Some(1));
     lab.cost(vec![slice("aaa", &[67], "TCP"), slice("web", &[11], "TCP")]).await;
     let event = lab.events.try_recv().unwrap();
-    assert_eq!((event.about, event.reason), (About::Service(key("aaa")), "FrontendTaken"));
+    assert_eq!((event.about, event.reason), (EventSubject::Service(key("aaa")), "FrontendTaken"));
     assert!(event.note.contains("10.96.0.1:80/tcp") && event.note.contains("default/web"), "{}", event.note);
     assert!(lab.events.try_recv().is_err(), "once");
     assert_eq!(lab.cost(vec![Change::Service(key("web"), None)]).await, restore);
@@ -180,8 +180,8 @@ fn what_outlives_the_runtime_does_not_panic() {
                 Ok(Some(now + PATIENCE))
             })
         };
-        let mut lab =
-            runtime.block_on(async { Lab::start_beside(Duration::from_secs(3600), Some(leftovers as Leftovers)) });
+        let mut lab = runtime
+            .block_on(async { Lab::start_beside(Duration::from_secs(3600), Some(leftovers as LeftoverCleanup)) });
         let kernel = lab.kernels[0].clone();
         lab.publish(cluster());
         runtime.block_on(wait_for("leftovers hang", || asked.load(Ordering::SeqCst) > 0));

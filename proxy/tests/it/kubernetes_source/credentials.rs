@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use svcproxy::source::{Access, KubernetesSource, Reports};
+use svcproxy::source::{Access, KubernetesSource, SourceReports};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -60,7 +60,7 @@ async fn each_mistake_of_access_is_one_line_and_is_mended_without_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kubeconfig");
     let mut source =
-        KubernetesSource::start(by(Access::new(Some(path.clone()), None)), "n1", &timing(), &Reports::default());
+        KubernetesSource::start(by(Access::new(Some(path.clone()), None)), "n1", &timing(), &SourceReports::default());
     let warned = |text: &str| {
         let lines = log.lines();
         let count = lines.iter().filter(|line| line.starts_with("WARN") && line.contains(text)).count();
@@ -107,7 +107,7 @@ async fn credentials_that_hang_stop_nothing_else() {
     // Ends when it is answered; until then it sleeps in open(2).
     write(&format!("echo $$ >> {0}/pids; cat {0}/answer", directory.path().display()));
     let connector = by(Access::new(Some(path.clone()), None)).with_patience(Duration::from_millis(20));
-    let mut source = KubernetesSource::start(connector, "n1", &timing(), &Reports::default());
+    let mut source = KubernetesSource::start(connector, "n1", &timing(), &SourceReports::default());
     // This test has one thread: it goes on only if the plugin does not hold it.
     let late = "no credentials after 20ms: the credential plugin sh takes that long";
     until("the complaint", || log.lines().iter().any(|line| line.contains(late))).await;
@@ -130,7 +130,7 @@ async fn a_server_that_is_no_kubernetes_is_one_line() {
     let (log, _guard) = Log::start();
     let api = Api::start(None).await;
     api.world.lock().unwrap().refuse = Some(("", 404));
-    let _source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
+    let _source = KubernetesSource::start(access(&api), "n1", &timing(), &SourceReports::default());
     until("many tries", || [SERVICES, SLICES, NODES].iter().all(|path| api.asked("list", path).0 > 5)).await;
     let lines = log.lines();
     assert_eq!(lines.len(), 3, "one for each kind: {lines:#?}");

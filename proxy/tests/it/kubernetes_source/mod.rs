@@ -10,14 +10,16 @@ use api::{Api, NODES, SERVICES, SLICES};
 use serde_json::{Value, json};
 use support::{Log, access, next, next_reported, reported, service, slice, started, started_with, timing, until};
 use svcproxy::metrics::Metrics;
-use svcproxy::source::{Access, Connector, KubernetesSource, Reports, Source, Timing, record_events};
+use svcproxy::source::{
+    Access, Connector, KubernetesSource, ObjectSource, ReflectorTiming, SourceReports, record_events,
+};
 
 #[tokio::test]
 async fn nothing_is_whole_before_all_three_have_listed() {
     let api = Api::start(None).await;
     api.put(SERVICES, service("a", 80));
     api.world.lock().unwrap().refuse = Some((NODES, 503));
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &SourceReports::default());
     until("tries for the Node", || api.asked("list", NODES).0 > 3).await;
     let services = tokio::time::timeout(Duration::from_secs(30), source.next()).await.unwrap().unwrap().unwrap();
     assert_eq!((reported(&services), services.partial), (vec!["default/a 80".to_owned()], true));
@@ -55,7 +57,7 @@ async fn the_server_is_asked_to_leave_out_what_upstream_leaves_out() {
 #[tokio::test]
 async fn changes_that_come_together_are_told_together() {
     // Long enough for all three on a busy machine.
-    let (api, mut source) = started_with(&Timing { gather: Duration::from_secs(1), ..timing() }).await;
+    let (api, mut source) = started_with(&ReflectorTiming { gather: Duration::from_secs(1), ..timing() }).await;
     until("all watches", || [SERVICES, SLICES].iter().all(|path| api.asked("watch", path).0 > 0)).await;
     api.put(SERVICES, service("a", 8080));
     api.delete(SERVICES, "b");
@@ -162,13 +164,13 @@ async fn one_good_event_does_not_begin_a_storm_of_lists() {
     let (log, _guard) = Log::start();
     let api = Api::start(None).await;
     let (first, rounds) = (Duration::from_millis(2), 8);
-    let timing = Timing {
+    let timing = ReflectorTiming {
         first_retry: first,
         longest_retry: Duration::from_secs(30),
         settled: Duration::from_secs(600),
         ..timing()
     };
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &Reports::default());
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &SourceReports::default());
     next(&mut source).await;
     let begun = std::time::Instant::now();
     for round in 0..rounds {
@@ -188,8 +190,9 @@ async fn lists_that_nobody_answers_at_the_start_are_soon_asked_for_again() {
     let api = Api::start(None).await;
     api.put(SERVICES, service("a", 80));
     api.world.lock().unwrap().silent = 3;
-    let timing = Timing { first_list: Duration::from_millis(100), list: Duration::from_secs(3600), ..timing() };
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &Reports::default());
+    let timing =
+        ReflectorTiming { first_list: Duration::from_millis(100), list: Duration::from_secs(3600), ..timing() };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &SourceReports::default());
     assert_eq!(reported(&next(&mut source).await), ["default/a 80"]);
     assert_eq!(api.world.lock().unwrap().silent, 0);
 }
@@ -197,8 +200,8 @@ async fn lists_that_nobody_answers_at_the_start_are_soon_asked_for_again() {
 #[tokio::test]
 async fn a_silent_watch_is_begun_anew() {
     let api = Api::start(None).await;
-    let timing = Timing { silence: Duration::from_millis(50), settled: Duration::from_millis(10), ..timing() };
-    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &Reports::default());
+    let timing = ReflectorTiming { silence: Duration::from_millis(50), settled: Duration::from_millis(10), ..timing() };
+    let mut source = KubernetesSource::start(access(&api), "n1", &timing, &SourceReports::default());
     next(&mut source).await;
     until("further watches", || api.asked("watch", SERVICES).0 > 3).await;
     assert_eq!(api.asked("list", SERVICES).0, 1);
@@ -210,7 +213,7 @@ async fn requests_are_counted_by_their_outcome() {
     let metrics = Metrics::new(&[]).unwrap();
     let access = Access::new(None, Some(format!("http://{}", api.address)));
     let connector = Connector::new(access, &metrics.requests());
-    let reports = Reports { failures: metrics.api_failures(), ..Reports::default() };
+    let reports = SourceReports { failures: metrics.api_failures(), ..SourceReports::default() };
     let mut source = KubernetesSource::start(connector, "n1", &timing(), &reports);
     next(&mut source).await;
     let host = api.address;
@@ -235,7 +238,7 @@ async fn an_object_that_breaks_the_rules_is_told_in_an_event() {
     slice["metadata"]["namespace"] = "shop".into();
     slice["metadata"]["labels"]["kubernetes.io/service-name"] = "a.b".into();
     api.put(SLICES, slice);
-    let reports = Reports { events: record_events(access(&api), "n1"), ..Reports::default() };
+    let reports = SourceReports { events: record_events(access(&api), "n1"), ..SourceReports::default() };
     let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &reports);
     next(&mut source).await;
     until("two Events", || api.world.lock().unwrap().posted.len() == 2).await;

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use svcproxy::metrics::Metrics;
-use svcproxy::source::{KubernetesSource, Reports, Source, Subjects, Timing, record_events};
+use svcproxy::source::{KubernetesSource, ObjectSource, ReflectorTiming, SourceReports, WatchScope, record_events};
 
 use crate::kubernetes_source::api::{Api, NODES, RANGES, SERVICES};
 use crate::kubernetes_source::support::{Log, access, next, next_reported, reported, service, timing, until};
 
-fn subjects() -> Subjects {
-    Subjects { service_cidrs: true, ..Subjects::from("n1") }
+fn subjects() -> WatchScope {
+    WatchScope { service_cidrs: true, ..WatchScope::from("n1") }
 }
 
-fn start(api: &Api, timing: &Timing) -> KubernetesSource {
-    KubernetesSource::start(access(api), subjects(), timing, &Reports::default())
+fn start(api: &Api, timing: &ReflectorTiming) -> KubernetesSource {
+    KubernetesSource::start(access(api), subjects(), timing, &SourceReports::default())
 }
 
 fn range(cidrs: &[&str]) -> Value {
@@ -40,7 +40,7 @@ async fn they_are_watched_where_they_are_asked_for_and_only_there() {
     assert_eq!(next_reported(&mut source).await, ["range kubernetes gone"]);
 
     let asked = api.asked("list", RANGES).0;
-    let mut other = KubernetesSource::start(access(&api), "n1", &timing(), &Reports::default());
+    let mut other = KubernetesSource::start(access(&api), "n1", &timing(), &SourceReports::default());
     let first = next(&mut other).await;
     assert_eq!((reported(&first), first.resource_versions.service_cidrs), (Vec::new(), None));
     assert_eq!(api.asked("list", RANGES).0, asked);
@@ -91,8 +91,12 @@ async fn a_server_without_them_is_asked_less_and_less() {
     let api = Api::start(None).await;
     api.world.lock().unwrap().refuse = Some((RANGES, 404));
     let first = Duration::from_millis(2);
-    let timing =
-        Timing { first_retry: first, longest_retry: 2 * first, longest_absence: Duration::from_secs(3600), ..timing() };
+    let timing = ReflectorTiming {
+        first_retry: first,
+        longest_retry: 2 * first,
+        longest_absence: Duration::from_secs(3600),
+        ..timing()
+    };
     let begun = std::time::Instant::now();
     let mut source = start(&api, &timing);
     next(&mut source).await;
@@ -109,7 +113,7 @@ async fn what_else_goes_wrong_with_them_holds_up_nothing_either() {
     let api = Api::start(None).await;
     api.world.lock().unwrap().refuse = Some((RANGES, 500));
     let metrics = Metrics::new(&[]).unwrap();
-    let reports = Reports { failures: metrics.api_failures(), ..Reports::default() };
+    let reports = SourceReports { failures: metrics.api_failures(), ..SourceReports::default() };
     let mut source = KubernetesSource::start(access(&api), subjects(), &timing(), &reports);
     assert_eq!(reported(&next(&mut source).await), [""; 0]);
     let counted = r#"svcproxy_api_failures_total{reason="server",resource="ServiceCIDRs"} "#;
@@ -131,7 +135,7 @@ async fn a_bad_one_costs_itself_and_is_named() {
     let mut empty = range(&[]);
     empty["metadata"]["name"] = "empty".into();
     api.put(RANGES, empty);
-    let reports = Reports { events: record_events(access(&api), "n1"), ..Reports::default() };
+    let reports = SourceReports { events: record_events(access(&api), "n1"), ..SourceReports::default() };
     let mut source = KubernetesSource::start(access(&api), subjects(), &timing(), &reports);
     assert_eq!(reported(&next(&mut source).await), ["range kubernetes 10.96.0.0/16"]);
     let lines = log.lines().join("\n");

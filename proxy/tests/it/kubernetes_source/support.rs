@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use svcproxy::metrics::Requests;
 use svcproxy::model::{Batch, Change};
-use svcproxy::source::{Access, Connector, KubernetesSource, Reports, Source, Timing};
+use svcproxy::source::{Access, Connector, KubernetesSource, ObjectSource, ReflectorTiming, SourceReports};
 
 use crate::kubernetes_source::api::{Api, NODES, SERVICES, SLICES};
 
 /// As the defaults, but hasty. The silence is never reached by chance.
-pub fn timing() -> Timing {
-    Timing {
+pub fn timing() -> ReflectorTiming {
+    ReflectorTiming {
         first_retry: Duration::from_millis(5),
         longest_retry: Duration::from_millis(40),
         longest_absence: Duration::from_millis(80),
@@ -114,14 +114,14 @@ pub async fn started() -> (Api, KubernetesSource) {
     started_with(&timing()).await
 }
 
-pub async fn started_with(timing: &Timing) -> (Api, KubernetesSource) {
+pub async fn started_with(timing: &ReflectorTiming) -> (Api, KubernetesSource) {
     let api = Api::start(None).await;
     api.put(SERVICES, service("a", 80));
     api.put(SERVICES, service("b", 81));
     api.put(SERVICES, service("c", 82));
     api.put(SLICES, slice("web-1", "10.0.0.1"));
     api.put(NODES, node("n1"));
-    let mut source = KubernetesSource::start(access(&api), "n1", timing, &Reports::default());
+    let mut source = KubernetesSource::start(access(&api), "n1", timing, &SourceReports::default());
     let first = next(&mut source).await;
     assert_eq!(reported(&first), ["default/a 80", "default/b 81", "default/c 82", "default/web-1 10.0.0.1", "node n1"]);
     let versions = first.resource_versions;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use kube::core::Status;
 use tracing::{info, warn};
 
-use super::super::object::Kind;
+use super::super::object::ObjectKind;
 use super::super::problem::one_line;
 use super::access::AccessError;
 use super::reflect::Failure;
@@ -18,7 +18,7 @@ use crate::metrics::ApiFailures;
 
 /// Failures by how an operator fixes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Sort {
+enum FailureClass {
     /// Kubeconfig or service account.
     Access,
     /// Files or a plugin that do not respond.
@@ -26,9 +26,9 @@ enum Sort {
     /// The proxy's token or certificate.
     Credentials,
     /// Lacking permission.
-    Forbidden(Kind),
+    Forbidden(ObjectKind),
     /// The server does not know the path.
-    Unserved(Kind),
+    Unserved(ObjectKind),
     /// The server's certificate.
     Certificate,
     /// Connection refused.
@@ -46,23 +46,23 @@ enum Sort {
     Watches,
 }
 
-impl Sort {
+impl FailureClass {
     /// The metric's label.
     fn label(self) -> &'static str {
         match self {
-            Sort::Access => "access",
-            Sort::Hanging => "hanging",
-            Sort::Credentials => "credentials",
-            Sort::Forbidden(_) => "forbidden",
-            Sort::Unserved(_) => "unserved",
-            Sort::Certificate => "certificate",
-            Sort::Refused => "refused",
-            Sort::Unreachable => "unreachable",
-            Sort::Server => "server",
-            Sort::Nonsense => "nonsense",
-            Sort::TooLarge => "too_large",
-            Sort::Versions => "versions",
-            Sort::Watches => "watches",
+            FailureClass::Access => "access",
+            FailureClass::Hanging => "hanging",
+            FailureClass::Credentials => "credentials",
+            FailureClass::Forbidden(_) => "forbidden",
+            FailureClass::Unserved(_) => "unserved",
+            FailureClass::Certificate => "certificate",
+            FailureClass::Refused => "refused",
+            FailureClass::Unreachable => "unreachable",
+            FailureClass::Server => "server",
+            FailureClass::Nonsense => "nonsense",
+            FailureClass::TooLarge => "too_large",
+            FailureClass::Versions => "versions",
+            FailureClass::Watches => "watches",
         }
     }
 }
@@ -73,29 +73,29 @@ const WITHOUT_SERVICE_CIDRS: &str =
 
 /// The failures of all watches.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct ApiFailureLog {
     server: String,
     failures: ApiFailures,
-    state: Mutex<State>,
+    state: Mutex<FailureState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    failing: BTreeMap<Kind, Sort>,
-    reported: BTreeSet<Sort>,
+struct FailureState {
+    failing: BTreeMap<ObjectKind, FailureClass>,
+    reported: BTreeSet<FailureClass>,
     /// Optional kinds that the server does not serve or forbids.
-    lacking: BTreeMap<Kind, Sort>,
+    lacking: BTreeMap<ObjectKind, FailureClass>,
     since: Option<Instant>,
 }
 
-impl Trouble {
+impl ApiFailureLog {
     /// `server`: the API server's name in messages.
-    pub(super) fn new(server: String, failures: ApiFailures) -> Trouble {
-        Trouble { server, failures, state: Mutex::default() }
+    pub(super) fn new(server: String, failures: ApiFailures) -> ApiFailureLog {
+        ApiFailureLog { server, failures, state: Mutex::default() }
     }
 
     /// Records a failed watch.
-    pub(super) fn report(&self, kind: Kind, failure: &Failure) {
+    pub(super) fn report(&self, kind: ObjectKind, failure: &Failure) {
         let (sort, sentence) = sort(kind, failure);
         self.failures.count(plural(kind), sort.label());
         if !kind.is_needed() && failure.is_absence() {
@@ -111,30 +111,30 @@ impl Trouble {
     }
 
     /// Records a working watch.
-    pub(super) fn recovered(&self, kind: Kind) {
+    pub(super) fn recovered(&self, kind: ObjectKind) {
         self.answers(kind);
         if self.lock().lacking.remove(&kind).is_some() {
             info!("Kubernetes API ({}): {} are watched now", self.server, plural(kind));
         }
     }
 
-    fn answers(&self, kind: Kind) {
+    fn answers(&self, kind: ObjectKind) {
         if let Some(since) = self.works(kind) {
             info!(after = ?since.elapsed(), "Kubernetes API ({}): answers again", self.server);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FailureState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether to log it.
-    fn lacks(&self, kind: Kind, sort: Sort) -> bool {
+    fn lacks(&self, kind: ObjectKind, sort: FailureClass) -> bool {
         self.lock().lacking.insert(kind, sort) != Some(sort)
     }
 
     /// Returns whether to log it.
-    fn fails(&self, kind: Kind, sort: Sort) -> bool {
+    fn fails(&self, kind: ObjectKind, sort: FailureClass) -> bool {
         let mut state = self.lock();
         state.since.get_or_insert_with(Instant::now);
         state.failing.insert(kind, sort);
@@ -142,7 +142,7 @@ impl Trouble {
     }
 
     /// Returns the start of the outage if this ends it.
-    fn works(&self, kind: Kind) -> Option<Instant> {
+    fn works(&self, kind: ObjectKind) -> Option<Instant> {
         let mut state = self.lock();
         state.failing.remove(&kind)?;
         if !state.failing.is_empty() {
@@ -154,66 +154,66 @@ impl Trouble {
 }
 
 /// The class of a failure, and the beginning of its log line.
-fn sort(kind: Kind, failure: &Failure) -> (Sort, String) {
+fn sort(kind: ObjectKind, failure: &Failure) -> (FailureClass, String) {
     let said = || one_line(&failure.to_string());
     match failure {
         Failure::Api(error) => connection(error),
         Failure::Refused { status, .. } => refused(kind, status),
-        Failure::Access(AccessError::Late { .. }) => (Sort::Hanging, failure.to_string()),
-        Failure::Access(_) => (Sort::Access, failure.to_string()),
-        Failure::Nonsense(_) => (Sort::Nonsense, said()),
-        Failure::TooLarge(_) | Failure::Smaller => (Sort::TooLarge, said()),
-        Failure::Expired(_) => (Sort::Versions, said()),
-        Failure::ShortWatches => (Sort::Watches, said()),
-        Failure::Late(_) | Failure::Closed | Failure::Broken(_) => (Sort::Unreachable, said()),
+        Failure::Access(AccessError::Late { .. }) => (FailureClass::Hanging, failure.to_string()),
+        Failure::Access(_) => (FailureClass::Access, failure.to_string()),
+        Failure::Nonsense(_) => (FailureClass::Nonsense, said()),
+        Failure::TooLarge(_) | Failure::Smaller => (FailureClass::TooLarge, said()),
+        Failure::Expired(_) => (FailureClass::Versions, said()),
+        Failure::ShortWatches => (FailureClass::Watches, said()),
+        Failure::Late(_) | Failure::Closed | Failure::Broken(_) => (FailureClass::Unreachable, said()),
     }
 }
 
 /// Classifies an HTTP error.
-fn refused(kind: Kind, status: &Status) -> (Sort, String) {
+fn refused(kind: ObjectKind, status: &Status) -> (FailureClass, String) {
     let said = one_line(&status.message);
     let kinds = plural(kind);
     match status.code {
         401 => (
-            Sort::Credentials,
+            FailureClass::Credentials,
             "does not accept the proxy's credentials (401): renew its token or certificate".to_owned(),
         ),
-        403 => (Sort::Forbidden(kind), format!("does not let the proxy list and watch {kinds} (403): {said}")),
+        403 => (FailureClass::Forbidden(kind), format!("does not let the proxy list and watch {kinds} (403): {said}")),
         404 if !kind.is_needed() => {
-            (Sort::Unserved(kind), format!("does not serve {kinds} (404), as Kubernetes does from 1.33 on"))
+            (FailureClass::Unserved(kind), format!("does not serve {kinds} (404), as Kubernetes does from 1.33 on"))
         }
         404 => (
-            Sort::Unserved(kind),
+            FailureClass::Unserved(kind),
             format!("does not serve {kinds} (404): is it an API server of Kubernetes 1.21 or newer?"),
         ),
         // What Go's servers answer to HTTP on a TLS port.
         400 if said.contains("HTTP request to an HTTPS server") => {
-            (Sort::Server, format!("speaks TLS, and its address begins with http:// (400): {said}"))
+            (FailureClass::Server, format!("speaks TLS, and its address begins with http:// (400): {said}"))
         }
-        code => (Sort::Server, format!("answers with an error ({code}): {said}")),
+        code => (FailureClass::Server, format!("answers with an error ({code}): {said}")),
     }
 }
 
 /// Classifies a failed connection.
-fn connection(error: &kube::Error) -> (Sort, String) {
+fn connection(error: &kube::Error) -> (FailureClass, String) {
     let innermost = one_line(&innermost(error).to_string());
     match error {
-        kube::Error::Auth(_) => (Sort::Credentials, format!("no credentials to show: {innermost}")),
-        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => (Sort::Nonsense, innermost),
+        kube::Error::Auth(_) => (FailureClass::Credentials, format!("no credentials to show: {innermost}")),
+        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => (FailureClass::Nonsense, innermost),
         _ if innermost.contains("certificate") => {
-            (Sort::Certificate, format!("its certificate is not trusted: {innermost}"))
+            (FailureClass::Certificate, format!("its certificate is not trusted: {innermost}"))
         }
-        _ if is_refused(error) => (Sort::Refused, "nothing listens there (connection refused)".to_owned()),
-        _ => (Sort::Unreachable, format!("cannot be reached: {innermost}")),
+        _ if is_refused(error) => (FailureClass::Refused, "nothing listens there (connection refused)".to_owned()),
+        _ => (FailureClass::Unreachable, format!("cannot be reached: {innermost}")),
     }
 }
 
-fn plural(kind: Kind) -> &'static str {
+fn plural(kind: ObjectKind) -> &'static str {
     match kind {
-        Kind::Node => "Nodes",
-        Kind::Service => "Services",
-        Kind::EndpointSlice => "EndpointSlices",
-        Kind::ServiceCidr => "ServiceCIDRs",
+        ObjectKind::Node => "Nodes",
+        ObjectKind::Service => "Services",
+        ObjectKind::EndpointSlice => "EndpointSlices",
+        ObjectKind::ServiceCidr => "ServiceCIDRs",
     }
 }
 
@@ -238,15 +238,18 @@ mod tests {
 
     #[test]
     fn each_sort_of_failure_is_told_once_until_all_is_well() {
-        let trouble = Trouble::new("x".to_owned(), ApiFailures::default());
-        assert!(trouble.fails(Kind::Service, Sort::Refused));
-        assert!(!trouble.fails(Kind::EndpointSlice, Sort::Refused), "the other watches fail in the same way");
-        assert!(!trouble.fails(Kind::Service, Sort::Refused));
-        assert!(trouble.fails(Kind::Service, Sort::Certificate));
-        assert!(trouble.works(Kind::Service).is_none(), "EndpointSlices still fail");
-        assert!(trouble.works(Kind::EndpointSlice).is_some());
-        assert!(trouble.works(Kind::EndpointSlice).is_none(), "reported already");
-        assert!(trouble.fails(Kind::Service, Sort::Refused));
+        let failure_log = ApiFailureLog::new("x".to_owned(), ApiFailures::default());
+        assert!(failure_log.fails(ObjectKind::Service, FailureClass::Refused));
+        assert!(
+            !failure_log.fails(ObjectKind::EndpointSlice, FailureClass::Refused),
+            "the other watches fail in the same way"
+        );
+        assert!(!failure_log.fails(ObjectKind::Service, FailureClass::Refused));
+        assert!(failure_log.fails(ObjectKind::Service, FailureClass::Certificate));
+        assert!(failure_log.works(ObjectKind::Service).is_none(), "EndpointSlices still fail");
+        assert!(failure_log.works(ObjectKind::EndpointSlice).is_some());
+        assert!(failure_log.works(ObjectKind::EndpointSlice).is_none(), "reported already");
+        assert!(failure_log.fails(ObjectKind::Service, FailureClass::Refused));
     }
 
     #[test]
@@ -254,14 +257,14 @@ mod tests {
         let api = |code: u16, message: &str| {
             let mut status = kube::core::Status::failure(message, "x");
             status.code = code;
-            sort(Kind::Service, &Failure::Refused { status: status.boxed(), after: None })
+            sort(ObjectKind::Service, &Failure::Refused { status: status.boxed(), after: None })
         };
-        assert_eq!(api(401, "Unauthorized").0, Sort::Credentials);
+        assert_eq!(api(401, "Unauthorized").0, FailureClass::Credentials);
         let (sort_403, text) = api(403, "user \"x\" cannot\nlist");
-        assert_eq!(sort_403, Sort::Forbidden(Kind::Service));
+        assert_eq!(sort_403, FailureClass::Forbidden(ObjectKind::Service));
         assert_eq!(text, "does not let the proxy list and watch Services (403): user \"x\" cannot\\nlist");
-        assert_eq!(api(404, "").0, Sort::Unserved(Kind::Service));
+        assert_eq!(api(404, "").0, FailureClass::Unserved(ObjectKind::Service));
         assert_eq!(api(503, "etcd").1, "answers with an error (503): etcd");
-        assert_eq!(sort(Kind::Node, &Failure::Nonsense("<html>".into())).0, Sort::Nonsense);
+        assert_eq!(sort(ObjectKind::Node, &Failure::Nonsense("<html>".into())).0, FailureClass::Nonsense);
     }
 }

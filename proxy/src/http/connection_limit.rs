@@ -15,26 +15,26 @@ const WARN_AGAIN: Duration = Duration::from_secs(60);
 /// A limit that several listeners share. At the limit, a new connection closes one of the listener with the most
 /// connections: preferably an idle one, and among those the one that has been idle longest.
 #[derive(Debug, Clone)]
-pub struct Room(Arc<Inner>);
+pub struct ConnectionLimit(Arc<SharedLimit>);
 
 #[derive(Debug)]
-struct Inner {
+struct SharedLimit {
     purpose: &'static str,
     most: usize,
     places: Arc<Semaphore>,
-    seats: Mutex<Seats>,
+    connections: Mutex<OpenConnections>,
     warned: Mutex<Option<Instant>>,
 }
 
 /// Open connections, and a logical clock for their order.
 #[derive(Debug, Default)]
-struct Seats {
+struct OpenConnections {
     clock: u64,
-    taken: BTreeMap<u64, Taken>,
+    taken: BTreeMap<u64, OpenConnection>,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct OpenConnection {
     listener: u64,
     /// Logical time of the last of: accepted, request begun, request ended.
     since: u64,
@@ -45,16 +45,22 @@ struct Taken {
     task: Option<AbortHandle>,
 }
 
-impl Room {
+impl ConnectionLimit {
     /// `purpose` names the listeners in log lines.
-    pub fn new(purpose: &'static str, most: usize) -> Room {
+    pub fn new(purpose: &'static str, most: usize) -> ConnectionLimit {
         let places = Arc::new(Semaphore::new(most));
-        Room(Arc::new(Inner { purpose, most, places, seats: Mutex::default(), warned: Mutex::default() }))
+        ConnectionLimit(Arc::new(SharedLimit {
+            purpose,
+            most,
+            places,
+            connections: Mutex::default(),
+            warned: Mutex::default(),
+        }))
     }
 
     /// Returns a number for a listener that uses this limit.
     pub(super) fn listener(&self) -> u64 {
-        self.seats().tick()
+        self.connections().tick()
     }
 
     /// Waits for a slot. At the limit, closes another connection first; its descriptor is free by then.
@@ -84,25 +90,25 @@ impl Room {
         place: OwnedSemaphorePermit,
         listener: u64,
         tasks: &mut JoinSet<()>,
-        connection: impl FnOnce(Arc<Seat>) -> F,
+        connection: impl FnOnce(Arc<ConnectionSlot>) -> F,
     ) {
         let number = {
-            let mut seats = self.seats();
-            let number = seats.tick();
-            seats.taken.insert(number, Taken { listener, since: number, answering: false, task: None });
+            let mut connections = self.connections();
+            let number = connections.tick();
+            connections.taken.insert(number, OpenConnection { listener, since: number, answering: false, task: None });
             number
         };
         // A task may end within `spawn` and then removes its entry, so no lock is held here.
-        let task = tasks.spawn(connection(Arc::new(Seat { room: self.clone(), number, _place: place })));
-        if let Some(taken) = self.seats().taken.get_mut(&number) {
+        let task = tasks.spawn(connection(Arc::new(ConnectionSlot { limit: self.clone(), number, _place: place })));
+        if let Some(taken) = self.connections().taken.get_mut(&number) {
             taken.task = Some(task);
         }
     }
 
     fn end_one(&self) -> bool {
         let ended = {
-            let mut seats = self.seats();
-            seats.first_to_end().and_then(|number| seats.taken.remove(&number))
+            let mut connections = self.connections();
+            connections.first_to_end().and_then(|number| connections.taken.remove(&number))
         };
         ended.and_then(|taken| taken.task).inspect(AbortHandle::abort).is_some()
     }
@@ -115,12 +121,12 @@ impl Room {
         }
     }
 
-    fn seats(&self) -> MutexGuard<'_, Seats> {
-        self.0.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, OpenConnections> {
+        self.0.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seats {
+impl OpenConnections {
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
@@ -139,38 +145,38 @@ impl Seats {
 
 /// A connection's slot, freed on drop.
 #[derive(Debug)]
-pub(super) struct Seat {
-    room: Room,
+pub(super) struct ConnectionSlot {
+    limit: ConnectionLimit,
     number: u64,
     _place: OwnedSemaphorePermit,
 }
 
-impl Seat {
+impl ConnectionSlot {
     /// Marks the connection as busy until the value is dropped.
-    pub(super) fn begin(self: Arc<Self>) -> Answering {
+    pub(super) fn begin(self: Arc<Self>) -> RequestInProgress {
         self.set(true);
-        Answering(self)
+        RequestInProgress(self)
     }
 
     fn set(&self, answering: bool) {
-        let mut seats = self.room.seats();
-        let since = seats.tick();
-        if let Some(taken) = seats.taken.get_mut(&self.number) {
+        let mut connections = self.limit.connections();
+        let since = connections.tick();
+        if let Some(taken) = connections.taken.get_mut(&self.number) {
             (taken.since, taken.answering) = (since, answering);
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.room.seats().taken.remove(&self.number);
+        self.limit.connections().taken.remove(&self.number);
     }
 }
 
 /// A request in progress.
-pub(super) struct Answering(Arc<Seat>);
+pub(super) struct RequestInProgress(Arc<ConnectionSlot>);
 
-impl Drop for Answering {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         self.0.set(false);
     }
@@ -180,24 +186,28 @@ impl Drop for Answering {
 mod tests {
     use super::*;
 
-    fn seats(taken: &[(u64, u64, bool)]) -> Seats {
+    fn connections(taken: &[(u64, u64, bool)]) -> OpenConnections {
         let entry = |(number, (listener, since, answering)): (u64, &(u64, u64, bool))| {
             let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
-            (number, Taken { listener: *listener, since: *since, answering: *answering, task: Some(task) })
+            (number, OpenConnection { listener: *listener, since: *since, answering: *answering, task: Some(task) })
         };
-        Seats { clock: 0, taken: (0..).zip(taken).map(entry).collect() }
+        OpenConnections { clock: 0, taken: (0..).zip(taken).map(entry).collect() }
     }
 
     #[tokio::test]
     async fn the_oldest_that_waits_for_nothing_ends_first_and_that_of_the_fullest_listener() {
-        assert_eq!(seats(&[]).first_to_end(), None);
-        assert_eq!(seats(&[(1, 5, false), (1, 4, false), (1, 6, false)]).first_to_end(), Some(1));
+        assert_eq!(connections(&[]).first_to_end(), None);
+        assert_eq!(connections(&[(1, 5, false), (1, 4, false), (1, 6, false)]).first_to_end(), Some(1));
         assert_eq!(
-            seats(&[(1, 3, true), (1, 5, false), (1, 4, true)]).first_to_end(),
+            connections(&[(1, 3, true), (1, 5, false), (1, 4, true)]).first_to_end(),
             Some(1),
             "the others are served"
         );
-        assert_eq!(seats(&[(1, 7, true), (1, 6, true)]).first_to_end(), Some(1), "all are served");
-        assert_eq!(seats(&[(1, 1, false), (2, 2, true), (2, 3, true)]).first_to_end(), Some(1), "of another listener");
+        assert_eq!(connections(&[(1, 7, true), (1, 6, true)]).first_to_end(), Some(1), "all are served");
+        assert_eq!(
+            connections(&[(1, 1, false), (2, 2, true), (2, 3, true)]).first_to_end(),
+            Some(1),
+            "of another listener"
+        );
     }
 }

@@ -22,16 +22,16 @@ const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Half of a SHA-256.
 pub(super) type Fingerprint = [u8; 16];
 
-pub(super) trait Slim: Serialize {
+pub(super) trait Prune: Serialize {
     /// Removes fields that are not read.
-    fn slim(&mut self);
+    fn prune(&mut self);
     fn metadata(&mut self) -> &mut ObjectMeta;
 
     /// Of the content without version and annotations.
     fn fingerprint(&mut self) -> Fingerprint {
         let version = self.metadata().resource_version.take();
         let annotations = self.metadata().annotations.take();
-        let mut digest = Hashing(Sha256::new());
+        let mut digest = HashWriter(Sha256::new());
         // Writing to a digest cannot fail, and these types have only string keys.
         let written = serde_json::to_writer(&mut digest, self);
         debug_assert!(written.is_ok(), "{written:?}");
@@ -43,9 +43,9 @@ pub(super) trait Slim: Serialize {
     }
 }
 
-struct Hashing(Sha256);
+struct HashWriter(Sha256);
 
-impl io::Write for Hashing {
+impl io::Write for HashWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.update(bytes);
         Ok(bytes.len())
@@ -56,9 +56,9 @@ impl io::Write for Hashing {
     }
 }
 
-impl Slim for Service {
-    fn slim(&mut self) {
-        // Kept because the older of two Services on one address owns it. No update changes it.
+impl Prune for Service {
+    fn prune(&mut self) {
+        // SeenObjects because the older of two Services on one address owns it. No update changes it.
         let creation_timestamp = self.metadata.creation_timestamp.take();
         let metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME, LABEL_HEADLESS]);
         self.metadata = ObjectMeta { creation_timestamp, ..metadata };
@@ -74,8 +74,8 @@ impl Slim for Service {
     }
 }
 
-impl Slim for EndpointSlice {
-    fn slim(&mut self) {
+impl Prune for EndpointSlice {
+    fn prune(&mut self) {
         let labels = [LABEL_SERVICE_NAME, LABEL_PROXY_NAME, LABEL_HEADLESS];
         self.metadata = kept(std::mem::take(&mut self.metadata), &labels);
         for endpoint in self.endpoints.iter_mut().flatten() {
@@ -89,8 +89,8 @@ impl Slim for EndpointSlice {
     }
 }
 
-impl Slim for Node {
-    fn slim(&mut self) {
+impl Prune for Node {
+    fn prune(&mut self) {
         let deletion_timestamp = self.metadata.deletion_timestamp.take();
         let labels = self.metadata.labels.take();
         // All labels stay: a Node has few, and one of them is the zone.
@@ -107,8 +107,8 @@ impl Slim for Node {
     }
 }
 
-impl Slim for ServiceCIDR {
-    fn slim(&mut self) {
+impl Prune for ServiceCIDR {
+    fn prune(&mut self) {
         self.metadata = kept(std::mem::take(&mut self.metadata), &[]);
         self.status = None;
     }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn what_nobody_reads_makes_no_difference() {
         let print = |mut slice: EndpointSlice| {
-            slice.slim();
+            slice.prune();
             (slice.fingerprint(), slice)
         };
         let (first, slimmed) = print(slice("1", "a", true));
@@ -190,7 +190,7 @@ mod tests {
                            "conditions": [{"type": "Ready", "status": conditions}]},
             });
             let mut node: Node = serde_json::from_value(node).expect("a node");
-            node.slim();
+            node.prune();
             node.fingerprint()
         };
         assert_eq!(node("True", "a"), node("False", "a"));
@@ -208,7 +208,7 @@ mod tests {
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}, "conditions": []},
         });
         let mut service: Service = serde_json::from_value(service).expect("a service");
-        service.slim();
+        service.prune();
         assert_eq!(
             serde_json::to_value(&service).expect("json"),
             json!({

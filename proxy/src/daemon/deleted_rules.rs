@@ -9,7 +9,7 @@ const A_WHILE: Duration = Duration::from_secs(60);
 
 /// How to log a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum DeletionLine {
     First,
     Again,
     /// Log the number of deletions since the last line.
@@ -18,34 +18,34 @@ pub(super) enum Line {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Losses {
+pub(super) struct DeletedRules {
     last: Option<Instant>,
     said: Option<Instant>,
     in_a_row: u32,
     unsaid: u32,
 }
 
-impl Losses {
+impl DeletedRules {
     /// Whether deletions repeat, so that only a count is logged.
-    pub(super) fn are_counted(&self, now: Instant) -> bool {
+    pub(super) fn repeat(&self, now: Instant) -> bool {
         self.in_a_row > 1 && self.last.is_some_and(|last| now - last < A_WHILE)
     }
 
     /// Records a deletion.
-    pub(super) fn found(&mut self, now: Instant) -> Line {
+    pub(super) fn found(&mut self, now: Instant) -> DeletionLine {
         if self.last.is_none_or(|last| now - last >= A_WHILE) {
-            *self = Losses::default();
+            *self = DeletedRules::default();
         }
         self.last = Some(now);
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.unsaid = self.unsaid.saturating_add(1);
         let line = match self.in_a_row {
-            1 => Line::First,
-            2 => Line::Again,
-            _ if self.said.is_some_and(|said| now - said >= A_WHILE) => Line::Count(self.unsaid),
-            _ => Line::None,
+            1 => DeletionLine::First,
+            2 => DeletionLine::Again,
+            _ if self.said.is_some_and(|said| now - said >= A_WHILE) => DeletionLine::Count(self.unsaid),
+            _ => DeletionLine::None,
         };
-        if line != Line::None {
+        if line != DeletionLine::None {
             (self.said, self.unsaid) = (Some(now), 0);
         }
         line
@@ -59,10 +59,10 @@ mod tests {
     #[test]
     fn a_row_of_losses_is_two_lines_and_a_count_each_minute() {
         let start = Instant::now();
-        let mut losses = Losses::default();
-        let lines = (0..1200).map(|n| losses.found(start + Duration::from_millis(100) * n)).collect::<Vec<_>>();
-        let said: Vec<_> = lines.into_iter().filter(|line| *line != Line::None).collect();
-        assert_eq!(said, [Line::First, Line::Again, Line::Count(600)]);
-        assert_eq!(losses.found(start + Duration::from_secs(300)), Line::First);
+        let mut deleted_rules = DeletedRules::default();
+        let lines = (0..1200).map(|n| deleted_rules.found(start + Duration::from_millis(100) * n)).collect::<Vec<_>>();
+        let said: Vec<_> = lines.into_iter().filter(|line| *line != DeletionLine::None).collect();
+        assert_eq!(said, [DeletionLine::First, DeletionLine::Again, DeletionLine::Count(600)]);
+        assert_eq!(deleted_rules.found(start + Duration::from_secs(300)), DeletionLine::First);
     }
 }

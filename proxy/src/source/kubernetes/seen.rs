@@ -8,39 +8,39 @@ use std::time::Instant;
 
 use tracing::warn;
 
-use super::super::object::{Kind, ObjectId};
+use super::super::object::{ObjectId, ObjectKind};
 use super::super::problem::one_line;
 use super::super::{Change, ObjectKey, SkippedObjects};
-use super::decode::{Decoded, Envelope, Outcome, Said};
-use super::quiet::{Line, Quiet};
-use super::slim::Fingerprint;
-use crate::events::{About, Event, EventType, Recorder};
-use crate::forgotten::Forgotten;
+use super::decode::{DecodeOutcome, DecodedObject, Envelope, ObjectComplaint};
+use super::log_limit::{LogDecision, LogLimit};
+use super::prune::Fingerprint;
+use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::kernel::memory;
+use crate::removed_objects::RemovedObjects;
 
 /// Most objects of a kind that are tracked, valid and invalid ones each. The largest supported clusters have a tenth
 /// (<https://github.com/kubernetes/community/blob/master/sig-scalability/configs-and-limits/thresholds.md>).
 pub(super) const OBJECTS: usize = 1_000_000;
 
 #[derive(Debug)]
-pub(super) struct Kept {
-    kind: Kind,
-    known: HashMap<ObjectKey, Seen<Known>>,
+pub(super) struct SeenObjects {
+    kind: ObjectKind,
+    known: HashMap<ObjectKey, LastSeen<KnownObject>>,
     /// Invalid objects.
-    refused: HashMap<ObjectKey, Seen<Refused>>,
+    refused: HashMap<ObjectKey, LastSeen<RejectedObject>>,
     /// The ignored fields last logged for an object.
     remarked: HashMap<ObjectKey, String>,
-    quiet: Quiet,
+    log_limit: LogLimit,
     /// Number of the current or last list.
     list: u32,
     skipped: SkippedObjects,
     events: Recorder,
     hasher: RandomState,
-    forgotten: Forgotten,
+    removed_objects: RemovedObjects,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownObject {
     fingerprint: Fingerprint,
     /// A hash of the UID, which distinguishes an object from a later one of the same name.
     uid: Option<u64>,
@@ -48,52 +48,52 @@ struct Known {
 
 /// Hashes of the last rejected version and of its faulty fields, whose names may be long.
 #[derive(Debug, Clone, Copy)]
-struct Refused {
+struct RejectedObject {
     version: u64,
     fields: u64,
 }
 
 /// A value with the number of the last list that contained the object.
 #[derive(Debug, Clone)]
-struct Seen<T> {
+struct LastSeen<T> {
     what: T,
     list: u32,
 }
 
-impl Kept {
-    pub(super) fn new(kind: Kind, skipped: SkippedObjects, events: Recorder) -> Kept {
-        Kept {
+impl SeenObjects {
+    pub(super) fn new(kind: ObjectKind, skipped: SkippedObjects, events: Recorder) -> SeenObjects {
+        SeenObjects {
             kind,
             known: HashMap::new(),
             refused: HashMap::new(),
             remarked: HashMap::new(),
-            quiet: Quiet::new(Instant::now()),
+            log_limit: LogLimit::new(Instant::now()),
             hasher: RandomState::new(),
             list: 0,
             skipped,
             events,
-            forgotten: Forgotten::default(),
+            removed_objects: RemovedObjects::default(),
         }
     }
 
     /// Handles an object that was added, modified or listed.
-    pub(super) fn here(&mut self, decoded: Decoded) -> Option<Change> {
-        let Decoded { key, version, uid, outcome, remarks } = decoded;
+    pub(super) fn here(&mut self, decoded: DecodedObject) -> Option<Change> {
+        let DecodedObject { key, version, uid, outcome, remarks } = decoded;
         let (list, uid) = (self.list, self.uid(&uid));
         match outcome {
-            Outcome::Valid(object, fingerprint) => {
+            DecodeOutcome::Valid(object, fingerprint) => {
                 if !self.known.contains_key(&key) && self.known.len() >= OBJECTS {
                     return self.too_many(&key);
                 }
                 self.remark(&key, remarks);
                 self.refused.remove(&key);
                 let id = ObjectId { kind: self.kind, key: key.clone() };
-                let before = self.known.insert(key, Seen { what: Known { fingerprint, uid }, list });
+                let before = self.known.insert(key, LastSeen { what: KnownObject { fingerprint, uid }, list });
                 let same = before.is_some_and(|before| before.what.fingerprint == fingerprint);
                 (!same).then(|| object.here(&id))
             }
-            Outcome::NotOurs => self.forget(key),
-            Outcome::Refused(faults) => self.refuse(key, uid, version, faults),
+            DecodeOutcome::NotOurs => self.forget(key),
+            DecodeOutcome::Refused(faults) => self.refuse(key, uid, version, faults),
         }
     }
 
@@ -108,9 +108,9 @@ impl Kept {
         let was_remarked = self.remarked.remove(&key).is_some();
         let was_known = self.known.remove(&key).is_some();
         if was_refused || was_remarked || was_known {
-            self.forgotten.count(1);
+            self.removed_objects.count(1);
         }
-        if self.forgotten.take_due(self.known.len() + self.refused.len()) {
+        if self.removed_objects.take_due(self.known.len() + self.refused.len()) {
             self.compact();
         }
         was_known.then_some(())?;
@@ -131,7 +131,7 @@ impl Kept {
 
     /// The last valid version of the object stays in force. If the UID differs, the old object is removed instead: the
     /// new one has other addresses and ports, and another object may own the old ones.
-    fn refuse(&mut self, key: ObjectKey, uid: Option<u64>, version: String, faults: Said) -> Option<Change> {
+    fn refuse(&mut self, key: ObjectKey, uid: Option<u64>, version: String, faults: ObjectComplaint) -> Option<Change> {
         let gone = if self.another(&key, uid) { self.known.remove(&key) } else { None }
             .map(|_| ObjectId { kind: self.kind, key: key.clone() }.gone());
         let kept = match (&gone, self.known.get_mut(&key)) {
@@ -145,8 +145,8 @@ impl Kept {
         self.complain(&key, &version, &faults, kept);
         if self.refused.contains_key(&key) || self.refused.len() < OBJECTS {
             let hash = |text: &str| self.hasher.hash_one(text);
-            let what = Refused { version: hash(&version), fields: hash(&faults.fields) };
-            self.refused.insert(key, Seen { what, list: self.list });
+            let what = RejectedObject { version: hash(&version), fields: hash(&faults.fields) };
+            self.refused.insert(key, LastSeen { what, list: self.list });
         }
         gone
     }
@@ -178,7 +178,7 @@ impl Kept {
     }
 
     /// Logs the ignored fields of an object, again only if the fields change.
-    fn remark(&mut self, key: &ObjectKey, remarks: Said) {
+    fn remark(&mut self, key: &ObjectKey, remarks: ObjectComplaint) {
         if remarks.line.is_empty() {
             self.remarked.remove(key);
         } else if self.remarked.get(key) != Some(&remarks.fields) {
@@ -188,7 +188,7 @@ impl Kept {
     }
 
     /// Counts each version of an invalid object; logs it and records an Event, again only if the faulty fields change.
-    fn complain(&mut self, key: &ObjectKey, version: &str, faults: &Said, kept: &str) {
+    fn complain(&mut self, key: &ObjectKey, version: &str, faults: &ObjectComplaint, kept: &str) {
         let before = self.refused.get(key).map(|seen| seen.what);
         if before.is_some_and(|before| before.version == self.hasher.hash_one(version)) {
             return;
@@ -198,10 +198,10 @@ impl Kept {
             return;
         }
         let about = match self.kind {
-            Kind::Service => About::Service(key.clone()),
-            Kind::EndpointSlice => About::EndpointSlice(key.clone()),
-            Kind::Node => About::Node,
-            Kind::ServiceCidr => About::ServiceCidr(key.name.clone()),
+            ObjectKind::Service => EventSubject::Service(key.clone()),
+            ObjectKind::EndpointSlice => EventSubject::EndpointSlice(key.clone()),
+            ObjectKind::Node => EventSubject::Node,
+            ObjectKind::ServiceCidr => EventSubject::ServiceCidr(key.name.clone()),
         };
         self.log(&format!("{} skipped: {}{kept}", self.name(key), faults.line));
         self.events.record(Event {
@@ -227,19 +227,19 @@ impl Kept {
     }
 
     fn log(&mut self, line: &str) {
-        match self.quiet.line(Instant::now()) {
-            Line::Write { suppressed: 0 } => warn!("{line}"),
-            Line::Write { suppressed } => {
+        match self.log_limit.line(Instant::now()) {
+            LogDecision::Write { suppressed: 0 } => warn!("{line}"),
+            LogDecision::Write { suppressed } => {
                 warn!("{suppressed} lines about other {} objects were left out", self.kind.name());
                 warn!("{line}");
             }
-            Line::Last => {
+            LogDecision::Last => {
                 let kind = self.kind.name();
                 warn!(
                     "{line}; more about {kind} objects is left out for a minute (svcproxy_skipped_objects_total goes on counting)"
                 );
             }
-            Line::Suppress => {}
+            LogDecision::Suppress => {}
         }
     }
 }
@@ -251,12 +251,12 @@ mod tests {
     use serde_json::json;
     use serde_json::value::to_raw_value;
 
-    fn service(name: &str, version: u32, port: i64) -> Decoded {
+    fn service(name: &str, version: u32, port: i64) -> DecodedObject {
         let service = json!({
             "metadata": {"name": name, "namespace": "default", "resourceVersion": version.to_string()},
             "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": port}]},
         });
-        decode(Kind::Service, &to_raw_value(&service).expect("json"))
+        decode(ObjectKind::Service, &to_raw_value(&service).expect("json"))
     }
 
     fn envelope(name: &str, uid: &str) -> Envelope {
@@ -264,12 +264,12 @@ mod tests {
         Envelope::of(&to_raw_value(&object).expect("json"))
     }
 
-    fn of_uid(name: &str, uid: &str, port: i64) -> Decoded {
+    fn of_uid(name: &str, uid: &str, port: i64) -> DecodedObject {
         let service = json!({
             "metadata": {"name": name, "namespace": "default", "resourceVersion": format!("{uid}{port}"), "uid": uid},
             "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": port}]},
         });
-        decode(Kind::Service, &to_raw_value(&service).expect("json"))
+        decode(ObjectKind::Service, &to_raw_value(&service).expect("json"))
     }
 
     fn reported(change: impl IntoIterator<Item = Change>) -> Vec<String> {
@@ -284,7 +284,7 @@ mod tests {
         reported
     }
 
-    fn list(kept: &mut Kept, objects: Vec<Decoded>) -> Vec<String> {
+    fn list(kept: &mut SeenObjects, objects: Vec<DecodedObject>) -> Vec<String> {
         kept.list_begins();
         let mut changes: Vec<Change> = objects.into_iter().filter_map(|object| kept.here(object)).collect();
         changes.extend(kept.list_is_whole());
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_second_list_is_told_as_a_difference() {
-        let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());
+        let mut kept = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
         let first = vec![service("a", 1, 80), service("b", 2, 80), service("c", 3, 80)];
         assert_eq!(list(&mut kept, first), ["default/a", "default/b", "default/c"]);
         let second = vec![service("a", 1, 80), service("b", 9, 80), service("d", 10, 80)];
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_list_that_breaks_off_takes_nothing_away() {
-        let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());
+        let mut kept = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
         list(&mut kept, vec![service("a", 1, 80), service("b", 1, 80)]);
         kept.list_begins();
         assert_eq!(reported(kept.here(service("a", 2, 81))), ["default/a"]);
@@ -321,7 +321,7 @@ mod tests {
     fn an_object_that_breaks_the_rules_counts_once_and_stays_as_it_was() {
         let skipped = SkippedObjects::default();
         let (recorder, mut events) = Recorder::new();
-        let mut kept = Kept::new(Kind::Service, skipped.clone(), recorder);
+        let mut kept = SeenObjects::new(ObjectKind::Service, skipped.clone(), recorder);
         let first = vec![service("a", 1, 80), service("b", 1, 99_999)];
         assert_eq!(list(&mut kept, first), ["default/a"]);
         assert_eq!(reported(kept.here(service("a", 2, 0))), [""; 0]);
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn what_was_another_object_does_not_stay() {
-        let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());
+        let mut kept = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
         assert_eq!(list(&mut kept, vec![of_uid("a", "1", 80)]), ["default/a"]);
         assert_eq!(reported(kept.here(of_uid("a", "1", 0))), [""; 0], "the same object: kept as it was");
         assert_eq!(reported(kept.here(of_uid("a", "2", 0))), ["default/a gone"], "another one of its name");
@@ -355,7 +355,7 @@ mod tests {
     fn each_version_counts_and_the_reason_is_logged_once() {
         let skipped = SkippedObjects::default();
         let (recorder, mut events) = Recorder::new();
-        let mut kept = Kept::new(Kind::Service, skipped.clone(), recorder);
+        let mut kept = SeenObjects::new(ObjectKind::Service, skipped.clone(), recorder);
         (1..=500).for_each(|version| drop(kept.here(service("a", version, 99_999 + i64::from(version)))));
         assert_eq!(skipped.total(), 500);
         let mut reported = || std::iter::from_fn(|| events.try_recv().ok()).count();
@@ -372,13 +372,13 @@ mod tests {
                 "metadata": {"name": "a", "namespace": "default"},
                 "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}], "trafficDistribution": distribution},
             });
-            decode(Kind::Service, &to_raw_value(&service).expect("json"))
+            decode(ObjectKind::Service, &to_raw_value(&service).expect("json"))
         };
         let skipped = SkippedObjects::default();
         let (recorder, mut events) = Recorder::new();
-        let mut kept = Kept::new(Kind::Service, skipped.clone(), recorder);
+        let mut kept = SeenObjects::new(ObjectKind::Service, skipped.clone(), recorder);
         assert_eq!(list(&mut kept, vec![service("PreferMars")]), ["default/a"]);
-        let remarked = |kept: &Kept| kept.remarked.values().cloned().collect::<Vec<_>>();
+        let remarked = |kept: &SeenObjects| kept.remarked.values().cloned().collect::<Vec<_>>();
         assert_eq!(remarked(&kept), ["spec.trafficDistribution"]);
         assert_eq!(list(&mut kept, vec![service("PreferMars")]), [""; 0]);
         assert_eq!(remarked(&kept).len(), 1);
@@ -386,16 +386,16 @@ mod tests {
         assert_eq!(remarked(&kept), [""; 0]);
         list(&mut kept, vec![service("PreferMars")]);
         list(&mut kept, Vec::new());
-        assert_eq!(remarked(&kept), [""; 0], "an object that is gone is forgotten");
+        assert_eq!(remarked(&kept), [""; 0], "a deleted object is forgotten");
         assert_eq!((skipped.total(), events.try_recv().is_ok()), (0, false), "nothing was skipped");
     }
 
     /// Valid and invalid objects whose names keep changing.
     #[test]
     fn what_is_forgotten_leaves_no_room_behind() {
-        let mut kept = Kept::new(Kind::Service, SkippedObjects::default(), Recorder::default());
+        let mut kept = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
         let name = |number: u32| format!("service-{number}");
-        let room = |kept: &Kept| [kept.known.capacity(), kept.refused.capacity()];
+        let room = |kept: &SeenObjects| [kept.known.capacity(), kept.refused.capacity()];
         for number in 0..5000 {
             drop(kept.here(service(&name(number), 1, if number % 2 == 0 { 80 } else { 0 })));
         }
@@ -405,6 +405,6 @@ mod tests {
             drop(kept.gone(&envelope(&name(number), "")));
         }
         assert_eq!([kept.known.len(), kept.refused.len()], [0, 0]);
-        assert!(room(&kept).iter().all(|room| *room <= 2 * Forgotten::LEAST), "{:?}", room(&kept));
+        assert!(room(&kept).iter().all(|room| *room <= 2 * RemovedObjects::LEAST), "{:?}", room(&kept));
     }
 }

@@ -3,9 +3,9 @@
 
 /// Objects removed since memory was last returned.
 #[derive(Debug, Clone, Default)]
-pub struct Forgotten(usize);
+pub struct RemovedObjects(usize);
 
-impl Forgotten {
+impl RemovedObjects {
     /// Fewer removed objects, about 5 MB, are not worth it.
     pub const LEAST: usize = 1000;
 
@@ -16,7 +16,7 @@ impl Forgotten {
 
     /// Whether to return memory while `kept` objects remain; if so, resets the count.
     pub fn take_due(&mut self, kept: usize) -> bool {
-        let is_due = self.0 >= Forgotten::LEAST.max(kept);
+        let is_due = self.0 >= RemovedObjects::LEAST.max(kept);
         if is_due {
             self.0 = 0;
         }
@@ -31,10 +31,10 @@ mod tests {
     #[test]
     fn memory_is_given_back_once_for_as_many_as_are_kept() {
         for (kept, times) in [(0, 20), (1000, 20), (5000, 4), (100_000, 0)] {
-            let mut forgotten = Forgotten::default();
+            let mut removed_objects = RemovedObjects::default();
             let due = (0..20_000).filter(|_| {
-                forgotten.count(1);
-                forgotten.take_due(kept)
+                removed_objects.count(1);
+                removed_objects.take_due(kept)
             });
             assert_eq!(due.count(), times, "{kept} kept");
         }

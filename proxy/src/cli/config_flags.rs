@@ -7,13 +7,13 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value, json};
 
-use crate::kubeproxy_config::{FIELDS, Field, FlagValue, GoDuration, KubeProxyConfiguration, State};
+use crate::kubeproxy_config::{ConfigField, FIELDS, FieldSupport, FlagValue, GoDuration, KubeProxyConfiguration};
 
 /// Values given on the command line, by field path.
 #[derive(Debug, Clone, Default)]
-pub struct Given(pub BTreeMap<&'static str, Value>);
+pub struct ConfigFlags(pub BTreeMap<&'static str, Value>);
 
-impl Args for Given {
+impl Args for ConfigFlags {
     fn augment_args(command: Command) -> Command {
         let default = serde_json::to_value(KubeProxyConfiguration::default()).unwrap_or_default();
         let flags = FIELDS.iter().filter_map(|field| Some((field, field.flag?)));
@@ -25,8 +25,8 @@ impl Args for Given {
     }
 }
 
-impl FromArgMatches for Given {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Given, clap::Error> {
+impl FromArgMatches for ConfigFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ConfigFlags, clap::Error> {
         let mut given = BTreeMap::new();
         for field in FIELDS {
             let Some((name, _)) = field.flag else { continue };
@@ -38,11 +38,11 @@ impl FromArgMatches for Given {
                 given.insert(field.path, value);
             }
         }
-        Ok(Given(given))
+        Ok(ConfigFlags(given))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Given::from_arg_matches(matches)?;
+        *self = ConfigFlags::from_arg_matches(matches)?;
         Ok(())
     }
 }
@@ -63,7 +63,7 @@ fn together(earlier: Value, later: Value) -> Value {
     }
 }
 
-fn arg(field: &Field, name: &'static str, kind: FlagValue, default: &Value) -> Arg {
+fn arg(field: &ConfigField, name: &'static str, kind: FlagValue, default: &Value) -> Arg {
     let at = field.path.split('.').try_fold(default, |value, key| value.get(key));
     let shown = match at {
         Some(Value::String(text)) if !text.is_empty() => format!(" [default: {text}]"),
@@ -72,8 +72,8 @@ fn arg(field: &Field, name: &'static str, kind: FlagValue, default: &Value) -> A
         _ => String::new(),
     };
     let effect = match field.state {
-        State::NoEffect(why) | State::Pending(why) => format!(" (no effect: {why})"),
-        State::Honoured | State::Different(_) => String::new(),
+        FieldSupport::NoEffect(why) | FieldSupport::Pending(why) => format!(" (no effect: {why})"),
+        FieldSupport::Honoured | FieldSupport::Different(_) => String::new(),
     };
     let arg = Arg::new(name).help(format!("{}{effect}{shown}", field.help)).action(ArgAction::Append);
     let arg = if name.len() == 1 { arg.short(name.chars().next()).long(name) } else { arg.long(name) };
@@ -149,10 +149,10 @@ mod tests {
     use super::*;
 
     fn given(flags: &[&str]) -> Result<Value, String> {
-        let command = Given::augment_args(Command::new("x"));
+        let command = ConfigFlags::augment_args(Command::new("x"));
         let flags = std::iter::once("x").chain(flags.iter().copied());
         let matches = command.try_get_matches_from(flags).map_err(|error| error.to_string())?;
-        let given = Given::from_arg_matches(&matches).map_err(|error| error.to_string())?;
+        let given = ConfigFlags::from_arg_matches(&matches).map_err(|error| error.to_string())?;
         Ok(given.0.into_iter().map(|(path, value)| (path.to_owned(), value)).collect::<Map<_, _>>().into())
     }
 

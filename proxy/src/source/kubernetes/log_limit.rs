@@ -8,14 +8,14 @@ const LINES: u32 = 60;
 const PERIOD: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub(super) struct Quiet {
+pub(super) struct LogLimit {
     since: Instant,
     lines: u32,
     suppressed: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum LogDecision {
     /// Write the line, after the number of suppressed lines if that is not 0.
     Write {
         /// Lines suppressed in the period before.
@@ -26,27 +26,27 @@ pub(super) enum Line {
     Suppress,
 }
 
-impl Quiet {
-    pub(super) fn new(now: Instant) -> Quiet {
-        Quiet { since: now, lines: 0, suppressed: 0 }
+impl LogLimit {
+    pub(super) fn new(now: Instant) -> LogLimit {
+        LogLimit { since: now, lines: 0, suppressed: 0 }
     }
 
-    pub(super) fn line(&mut self, now: Instant) -> Line {
+    pub(super) fn line(&mut self, now: Instant) -> LogDecision {
         if now.duration_since(self.since) >= PERIOD {
             let suppressed = std::mem::take(&mut self.suppressed);
             (self.since, self.lines) = (now, 1);
-            return Line::Write { suppressed };
+            return LogDecision::Write { suppressed };
         }
         self.lines = self.lines.saturating_add(1);
         match self.lines.cmp(&(LINES + 1)) {
-            std::cmp::Ordering::Less => Line::Write { suppressed: 0 },
+            std::cmp::Ordering::Less => LogDecision::Write { suppressed: 0 },
             std::cmp::Ordering::Equal => {
                 self.suppressed += 1;
-                Line::Last
+                LogDecision::Last
             }
             std::cmp::Ordering::Greater => {
                 self.suppressed += 1;
-                Line::Suppress
+                LogDecision::Suppress
             }
         }
     }
@@ -59,11 +59,14 @@ mod tests {
     #[test]
     fn a_flood_is_a_minutes_lines_and_a_count() {
         let start = Instant::now();
-        let mut quiet = Quiet::new(start);
-        let lines: Vec<Line> = (0..1000).map(|_| quiet.line(start)).collect();
-        assert_eq!(lines.iter().filter(|line| **line == Line::Write { suppressed: 0 }).count(), 60);
-        assert_eq!((&lines[60], &lines[61], &lines[999]), (&Line::Last, &Line::Suppress, &Line::Suppress));
-        assert_eq!(quiet.line(start + PERIOD), Line::Write { suppressed: 940 });
-        assert_eq!(quiet.line(start + PERIOD), Line::Write { suppressed: 0 });
+        let mut log_limit = LogLimit::new(start);
+        let lines: Vec<LogDecision> = (0..1000).map(|_| log_limit.line(start)).collect();
+        assert_eq!(lines.iter().filter(|line| **line == LogDecision::Write { suppressed: 0 }).count(), 60);
+        assert_eq!(
+            (&lines[60], &lines[61], &lines[999]),
+            (&LogDecision::Last, &LogDecision::Suppress, &LogDecision::Suppress)
+        );
+        assert_eq!(log_limit.line(start + PERIOD), LogDecision::Write { suppressed: 940 });
+        assert_eq!(log_limit.line(start + PERIOD), LogDecision::Write { suppressed: 0 });
     }
 }
