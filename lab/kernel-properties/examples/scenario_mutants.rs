@@ -1,5 +1,5 @@
-//! Breaks what svcproxy would program in every way of the catalogue, runs the scenarios in the simulator, and prints which notice:
-//! `scenario_mutants FILE…`.
+//! Applies every mutant of the catalogues to the rules that svcproxy renders for scenarios, runs the scenarios in the
+//! simulator, and prints which scenarios fail: `scenario_mutants FILE…`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Every mutant's score, as many at a time as there are processors, in the order of the catalogue.
+/// One thread per processor; returns the scores in the order of `mutants`.
 fn all(mutants: &[Mutant], proxy: &Arc<CachedRenderer>, scenarios: &[Scenario], mode: Mode) -> Vec<ScenarioScore> {
     let (next, done) = (Mutex::new(0..mutants.len()), Mutex::new(Vec::new()));
     let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();

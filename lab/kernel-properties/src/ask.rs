@@ -1,4 +1,4 @@
-//! Questions as packets: probes, their patience, and the ways that hosts outside take.
+//! Sends questions as probes, and adds the routes that hosts outside need.
 
 use std::time::Duration;
 
@@ -10,38 +10,36 @@ use svclab_spec::Protocol;
 
 use crate::observation::Observation;
 
-/// How long silence is waited for where it is expected, on a machine that is not busy (see `svclab_cluster::traffic`).
+/// The timeout where silence is possible, on an idle machine (see `svclab_cluster::traffic`).
 const SHORT: Duration = Duration::from_millis(250);
-/// Probes that are on their way at a time.
+/// Probes at a time.
 const TOGETHER: usize = 96;
 
-/// What holds from one packet of a cluster to the next.
+/// State between the packets of a cluster.
 #[derive(Debug, Clone)]
 pub struct ProbeState {
-    /// The port that the next one is sent from. Each has its own, and none is one that the kernel would choose, so that a
-    /// cluster's flows are all different ones and each draw is one of its own.
+    /// The next source port. Every packet has a port of its own outside the kernel's ephemeral range, so every packet
+    /// is a new flow and an independent draw.
     pub port: u16,
-    /// How long an answer is waited for where one is expected.
+    /// The timeout where an answer is certain.
     pub patience: Duration,
 }
 
 impl Default for ProbeState {
-    /// That of a new cluster, on a busy machine.
+    /// For a new cluster on a busy machine.
     fn default() -> ProbeState {
         ProbeState { port: 10_000, patience: Duration::from_secs(20) }
     }
 }
 
-/// A question as it is put to the kernel.
+/// A question and its packets.
 #[derive(Debug, Clone)]
 pub struct QuestionPackets<'q> {
-    /// The question.
     pub question: &'q Question,
-    /// How many.
     pub count: usize,
-    /// Silence is among what may come of it.
+    /// Silence is a possible outcome.
     pub short: bool,
-    /// All but the first wait for the first to be answered, and no other that has this is asked meanwhile.
+    /// Sends the first packet alone, and waits for its answer.
     pub one_first: bool,
 }
 
@@ -64,10 +62,7 @@ fn protocol(protocol: oracle::Protocol) -> Protocol {
     }
 }
 
-/// Sends them all; what came of each, in the same order.
-///
-/// # Errors
-/// What the laboratory could not do.
+/// Returns the observations of each question, in the order of `all`.
 pub async fn ask(
     lab: &Lab,
     world: &World,
@@ -77,7 +72,7 @@ pub async fn ask(
     let said = |error: svclab_cluster::ClusterError| error.to_string();
     let mut ways: Vec<(&str, IpNet)> = Vec::new();
     for packets in all {
-        // Nodes' own addresses are on the network that hosts outside are on.
+        // Hosts outside are on the network of the nodes' own addresses.
         let near = world.nodes.iter().any(|node| node.addresses.contains(&packets.question.to.ip()));
         if let (oracle::PacketSource::Outside { client, enters }, false) = (&packets.question.from, near) {
             let to = IpNet::from(packets.question.to.ip());
@@ -96,7 +91,7 @@ pub async fn ask(
                 pace.port += 1;
             }
         }
-        // What is silent waits while the others are sent.
+        // The packets with a short timeout wait while the others are sent.
         probes.sort_by_key(|(index, _)| !all[*index].short);
         let (indices, probes): (Vec<usize>, Vec<Probe>) = probes.into_iter().unzip();
         let outcomes = lab.probe_many(probes, TOGETHER).await.map_err(said)?;
@@ -110,9 +105,9 @@ pub async fn ask(
     Ok(seen)
 }
 
-/// What is sent at a time: numbers of questions, and how many packets of each. Those that have no affinity go together. The others
-/// go one after the other: frontends of one port share what is known of a client, so that two first packets of one client that
-/// are on their way at once may meet different endpoints, which moves the client with the next packet (kube-proxy's rules do so, too).
+/// Batches of question numbers and packet counts. Questions without affinity share a batch. Questions with affinity are
+/// sent one after the other: frontends of one service port share the affinity entry of a client, so two first packets
+/// at once could reach different endpoints, and the next packet would move the client (kube-proxy's rules do the same).
 fn parts(all: &[QuestionPackets<'_>]) -> Vec<Vec<(usize, usize)>> {
     let together = all.iter().enumerate().filter(|(_, packets)| !packets.one_first);
     let mut parts = vec![together.map(|(index, packets)| (index, packets.count)).collect()];

@@ -1,4 +1,4 @@
-//! One cluster before all three judges.
+//! One cluster for all three judges.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use svclab_cluster::Cluster as Lab;
 use svclab_oracle::{Balancing, ClusterModel, PromisedVerdict};
 use svclab_properties::judge::{Judgement, Networks, flow, judge, outcomes};
 use svclab_properties::machines::SimulatedMachines;
-use svclab_properties::programs::read;
+use svclab_properties::node_states::read;
 use svclab_properties::proxies::Dump;
 
 use crate::ask::{ProbeState, QuestionPackets, ask};
@@ -15,24 +15,22 @@ use crate::observation::{Observation, expected, keeps};
 use crate::question_sample::SampledQuestion;
 use crate::testbed;
 
-/// QuestionPackets for each thing that can become of one, where chance decides, and at most so many.
+/// Packets per possible outcome of a random choice, and their maximum.
 const FOR_EACH: usize = 3;
 const AT_MOST: usize = 12;
-/// QuestionPackets where one thing alone can become of them.
+/// Packets for a certain outcome.
 const CERTAIN: usize = 2;
-/// QuestionPackets for each endpoint where the distribution is looked at.
+/// Packets per endpoint where a test checks the distribution.
 const OFTEN: usize = 80;
 
-/// A question, and what two judges say before the third is asked.
+/// A question with the answers of oracle and simulator.
 #[derive(Debug, Clone)]
 pub struct JudgedQuestion {
-    /// The question and the promise.
     pub chosen: SampledQuestion,
-    /// The oracle's word against the simulator's.
     pub judgement: Judgement,
-    /// What the simulator says can be seen, with probabilities.
+    /// The possible observations by the simulator, with their probabilities.
     pub expected: Vec<(Observation, f64)>,
-    /// The same without any rules.
+    /// The possible observations without rules.
     pub bare: Vec<(Observation, f64)>,
 }
 
@@ -45,12 +43,11 @@ impl JudgedQuestion {
         self.expected.iter().any(|(seen, _)| *seen == Observation::Silence)
     }
 
-    /// Whether endpoints are met in turn.
     pub(crate) fn takes_turns(&self) -> bool {
         matches!(&self.chosen.promise.verdict, PromisedVerdict::Deliver(delivery) if delivery.balancing == Balancing::RoundRobin)
     }
 
-    /// Whether each packet is a draw, all of which are seen.
+    /// Whether every packet is a random draw that the client can observe.
     pub(crate) fn is_drawn(&self) -> bool {
         let delivered = matches!(self.chosen.promise.verdict, PromisedVerdict::Deliver(_));
         self.expected.len() > 1 && delivered && !self.is_sticky() && !self.is_silent()
@@ -68,30 +65,23 @@ impl JudgedQuestion {
     }
 }
 
-/// A disagreement of the kernel with another judge.
+/// A disagreement between the kernel and another judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelFault {
-    /// The number of the question.
+    /// Index of the question.
     pub question: usize,
-    /// In a sentence.
     pub says: String,
 }
 
-/// A cluster, its rules as the kernel has them, and what is asked.
+/// A cluster, the rules in the kernel, and the sampled questions.
 pub struct ClusterCase<'c> {
-    /// The cluster.
     pub cluster: &'c ClusterModel,
-    /// The machines.
     pub networks: Networks,
-    /// The questions.
     pub asked: Vec<JudgedQuestion>,
 }
 
 impl<'c> ClusterCase<'c> {
-    /// Reads what the nodes' commands print, and asks the oracle and the simulator.
-    ///
-    /// # Errors
-    /// What the simulator does not understand.
+    /// Reads the listings of the nodes, and asks oracle and simulator.
     pub fn open(
         cluster: &'c ClusterModel,
         dumps: &BTreeMap<String, Dump>,
@@ -109,23 +99,17 @@ impl<'c> ClusterCase<'c> {
         Ok(ClusterCase { cluster, networks, asked })
     }
 
-    /// Asks the kernel: what was seen, for each question.
-    ///
-    /// # Errors
-    /// What the laboratory could not do.
+    /// Asks the kernel. Returns the observations of each question.
     pub async fn ask(&self, lab: &Lab, pace: &mut ProbeState) -> Result<Vec<Vec<Observation>>, String> {
         let packets: Vec<QuestionPackets<'_>> = self.asked.iter().map(JudgedQuestion::packets).collect();
         ask(lab, &self.cluster.world, &packets, pace).await
     }
 
-    /// How many packets that are.
-    #[must_use]
     pub fn packets(&self) -> usize {
         self.asked.iter().map(|asked| asked.packets().count).sum()
     }
 
-    /// Where the kernel does otherwise than the simulator says.
-    #[must_use]
+    /// Observations that the simulator excludes.
     pub fn against_simulator(&self, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
         let mut faults = Vec::new();
         for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate() {
@@ -137,8 +121,7 @@ impl<'c> ClusterCase<'c> {
         faults
     }
 
-    /// Where the kernel, or the simulator, does otherwise than the oracle promises.
-    #[must_use]
+    /// Observations, and outcomes of the simulator, that break a promise.
     pub fn against_oracle(&self, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
         let mut faults = Vec::new();
         for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate() {
@@ -159,8 +142,7 @@ impl<'c> ClusterCase<'c> {
         faults
     }
 
-    /// Which endpoints were drawn how often, for each question where that is by chance and not by turns, by its number.
-    #[must_use]
+    /// How often each endpoint was drawn, by index of the question; without round robin.
     pub fn drawn(&self, seen: &[Vec<Observation>]) -> Vec<(usize, Drawn)> {
         let drawn = self.asked.iter().zip(seen).enumerate();
         let drawn = drawn.filter(|(_, (asked, _))| asked.is_drawn() && !asked.takes_turns());

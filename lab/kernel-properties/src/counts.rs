@@ -1,4 +1,4 @@
-//! What a sweep has done: the same text for the same seed, however the kernel draws.
+//! Counts of a sweep. Equal seeds give equal text, whatever the kernel draws.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,33 +8,26 @@ use svclab_oracle::{FrontendKind, Rule};
 use crate::cluster_case::ClusterCase;
 use crate::question_sample::{SourceKind, VerdictKind};
 
-/// Numbers of everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KernelSweepCounts {
-    /// Clusters.
     pub clusters: u64,
-    /// Questions put to all three.
     pub questions: u64,
-    /// QuestionPackets that were sent for them.
     pub packets: u64,
-    /// Questions by the kind of their source.
     pub sources: BTreeMap<SourceKind, u64>,
-    /// Questions by the oracle's verdict.
     pub words: BTreeMap<VerdictKind, u64>,
-    /// Questions about what several service ports claim.
+    /// Questions about an address that several service ports claim.
     pub disputed: u64,
-    /// Distributions that the χ² test or whose turn it was decided about, and packets that were draws from them.
+    /// Distributions that a test has checked, and their packets.
     pub distributions: (u64, u64),
-    /// Clusters whose rules were altered to ask the simulator and the kernel about those; questions about them.
+    /// Clusters that were judged again with altered rules, and their questions.
     pub altered: (u64, u64),
-    /// Clusters whose rules may not be altered.
+    /// Clusters on a testbed that cannot alter rules.
     pub unaltered: u64,
-    /// Clusters whose altered rules the kernel did not take.
+    /// Clusters whose altered rules the kernel rejected.
     pub refused: u64,
 }
 
 impl KernelSweepCounts {
-    /// Counts a cluster as it was checked.
     pub fn note(&mut self, case: &ClusterCase<'_>) {
         self.clusters += 1;
         self.packets += case.packets() as u64;
@@ -46,14 +39,11 @@ impl KernelSweepCounts {
         }
     }
 
-    /// Of what a sweep had too little to be worth its green: its numbers, each with its floor or its ceiling.
-    ///
-    /// The floors are shares, about a third of what clusters are usually drawn with, so that a few clusters have lower ones.
-    #[must_use]
+    /// The counts that are too low or too high for the sweep to prove anything.
+    /// Most floors are about a third of the usual share, so that a sweep of few clusters also reaches them.
     pub fn shortfalls(&self) -> Vec<String> {
         let word = |word: &VerdictKind| self.words.get(word).copied().unwrap_or_default();
         let source = |source: &SourceKind| self.sources.get(source).copied().unwrap_or_default();
-        // Of a hundred questions.
         let percent = |percent: u64| self.questions * percent / 100;
         let mut floors: Vec<(String, u64, u64)> = Vec::new();
         for kind in SourceKind::ALL {
@@ -70,9 +60,9 @@ impl KernelSweepCounts {
             floors.push((format!("promised {kind:?}"), word(&kind), percent(share)));
         }
         let (altered, asked) = self.altered;
-        // Of forty clusters eight or so have one.
+        // About eight in 40 clusters have one.
         floors.push(("of what several service ports claim".to_owned(), self.disputed, self.clusters / 40));
-        // One cluster may have three, and three others none.
+        // A single cluster may have none.
         let (distributions, draws) = if self.clusters < 8 { (0, 0) } else { (self.clusters, 20 * self.clusters) };
         floors.push(("distributions".to_owned(), self.distributions.0, distributions));
         floors.push(("draws from them".to_owned(), self.distributions.1, draws));
@@ -115,7 +105,7 @@ impl fmt::Display for KernelSweepCounts {
 mod tests {
     use super::*;
 
-    /// As much of everything as clusters are usually drawn with.
+    /// The counts of a usual sweep.
     fn usual() -> KernelSweepCounts {
         KernelSweepCounts {
             clusters: 16,

@@ -1,4 +1,4 @@
-//! A disagreement for people: the cluster as a scenario, and the three judges' words.
+//! Prints a disagreement: the cluster as a scenario, and the answers of the three judges.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,8 +8,6 @@ use svclab_properties::disagreement;
 use crate::cluster_case::{ClusterCase, KernelFault};
 use crate::observation::Observation;
 
-/// Everything that is known about a disagreement.
-#[must_use]
 pub fn text(case: &ClusterCase<'_>, fault: &KernelFault, seen: &[Vec<Observation>]) -> String {
     let (asked, seen) = (&case.asked[fault.question], &seen[fault.question]);
     let question = &asked.chosen.question;

@@ -1,13 +1,12 @@
-//! Rules of other programs, to stand beside the proxy's: as CNIs, firewalls and agents on nodes write them. Nothing is promised
-//! of a node that has them, but the kernel does with them what the simulator says.
+//! Rules of CNIs, firewalls and agents beside the proxy's rules. Nothing is promised on such a node, but kernel and
+//! simulator must agree.
 
 use svclab_oracle::World;
 use svclab_properties::sweep::mixed;
 
-/// What a program writes, as lines for `iptables-restore`, with placeholders for addresses (see `Placeholders`).
+/// Lines for `iptables-restore` with [`Placeholders`] for addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct ForeignProgram {
-    /// What it does.
     pub name: &'static str,
     rules: &'static str,
 }
@@ -16,7 +15,7 @@ const fn program(name: &'static str, rules: &'static str) -> ForeignProgram {
     ForeignProgram { name, rules }
 }
 
-/// All of them. Neighbour discovery is ICMP, and passes a bridge's rules: whoever drops lets that through.
+/// Neighbour discovery is ICMPv6 and passes the rules of a bridge, so every program that drops accepts ICMP.
 const ALL: [ForeignProgram; 19] = [
     program(
         "an agent masquerades what leaves the pods' range",
@@ -89,7 +88,7 @@ const ALL: [ForeignProgram; 19] = [
          -A CNI-DN-7b1b2d0c4c1e -s LOOPBACK -p tcp -m tcp --dport 30001 -j CNI-HOSTPORT-SETMARK\n\
          -A CNI-DN-7b1b2d0c4c1e -p tcp -j DNAT --to-destination END:8081\nCOMMIT\n",
     ),
-    // docs.docker.com/engine/network/packet-filtering-firewalls: FORWARD drops what no chain of docker's accepts.
+    // docs.docker.com/engine/network/packet-filtering-firewalls: FORWARD drops what docker's chains do not accept.
     program(
         "docker",
         "*nat\n:DOCKER - [0:0]\n-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n\
@@ -100,7 +99,7 @@ const ALL: [ForeignProgram; 19] = [
          -A DOCKER-FORWARD -j DOCKER-CT\n-A DOCKER-FORWARD -o docker0 -j DOCKER\n-A DOCKER-FORWARD -i docker0 -j ACCEPT\n\
          -A DOCKER-CT -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A DOCKER-USER -s CLIENT -j RETURN\nCOMMIT\n",
     ),
-    // firewalld with its backend of iptables: what was translated is let through, the rest is rejected by zones.
+    // firewalld with its iptables backend: accepts translated packets, and rejects others by zone.
     program(
         "firewalld",
         "*filter\n:INPUT_ZONES - [0:0]\n:IN_public - [0:0]\n\
@@ -111,14 +110,14 @@ const ALL: [ForeignProgram; 19] = [
          -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT\n-A FORWARD -i lo -j ACCEPT\n-A FORWARD -p ICMP -j ACCEPT\n\
          -A FORWARD -m conntrack --ctstate INVALID -j DROP\n-A FORWARD -j REJECT --reject-with PROHIBITED\nCOMMIT\n",
     ),
-    // kubernetes.io/docs/tasks/administer-cluster/nodelocaldns: what goes to and comes from the cache is not tracked.
+    // kubernetes.io/docs/tasks/administer-cluster/nodelocaldns: no tracking of packets to and from the cache.
     program(
         "NodeLocal DNS",
         "*raw\n-A PREROUTING -d CACHE -p udp -m udp --dport 53 -j CT --notrack\n-A PREROUTING -d SERVICES -p udp -m udp --dport 53 -j CT --notrack\n\
          -A OUTPUT -s CACHE -p udp -m udp --sport 53 -j CT --notrack\n-A OUTPUT -d SERVICES -p tcp -m tcp --dport 8080 -j CT --notrack\nCOMMIT\n\
          *filter\n-A INPUT -d CACHE -p udp -m udp --dport 53 -j ACCEPT\n-A OUTPUT -s CACHE -p udp -m udp --sport 53 -j ACCEPT\nCOMMIT\n",
     ),
-    // Felix's chains, with the bits of its default mask (IptablesMarkMask 0xffff0000).
+    // Felix's chains with the bits of its default mask (IptablesMarkMask 0xffff0000).
     program(
         "Calico",
         "*mangle\n:cali-PREROUTING - [0:0]\n-A PREROUTING -j cali-PREROUTING\n\
@@ -131,7 +130,7 @@ const ALL: [ForeignProgram; 19] = [
          -A cali-from-wl -p udp -m multiport --dports 4789,8181 -j DROP\n-A cali-from-wl -p tcp -m tcp --dport 8082 -j DROP\n\
          -A cali-from-wl -j MARK --set-xmark 0x10000/0x10000\nCOMMIT\n",
     ),
-    // The feeder chains of Cilium's agent beside a kube-proxy that it does not replace.
+    // The feeder chains of a Cilium agent that does not replace kube-proxy.
     program(
         "Cilium",
         "*raw\n:CILIUM_PRE_raw - [0:0]\n-A PREROUTING -j CILIUM_PRE_raw\n-A CILIUM_PRE_raw -m mark --mark 0x200/0xf00 -j CT --notrack\nCOMMIT\n\
@@ -148,7 +147,7 @@ const ALL: [ForeignProgram; 19] = [
     ),
 ];
 
-/// Placeholders in rules and the addresses that they stand for, on a node and in a family.
+/// Placeholders and their values for a node and a family.
 struct Placeholders([(&'static str, String); 12]);
 
 impl Placeholders {
@@ -174,14 +173,13 @@ impl Placeholders {
         ]))
     }
 
-    /// Longer placeholders stand before shorter ones that they begin with.
+    /// A placeholder precedes its own prefixes in the list.
     fn fill(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (word, address)| text.replace(word, address))
     }
 }
 
-/// One to three programs, as a function of `salt`.
-#[must_use]
+/// One to three programs.
 pub fn some(salt: u64) -> Vec<ForeignProgram> {
     let draw = mixed(salt ^ 0x6f74_6865_7273);
     let count = 1 + draw % 3;
@@ -195,8 +193,7 @@ pub fn some(salt: u64) -> Vec<ForeignProgram> {
     programs
 }
 
-/// What a node has (as `iptables-save` prints it) with the programs' rules as well; `None`: it has no such family.
-#[must_use]
+/// Adds the programs' rules to a node's `iptables-save` listing; `None`: the node lacks the family.
 pub fn beside(found: &str, programs: &[ForeignProgram], world: &World, node: &str, v4: bool) -> Option<String> {
     let placeholders = Placeholders::new(world, node, v4)?;
     let mut text = found.to_owned();
@@ -216,9 +213,8 @@ pub fn beside(found: &str, programs: &[ForeignProgram], world: &World, node: &st
     Some(text)
 }
 
-/// What a node had before (as `iptables-save` printed it), for a command that empties the tables that it finds: those that other
-/// programs alone have used are there as well.
-#[must_use]
+/// A former listing with an empty declaration of each other table: `iptables-restore` clears only the tables in its
+/// input, and foreign programs use more tables.
 pub fn without(found: &str) -> String {
     let all = ["raw", "mangle", "nat", "filter"];
     let unused = all.into_iter().filter(|table| !found.contains(&format!("*{table}\n")));

@@ -1,4 +1,4 @@
-//! What came of a packet, in words that the kernel, the simulator and the oracle share.
+//! The outcome of a packet in terms that all three judges share.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,27 +10,25 @@ use svclab_properties::machines::machine_of_pod;
 use svclab_sim::network::{Network, Outcomes, PacketVerdict as Found};
 use svclab_sim::trace::DropReason;
 
-/// What the caller, and whoever answered, noticed.
+/// What the client and the answering server observe.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Observation {
-    /// An answer.
     Answered {
-        /// The machine whose socket it was.
+        /// The machine of the answering socket.
         by: String,
-        /// The address and port that it was called at.
+        /// The called address and port.
         at: SocketAddr,
-        /// The source address that it saw.
+        /// The source address that the server sees.
         saw: IpAddr,
     },
-    /// A reset, or ICMP port unreachable.
+    /// A TCP reset or ICMP port unreachable.
     Refused,
-    /// Nothing at all.
     Silence,
-    /// Another ICMP error that ends a conversation: an administrator forbids it.
+    /// An ICMP error that ends the connection: administratively prohibited.
     Forbidden,
-    /// There is no way: the caller's own kernel refuses to send.
+    /// The client's kernel has no route.
     NoWay,
-    /// Something that no judge has a word for.
+    /// An error that the other judges cannot produce.
     Odd(String),
 }
 
@@ -48,8 +46,6 @@ impl fmt::Display for Observation {
 }
 
 impl Observation {
-    /// What a probe has found.
-    #[must_use]
     pub fn of(world: &World, outcome: &ProbeOutcome) -> Observation {
         match &outcome.answer {
             ProbeAnswer::Replied { server, peer, at } => {
@@ -74,8 +70,6 @@ impl Observation {
         }
     }
 
-    /// What the simulator says that the caller notices.
-    #[must_use]
     pub fn said(network: &Network, verdict: &Found) -> Observation {
         match verdict {
             Found::Answered { by, at, saw } => {
@@ -87,7 +81,7 @@ impl Observation {
             },
             Found::Refused { delivered: true, .. } => Observation::Refused,
             Found::Dropped { why: DropReason::NoRoute, .. } => Observation::NoWay,
-            // An answer that goes astray is none that the caller's socket takes.
+            // The client's socket does not accept a reply from another address.
             Found::Refused { .. } | Found::Rejected { .. } | Found::Unanswered { .. } | Found::Dropped { .. } => {
                 Observation::Silence
             }
@@ -95,8 +89,7 @@ impl Observation {
     }
 }
 
-/// What the simulator says, each with its probability; nothing else can be. A caller without an address has no way.
-#[must_use]
+/// The possible observations with their probabilities. A client without an address of the family has no route.
 pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Observation, f64)> {
     let Some(outcomes) = outcomes else { return vec![(Observation::NoWay, 1.0)] };
     let mut all: Vec<(Observation, f64)> = Vec::new();
@@ -110,8 +103,7 @@ pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Observat
     all
 }
 
-/// Whether a promise is kept by what was seen. `bare` is what can be seen where nobody has any rules.
-#[must_use]
+/// Whether the observation keeps the promise. `bare`: the possible observations without rules.
 pub fn keeps(world: &World, promise: &Promise, seen: &Observation, bare: &[(Observation, f64)]) -> bool {
     match &promise.verdict {
         PromisedVerdict::Undefined => true,

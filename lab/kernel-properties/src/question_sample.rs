@@ -1,4 +1,4 @@
-//! Which of a cluster's questions are asked: some of every kind, which ones being a function of a number.
+//! Samples a cluster's questions: some of every kind.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +8,6 @@ use svclab_oracle::{
 };
 use svclab_properties::sweep::mixed;
 
-/// The kind of source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceKind {
     Pod,
@@ -20,7 +19,6 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// Every kind.
     pub const ALL: [SourceKind; 6] = [
         SourceKind::Pod,
         SourceKind::PodOnHostNetwork,
@@ -30,8 +28,6 @@ impl SourceKind {
         SourceKind::LoadBalancer,
     ];
 
-    /// The kind of a question's source.
-    #[must_use]
     pub fn of(cluster: &ClusterModel, question: &Question) -> SourceKind {
         match &question.from {
             PacketSource::Pod(name) => {
@@ -46,7 +42,7 @@ impl SourceKind {
     }
 }
 
-/// The kind of verdict; a delivery's with the frontend.
+/// The kind of verdict, for a delivery with the kind of frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VerdictKind {
     Deliver(FrontendKind),
@@ -58,7 +54,7 @@ pub enum VerdictKind {
 }
 
 impl VerdictKind {
-    /// Every kind that is not rare in the generator's clusters.
+    /// The kinds that generated clusters often have.
     pub const COMMON: [VerdictKind; 7] = [
         VerdictKind::Deliver(FrontendKind::ClusterIp),
         VerdictKind::Deliver(FrontendKind::NodePort),
@@ -69,8 +65,6 @@ impl VerdictKind {
         VerdictKind::Untouched,
     ];
 
-    /// The kind of a promise.
-    #[must_use]
     pub fn of(promise: &Promise) -> VerdictKind {
         match &promise.verdict {
             PromisedVerdict::Deliver(delivery) => VerdictKind::Deliver(delivery.frontend),
@@ -83,23 +77,20 @@ impl VerdictKind {
     }
 }
 
-/// A question that is asked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledQuestion {
-    /// The question.
     pub question: Question,
-    /// What is promised.
     pub promise: Promise,
-    /// It is asked so often that the distribution of its answers shows.
+    /// Sends so many packets that a test can check the distribution.
     pub often: bool,
 }
 
-/// By which node a host outside sends to an address: it has one way there.
+/// The entry node of each outside host and address: a host has only one route to an address.
 #[derive(Debug, Default)]
 struct Entrances(BTreeMap<(String, IpAddr), String>);
 
 impl Entrances {
-    /// Whether the question can be asked beside those before it.
+    /// Whether the host's route agrees with the questions before.
     fn admit(&mut self, question: &Question) -> bool {
         let PacketSource::Outside { client, enters } = &question.from else { return true };
         let way = self.0.entry((client.clone(), question.to.ip())).or_insert_with(|| enters.clone());
@@ -107,10 +98,8 @@ impl Entrances {
     }
 }
 
-/// About so many of a cluster's questions, and one to be asked often if there is one. Kinds of source and verdict, and what
-/// several services claim, take turns, in an order that is a function of `salt`, as are the questions of each kind. What needs SCTP is left out: the kernels that
-/// this runs on do not speak it.
-#[must_use]
+/// A sample of about `wanted` questions, and one for the distribution if there is one. Takes one question of each kind
+/// in turn: source, verdict, disputed address. `salt` decides the order. Leaves out SCTP, which the kernels lack.
 pub fn choose(cluster: &ClusterModel, salt: u64, wanted: usize) -> Vec<SampledQuestion> {
     let oracle = cluster.oracle();
     let draw = |number: u64| mixed(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
@@ -124,7 +113,7 @@ pub fn choose(cluster: &ClusterModel, salt: u64, wanted: usize) -> Vec<SampledQu
         let disputed = promise.rests_on(Rule::Shared);
         let kind = (SourceKind::of(cluster, &question), VerdictKind::of(&promise), disputed);
         let chosen = SampledQuestion { question, promise, often: false };
-        // Datagrams cost less.
+        // Datagrams are cheaper.
         let rank = (chosen.question.protocol == Protocol::Tcp, draw);
         if is_drawn(&chosen.promise) && often.as_ref().is_none_or(|(tcp, of, _)| rank < (*tcp, *of)) {
             often = Some((rank.0, rank.1, SampledQuestion { often: true, ..chosen.clone() }));
@@ -152,7 +141,7 @@ pub fn choose(cluster: &ClusterModel, salt: u64, wanted: usize) -> Vec<SampledQu
     all
 }
 
-/// Whether each packet is a draw from several endpoints that all can answer.
+/// Whether each packet is a random draw and every endpoint can answer.
 fn is_drawn(promise: &Promise) -> bool {
     let PromisedVerdict::Deliver(delivery) = &promise.verdict else { return false };
     let returns = delivery.backends.iter().all(|backend| matches!(backend.reply, PromisedReply::From(_)));

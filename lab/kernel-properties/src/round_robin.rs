@@ -1,6 +1,6 @@
-//! Whose turn it was: where endpoints take turns, each is met as often as the others, but for the round that is not over.
-//!
-//! A χ² test is no judge of turns: its upper tail finds draws that are too far from their shares, and turns are nearer than draws.
+//! Checks round robin: every endpoint gets as many packets as the others, except in an unfinished round.
+//! The χ² test cannot check this: its upper tail finds counts that are too far from the shares, and round robin is
+//! closer than random draws.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,11 +10,10 @@ use svclab_oracle::{PromisedVerdict, Protocol, ServicePortName};
 use crate::cluster_case::{ClusterCase, JudgedQuestion, KernelFault};
 use crate::observation::Observation;
 
-/// What a round goes over: a service port on the node that decides, with these endpoints.
+/// Node, service port and endpoints of a rotation.
 type Round<'a> = (&'a str, &'a ServicePortName, BTreeSet<SocketAddr>);
 
-/// Endpoints that were met too often or too rarely, at the first question about them.
-#[must_use]
+/// Endpoints with too many or too few packets, at the first question of their rotation.
 pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
     let mut rounds: BTreeMap<Round<'_>, Vec<usize>> = BTreeMap::new();
     for (question, asked) in case.asked.iter().enumerate() {
@@ -33,7 +32,7 @@ pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<Ker
             });
             let counts: Vec<usize> = counts.collect();
             let (fewest, most) = (counts.iter().min()?, counts.iter().max()?);
-            // A round for each address at most, and others' packets that take a turn without being seen to.
+            // Each called address may have an unfinished round, and packets of other questions advance the rotation.
             let others = others(case, node, service, &questions);
             let says = || format!("endpoints of {service} on {node} take turns, and were met {counts:?} times");
             (most - fewest > addresses.len() + others).then(|| KernelFault { question: questions[0], says: says() })
@@ -41,14 +40,13 @@ pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<Ker
         .collect()
 }
 
-/// How many rounds were looked at, and their packets.
-#[must_use]
+/// The numbers of checked questions and their packets.
 pub fn looked_at(case: &ClusterCase<'_>) -> (u64, u64) {
     let rounds = case.asked.iter().filter(|asked| round(asked).is_some());
     rounds.fold((0, 0), |(count, packets), asked| (count + 1, packets + asked.packets().count as u64))
 }
 
-/// What a question takes turns of; `None` where it does not, or not all of them are seen.
+/// `None`: no rotation, or the client does not see every endpoint.
 fn round(asked: &JudgedQuestion) -> Option<Round<'_>> {
     let PromisedVerdict::Deliver(delivery) = &asked.chosen.promise.verdict else { return None };
     if !asked.takes_turns() || !asked.is_drawn() {
@@ -62,7 +60,7 @@ fn called(asked: &JudgedQuestion) -> (SocketAddr, Protocol) {
     (asked.chosen.question.to, asked.chosen.question.protocol)
 }
 
-/// QuestionPackets of questions that go to the same service port on the same node and are not counted with these.
+/// Packets to the same service port and node whose questions are not counted.
 fn others(case: &ClusterCase<'_>, node: &str, service: &ServicePortName, counted: &[usize]) -> usize {
     let family = |asked: &JudgedQuestion| asked.chosen.question.to.is_ipv4();
     let own = counted.first().map(|question| family(&case.asked[*question])).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Broken rules before the scenarios, in the simulator: which scenario notices which mutant.
+//! Runs scenarios in the simulator with mutated rules, to find the scenarios that notice a mutant.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,11 +15,11 @@ use svclab::scenario::simulated::run::run;
 use svclab_properties::mutants::{Expectation, Mutant};
 use svcproxy::cli::render::render_to_string;
 
-/// After so many scenarios that noticed a mutant, the others need not be run.
+/// A score stops after so many failed scenarios.
 const ENOUGH: usize = 3;
 
-/// The proxy's library in place of the program. It is asked once for each question, and what it says is remembered: many mutants
-/// are put to the same scenarios.
+/// Renders with the proxy's library in place of the program. Caches the result, because many mutants use the same
+/// scenarios.
 #[derive(Default)]
 pub struct CachedRenderer {
     known: Mutex<BTreeMap<String, Rendered>>,
@@ -49,7 +49,7 @@ impl RuleSource for CachedRenderer {
     }
 }
 
-/// Everything in a directory. What cannot be read will be the proxy's complaint.
+/// The contents of all files. The proxy reports unreadable ones.
 fn texts(directory: &Path) -> String {
     let files = std::fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let mut files: Vec<_> = files.collect();
@@ -57,11 +57,10 @@ fn texts(directory: &Path) -> String {
     files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect()
 }
 
-/// Breaks what another source says.
+/// Applies a mutant to the rules of another source.
 struct MutatingRenderer {
     other: Arc<CachedRenderer>,
     mutant: Mutant,
-    /// It has changed something.
     changed: AtomicBool,
 }
 
@@ -81,30 +80,25 @@ impl RuleSource for MutatingRenderer {
     }
 }
 
-/// Who noticed a mutant.
+/// The scenarios that notice a mutant.
 pub struct ScenarioScore {
     mutant: Mutant,
-    /// Scenarios in which it changed something.
+    /// The number of scenarios that the mutant changes.
     changed: usize,
     noticed: Vec<String>,
 }
 
 impl ScenarioScore {
-    /// Whether any scenario noticed.
-    #[must_use]
     pub fn is_noticed(&self) -> bool {
         !self.noticed.is_empty()
     }
 
-    /// Whether there is anything to notice, by the property tests' catalogue.
-    #[must_use]
     pub fn is_broken(&self) -> bool {
         self.mutant.expectation == Expectation::Broken
     }
 }
 
-/// Runs scenarios with a mutant in place of the proxy's rules, until enough have noticed.
-#[must_use]
+/// Runs scenarios until enough of them fail.
 pub fn score(mutant: Mutant, proxy: &Arc<CachedRenderer>, scenarios: &[Scenario], mode: Mode) -> ScenarioScore {
     let mut score = ScenarioScore { mutant, changed: 0, noticed: Vec::new() };
     for scenario in scenarios.iter().filter(|scenario| scenario.modes.contains(&mode)) {
@@ -122,13 +116,12 @@ pub fn score(mutant: Mutant, proxy: &Arc<CachedRenderer>, scenarios: &[Scenario]
     score
 }
 
-/// Rules that no kernel would take are noticed by that.
+/// A scenario that cannot start also notices the mutant: its rules do not load.
 fn is_red(report: &ScenarioReport) -> bool {
     let red = |verdict: &StepVerdict| matches!(verdict, StepVerdict::Failed(_) | StepVerdict::Error(_));
     report.not_started.is_some() || report.steps.iter().any(|step| red(&step.verdict))
 }
 
-/// One line.
 impl fmt::Display for ScenarioScore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  {:<64} ", self.mutant.name)?;

@@ -1,4 +1,4 @@
-//! Many clusters on one testbed; a disagreement is shrunk to a small cluster.
+//! Judges many clusters on one testbed, and shrinks a disagreement to a small cluster.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use svclab_cluster::Cluster as Lab;
 use svclab_oracle::generate::{Recipe, recipes_on};
 use svclab_oracle::{ClusterModel, Mode, Scheduler};
 use svclab_properties::mutants::catalogue;
-use svclab_properties::programs::{differ_only_in_rules, read};
+use svclab_properties::node_states::{differ_only_in_rules, read};
 use svclab_properties::proxies::Dump;
 use svclab_properties::sweep::{mixed, runner_with};
 use svcproxy::mode::nftables::layout::TABLE;
@@ -25,24 +25,20 @@ use crate::round_robin;
 use crate::testbed::{self, Testbed};
 use crate::{disagreement, foreign_rules, proxy};
 
-/// Clusters of a normal test run, on all testbeds together; `KERNEL_CASES` sets another number.
+/// Default of `KERNEL_CASES`: clusters on all testbeds together.
 const CASES: u32 = 40;
-/// Questions put to each cluster.
+/// Questions per cluster.
 const QUESTIONS: usize = 18;
-/// Smaller clusters that are tried once one has failed, and the questions to each.
+/// Tries to shrink a failure, and questions per try.
 const SMALLER: u32 = 40;
 const QUESTIONS_TO_SMALLER: usize = 40;
-/// Of so many clusters one has its rules broken after the questions, and another has those of other programs put beside them,
-/// to ask again.
+/// One in so many clusters is judged again with broken rules, and one with foreign rules.
 const ALTER: u64 = 6;
 
-/// How many clusters are tried, on all testbeds together.
-#[must_use]
 pub fn cases() -> u32 {
     std::env::var("KERNEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(CASES)
 }
 
-/// Clusters on one testbed, one after the other.
 pub struct Sweep<'a> {
     testbed: Testbed,
     mode: Mode,
@@ -51,15 +47,15 @@ pub struct Sweep<'a> {
     counts: KernelSweepCounts,
     drawn: Vec<Drawn>,
     tails: Tails,
-    /// The bound on calling a distribution wrong that is right, for each of those that are drawn often.
+    /// The bound on a false alarm for each distribution that is checked alone.
     alarm: f64,
 }
 
 impl<'a> Sweep<'a> {
-    /// On machines that stand; `cases` share the bound on false alarms.
-    #[must_use]
+    /// `cases` clusters share the bound on false alarms.
     pub fn new(testbed: Testbed, mode: Mode, lab: &'a Lab, runtime: Handle, cases: u32) -> Sweep<'a> {
-        // Half of the bound for all distributions together, the other half for each by itself: the proxy's rules and others.
+        // One half of the bound is for all distributions together. The other half is divided among single
+        // distributions, with the proxy's rules and with altered rules.
         let alarm = FALSE_ALARM / 2.0 / (2.0 * f64::from(cases.max(1)));
         Sweep {
             testbed,
@@ -73,7 +69,6 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// One cluster.
     fn check(&mut self, cluster: &ClusterModel, salt: u64, wanted: usize) -> Result<(), String> {
         let runtime = self.runtime.clone();
         runtime.block_on(self.check_all(cluster, salt, wanted))
@@ -95,12 +90,12 @@ impl<'a> Sweep<'a> {
         self.distributions(&case, &seen)?;
         self.counts.note(&case);
         if self.testbed.overlay {
-            // Its outer packets pass the nodes' rules as well, and the simulator has none.
+            // The rules also see the outer packets, which the simulator does not model.
             self.counts.unaltered += 1;
             return Ok(());
         }
         match salt % ALTER {
-            // The next cluster's proxies mend it.
+            // The proxies of the next cluster repair the rules.
             0 => match broken(self.mode, dumps, salt)? {
                 Some(altered) => self.alter_and_ask(&case, dumps, altered, pace).await,
                 None => Ok(()),
@@ -113,7 +108,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Puts the proxies' rules alone on the nodes again: others' they would leave alone.
+    /// Removes foreign rules, which the next proxies would keep.
     async fn restore(&self, cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>) -> Result<(), String> {
         for (node, dump) in dumps {
             let families = svclab_properties::node::families(&cluster.world);
@@ -125,8 +120,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// Puts other rules in the place of the proxy's, and asks again. Nothing is promised of such rules, but the kernel does with
-    /// them what the simulator says.
+    /// Judges the cluster again with other rules. Nothing is promised, but kernel and simulator must agree.
     async fn alter_and_ask(
         &mut self,
         whole: &ClusterCase<'_>,
@@ -141,7 +135,8 @@ impl<'a> Sweep<'a> {
                 NodeRules::Iptables(texts) => {
                     let replaced = proxy::replace(lab, variant, &node, texts, before).await;
                     match own_tables(self.mode, before)? {
-                        // Of chains with one priority the newest is met first: the simulator takes iptables' to be older.
+                        // Among chains of one priority the newest is first, and the simulator expects iptables' chains
+                        // to be older.
                         Some(own) if replaced.is_ok() => {
                             proxy::replace_tables(lab, variant, whole.cluster, &node, own, before).await
                         }
@@ -201,25 +196,20 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// NodeRules that are not the proxy's alone.
 struct AlteredRules {
-    /// What was done to the proxy's.
     how: String,
-    /// Some ways to break a rule make one that no kernel takes.
+    /// A mutant may yield a rule that the kernel rejects.
     may_be_refused: bool,
-    /// Every node's.
     rules: BTreeMap<String, NodeRules>,
 }
 
-/// What is put on a node.
 enum NodeRules {
-    /// In the place of all rules of iptables, by family.
+    /// Replaces all iptables rules, by family.
     Iptables(Vec<(Family, String)>),
-    /// In the place of the proxy's tables.
+    /// Replaces the proxy's tables.
     Nftables(String),
 }
 
-/// In nftables mode, the proxy's tables.
 fn own_tables(mode: Mode, dump: &Dump) -> Result<Option<String>, String> {
     if mode != Mode::Nftables {
         return Ok(None);
@@ -229,8 +219,7 @@ fn own_tables(mode: Mode, dump: &Dump) -> Result<Option<String>, String> {
     Ok(Some(own.map(ToString::to_string).collect()))
 }
 
-/// The rules of every node, broken in one way: the first of the catalogue, from a place that is a function of `salt`, that
-/// changes rules and nothing else.
+/// Applies the first mutant, from a start that depends on `salt`, that changes rules and no other state.
 fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<AlteredRules>, String> {
     let catalogue = catalogue(mode);
     let start = usize::try_from(mixed(salt) >> 32).unwrap_or_default();
@@ -258,7 +247,7 @@ fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Optio
     Ok(None)
 }
 
-/// The rules of every node with those of other programs, which ones being a function of `salt`.
+/// Adds foreign rules to the rules of every node.
 fn beside_others(cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>, salt: u64) -> AlteredRules {
     let programs = foreign_rules::some(salt);
     let names: Vec<&str> = programs.iter().map(|program| program.name).collect();
@@ -272,8 +261,8 @@ fn beside_others(cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>, salt: u
     AlteredRules { how: names.join("; "), may_be_refused: false, rules: rules.collect() }
 }
 
-/// The cluster of a recipe in a mode. In IPVS mode the scheduler is a function of `salt`: one of those by which a client's place
-/// follows from addresses alone or from whose turn it is (`mh` also looks at the client's port, others at connections).
+/// In IPVS mode `salt` selects a scheduler whose choice the questions determine: `mh` also depends on the client's
+/// port, others on the number of connections.
 fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> ClusterModel {
     let mut cluster = recipe.build();
     cluster.world.proxy.mode = mode;
@@ -286,10 +275,7 @@ fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> ClusterModel {
     cluster
 }
 
-/// Tries `cases` clusters that `seed` makes on a testbed.
-///
-/// # Errors
-/// The smallest cluster found that shows a disagreement, with how to see it again.
+/// Judges `cases` clusters. The error prints the smallest cluster with a disagreement, and how to repeat it.
 pub fn sweep(
     testbed: Testbed,
     mode: Mode,
@@ -303,7 +289,7 @@ pub fn sweep(
     let part = testbed::ALL.iter().position(|one| one.name == testbed.name).unwrap_or_default() as u64;
     let outcome = runner_with(seed, 0x6b65_726e + part, cases, SMALLER).run(&recipes_on(testbed.recipe()), |recipe| {
         let mut failed = failed.borrow_mut();
-        // Smaller ones are asked more: the question that failed may have another number.
+        // The failing question may have another number in a smaller cluster.
         let (salt, wanted) = match *failed {
             Some(salt) => (salt, QUESTIONS_TO_SMALLER),
             None => (seed ^ *count.borrow(), QUESTIONS),

@@ -1,116 +1,102 @@
-//! Frames: machines that stay while services, endpoints and settings change.
+//! Testbeds: machines that stay while services, endpoints and settings change.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use svclab_oracle::generate::{Declared, Families, NodeRecipe, PodRecipe, Recipe, recipe};
+use svclab_oracle::generate::{DeclaredAddresses, Families, NodeRecipe, PodRecipe, Recipe};
 use svclab_oracle::{self as oracle, ClusterModel, ReversePath, World};
 use svclab_spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort};
 use svcproxy::config::Variant;
 
-/// What every pod listens on, over TCP and over UDP: all target ports that the generator gives.
+/// All target ports of the generator. Every pod listens at them over TCP and UDP.
 const PORTS: [u16; 6] = [8080, 8081, 8082, 8180, 8181, 8182];
 
-/// SimulatedMachines to draw clusters on.
 #[derive(Debug, Clone, Copy)]
 pub struct Testbed {
-    /// Its name.
     pub name: &'static str,
-    /// The commands that write rules there.
     pub variant: Variant,
     families: Families,
     point_to_point: bool,
-    /// With point-to-point links: the node has its gateway's address on each.
+    /// With point-to-point links: the node's end of each link has the gateway address.
     link_gateways: bool,
     /// Nodes reach each other's pods by VXLAN.
     pub overlay: bool,
-    /// They do by a second interface.
+    /// Nodes reach each other's pods by a second interface.
     second: bool,
     reverse_path: ReversePath,
-    /// The zone of each node, and whether it has a second address.
+    /// Zone, and whether the node has a second address.
     nodes: &'static [(Option<u8>, bool)],
-    /// The node of each pod, and whether it is on the host network; each node has one more, which only calls.
+    /// Node, and whether the pod is on the host network. Each node also has a caller.
     pods: &'static [(u8, bool)],
 }
 
-/// Every testbed: each wiring, every family, both variants of the commands.
+/// A bridge per node, IPv4, iptables-nft; the other testbeds are differences from it.
+const BRIDGE_IPV4: Testbed = Testbed {
+    name: "bridge_ipv4",
+    variant: Variant::Nft,
+    families: Families::V4,
+    point_to_point: false,
+    link_gateways: false,
+    overlay: false,
+    second: false,
+    reverse_path: ReversePath::Loose,
+    nodes: &[(Some(0), false), (Some(1), true), (Some(1), false)],
+    pods: &[(0, false), (0, false), (1, false), (1, true), (2, false)],
+};
+
+/// Each wiring, every family, both variants of the iptables commands.
 pub const ALL: [Testbed; 5] = [
-    Testbed {
-        name: "bridge_ipv4",
-        variant: Variant::Nft,
-        families: Families::V4,
-        point_to_point: false,
-        link_gateways: false,
-        overlay: false,
-        second: false,
-        reverse_path: ReversePath::Loose,
-        nodes: &[(Some(0), false), (Some(1), true), (Some(1), false)],
-        pods: &[(0, false), (0, false), (1, false), (1, true), (2, false)],
-    },
+    BRIDGE_IPV4,
     Testbed {
         name: "point_to_point_ipv6",
-        variant: Variant::Nft,
         families: Families::V6,
         point_to_point: true,
-        link_gateways: false,
-        overlay: false,
-        second: false,
         reverse_path: ReversePath::Off,
         nodes: &[(Some(0), true), (Some(1), false), (None, false)],
         pods: &[(0, false), (1, false), (1, false), (2, false), (2, true)],
+        ..BRIDGE_IPV4
     },
     Testbed {
         name: "bridge_dual_stack",
-        variant: Variant::Nft,
         families: Families::Dual,
-        point_to_point: false,
-        link_gateways: false,
-        overlay: false,
         second: true,
-        reverse_path: ReversePath::Loose,
         nodes: &[(Some(0), true), (Some(1), false)],
         pods: &[(0, false), (0, false), (0, true), (1, false), (1, false)],
+        ..BRIDGE_IPV4
     },
     Testbed {
         name: "point_to_point_dual_stack_legacy",
         variant: Variant::Legacy,
         families: Families::Dual,
         point_to_point: true,
-        link_gateways: false,
-        overlay: false,
         second: true,
-        reverse_path: ReversePath::Loose,
         nodes: &[(Some(0), false), (Some(1), true)],
         pods: &[(0, false), (0, false), (1, false), (1, true)],
+        ..BRIDGE_IPV4
     },
     Testbed {
         name: "ptp_dual_stack",
-        variant: Variant::Nft,
         families: Families::Dual,
         point_to_point: true,
         link_gateways: true,
         overlay: true,
-        second: false,
-        reverse_path: ReversePath::Loose,
         nodes: &[(Some(0), true), (Some(1), false)],
         pods: &[(0, false), (0, true), (1, false), (1, false)],
+        ..BRIDGE_IPV4
     },
 ];
 
 impl Testbed {
-    /// The testbed of that name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Testbed> {
         ALL.into_iter().find(|testbed| testbed.name == name)
     }
 
-    /// A recipe with these machines; its services and settings are of no account.
-    #[must_use]
+    /// A recipe with these machines and without services.
     pub fn recipe(&self) -> Recipe {
         let nodes = self.nodes.iter().map(|(zone, second)| NodeRecipe {
             zone: *zone,
             second_address: *second,
-            declared: Declared::All,
+            declared: DeclaredAddresses::All,
         });
         let pods = self.pods.iter().map(|(node, host)| PodRecipe { node: *node, host_network: *host });
         Recipe {
@@ -122,12 +108,11 @@ impl Testbed {
             reverse_path: self.reverse_path,
             nodes: nodes.collect(),
             pods: pods.collect(),
-            ..recipe(0)
+            ..Recipe::default()
         }
     }
 
-    /// The machines as the laboratory builds them.
-    #[must_use]
+    /// The machines for the lab.
     pub fn spec(&self) -> ClusterSpec {
         let ClusterModel { world, objects } = self.recipe().build();
         let v4 = |address: &IpAddr| address.is_ipv4();
@@ -138,13 +123,11 @@ impl Testbed {
         };
         let nodes = world.nodes.iter().map(|node| {
             let addresses = firsts(&node.addresses);
-            let object = objects.nodes.iter().find(|object| object.metadata.name.as_deref() == Some(&*node.name));
-            let cidrs = object.and_then(|object| object.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
             NodeSpec {
                 name: node.name.clone(),
                 zone: None,
                 extra_addresses: node.addresses.iter().filter(|own| !addresses.contains(own)).copied().collect(),
-                pod_cidrs: cidrs.iter().filter_map(|text| text.parse().ok()).collect(),
+                pod_cidrs: objects.pod_ranges(&node.name),
                 addresses,
             }
         });
@@ -175,7 +158,6 @@ impl Testbed {
     }
 }
 
-/// The first address of each family.
 fn firsts(addresses: &[IpAddr]) -> Vec<IpAddr> {
     let of = |v4: bool| addresses.iter().copied().find(|address| address.is_ipv4() == v4);
     [of(true), of(false)].into_iter().flatten().collect()
@@ -195,17 +177,13 @@ fn pods(world: &World) -> Vec<PodSpec> {
     pods.collect()
 }
 
-/// Where every pod waits, for the other judges.
-#[must_use]
+/// The ports at which every pod listens, for the simulator.
 pub fn listening() -> Vec<(oracle::Protocol, u16)> {
     let both = |port: &u16| [oracle::Protocol::Tcp, oracle::Protocol::Udp].map(|protocol| (protocol, *port));
     PORTS.iter().flat_map(both).collect()
 }
 
-/// Whether somebody waits wherever a slice says so.
-///
-/// # Errors
-/// A port that no pod waits at.
+/// The error is a target port at which no pod listens.
 pub fn serves(cluster: &ClusterModel) -> Result<(), String> {
     let ports = cluster.objects.slices.iter().flat_map(|slice| slice.ports.iter().flatten());
     let missing = ports.filter_map(|port| port.port).find(|port| !PORTS.iter().any(|own| i32::from(*own) == *port));

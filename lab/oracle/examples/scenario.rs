@@ -1,6 +1,6 @@
-//! Prints a generated cluster and one of its questions as a scenario file, with the oracle's answer as the expectation:
-//! `cargo run -p svclab-oracle --example scenario -- NAME SEED MODE QUESTION`, where QUESTION is a number (modulo how many
-//! there are) and NAME what the file will be called.
+//! Prints a generated cluster and one of its questions as a scenario file with the oracle's expectation: `cargo run -p
+//! svclab-oracle --example scenario -- NAME SEED MODE QUESTION`. NAME is the file name, QUESTION a number modulo the
+//! count of questions.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 #![allow(clippy::print_stderr, reason = "where usage goes")]

@@ -1,37 +1,29 @@
-//! Addresses as objects spell them, and their families.
+//! Addresses of API objects, and IP families.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-/// An IP family. Kubernetes runs a proxy of its own for each: nothing of one has an effect on the other.
+/// An IP family. Kubernetes runs one proxy per family; a proxy ignores the other family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
 impl Family {
-    /// Both, IPv4 first.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 
-    /// The family of an address.
-    #[must_use]
     pub fn of(address: IpAddr) -> Family {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    /// The family of a range.
-    #[must_use]
     pub fn of_range(range: IpNet) -> Family {
         Family::of(range.addr())
     }
 
-    /// What `ipFamilies` and `addressType` call it.
-    #[must_use]
+    /// As `ipFamilies` and `addressType` spell the family.
     pub fn name(self) -> &'static str {
         match self {
             Family::V4 => "IPv4",
@@ -46,16 +38,14 @@ impl fmt::Display for Family {
     }
 }
 
-/// An address of an object. Leading zeros mean nothing (`010.096.0.1` is `10.96.0.1`), as in the Go releases that such
-/// objects were admitted with, and an IPv4 address that is mapped to IPv6 is an IPv4 address (KEP-4858).
-#[must_use]
+/// Parses an address of an object. Ignores leading zeros (`010.096.0.1` is `10.96.0.1`), as old Go releases did. An
+/// IPv4-mapped IPv6 address is an IPv4 address (KEP-4858).
 pub fn parse(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     text.parse::<IpAddr>().ok().or_else(|| leading_zeros(text)).map(|address| address.to_canonical())
 }
 
-/// A range of an object, by the same rules; bits behind the prefix mean nothing.
-#[must_use]
+/// Parses a range of an object like [`parse`]. Clears the host bits.
 pub fn parse_range(text: &str) -> Option<IpNet> {
     let (address, length) = text.trim().split_once('/')?;
     Some(IpNet::new(parse(address)?, length.parse().ok()?).ok()?.trunc())
@@ -67,13 +57,12 @@ fn leading_zeros(text: &str) -> Option<IpAddr> {
     Some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// Digits only: `+1` is a number to Rust, and no octet.
+/// Digits only: `u8::from_str` also accepts `+1`.
 fn decimal(octet: &str) -> Option<u8> {
     let digits = !octet.is_empty() && octet.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| octet.parse().ok()).flatten()
 }
 
-/// The first address of a family.
 pub(crate) fn first_of(addresses: &[IpAddr], family: Family) -> Option<IpAddr> {
     addresses.iter().copied().find(|address| Family::of(*address) == family)
 }

@@ -1,7 +1,6 @@
-//! Session affinity over time: who a client must meet again, given whom it has met.
-//!
-//! The clock is the caller's: a duration since whenever. A client that has met several endpoints within the time-out (one
-//! by way of a node port under policy Local, another by the cluster IP) may meet any of them again.
+//! Session affinity over time: which endpoints may answer a client that has connected before.
+//! The caller gives the time since any fixed start. A client that met several endpoints within the timeout (one through
+//! a node port under policy Local, another through the cluster IP) may meet any of them again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +10,7 @@ use crate::modes::AffinityScope;
 use crate::promise::{Backend, Delivery};
 use crate::service::{FrontendKind, ServicePortName};
 
-/// Whom a memory is for. Nodes know nothing of each other's.
+/// One affinity entry. Each node keeps entries of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     node: String,
@@ -20,21 +19,20 @@ struct Key {
     client: IpAddr,
 }
 
-/// Whom clients have met, and when last.
+/// Which endpoints have answered each client, with the time of the last answer.
 #[derive(Debug, Clone, Default)]
 pub struct Affinity {
     met: BTreeMap<Key, BTreeMap<SocketAddr, Duration>>,
 }
 
 impl Affinity {
-    /// Those of the delivery's backends that may answer now. Without affinity, or for a client that is not known any
-    /// more, all of them, with the shares that they have.
-    #[must_use]
+    /// The backends that may answer now. Without affinity, and after the timeout, every backend of the delivery may
+    /// answer.
     pub fn may_answer<'d>(&self, delivery: &'d Delivery, to: SocketAddr, now: Duration) -> Vec<&'d Backend> {
         let all = || delivery.backends.iter().collect();
         let Some(affinity) = delivery.affinity else { return all() };
         let Some(met) = self.met.get(&key(delivery, to, affinity.scope)) else { return all() };
-        // The API has whole seconds, and a client that was silent for just so many is still known.
+        // The API counts whole seconds, and the timeout includes its last second.
         let known = |backend: &&Backend| {
             met.get(&backend.address).is_some_and(|last| now.saturating_sub(*last) <= affinity.timeout)
         };
@@ -42,7 +40,7 @@ impl Affinity {
         if sticky.is_empty() { all() } else { sticky }
     }
 
-    /// Takes down that `backend` has answered; its time begins anew.
+    /// Records that `backend` has answered, and restarts its timeout.
     pub fn answered(&mut self, delivery: &Delivery, to: SocketAddr, backend: SocketAddr, now: Duration) {
         if let Some(affinity) = delivery.affinity {
             self.met.entry(key(delivery, to, affinity.scope)).or_default().insert(backend, now);

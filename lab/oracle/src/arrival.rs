@@ -1,53 +1,45 @@
-//! How a packet arrives at the node whose proxy decides about it: from which address, and is that a pod's.
+//! The packet as the deciding node receives it: its source address, and whether the source is a pod.
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::address::{self, Family};
+use crate::address::Family;
 use crate::modes::ModeSemantics;
 use crate::question::{PacketSource, Question};
 use crate::service::{FrontendKind, ServicePort};
 use crate::settings::DetectLocalMode;
 use crate::world::{Cni, Objects, World};
 
-/// A packet at a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrival<'a> {
-    /// The node.
     pub(crate) node: &'a str,
-    /// The source address it has there.
     pub(crate) source: IpAddr,
-    /// The node itself sent it.
-    pub(crate) own: bool,
-    /// The client is on this node, as a pod or as the node itself.
-    pub(crate) at_home: bool,
-    /// As `detectLocalMode` tells it: a pod's, somebody else's, or it cannot tell.
+    /// Sent by the node itself.
+    pub(crate) by_node: bool,
+    /// Sent by the node or by one of its pods.
+    pub(crate) from_this_node: bool,
+    /// What `detectLocalMode` says of the source: a pod, not a pod, or `None` for no information.
     pub(crate) pod: Option<bool>,
 }
 
-/// A packet that is a service port's business: all that the rules after this look at.
+/// A packet to a service port: the input of every later rule.
 #[derive(Debug)]
-pub(crate) struct Case<'a> {
-    /// Where it is sent to.
+pub(crate) struct ServicePacket<'a> {
     pub(crate) to: SocketAddr,
-    /// Whose that is.
     pub(crate) port: &'a ServicePort,
-    /// By which kind of address.
     pub(crate) kind: FrontendKind,
-    /// Where and how it arrives.
     pub(crate) arrival: Arrival<'a>,
-    /// What the mode there does in a way of its own.
     pub(crate) semantics: ModeSemantics,
 }
 
 impl Arrival<'_> {
-    /// A pod or the node itself: who external policies are not for.
+    /// Sent by a pod or by the node. External traffic policies do not apply to internal packets.
     pub(crate) fn is_internal(&self) -> bool {
-        self.own || self.pod == Some(true)
+        self.by_node || self.pod == Some(true)
     }
 }
 
-/// The node that a place is on, or whose packets enter the cluster there.
-pub(crate) fn home<'a>(world: &'a World, from: &'a PacketSource) -> Option<&'a str> {
+/// The source's node. For an outside source: the node where its packets enter the cluster.
+pub(crate) fn node_of<'a>(world: &'a World, from: &'a PacketSource) -> Option<&'a str> {
     match from {
         PacketSource::Pod(name) => world.pod(name).map(|pod| pod.node.as_str()),
         PacketSource::Node(node) | PacketSource::Loopback(node) => Some(node),
@@ -55,8 +47,8 @@ pub(crate) fn home<'a>(world: &'a World, from: &'a PacketSource) -> Option<&'a s
     }
 }
 
-/// Whether a place is a node's own network: the node, or a pod on the host network.
-pub(crate) fn is_node(world: &World, from: &PacketSource) -> bool {
+/// Whether the source is a node or a pod on the host network.
+pub(crate) fn is_on_node_network(world: &World, from: &PacketSource) -> bool {
     match from {
         PacketSource::Node(_) | PacketSource::Loopback(_) => true,
         PacketSource::Pod(name) => world.pod(name).is_some_and(|pod| pod.host_network),
@@ -64,8 +56,7 @@ pub(crate) fn is_node(world: &World, from: &PacketSource) -> bool {
     }
 }
 
-/// The packet at `node`.
-pub(crate) fn at<'a>(
+pub(crate) fn of_question<'a>(
     objects: &Objects,
     world: &World,
     question: &Question,
@@ -73,19 +64,20 @@ pub(crate) fn at<'a>(
     source: IpAddr,
 ) -> Arrival<'a> {
     let inside = !matches!(question.from, PacketSource::Outside { .. } | PacketSource::LoadBalancer { .. });
-    let at_home = inside && home(world, &question.from) == Some(node);
-    let own = at_home && is_node(world, &question.from);
-    // A pod's packets come in by its own interface, others' by the network's; the node's own come in by none.
-    let interface = match (at_home, own) {
+    let from_this_node = inside && node_of(world, &question.from) == Some(node);
+    let by_node = from_this_node && is_on_node_network(world, &question.from);
+    // A pod's packets enter by the pod's interface, packets from outside by the node's network interface. The node's
+    // own packets enter by none.
+    let interface = match (from_this_node, by_node) {
         (_, true) => None,
         (true, false) => Some(pod_interface(world, &question.from)),
-        // An overlay's name is as little a pod's as this one.
+        // The name matches no pod's interface, whether it is the network's or an overlay's.
         (false, false) => Some(world.incoming.others.as_deref().unwrap_or("eth0")),
     };
-    Arrival { node, source, own, at_home, pod: detect(objects, world, node, source, interface) }
+    Arrival { node, source, by_node, from_this_node, pod: detect(objects, world, node, source, interface) }
 }
 
-/// The interface by which a pod's packets come in to its node.
+/// The node's interface by which the pod's packets enter.
 fn pod_interface<'a>(world: &'a World, from: &PacketSource) -> &'a str {
     let named = match from {
         PacketSource::Pod(name) => world.incoming.pods.get(name),
@@ -100,7 +92,7 @@ fn pod_interface<'a>(world: &'a World, from: &PacketSource) -> &'a str {
     )
 }
 
-/// `None`: there is nothing to tell pods by, in this family.
+/// `None`: the configuration has no range of this family.
 fn detect(objects: &Objects, world: &World, node: &str, source: IpAddr, interface: Option<&str>) -> Option<bool> {
     let family = Family::of(source);
     match &world.proxy.detect_local {
@@ -110,10 +102,7 @@ fn detect(objects: &Objects, world: &World, node: &str, source: IpAddr, interfac
             Some(range.contains(&source))
         }
         DetectLocalMode::NodeCidr => {
-            let spec = objects.node(node)?.spec.as_ref()?;
-            let texts = spec.pod_cidrs.as_deref().filter(|texts| !texts.is_empty());
-            let texts = texts.unwrap_or(spec.pod_cidr.as_slice());
-            let mut ranges = texts.iter().filter_map(|text| address::parse_range(text));
+            let mut ranges = objects.pod_ranges(node).into_iter();
             let range = ranges.find(|range| Family::of_range(*range) == family)?;
             Some(range.contains(&source))
         }

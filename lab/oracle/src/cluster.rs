@@ -1,5 +1,3 @@
-//! A whole cluster to ask about: objects and machines in one value.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,23 +6,19 @@ use crate::oracle::Oracle;
 use crate::question::Protocol;
 use crate::world::{Objects, PodName, World};
 
-/// Objects and machines.
+/// API objects, machines and settings of a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterModel {
-    /// What the API holds.
     pub objects: Objects,
-    /// Machines and settings.
     pub world: World,
 }
 
 impl ClusterModel {
-    /// An oracle for this cluster.
-    #[must_use]
     pub fn oracle(&self) -> Oracle<'_> {
         Oracle::new(&self.objects, &self.world)
     }
 
-    /// The families that its nodes have, that of their first address first.
+    /// The families of the nodes' addresses, the family of the first address first.
     pub(crate) fn families(&self) -> Vec<Family> {
         let mut families = Vec::new();
         for address in self.world.nodes.iter().flat_map(|node| &node.addresses) {
@@ -35,9 +29,9 @@ impl ClusterModel {
         families
     }
 
-    /// Where each pod has to listen, so that every endpoint of every slice is somebody.
-    pub(crate) fn servers(&self) -> BTreeMap<PodName, BTreeSet<(Protocol, u16)>> {
-        let mut servers: BTreeMap<PodName, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
+    /// The ports on which each pod must listen so that every endpoint of every slice answers.
+    pub(crate) fn listening_ports(&self) -> BTreeMap<PodName, BTreeSet<(Protocol, u16)>> {
+        let mut listening_ports: BTreeMap<PodName, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
         for slice in &self.objects.slices {
             let ports =
                 slice.ports.iter().flatten().filter_map(|port| {
@@ -47,23 +41,23 @@ impl ClusterModel {
             for endpoint in slice.endpoints.iter().flatten() {
                 let address = endpoint.addresses.first().and_then(|text| address::parse(text));
                 if let Some(pod) = address.and_then(|address| self.world.pod_at(address)) {
-                    servers.entry(pod.name.clone()).or_default().extend(ports.iter().copied());
+                    listening_ports.entry(pod.name.clone()).or_default().extend(ports.iter().copied());
                 }
             }
         }
-        servers
+        listening_ports
     }
 
-    /// The pod that answers at an address and port without any service.
+    /// The pod that answers at an address and port when no service translates the packet.
     pub(crate) fn listener(&self, to: SocketAddr, protocol: Protocol) -> Option<&PodName> {
-        let servers = self.servers();
+        let listening_ports = self.listening_ports();
         let has = |own: &[IpAddr]| own.contains(&to.ip());
         let pods = self.world.pods.iter().filter(|pod| {
             let node = self.world.node(&pod.node).filter(|_| pod.host_network);
             has(&pod.addresses) || node.is_some_and(|node| node.has(to.ip()))
         });
-        let mut listening =
-            pods.filter(|pod| servers.get(&pod.name).is_some_and(|ports| ports.contains(&(protocol, to.port()))));
+        let mut listening = pods
+            .filter(|pod| listening_ports.get(&pod.name).is_some_and(|ports| ports.contains(&(protocol, to.port()))));
         listening.next().map(|pod| &pod.name)
     }
 }

@@ -1,21 +1,25 @@
-//! A packet that is delivered: shares, whom each endpoint sees, which way the answer takes.
+//! A delivered packet: shares of the endpoints, the source address each endpoint sees, and the path of the reply.
 
 use std::collections::BTreeSet;
 
 use crate::address::Family;
-use crate::arrival::Case;
+use crate::arrival::ServicePacket;
 use crate::endpoint::Endpoint;
 use crate::masquerade;
 use crate::promise::{Backend, Delivery, PromisedAffinity, PromisedReply, Share};
 use crate::rules::{Reasons, Rule};
 use crate::world::World;
 
-/// The delivery to `chosen`.
-pub(crate) fn to(world: &World, case: &Case<'_>, chosen: &[&Endpoint], reasons: &mut Reasons) -> Delivery {
-    let Case { port, arrival, semantics, .. } = case;
+pub(crate) fn deliver(
+    world: &World,
+    case: &ServicePacket<'_>,
+    chosen: &[&Endpoint],
+    reasons: &mut Reasons,
+) -> Delivery {
+    let ServicePacket { port, arrival, semantics, .. } = case;
     let even = semantics.balancing.is_even();
     reasons.add(if even { Rule::Even } else { Rule::Scheduled }, format!("{} of them", chosen.len()));
-    let (masqueraded, rule) = masquerade::for_all(case, world.proxy.masquerade_all);
+    let (masqueraded, rule) = masquerade::for_all_endpoints(case, world.proxy.masquerade_all);
     reasons.add(rule, arrival.source.to_string());
     let share = even.then(|| Share { of: u32::try_from(chosen.len()).unwrap_or(u32::MAX) });
     let mut backends = Vec::with_capacity(chosen.len());
@@ -45,16 +49,23 @@ pub(crate) fn to(world: &World, case: &Case<'_>, chosen: &[&Endpoint], reasons: 
     }
 }
 
-fn backend(world: &World, case: &Case<'_>, endpoint: &Endpoint, masqueraded: bool, share: Option<Share>) -> Backend {
+fn backend(
+    world: &World,
+    case: &ServicePacket<'_>,
+    endpoint: &Endpoint,
+    masqueraded: bool,
+    share: Option<Share>,
+) -> Backend {
     let arrival = &case.arrival;
     let pod = world.pod_at(endpoint.address.ip());
     let on = pod.map(|pod| pod.node.as_str()).or(endpoint.node.as_deref());
-    // Addresses are replaced on the way out: what comes in and ends at the node itself keeps its own, and its answer
-    // passes the node all the same. (Userspace mode's connections begin at the node.)
+    // Masquerade happens in POSTROUTING: a packet from outside to an endpoint on the deciding node keeps its source,
+    // and the reply passes that node anyway. In userspace mode the node itself opens the connection.
     let ends_here = world.node(arrival.node).is_some_and(|node| node.has(endpoint.address.ip()));
-    let masqueraded = masqueraded && (!ends_here || arrival.own || case.semantics.relays);
-    // The answer passes the node that knows the connection if it is for that node, or comes from it.
-    let returns = masqueraded || arrival.at_home || on == Some(arrival.node);
+    let masqueraded = masqueraded && (!ends_here || arrival.by_node || case.semantics.relays);
+    // The reply passes the deciding node if the client or the endpoint is on that node, or if the node masqueraded the
+    // packet.
+    let returns = masqueraded || arrival.from_this_node || on == Some(arrival.node);
     let node = world.node(arrival.node);
     Backend {
         address: endpoint.address,
@@ -62,7 +73,7 @@ fn backend(world: &World, case: &Case<'_>, endpoint: &Endpoint, masqueraded: boo
         share,
         masqueraded,
         sees: if masqueraded {
-            // Which of its addresses is the kernel's choice, by the interface that the packet leaves by.
+            // The kernel chooses among the node's addresses by the outgoing interface.
             node.map(|node| node.of_family(Family::of(arrival.source))).unwrap_or_default()
         } else {
             BTreeSet::from([arrival.source])

@@ -1,5 +1,3 @@
-//! One endpoint of a service port.
-
 use std::net::SocketAddr;
 
 use crate::world::PodName;
@@ -11,7 +9,7 @@ pub(crate) struct Endpoint {
     pub(crate) node: Option<String>,
     pub(crate) ready: bool,
     pub(crate) terminating: bool,
-    /// It terminates, and still serves.
+    /// Terminating and serving.
     pub(crate) fallback: bool,
     pub(crate) for_zones: Vec<String>,
     pub(crate) for_nodes: Vec<String>,
@@ -23,8 +21,8 @@ impl Endpoint {
         self.node.as_deref() == Some(node)
     }
 
-    /// What a decision on `node` may rest on.
-    pub(crate) fn weight(&self, node: &str) -> (bool, bool, bool, &[String], &[String]) {
+    /// The fields that decide on `node`. Copies of an endpoint contradict each other if these fields differ.
+    pub(crate) fn decisive_fields(&self, node: &str) -> (bool, bool, bool, &[String], &[String]) {
         (self.ready, self.fallback, self.is_local(node), &self.for_zones, &self.for_nodes)
     }
 }

@@ -1,4 +1,4 @@
-//! The endpoints of a service port: from all of its slices, each address once.
+//! The endpoints of a service port from all its slices, each address once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use crate::rules::{Reasons, Rule};
 use crate::service::{HEADLESS_LABEL, PROXY_NAME_LABEL, ServicePort, labelled};
 use crate::world::PodName;
 
-/// Ties a slice to its service.
+/// Names the service of a slice.
 pub(crate) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// Slices by the namespace and the name of their service.
+/// Slices by namespace and name of their service.
 pub(crate) struct SlicesByService<'a>(HashMap<&'a str, HashMap<&'a str, Vec<&'a EndpointSlice>>>);
 
 impl<'a> SlicesByService<'a> {
@@ -36,7 +36,7 @@ impl<'a> SlicesByService<'a> {
     }
 }
 
-/// Every copy of every endpoint of `port`, in the order of the slices.
+/// The endpoints of `port` in every slice, in the order of the slices; an address may occur several times.
 pub(crate) fn copies(slices: &SlicesByService<'_>, port: &ServicePort) -> Vec<Endpoint> {
     let of_service = slices.get(port).iter().filter(|slice| belongs(slice, port));
     of_service
@@ -55,7 +55,7 @@ fn belongs(slice: &EndpointSlice, port: &ServicePort) -> bool {
     slice.address_type == port.family.name() && !labelled(labels, PROXY_NAME_LABEL) && !labelled(labels, HEADLESS_LABEL)
 }
 
-/// API ServicePort.name: it must match the slice port's name. A slice port without a number leads nowhere.
+/// API ServicePort.name: the names of service port and slice port match. Ignores a slice port without a number.
 fn number(entry: &EndpointPort, port: &ServicePort) -> Option<u16> {
     let named = entry.name.as_deref().unwrap_or_default() == port.name.port;
     let spoken = Protocol::parse(entry.protocol.as_deref()) == Some(port.name.protocol);
@@ -63,11 +63,11 @@ fn number(entry: &EndpointPort, port: &ServicePort) -> Option<u16> {
     (named && spoken).then_some(number)
 }
 
-/// API Endpoint.addresses: consumers handle the first one only.
+/// API Endpoint.addresses: only the first address counts.
 fn read(endpoint: &SliceEndpoint, port: u16, family: Family) -> Option<Endpoint> {
     let address = address::parse(endpoint.addresses.first()?).filter(|address| Family::of(*address) == family)?;
     let conditions = endpoint.conditions.as_ref();
-    // API EndpointConditions: what is not given is ready, serving, and not terminating.
+    // API EndpointConditions: the defaults are ready, serving and not terminating.
     let ready = conditions.and_then(|conditions| conditions.ready).unwrap_or(true);
     let serving = conditions.and_then(|conditions| conditions.serving).unwrap_or(true);
     let terminating = conditions.and_then(|conditions| conditions.terminating).unwrap_or(false);
@@ -94,10 +94,8 @@ fn read(endpoint: &SliceEndpoint, port: u16, family: Family) -> Option<Endpoint>
     })
 }
 
-/// Each address once, by address, as `node` sees it: copies that do not terminate go before those that do.
-///
-/// # Errors
-/// An address whose copies contradict each other even so.
+/// Each address once, sorted. A copy that does not terminate replaces terminating copies (a reused address). The error
+/// is an address whose remaining copies contradict each other.
 pub(crate) fn merged(copies: &[Endpoint], node: &str, reasons: &mut Reasons) -> Result<Vec<Endpoint>, SocketAddr> {
     let mut by_address: BTreeMap<SocketAddr, Vec<&Endpoint>> = BTreeMap::new();
     for copy in copies {
@@ -114,7 +112,7 @@ pub(crate) fn merged(copies: &[Endpoint], node: &str, reasons: &mut Reasons) -> 
             copies = staying;
         }
         let Some(first) = copies.first() else { continue };
-        if copies.iter().any(|copy| copy.weight(node) != first.weight(node)) {
+        if copies.iter().any(|copy| copy.decisive_fields(node) != first.decisive_fields(node)) {
             return Err(address);
         }
         merged.push((*first).clone());

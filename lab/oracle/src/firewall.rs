@@ -1,14 +1,14 @@
-//! `loadBalancerSourceRanges`: who may use a load balancer's address.
+//! `loadBalancerSourceRanges`.
 
 use crate::address;
-use crate::arrival::Case;
+use crate::arrival::ServicePacket;
 use crate::rules::{Reasons, Rule};
 use crate::service::FrontendKind;
 use crate::world::{Objects, World};
 
-/// Whether the source may use this address. Node ports, external IPs and cluster IPs are open to everybody.
-pub(crate) fn allows(objects: &Objects, world: &World, case: &Case<'_>, reasons: &mut Reasons) -> bool {
-    let Case { port, arrival, .. } = case;
+/// Whether the source may use the address. Only load-balancer addresses are restricted.
+pub(crate) fn allows(objects: &Objects, world: &World, case: &ServicePacket<'_>, reasons: &mut Reasons) -> bool {
+    let ServicePacket { port, arrival, .. } = case;
     if case.kind != FrontendKind::LoadBalancerIp {
         return true;
     }

@@ -1,5 +1,3 @@
-//! Where services can be called, for those who ask about all of it.
-
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
@@ -8,24 +6,19 @@ use crate::address::Family;
 use crate::question::Protocol;
 use crate::service::{FrontendKind, ServicePort, ServicePortName};
 
-/// An address of a service port.
+/// An address and port at which a service port answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceFrontend {
-    /// Whose.
     pub service: ServicePortName,
-    /// Of which kind.
     pub kind: FrontendKind,
-    /// The address; none of a node port, which is at nodes' addresses.
+    /// `None`: a node port, which every node answers.
     pub address: Option<IpAddr>,
-    /// The port.
     pub port: u16,
-    /// Over which protocol.
     pub protocol: Protocol,
-    /// In which family.
     pub family: Family,
-    /// Sources that a load balancer's address is for; empty: all.
+    /// The allowed sources; empty: every source.
     pub source_ranges: Vec<IpNet>,
-    /// Every endpoint of its slices, ready or not, with its node.
+    /// Every endpoint of the slices, ready or not, with its node.
     pub endpoints: Vec<(SocketAddr, Option<String>)>,
 }
 

@@ -1,4 +1,4 @@
-//! `healthCheckNodePort`: what a node tells the load balancer.
+//! `healthCheckNodePort`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,41 +9,36 @@ use crate::rules::Reasons;
 use crate::service;
 use crate::world::Objects;
 
-/// One service's health check on a node. Each family is a proxy of its own: a load balancer that asks over one of them is told
-/// of that one's endpoints.
+/// A service's health check on a node, in one family. Each family has a proxy of its own, which counts the endpoints of
+/// its family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// Kubernetes namespace of the service.
     pub namespace: String,
-    /// Its name.
     pub service: String,
-    /// The port that answers, over HTTP, on the node's addresses.
+    /// The port for HTTP on the node's addresses.
     pub port: u16,
-    /// The family of the addresses on which it answers so.
     pub family: Family,
-    /// On how many addresses of the node's pods it has ready endpoints, whatever their ports. Those that terminate are not
-    /// ready. `None`: the endpoints contradict each other.
+    /// The number of addresses of ready local endpoints, whatever their ports; terminating endpoints do not count.
+    /// `None`: copies of an endpoint contradict each other.
     pub local_endpoints: Option<usize>,
 }
 
 impl HealthCheck {
-    /// The HTTP status: 200 with endpoints, 503 without.
-    #[must_use]
+    /// 200 with endpoints, 503 without.
     pub fn status(&self) -> Option<u16> {
         self.local_endpoints.map(|endpoints| if endpoints > 0 { 200 } else { 503 })
     }
 }
 
-/// The health checks that `node` answers: for each LoadBalancer service with externalTrafficPolicy Local, one in each of its
-/// families.
-#[must_use]
+/// The health checks on `node`: one per family for each LoadBalancer service with `externalTrafficPolicy: Local`.
 pub fn checks(objects: &Objects, node: &str) -> Vec<HealthCheck> {
     let slices = SlicesByService::new(&objects.slices);
     let of_service = |service: &k8s_openapi::api::core::v1::Service| {
-        let Some(port) = asked(service) else { return Vec::new() };
+        let Some(port) = health_check_port(service) else { return Vec::new() };
         let of_family = |family: Family| {
             let ports = service::ports(service, family);
-            let own: Option<Vec<BTreeSet<IpAddr>>> = ports.iter().map(|port| ready_here(&slices, port, node)).collect();
+            let own: Option<Vec<BTreeSet<IpAddr>>> =
+                ports.iter().map(|port| ready_local_addresses(&slices, port, node)).collect();
             (!ports.is_empty()).then(|| HealthCheck {
                 namespace: service.metadata.namespace.clone().unwrap_or_default(),
                 service: service.metadata.name.clone().unwrap_or_default(),
@@ -55,7 +50,7 @@ pub fn checks(objects: &Objects, node: &str) -> Vec<HealthCheck> {
         Family::ALL.into_iter().filter_map(of_family).collect::<Vec<_>>()
     };
     let mut checks: Vec<HealthCheck> = objects.services.iter().flat_map(of_service).collect();
-    // A port of the node answers for one service of each family: for the older one, else for the first by name.
+    // If several services claim a port, the oldest gets it in each family; the name breaks ties.
     let mut by_age: Vec<&k8s_openapi::api::core::v1::Service> = objects.services.iter().collect();
     by_age.sort_by_key(|service| {
         let created = service.metadata.creation_timestamp.as_ref().map(|created| created.0);
@@ -77,18 +72,21 @@ pub fn checks(objects: &Objects, node: &str) -> Vec<HealthCheck> {
     checks
 }
 
-/// The port by which `service` wants to be asked.
-fn asked(service: &k8s_openapi::api::core::v1::Service) -> Option<u16> {
+fn health_check_port(service: &k8s_openapi::api::core::v1::Service) -> Option<u16> {
     let spec = service.spec.as_ref()?;
     let applies = spec.type_.as_deref() == Some("LoadBalancer")
         && spec.external_traffic_policy.as_deref() == Some("Local")
-        && service::left_alone(service).is_none();
+        && service::unhandled_reason(service).is_none();
     let port = spec.health_check_node_port.filter(|_| applies)?;
     u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
-/// Addresses of ready endpoints on the node; `None` if copies of one contradict each other.
-fn ready_here(slices: &SlicesByService<'_>, port: &service::ServicePort, node: &str) -> Option<BTreeSet<IpAddr>> {
+/// `None`: copies of an endpoint contradict each other.
+fn ready_local_addresses(
+    slices: &SlicesByService<'_>,
+    port: &service::ServicePort,
+    node: &str,
+) -> Option<BTreeSet<IpAddr>> {
     let copies = endpoints::copies(slices, port);
     let endpoints = endpoints::merged(&copies, node, &mut Reasons::default()).ok()?;
     let mine = endpoints.into_iter().filter(|endpoint| endpoint.ready && endpoint.is_local(node));

@@ -1,28 +1,21 @@
-//! What Kubernetes promises a packet.
-//!
-//! ClusterModel objects and a [`Question`] (who sends what to where) give a [`Promise`]: deliver to one of these endpoints, with
-//! their exact shares, the source address that each may see and what the client sees of the answer; or drop; or reject; or
-//! no service's business; or nobody has written down what is right. A promise tells the rules that it rests on, and each
-//! rule where it is written ([`Rule`]).
-//!
-//! It is one of three judges. The other two are what the rules on a node say, and what the kernel does; the three share no
-//! code, nor does any of them with the proxy.
-//!
-//! From top to bottom, a file for each idea:
-//!
-//! 1. `service`: which services are this proxy's, and what their fields mean
-//! 2. `frontend`, `nodeport`: which service port a destination belongs to, and which node decides
-//! 3. `arrival`: from which address the packet comes there, and whether that is a pod's
-//! 4. `firewall`: whether the source may use that address
-//! 5. `endpoints`, `policy`, `topology`: who may get it
-//! 6. `delivery`, `masquerade`: their shares, whom they see, which way the answer takes
-//! 7. `oracle`: the above in this order, and the verdict
-//!
-//! [`affinity`](Affinity) and [`health`](health_checks) stand beside. What modes rightly do in different ways is the table
-//! in `modes`, and nowhere else.
-//!
-//! A [`ClusterModel`] is all of it in one value, with [`ClusterModel::questions`], and [`ClusterModel::scenario_yaml`] for what a test has
-//! found; [`generate`] makes clusters.
+//! What Kubernetes promises for a packet, from its documentation.
+//! API objects and a [`Question`] (source, destination, protocol) give a [`Promise`]: deliver to one of these
+//! endpoints, with exact shares, source addresses and the client's view of the reply; or drop; or reject; or no
+//! service; or undefined. A promise lists the [`Rule`]s that decided it, and each rule cites its source.
+//! The oracle is one of three judges; the simulator and the kernel are the others. The judges share no code with each
+//! other or with the proxy.
+//! The files, in the order in which a question passes them:
+//! 1. `service`: the services that this proxy handles, and the meaning of their fields
+//! 2. `frontend`, `nodeport`: the service port of a destination, and the deciding node
+//! 3. `arrival`: the source address at that node, and whether it is a pod's
+//! 4. `firewall`: source ranges
+//! 5. `endpoints`, `policy`, `topology`: the endpoints that may get the packet
+//! 6. `delivery`, `masquerade`: shares, source addresses, reply path
+//! 7. `oracle`: calls the files above, and returns the verdict
+//! `modes` is the only table of differences between modes. [`Affinity`] and [`health_checks`] are separate questions. A
+//! [`ClusterModel`] lists its [questions](ClusterModel::questions) and writes one as a
+//! [scenario](ClusterModel::scenario_yaml); [`generate`] draws clusters. `rules.rs` begins with a list of the steps to
+//! add a rule.
 
 pub mod address;
 mod affinity;

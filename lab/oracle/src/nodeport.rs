@@ -1,4 +1,4 @@
-//! On which of a node's addresses node ports answer: `nodePortAddresses` and `localhostNodePorts`.
+//! `nodePortAddresses` and `localhostNodePorts`: the node addresses on which node ports answer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,41 +10,45 @@ use crate::rules::{Reasons, Rule};
 use crate::settings::{NodePortAddress, ProxySettings};
 use crate::world::{Objects, World};
 
-/// Whether an address accepts node ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Accepts {
+pub(crate) enum NodePortAcceptance {
     Yes,
     No,
-    /// There are ranges, all of the other family.
+    /// Every range is of the other family: the page and kube-proxy contradict each other.
     Unclear,
 }
 
-/// Whether `address` of `node` does.
-pub(crate) fn accepts(objects: &Objects, world: &World, node: &str, address: IpAddr, reasons: &mut Reasons) -> Accepts {
+pub(crate) fn accepts(
+    objects: &Objects,
+    world: &World,
+    node: &str,
+    address: IpAddr,
+    reasons: &mut Reasons,
+) -> NodePortAcceptance {
     let settings = &world.proxy;
     let family = Family::of(address);
     if address.is_loopback() {
         let semantics = modes::semantics(settings);
         if semantics.listens_on_localhost {
             reasons.add(Rule::LocalhostListeners, address.to_string());
-            return if listens(settings, address) { Accepts::Yes } else { Accepts::No };
+            return if relay_listens(settings, address) { NodePortAcceptance::Yes } else { NodePortAcceptance::No };
         }
         reasons.add(Rule::LocalhostNodePorts, address.to_string());
         let possible = semantics.localhost && settings.localhost_node_ports && family == Family::V4;
         if !possible {
-            return Accepts::No;
+            return NodePortAcceptance::No;
         }
     }
     let mut entries: Vec<NodePortAddress> = settings.node_port_addresses(family).collect();
     if settings.node_port_addresses.is_empty() {
         if !modes::semantics(settings).primary_node_ports {
-            return Accepts::Yes;
+            return NodePortAcceptance::Yes;
         }
         entries.push(NodePortAddress::Primary);
     }
     if entries.is_empty() {
         reasons.add(Rule::NodePortAddressesOtherFamily, address.to_string());
-        return Accepts::Unclear;
+        return NodePortAcceptance::Unclear;
     }
     let named = entries.iter().any(|entry| match entry {
         NodePortAddress::All => true,
@@ -53,11 +57,11 @@ pub(crate) fn accepts(objects: &Objects, world: &World, node: &str, address: IpA
         NodePortAddress::Range(range) => range.contains(&address),
     });
     reasons.add(Rule::NodePortAddresses, format!("{address} of {node} is {}named", if named { "" } else { "not " }));
-    if named { Accepts::Yes } else { Accepts::No }
+    if named { NodePortAcceptance::Yes } else { NodePortAcceptance::No }
 }
 
-/// Whether relays listen there (KEP-6032): on 127.0.0.1 and ::1, where an entry is about loopback addresses and nothing else.
-fn listens(settings: &ProxySettings, address: IpAddr) -> bool {
+/// Relays listen on 127.0.0.1 and ::1 (KEP-6032) if an entry contains loopback addresses and no other addresses.
+fn relay_listens(settings: &ProxySettings, address: IpAddr) -> bool {
     let family = Family::of(address);
     let of_loopback = |range: IpNet| range.network().is_loopback() && range.broadcast().is_loopback();
     let asks = |entry: NodePortAddress| match entry {

@@ -1,11 +1,11 @@
-//! The questions' way through the rules, from top to bottom.
+//! Applies the rules to a question, in order.
 
 use crate::address::{self, Family};
-use crate::arrival::{self, Case};
+use crate::arrival::{self, ServicePacket};
 use crate::delivery;
 use crate::endpoints::{self, SlicesByService};
 use crate::firewall;
-use crate::frontend::{self, Destination};
+use crate::frontend::{self, DestinationKind};
 use crate::frontends::{self, ServiceFrontend};
 use crate::health;
 use crate::modes;
@@ -14,10 +14,9 @@ use crate::promise::{Promise, PromisedVerdict};
 use crate::question::{Protocol, Question};
 use crate::rules::{Reasons, Rule};
 use crate::service::{self, ServicePort};
-use crate::topology::Here;
+use crate::topology::NodeLocation;
 use crate::world::{Objects, World};
 
-/// The label that says a node's zone.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 /// Answers questions about one cluster.
@@ -29,15 +28,12 @@ pub struct Oracle<'a> {
     v6: Vec<ServicePort>,
 }
 
-/// Answers one question.
-#[must_use]
 pub fn ask(objects: &Objects, world: &World, question: &Question) -> Promise {
     Oracle::new(objects, world).ask(question)
 }
 
 impl<'a> Oracle<'a> {
-    /// Reads services and slices, once for many questions.
-    #[must_use]
+    /// Reads services and slices once for many questions.
     pub fn new(objects: &'a Objects, world: &'a World) -> Oracle<'a> {
         let slices = SlicesByService::new(&objects.slices);
         let ports = |family| {
@@ -52,14 +48,11 @@ impl<'a> Oracle<'a> {
         Oracle { objects, world, v4: ports(Family::V4), v6: ports(Family::V6) }
     }
 
-    /// Every address of every service port that is this proxy's, with who may be behind it; of a node port there is one entry,
-    /// without an address.
+    /// Every address of every service port of this proxy; one entry without an address for a node port.
     pub fn frontends(&self) -> impl Iterator<Item = ServiceFrontend> + '_ {
         self.v4.iter().chain(&self.v6).flat_map(frontends::of)
     }
 
-    /// What Kubernetes promises.
-    #[must_use]
     pub fn ask(&self, question: &Question) -> Promise {
         let mut reasons = Reasons::default();
         let verdict = self.verdict(question, &mut reasons);
@@ -68,44 +61,32 @@ impl<'a> Oracle<'a> {
 
     fn verdict(&self, question: &Question, reasons: &mut Reasons) -> PromisedVerdict {
         let ports = if question.to.is_ipv4() { &self.v4 } else { &self.v6 };
-        let bound = frontend::is_bound(ports, question.to.ip());
+        let bound = frontend::is_bound_address(ports, question.to.ip());
         let Some(source) = self.world.source_address(question, bound) else {
             reasons.add(Rule::Family, format!("{} has no address to reach {} from", question.from, question.to));
             return PromisedVerdict::Untouched;
         };
         match frontend::find(self.objects, self.world, ports, question, reasons) {
-            Destination::Service { port, kind, node } => {
-                let arrival = arrival::at(self.objects, self.world, question, node, source);
+            DestinationKind::Service { port, kind, node } => {
+                let arrival = arrival::of_question(self.objects, self.world, question, node, source);
                 let semantics = modes::semantics_at(&self.world.proxy, question.to.ip());
-                self.decide(&Case { to: question.to, port, kind, arrival, semantics }, reasons)
+                self.decide(&ServicePacket { to: question.to, port, kind, arrival, semantics }, reasons)
             }
-            Destination::Shared | Destination::Unclear => PromisedVerdict::Undefined,
-            Destination::OtherPortOfVip => {
-                reasons.add(Rule::OtherPortOfVip, question.to.to_string());
-                PromisedVerdict::Reject
+            DestinationKind::Shared | DestinationKind::Unclear => PromisedVerdict::Undefined,
+            DestinationKind::Closed(rule, verdict) => {
+                reasons.add(rule, question.to.to_string());
+                verdict
             }
-            Destination::OtherPortOfClusterIp => {
-                reasons.add(Rule::OtherPortOfClusterIp, question.to.to_string());
-                PromisedVerdict::Reject
-            }
-            Destination::UnusedClusterIp => {
-                reasons.add(Rule::UnusedClusterIp, question.to.to_string());
-                PromisedVerdict::Drop
-            }
-            Destination::Martian => {
-                reasons.add(Rule::Martian, question.to.to_string());
-                PromisedVerdict::Drop
-            }
-            Destination::Nothing => {
+            DestinationKind::Nothing => {
                 self.explain_nothing(question, reasons);
                 PromisedVerdict::Untouched
             }
         }
     }
 
-    /// The destination is a service port's. May the source use it; is anybody there; who of them?
-    fn decide(&self, case: &Case<'_>, reasons: &mut Reasons) -> PromisedVerdict {
-        let Case { port, arrival, semantics, .. } = case;
+    /// Decides on a packet to a service port: source ranges, endpoints, policy, delivery.
+    fn decide(&self, case: &ServicePacket<'_>, reasons: &mut Reasons) -> PromisedVerdict {
+        let ServicePacket { port, arrival, semantics, .. } = case;
         let endpoints = match endpoints::merged(&port.endpoints, arrival.node, reasons) {
             Ok(endpoints) => endpoints,
             Err(address) => {
@@ -120,7 +101,7 @@ impl<'a> Oracle<'a> {
             Protocol::Tcp => false,
         };
         if !firewall::allows(self.objects, self.world, case, reasons) {
-            // Where there is nobody anyway, no page says which of the two the client is to notice.
+            // Without any endpoint no page says whether the packet is dropped or rejected.
             return if anybody && !unspoken { PromisedVerdict::Drop } else { PromisedVerdict::Refuse };
         }
         if unspoken {
@@ -137,16 +118,16 @@ impl<'a> Oracle<'a> {
             reasons.add(Rule::NoLocalEndpoints, format!("{} on {}", port.name, arrival.node));
             return PromisedVerdict::Drop;
         }
-        PromisedVerdict::Deliver(delivery::to(self.world, case, &chosen, reasons))
+        PromisedVerdict::Deliver(delivery::deliver(self.world, case, &chosen, reasons))
     }
 
-    fn here<'n>(&'n self, node: &'n str) -> Here<'n> {
+    fn here<'n>(&'n self, node: &'n str) -> NodeLocation<'n> {
         let labels = self.objects.node(node).and_then(|node| node.metadata.labels.as_ref());
         let zone = labels.and_then(|labels| labels.get(ZONE_LABEL)).map(String::as_str);
-        Here { node, zone: zone.filter(|zone| !zone.is_empty()) }
+        NodeLocation { node, zone: zone.filter(|zone| !zone.is_empty()) }
     }
 
-    /// Somebody may have expected a service there.
+    /// Adds the rules for which the destination is not a service's although objects mention it.
     fn explain_nothing(&self, question: &Question, reasons: &mut Reasons) {
         reasons.add(Rule::NoService, question.to.to_string());
         let (to, family) = (question.to.ip(), Family::of(question.to.ip()));
@@ -160,7 +141,9 @@ impl<'a> Oracle<'a> {
             if !self.world.proxy.external_ips && external.any(|address| address == to) {
                 reasons.add(Rule::ExternalIpsShut, format!("{to} of {name}"));
             }
-            if let Some(rule) = service::left_alone(service).filter(|_| service::cluster_ip(spec, family) == Some(to)) {
+            if let Some(rule) =
+                service::unhandled_reason(service).filter(|_| service::cluster_ip(spec, family) == Some(to))
+            {
                 reasons.add(rule, name);
             }
         }

@@ -1,13 +1,12 @@
-//! Traffic policies: which endpoints a packet may go to.
+//! Traffic policies: the endpoints that a packet may reach.
 
-use crate::arrival::Case;
+use crate::arrival::ServicePacket;
 use crate::endpoint::Endpoint;
 use crate::rules::{Reasons, Rule};
 use crate::service::FrontendKind;
-use crate::topology::{self, Here};
+use crate::topology::{self, NodeLocation};
 
-/// Whether what arrives is held to the endpoints of the node.
-///
+/// Which endpoints a packet may reach.
 /// | address       | policy  | from a pod or the node itself         | from elsewhere |
 /// |---------------|---------|---------------------------------------|----------------|
 /// | cluster IP    | Cluster | all                                   | all            |
@@ -21,25 +20,25 @@ pub(crate) enum Reach {
     LocalIfAny,
 }
 
-pub(crate) fn reach(case: &Case<'_>, reasons: &mut Reasons) -> Reach {
-    let Case { port, arrival, .. } = case;
+pub(crate) fn reach(case: &ServicePacket<'_>, reasons: &mut Reasons) -> Reach {
+    let ServicePacket { port, arrival, .. } = case;
     let (rule, reach) = match case.kind {
         FrontendKind::ClusterIp if port.internal_local => (Rule::InternalLocal, Reach::Local),
         FrontendKind::ClusterIp => (Rule::ClusterPolicy, Reach::All),
         _ if !port.external_local => (Rule::ClusterPolicy, Reach::All),
         _ if !arrival.is_internal() => (Rule::ExternalLocal, Reach::Local),
-        _ if case.semantics.one_list => (Rule::OneListPerServer, Reach::LocalIfAny),
+        _ if case.semantics.one_backend_list => (Rule::OneListPerServer, Reach::LocalIfAny),
         _ => (Rule::ShortCircuit, Reach::All),
     };
     reasons.add(rule, format!("{} from {}", port.name, arrival.source));
     reach
 }
 
-/// The endpoints within reach; none may be left although there are some elsewhere.
+/// The endpoints within reach; empty if only other nodes have endpoints.
 pub(crate) fn select<'a>(
     endpoints: &'a [Endpoint],
     reach: Reach,
-    here: Here<'_>,
+    here: NodeLocation<'_>,
     reasons: &mut Reasons,
 ) -> Vec<&'a Endpoint> {
     let local = |reasons: &mut Reasons| {
@@ -48,7 +47,7 @@ pub(crate) fn select<'a>(
     };
     let all = |reasons: &mut Reasons| {
         let ready: Vec<&Endpoint> = endpoints.iter().filter(|endpoint| endpoint.ready).collect();
-        // Hints are about ready endpoints: the fallback takes whatever still serves.
+        // Hints apply to ready endpoints only, not to the fallback.
         if ready.is_empty() {
             usable(endpoints.iter().collect(), reasons)
         } else {
@@ -65,7 +64,7 @@ pub(crate) fn select<'a>(
     }
 }
 
-/// Whether anybody, anywhere, could be sent traffic.
+/// Whether any endpoint on any node can get traffic.
 pub(crate) fn any_usable(endpoints: &[Endpoint]) -> bool {
     endpoints.iter().any(|endpoint| endpoint.ready || endpoint.fallback)
 }

@@ -1,4 +1,4 @@
-//! What the oracle answers.
+//! The oracle's answers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,16 +10,13 @@ use crate::rules::{Reason, Rule};
 use crate::service::{FrontendKind, ServicePortName};
 use crate::world::PodName;
 
-/// An exact share of the connections: one in `of`.
+/// One in `of` connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share {
-    /// How many have such a share.
     pub of: u32,
 }
 
 impl Share {
-    /// As a probability.
-    #[must_use]
     pub fn probability(self) -> f64 {
         1.0 / f64::from(self.of)
     }
@@ -31,81 +28,66 @@ impl fmt::Display for Share {
     }
 }
 
-/// What the client sees of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PromisedReply {
-    /// It comes from where the client has sent to.
+    /// From the address that the client called.
     From(SocketAddr),
-    /// It goes past the node that translated the request, so it comes from the endpoint's own address, and the client
-    /// has never heard of that: no connection.
+    /// The reply bypasses the node that translated the request, so it has the endpoint's own address, and the client
+    /// does not accept it.
     AsymmetricReply(SocketAddr),
 }
 
 /// An endpoint that may answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
-    /// Its address and port.
     pub address: SocketAddr,
-    /// The pod that has the address, if one has.
     pub pod: Option<PodName>,
-    /// Its share; `None` where [`Balancing`] has none.
+    /// `None`: the [`Balancing`] has no shares.
     pub share: Option<Share>,
-    /// Whether the source address is replaced on the way.
     pub masqueraded: bool,
-    /// Source addresses that it may see.
+    /// The source addresses that the endpoint may see.
     pub sees: BTreeSet<IpAddr>,
-    /// What the client sees of its answer.
     pub reply: PromisedReply,
 }
 
-/// Session affinity, where it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromisedAffinity {
-    /// How long a client may be silent.
+    /// The time after which a silent client's entry expires.
     pub timeout: Duration,
-    /// How far it reaches.
     pub scope: AffinityScope,
 }
 
 /// The packet reaches an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// The service port.
     pub service: ServicePortName,
-    /// By which of its addresses.
     pub frontend: FrontendKind,
     /// The node whose proxy decides.
     pub node: String,
-    /// The client's address as that node sees it; what affinity is kept for.
+    /// The client's address at that node; the key of session affinity.
     pub client: IpAddr,
-    /// Who may answer, by address.
+    /// Sorted by address.
     pub backends: Vec<Backend>,
-    /// How one is chosen.
     pub balancing: Balancing,
-    /// Whether, and for how long, a client stays with its first choice.
     pub affinity: Option<PromisedAffinity>,
 }
 
-/// What happens to a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PromisedVerdict {
-    /// One of these endpoints gets it.
     Deliver(Delivery),
-    /// Silence.
     Drop,
-    /// A TCP reset, or ICMP port unreachable.
+    /// A TCP reset or ICMP port unreachable.
     Reject,
-    /// No endpoint gets it; no document says whether the client is notified.
+    /// Drop or reject: no page says which.
     Refuse,
-    /// No service's business: it goes its way with its own destination and source.
+    /// No service: the packet keeps destination and source.
     Untouched,
-    /// The documentation does not say, or says two things.
+    /// The documentation says nothing, or contradicts itself or kube-proxy.
     Undefined,
 }
 
 impl PromisedVerdict {
-    /// Whom it may reach; `None` if that is not the proxy's business.
-    #[must_use]
+    /// The endpoints that may get the packet; `None` if no promise exists.
     pub fn backends(&self) -> Option<&[Backend]> {
         match self {
             PromisedVerdict::Deliver(delivery) => Some(&delivery.backends),
@@ -115,18 +97,14 @@ impl PromisedVerdict {
     }
 }
 
-/// A verdict and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
-    /// What happens.
     pub verdict: PromisedVerdict,
-    /// The rules that led there, in the order of their application.
+    /// The rules that decided, in order.
     pub because: Vec<Reason>,
 }
 
 impl Promise {
-    /// Whether `rule` had a part in it.
-    #[must_use]
     pub fn rests_on(&self, rule: Rule) -> bool {
         self.because.iter().any(|reason| reason.rule == rule)
     }
@@ -166,7 +144,7 @@ impl fmt::Display for PromisedVerdict {
     }
 }
 
-/// `the oracle says … because …`, a line for each reason.
+/// `the oracle says … because …`, with one line per reason.
 impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the oracle says {} because", self.verdict)?;

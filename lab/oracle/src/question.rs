@@ -1,4 +1,4 @@
-//! What the oracle is asked: who sends what to where.
+//! Questions to the oracle: source, destination, protocol.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,24 +7,19 @@ use crate::address::{self, Family};
 use crate::modes;
 use crate::world::{PodName, World};
 
-/// A transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Protocol {
-    /// TCP, and what an object means that names none.
+    /// The default of objects that name no protocol.
     #[default]
     Tcp,
-    /// UDP.
     Udp,
-    /// SCTP.
     Sctp,
 }
 
 impl Protocol {
-    /// Every protocol.
     pub const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
     /// As objects spell it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Tcp => "TCP",
@@ -44,25 +39,21 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Who sends.
+/// The sender of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PacketSource {
-    /// A pod; one on the host network is the node, as far as the network can tell.
+    /// A pod on the host network sends as its node.
     Pod(PodName),
-    /// A node.
     Node(String),
-    /// A node, from its loopback address.
+    /// A node that sends from its loopback address.
     Loopback(String),
-    /// A host outside, whose packets enter the cluster at a node. Those for an address of a node's own reach that node.
+    /// A host outside. Its packets enter the cluster at the node `enters`, except packets to a node's own address.
     Outside {
-        /// Name of the host.
         client: String,
-        /// Name of the node.
         enters: String,
     },
-    /// The cloud's load balancer, from its own address.
+    /// The cloud load balancer, from its own address, to the node `enters`.
     LoadBalancer {
-        /// Name of the node that it sends to.
         enters: String,
     },
 }
@@ -79,22 +70,17 @@ impl fmt::Display for PacketSource {
     }
 }
 
-/// A question.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
-    /// Who sends.
     pub from: PacketSource,
-    /// The source address, if it is not the one that the kernel would choose.
+    /// `None`: the kernel chooses the source address.
     pub source: Option<IpAddr>,
-    /// Where to.
     pub to: SocketAddr,
-    /// Over which protocol.
     pub protocol: Protocol,
 }
 
 impl Question {
-    /// A question with the source address that the kernel chooses.
-    #[must_use]
+    /// A question whose source address the kernel chooses.
     pub fn new(from: PacketSource, to: SocketAddr, protocol: Protocol) -> Question {
         Question { from, source: None, to, protocol }
     }
@@ -108,8 +94,8 @@ impl fmt::Display for Question {
 }
 
 impl World {
-    /// The source address that a packet of this question leaves with; `None`: that place has no address of the
-    /// destination's family. `vip`: the destination is a service's address, which IPVS mode makes the node's own.
+    /// The packet's source address; `None` if the source has no address of the destination's family. `vip`: the
+    /// destination is a service address, which IPVS mode makes local.
     pub(crate) fn source_address(&self, question: &Question, vip: bool) -> Option<IpAddr> {
         let to = question.to.ip();
         let family = Family::of(to);
@@ -134,12 +120,12 @@ impl World {
         })
     }
 
-    /// A node calls its own addresses from themselves, other nodes' pods by an overlay or a second interface if there is one, and
-    /// everybody else from its first.
+    /// A node calls a local address from that address, pods of other nodes from the overlay or the second interface if
+    /// it has one, and other destinations from its first address.
     fn node_source(&self, node: &str, to: IpAddr, vip: bool) -> Option<IpAddr> {
         let node = self.node(node)?;
         let own = node.has(to) || to.is_loopback() || (vip && modes::semantics(&self.proxy).binds_addresses);
-        let from = match self.is_for_pods(&node.name, to) {
+        let from = match self.uses_pod_route(&node.name, to) {
             true if !node.overlay.is_empty() => &node.overlay,
             true if !node.second.is_empty() => &node.second,
             _ => &node.addresses,
@@ -147,8 +133,9 @@ impl World {
         if own { Some(to) } else { address::first_of(from, Family::of(to)) }
     }
 
-    /// Whether a node's way to an address is the one to other nodes' pods: it is in the range of another's, or at the end of that way.
-    fn is_for_pods(&self, node: &str, to: IpAddr) -> bool {
+    /// Whether the node routes the address like pods of other nodes: a pod's address, or an address of another node's
+    /// end of that route.
+    fn uses_pod_route(&self, node: &str, to: IpAddr) -> bool {
         let pod = self.pods.iter().any(|pod| !pod.host_network && pod.node != node && pod.addresses.contains(&to));
         let mut others = self.nodes.iter().filter(|other| other.name != node);
         pod || others.any(|end| [&end.overlay, &end.second, &end.gateways].into_iter().any(|own| own.contains(&to)))

@@ -1,34 +1,32 @@
-//! Every question that a cluster raises: every kind of source times every address of a service, and some that are none.
+//! The questions of a cluster: every kind of source for every address of a service, and some addresses of no service.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::address::{self, Family};
-use crate::arrival::{home, is_node};
+use crate::arrival::{is_on_node_network, node_of};
 use crate::cluster::ClusterModel;
 use crate::question::{PacketSource, Protocol, Question};
 use crate::service::{self, FrontendKind};
 use crate::world::NodeMachine;
 
-/// Of a range's addresses the one that no generated service has.
-const UNUSED: usize = 4000;
+/// The number of an address that no generated service has.
+const UNUSED_ADDRESS: usize = 4000;
 
-/// What can be sent to, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Aim {
+struct QuestionTarget {
     to: SocketAddr,
     protocol: Protocol,
 }
 
 impl ClusterModel {
-    /// The questions, in an order that stays. A cluster of some size has thousands.
-    #[must_use]
+    /// In a fixed order. A large cluster has thousands of questions.
     pub fn questions(&self) -> Vec<Question> {
-        let (mut questions, aims) = (Vec::new(), self.aims());
-        for from in self.places() {
-            for aim in &aims {
-                let question = Question::new(from.clone(), aim.to, aim.protocol);
-                if self.makes_sense(&question) {
+        let (mut questions, targets) = (Vec::new(), self.targets());
+        for from in self.sources() {
+            for target in &targets {
+                let question = Question::new(from.clone(), target.to, target.protocol);
+                if self.is_askable(&question) {
                     questions.push(question);
                 }
             }
@@ -36,7 +34,7 @@ impl ClusterModel {
         questions
     }
 
-    fn places(&self) -> Vec<PacketSource> {
+    fn sources(&self) -> Vec<PacketSource> {
         let world = &self.world;
         let nodes = || world.nodes.iter().map(|node| node.name.clone());
         let mut places: Vec<PacketSource> = world.pods.iter().map(|pod| PacketSource::Pod(pod.name.clone())).collect();
@@ -51,55 +49,63 @@ impl ClusterModel {
         places
     }
 
-    fn aims(&self) -> BTreeSet<Aim> {
-        let mut aims = BTreeSet::new();
+    fn targets(&self) -> BTreeSet<QuestionTarget> {
+        let mut targets = BTreeSet::new();
         for family in self.families() {
             for service in &self.objects.services {
                 for port in service::ports(service, family) {
                     let (own, protocol) = (port.port, port.name.protocol);
                     for (kind, address) in port.addresses() {
-                        aims.insert(Aim { to: SocketAddr::new(address, own), protocol });
+                        targets.insert(QuestionTarget { to: SocketAddr::new(address, own), protocol });
                         if kind == FrontendKind::ClusterIp {
-                            // Nobody's: another port, and another protocol.
-                            aims.insert(Aim { to: SocketAddr::new(address, own.wrapping_add(1000)), protocol });
+                            // Unused: another port, and another protocol.
+                            targets.insert(QuestionTarget {
+                                to: SocketAddr::new(address, own.wrapping_add(1000)),
+                                protocol,
+                            });
                             let other = if protocol == Protocol::Udp { Protocol::Tcp } else { Protocol::Udp };
-                            aims.insert(Aim { to: SocketAddr::new(address, own), protocol: other });
+                            targets.insert(QuestionTarget { to: SocketAddr::new(address, own), protocol: other });
                         }
                     }
                     let proxied = service::ingress(service, family, true);
-                    aims.extend(proxied.into_iter().map(|address| Aim { to: SocketAddr::new(address, own), protocol }));
+                    targets.extend(
+                        proxied
+                            .into_iter()
+                            .map(|address| QuestionTarget { to: SocketAddr::new(address, own), protocol }),
+                    );
                     if let Some(node_port) = port.node_port {
-                        let to = |address| Aim { to: SocketAddr::new(address, node_port), protocol };
-                        aims.extend(self.node_addresses(family).into_iter().map(to));
+                        let to = |address| QuestionTarget { to: SocketAddr::new(address, node_port), protocol };
+                        targets.extend(self.node_addresses(family).into_iter().map(to));
                     }
                 }
-                // What is left alone must be left alone.
-                let spec = service.spec.as_ref().filter(|_| service::left_alone(service).is_some());
+                // Services that this proxy must not handle.
+                let spec = service.spec.as_ref().filter(|_| service::unhandled_reason(service).is_some());
                 let untouched = spec.and_then(|spec| service::cluster_ip(spec, family));
-                aims.extend(untouched.map(|address| Aim { to: SocketAddr::new(address, 80), protocol: Protocol::Tcp }));
+                targets.extend(
+                    untouched
+                        .map(|address| QuestionTarget { to: SocketAddr::new(address, 80), protocol: Protocol::Tcp }),
+                );
             }
         }
-        aims.extend(self.unused_cluster_ips());
-        for (pod, ports) in self.servers() {
+        targets.extend(self.unused_cluster_ips());
+        for (pod, ports) in self.listening_ports() {
             let addresses = self.world.pod(&pod).map(|pod| pod.addresses.clone()).unwrap_or_default();
             let first = ports.first();
-            aims.extend(
-                addresses.iter().zip(first).map(|(address, (protocol, port))| Aim {
-                    to: SocketAddr::new(*address, *port),
-                    protocol: *protocol,
-                }),
-            );
+            targets.extend(addresses.iter().zip(first).map(|(address, (protocol, port))| QuestionTarget {
+                to: SocketAddr::new(*address, *port),
+                protocol: *protocol,
+            }));
         }
-        aims
+        targets
     }
 
-    /// Addresses that no service has, one of each range that cluster IPs come from.
-    fn unused_cluster_ips(&self) -> impl Iterator<Item = Aim> {
+    /// One unused address of each ServiceCIDR range.
+    fn unused_cluster_ips(&self) -> impl Iterator<Item = QuestionTarget> {
         let ranges = self.objects.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref());
         let ranges = ranges.flatten().filter_map(|range| address::parse_range(range));
-        let last = ranges.flat_map(|range| range.hosts().nth(UNUSED));
+        let last = ranges.flat_map(|range| range.hosts().nth(UNUSED_ADDRESS));
         last.flat_map(|address| {
-            [Protocol::Tcp, Protocol::Udp].map(|protocol| Aim { to: SocketAddr::new(address, 80), protocol })
+            [Protocol::Tcp, Protocol::Udp].map(|protocol| QuestionTarget { to: SocketAddr::new(address, 80), protocol })
         })
     }
 
@@ -111,16 +117,18 @@ impl ClusterModel {
         self.world.nodes.iter().flat_map(|node| node.of_family(family)).chain([loopback]).collect()
     }
 
-    /// Loopback addresses are called by their own node, which calls them from loopback; a load balancer calls node ports at
-    /// the nodes' own network; a host outside reaches what is on one node by way of that node, or answers go past it.
-    fn makes_sense(&self, question: &Question) -> bool {
+    /// Leaves out questions without a useful answer. Only a node calls its loopback addresses; the load balancer calls
+    /// node addresses on the shared network; a host outside enters at the destination's node, or the reply takes
+    /// another path.
+    fn is_askable(&self, question: &Question) -> bool {
         let to = question.to.ip();
         let owner = self.world.owner(to);
         let on = owner.map(|node| node.name.as_str()).or_else(|| self.world.pod_at(to).map(|pod| pod.node.as_str()));
-        // An overlay's addresses are for its own use, and not every pod has a way there. By it a node calls from an address in its
-        // pods' range: whether it is a pod then, to a proxy that tells pods by ranges, is not written anywhere.
+        // No page says whether a node is a pod when it calls from its overlay address, which is in a pod range. Some
+        // pods have no route to overlay addresses.
         let by_overlay = |node: &NodeMachine| !node.overlay.is_empty() && node.gateways.contains(&to);
-        let calls_from_overlay = is_node(&self.world, &question.from) && home(&self.world, &question.from) != on;
+        let calls_from_overlay =
+            is_on_node_network(&self.world, &question.from) && node_of(&self.world, &question.from) != on;
         if owner.is_some_and(|node| node.overlay.contains(&to) || by_overlay(node) && calls_from_overlay) {
             return false;
         }

@@ -1,12 +1,24 @@
-//! Every rule that the oracle knows, what it says in a sentence, and where Kubernetes says so.
+//! Every rule that the oracle applies: its id, its statement and the document that states it.
 //!
 //! Sources: `API` is the documentation of the field (kubernetes.io, API reference, v1.37), `page` a page of
-//! kubernetes.io/docs, `KEP` an enhancement proposal, `upstream's test` a row that kube-proxy's own packet-flow tests
-//! hold where no page says it, `docs` a page of this project on what a mode does differently.
+//! kubernetes.io/docs, `KEP` an enhancement proposal, `upstream's test` a row of kube-proxy's packet-flow tests that no
+//! page states, `docs` a page of this project.
+//!
+//! # How to add a rule of Kubernetes
+//!
+//! 1. `lab/oracle/src/rules.rs`: a variant of [`Rule`] and its row.
+//! 2. The file in `lab/oracle/src/` that decides (the list in `lab/oracle/src/lib.rs`): add the reason where the rule decides.
+//!    A difference between modes is a column of `lab/oracle/src/modes.rs`.
+//! 3. Rows in the tables of `lab/oracle/tests/it/policies.rs` or the file beside it that fits.
+//! 4. A new field or value: `lab/oracle/src/generate/recipe.rs` and `lab/oracle/src/generate/strategy.rs`.
+//! 5. The proxy: `proxy/src/plan/` decides the rule for all modes, `proxy/src/mode/` writes it to the kernel.
+//! 6. A number in `lab/src/promises.rs`, and a scenario in `scenarios/` whose step names the id.
+//! 7. A mutant that breaks the rule: `lab/properties/src/mutants/iptables.rs` and the files beside it.
+//! 8. A difference from kube-proxy: `docs/limitations.md`.
 
 use std::fmt;
 
-/// A rule that decided something.
+/// A rule of Kubernetes. The rows of the table below state each rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     OtherProxy,
@@ -63,177 +75,137 @@ pub enum Rule {
     HealthCheck,
 }
 
-/// What part of a promise a rule decides.
+/// The part of a promise that a rule decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PromisePart {
-    /// Whether a destination is a service's, and whose.
+    /// The service port of a destination.
     Frontend,
-    /// Which endpoints may get the traffic.
+    /// The endpoints that may get the packet.
     Endpoints,
-    /// What is refused, and how.
+    /// Drop or reject.
     Refusal,
-    /// Which of the endpoints gets it.
+    /// The selection of one endpoint.
     Choice,
-    /// Whom the endpoint sees, and whether the answer comes back.
+    /// The source address that the endpoint sees, and the path of the reply.
     Source,
-    /// What a load balancer is told.
+    /// Answers of the health check node port.
     Health,
 }
 
-/// One row of the table.
-struct Row {
+struct RuleRow {
+    rule: Rule,
+    part: PromisePart,
     id: &'static str,
     says: &'static str,
     source: &'static str,
 }
 
-const fn row(id: &'static str, says: &'static str, source: &'static str) -> Row {
-    Row { id, says, source }
+const fn row(rule: Rule, part: PromisePart, id: &'static str, says: &'static str, source: &'static str) -> RuleRow {
+    RuleRow { rule, part, id, says, source }
 }
 
+/// One row for each variant of [`Rule`], in the order of the variants.
+#[rustfmt::skip]
+const TABLE: [RuleRow; 52] = [
+    // Services of this proxy.
+    row(Rule::OtherProxy, PromisePart::Frontend, "other-proxy", "a service that names another proxy is that one's alone", "page reference/labels-annotations-taints, service.kubernetes.io/service-proxy-name; KEP-2447"),
+    row(Rule::Headless, PromisePart::Frontend, "headless", "a headless service has no virtual address, and no proxy handles it", "page concepts/services-networking/service, Headless Services; API ServiceSpec.clusterIP"),
+    row(Rule::ExternalName, PromisePart::Frontend, "external-name", "an ExternalName service is an alias in DNS; nothing is proxied", "API ServiceSpec.externalName; page reference/networking/virtual-ips"),
+    // The service of a destination.
+    row(Rule::ClusterIp, PromisePart::Frontend, "cluster-ip", "each node captures what goes to a service's cluster IP and port", "page reference/networking/virtual-ips, introduction"),
+    row(Rule::NodePort, PromisePart::Frontend, "node-port", "each node answers on the node port of a NodePort or LoadBalancer service", "page concepts/services-networking/service, type: NodePort; API ServicePort.nodePort"),
+    row(Rule::ExternalIp, PromisePart::Frontend, "external-ip", "nodes accept what arrives for an external IP and the service's port", "API ServiceSpec.externalIPs; page concepts/services-networking/service, External IPs"),
+    row(Rule::ExternalIpsShut, PromisePart::Frontend, "external-ips-shut", "with the feature gate AllowServiceExternalIPs off nodes do not look at external IPs", "KEP-5707"),
+    row(Rule::LoadBalancerIp, PromisePart::Frontend, "load-balancer-ip", "with ipMode VIP, or none, packets reach the node with the load balancer's address, which is the service's", "API LoadBalancerIngress.ipMode; KEP-1860"),
+    row(Rule::LoadBalancerProxies, PromisePart::Frontend, "load-balancer-proxies", "with ipMode Proxy, or one that is not known, the address is the load balancer's alone: nodes leave it", "API LoadBalancerIngress.ipMode; KEP-1860; upstream's IsVIPMode"),
+    row(Rule::NoService, PromisePart::Frontend, "no-service", "what goes to no service's address and port is not touched", "page reference/networking/virtual-ips: only traffic to a service's address and port is captured"),
+    row(Rule::Shared, PromisePart::Frontend, "shared", "an address and port that several Services claim goes to the Service whose cluster IP it is, else to the oldest, else to the first by name", "docs/limitations.md; no page says who wins, and KEP-5707 (external IPs) and CVE-2020-8554 warn of it"),
+    row(Rule::Undecided, PromisePart::Frontend, "undecided", "where a service's own address meets another's node port, or its own address of another kind, no page says which it is", "none"),
+    row(Rule::Family, PromisePart::Frontend, "family", "each family's addresses lead to endpoints of that family", "page concepts/services-networking/dual-stack; API EndpointSlice.addressType"),
+    row(Rule::NodePortAddresses, PromisePart::Frontend, "node-port-addresses", "node ports answer on the addresses that nodePortAddresses names, by default on all of the node's", "page reference/config-api/kube-proxy-config.v1alpha1, nodePortAddresses"),
+    row(Rule::NodePortAddressesOtherFamily, PromisePart::Frontend, "node-port-addresses-other-family", "ranges of one family: the page closes the other family's addresses, kube-proxy opens them", "page reference/config-api/kube-proxy-config.v1alpha1, nodePortAddresses, against kube-proxy's filtering by family"),
+    row(Rule::LocalhostNodePorts, PromisePart::Frontend, "localhost-node-ports", "with localhostNodePorts a node reaches node ports on 127.0.0.1, over IPv4 only, where the mode can", "page reference/config-api/kube-proxy-config.v1alpha1, iptables.localhostNodePorts; KEP-6032"),
+    row(Rule::LocalhostListeners, PromisePart::Frontend, "localhost-listeners", "in nftables mode node ports on loopback addresses that nodePortAddresses names are listened on over TCP; other protocols refuse", "KEP-6032; docs/limitations.md"),
+    row(Rule::Martian, PromisePart::Frontend, "martian", "what comes from elsewhere for a loopback address is dropped", "RFC 1122 3.2.1.3; CVE-2020-8558"),
+    row(Rule::OtherPortOfVip, PromisePart::Frontend, "other-port-of-vip", "where services' addresses are the node's own, every port but the services' is shut", "docs/limitations.md, IPVS mode; kubernetes#72236"),
+    row(Rule::OtherPortOfClusterIp, PromisePart::Frontend, "other-port-of-cluster-ip", "in nftables mode ports of a cluster IP that no service has refuse", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
+    row(Rule::UnusedClusterIp, PromisePart::Frontend, "unused-cluster-ip", "in nftables mode what goes to an address of a ServiceCIDR that no service has is dropped", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
+    // Endpoints.
+    row(Rule::Ready, PromisePart::Endpoints, "ready", "ready endpoints get the traffic; a condition that is not given is ready", "API EndpointConditions.ready; page concepts/services-networking/endpoint-slices, Conditions"),
+    row(Rule::Terminating, PromisePart::Endpoints, "terminating", "where none is ready, those that terminate and still serve get it", "page reference/networking/virtual-ips, Traffic to terminating endpoints; KEP-1669"),
+    row(Rule::Merged, PromisePart::Endpoints, "merged", "an endpoint in several slices counts once", "page concepts/services-networking/endpoint-slices, Duplicate endpoints"),
+    row(Rule::Reused, PromisePart::Endpoints, "reused", "of an address that a terminating endpoint and another one have, the other one is right", "kubernetes#135266, decided by #135593 (1.36): a pod's address may be given to the next pod while it terminates"),
+    row(Rule::Contradiction, PromisePart::Endpoints, "contradiction", "copies of an endpoint that contradict each other, all of them terminating or none: no page says which is right", "page concepts/services-networking/endpoint-slices, Duplicate endpoints, is silent; kubernetes#135593 calls it undefined"),
+    row(Rule::NodeHints, PromisePart::Endpoints, "node-hints", "where every ready endpoint names nodes, and one names this node, those that do get the traffic", "API EndpointHints.forNodes; KEP-3015"),
+    row(Rule::ZoneHints, PromisePart::Endpoints, "zone-hints", "where every ready endpoint names zones, and one names this node's zone, those that do get the traffic", "page concepts/services-networking/topology-aware-routing, kube-proxy; API EndpointHints.forZones"),
+    row(Rule::NoHints, PromisePart::Endpoints, "no-hints", "an endpoint without a hint, or no hint for here, and hints count for nothing", "page concepts/services-networking/topology-aware-routing, Safeguards"),
+    row(Rule::ClusterPolicy, PromisePart::Endpoints, "cluster-policy", "policy Cluster: all endpoints, wherever they are", "API ServiceSpec.internalTrafficPolicy, .externalTrafficPolicy"),
+    row(Rule::InternalLocal, PromisePart::Endpoints, "internal-local", "internalTrafficPolicy Local: a cluster IP leads to endpoints of the same node only", "API ServiceSpec.internalTrafficPolicy; page concepts/services-networking/service-traffic-policy"),
+    row(Rule::ExternalLocal, PromisePart::Endpoints, "external-local", "externalTrafficPolicy Local: what comes from outside goes to the node's own endpoints, with the client's address", "API ServiceSpec.externalTrafficPolicy; page tasks/access-application-cluster/create-external-load-balancer, Preserving the client source IP"),
+    row(Rule::ShortCircuit, PromisePart::Endpoints, "short-circuit", "from within the cluster an external address always has policy Cluster", "API ServiceSpec.externalTrafficPolicy, its note; upstream's test InternalExternalMasquerade for node ports"),
+    row(Rule::OneListPerServer, PromisePart::Endpoints, "one-list-per-server", "in IPVS mode policy Local holds the node and its pods to its own endpoints, too, while there are any", "docs/limitations.md, IPVS mode"),
+    // Refusals.
+    row(Rule::NoEndpoints, PromisePart::Refusal, "no-endpoints", "a service without any endpoint refuses at once", "page reference/networking/virtual-ips, Traffic to terminating endpoints; upstream's test NoEndpointsReject and e2e test 'rejected when no endpoints exist'"),
+    row(Rule::NoLocalEndpoints, PromisePart::Refusal, "no-local-endpoints", "under policy Local a node without endpoints of its own drops", "API ServiceSpec.internalTrafficPolicy, .externalTrafficPolicy"),
+    row(Rule::SourceRanges, PromisePart::Refusal, "source-ranges", "loadBalancerSourceRanges: the load balancer's address is for the listed sources only", "API ServiceSpec.loadBalancerSourceRanges; upstream's test LoadBalancer: others are dropped"),
+    row(Rule::SourceRangesOwnNode, PromisePart::Refusal, "source-ranges-own-node", "where the node itself is listed, what has the load balancer's own address as its source is let in", "upstream's test LoadBalancer, rows 'implicitly allowed'"),
+    row(Rule::SourceRangesFamily, PromisePart::Refusal, "source-ranges-family", "ranges of one family leave the other open", "docs/limitations.md"),
+    row(Rule::NotRelayed, PromisePart::Refusal, "not-relayed", "SCTP is not relayed in userspace mode: it refuses", "docs/limitations.md, userspace mode"),
+    // Selection.
+    row(Rule::Even, PromisePart::Choice, "even", "endpoints are chosen evenly", "API ServiceSpec.externalTrafficPolicy ('evenly'); page reference/networking/virtual-ips, iptables proxy mode: at random"),
+    row(Rule::Scheduled, PromisePart::Choice, "scheduled", "the mode's scheduler chooses", "page reference/networking/virtual-ips, IPVS proxy mode; docs/limitations.md"),
+    row(Rule::Affinity, PromisePart::Choice, "affinity", "sessionAffinity ClientIP: a client stays with its endpoint until it was silent for the time-out", "page reference/networking/virtual-ips, Session affinity; API ClientIPConfig.timeoutSeconds"),
+    // Source address.
+    row(Rule::Hairpin, PromisePart::Source, "hairpin", "an endpoint that meets itself sees its node, or it would answer itself directly", "page tutorials/services/source-ip; upstream's test ClusterIPGeneral 'hairpin'"),
+    row(Rule::MasqueradeAll, PromisePart::Source, "masquerade-all", "with masqueradeAll whatever goes to a cluster IP has the node's address", "page reference/config-api/kube-proxy-config.v1alpha1, masqueradeAll"),
+    row(Rule::OffCluster, PromisePart::Source, "off-cluster", "what goes to a cluster IP and is not from a pod, as detectLocalMode tells them, has the node's address", "page reference/command-line-tools-reference/kube-proxy, --cluster-cidr, --detect-local-mode"),
+    row(Rule::ExternalMasquerade, PromisePart::Source, "external-masquerade", "under externalTrafficPolicy Cluster the client's address is replaced by the node's", "page tutorials/services/source-ip, Source IP for Services with Type=NodePort; API ServiceSpec.externalTrafficPolicy"),
+    row(Rule::OwnNode, PromisePart::Source, "own-node", "what the node itself sends to an external address has the node's address", "upstream's test InternalExternalMasquerade, rows 'node to …' and 'localhost to …'"),
+    row(Rule::Kept, PromisePart::Source, "kept", "in all other cases the client's address is kept", "page tutorials/services/source-ip, Source IP for Services with Type=ClusterIP"),
+    row(Rule::Relayed, PromisePart::Source, "relayed", "in userspace mode, and behind node ports on loopback addresses in nftables mode, endpoints see the node that relays", "docs/limitations.md, userspace mode"),
+    row(Rule::AsymmetricReply, PromisePart::Source, "astray", "the client's address is kept on a node that neither has the client nor the endpoint: the answer misses that node, and the client does not know it", "follows from kept; page tutorials/services/source-ip shows the way back"),
+    row(Rule::HealthCheck, PromisePart::Health, "health-check", "healthCheckNodePort answers 200 while the node has ready endpoints of its own in that family, else 503", "API ServiceSpec.healthCheckNodePort; KEP-1669, KEP-3836"),
+];
+
 impl Rule {
-    /// A short name that stays.
-    #[must_use]
+    pub const ALL: [Rule; TABLE.len()] = {
+        let mut all = [Rule::OtherProxy; TABLE.len()];
+        let mut index = 0;
+        while index < TABLE.len() {
+            all[index] = TABLE[index].rule;
+            index += 1;
+        }
+        all
+    };
+
+    /// The short name in reports and scenarios. It never changes.
     pub fn id(self) -> &'static str {
         self.row().id
     }
 
-    /// The rule in a sentence.
-    #[must_use]
+    /// The statement, one sentence.
     pub fn says(self) -> &'static str {
         self.row().says
     }
 
-    /// Where it is written.
-    #[must_use]
+    /// The page, API field, KEP or test that states the rule.
     pub fn source(self) -> &'static str {
         self.row().source
     }
 
-    /// What part of a promise it decides.
-    #[must_use]
     pub fn part(self) -> PromisePart {
-        use Rule::*;
-        match self {
-            OtherProxy
-            | Headless
-            | ExternalName
-            | ClusterIp
-            | NodePort
-            | ExternalIp
-            | ExternalIpsShut
-            | LoadBalancerIp
-            | LoadBalancerProxies
-            | NoService
-            | Shared
-            | Undecided
-            | Family
-            | NodePortAddresses
-            | NodePortAddressesOtherFamily
-            | LocalhostNodePorts
-            | LocalhostListeners
-            | Martian
-            | OtherPortOfVip
-            | OtherPortOfClusterIp
-            | UnusedClusterIp => PromisePart::Frontend,
-            Ready | Terminating | Merged | Reused | Contradiction | NodeHints | ZoneHints | NoHints | ClusterPolicy
-            | InternalLocal | ExternalLocal | ShortCircuit | OneListPerServer => PromisePart::Endpoints,
-            NoEndpoints | NoLocalEndpoints | SourceRanges | SourceRangesOwnNode | SourceRangesFamily | NotRelayed => {
-                PromisePart::Refusal
-            }
-            Even | Scheduled | Affinity => PromisePart::Choice,
-            Hairpin | MasqueradeAll | OffCluster | ExternalMasquerade | OwnNode | Kept | Relayed | AsymmetricReply => {
-                PromisePart::Source
-            }
-            HealthCheck => PromisePart::Health,
-        }
+        self.row().part
     }
 
-    #[rustfmt::skip]
-    fn row(self) -> Row {
-        match self {
-            // Which services are this proxy's.
-            Rule::OtherProxy => row("other-proxy", "a service that names another proxy is that one's alone", "page reference/labels-annotations-taints, service.kubernetes.io/service-proxy-name; KEP-2447"),
-            Rule::Headless => row("headless", "a headless service has no virtual address, and no proxy handles it", "page concepts/services-networking/service, Headless Services; API ServiceSpec.clusterIP"),
-            Rule::ExternalName => row("external-name", "an ExternalName service is an alias in DNS; nothing is proxied", "API ServiceSpec.externalName; page reference/networking/virtual-ips"),
-            // Which service a destination belongs to.
-            Rule::ClusterIp => row("cluster-ip", "each node captures what goes to a service's cluster IP and port", "page reference/networking/virtual-ips, introduction"),
-            Rule::NodePort => row("node-port", "each node answers on the node port of a NodePort or LoadBalancer service", "page concepts/services-networking/service, type: NodePort; API ServicePort.nodePort"),
-            Rule::ExternalIp => row("external-ip", "nodes accept what arrives for an external IP and the service's port", "API ServiceSpec.externalIPs; page concepts/services-networking/service, External IPs"),
-            Rule::ExternalIpsShut => row("external-ips-shut", "with the feature gate AllowServiceExternalIPs off nodes do not look at external IPs", "KEP-5707"),
-            Rule::LoadBalancerIp => row("load-balancer-ip", "with ipMode VIP, or none, packets reach the node with the load balancer's address, which is the service's", "API LoadBalancerIngress.ipMode; KEP-1860"),
-            Rule::LoadBalancerProxies => row("load-balancer-proxies", "with ipMode Proxy, or one that is not known, the address is the load balancer's alone: nodes leave it", "API LoadBalancerIngress.ipMode; KEP-1860; upstream's IsVIPMode"),
-            Rule::NoService => row("no-service", "what goes to no service's address and port is not touched", "page reference/networking/virtual-ips: only traffic to a service's address and port is captured"),
-            Rule::Shared => row("shared", "an address and port that several Services claim goes to the Service whose cluster IP it is, else to the oldest, else to the first by name", "docs/limitations.md; no page says who wins, and KEP-5707 (external IPs) and CVE-2020-8554 warn of it"),
-            Rule::Undecided => row("undecided", "where a service's own address meets another's node port, or its own address of another kind, no page says which it is", "none"),
-            Rule::Family => row("family", "each family's addresses lead to endpoints of that family", "page concepts/services-networking/dual-stack; API EndpointSlice.addressType"),
-            Rule::NodePortAddresses => row("node-port-addresses", "node ports answer on the addresses that nodePortAddresses names, by default on all of the node's", "page reference/config-api/kube-proxy-config.v1alpha1, nodePortAddresses"),
-            Rule::NodePortAddressesOtherFamily => row("node-port-addresses-other-family", "ranges of one family: the page closes the other family's addresses, kube-proxy opens them", "page reference/config-api/kube-proxy-config.v1alpha1, nodePortAddresses, against kube-proxy's filtering by family"),
-            Rule::LocalhostNodePorts => row("localhost-node-ports", "with localhostNodePorts a node reaches node ports on 127.0.0.1, over IPv4 only, where the mode can", "page reference/config-api/kube-proxy-config.v1alpha1, iptables.localhostNodePorts; KEP-6032"),
-            Rule::LocalhostListeners => row("localhost-listeners", "in nftables mode node ports on loopback addresses that nodePortAddresses names are listened on over TCP; other protocols refuse", "KEP-6032; docs/limitations.md"),
-            Rule::Martian => row("martian", "what comes from elsewhere for a loopback address is dropped", "RFC 1122 3.2.1.3; CVE-2020-8558"),
-            Rule::OtherPortOfVip => row("other-port-of-vip", "where services' addresses are the node's own, every port but the services' is shut", "docs/limitations.md, IPVS mode; kubernetes#72236"),
-            Rule::OtherPortOfClusterIp => row("other-port-of-cluster-ip", "in nftables mode ports of a cluster IP that no service has refuse", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
-            Rule::UnusedClusterIp => row("unused-cluster-ip", "in nftables mode what goes to an address of a ServiceCIDR that no service has is dropped", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
-            // Which endpoints.
-            Rule::Ready => row("ready", "ready endpoints get the traffic; a condition that is not given is ready", "API EndpointConditions.ready; page concepts/services-networking/endpoint-slices, Conditions"),
-            Rule::Terminating => row("terminating", "where none is ready, those that terminate and still serve get it", "page reference/networking/virtual-ips, Traffic to terminating endpoints; KEP-1669"),
-            Rule::Merged => row("merged", "an endpoint in several slices counts once", "page concepts/services-networking/endpoint-slices, Duplicate endpoints"),
-            Rule::Reused => row("reused", "of an address that a terminating endpoint and another one have, the other one is right", "kubernetes#135266, decided by #135593 (1.36): a pod's address may be given to the next pod while it terminates"),
-            Rule::Contradiction => row("contradiction", "copies of an endpoint that contradict each other, all of them terminating or none: no page says which is right", "page concepts/services-networking/endpoint-slices, Duplicate endpoints, is silent; kubernetes#135593 calls it undefined"),
-            Rule::NodeHints => row("node-hints", "where every ready endpoint names nodes, and one names this node, those that do get the traffic", "API EndpointHints.forNodes; KEP-3015"),
-            Rule::ZoneHints => row("zone-hints", "where every ready endpoint names zones, and one names this node's zone, those that do get the traffic", "page concepts/services-networking/topology-aware-routing, kube-proxy; API EndpointHints.forZones"),
-            Rule::NoHints => row("no-hints", "an endpoint without a hint, or no hint for here, and hints count for nothing", "page concepts/services-networking/topology-aware-routing, Safeguards"),
-            Rule::ClusterPolicy => row("cluster-policy", "policy Cluster: all endpoints, wherever they are", "API ServiceSpec.internalTrafficPolicy, .externalTrafficPolicy"),
-            Rule::InternalLocal => row("internal-local", "internalTrafficPolicy Local: a cluster IP leads to endpoints of the same node only", "API ServiceSpec.internalTrafficPolicy; page concepts/services-networking/service-traffic-policy"),
-            Rule::ExternalLocal => row("external-local", "externalTrafficPolicy Local: what comes from outside goes to the node's own endpoints, with the client's address", "API ServiceSpec.externalTrafficPolicy; page tasks/access-application-cluster/create-external-load-balancer, Preserving the client source IP"),
-            Rule::ShortCircuit => row("short-circuit", "from within the cluster an external address always has policy Cluster", "API ServiceSpec.externalTrafficPolicy, its note; upstream's test InternalExternalMasquerade for node ports"),
-            Rule::OneListPerServer => row("one-list-per-server", "in IPVS mode policy Local holds the node and its pods to its own endpoints, too, while there are any", "docs/limitations.md, IPVS mode"),
-            // What is refused.
-            Rule::NoEndpoints => row("no-endpoints", "a service without any endpoint refuses at once", "page reference/networking/virtual-ips, Traffic to terminating endpoints; upstream's test NoEndpointsReject and e2e test 'rejected when no endpoints exist'"),
-            Rule::NoLocalEndpoints => row("no-local-endpoints", "under policy Local a node without endpoints of its own drops", "API ServiceSpec.internalTrafficPolicy, .externalTrafficPolicy"),
-            Rule::SourceRanges => row("source-ranges", "loadBalancerSourceRanges: the load balancer's address is for the listed sources only", "API ServiceSpec.loadBalancerSourceRanges; upstream's test LoadBalancer: others are dropped"),
-            Rule::SourceRangesOwnNode => row("source-ranges-own-node", "where the node itself is listed, what has the load balancer's own address as its source is let in", "upstream's test LoadBalancer, rows 'implicitly allowed'"),
-            Rule::SourceRangesFamily => row("source-ranges-family", "ranges of one family leave the other open", "docs/limitations.md"),
-            Rule::NotRelayed => row("not-relayed", "SCTP is not relayed in userspace mode: it refuses", "docs/limitations.md, userspace mode"),
-            // Who of them.
-            Rule::Even => row("even", "endpoints are chosen evenly", "API ServiceSpec.externalTrafficPolicy ('evenly'); page reference/networking/virtual-ips, iptables proxy mode: at random"),
-            Rule::Scheduled => row("scheduled", "the mode's scheduler chooses", "page reference/networking/virtual-ips, IPVS proxy mode; docs/limitations.md"),
-            Rule::Affinity => row("affinity", "sessionAffinity ClientIP: a client stays with its endpoint until it was silent for the time-out", "page reference/networking/virtual-ips, Session affinity; API ClientIPConfig.timeoutSeconds"),
-            // Whom it sees.
-            Rule::Hairpin => row("hairpin", "an endpoint that meets itself sees its node, or it would answer itself directly", "page tutorials/services/source-ip; upstream's test ClusterIPGeneral 'hairpin'"),
-            Rule::MasqueradeAll => row("masquerade-all", "with masqueradeAll whatever goes to a cluster IP has the node's address", "page reference/config-api/kube-proxy-config.v1alpha1, masqueradeAll"),
-            Rule::OffCluster => row("off-cluster", "what goes to a cluster IP and is not from a pod, as detectLocalMode tells them, has the node's address", "page reference/command-line-tools-reference/kube-proxy, --cluster-cidr, --detect-local-mode"),
-            Rule::ExternalMasquerade => row("external-masquerade", "under externalTrafficPolicy Cluster the client's address is replaced by the node's", "page tutorials/services/source-ip, Source IP for Services with Type=NodePort; API ServiceSpec.externalTrafficPolicy"),
-            Rule::OwnNode => row("own-node", "what the node itself sends to an external address has the node's address", "upstream's test InternalExternalMasquerade, rows 'node to …' and 'localhost to …'"),
-            Rule::Kept => row("kept", "in all other cases the client's address is kept", "page tutorials/services/source-ip, Source IP for Services with Type=ClusterIP"),
-            Rule::Relayed => row("relayed", "in userspace mode, and behind node ports on loopback addresses in nftables mode, endpoints see the node that relays", "docs/limitations.md, userspace mode"),
-            Rule::AsymmetricReply => row("astray", "the client's address is kept on a node that neither has the client nor the endpoint: the answer misses that node, and the client does not know it", "follows from kept; page tutorials/services/source-ip shows the way back"),
-            Rule::HealthCheck => row("health-check", "healthCheckNodePort answers 200 while the node has ready endpoints of its own in that family, else 503", "API ServiceSpec.healthCheckNodePort; KEP-1669, KEP-3836"),
-        }
+    fn row(self) -> &'static RuleRow {
+        &TABLE[self as usize]
     }
-
-    /// Every rule.
-    #[rustfmt::skip]
-    pub const ALL: [Rule; 52] = [
-        Rule::OtherProxy, Rule::Headless, Rule::ExternalName, Rule::ClusterIp, Rule::NodePort, Rule::ExternalIp, Rule::ExternalIpsShut,
-        Rule::LoadBalancerIp, Rule::LoadBalancerProxies, Rule::NoService, Rule::Shared, Rule::Undecided, Rule::Family,
-        Rule::NodePortAddresses, Rule::NodePortAddressesOtherFamily, Rule::LocalhostNodePorts, Rule::LocalhostListeners, Rule::Martian,
-        Rule::OtherPortOfVip, Rule::OtherPortOfClusterIp, Rule::UnusedClusterIp, Rule::Ready, Rule::Terminating, Rule::Merged, Rule::Reused, Rule::Contradiction, Rule::NodeHints,
-        Rule::ZoneHints, Rule::NoHints, Rule::ClusterPolicy, Rule::InternalLocal, Rule::ExternalLocal,
-        Rule::ShortCircuit, Rule::OneListPerServer, Rule::NoEndpoints, Rule::NoLocalEndpoints, Rule::SourceRanges,
-        Rule::SourceRangesOwnNode, Rule::SourceRangesFamily, Rule::NotRelayed, Rule::Even, Rule::Scheduled,
-        Rule::Affinity, Rule::Hairpin, Rule::MasqueradeAll, Rule::OffCluster, Rule::ExternalMasquerade, Rule::OwnNode,
-        Rule::Kept, Rule::Relayed, Rule::AsymmetricReply, Rule::HealthCheck,
-    ];
 }
 
-/// Why a promise is what it is: a rule, and what it was about here.
+/// A rule and the object or address that it decided about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// The rule.
     pub rule: Rule,
-    /// What it was applied to.
     pub about: String,
 }
 
@@ -243,7 +215,6 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Reasons being gathered.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reasons(pub(crate) Vec<Reason>);
 
@@ -263,9 +234,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_is_cited_once() {
+    fn every_rule_has_its_row_and_an_id_of_its_own() {
+        assert!((0..).zip(&TABLE).all(|(index, row)| row.rule as usize == index));
         let ids: BTreeSet<&str> = Rule::ALL.iter().map(|rule| rule.id()).collect();
         assert_eq!(ids.len(), Rule::ALL.len());
         assert!(Rule::ALL.iter().all(|rule| !rule.says().is_empty() && !rule.source().is_empty()));
+    }
+
+    #[test]
+    fn the_files_of_how_to_add_a_rule_exist() {
+        let repository = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let header = include_str!("rules.rs").lines().take_while(|line| line.starts_with("//!"));
+        let quoted = header.flat_map(|line| line.split('`').skip(1).step_by(2)).filter(|word| word.contains('/'));
+        let missing: Vec<&str> = quoted.clone().filter(|path| !repository.join(path).exists()).collect();
+        assert_eq!(missing, [""; 0]);
+        assert!(quoted.count() > 8);
     }
 }

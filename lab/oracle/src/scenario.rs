@@ -1,5 +1,5 @@
-//! A cluster and one question as a scenario file of the lab (its format: `docs/scenarios.md`), with what the oracle
-//! promises as the expectation: a failing property becomes a file that reproduces it.
+//! Writes a cluster and a question as a scenario file (format: `docs/scenarios.md`) whose expectation is the oracle's
+//! promise. A failed property becomes a file that reproduces the failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,28 +11,27 @@ use crate::cluster::ClusterModel;
 use crate::promise::{Delivery, Promise, PromisedReply, PromisedVerdict};
 use crate::question::{PacketSource, Protocol, Question};
 use crate::rules::PromisePart;
-use crate::settings::{DetectLocalMode, Mode, NodePortAddress, Scheduler};
+use crate::settings::{DetectLocalMode, Mode};
 use crate::world::{Cni, NodeMachine, PodMachine, ReversePath};
 
-/// Probes where only the set of those who may answer is promised.
-const SOME: u32 = 20;
-/// Probes that are to meet silence; each costs its time.
-const FEW: u32 = 3;
+/// Probes where only the set of answering pods is promised.
+const DELIVERED_PROBES: u32 = 20;
+/// Probes that wait for silence. Each waits for its whole timeout.
+const SILENT_PROBES: u32 = 3;
 
 impl ClusterModel {
-    /// The file's text. `name` is the file's name without `.yaml`.
-    #[must_use]
+    /// `name` is the file name without `.yaml`.
     pub fn scenario_yaml(&self, name: &str, question: &Question) -> String {
         let promise = self.oracle().ask(question);
         let (probe, expect) = self.step(question, &promise);
-        let about = format!("A generated cluster. {}.", one_line(question));
+        let about = format!("A generated cluster. {}.", plain_question(question));
         let comments: String = promise.to_string().lines().map(|line| format!("# {line}\n")).collect();
-        let mut text = self.head(name, &about, &comments, std::slice::from_ref(question));
+        let mut text = self.preamble(name, &about, &comments, std::slice::from_ref(question));
         match (expect, self.world.nodes.first()) {
             (Some(expect), _) => {
                 text.push_str(&format!("- name: what the oracle says\n  probe: {probe}\n  expect: {expect}\n"));
             }
-            // A probe must expect something. The cluster can be brought up all the same.
+            // A probe needs an expectation. The scenario still builds the cluster.
             (None, Some(node)) => text.push_str(&format!(
                 "# probe: {probe}\n- name: the oracle promises nothing that a step can say\n  exec: {{on: node/{}, command: [\"true\"]}}\n",
                 node.name
@@ -42,18 +41,17 @@ impl ClusterModel {
         text
     }
 
-    /// The same with an audit of every node, and then each of `questions` that a step can say something of.
-    #[must_use]
+    /// A scenario that audits every node and asks the `questions` that have an expectation.
     pub fn audited_yaml(&self, name: &str, questions: &[Question]) -> String {
-        let mut text = self.head(name, "A generated cluster.", "", questions);
+        let mut text = self.preamble(name, "A generated cluster.", "", questions);
         text.push_str("- name: every node's rules\n  audit: all\n");
         let oracle = self.oracle();
         for (number, question) in questions.iter().enumerate() {
             let promise = oracle.ask(question);
             if let (probe, Some(expect)) = self.step(question, &promise) {
-                let asked = json!(format!("{}. {}", number + 1, one_line(question)));
+                let asked = json!(format!("{}. {}", number + 1, plain_question(question)));
                 text.push_str(&format!("- name: {asked}\n"));
-                // The address that was called stands for the whole of it: of real traffic nobody says which rule went wrong.
+                // The rule of the called address represents the promise: a probe cannot tell which rule failed.
                 let rules = || promise.because.iter().map(|reason| reason.rule);
                 if let Some(rule) = rules().find(|rule| rule.part() == PromisePart::Frontend).or(rules().next()) {
                     text.push_str(&format!("  promise: {}\n", rule.id()));
@@ -64,8 +62,8 @@ impl ClusterModel {
         text
     }
 
-    /// Everything up to the first step.
-    fn head(&self, name: &str, about: &str, comments: &str, questions: &[Question]) -> String {
+    /// The file up to its first step.
+    fn preamble(&self, name: &str, about: &str, comments: &str, questions: &[Question]) -> String {
         let asks = |protocol| questions.iter().any(|question| question.protocol == protocol);
         let mut text = format!("name: {name}\nabout: {about}\n\n{comments}");
         text.push_str(&format!("modes: [{}]\n", self.world.proxy.mode.name()));
@@ -82,7 +80,7 @@ impl ClusterModel {
         text
     }
 
-    /// `cluster:`
+    /// The value of `cluster:`.
     fn machines(&self, balanced: bool) -> Value {
         let nodes: Vec<Value> = self.world.nodes.iter().map(|node| self.node(node)).collect();
         let families = self.families();
@@ -116,9 +114,8 @@ impl ClusterModel {
         let first: Vec<IpAddr> = first.collect();
         let extra: Vec<&IpAddr> = node.addresses.iter().filter(|address| !first.contains(address)).collect();
         let object = self.objects.node(&node.name);
-        let ranges = object.and_then(|object| object.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
         let labels = object.and_then(|object| object.metadata.labels.as_ref());
-        let mut value = json!({"name": node.name, "address": first, "podCIDR": ranges});
+        let mut value = json!({"name": node.name, "address": first, "podCIDR": self.objects.pod_ranges(&node.name)});
         if let Some(zone) = labels.and_then(|labels| labels.get("topology.kubernetes.io/zone")) {
             value["zone"] = json!(zone);
         }
@@ -128,7 +125,7 @@ impl ClusterModel {
         value
     }
 
-    /// `proxy:`
+    /// The value of `proxy:`.
     fn settings(&self) -> Value {
         let proxy = &self.world.proxy;
         let mut value = json!({"iptables": {
@@ -147,29 +144,23 @@ impl ClusterModel {
                 value["detectLocal"] = json!({ "interfaceNamePrefix": prefix });
             }
         }
-        let entries = proxy.node_port_addresses.iter().map(|entry| match entry {
-            NodePortAddress::Range(range) => range.to_string(),
-            NodePortAddress::Primary => "primary".to_owned(),
-            NodePortAddress::Localhost => "localhost".to_owned(),
-            NodePortAddress::All => "all".to_owned(),
-        });
-        let entries: Vec<String> = entries.collect();
-        // Scenarios know no word for all addresses but to say nothing.
+        let entries: Vec<String> = proxy.node_port_addresses.iter().map(ToString::to_string).collect();
+        // Scenarios have no word for all addresses: `all` is the absence of the field.
         if !entries.is_empty() && !entries.iter().any(|entry| entry == "all") {
             value["nodePortAddresses"] = json!(entries);
         }
         if proxy.mode == Mode::Ipvs {
-            value["ipvs"] = json!({ "scheduler": scheduler(proxy.scheduler) });
+            value["ipvs"] = json!({ "scheduler": proxy.scheduler.name() });
         }
         value
     }
 
-    /// Pods, services and slices, an object a line: JSON is YAML. Pods listen over SCTP, which few kernels speak, only if
-    /// that is asked for.
+    /// Pods, services and slices, one JSON object per line. Pods listen over SCTP only on request: few kernels have
+    /// SCTP.
     fn manifests(&self, sctp: bool) -> Vec<Value> {
-        let servers = self.servers();
+        let listening_ports = self.listening_ports();
         let pods = self.world.pods.iter().map(|pod| {
-            let mut ports = servers.get(&pod.name).cloned().unwrap_or_default();
+            let mut ports = listening_ports.get(&pod.name).cloned().unwrap_or_default();
             ports.retain(|(protocol, _)| *protocol != Protocol::Sctp || sctp);
             manifest(pod, &ports)
         });
@@ -183,8 +174,8 @@ impl ClusterModel {
         let services = self.objects.services.iter().filter_map(|service| serde_json::to_value(service).ok());
         let slices = self.objects.slices.iter().filter_map(|slice| serde_json::to_value(slice).ok());
         let services = services.map(|service| typed("Service", "v1", service));
-        let nodes = self.world.nodes.iter().filter_map(|node| self.declared(node));
-        // The lab's API server has a ServiceCIDR of the same ranges in any case.
+        let nodes = self.world.nodes.iter().filter_map(|node| self.declared_addresses(node));
+        // The lab's API server creates the same ServiceCIDR.
         nodes
             .chain(pods)
             .chain(services)
@@ -192,8 +183,8 @@ impl ClusterModel {
             .collect()
     }
 
-    /// What the Node object says of its addresses, where that is not what the lab says by itself: the first of each family, as internal ones.
-    fn declared(&self, node: &NodeMachine) -> Option<Value> {
+    /// The Node object, if its addresses are not the lab's default: the first address of each family as InternalIP.
+    fn declared_addresses(&self, node: &NodeMachine) -> Option<Value> {
         let object = self.objects.node(&node.name)?;
         let declared = json!(object.status.as_ref()?.addresses.as_ref()?);
         let families = self.families();
@@ -206,7 +197,7 @@ impl ClusterModel {
         )
     }
 
-    /// The probe and its expectation; `None` where nothing is promised, or nothing that a scenario can say.
+    /// The probe and its expectation. `None`: no promise, or a promise that scenarios cannot state.
     fn step(&self, question: &Question, promise: &Promise) -> (Value, Option<Value>) {
         let mut probe = json!({
             "from": match &question.from {
@@ -218,7 +209,7 @@ impl ClusterModel {
             "to": question.to.to_string(),
             "protocol": question.protocol.name(),
         });
-        // Nodes' own addresses are on the network that hosts outside are on; for all others they have to be told a way.
+        // Clients are on the network of the nodes' own addresses, and need a route to every other address.
         let near = self.world.nodes.iter().any(|node| node.addresses.contains(&question.to.ip()));
         if let (PacketSource::Outside { enters, .. }, false) = (&question.from, near) {
             probe["via"] = json!(enters);
@@ -228,12 +219,12 @@ impl ClusterModel {
         }
         let (count, expect) = match &promise.verdict {
             PromisedVerdict::Deliver(delivery) => delivered(delivery, &mut probe),
-            PromisedVerdict::Drop => (Some(FEW), Some(json!({"dropped": true}))),
-            PromisedVerdict::Reject => (Some(FEW), Some(json!({"refused": true}))),
-            PromisedVerdict::Refuse => (Some(FEW), Some(json!({"unanswered": true}))),
+            PromisedVerdict::Drop => (Some(SILENT_PROBES), Some(json!({"dropped": true}))),
+            PromisedVerdict::Reject => (Some(SILENT_PROBES), Some(json!({"refused": true}))),
+            PromisedVerdict::Refuse => (Some(SILENT_PROBES), Some(json!({"unanswered": true}))),
             PromisedVerdict::Untouched => match self.listener(question.to, question.protocol) {
-                Some(pod) => (Some(FEW), Some(json!({"answered": pod.to_string()}))),
-                None => (Some(FEW), Some(json!({"unanswered": true}))),
+                Some(pod) => (Some(SILENT_PROBES), Some(json!({"answered": pod.to_string()}))),
+                None => (Some(SILENT_PROBES), Some(json!({"unanswered": true}))),
             },
             PromisedVerdict::Undefined => (Some(1), None),
         };
@@ -244,16 +235,16 @@ impl ClusterModel {
     }
 }
 
-/// Who answered, in what proportion, and whom they saw.
+/// The answering pods, their shares, and the source addresses that they see.
 fn delivered(delivery: &Delivery, probe: &mut Value) -> (Option<u32>, Option<Value>) {
     let astray =
         delivery.backends.iter().filter(|backend| matches!(backend.reply, PromisedReply::AsymmetricReply(_))).count();
     if astray > 0 {
-        // Of a mixture nothing can be said in a word of scenarios.
+        // Scenarios cannot state that some replies arrive and others do not.
         let none_returns = astray == delivery.backends.len();
-        return (Some(FEW), none_returns.then(|| json!({"unanswered": true})));
+        return (Some(SILENT_PROBES), none_returns.then(|| json!({"unanswered": true})));
     }
-    // A pod may be several endpoints, with a port each.
+    // A pod with several ports is several endpoints.
     let mut parts: BTreeMap<String, u32> = BTreeMap::new();
     for backend in &delivery.backends {
         let name = backend.pod.as_ref().map_or_else(|| backend.address.ip().to_string(), ToString::to_string);
@@ -268,10 +259,10 @@ fn delivered(delivery: &Delivery, probe: &mut Value) -> (Option<u32>, Option<Val
             expect.insert("sticky".to_owned(), json!(true));
             probe["concurrency"] = json!(1);
         }
-        return (Some(SOME), Some(Value::Object(expect)));
+        return (Some(DELIVERED_PROBES), Some(Value::Object(expect)));
     }
     if names.len() == 1 || !delivery.balancing.is_even() {
-        return (Some(SOME), Some(Value::Object(expect)));
+        return (Some(DELIVERED_PROBES), Some(Value::Object(expect)));
     }
     if even {
         expect.insert("spread".to_owned(), json!("even"));
@@ -300,19 +291,7 @@ fn manifest(pod: &PodMachine, ports: &BTreeSet<(Protocol, u16)>) -> Value {
     value
 }
 
-fn scheduler(scheduler: Scheduler) -> &'static str {
-    match scheduler {
-        Scheduler::RoundRobin => "rr",
-        Scheduler::WeightedRoundRobin => "wrr",
-        Scheduler::LeastConnections => "lc",
-        Scheduler::Locality => "lblc",
-        Scheduler::DestinationHash => "dh",
-        Scheduler::SourceHash => "sh",
-        Scheduler::Maglev => "mh",
-    }
-}
-
-/// Free of what YAML would take for something.
-fn one_line(question: &Question) -> String {
+/// A question without characters that are special in YAML.
+fn plain_question(question: &Question) -> String {
     question.to_string().replace('→', "to").replace(": ", " ")
 }

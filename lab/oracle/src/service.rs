@@ -1,4 +1,4 @@
-//! Services as the oracle needs them: per family, one value for each service port that is this proxy's.
+//! Services of this proxy: one value per service port and family.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,23 +14,21 @@ use crate::endpoint::Endpoint;
 use crate::question::Protocol;
 use crate::rules::Rule;
 
-/// Whoever carries it names another proxy.
+/// Names the proxy that handles the service.
 pub(crate) const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
-/// Set by the control plane on what belongs to a headless service.
+/// Set by the control plane on objects of a headless service.
 pub(crate) const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
-/// API ClientIPConfig.timeoutSeconds: three hours by default.
+/// API ClientIPConfig.timeoutSeconds: the default is three hours.
 const AFFINITY_SECONDS: i32 = 10_800;
 
-/// Namespace, service and name of a service port; what affinity is kept for.
+/// The key of a service port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServicePortName {
-    /// Kubernetes namespace.
     pub namespace: String,
-    /// Name of the service.
     pub service: String,
-    /// Name of the port; empty if it has none.
+    /// Empty if the port has no name.
     pub port: String,
-    /// Its protocol: one name may stand for a port of each.
+    /// Ports of different protocols may share a name.
     pub protocol: Protocol,
 }
 
@@ -41,16 +39,12 @@ impl fmt::Display for ServicePortName {
     }
 }
 
-/// By which of a service's addresses.
+/// The kind of a service's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FrontendKind {
-    /// Its cluster IP.
     ClusterIp,
-    /// A node's address and the node port.
     NodePort,
-    /// An external IP.
     ExternalIp,
-    /// An address of its load balancer.
     LoadBalancerIp,
 }
 
@@ -70,27 +64,25 @@ impl FrontendKind {
 pub(crate) struct ServicePort {
     pub(crate) name: ServicePortName,
     pub(crate) family: Family,
-    /// When its service was made.
     pub(crate) created: Option<Time>,
     pub(crate) port: u16,
     pub(crate) node_port: Option<u16>,
     pub(crate) cluster_ip: IpAddr,
     pub(crate) external_ips: Vec<IpAddr>,
-    /// Load-balancer addresses whose packets reach the nodes as they are.
+    /// Load-balancer addresses with ipMode VIP: the node receives packets with this destination.
     pub(crate) vips: Vec<IpAddr>,
-    /// Allowed sources of this family; empty: everybody.
+    /// Ranges of this family; empty: every source.
     pub(crate) source_ranges: Vec<IpNet>,
-    /// Whether there are ranges of the other family.
     pub(crate) other_family_has_ranges: bool,
     pub(crate) internal_local: bool,
     pub(crate) external_local: bool,
     pub(crate) affinity: Option<Duration>,
-    /// Every copy of every endpoint; filled in by who has the slices.
+    /// Every copy of every endpoint. [`ports`] leaves it empty.
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
 impl ServicePort {
-    /// Addresses that are the service's on every node, whatever the port.
+    /// The addresses that every node serves, without node ports.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (FrontendKind, IpAddr)> + '_ {
         let external = self.external_ips.iter().map(|address| (FrontendKind::ExternalIp, *address));
         let vips = self.vips.iter().map(|address| (FrontendKind::LoadBalancerIp, *address));
@@ -98,8 +90,8 @@ impl ServicePort {
     }
 }
 
-/// Why no proxy handles a service, or not this one.
-pub(crate) fn left_alone(service: &Service) -> Option<Rule> {
+/// The rule by which this proxy ignores the service.
+pub(crate) fn unhandled_reason(service: &Service) -> Option<Rule> {
     let spec = service.spec.as_ref();
     if labelled(service.metadata.labels.as_ref(), PROXY_NAME_LABEL) {
         return Some(Rule::OtherProxy);
@@ -115,21 +107,21 @@ pub(crate) fn labelled(labels: Option<&BTreeMap<String, String>>, label: &str) -
     labels.is_some_and(|labels| labels.contains_key(label))
 }
 
-/// Its cluster IP of a family. `clusterIPs` goes before `clusterIP`, which repeats its first one.
+/// `clusterIPs` has precedence over `clusterIP`, which repeats its first entry.
 pub(crate) fn cluster_ip(spec: &ServiceSpec, family: Family) -> Option<IpAddr> {
     let listed = spec.cluster_ips.as_deref().unwrap_or_default();
     let texts = if listed.is_empty() { spec.cluster_ip.as_slice() } else { listed };
     texts.iter().filter_map(|text| address::parse(text)).find(|address| Family::of(*address) == family)
 }
 
-/// Whether this is one of its cluster IPs, whichever proxy handles the service.
+/// Whichever proxy handles the service.
 pub(crate) fn has_cluster_ip(service: &Service, address: IpAddr) -> bool {
     service.spec.as_ref().and_then(|spec| cluster_ip(spec, Family::of(address))) == Some(address)
 }
 
-/// The service ports that `service` has in `family`; none if it is left alone or has no cluster IP there.
+/// Empty if this proxy ignores the service, or the service has no cluster IP of the family.
 pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
-    let (None, Some(spec)) = (left_alone(service), &service.spec) else { return Vec::new() };
+    let (None, Some(spec)) = (unhandled_reason(service), &service.spec) else { return Vec::new() };
     let Some(cluster_ip) = cluster_ip(spec, family) else { return Vec::new() };
     let of_family = |texts: &Option<Vec<String>>| -> Vec<IpAddr> {
         let all = texts.iter().flatten().filter_map(|text| address::parse(text));
@@ -176,7 +168,8 @@ fn one(template: &ServicePort, port: &PortSpec, has_node_ports: bool) -> Option<
     Some(one)
 }
 
-/// Addresses of the load balancer: those that it proxies for itself, or the others. A mode that came with a newer API is not VIP.
+/// Load-balancer addresses: with `proxied` those that the load balancer proxies, else those with ipMode VIP. An unknown
+/// ipMode counts as proxied.
 pub(crate) fn ingress(service: &Service, family: Family, proxied: bool) -> Vec<IpAddr> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let entries = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();

@@ -1,29 +1,24 @@
-//! The settings of the proxies that a promise depends on, in the words of a `KubeProxyConfiguration`.
+//! The proxy settings that affect promises, in the words of a `KubeProxyConfiguration`.
+
+use std::fmt;
 
 use ipnet::IpNet;
 
 use crate::address::Family;
 
-/// The proxy mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Mode {
-    /// Rules of iptables.
     #[default]
     Iptables,
-    /// Virtual servers of IPVS.
     Ipvs,
-    /// Elements of nftables' maps.
     Nftables,
-    /// The proxy itself relays.
     Userspace,
 }
 
 impl Mode {
-    /// Every mode.
     pub const ALL: [Mode; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
 
-    /// As `mode:` and scenario files have it.
-    #[must_use]
+    /// As `mode:` and scenarios spell it.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Iptables => "iptables",
@@ -34,71 +29,86 @@ impl Mode {
     }
 }
 
-/// `detectLocalMode` with its value: how a node tells its pods from others.
+/// `detectLocalMode` with its value: how a node recognizes pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DetectLocalMode {
-    /// It does not: no range was given.
+    /// No range: the node cannot recognize pods.
     #[default]
     Off,
-    /// Who has an address in the cluster's pod ranges, at most one per family.
+    /// A source in the cluster's pod ranges, at most one range per family.
     ClusterCidr(Vec<IpNet>),
-    /// Who has an address in this node's `spec.podCIDRs`.
+    /// A source in the node's `spec.podCIDRs`.
     NodeCidr,
-    /// Who comes in through this bridge.
+    /// A packet that enters by this bridge.
     BridgeInterface(String),
-    /// Who comes in through an interface whose name begins like this.
+    /// A packet that enters by an interface with this prefix.
     InterfaceNamePrefix(String),
 }
 
-/// One entry of `nodePortAddresses`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodePortAddress {
-    /// Addresses in this range.
     Range(IpNet),
-    /// The addresses that the Node object names first.
+    /// The primary addresses of the Node object.
     Primary,
-    /// The loopback addresses.
     Localhost,
-    /// Every address of the node.
     All,
+}
+
+/// As `nodePortAddresses` spells it.
+impl fmt::Display for NodePortAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodePortAddress::Range(range) => write!(f, "{range}"),
+            NodePortAddress::Primary => f.write_str("primary"),
+            NodePortAddress::Localhost => f.write_str("localhost"),
+            NodePortAddress::All => f.write_str("all"),
+        }
+    }
 }
 
 /// `ipvs.scheduler`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scheduler {
-    /// Round robin; the default.
     #[default]
     RoundRobin,
-    /// Weighted round robin: as all weights are equal, the same.
+    /// The same as round robin, because all weights are equal.
     WeightedRoundRobin,
-    /// `lc`, `wlc`, `sed`, `nq`: who has the fewest connections.
+    /// `lc`, `wlc`, `sed`, `nq`: the fewest connections.
     LeastConnections,
-    /// `lblc`, `lblcr`: one backend for each address that is called, until it has too many connections.
+    /// `lblc`, `lblcr`: one backend per destination address until it has too many connections.
     Locality,
-    /// `dh`: a hash of the address that is called.
+    /// `dh`: a hash of the destination address.
     DestinationHash,
-    /// `sh`: a hash of the client's address.
+    /// `sh`: a hash of the client address.
     SourceHash,
-    /// `mh`: a hash of the client's address and port.
+    /// `mh`: a hash of client address and port.
     Maglev,
 }
 
-/// The settings of every node's proxy.
+impl Scheduler {
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheduler::RoundRobin => "rr",
+            Scheduler::WeightedRoundRobin => "wrr",
+            Scheduler::LeastConnections => "lc",
+            Scheduler::Locality => "lblc",
+            Scheduler::DestinationHash => "dh",
+            Scheduler::SourceHash => "sh",
+            Scheduler::Maglev => "mh",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxySettings {
-    /// `mode`.
     pub mode: Mode,
-    /// `detectLocalMode` and what belongs to it.
     pub detect_local: DetectLocalMode,
-    /// `iptables.masqueradeAll`.
     pub masquerade_all: bool,
-    /// `nodePortAddresses`; empty: every address, in nftables mode the primary ones.
+    /// Empty: every address; in nftables mode the primary addresses.
     pub node_port_addresses: Vec<NodePortAddress>,
-    /// `iptables.localhostNodePorts`.
     pub localhost_node_ports: bool,
-    /// `ipvs.scheduler`.
     pub scheduler: Scheduler,
-    /// The feature gate `AllowServiceExternalIPs` (KEP-5707): without it `externalIPs` are not looked at.
+    /// The feature gate `AllowServiceExternalIPs` (KEP-5707). Off: the proxy ignores `externalIPs`.
     pub external_ips: bool,
 }
 
@@ -118,7 +128,7 @@ impl Default for ProxySettings {
 }
 
 impl ProxySettings {
-    /// The entries of `nodePortAddresses` that say something about `family`.
+    /// The entries of `nodePortAddresses` that apply to `family`.
     pub(crate) fn node_port_addresses(&self, family: Family) -> impl Iterator<Item = NodePortAddress> + '_ {
         self.node_port_addresses.iter().copied().filter(move |entry| match entry {
             NodePortAddress::Range(range) => Family::of_range(*range) == family,

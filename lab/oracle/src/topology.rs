@@ -1,18 +1,17 @@
-//! Topology hints: which of the ready endpoints are meant for this node.
+//! Topology hints: the ready endpoints for this node.
 
 use crate::endpoint::Endpoint;
 use crate::rules::{Reasons, Rule};
 
-/// Where a proxy is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Here<'a> {
+pub(crate) struct NodeLocation<'a> {
     pub(crate) node: &'a str,
     pub(crate) zone: Option<&'a str>,
 }
 
-/// Which hints apply on a node. They do only if every ready endpoint has one and at least one of them names this place:
-/// with anything else a change is under way, and filtering would be dangerous.
-pub(crate) fn filter<'a>(ready: Vec<&'a Endpoint>, here: Here<'_>, reasons: &mut Reasons) -> Vec<&'a Endpoint> {
+/// Applies node hints or zone hints. Hints apply only if every ready endpoint has one and at least one names this node
+/// or zone: otherwise the slices are about to change, and filtering could leave no endpoint.
+pub(crate) fn filter<'a>(ready: Vec<&'a Endpoint>, here: NodeLocation<'_>, reasons: &mut Reasons) -> Vec<&'a Endpoint> {
     if apply(&ready, here.node, |endpoint| &endpoint.for_nodes) {
         reasons.add(Rule::NodeHints, format!("node {}", here.node));
         return ready.into_iter().filter(|endpoint| names(&endpoint.for_nodes, here.node)).collect();

@@ -1,9 +1,10 @@
-//! What there is beside the objects of the API: machines, pods, and how the proxies are set.
+//! API objects, machines and proxy settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -11,16 +12,13 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use crate::address::{self, Family};
 use crate::settings::ProxySettings;
 
-/// What the API holds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Objects {
-    /// Services.
     pub services: Vec<Service>,
-    /// EndpointSlices.
     pub slices: Vec<EndpointSlice>,
-    /// Nodes: zone label, primary addresses, pod ranges.
+    /// Zone labels, primary addresses, pod ranges.
     pub nodes: Vec<Node>,
-    /// ServiceCIDRs: where cluster IPs come from.
+    /// Ranges of cluster IPs.
     pub service_cidrs: Vec<ServiceCIDR>,
 }
 
@@ -29,14 +27,19 @@ impl Objects {
         self.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name))
     }
 
-    /// Whether cluster IPs come from a range that has this address.
+    /// `spec.podCIDRs`, or the older `spec.podCIDR`.
+    pub fn pod_ranges(&self, node: &str) -> Vec<IpNet> {
+        let Some(spec) = self.node(node).and_then(|node| node.spec.as_ref()) else { return Vec::new() };
+        let texts = spec.pod_cidrs.as_deref().filter(|texts| !texts.is_empty()).unwrap_or(spec.pod_cidr.as_slice());
+        texts.iter().filter_map(|text| address::parse_range(text)).collect()
+    }
+
     pub(crate) fn is_in_service_cidr(&self, address: IpAddr) -> bool {
         let ranges = self.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref()).flatten();
         ranges.filter_map(|range| address::parse_range(range)).any(|range| range.contains(&address))
     }
 
-    /// The address that the Node object names first, by family: what `primary` means. Internal addresses go before
-    /// external ones.
+    /// `primary` in `nodePortAddresses`: the first InternalIP of the family, or its first ExternalIP.
     pub(crate) fn primary_address(&self, node: &str, family: Family) -> Option<IpAddr> {
         let addresses = self.node(node)?.status.as_ref()?.addresses.as_ref()?;
         let of_type = |wanted: &str| {
@@ -50,69 +53,63 @@ impl Objects {
     }
 }
 
-/// How pods are wired to their node. It decides by which interface a pod's packets come in.
+/// How pods connect to their node, which decides the interface of their packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cni {
-    /// One bridge per node, `cni0`.
+    /// A bridge per node, `cni0`.
     #[default]
     Bridge,
-    /// A link per pod, `veth…`.
+    /// A veth per pod.
     PointToPoint,
-    /// The same, and the node has its gateway's address on each of them.
+    /// A veth per pod; the node's end has the gateway address.
     Ptp,
 }
 
-/// What nodes' kernels ask of a packet's source (`net.ipv4.conf.all.rp_filter`). Strict mode (1) is not among them: what
-/// a pod sends to another node's address, and what comes back to its own node from there, it loses before its endpoint.
+/// `net.ipv4.conf.all.rp_filter`. Strict mode (1) is left out: it drops packets between a pod and another node's
+/// address before they reach an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReversePath {
-    /// Nothing (0).
+    /// 0.
     #[default]
     Off,
-    /// That there is a way to it (2, loose mode).
+    /// 2: the node has a route to the source.
     Loose,
 }
 
 /// A node as a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeMachine {
-    /// Name of its Node object.
     pub name: String,
-    /// Addresses on the network that nodes share; the first of each family is what the node calls from.
+    /// Addresses on the shared network. The node calls from the first of each family.
     pub addresses: Vec<IpAddr>,
-    /// Addresses that only its pods use: the bridge's, or that on its ends of their links.
+    /// Gateway addresses of its pods: on the bridge, or on the node's ends of the veths.
     pub gateways: Vec<IpAddr>,
-    /// Addresses of its end of an overlay to other nodes' pods, if there is one; it calls them from there.
+    /// Addresses on the overlay to other nodes' pods, the sources of the node's calls to these pods.
     pub overlay: Vec<IpAddr>,
-    /// Addresses of a second interface, if it has one; it calls other nodes' pods from there.
+    /// Addresses of the second interface, the sources of the node's calls to other nodes' pods.
     pub second: Vec<IpAddr>,
 }
 
 impl NodeMachine {
-    /// Whether the node has `address` on an interface other than loopback.
-    #[must_use]
+    /// Whether an interface other than loopback has `address`.
     pub fn has(&self, address: IpAddr) -> bool {
         self.own().any(|own| own == address)
     }
 
-    /// Every address, loopback left out.
+    /// Every address except loopback.
     pub fn own(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().chain(&self.gateways).chain(&self.overlay).chain(&self.second).copied()
     }
 
-    /// Every address of a family, loopback left out.
-    #[must_use]
+    /// Every address of the family except loopback.
     pub fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
         self.own().filter(|address| Family::of(*address) == family).collect()
     }
 }
 
-/// Namespace and name of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodName {
-    /// Kubernetes namespace.
     pub namespace: String,
-    /// Kubernetes name.
     pub name: String,
 }
 
@@ -125,53 +122,42 @@ impl fmt::Display for PodName {
 /// A pod as a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodMachine {
-    /// Its name.
     pub name: PodName,
-    /// The node it runs on.
     pub node: String,
-    /// Its addresses, at most one per family; on the host network, the node's.
+    /// At most one per family; on the host network, the node's addresses.
     pub addresses: Vec<IpAddr>,
-    /// Shares the node's network namespace.
     pub host_network: bool,
 }
 
 /// A host outside the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
-    /// Its name.
     pub name: String,
-    /// Its addresses, at most one per family.
+    /// At most one per family.
     pub addresses: Vec<IpAddr>,
 }
 
-/// By which interfaces packets come in to their nodes on machines that the laboratory has not wired: `detectLocalMode`
-/// BridgeInterface and InterfaceNamePrefix ask for them.
+/// Interfaces by which packets enter a node, for `detectLocalMode` BridgeInterface and InterfaceNamePrefix. An audit
+/// fills this in; the lab's wiring follows from [`Cni`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IncomingInterfaces {
-    /// A pod's, by its node's end; of others [`Cni`] says it.
+    /// The node's end of a pod's link.
     pub pods: BTreeMap<PodName, String>,
-    /// Everybody else's; `eth0` if it is not given.
+    /// Of every other packet; default `eth0`.
     pub others: Option<String>,
 }
 
-/// Machines and settings.
+/// Machines and proxy settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct World {
-    /// Nodes.
     pub nodes: Vec<NodeMachine>,
-    /// Pods.
     pub pods: Vec<PodMachine>,
-    /// Hosts outside.
+    /// Hosts outside the cluster.
     pub clients: Vec<Client>,
-    /// Addresses of the cloud's load balancer, if there is one.
     pub load_balancer: Vec<IpAddr>,
-    /// Wiring of pods.
     pub cni: Cni,
-    /// What nodes ask of sources.
     pub reverse_path: ReversePath,
-    /// Names of interfaces, where those of the laboratory's wiring do not hold.
     pub incoming: IncomingInterfaces,
-    /// Settings of every node's proxy.
     pub proxy: ProxySettings,
 }
 
@@ -184,12 +170,11 @@ impl World {
         self.pods.iter().find(|pod| pod.name == *name)
     }
 
-    /// The node that has `address`.
     pub(crate) fn owner(&self, address: IpAddr) -> Option<&NodeMachine> {
         self.nodes.iter().find(|node| node.has(address))
     }
 
-    /// Who serves at `address`: a pod of its own network rather than one that shares the node's.
+    /// The pod that serves at `address`: a pod of its own network before a pod on the host network.
     pub(crate) fn pod_at(&self, address: IpAddr) -> Option<&PodMachine> {
         self.pods.iter().filter(|pod| pod.addresses.contains(&address)).min_by_key(|pod| pod.host_network)
     }

@@ -1,5 +1,5 @@
-//! Writes the archive of a node in a large cluster, to see how long an audit of it takes:
-//! `cargo run --release -p svclab-properties --example large_node -- 5000 10 nftables node.tar`, then `svclab audit node.tar`.
+//! Writes the archive of a node in a large cluster, to time its audit: `cargo run --release -p svclab-properties
+//! --example large_node -- 5000 10 nftables node.tar`, then `svclab audit node.tar`.
 
 use std::error::Error;
 use std::fs::File;
@@ -8,10 +8,9 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, Mode, NodeMachine, Objects, PodMachine, PodName, World};
-use svclab_properties::proxies::{Proxies, changes};
+use svclab_properties::proxies::Proxies;
 use svclab_properties::snapshots::snapshot;
 
-/// Nodes that endpoints are spread over.
 const NODES: usize = 50;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,19 +20,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mode = Mode::ALL.into_iter().find(|known| known.name() == mode).ok_or("no such mode")?;
     let cluster = cluster(services.parse()?, endpoints.parse()?, mode)?;
-    let (changes, refused) = changes(&cluster.objects);
-    if let Some(first) = refused.first() {
-        return Err(first.clone().into());
-    }
-    let mut proxies = Proxies::fresh(&cluster.world, "node-1");
-    proxies.apply(&changes);
-    proxies.sync()?;
-    let snapshot = snapshot(&cluster, "node-1", &proxies.dump());
+    let snapshot = snapshot(&cluster, "node-1", &Proxies::synced(&cluster, "node-1")?.dump());
     snapshot.write(BufWriter::new(File::create(file)?))?;
     Ok(())
 }
 
-/// Of twenty services three are of type NodePort and one of type LoadBalancer; endpoints are on all nodes in turn.
+/// Of 20 services three are NodePort and one is LoadBalancer; endpoints are on all nodes in turn.
 fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<ClusterModel, Box<dyn Error>> {
     let mut objects = Objects::default();
     let mut world = World { cni: Cni::Bridge, ..World::default() };
@@ -108,12 +100,12 @@ fn spec(service: usize, name: &str) -> Value {
     })
 }
 
-/// A node's pods: a /20 each.
+/// A /20 per node.
 fn range(node: usize) -> String {
     format!("10.{}.{}.0/20", 244 + node / 16, node % 16 * 16)
 }
 
-/// The pods of one node have 100 addresses: beyond that, services share endpoints.
+/// A node has 100 pod addresses; more endpoints share them.
 fn pod_address(node: usize, number: usize) -> String {
     let number = number % 100 + 1;
     format!("10.{}.{}.{}", 244 + node / 16, node % 16 * 16 + number / 250, number % 250 + 1)

@@ -1,4 +1,4 @@
-//! Breaks rendered rules in every way of the catalogue, and prints who notices.
+//! Applies every mutant of the catalogues to rendered rules, and prints which properties notice it.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::process::ExitCode;
@@ -14,7 +14,6 @@ fn main() -> ExitCode {
     if all.iter().all(|right| *right) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints who notices what in a mode; whether everything was noticed that was to be.
 fn all_noticed(mode: Mode) -> bool {
     let fixtures = match fixtures(mode, 32, 300) {
         Ok(fixtures) => fixtures,

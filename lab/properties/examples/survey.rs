@@ -1,4 +1,4 @@
-//! Every kind of disagreement once: `survey [MODE] [CLUSTERS] [QUESTIONS]`.
+//! Prints one example of each kind of disagreement: `survey [MODE] [CLUSTERS] [QUESTIONS]`.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A disagreement for people: the cluster as a scenario, and the two judges' words.
+//! Prints a disagreement: the cluster as a scenario, the promise, the simulator's outcomes.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,6 @@ use svclab_sim::render;
 
 use crate::judge::{Judgement, Networks, flow};
 
-/// Everything that is known about a disagreement.
-#[must_use]
 pub fn text(networks: &Networks, cluster: &ClusterModel, question: &Question, judgement: &Judgement) -> String {
     let mut text = String::new();
     let properties: std::collections::BTreeSet<_> = judgement.faults.iter().map(|fault| fault.property).collect();

@@ -1,4 +1,4 @@
-//! One question, two judges: what the oracle promises, against what the simulator finds in the rules.
+//! Compares the oracle's promise for a question with the simulator's outcomes.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,25 +11,22 @@ use svclab_sim::render;
 
 use crate::machines::{self, LOAD_BALANCER, SimulatedMachines};
 
-/// What can be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Property {
-    /// Somebody gets it who should not, or somebody who should never does.
+    /// A wrong endpoint gets the packet, or a promised endpoint never does.
     Who,
-    /// The shares.
     Distribution,
-    /// The source that an endpoint sees, or what the client sees of the answer.
+    /// The source address that the endpoint sees, or the client's view of the reply.
     Snat,
-    /// Delivered, dropped or rejected, and it should not be.
+    /// Delivery, drop or reject contrary to the promise.
     Verdict,
-    /// What is no service's business was touched.
+    /// The rules change a packet to no service.
     Untouched,
-    /// A client does not stay with its endpoint, or stays too long.
+    /// A client leaves its endpoint before the timeout, or stays after it.
     Affinity,
 }
 
 impl Property {
-    /// Every property.
     pub const ALL: [Property; 6] = [
         Property::Who,
         Property::Distribution,
@@ -53,12 +50,9 @@ impl fmt::Display for Property {
     }
 }
 
-/// A disagreement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PropertyFault {
-    /// About what.
     pub property: Property,
-    /// In a sentence.
     pub says: String,
 }
 
@@ -76,27 +70,24 @@ impl From<judge::Fault> for PropertyFault {
     }
 }
 
-/// Both judges' words on one question.
+/// Both judges' answers to a question.
 #[derive(Debug, Clone)]
 pub struct Judgement {
-    /// The oracle's.
     pub promise: Promise,
-    /// The simulator's; none where the question cannot be put to it.
+    /// `None`: the caller has no address of the destination's family, or the simulator refuses the question.
     pub outcomes: Option<Outcomes>,
-    /// Where they disagree.
     pub faults: Vec<PropertyFault>,
 }
 
-/// What is judged: machines that run rules, and the same machines without any.
 #[derive(Debug, Clone)]
 pub struct Networks {
-    /// With what the proxies have written.
+    /// With the rules of the proxies.
     pub machines: SimulatedMachines,
-    /// Without.
+    /// Without rules.
     pub bare: SimulatedMachines,
 }
 
-/// The machine that asks, and the node by which it comes in, if it is a host outside.
+/// The sending machine, and the node where packets from outside enter.
 fn caller(world: &World, from: &PacketSource) -> Option<(String, Option<String>)> {
     Some(match from {
         PacketSource::Pod(name) => (machines::machine_of_pod(world, name)?, None),
@@ -106,8 +97,6 @@ fn caller(world: &World, from: &PacketSource) -> Option<(String, Option<String>)
     })
 }
 
-/// The question as a flow in its network.
-#[must_use]
 pub fn flow<'m>(machines: &'m SimulatedMachines, world: &World, question: &Question) -> Option<(&'m Network, Flow)> {
     let (machine, entrance) = caller(world, &question.from)?;
     let network = machines.network(entrance.as_deref())?;
@@ -116,15 +105,12 @@ pub fn flow<'m>(machines: &'m SimulatedMachines, world: &World, question: &Quest
     Some((network, Flow { from, source: question.source, source_port: 40_000, to: question.to, protocol }))
 }
 
-/// Puts the question to the simulator. `None`: the caller has no address of that family.
-#[must_use]
+/// `None`: the caller has no address of the destination's family.
 pub fn outcomes(machines: &SimulatedMachines, world: &World, question: &Question) -> Option<Outcomes> {
     let (network, flow) = flow(machines, world, question)?;
     machines.outcomes(network, &flow).ok()
 }
 
-/// Compares the two.
-#[must_use]
 pub fn judge(networks: &Networks, cluster: &ClusterModel, question: &Question, promise: Promise) -> Judgement {
     let world = &cluster.world;
     let nothing = |promise| Judgement { promise, outcomes: None, faults: Vec::new() };
@@ -136,7 +122,7 @@ pub fn judge(networks: &Networks, cluster: &ClusterModel, question: &Question, p
         Ok(found) => found,
         Err(error) => {
             let mut judgement = nothing(promise);
-            // A rule that is not modelled is a fault whatever was promised.
+            // A rule that the simulator does not model is a fault even without a promise.
             if judgement.promise.verdict != PromisedVerdict::Untouched
                 || matches!(error, NetworkError::NotModelled(_) | NetworkError::Undecided(_))
             {
@@ -163,9 +149,9 @@ fn fault(property: Property, says: String) -> PropertyFault {
     PropertyFault { property, says }
 }
 
-/// What is not a service's goes as if there were no rules, lost or not.
+/// A packet to no service has the same outcomes as without rules, even if it is lost.
 fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Vec<PropertyFault> {
-    // No promise is about the port that a connection is seen from.
+    // No promise mentions the source port.
     let portless = |verdict: &Found| match verdict.clone() {
         Found::Answered { by, at, saw } => Found::Answered { by, at, saw: SocketAddr::new(saw.ip(), 0) },
         Found::Unanswered { by, at, saw, why } => Found::Unanswered { by, at, saw: SocketAddr::new(saw.ip(), 0), why },

@@ -1,18 +1,19 @@
-//! What holds for every cluster, in-process: the proxy's rules, walked by the simulator, against what the oracle promises.
-//!
-//! This is the only place that knows all three (with `lab/kernel-properties`, which adds the kernel). They know nothing of
-//! each other, and what lies between them is what lies between them on a machine: API objects go in ([`proxies`]), the text
-//! that `iptables-save`, `nft list ruleset`, `ipset save` and `ipvsadm -Sn` print comes out and is read again ([`programs`]), and packets walk
-//! over [`machines`] with the addresses and links of the oracle's world. [`judge`] puts a question to both judges and compares, [`disagreement`] tells a disagreement,
-//! [`sweep`] does so for clusters that nobody wrote by hand, and [`mutants`] breaks rules to see who notices.
+//! Properties of every cluster: the simulator walks packets through the proxy's rules, and the oracle says what is
+//! promised.
+//! Only this crate and `lab/kernel-properties` use the proxy's library, the simulator and the oracle together. They
+//! exchange what they exchange on a node. [`proxies`] turns API objects into listings (`iptables-save`, `nft list
+//! ruleset`, `ipset save`, `ipvsadm -Sn`), [`node_states`] reads the listings, and packets pass the [`machines`] of the
+//! oracle's world. [`judge`] compares, [`disagreement`] prints a difference, [`sweep`] draws clusters, and [`mutants`]
+//! breaks rules to test the properties.
 
 pub mod disagreement;
 pub mod judge;
 pub mod machines;
 pub mod mutants;
-pub mod nft_meaning;
+pub mod nft_compare;
 pub mod node;
-pub mod programs;
+pub mod node_states;
+
 pub mod proxies;
 pub mod snapshots;
 pub mod sweep;

@@ -1,4 +1,4 @@
-//! The oracle's world as machines of the simulator: nodes, pods, hosts outside, wired as the laboratory wires them.
+//! The oracle's world as machines of the simulator, wired like the lab.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,17 +14,14 @@ use svcproxy::plan::node::routes_loopback;
 
 use crate::node;
 
-/// SimulatedMachines on their links. Hosts outside send what is for no machine of theirs to one node, so there is a network for
-/// each node that they may use.
+/// One network per entry node: hosts outside route through that node.
 #[derive(Debug, Clone)]
 pub struct SimulatedMachines {
     by_entrance: BTreeMap<String, Network>,
-    /// Nodes' listening ports.
     relays: BTreeMap<String, Relays>,
 }
 
-/// The name of a pod's machine: its own, or its node.
-#[must_use]
+/// The pod's own machine, or its node.
 pub fn machine_of_pod(world: &World, name: &PodName) -> Option<String> {
     let pod = world.pods.iter().find(|pod| pod.name == *name)?;
     Some(if pod.host_network { pod.node.clone() } else { pod_machine(name) })
@@ -34,17 +31,12 @@ fn pod_machine(name: &PodName) -> String {
     format!("pod/{name}")
 }
 
-/// The name of a client's machine.
-#[must_use]
 pub fn client_machine(name: &str) -> String {
     format!("client/{name}")
 }
 
-/// The name of the cloud's load balancer.
 pub const LOAD_BALANCER: &str = "load-balancer";
 
-/// The simulator's number for a protocol.
-#[must_use]
 pub fn number(protocol: Protocol) -> Number {
     match protocol {
         Protocol::Tcp => Number::TCP,
@@ -53,8 +45,7 @@ pub fn number(protocol: Protocol) -> Number {
     }
 }
 
-/// Where sockets wait: each machine's protocols and ports, so that every endpoint of every slice is somebody; and where
-/// every pod does.
+/// The listening sockets by machine: for every endpoint of every slice, and at `everywhere` on every pod.
 fn listeners(cluster: &ClusterModel, everywhere: &[(Protocol, u16)]) -> BTreeMap<String, Listening> {
     let mut waiting: BTreeMap<String, Listening> = BTreeMap::new();
     for pod in &cluster.world.pods {
@@ -80,13 +71,13 @@ fn listeners(cluster: &ClusterModel, everywhere: &[(Protocol, u16)]) -> BTreeMap
     waiting
 }
 
-/// Addresses with the prefix length of the networks of nodes and of each node's pods.
+/// Adds the prefix length of the networks of nodes and pods.
 fn shared(addresses: &[IpAddr]) -> Vec<IpNet> {
     let with_length = |address: &IpAddr| IpNet::new_assert(*address, if address.is_ipv4() { 24 } else { 64 });
     addresses.iter().map(with_length).collect()
 }
 
-/// The machines, of which hosts outside have no routes.
+/// Hosts outside have no routes yet.
 fn describe(cluster: &ClusterModel, mut listeners: BTreeMap<String, Listening>) -> sim::Cluster {
     let world = &cluster.world;
     let rp_filter = match world.reverse_path {
@@ -109,7 +100,7 @@ fn describe(cluster: &ClusterModel, mut listeners: BTreeMap<String, Listening>) 
             name: place.name.clone(),
             addresses,
             secondary,
-            pod_ranges: pod_ranges(cluster, &place.name),
+            pod_ranges: cluster.objects.pod_ranges(&place.name),
             gateways: shared(&place.gateways),
             overlay: place.overlay.clone(),
             second: shared(&place.second),
@@ -129,14 +120,7 @@ fn describe(cluster: &ClusterModel, mut listeners: BTreeMap<String, Listening>) 
     sim::Cluster { bridged: world.cni == Cni::Bridge, nodes, outside: clients.chain(balancer).collect() }
 }
 
-/// The networks of a node's pods.
-fn pod_ranges(cluster: &ClusterModel, node: &str) -> Vec<IpNet> {
-    let object = cluster.objects.nodes.iter().find(|object| object.metadata.name.as_deref() == Some(node));
-    let ranges = object.and_then(|object| object.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
-    ranges.into_iter().filter_map(|text| text.parse().ok()).collect()
-}
-
-/// Hosts outside send what they do not know by way of one node.
+/// Routes all traffic of hosts outside through one node.
 fn enter_by(machines: &mut sim::Cluster, entrance: &NodeMachine) {
     for outside in &mut machines.outside {
         let route = |own: &IpNet| {
@@ -149,10 +133,8 @@ fn enter_by(machines: &mut sim::Cluster, entrance: &NodeMachine) {
 }
 
 impl SimulatedMachines {
-    /// Builds them; each node has what a proxy left there.
-    ///
-    /// # Errors
-    /// What the simulator does not take, such as a rule that names a set that is not there.
+    /// Each node has a state that a proxy has programmed. The error is a state that the simulator rejects, such as a
+    /// rule with an unknown set.
     pub fn build(
         cluster: &ClusterModel,
         states: &BTreeMap<String, NodeState>,
@@ -160,10 +142,7 @@ impl SimulatedMachines {
         SimulatedMachines::build_with(cluster, states, &[])
     }
 
-    /// The same, where every pod waits at some ports, endpoint or not.
-    ///
-    /// # Errors
-    /// As [`SimulatedMachines::build`].
+    /// Like [`SimulatedMachines::build`]; every pod also listens at `everywhere`.
     pub fn build_with(
         cluster: &ClusterModel,
         states: &BTreeMap<String, NodeState>,
@@ -183,17 +162,13 @@ impl SimulatedMachines {
         Ok(SimulatedMachines { by_entrance, relays })
     }
 
-    /// Every way of a flow's first packet in one of the networks, by way of relays if it meets any.
-    ///
-    /// # Errors
-    /// As [`Network::outcomes`].
+    /// Every outcome of a flow's first packet, through relays if it meets one.
     pub fn outcomes(&self, network: &Network, flow: &Flow) -> Result<Outcomes, NetworkError> {
         let found = network.outcomes(flow)?;
         Ok(relays::through(network, flow, found, |host| self.relays.get(network.host(host).name())))
     }
 
-    /// The network in which hosts outside enter by that node; any, if it does not matter.
-    #[must_use]
+    /// The network in which hosts outside enter by that node; `None`: any network.
     pub fn network(&self, entrance: Option<&str>) -> Option<&Network> {
         match entrance {
             Some(entrance) => self.by_entrance.get(entrance),

@@ -1,15 +1,14 @@
-//! A node of the oracle's world as the proxy knows it: its configuration, and the addresses that its kernel would show.
+//! A node of the oracle's world for the proxy: configuration and addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use svclab_oracle as oracle;
-use svclab_oracle::{Cni, NodeMachine, NodePortAddress, Scheduler, World};
+use svclab_oracle::{Cni, NodeMachine, NodePortAddress, World};
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::Family;
 
-/// What an operator would write for this node's proxy.
-#[must_use]
+/// The node's proxy configuration.
 pub fn config(world: &World, node: &str) -> Config {
     let settings = &world.proxy;
     let mode = match settings.mode {
@@ -28,13 +27,13 @@ pub fn config(world: &World, node: &str) -> Config {
     };
     config.masquerade_all = settings.masquerade_all;
     config.node_port_addresses = match settings.node_port_addresses.as_slice() {
-        // As the reading of a configuration has it, and kube-proxy.
+        // Like the configuration reader and kube-proxy.
         [] if mode == Mode::Nftables => NodePortAddresses::Primary,
         entries => node_port_addresses(entries),
     };
-    // As the reading of a configuration has it: these modes have no node ports on loopback by rules.
+    // Like the configuration reader: these modes have no rules for node ports on loopback addresses.
     config.localhost_node_ports = settings.localhost_node_ports && !matches!(mode, Mode::Ipvs | Mode::Nftables);
-    config.ipvs.scheduler = scheduler(settings.scheduler).to_owned();
+    config.ipvs.scheduler = settings.scheduler.name().to_owned();
     config.mode = mode;
     config
 }
@@ -60,28 +59,12 @@ fn node_port_addresses(entries: &[NodePortAddress]) -> NodePortAddresses {
     }
 }
 
-/// The scheduler as `ipvs.scheduler` has it.
-pub(crate) fn scheduler(scheduler: Scheduler) -> &'static str {
-    match scheduler {
-        Scheduler::RoundRobin => "rr",
-        Scheduler::WeightedRoundRobin => "wrr",
-        Scheduler::LeastConnections => "lc",
-        Scheduler::Locality => "lblc",
-        Scheduler::DestinationHash => "dh",
-        Scheduler::SourceHash => "sh",
-        Scheduler::Maglev => "mh",
-    }
-}
-
-/// The families that a cluster's nodes have.
-#[must_use]
 pub fn families(world: &World) -> Vec<Family> {
     let addresses = || world.nodes.iter().flat_map(|node| &node.addresses);
     Family::ALL.into_iter().filter(|family| addresses().any(|address| Family::of(address) == *family)).collect()
 }
 
-/// What the node's kernel shows: every address of every interface, and which families an interface lacks.
-#[must_use]
+/// The addresses of every interface, and the families that some interface lacks.
 pub fn addresses(world: &World, node: &NodeMachine) -> NodeAddresses {
     let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let families = families(world);
@@ -89,14 +72,14 @@ pub fn addresses(world: &World, node: &NodeMachine) -> NodeAddresses {
     NodeAddresses {
         local: loopback.into_iter().chain(node.own()).collect(),
         primary: families.iter().filter_map(first).collect(),
-        // Point-to-point links have no address, but for ptp's; bridges and the node's own interface have one of each family
-        // there is.
+        // Point-to-point links have no address, except with ptp. Other interfaces have an address of each family of the
+        // cluster.
         bare: match world.cni {
             Cni::PointToPoint => Family::ALL.to_vec(),
             Cni::Bridge | Cni::Ptp => Family::ALL.into_iter().filter(|family| !families.contains(family)).collect(),
         },
         links: Vec::new(),
-        // Generated Services publish no address of another machine.
+        // No generated Service publishes an address of another machine.
         next_hops: Vec::new(),
         of_services: None,
     }

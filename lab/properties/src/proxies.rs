@@ -1,10 +1,10 @@
-//! A node's proxies, one per family, over kernels in memory; and what those kernels then print.
+//! A node's proxies, one per family, with kernels in memory, and the listings of these kernels.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use svclab_oracle::{Mode, Objects, World};
+use svclab_oracle::{ClusterModel, Mode, Objects, World};
 use svclab_sim::protocol::Protocol as Number;
 use svcproxy::config::Config;
 use svcproxy::kernel;
@@ -30,7 +30,7 @@ use svcproxy::source;
 use crate::node;
 use svclab_sim::relays::{Relay, RelayPort, Relays};
 
-/// What the node's commands would print.
+/// Listings of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dump {
     /// `iptables-save`.
@@ -43,28 +43,24 @@ pub struct Dump {
     pub sets: String,
     /// `ipvsadm -Sn`.
     pub servers: String,
-    /// The lines of `ip addr add` that make the addresses of `kube-ipvs0`.
+    /// `ip addr add` for each address of `kube-ipvs0`.
     pub addresses: String,
-    /// What no command prints: where userspace mode's listening ports lead.
+    /// The backends of listening ports, which no command lists.
     pub relays: Relays,
 }
 
-/// The kernel of one family, as it was found or left.
+/// The kernel of one family.
 #[derive(Debug, Clone)]
 pub enum Kernel {
-    /// A packet filter.
     Iptables(iptables::Fake),
-    /// Everything that IPVS mode uses.
     Ipvs(Box<IpvsKernel>),
-    /// A packet filter, and sockets that listen. Those end with their proxy.
+    /// The sockets close with the proxy.
     Userspace(Box<(iptables::Fake, relay::Fake)>),
-    /// A table of nftables, and sockets that listen on a loopback address, where they are wanted. Those end with their proxy.
+    /// With relays for loopback addresses, which close with the proxy.
     Nftables(Box<(kernel::nftables::Fake, Option<relay::Fake>)>),
 }
 
 impl Kernel {
-    /// One that nobody has touched.
-    #[must_use]
     pub fn new(mode: Mode, family: Family) -> Kernel {
         match mode {
             Mode::Ipvs => Kernel::Ipvs(Box::default()),
@@ -74,7 +70,7 @@ impl Kernel {
         }
     }
 
-    /// The tables of iptables, where the mode writes to them.
+    /// The iptables tables of modes that write them.
     pub fn rules(&mut self) -> Option<&mut iptables::Fake> {
         match self {
             Kernel::Iptables(rules) => Some(rules),
@@ -84,10 +80,7 @@ impl Kernel {
         }
     }
 
-    /// Takes away what the proxy has made.
-    ///
-    /// # Errors
-    /// What the kernel refused.
+    /// Removes the proxy's rules.
     pub fn clean_up(&mut self) -> Result<(), String> {
         match self {
             Kernel::Nftables(all) => all.0.delete().map(drop).map_err(|error| error.to_string()),
@@ -129,7 +122,7 @@ impl Kernel {
     }
 }
 
-/// Where listening ports of one family lead; `led` knows the backends of each service port.
+/// The listening ports of one family; `led` returns the backends of a service port.
 pub fn relays<'a>(
     family: Family,
     listening: impl IntoIterator<Item = (&'a Listener, u16)>,
@@ -146,15 +139,14 @@ pub fn relays<'a>(
             Protocol::Udp => Number::UDP,
             Protocol::Sctp => Number::SCTP,
         };
-        // Without a name: listeners count by where they lead.
+        // Without a name: the comparison uses the backends.
         let relay = Relay { to: endpoints(listener).unwrap_or_default(), ..Relay::default() };
         ((family, protocol, port), relay)
     });
     relays.collect()
 }
 
-/// A node port of a family that is relayed on a loopback address, and leads to these.
-#[must_use]
+/// The relay of a node port on a loopback address.
 pub fn localhost_relay(family: Family, address: IpAddr, port: u16, to: &[SocketAddr]) -> (RelayPort, Relay) {
     let family = match family {
         Family::V4 => svclab_sim::protocol::Family::V4,
@@ -191,7 +183,7 @@ fn dump_ipvs(all: &IpvsKernel, into: &mut Dump) {
     }
 }
 
-/// As `nft list ruleset` prints it.
+/// Like `nft list ruleset`.
 fn listed(family: Family, kernel: &kernel::nftables::Fake) -> String {
     let Some(content) = &kernel.table else { return String::new() };
     let sets: Vec<_> = content.sets.iter().map(|(name, set)| (name.clone(), set.clone())).collect();
@@ -202,7 +194,7 @@ fn listed(family: Family, kernel: &kernel::nftables::Fake) -> String {
     Table { name, comment, family, sets: &sets, flowtable: None, chains: &chains, elements: &elements }.to_string()
 }
 
-/// As `iptables-save` prints it: the kernel's own chains have a policy.
+/// Like `iptables-save`; built-in chains have a policy.
 fn saved(kernel: &iptables::Fake) -> String {
     let built_in = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
     let mut text = String::new();
@@ -222,7 +214,6 @@ fn saved(kernel: &iptables::Fake) -> String {
     text
 }
 
-/// The proxy of one family.
 enum ModeProxy {
     Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
     Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
@@ -230,12 +221,11 @@ enum ModeProxy {
     Nftables(Box<FamilyProxy<WithLocalhost<NftablesSyncer<kernel::nftables::Fake>, relay::Fake>>>),
 }
 
-/// A node's proxies.
 pub struct Proxies {
     of: Vec<(Family, ModeProxy)>,
 }
 
-/// All variants are one type to whoever drives them.
+/// Calls a method of the proxy in any variant.
 macro_rules! each {
     ($proxy:expr, $name:ident => $body:expr) => {
         match $proxy {
@@ -248,11 +238,7 @@ macro_rules! each {
 }
 
 impl Proxies {
-    /// Proxies that know of no object yet, for a node whose kernels are these (in the order of [`node::families`]).
-    ///
-    /// # Panics
-    /// The world has no such node.
-    #[must_use]
+    /// Proxies without objects on the given kernels, in the order of [`node::families`].
     pub fn start(world: &World, node: &str, kernels: Vec<Kernel>) -> Proxies {
         let config = node::config(world, node);
         let place = world.nodes.iter().find(|place| place.name == node);
@@ -265,31 +251,33 @@ impl Proxies {
         Proxies { of: of.collect() }
     }
 
-    /// Proxies on untouched kernels.
-    #[must_use]
+    /// Proxies on empty kernels.
     pub fn fresh(world: &World, node: &str) -> Proxies {
         let kernels = node::families(world).iter().map(|family| Kernel::new(world.proxy.mode, *family)).collect();
         Proxies::start(world, node, kernels)
     }
 
-    /// Takes changes in.
+    /// Proxies that have synced the cluster's objects to empty kernels.
+    pub fn synced(cluster: &ClusterModel, node: &str) -> Result<Proxies, String> {
+        let mut proxies = Proxies::fresh(&cluster.world, node);
+        proxies.apply(&accepted(&cluster.objects)?);
+        proxies.sync()?;
+        Ok(proxies)
+    }
+
     pub fn apply(&mut self, changes: &[Change]) {
         for (_, proxy) in &mut self.of {
             each!(proxy, proxy => proxy.apply(changes));
         }
     }
 
-    /// Somebody else may have written to the kernel.
     pub fn require_full_sync(&mut self) {
         for (_, proxy) in &mut self.of {
             each!(proxy, proxy => proxy.require_full_sync());
         }
     }
 
-    /// Brings the kernels to the state; true: something was sent.
-    ///
-    /// # Errors
-    /// What a kernel refused.
+    /// Returns whether a proxy has sent anything.
     pub fn sync(&mut self) -> Result<bool, String> {
         let mut sent = false;
         for (_, proxy) in &mut self.of {
@@ -303,10 +291,7 @@ impl Proxies {
         Ok(sent)
     }
 
-    /// Has done what nftables mode puts off: chains that nothing leads to any more are deleted a second later.
-    ///
-    /// # Errors
-    /// What a kernel refused.
+    /// Runs the work that nftables mode delays, such as the deletion of unused chains.
     pub fn finish(&mut self) -> Result<(), String> {
         let later = Instant::now() + Duration::from_secs(60);
         for (_, proxy) in &mut self.of {
@@ -317,7 +302,6 @@ impl Proxies {
         Ok(())
     }
 
-    /// The kernels as they are now.
     pub fn kernels(&mut self) -> Vec<Kernel> {
         let kernels = self.of.iter_mut().map(|(_, proxy)| match proxy {
             ModeProxy::Iptables(proxy) => Kernel::Iptables(proxy.mode().kernel().clone()),
@@ -334,15 +318,12 @@ impl Proxies {
         kernels.collect()
     }
 
-    /// What the node's commands would print.
     pub fn dump(&mut self) -> Dump {
         let families: Vec<Family> = self.of.iter().map(|(family, _)| *family).collect();
         dump(&families, &self.kernels())
     }
 }
 
-/// What the commands print of these kernels.
-#[must_use]
 pub fn dump(families: &[Family], kernels: &[Kernel]) -> Dump {
     let mut dump = Dump::default();
     for (family, kernel) in families.iter().zip(kernels) {
@@ -375,8 +356,7 @@ impl ModeProxy {
     }
 }
 
-/// The objects as changes, by way of the checks that every source makes; what does not pass is told.
-#[must_use]
+/// The objects as changes, and the errors of objects that the proxy's source refuses.
 pub fn changes(objects: &Objects) -> (Vec<Change>, Vec<String>) {
     let (mut changes, mut refused) = (Vec::new(), Vec::new());
     let mut take = |outcome: Result<Option<Change>, String>| match outcome {
@@ -396,4 +376,12 @@ pub fn changes(objects: &Objects) -> (Vec<Change>, Vec<String>) {
         take(source::admit_endpoint_slice(slice.clone()));
     }
     (changes, refused)
+}
+
+/// The objects as changes; the error lists refused objects.
+pub fn accepted(objects: &Objects) -> Result<Vec<Change>, String> {
+    match changes(objects) {
+        (changes, refused) if refused.is_empty() => Ok(changes),
+        (_, refused) => Err(format!("refused: {}", refused.join("; "))),
+    }
 }

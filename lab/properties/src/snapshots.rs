@@ -1,12 +1,11 @@
-//! A node of the oracle's world as `svclab collect` would find it: its links, addresses, routes and settings, the objects, and what its
-//! proxies have written.
+//! A node of the oracle's world as a snapshot: links, addresses, routes, settings, objects and rules.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
-use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, NodeMachine, NodePortAddress, PodMachine, ReversePath, World};
+use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, NodeMachine, PodMachine, ReversePath, World};
 use svclab_sim::protocol::{Family, Protocol};
 use svclab_snapshot::network::{Address, Forwarding, Hop, Link, Neighbour, Network, Route};
 use svclab_snapshot::{ListeningSocket, Objects, Snapshot};
@@ -16,11 +15,9 @@ use crate::proxies::Dump;
 
 /// `RT_TABLE_MAIN`.
 const MAIN: u32 = 254;
-/// When it was taken: long after every object was made.
+/// After the creation of every object.
 const TAKEN: &str = "2030-01-01T00:00:00Z";
 
-/// The node's snapshot.
-#[must_use]
 pub fn snapshot(cluster: &ClusterModel, node: &str, dump: &Dump) -> Snapshot {
     let world = &cluster.world;
     let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
@@ -50,7 +47,7 @@ pub fn snapshot(cluster: &ClusterModel, node: &str, dump: &Dump) -> Snapshot {
     }
 }
 
-/// Where the proxy itself listens.
+/// The proxy's listening sockets.
 fn sockets(dump: &Dump) -> Vec<ListeningSocket> {
     let sockets = dump.relays.iter().map(|((family, protocol, port), relay)| {
         let everywhere: IpAddr = match family {
@@ -83,7 +80,7 @@ fn sysctls(world: &World) -> BTreeMap<String, String> {
     all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// A `KubeProxyConfiguration` of the world's settings.
+/// The world's settings as a `KubeProxyConfiguration`.
 fn configuration(world: &World) -> Value {
     let settings = &world.proxy;
     let ranges = |ranges: &[IpNet]| ranges.iter().map(IpNet::to_string).collect::<Vec<_>>();
@@ -98,12 +95,7 @@ fn configuration(world: &World) -> Value {
             ("InterfaceNamePrefix", String::new(), json!({ "interfaceNamePrefix": prefix }))
         }
     };
-    let addresses = settings.node_port_addresses.iter().map(|entry| match entry {
-        NodePortAddress::Range(range) => range.to_string(),
-        NodePortAddress::Primary => "primary".to_owned(),
-        NodePortAddress::Localhost => "localhost".to_owned(),
-        NodePortAddress::All => "all".to_owned(),
-    });
+    let addresses = settings.node_port_addresses.iter().map(ToString::to_string);
     let localhost = settings.localhost_node_ports;
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -115,7 +107,7 @@ fn configuration(world: &World) -> Value {
         "nodePortAddresses": addresses.collect::<Vec<_>>(),
         "iptables": { "masqueradeAll": settings.masquerade_all, "localhostNodePorts": localhost },
         "nftables": { "masqueradeAll": settings.masquerade_all },
-        "ipvs": { "scheduler": node::scheduler(settings.scheduler) },
+        "ipvs": { "scheduler": settings.scheduler.name() },
     })
 }
 
@@ -125,7 +117,7 @@ struct Wiring<'a> {
     dump: &'a Dump,
 }
 
-/// The prefix length of the networks of nodes and of each node's pods.
+/// The prefix length of the networks of nodes and pods.
 fn shared(address: IpAddr) -> IpNet {
     IpNet::new_assert(address, if address.is_ipv4() { 24 } else { 64 })
 }
@@ -134,7 +126,7 @@ fn everything(like: IpAddr) -> IpNet {
     if like.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() }
 }
 
-/// The router of the nodes' segment: nobody else has this address.
+/// The router of the nodes' segment, an address that no machine has.
 fn router(own: IpAddr) -> IpAddr {
     match shared(own).network() {
         IpAddr::V4(network) => Ipv4Addr::from_bits(network.to_bits() | 254).into(),
@@ -195,7 +187,7 @@ impl Wiring<'_> {
             first.entry(own.is_ipv4()).or_insert(*own);
         }
         let (v4, v6): (Vec<IpAddr>, Vec<IpAddr>) = self.place.addresses.iter().partition(|own| own.is_ipv4());
-        // The kernel lists what was added last first, of IPv6.
+        // The kernel lists the newest IPv6 address first.
         for own in v4.into_iter().chain(v6.into_iter().rev()) {
             let further = first.get(&own.is_ipv4()) != Some(&own);
             address(network, "eth0", shared(own), further);
@@ -218,9 +210,7 @@ impl Wiring<'_> {
 
     /// Routes to another node's pods: by the overlay, the second network, or its address.
     fn towards(&self, network: &mut Network, other: &NodeMachine) {
-        let object = self.cluster.objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(&other.name));
-        let ranges = object.and_then(|node| node.spec.as_ref()?.pod_cidrs.clone()).unwrap_or_default();
-        for range in ranges.iter().filter_map(|text| text.parse::<IpNet>().ok()) {
+        for range in self.cluster.objects.pod_ranges(&other.name) {
             let like = |addresses: &[IpAddr]| {
                 addresses.iter().copied().find(|address| address.is_ipv4() == range.addr().is_ipv4())
             };
@@ -236,7 +226,6 @@ impl Wiring<'_> {
         }
     }
 
-    /// The addresses of `kube-ipvs0`.
     fn service_addresses(&self, network: &mut Network) {
         for line in self.dump.addresses.lines() {
             let Ok(own) = line.parse::<svclab_sim::host::Address>() else { continue };

@@ -1,4 +1,4 @@
-//! Many clusters, each with some of its questions; a disagreement is shrunk to a small cluster.
+//! Judges a sample of questions of many clusters, and shrinks a disagreement to a small cluster.
 
 use std::cell::Cell;
 
@@ -9,27 +9,23 @@ use svclab_oracle::{ClusterModel, Mode, Promise, PromisedVerdict, Question, Rule
 use crate::disagreement;
 use crate::judge::{Networks, judge};
 use crate::machines::SimulatedMachines;
-use crate::programs::programs;
+use crate::node_states::of_fresh_proxies;
 
-/// Clusters of a normal test run; `PROPERTIES_CASES` sets another number.
+/// Default of `PROPERTIES_CASES`: clusters.
 const CASES: u32 = 300;
-/// The seed of a normal test run; `PROPERTIES_SEED` sets another.
+/// Default of `PROPERTIES_SEED`.
 const SEED: u64 = 1;
-/// Questions put to each cluster; `PROPERTIES_QUESTIONS` sets another number.
+/// Default of `PROPERTIES_QUESTIONS`: questions per cluster.
 const QUESTIONS: u64 = 40;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// How many clusters are tried.
-#[must_use]
 pub fn cases() -> u32 {
     number("PROPERTIES_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(CASES)
 }
 
-/// From which seed everything is drawn.
-#[must_use]
 pub fn seed() -> u64 {
     number("PROPERTIES_SEED").unwrap_or(SEED)
 }
@@ -38,14 +34,12 @@ fn questions() -> u64 {
     number("PROPERTIES_QUESTIONS").unwrap_or(QUESTIONS)
 }
 
-/// A runner whose cases are a function of the seed and of the property's number.
-#[must_use]
+/// A runner whose cases depend on the seed and the number of the property.
 pub fn runner(seed: u64, property: u64, cases: u32) -> TestRunner {
     runner_with(seed, property, cases, 4000)
 }
 
-/// The same, which tries at most so many smaller cases once one has failed.
-#[must_use]
+/// Like [`runner`], with a limit of tries to shrink a failure.
 pub fn runner_with(seed: u64, property: u64, cases: u32, smaller: u32) -> TestRunner {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -55,22 +49,17 @@ pub fn runner_with(seed: u64, property: u64, cases: u32, smaller: u32) -> TestRu
     TestRunner::new_with_rng(config, rng)
 }
 
-/// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SweepCounts {
-    /// Clusters.
     pub clusters: u64,
-    /// Questions put to both judges.
     pub questions: u64,
     /// By the oracle's verdict: deliver, drop, reject, either, untouched, undefined.
     pub verdicts: [u64; 6],
-    /// Questions about what several service ports claim.
+    /// Questions about an address that several service ports claim.
     pub disputed: u64,
 }
 
 impl SweepCounts {
-    /// Both together.
-    #[must_use]
     pub fn plus(&self, other: &SweepCounts) -> SweepCounts {
         let mut sum = *self;
         sum.clusters += other.clusters;
@@ -94,20 +83,18 @@ impl SweepCounts {
     }
 }
 
-/// SplitMix64's last steps: a number that looks like no other's.
-#[must_use]
+/// The finalizer of SplitMix64.
 pub fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)
 }
 
-/// Which of a cluster's questions are put.
+/// A sample of a cluster's questions.
 #[derive(Debug, Clone, Copy)]
 pub enum QuestionSample {
-    /// About so many, which ones being a function of the second number.
+    /// About the first number of questions; the second number is the salt of the sample.
     Some(u64, u64),
-    /// All.
     All,
 }
 
@@ -123,21 +110,15 @@ impl QuestionSample {
     }
 }
 
-/// Builds the machines of a cluster, with what fresh proxies write and without.
-///
-/// # Errors
-/// What was refused on the way.
+/// The machines of a cluster with the rules of fresh proxies, and without rules.
 pub fn networks(cluster: &ClusterModel) -> Result<Networks, String> {
-    let machines = SimulatedMachines::build(cluster, &programs(cluster)?).map_err(|error| error.to_string())?;
+    let machines = SimulatedMachines::build(cluster, &of_fresh_proxies(cluster)?).map_err(|error| error.to_string())?;
     let bare =
         SimulatedMachines::build(cluster, &std::collections::BTreeMap::new()).map_err(|error| error.to_string())?;
     Ok(Networks { machines, bare })
 }
 
-/// Puts a cluster's questions to both judges; the first disagreement ends it.
-///
-/// # Errors
-/// Both judges' words, or what was refused on the way to the rules.
+/// Judges a sample of the cluster's questions. The error is the first disagreement, or what was refused.
 pub fn judge_cluster(cluster: &ClusterModel, choice: QuestionSample, counts: &mut SweepCounts) -> Result<(), String> {
     let networks = networks(cluster).map_err(|why| format!("{why}\n{}", scenario(cluster)))?;
     let oracle = cluster.oracle();
@@ -155,8 +136,7 @@ pub fn judge_cluster(cluster: &ClusterModel, choice: QuestionSample, counts: &mu
     Ok(())
 }
 
-/// The cluster, by way of any of its questions.
-#[must_use]
+/// The cluster as a scenario with its first question.
 pub fn scenario(cluster: &ClusterModel) -> String {
     cluster
         .questions()
@@ -165,8 +145,7 @@ pub fn scenario(cluster: &ClusterModel) -> String {
         .unwrap_or_default()
 }
 
-/// The cluster of a recipe in a mode; in IPVS mode recipes of different sizes have different schedulers.
-#[must_use]
+/// In IPVS mode the number of pods decides the scheduler.
 pub fn in_mode(recipe: &Recipe, mode: Mode) -> ClusterModel {
     let mut cluster = recipe.build();
     cluster.world.proxy.mode = mode;
@@ -180,16 +159,14 @@ pub fn in_mode(recipe: &Recipe, mode: Mode) -> ClusterModel {
     cluster
 }
 
-/// Tries `cases` clusters that `seed` and `part` make.
-///
-/// # Errors
-/// The smallest cluster found that shows a disagreement, with how to see it again.
+/// Judges `cases` clusters that depend on `seed` and `part`. The error prints the smallest cluster with a disagreement,
+/// and how to repeat it.
 pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<SweepCounts, String> {
     let counts = Cell::new(SweepCounts::default());
     let (count, failed) = (Cell::new(0u64), Cell::new(false));
     let wanted = questions();
     let outcome = runner(seed, part, cases).run(&recipes(), |recipe| {
-        // Once one has failed, smaller ones are asked everything: the question that failed may have another number.
+        // The failing question may have another number in a smaller cluster, so the sweep asks all questions.
         let choice = if failed.get() { QuestionSample::All } else { QuestionSample::Some(wanted, seed ^ count.get()) };
         count.set(count.get() + 1);
         let mut sum = counts.get();
@@ -209,10 +186,7 @@ pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<SweepCounts
     }
 }
 
-/// [`sweep`] in as many threads as `parts`, each with its share of the clusters; the first part that fails is told.
-///
-/// # Errors
-/// As [`sweep`].
+/// [`sweep`] in `parts` threads, each with its share of the clusters.
 pub fn sweep_in_parts(mode: Mode, parts: u32) -> Result<SweepCounts, String> {
     let (seed, share) = (seed(), cases().div_ceil(parts));
     let threads: Vec<_> =

@@ -1,51 +1,50 @@
-//! What a cluster is made of, as plain data: the cluster builds it, the API has Nodes and allocates addresses by it, scenarios fill
-//! it in.
+//! A cluster as plain data: the API, the cluster builder and scenarios share these types.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// How pods are wired to their node.
+/// How pods connect to their node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cni {
-    /// One bridge `cni0` per node, hairpin mode on its ports, `bridge-nf-call-iptables` on.
+    /// One bridge `cni0` per node, with hairpin mode on its ports and `bridge-nf-call-iptables` on.
     #[default]
     Bridge,
-    /// One veth per pod straight into the node, a host route to each pod (Calico's shape).
+    /// One veth per pod in the node's namespace, and a host route to each pod, like Calico.
     PointToPoint,
-    /// The same with the address of the pod range's gateway on the node's end of every veth, alone (/32, /128): the shape of
-    /// the CNI plugin `ptp`, which kind's kindnet uses.
+    /// Like `PointToPoint`; the node's end of each veth has the gateway address with a full-length prefix, like the CNI
+    /// plugin `ptp` and kindnet.
     Ptp,
 }
 
-/// What nodes ask of a packet's source: `net.ipv4.conf.*.rp_filter`.
+/// `net.ipv4.conf.*.rp_filter` on nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReversePath {
-    /// Nothing: 0.
+    /// 0.
     #[default]
     Off,
-    /// That the answer would leave by the interface that the packet came in by (RFC 3704, strict): 1.
+    /// 1: the node would send the reply by the interface of the packet (RFC 3704, strict).
     Strict,
-    /// That there is a way back at all (RFC 3704, loose): 2.
+    /// 2: the node has a route to the source (RFC 3704, loose).
     Loose,
 }
 
-/// A node: a host with a network namespace, a `/sys` and a `/run` of its own.
+/// A node: a network namespace, and its own `/sys` and `/run`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSpec {
-    /// Kubernetes name; also what `--hostname-override` gets.
+    /// Kubernetes name, and value of `--hostname-override`.
     pub name: String,
-    /// `topology.kubernetes.io/zone`, if any.
+    /// `topology.kubernetes.io/zone`.
     pub zone: Option<String>,
-    /// Addresses on the node network, at most one per family; the first is the primary one.
+    /// Addresses on the node network, at most one per family, the primary one first.
     pub addresses: Vec<IpAddr>,
-    /// Further addresses of the same interface (for `nodePortAddresses`).
+    /// Further addresses of the same interface, for `nodePortAddresses`.
     pub extra_addresses: Vec<IpAddr>,
-    /// Pod ranges of this node, at most one per family.
+    /// At most one per family.
     pub pod_cidrs: Vec<IpNet>,
 }
 
-/// A port that a pod's server listens on.
+/// A port on which a pod's server listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerPort {
     /// Transport protocol.
@@ -54,14 +53,14 @@ pub struct ServerPort {
     pub port: u16,
 }
 
-/// Transport protocols that the lab can speak.
+/// Transport protocols of the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// TCP.
+    /// Transmission Control Protocol.
     Tcp,
-    /// UDP.
+    /// User Datagram Protocol.
     Udp,
-    /// SCTP, in its one-to-one style (RFC 6458); many kernels lack it.
+    /// SCTP in one-to-one style (RFC 6458). Many kernels lack it.
     Sctp,
 }
 
@@ -75,20 +74,20 @@ impl std::fmt::Display for Protocol {
     }
 }
 
-/// A pod: a namespace on a node (or the node's own, for host network) with echo servers in it.
+/// A pod: a network namespace on a node, or the node's own for host network, with echo servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSpec {
     /// Kubernetes namespace.
     pub namespace: String,
     /// Kubernetes name.
     pub name: String,
-    /// The node it runs on.
+    /// Name of its node.
     pub node: String,
-    /// Its addresses, at most one per family; for host network, the node's.
+    /// At most one per family; for host network, the node's addresses.
     pub addresses: Vec<IpAddr>,
     /// Shares the node's network namespace.
     pub host_network: bool,
-    /// What its echo servers listen on.
+    /// Ports of the echo servers.
     pub ports: Vec<ServerPort>,
 }
 
@@ -97,54 +96,54 @@ pub struct PodSpec {
 pub struct ClientSpec {
     /// Its name in scenarios.
     pub name: String,
-    /// Its addresses, at most one per family.
+    /// At most one per family.
     pub addresses: Vec<IpAddr>,
 }
 
-/// The cloud load balancer: one host on the node network.
+/// The cloud load balancer: a host on the node network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadBalancerSpec {
-    /// Its own addresses, at most one per family (the source of its health checks).
+    /// At most one per family; sources of its health checks.
     pub addresses: Vec<IpAddr>,
 }
 
-/// The whole cluster.
+/// A whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterSpec {
-    /// Wiring of pods.
+    /// Connection of pods.
     pub cni: Cni,
-    /// Nodes reach each other's pods by VXLAN, as flannel has it: with a device `flannel.1` that has the first address of the
-    /// node's pod range, and an MTU that leaves room for the outer headers.
+    /// Nodes reach each other's pods by VXLAN like flannel: the device `flannel.1` has the first address of the node's
+    /// pod range, and an MTU with room for the outer headers.
     pub overlay: bool,
-    /// Nodes have a second interface, `eth1`, on a segment of their own with these ranges (at most one per family), and reach each
-    /// other's pods by it; their Node objects do not name it. None: they have one interface.
+    /// Ranges of `eth1`, a second interface by which nodes reach each other's pods, at most one per family; Node
+    /// objects do not list its addresses. Empty: nodes have one interface.
     pub second_network: Vec<IpNet>,
-    /// What nodes ask of sources.
+    /// Source validation on nodes.
     pub reverse_path: ReversePath,
-    /// Ranges of the node network (nodes, clients, load balancer are on one layer-2 segment), at most one per family.
+    /// Ranges of the layer-2 segment of nodes, clients and load balancer, at most one per family.
     pub node_network: Vec<IpNet>,
-    /// Ranges of service cluster IPs, at most one per family.
+    /// Ranges of cluster IPs, at most one per family.
     pub service_cidrs: Vec<IpNet>,
-    /// Ranges that contain every node's pod range, at most one per family (kube-proxy's `--cluster-cidr`).
+    /// kube-proxy's `--cluster-cidr`: ranges that contain every pod range, at most one per family.
     pub cluster_cidrs: Vec<IpNet>,
     /// Nodes.
     pub nodes: Vec<NodeSpec>,
-    /// Pods that stand from the start.
+    /// Pods that exist from the start.
     pub pods: Vec<PodSpec>,
-    /// Clients outside the cluster.
+    /// Hosts outside the cluster.
     pub clients: Vec<ClientSpec>,
     /// The cloud load balancer, if the cluster has one.
     pub load_balancer: Option<LoadBalancerSpec>,
 }
 
 impl ClusterSpec {
-    /// The addresses of a node's end of the overlay, if there is one: the first of each pod range, as flannel takes it.
+    /// A node's addresses on the overlay: the first of each pod range, like flannel.
     pub fn overlay_addresses(&self, node: &NodeSpec) -> Vec<IpAddr> {
         let ranges = node.pod_cidrs.iter().filter(|_| self.overlay);
         ranges.filter_map(|range| nth_address(*range, 0)).collect()
     }
 
-    /// The addresses of a node's `eth1`: it has the same number in the second network as on the node network.
+    /// A node's addresses on `eth1`: the same host numbers as on the node network.
     pub fn second_addresses(&self, node: &NodeSpec) -> Vec<IpAddr> {
         let of = |second: &IpNet| {
             let own = node.addresses.iter().find(|own| own.is_ipv4() == second.addr().is_ipv4())?;
@@ -155,36 +154,36 @@ impl ClusterSpec {
     }
 }
 
-/// The number of `address` in `range`, which contains it; the last 64 bits of it.
+/// The low 64 bits of the difference between `address` and the start of `range`.
 fn number_in(range: IpNet, address: IpAddr) -> u64 {
     let low = |address: IpAddr| match address {
         IpAddr::V4(v4) => u64::from(u32::from(v4)),
-        // The cut is meant: numbers in a range are small.
+        // Numbers within a range are small.
         #[allow(clippy::cast_possible_truncation, reason = "the last 64 bits are what is asked for")]
         IpAddr::V6(v6) => u128::from(v6) as u64,
     };
     low(address).wrapping_sub(low(range.network()))
 }
 
-/// One load-balancer address and where its traffic goes.
+/// A load-balancer address and where its traffic goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadBalancerVip {
     /// The published address.
     pub address: IpAddr,
-    /// `ipMode`: `Vip` hands packets to a node unchanged, `Proxy` connects to the node port itself.
+    /// Whether the load balancer forwards packets or proxies connections.
     pub mode: VipMode,
-    /// Service port to node port (used by `Proxy`).
+    /// Service port to node port, for `Proxy`.
     pub ports: Vec<(Protocol, u16, u16)>,
-    /// `healthCheckNodePort` to ask; `None` sends to every node.
+    /// `healthCheckNodePort`, by which the load balancer selects nodes; `None`: it sends to every node.
     pub health_check_node_port: Option<u16>,
 }
 
 /// `status.loadBalancer.ingress[].ipMode` (KEP-1860).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VipMode {
-    /// Packets reach the node with the load balancer's address as destination.
+    /// A packet reaches the node with the load-balancer address as destination.
     Vip,
-    /// The load balancer is a proxy; nodes see its own address and the node port.
+    /// The load balancer connects to the node port from its own address.
     Proxy,
 }
 
@@ -197,7 +196,7 @@ impl std::fmt::Display for VipMode {
     }
 }
 
-/// Address number `number` of `range`, counted from its network address; `None` beyond its end.
+/// Address `number` of `range`, counted from the network address; `None` beyond the end of the range.
 pub fn nth_address(range: IpNet, number: u64) -> Option<IpAddr> {
     let address = match range.network() {
         IpAddr::V4(network) => IpAddr::V4(u32::from(network).checked_add(u32::try_from(number).ok()?)?.into()),

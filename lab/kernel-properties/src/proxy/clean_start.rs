@@ -1,27 +1,23 @@
-//! Whether a node's kernel is what a proxy leaves on a machine that nobody has touched.
+//! Compares a node's kernel with the state after a clean start.
 
 use std::collections::BTreeMap;
 
-use svclab_properties::nft_meaning::content;
-use svclab_properties::programs::read;
+use svclab_properties::nft_compare::comparable_lines;
+use svclab_properties::node_states::{name_listening_ports, read};
 use svclab_properties::proxies::Dump;
 use svclab_sim::cluster::NodeState;
-use svclab_sim::protocol::{Family, Protocol};
 use svclab_sim::relays::Relays;
+use svclab_sim::rules::{Rule, Rules};
 
-/// The first thing that is not as after a clean start.
+/// The error names the first difference.
 pub(super) fn compare(found: &Dump, fresh: &Dump) -> Result<(), String> {
-    for family in [Family::V4, Family::V6] {
-        let text = |dump: &Dump| {
-            let text = if family == Family::V4 { &dump.v4 } else { &dump.v6 };
-            without_ports(text, family, &dump.relays)
-        };
-        same_rules(&text(found), &text(fresh))?;
-    }
-    let elements =
-        |dump: &Dump| content(&dump.nft).map(|all| all.into_iter().collect()).map_err(|error| error.to_string());
+    let elements = |dump: &Dump| comparable_lines(&dump.nft).map(|all| all.into_iter().collect());
+    let elements = |dump: &Dump| elements(dump).map_err(|error| error.to_string());
     lists("an element or chain", elements(found)?, elements(fresh)?)?;
+    let state = |dump: &Dump| read(dump).map_err(|error| error.to_string());
     let (found, fresh) = (state(found)?, state(fresh)?);
+    same_rules(&found.v4, &found.relays, &fresh.v4, &fresh.relays)?;
+    same_rules(&found.v6, &found.relays, &fresh.v6, &fresh.relays)?;
     lists("an IP set", sets(&found), sets(&fresh))?;
     lists("a virtual server", servers(&found), servers(&fresh))?;
     let addresses = |state: &NodeState| state.addresses.iter().map(|own| format!("{own:?}")).collect();
@@ -30,78 +26,50 @@ pub(super) fn compare(found: &Dump, fresh: &Dump) -> Result<(), String> {
     lists("a listening port", relays(&found), relays(&fresh))
 }
 
-fn state(dump: &Dump) -> Result<NodeState, String> {
-    read(dump).map_err(|error| error.to_string())
+/// Keyed by the names of table and chain.
+type RulesByChain = BTreeMap<(&'static str, String), Vec<String>>;
+
+/// The chain that guards the loopback range, and the jump to it. A proxy keeps both when it no longer needs them,
+/// because `route_localnet` may stay set.
+const GUARD: &str = "KUBE-FIREWALL";
+const GUARD_JUMP: &str = "-j KUBE-FIREWALL";
+
+fn same_rules(found: &Rules, found_relays: &Relays, fresh: &Rules, fresh_relays: &Relays) -> Result<(), String> {
+    let (mut found, fresh) = (by_chain(found, found_relays), by_chain(fresh, fresh_relays));
+    if !fresh.keys().any(|(table, chain)| (*table, chain.as_str()) == ("filter", GUARD)) {
+        found.retain(|(table, chain), _| (*table, chain.as_str()) != ("filter", GUARD));
+        found.values_mut().for_each(|rules| rules.retain(|rule| rule != GUARD_JUMP));
+        found.retain(|(_, chain), rules| chain.starts_with("KUBE-") || !rules.is_empty());
+    }
+    let mut chains = found.keys().chain(fresh.keys());
+    let Some(at) = chains.find(|at| found.get(at) != fresh.get(at)) else { return Ok(()) };
+    let rules = |of: &RulesByChain| match of.get(at) {
+        Some(rules) => format!("  {}", rules.join("\n  ")),
+        None => "  no such chain".to_owned(),
+    };
+    let (table, chain) = at;
+    Err(format!("{table} {chain} is\n{}\nand after a clean start it is\n{}", rules(&found), rules(&fresh)))
 }
 
-fn same_rules(found: &str, fresh: &str) -> Result<(), String> {
-    let (mut found, mut fresh) = (by_chain(found), by_chain(fresh));
-    sort_jumps(&mut found);
-    sort_jumps(&mut fresh);
-    if !fresh.contains_key(&("filter", GUARD)) {
-        found.remove(&("filter", GUARD));
-        found.values_mut().for_each(|rules| rules.retain(|rule| *rule != GUARDED));
-    }
-    let chains = found.keys().chain(fresh.keys());
-    if let Some(at) = chains.into_iter().find(|at| found.get(at) != fresh.get(at)) {
-        let rules = |of: &BTreeMap<_, Vec<&str>>| match of.get(at) {
-            Some(rules) => format!("  {}", rules.join("\n  ")),
-            None => "  no such chain".to_owned(),
-        };
-        let (table, chain) = at;
-        let (found, fresh) = (rules(&found), rules(&fresh));
-        return Err(format!("{table} {chain} is\n{found}\nand after a clean start it is\n{fresh}"));
-    }
-    Ok(())
-}
-
-/// Rules by table and chain. The kernel's own chains are there or not, and say nothing while they are empty.
-fn by_chain(text: &str) -> BTreeMap<(&str, &str), Vec<&str>> {
-    let mut chains: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    let mut table = "";
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix('*') {
-            table = name;
-        } else if let Some(declared) = line.strip_prefix(':') {
-            let mut words = declared.split(' ');
-            if let (Some(chain), Some("-")) = (words.next(), words.next()) {
-                chains.entry((table, chain)).or_default();
+/// Leaves out empty built-in chains, which may or may not exist. Sorts the jumps in built-in chains: a jump that
+/// another program deleted returns at another position, and no two jumps lead to rules about the same packets.
+fn by_chain(rules: &Rules, relays: &Relays) -> RulesByChain {
+    let mut chains = RulesByChain::new();
+    for (table, chain) in rules.tables.iter().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {
+        let name = |rule: &Rule| name_listening_ports(&rule.to_string(), rules.family, relays).trim().to_owned();
+        let mut lines: Vec<String> = chain.rules.iter().map(name).collect();
+        if table.name.built_in().contains(&chain.name.as_str()) {
+            if lines.is_empty() {
+                continue;
             }
-        } else if let Some(rule) = line.strip_prefix("-A ") {
-            let (chain, rule) = rule.split_once(' ').unwrap_or((rule, ""));
-            chains.entry((table, chain)).or_default().push(rule);
+            lines.sort_unstable();
         }
+        chains.insert((table.name.name(), chain.name.clone()), lines);
     }
     chains
 }
 
-/// The guard of the loopback range, and the jump to it. It stays when a proxy needs it no more, on purpose: `route_localnet`
-/// may have been set for good.
-const GUARD: &str = "KUBE-FIREWALL";
-const GUARDED: &str = "-j KUBE-FIREWALL";
-
-/// Lets the order of jumps in the kernel's own chains go: one that somebody has taken away comes back before the others, and no two
-/// of them lead to rules about the same packets.
-fn sort_jumps(chains: &mut BTreeMap<(&str, &str), Vec<&str>>) {
-    let own = chains.iter_mut().filter(|((_, chain), _)| !chain.starts_with("KUBE-"));
-    own.for_each(|(_, rules)| rules.sort_unstable());
-}
-
-/// Listening ports by whom they lead to: of two listeners that would like the same number, the one that was there first has it.
-fn without_ports(text: &str, family: Family, relays: &Relays) -> String {
-    let line = |line: &str| {
-        let protocol = if line.contains("-p udp ") { Protocol::UDP } else { Protocol::TCP };
-        let word = |word: &str| {
-            let (before, number) = word.rsplit_once(':').map_or(("", word), |(before, number)| (before, number));
-            let to = number.parse().ok().and_then(|port: u16| relays.get(&(family, protocol, port)));
-            to.map_or_else(|| word.to_owned(), |relay| format!("{before}:{:?}", relay.to))
-        };
-        line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n"
-    };
-    text.lines().map(line).collect()
-}
-
-/// Names and members. Who made a set first has decided how large its table is.
+/// Names and members. The size of the hash table depends on the set's first owner.
 fn sets(state: &NodeState) -> Vec<String> {
     let set = |set: &svclab_sim::set::IpSet| {
         let mut elements: Vec<String> = set.elements.iter().map(|element| format!("{element:?}")).collect();
@@ -111,7 +79,7 @@ fn sets(state: &NodeState) -> Vec<String> {
     state.sets.sets.iter().map(set).collect()
 }
 
-/// Servers that drain are in no fresh start.
+/// Without draining real servers, which a fresh start does not have.
 fn servers(state: &NodeState) -> Vec<String> {
     let service = |service: &svclab_sim::ipvs::VirtualService| {
         let mut service = service.clone();

@@ -1,4 +1,4 @@
-//! On a node's thread: what the commands print, and what they are given.
+//! The commands on a node's thread: listings, and replacements of rules.
 
 use svclab_properties::proxies::Dump;
 use svclab_sim::nft::Ruleset;
@@ -8,7 +8,6 @@ use svcproxy::kernel::dummy::DEVICE;
 use svcproxy::mode::nftables::layout::TABLE;
 use svcproxy::model::Family;
 
-/// How a node is asked.
 #[derive(Debug, Clone)]
 pub(super) struct Commands {
     pub(super) variant: Variant,
@@ -17,7 +16,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// What they print. Where relays lead, no command knows.
+    /// The backends of relays are in no listing.
     pub(super) fn dump(&self) -> Result<Dump, String> {
         let mut dump = Dump::default();
         for family in &self.families {
@@ -34,7 +33,7 @@ impl Commands {
         Ok(dump)
     }
 
-    /// Puts these rules in the place of all.
+    /// Replaces all iptables rules.
     pub(super) fn replace(&self, texts: &[(Family, String)]) -> Result<(), String> {
         for (family, text) in texts {
             run(&self.iptables(*family, "restore"), &[], Some(text))?;
@@ -42,7 +41,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Has sets forget clients that rules have put in, of clusters before: services of this one may have the same names.
+    /// Flushes the affinity sets, whose entries belong to the cluster before: its services may have the same names.
     pub(super) fn forget_clients(&self) -> Result<(), String> {
         if self.mode != Mode::Nftables {
             return Ok(());
@@ -57,7 +56,7 @@ impl Commands {
         if flush.is_empty() { Ok(()) } else { run("nft", &["-f", "-"], Some(&flush)).map(|_| ()) }
     }
 
-    /// Puts these tables in the place of the proxy's, which are of these families.
+    /// Replaces the proxy's tables.
     pub(super) fn replace_tables(&self, text: &str) -> Result<(), String> {
         let gone = self.families.iter().map(|family| {
             let name = if *family == Family::V4 { "ip" } else { "ip6" };
@@ -66,15 +65,15 @@ impl Commands {
         run("nft", &["-f", "-"], Some(&format!("{}{text}", gone.collect::<String>()))).map(|_| ())
     }
 
-    /// Takes all virtual servers away and puts those back that these lines of `ipvsadm -Sn` tell of; in between, IPVS forgets
-    /// every connection, for it has no server any more (`expire_nodest_conn`).
+    /// Deletes all virtual servers, then restores these lines of `ipvsadm -Sn`. In between IPVS expires every
+    /// connection (`expire_nodest_conn`).
     pub(super) fn restore_servers(&self, servers: &str) -> Result<(), String> {
         run("ipvsadm", &["-C"], None)?;
         until_forgotten()?;
         run("ipvsadm", &["-R"], Some(servers)).map(|_| ())
     }
 
-    /// The name of a command of a family and variant, such as `ip6tables-nft-save`.
+    /// For example `ip6tables-nft-save`.
     fn iptables(&self, family: Family, what: &str) -> String {
         let command = if family == Family::V4 { "iptables" } else { "ip6tables" };
         let variant = match self.variant {
@@ -86,7 +85,6 @@ impl Commands {
     }
 }
 
-/// The rules of a family.
 pub(super) fn rules(dump: &mut Dump, family: Family) -> &mut String {
     match family {
         Family::V4 => &mut dump.v4,
@@ -94,12 +92,12 @@ pub(super) fn rules(dump: &mut Dump, family: Family) -> &mut String {
     }
 }
 
-/// What `ip -o address` prints as the lines by which the addresses would be added, which the simulator reads.
+/// Turns `ip -o address` into the `ip addr add` lines that the simulator reads.
 fn addresses(printed: &str) -> String {
     let line = |printed: &str| {
         let mut words = printed.split_whitespace().skip_while(|word| !["inet", "inet6"].contains(word));
         let address = words.nth(1)?;
-        // The device has a link-local address, as every device that is up.
+        // Skips the link-local address.
         let own = !address.starts_with("fe80:");
         let deprecated = if words.any(|word| word == "deprecated") { " preferred_lft 0" } else { "" };
         own.then(|| format!("ip addr add {address} dev {DEVICE}{deprecated}\n"))
@@ -107,11 +105,11 @@ fn addresses(printed: &str) -> String {
     printed.lines().filter_map(line).collect()
 }
 
-/// The list of IPVS's connections (`/proc/net/ip_vs_conn`) has a line of headings.
+/// Heading lines of `/proc/net/ip_vs_conn`.
 const HEADINGS: usize = 1;
 
 fn until_forgotten() -> Result<(), String> {
-    // The kernel begins to forget a tick later, in work of its own.
+    // The kernel expires connections asynchronously.
     for _ in 0..1000 {
         let connections =
             std::fs::read_to_string("/proc/thread-self/net/ip_vs_conn").map_err(|error| error.to_string())?;
@@ -123,7 +121,7 @@ fn until_forgotten() -> Result<(), String> {
     Err("IPVS keeps connections of virtual servers that are gone".to_owned())
 }
 
-/// How long a command may take on a busy machine.
+/// On a busy machine.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn run(name: &str, arguments: &[&str], input: Option<&str>) -> Result<String, String> {

@@ -1,5 +1,5 @@
-//! A node's proxy at work on a node's namespaces, by way of everything that lies between its library and the kernel:
-//! `work` is what it does, `dump` what the commands then print, `same` whether that is what a clean start leaves.
+//! Runs a node's proxies in its namespaces with the real kernel: `start` runs them, `commands` lists the result, and
+//! `clean_start` compares it with the state after a clean start.
 
 mod clean_start;
 mod commands;
@@ -13,7 +13,7 @@ use svclab_cluster::Cluster as Lab;
 use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_oracle::ClusterModel;
 use svclab_properties::node;
-use svclab_properties::proxies::{Dump, Proxies, changes};
+use svclab_properties::proxies::{Dump, Proxies, accepted};
 use svcproxy::config::{Config, Mode, Variant, WriterChoice};
 use svcproxy::kernel::conntrack::{Conntrack, Filter, Netlink};
 use svcproxy::model::{Change, Family};
@@ -21,15 +21,15 @@ use svcproxy::model::{Change, Family};
 use commands::{Commands, rules};
 use start::{RelayThread, SyncJob};
 
-/// What proxies have left. Relays of userspace mode go on until this is dropped.
+/// The result of the proxies. Relays run until it is dropped.
 pub struct AppliedRules {
-    /// What the commands print, by node.
+    /// Listings by node.
     pub dumps: BTreeMap<String, Dump>,
     relays: Vec<RelayThread>,
 }
 
 impl AppliedRules {
-    /// Ends the relays, as when proxies are killed; the rules that lead to them stay.
+    /// Ends the relays like a kill of the proxies: the rules stay.
     pub fn end_relays(&mut self) {
         self.relays.clear();
     }
@@ -40,7 +40,7 @@ fn commands(variant: Variant, cluster: &ClusterModel, node: &str) -> Commands {
     Commands { variant, mode, families: node::families(&cluster.world) }
 }
 
-/// Has `work` done on the thread of every node; what came of it, by node.
+/// Runs `work` on the thread of every node.
 async fn everywhere<T: Send + 'static>(
     lab: &Lab,
     cluster: &ClusterModel,
@@ -54,24 +54,15 @@ async fn everywhere<T: Send + 'static>(
     Ok(done.await?.into_iter().collect())
 }
 
-/// Brings every node's kernel to the cluster, over whatever stands there.
-///
-/// As when a proxy is started anew with other settings: a full sync of some of the objects, and when the others have come, a
-/// partial one. How many are there at the start is a function of `salt`. What comes out must be what a proxy leaves on a
-/// machine that nobody has touched.
-///
-/// # Errors
-/// What a command or the kernel has refused, or what is too much or too little.
+/// Programs every node's kernel for the cluster, over the state of the cluster before.
+/// Like a restart with new settings: a full sync of some objects, whose number depends on `salt`, then a partial sync
+/// of the others. The result must equal the state after a clean start.
 pub async fn apply(lab: &Lab, variant: Variant, cluster: &ClusterModel, salt: u64) -> Result<AppliedRules, String> {
-    let (changes, refused) = changes(&cluster.objects);
-    if !refused.is_empty() {
-        return Err(format!("refused: {}", refused.join("; ")));
-    }
-    let changes: Arc<[Change]> = changes.into();
+    let changes: Arc<[Change]> = accepted(&cluster.objects)?.into();
     let nodes = cluster.objects.nodes.len();
     let first = nodes + usize::try_from(salt).unwrap_or_default() % (changes.len() - nodes + 1);
     let done = everywhere(lab, cluster, |name| {
-        // Tables of iptables-nft are written by both writers in turn.
+        // Alternates the two writers of iptables-nft tables.
         let by_netlink = variant == Variant::Nft && salt.is_multiple_of(2);
         let writer = if by_netlink { WriterChoice::Netlink } else { WriterChoice::Commands };
         let config = Config { variant, writer, ..node::config(&cluster.world, name) };
@@ -86,20 +77,15 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &ClusterModel, salt: u6
     let mut applied = AppliedRules { dumps: BTreeMap::new(), relays: Vec::new() };
     for (node, (mut dump, at_work)) in done.await? {
         dump.relays = at_work.as_ref().map(|at_work| at_work.relays.clone()).unwrap_or_default();
-        let mut fresh = Proxies::fresh(&cluster.world, &node);
-        fresh.apply(&changes);
-        fresh.sync()?;
-        clean_start::compare(&dump, &fresh.dump()).map_err(|why| format!("node/{node}: {why}"))?;
+        let fresh = Proxies::synced(cluster, &node)?.dump();
+        clean_start::compare(&dump, &fresh).map_err(|why| format!("node/{node}: {why}"))?;
         applied.dumps.insert(node, dump);
         applied.relays.extend(at_work);
     }
     Ok(applied)
 }
 
-/// Puts rules in the place of all of a node's; what stands there after it, where `before` stood.
-///
-/// # Errors
-/// What the kernel does not take.
+/// Replaces all iptables rules of a node. Returns the new listings; `before` has the listings of other families.
 pub async fn replace(
     lab: &Lab,
     variant: Variant,
@@ -122,10 +108,7 @@ pub async fn replace(
     Ok(all)
 }
 
-/// Puts a table of nftables in the place of the proxy's; what stands there after it, where `before` stood. Relays go on.
-///
-/// # Errors
-/// What the kernel does not take.
+/// Replaces the proxy's nftables tables of a node; relays continue. Returns the new listings.
 pub async fn replace_tables(
     lab: &Lab,
     variant: Variant,
@@ -143,12 +126,9 @@ pub async fn replace_tables(
     Ok(Dump { relays: before.relays.clone(), ..dump })
 }
 
-/// Has every node forget all connections: the next cluster's packets must not be taken for this one's. In IPVS mode servers that
-/// drain are gone after it, and the others stand in the order in which `ipvsadm` prints them (the kernel's own, by which its
-/// hashes go, it does not print); so what is known of virtual servers before holds no longer.
-///
-/// # Errors
-/// What the kernel has refused.
+/// Deletes all conntrack entries, so that the next packets are new connections. In IPVS mode also recreates the virtual
+/// servers in the order of the listing, because `ipvsadm` does not print the kernel's order, on which hashes depend.
+/// This removes draining servers.
 pub async fn forget(
     lab: &Lab,
     variant: Variant,

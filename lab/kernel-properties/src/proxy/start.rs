@@ -1,4 +1,4 @@
-//! On a node's thread: what the daemon does at its start and when objects come, in each mode.
+//! Starts proxies like the daemon, in each mode, and applies the objects.
 
 use std::fmt::Display;
 use std::sync::{Arc, mpsc};
@@ -25,19 +25,18 @@ use svcproxy::relay::limits::Limits;
 use svcproxy::relay::{Backends, Engine, tcp, udp};
 use tokio::sync::oneshot;
 
-/// Longer than any test: relays end nothing by themselves.
+/// Longer than any test.
 const SILENT: Duration = Duration::from_secs(3600);
 
-/// By then nothing is put off any more.
+/// After every delayed deletion.
 const LATER: Duration = Duration::from_secs(60);
 
-/// Proxies whose relays go on until they are dropped, and where these lead.
+/// Proxies, whose relays run until they are dropped, and the relays' backends.
 type StartedProxies = (Box<dyn std::any::Any>, Relays);
 
-/// A proxy of userspace mode.
 type UserspaceProxy = FamilyProxy<userspace::syncer::Syncer<Writer, Engine>>;
 
-/// What a node's proxies are given: first so many of the changes, then the others.
+/// The first sync gets `first` changes, the second sync the others.
 #[derive(Debug, Clone)]
 pub(super) struct SyncJob {
     pub(super) config: Config,
@@ -47,9 +46,9 @@ pub(super) struct SyncJob {
 }
 
 impl SyncJob {
-    /// Brings the node's kernel to the objects. Relays, where the mode has such, go on.
+    /// Relays continue to run.
     pub(super) fn carry_out(self) -> Result<Option<RelayThread>, String> {
-        // The settings of the cluster before may have needed it; a proxy only ever sets it.
+        // The cluster before may have set it, and a proxy never clears it.
         sysctl::ensure(sysctl::ROUTE_LOCALNET, "0").map_err(said)?;
         match self.config.mode {
             Mode::Userspace => RelayThread::start(move || self.bring_relays()).map(Some),
@@ -75,7 +74,6 @@ impl SyncJob {
         }
     }
 
-    /// Those of nftables mode, which put off the deletion of what nothing leads to any more.
     fn bring_tables(&self) -> Result<StartedProxies, String> {
         let own = addresses::read().map_err(said)?;
         let (mut proxies, mut relays) = (Vec::new(), Relays::new());
@@ -94,7 +92,6 @@ impl SyncJob {
         Ok((Box::new(proxies), relays))
     }
 
-    /// Those of userspace mode.
     fn bring_relays(&self) -> Result<StartedProxies, String> {
         let (shared, range) = (shared(), self.config.port_range);
         let mut proxies = self.bring_all(|commands| {
@@ -105,7 +102,6 @@ impl SyncJob {
         Ok((Box::new(proxies), relays))
     }
 
-    /// The proxies of all families, after their work.
     fn bring_all<M: mode::Mode>(
         &self,
         open: impl Fn(Writer) -> Result<M, String>,
@@ -128,16 +124,15 @@ impl SyncJob {
     }
 }
 
-/// A node's relays, on a thread of their own. All of it ends, sockets and all, when this is dropped.
+/// A thread with a node's relays, which end when this is dropped.
 pub(super) struct RelayThread {
-    /// Where its listening ports lead.
     pub(super) relays: Relays,
     thread: Option<JoinHandle<()>>,
     end: Option<oneshot::Sender<()>>,
 }
 
 impl RelayThread {
-    /// The thread is born into the namespace of the one that calls, and tasks that relay open their sockets in theirs.
+    /// A thread inherits the namespaces of its creator, and the relays' tasks open their sockets there.
     fn start(bring: impl FnOnce() -> Result<StartedProxies, String> + Send + 'static) -> Result<RelayThread, String> {
         let (ready, started) = mpsc::channel();
         let (end, ended) = oneshot::channel::<()>();
@@ -152,7 +147,7 @@ impl RelayThread {
                 Err(why) => drop(ready.send(Err(why))),
                 Ok(((_proxies, relays), runtime)) => {
                     if ready.send(Ok(relays)).is_ok() {
-                        // An error is the end as well: nobody holds the other side.
+                        // An error means that the sender is dropped.
                         let _ = runtime.block_on(ended);
                     }
                 }
@@ -167,14 +162,13 @@ impl RelayThread {
 impl Drop for RelayThread {
     fn drop(&mut self) {
         drop(self.end.take());
-        // The next cluster's proxies want the same ports.
+        // The proxies of the next cluster need the same ports.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// Where a proxy's listening ports lead.
 fn relays(proxy: &mut UserspaceProxy) -> Relays {
     let (family, plans) = (proxy.family(), proxy.plans());
     let led = |name: &_| plans.iter().find(|plan| plan.name == *name).map(Backends::of);

@@ -1,4 +1,4 @@
-//! Generated clusters on the real kernel.
+//! Generated clusters on the host's kernel.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use svclab_oracle::Mode;
 use svclab_oracle::generate::recipes_on;
 use svclab_properties::sweep::runner;
 
-/// The testbeds in nftables mode.
+/// Testbeds in nftables mode.
 const BY_TABLES: [&str; 5] = [
     "nftables_bridge_ipv4",
     "nftables_point_to_point_ipv6",
@@ -21,7 +21,7 @@ const BY_TABLES: [&str; 5] = [
     "nftables_ptp_dual_stack",
 ];
 
-/// The testbeds in userspace mode.
+/// Testbeds in userspace mode.
 const RELAYED: [&str; 5] = [
     "userspace_bridge_ipv4",
     "userspace_point_to_point_ipv6",
@@ -30,7 +30,6 @@ const RELAYED: [&str; 5] = [
     "userspace_ptp_dual_stack",
 ];
 
-/// Every case of this part.
 pub fn cases() -> Vec<KernelCase> {
     let testbeds = testbed::ALL.map(|testbed| KernelCase::inside(testbed.name, by_rules));
     let tables = BY_TABLES.map(|name| KernelCase::inside(name, by_tables));
@@ -53,12 +52,11 @@ fn by_tables(inside: &CaseContext<'_>) {
     whole_frame(inside.name.trim_start_matches("nftables_"), Mode::Nftables, inside.cases, inside);
 }
 
-/// Connections of their own and time for relays: half as many clusters.
+/// Relays are slower: half as many clusters.
 fn by_relays(inside: &CaseContext<'_>) {
     whole_frame(inside.name.trim_start_matches("userspace_"), Mode::Userspace, inside.cases.div_ceil(2), inside);
 }
 
-/// The clusters of a testbed: what the kernel does is what the simulator says and the oracle promises.
 fn whole_frame(name: &str, mode: Mode, cases: u32, inside: &CaseContext<'_>) {
     let testbed = Testbed::named(name).unwrap();
     let testbeds = u32::try_from(testbed::ALL.len()).unwrap();
@@ -82,7 +80,6 @@ fn the_same_seed_is_the_same_report(inside: &CaseContext<'_>) {
     assert_ne!(first.to_string(), sweep(4).to_string());
 }
 
-/// Clusters and questions are the same ones again, without a kernel.
 fn a_seed_is_what_is_asked() {
     let asked = |seed: u64| -> Vec<String> {
         let all = std::cell::RefCell::new(Vec::new());

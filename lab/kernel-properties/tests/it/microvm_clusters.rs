@@ -1,6 +1,6 @@
-//! Generated clusters in IPVS mode, on the real kernel of a microVM.
-//!
-//! `KERNEL_CASES=40 cargo nextest run -p svclab-kernel-properties microvm_clusters` does so many on each testbed.
+//! Generated clusters in IPVS mode on the kernel of a microVM.
+//! `KERNEL_CASES=40 cargo nextest run -p svclab-kernel-properties microvm_clusters` tries so many clusters on each
+//! testbed.
 
 use crate::support::{CaseContext, KernelCase};
 use svclab_cluster::Cluster as Lab;
@@ -8,12 +8,11 @@ use svclab_kernel_properties::sweep::sweep;
 use svclab_kernel_properties::testbed::{self, Testbed};
 use svclab_oracle::Mode;
 
-/// Clusters on each testbed where nobody says how many: emulation is slow.
+/// Default number of clusters on each testbed: emulation is slow.
 const FEW: u32 = 3;
-/// The testbed that every run has; the others are for the night.
+/// The testbed of every run; the others are for the night.
 const EACH_TIME: &str = "bridge_dual_stack";
 
-/// Every case of this part.
 pub fn cases() -> Vec<KernelCase> {
     let case = |testbed: Testbed| {
         let case = KernelCase::in_microvm(testbed.name, FEW, whole_frame);
@@ -22,7 +21,6 @@ pub fn cases() -> Vec<KernelCase> {
     testbed::ALL.map(case).to_vec()
 }
 
-/// The clusters of a testbed: what the kernel does is what the simulator says and the oracle promises.
 fn whole_frame(inside: &CaseContext<'_>) {
     let testbed = Testbed::named(inside.name).unwrap();
     let lab = inside.runtime.block_on(Lab::build(&testbed.spec())).unwrap();

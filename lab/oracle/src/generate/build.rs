@@ -1,4 +1,4 @@
-//! Recipes to clusters: the lab's address plan (`docs/scenarios.md`), and for each service numbers of its own.
+//! Builds the cluster of a recipe, by the lab's address plan (`docs/scenarios.md`).
 
 use std::net::IpAddr;
 
@@ -7,14 +7,14 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use serde_json::json;
 
-use super::recipe::{Declared, Detect, Families, NodePorts, NodeRecipe, Recipe};
+use super::recipe::{DeclaredAddresses, DetectRecipe, Families, NodePortsRecipe, NodeRecipe, Recipe};
 use super::{services, slices};
 use crate::address::{self, Family};
 use crate::cluster::ClusterModel;
 use crate::settings::{DetectLocalMode, NodePortAddress, ProxySettings};
 use crate::world::{Client, Cni, IncomingInterfaces, NodeMachine, Objects, PodMachine, PodName, World};
 
-/// The families of a recipe, primary first.
+/// Primary family first.
 pub(super) fn families(recipe: &Recipe) -> &'static [Family] {
     match recipe.families {
         Families::V4 => &[Family::V4],
@@ -23,13 +23,12 @@ pub(super) fn families(recipe: &Recipe) -> &'static [Family] {
     }
 }
 
-/// An address of one of the plan's networks.
 pub(super) fn address(text: [String; 2], family: Family) -> Option<IpAddr> {
     let [v4, v6] = text;
     address::parse(if family == Family::V4 { &v4 } else { &v6 })
 }
 
-/// Address number `last` of the network that nodes and hosts outside share.
+/// Host `last` on the network of nodes and hosts outside.
 pub(super) fn on_segment(last: usize, family: Family) -> Option<IpAddr> {
     address([format!("172.18.0.{last}"), format!("fd00:172:18::{last:x}")], family)
 }
@@ -42,29 +41,24 @@ fn range(text: [&str; 2], family: Family) -> Option<IpNet> {
     address::parse_range(text[usize::from(family == Family::V6)])
 }
 
-/// The network itself.
 pub(super) fn segment(family: Family) -> Option<IpNet> {
     range(["172.18.0.0/24", "fd00:172:18::/64"], family)
 }
 
-/// All pods' range.
 pub(super) fn pod_range(family: Family) -> Option<IpNet> {
     range(["10.244.0.0/16", "fd00:10:244::/56"], family)
 }
 
-/// Where cluster IPs come from.
 fn service_range(family: Family) -> Option<IpNet> {
     range(["10.96.0.0/16", "fd00:10:96::/112"], family)
 }
 
-/// Address number `last` in the range of the pods of node number `node`.
+/// Host `last` in the pod range of node number `node`.
 fn in_pod_range(node: usize, last: usize, family: Family) -> Option<IpAddr> {
     address([format!("10.244.{}.{last}", node + 1), format!("fd00:10:244:{:x}::{last:x}", node + 1)], family)
 }
 
 impl Recipe {
-    /// The cluster.
-    #[must_use]
     pub fn build(&self) -> ClusterModel {
         let families = families(self);
         let nodes: Vec<NodeMachine> = (0..self.nodes.len()).map(|index| self.node_place(index, families)).collect();
@@ -120,7 +114,7 @@ impl Recipe {
         }
     }
 
-    /// The recipe's pods, and one on each node that is nobody's endpoint unless a recipe's number falls on it.
+    /// The recipe's pods, and a caller on each node. A caller is an endpoint only if an endpoint's number selects it.
     fn pod_places(&self, nodes: &[NodeMachine], families: &[Family]) -> Vec<PodMachine> {
         let mut places: Vec<PodMachine> = Vec::new();
         let callers = (0..nodes.len()).map(|node| (node, false, format!("caller-{}", letter(node))));
@@ -145,24 +139,24 @@ impl Recipe {
         let ranges = |of: fn(Family) -> Option<IpNet>| families.iter().filter_map(move |family| of(*family));
         let as_ranges = |of: Vec<IpNet>| of.into_iter().map(NodePortAddress::Range).collect::<Vec<_>>();
         let node_port_addresses = match self.proxy.node_ports {
-            NodePorts::Unset => Vec::new(),
-            NodePorts::Word(word) => vec![word],
-            NodePorts::NodeNetwork => as_ranges(ranges(segment).collect()),
-            NodePorts::FirstNode => {
+            NodePortsRecipe::Unset => Vec::new(),
+            NodePortsRecipe::Word(word) => vec![word],
+            NodePortsRecipe::NodeNetwork => as_ranges(ranges(segment).collect()),
+            NodePortsRecipe::FirstNode => {
                 as_ranges(families.iter().filter_map(|family| on_segment(2, *family)).map(IpNet::from).collect())
             }
-            NodePorts::WithLoopback => {
+            NodePortsRecipe::WithLoopback => {
                 let loopback = |family| range(["127.0.0.0/8", "::1/128"], family);
                 as_ranges(ranges(segment).chain(ranges(loopback)).collect())
             }
         };
         ProxySettings {
             detect_local: match (self.proxy.detect, self.point_to_point) {
-                (Detect::ClusterCidr, _) => DetectLocalMode::ClusterCidr(ranges(pod_range).collect()),
-                (Detect::NodeCidr, _) => DetectLocalMode::NodeCidr,
-                (Detect::Interface, false) => DetectLocalMode::BridgeInterface("cni0".to_owned()),
-                (Detect::Interface, true) => DetectLocalMode::InterfaceNamePrefix("veth".to_owned()),
-                (Detect::Off, _) => DetectLocalMode::Off,
+                (DetectRecipe::ClusterCidr, _) => DetectLocalMode::ClusterCidr(ranges(pod_range).collect()),
+                (DetectRecipe::NodeCidr, _) => DetectLocalMode::NodeCidr,
+                (DetectRecipe::Interface, false) => DetectLocalMode::BridgeInterface("cni0".to_owned()),
+                (DetectRecipe::Interface, true) => DetectLocalMode::InterfaceNamePrefix("veth".to_owned()),
+                (DetectRecipe::Off, _) => DetectLocalMode::Off,
             },
             masquerade_all: self.proxy.masquerade_all,
             node_port_addresses,
@@ -182,19 +176,21 @@ fn node_object(recipe: &NodeRecipe, place: &NodeMachine, index: usize, families:
     let of_family = |family: Family| place.addresses.iter().copied().filter(move |own| Family::of(*own) == family);
     let last = || families.iter().filter_map(|family| of_family(*family).next_back());
     let mut addresses: Vec<_> = match recipe.declared {
-        Declared::Firsts | Declared::OddName => first().map(|address| entry("InternalIP", address)).collect(),
-        Declared::External => last().map(|address| entry("ExternalIP", address)).collect(),
-        Declared::All => {
+        DeclaredAddresses::Firsts | DeclaredAddresses::OddName => {
+            first().map(|address| entry("InternalIP", address)).collect()
+        }
+        DeclaredAddresses::External => last().map(|address| entry("ExternalIP", address)).collect(),
+        DeclaredAddresses::All => {
             let all = place.addresses.iter().map(|address| entry("InternalIP", *address));
             last().map(|address| entry("ExternalIP", address)).chain(all).collect()
         }
     };
-    if recipe.declared == Declared::OddName {
+    if recipe.declared == DeclaredAddresses::OddName {
         addresses.push(json!({"type": "Hostname", "address": "node_1"}));
     }
     let mut spec = json!({ "podCIDRs": ranges });
-    // The older field; an API server fills it from the other one.
-    if recipe.declared != Declared::All {
+    // An API server copies the first entry of podCIDRs to podCIDR.
+    if recipe.declared != DeclaredAddresses::All {
         spec["podCIDR"] = json!(ranges.first());
     }
     let labels = recipe.zone.map(|zone| json!({ super::ZONE_LABEL: zone_name(zone) })).unwrap_or_else(|| json!({}));

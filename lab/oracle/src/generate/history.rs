@@ -1,4 +1,4 @@
-//! Histories: a cluster, and what happens to its services and endpoints, change by change.
+//! Histories: a cluster and a sequence of changes to services and endpoints.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,56 +7,47 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::recipe::{Condition, EndpointRecipe, Recipe, ServiceRecipe};
+use super::recipe::{EndpointCondition, EndpointRecipe, Recipe, ServiceRecipe};
 use super::strategy::{condition, endpoint, recipes, service};
 use crate::cluster::ClusterModel;
 use crate::world::Objects;
 
-/// What happens. Numbers are modulo what there is; what does not apply changes nothing.
+/// A change. Numbers select a service, then an endpoint, modulo their count. Without any, the change has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// A service comes, with its slices.
+pub enum HistoryChange {
+    /// Adds a service with its slices.
     Add(Box<ServiceRecipe>),
-    /// A service goes, with its slices.
+    /// Deletes a service with its slices.
     Delete(u8),
-    /// A service becomes another under the same name: type, ports, policies, addresses, endpoints.
+    /// Replaces everything but the name: type, ports, policies, addresses, endpoints.
     Replace(u8, Box<ServiceRecipe>),
-    /// An endpoint's conditions change.
-    Condition(u8, u8, Condition),
-    /// An endpoint comes.
-    Join(u8, EndpointRecipe),
-    /// An endpoint goes.
-    Leave(u8, u8),
-    /// An endpoint moves to another slice.
-    Move(u8, u8),
+    SetCondition(u8, u8, EndpointCondition),
+    AddEndpoint(u8, EndpointRecipe),
+    RemoveEndpoint(u8, u8),
+    /// Moves an endpoint to the next slice.
+    MoveEndpoint(u8, u8),
 }
 
 /// One write to the API.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "made for a moment, one at a time")]
-pub enum Write {
-    /// Creates or replaces a service.
+pub enum ApiWrite {
+    /// Creates or replaces.
     Service(Service),
-    /// Deletes this service.
-    NoService(ObjectName),
-    /// Creates or replaces a slice.
+    DeleteService(ObjectName),
+    /// Creates or replaces.
     Slice(EndpointSlice),
-    /// Deletes this slice.
-    NoSlice(ObjectName),
+    DeleteSlice(ObjectName),
 }
 
-/// Which service or slice.
+/// The name of a service or slice.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectName {
-    /// Kubernetes namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 impl ObjectName {
-    /// The name in an object's metadata.
-    #[must_use]
     pub fn of(metadata: &ObjectMeta) -> ObjectName {
         ObjectName {
             namespace: metadata.namespace.clone().unwrap_or_default(),
@@ -65,36 +56,31 @@ impl ObjectName {
     }
 }
 
-/// A beginning, and what happens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
-    /// The beginning.
     pub start: Recipe,
-    /// What happens, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<HistoryChange>,
 }
 
-/// Histories of at most `most` changes.
 pub fn histories(most: usize) -> impl Strategy<Value = History> {
     (recipes(), vec(change(), 1..=most.max(1))).prop_map(|(start, changes)| History { start, changes })
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = HistoryChange> {
     let boxed = || service().prop_map(Box::new);
     prop_oneof![
-        6 => (any::<u8>(), any::<u8>(), condition()).prop_map(|(at, which, condition)| Change::Condition(at, which, condition)),
-        3 => (any::<u8>(), endpoint()).prop_map(|(at, endpoint)| Change::Join(at, endpoint)),
-        3 => (any::<u8>(), any::<u8>()).prop_map(|(at, which)| Change::Leave(at, which)),
-        1 => (any::<u8>(), any::<u8>()).prop_map(|(at, which)| Change::Move(at, which)),
-        2 => (any::<u8>(), boxed()).prop_map(|(at, service)| Change::Replace(at, service)),
-        2 => boxed().prop_map(Change::Add),
-        2 => any::<u8>().prop_map(Change::Delete),
+        6 => (any::<u8>(), any::<u8>(), condition()).prop_map(|(at, which, condition)| HistoryChange::SetCondition(at, which, condition)),
+        3 => (any::<u8>(), endpoint()).prop_map(|(at, endpoint)| HistoryChange::AddEndpoint(at, endpoint)),
+        3 => (any::<u8>(), any::<u8>()).prop_map(|(at, which)| HistoryChange::RemoveEndpoint(at, which)),
+        1 => (any::<u8>(), any::<u8>()).prop_map(|(at, which)| HistoryChange::MoveEndpoint(at, which)),
+        2 => (any::<u8>(), boxed()).prop_map(|(at, service)| HistoryChange::Replace(at, service)),
+        2 => boxed().prop_map(HistoryChange::Add),
+        2 => any::<u8>().prop_map(HistoryChange::Delete),
     ]
 }
 
 impl History {
-    /// The cluster at the beginning and after each change.
-    #[must_use]
+    /// The cluster at the start and after each change.
     pub fn states(&self) -> Vec<ClusterModel> {
         let mut now = Timeline::new(self.start.clone());
         let mut states = vec![now.build()];
@@ -106,22 +92,22 @@ impl History {
     }
 }
 
-/// A service's number is its name and its addresses, so those of others stay when one goes.
+/// The index of a service decides its name and addresses, so a deletion keeps the index of the others.
 struct Timeline {
     recipe: Recipe,
-    gone: Vec<bool>,
+    deleted: Vec<bool>,
 }
 
 impl Timeline {
     fn new(recipe: Recipe) -> Timeline {
-        let gone = vec![false; recipe.services.len()];
-        Timeline { recipe, gone }
+        let deleted = vec![false; recipe.services.len()];
+        Timeline { recipe, deleted }
     }
 
     fn build(&self) -> ClusterModel {
         let mut cluster = self.recipe.build();
         let gone: Vec<ObjectName> = self
-            .gone
+            .deleted
             .iter()
             .enumerate()
             .filter(|(_, gone)| **gone)
@@ -137,36 +123,36 @@ impl Timeline {
         cluster
     }
 
-    fn apply(&mut self, change: &Change) {
+    fn apply(&mut self, change: &HistoryChange) {
         match change {
-            Change::Add(service) => {
-                // Numbers are addresses, of which a plan has so many.
-                match self.gone.iter().position(|gone| *gone) {
+            HistoryChange::Add(service) => {
+                // The address plan has room for 50 services.
+                match self.deleted.iter().position(|gone| *gone) {
                     Some(free) => {
-                        self.gone[free] = false;
+                        self.deleted[free] = false;
                         self.recipe.services[free] = (**service).clone();
                     }
                     None if self.recipe.services.len() < 50 => {
                         self.recipe.services.push((**service).clone());
-                        self.gone.push(false);
+                        self.deleted.push(false);
                     }
                     None => {}
                 }
             }
-            Change::Delete(at) => {
-                if let Some(index) = self.standing(*at) {
-                    self.gone[index] = true;
+            HistoryChange::Delete(at) => {
+                if let Some(index) = self.existing(*at) {
+                    self.deleted[index] = true;
                 }
             }
-            Change::Replace(at, service) => self.change(*at, |old| *old = (**service).clone()),
-            Change::Condition(at, which, condition) => {
+            HistoryChange::Replace(at, service) => self.change(*at, |old| *old = (**service).clone()),
+            HistoryChange::SetCondition(at, which, condition) => {
                 self.endpoint(*at, *which, |endpoint| endpoint.condition = *condition);
             }
-            Change::Move(at, which) => {
+            HistoryChange::MoveEndpoint(at, which) => {
                 self.endpoint(*at, *which, |endpoint| endpoint.slice = endpoint.slice.wrapping_add(1))
             }
-            Change::Join(at, endpoint) => self.change(*at, |service| service.endpoints.push(*endpoint)),
-            Change::Leave(at, which) => self.change(*at, |service| {
+            HistoryChange::AddEndpoint(at, endpoint) => self.change(*at, |service| service.endpoints.push(*endpoint)),
+            HistoryChange::RemoveEndpoint(at, which) => self.change(*at, |service| {
                 if let Some(index) = usize::from(*which).checked_rem(service.endpoints.len()) {
                     service.endpoints.remove(index);
                 }
@@ -174,14 +160,13 @@ impl Timeline {
         }
     }
 
-    /// A service that is there.
-    fn standing(&self, at: u8) -> Option<usize> {
-        let standing: Vec<usize> = (0..self.gone.len()).filter(|index| !self.gone[*index]).collect();
-        usize::from(at).checked_rem(standing.len()).map(|index| standing[index])
+    fn existing(&self, at: u8) -> Option<usize> {
+        let existing: Vec<usize> = (0..self.deleted.len()).filter(|index| !self.deleted[*index]).collect();
+        usize::from(at).checked_rem(existing.len()).map(|index| existing[index])
     }
 
     fn change(&mut self, at: u8, how: impl FnOnce(&mut ServiceRecipe)) {
-        if let Some(index) = self.standing(at) {
+        if let Some(index) = self.existing(at) {
             how(&mut self.recipe.services[index]);
         }
     }
@@ -195,19 +180,18 @@ impl Timeline {
     }
 }
 
-/// What is written to the API to come from one state to the next: what is new or changed, then what is gone.
-#[must_use]
-pub fn writes(before: &Objects, after: &Objects) -> Vec<Write> {
-    let mut writes: Vec<Write> = Vec::new();
+/// The writes between two states: creations and replacements, then deletions.
+pub fn writes(before: &Objects, after: &Objects) -> Vec<ApiWrite> {
+    let mut writes: Vec<ApiWrite> = Vec::new();
     let fresh = after.services.iter().filter(|service| !before.services.contains(service));
-    writes.extend(fresh.cloned().map(Write::Service));
+    writes.extend(fresh.cloned().map(ApiWrite::Service));
     let fresh = after.slices.iter().filter(|slice| !before.slices.contains(slice));
-    writes.extend(fresh.cloned().map(Write::Slice));
+    writes.extend(fresh.cloned().map(ApiWrite::Slice));
     let slices = |objects: &Objects| objects.slices.iter().map(|slice| ObjectName::of(&slice.metadata)).collect();
-    writes.extend(gone(slices(before), slices(after)).map(Write::NoSlice));
+    writes.extend(gone(slices(before), slices(after)).map(ApiWrite::DeleteSlice));
     let services =
         |objects: &Objects| objects.services.iter().map(|service| ObjectName::of(&service.metadata)).collect();
-    writes.extend(gone(services(before), services(after)).map(Write::NoService));
+    writes.extend(gone(services(before), services(after)).map(ApiWrite::DeleteService));
     writes
 }
 

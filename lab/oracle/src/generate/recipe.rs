@@ -1,108 +1,102 @@
-//! A cluster in few small numbers, which is what proptest draws and shrinks. [`super::build`] makes the objects: every
-//! recipe is a cluster that an API server would admit, whatever its numbers, so that shrinking never leaves the valid.
+//! Recipes: a cluster as a few small numbers that proptest draws and shrinks. [`super::build`] makes the objects. An
+//! API server admits the cluster of every recipe, so shrinking yields valid clusters only.
 
 use crate::settings::NodePortAddress;
 use crate::world::ReversePath;
 
-/// A whole cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recipe {
     pub families: Families,
     pub point_to_point: bool,
-    /// With point-to-point links: the node has its gateway's address on its end of each.
+    /// With point-to-point links: the node's end of each link has the gateway address.
     pub link_gateways: bool,
     /// Nodes reach each other's pods by an overlay.
     pub overlay: bool,
-    /// They do by a second interface, if not by an overlay.
+    /// Without overlay: nodes reach each other's pods by a second interface.
     pub second: bool,
     pub reverse_path: ReversePath,
     pub nodes: Vec<NodeRecipe>,
-    /// Pods beside the one on each node that only calls.
+    /// Pods besides the caller on each node.
     pub pods: Vec<PodRecipe>,
     pub services: Vec<ServiceRecipe>,
     pub proxy: ProxyRecipe,
-    /// There is a ServiceCIDR of the ranges that cluster IPs come from.
+    /// Creates a ServiceCIDR of the cluster IP ranges.
     pub service_cidrs: bool,
 }
 
-/// Families of the cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Families {
+    #[default]
     V4,
     V6,
     Dual,
 }
 
-/// A node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeRecipe {
-    /// Number of its zone; `None`: the node has no such label.
+    /// `None`: the node has no zone label.
     pub zone: Option<u8>,
-    /// Has a second address of each family.
     pub second_address: bool,
-    /// What its Node object says of its addresses.
-    pub declared: Declared,
+    pub declared: DeclaredAddresses,
 }
 
-/// What a Node object says of the machine's addresses.
+/// The addresses in `status.addresses` of a Node object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Declared {
-    /// The first of each family, as internal ones.
+pub enum DeclaredAddresses {
+    /// The first of each family as InternalIP.
     Firsts,
-    /// All of them as internal ones, behind an external one that is the last.
+    /// The last as ExternalIP, then all as InternalIP.
     All,
-    /// The last of each family, as external ones.
+    /// The last of each family as ExternalIP.
     External,
-    /// As `Firsts`, with a host name that is none.
+    /// Like `Firsts`, with an invalid host name.
     OddName,
 }
 
-/// A pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRecipe {
-    /// Its node, modulo their number.
+    /// Modulo the number of nodes.
     pub node: u8,
-    /// On the host network; of several on a node only the first is.
+    /// A node has at most one pod on the host network: the first.
     pub host_network: bool,
 }
 
 /// `detectLocalMode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detect {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DetectRecipe {
+    #[default]
     ClusterCidr,
     NodeCidr,
-    /// By bridge or by prefix, as the CNI has it.
+    /// By bridge or by prefix, whichever the CNI has.
     Interface,
     Off,
 }
 
 /// `nodePortAddresses`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NodePorts {
-    /// Nothing is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NodePortsRecipe {
+    #[default]
     Unset,
-    /// One of the words.
     Word(NodePortAddress),
-    /// The node network.
     NodeNetwork,
-    /// The first node's first addresses only.
+    /// The first addresses of the first node.
     FirstNode,
     /// The node network and the loopback range.
     WithLoopback,
 }
 
-/// Settings of the proxies, but for the mode, which is the caller's to choose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Proxy settings except the mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProxyRecipe {
-    pub detect: Detect,
+    pub detect: DetectRecipe,
     pub masquerade_all: bool,
-    pub node_ports: NodePorts,
+    pub node_ports: NodePortsRecipe,
     pub localhost_node_ports: bool,
 }
 
-/// What a service is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ServiceKind {
+    #[default]
     ClusterIp,
     NodePort,
     LoadBalancer,
@@ -111,71 +105,71 @@ pub enum Kind {
     OtherProxy,
 }
 
-/// Which of a dual-stack cluster's families a service has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stack {
+/// The families of a service in a dual-stack cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ServiceFamilies {
+    #[default]
     First,
     Second,
     Both,
 }
 
 /// A service and its slices.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceRecipe {
-    pub kind: Kind,
-    pub stack: Stack,
+    pub kind: ServiceKind,
+    pub stack: ServiceFamilies,
     pub internal_local: bool,
     pub external_local: bool,
-    /// Seconds.
+    /// Timeout in seconds.
     pub affinity: Option<u16>,
     pub ports: Vec<PortRecipe>,
-    /// Numbers of addresses in a pool that all services share.
+    /// Numbers of addresses in a pool of all services.
     pub external_ips: Vec<u8>,
-    /// The same for the load balancer's, with its mode.
+    /// Numbers of load-balancer addresses in a pool of all services.
     pub ingress: Vec<(u8, IngressMode)>,
-    pub source_ranges: Vec<Sources>,
+    pub source_ranges: Vec<SourceRangeRecipe>,
     pub endpoints: Vec<EndpointRecipe>,
-    pub hints: Hints,
+    pub hints: HintsRecipe,
     /// Endpoints of the second slice have another target port.
     pub other_targets: bool,
-    /// Ports of the third slice have names that the service does not know.
+    /// Ports of the third slice have names that the service does not have.
     pub other_names: bool,
-    /// Each slice has some of the ports only, so that ports lead to different endpoints.
+    /// Each slice has some of the ports, so ports have different endpoints.
     pub disjoint: bool,
-    /// Fields that are left out where they have their default, as bits: [`ServiceRecipe::LEFT_OUT`].
+    /// Bits of [`ServiceRecipe::LEFT_OUT`]: omits fields that have their default.
     pub left_out: u16,
-    /// What it claims of another service's.
-    pub claims: Option<Claims>,
-    /// Seconds after the beginning of the year at which it was made; `None`: it does not say.
-    pub made: Option<u8>,
-    /// What is no proxy's business, as bits: a `trafficDistribution` of a newer API, load-balancer status on another type, a
-    /// slice of host names, a load balancer that has a host name instead of an address.
+    pub claims: Option<ClaimRecipe>,
+    /// Seconds of creation; `None`: no creationTimestamp.
+    pub created: Option<u8>,
+    /// Bits: an unknown `trafficDistribution`, load-balancer status on another type, an FQDN slice, a load balancer
+    /// with a host name. Proxies ignore all of them.
     pub newer: u8,
 }
 
-/// What a service claims that is another's, or would be if there were one of that number.
+/// Addresses and ports that a service claims although they belong to another service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claims {
-    /// Number of the other service.
+pub struct ClaimRecipe {
+    /// The index of the other service, which need not exist.
     pub whose: u8,
-    /// What, as bits: [`Claims::WHAT`].
+    /// Bits of [`ClaimRecipe::WHAT`].
     pub what: u8,
 }
 
-impl Claims {
-    /// What each bit of `what` claims. An address is claimed with a port, so without port numbers addresses are shared only.
+impl ClaimRecipe {
+    /// A claim of an address without the port only shares the address.
     pub const WHAT: [&'static str; 4] = ["clusterIP", "ports.port", "ports.nodePort", "healthCheckNodePort"];
 }
 
 impl ServiceRecipe {
-    /// The number of the service whose `field` it has: its own, or another's.
+    /// The index of the service whose `field` this service uses: its own or the claimed one.
     pub(super) fn number_for(&self, field: &str, own: usize) -> usize {
-        let bit = Claims::WHAT.iter().position(|known| *known == field);
+        let bit = ClaimRecipe::WHAT.iter().position(|known| *known == field);
         let claimed = self.claims.filter(|claims| bit.is_some_and(|bit| claims.what & (1 << bit) != 0));
         claimed.map_or(own, |claims| usize::from(claims.whose))
     }
 
-    /// What each bit of `left_out` leaves out: fields of the Service's spec, then of the ports of its slices.
+    /// Fields of the Service's spec, then of the ports of its slices.
     pub const LEFT_OUT: [&'static str; 14] = [
         "type",
         "ipFamilies",
@@ -205,24 +199,23 @@ pub enum IngressMode {
     Unset,
     Vip,
     Proxy,
-    /// One that no proxy of today knows.
+    /// An ipMode that no proxy knows.
     Newer,
 }
 
-/// A service port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortRecipe {
-    /// Number of its protocol in [`crate::Protocol::ALL`].
+    /// Index in [`crate::Protocol::ALL`].
     pub protocol: u8,
-    /// Has a node port, if the type allows one (a NodePort service's ports all have).
+    /// Has a node port if the type is LoadBalancer; every port of a NodePort service has one.
     pub node_port: bool,
-    /// Has the number of the port before it, if that one has another protocol.
+    /// Uses the number of the port before, if the protocols differ.
     pub same_number: bool,
 }
 
 /// An entry of `loadBalancerSourceRanges`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sources {
+pub enum SourceRangeRecipe {
     Everybody,
     NodeNetwork,
     FirstNode,
@@ -231,63 +224,59 @@ pub enum Sources {
     Nobody,
 }
 
-/// Conditions of an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EndpointCondition {
+    #[default]
     Ready,
     Unspecified,
     Unready,
     ServingOnly,
     TerminatingServing,
     Terminating,
-    /// As under publishNotReadyAddresses.
+    /// As with publishNotReadyAddresses.
     PublishedTerminating,
 }
 
-/// An endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EndpointRecipe {
-    /// Its pod, modulo their number; those that only call come last.
+    /// Modulo the number of pods; the callers come last.
     pub pod: u8,
-    /// Its conditions.
-    pub condition: Condition,
-    /// Its slice, of three.
+    pub condition: EndpointCondition,
+    /// Modulo three.
     pub slice: u8,
-    /// Whether there is another endpoint with its address.
-    pub copy: Copies,
-    /// Its slice names no node.
+    pub copy: DuplicateEndpoint,
+    /// The slice has no nodeName.
     pub without_node: bool,
-    /// What else its slice leaves out, as bits: [`EndpointRecipe::LEFT_OUT`].
+    /// Bits of [`EndpointRecipe::LEFT_OUT`].
     pub left_out: u8,
-    /// Zones and nodes that it is for, as bits, where [`Hints::Odd`] is.
+    /// Bits of zones and nodes for [`HintsRecipe::Odd`].
     pub hinted: u8,
 }
 
 impl EndpointRecipe {
-    /// What each bit of `left_out` leaves out.
     pub const LEFT_OUT: [&'static str; 5] = ["ready", "serving", "terminating", "conditions", "targetRef"];
 }
 
 /// Another endpoint with the same address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copies {
-    /// There is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DuplicateEndpoint {
+    #[default]
     None,
-    /// The same stands in the next slice, too.
+    /// The next slice repeats the endpoint.
     Same,
-    /// In these conditions, in the same slice or the next one: the pod that had the address before, or the one that has it now.
-    Other(Condition),
+    /// In the same slice or the next one: a pod that had, or now has, the address of this one.
+    Other(EndpointCondition),
 }
 
 /// Topology hints of a service's endpoints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hints {
-    /// None.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HintsRecipe {
+    #[default]
     None,
-    /// Each is for its own zone, as `trafficDistribution: PreferSameZone` makes them.
+    /// As `trafficDistribution: PreferSameZone` makes them.
     OwnZone,
-    /// Each is for its own node and zone, as `PreferSameNode` makes them.
+    /// As `trafficDistribution: PreferSameNode` makes them.
     OwnNode,
-    /// Each for whatever its own number says.
+    /// By [`EndpointRecipe::hinted`].
     Odd,
 }

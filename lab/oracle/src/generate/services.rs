@@ -7,23 +7,22 @@ use serde_json::{Value, json};
 
 use super::ObjectName;
 use super::build::{address, families, on_segment, pod_range, segment};
-use super::recipe::{IngressMode, Kind, Recipe, ServiceRecipe, Sources, Stack};
+use super::recipe::{IngressMode, Recipe, ServiceFamilies, ServiceKind, ServiceRecipe, SourceRangeRecipe};
 use crate::address::Family;
 use crate::question::Protocol;
 use crate::service::PROXY_NAME_LABEL;
 
-/// Service number `index`.
 pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     let service = recipe.services.get(index)?;
     let families = stack(recipe, service);
     let name = name(index);
-    if service.kind == Kind::ExternalName {
+    if service.kind == ServiceKind::ExternalName {
         let spec = json!({"type": "ExternalName", "externalName": "example.org"});
         let metadata = json!({"namespace": name.namespace, "name": name.name});
         return serde_json::from_value(json!({"metadata": metadata, "spec": spec})).ok();
     }
     let labels =
-        if service.kind == Kind::OtherProxy { json!({ PROXY_NAME_LABEL: "somebody-else" }) } else { json!({}) };
+        if service.kind == ServiceKind::OtherProxy { json!({ PROXY_NAME_LABEL: "somebody-else" }) } else { json!({}) };
     let pool = |numbers: &[u8], v4: &str, v6: &str| -> Vec<IpAddr> {
         let mut all: Vec<IpAddr> = Vec::new();
         for number in numbers {
@@ -34,11 +33,11 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
         all.dedup();
         all
     };
-    let balanced = service.kind == Kind::LoadBalancer;
+    let balanced = service.kind == ServiceKind::LoadBalancer;
     let mut spec = json!({
         "type": match service.kind {
-            Kind::NodePort => "NodePort",
-            Kind::LoadBalancer => "LoadBalancer",
+            ServiceKind::NodePort => "NodePort",
+            ServiceKind::LoadBalancer => "LoadBalancer",
             _ => "ClusterIP",
         },
         "ipFamilies": families.iter().map(|family| family.name()).collect::<Vec<_>>(),
@@ -55,14 +54,14 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     if claimed != index {
         external_ips.extend(families.iter().filter_map(|family| cluster_ip(claimed, *family)));
     }
-    if service.kind != Kind::Headless && !external_ips.is_empty() {
+    if service.kind != ServiceKind::Headless && !external_ips.is_empty() {
         spec["externalIPs"] = json!(external_ips);
     }
     if let Some(seconds) = service.affinity {
         spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": seconds}});
     }
-    let faces_out = !matches!(service.kind, Kind::Headless)
-        && (balanced || service.kind == Kind::NodePort || !external_ips.is_empty());
+    let faces_out = !matches!(service.kind, ServiceKind::Headless)
+        && (balanced || service.kind == ServiceKind::NodePort || !external_ips.is_empty());
     if faces_out {
         spec["externalTrafficPolicy"] = json!(if service.external_local { "Local" } else { "Cluster" });
     }
@@ -82,7 +81,7 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
                 IngressMode::Newer => json!("Anycast"),
             };
             let addresses = pool(&[*number], "203.0.113.", "2001:db8:113::");
-            // One address cannot be both: the first entry that has it counts.
+            // An address has one ipMode: the first entry wins.
             let fresh = addresses.iter().filter(|address| !ingress.iter().any(|entry| entry["ip"] == json!(address)));
             let entries: Vec<Value> = fresh.map(|address| json!({"ip": address, "ipMode": mode})).collect();
             ingress.extend(entries);
@@ -101,19 +100,19 @@ pub(super) fn build(recipe: &Recipe, index: usize) -> Option<Service> {
     let mut object = json!({
         "metadata": {"namespace": name.namespace, "name": name.name, "labels": labels}, "spec": spec,
     });
-    if let Some(made) = service.made {
-        object["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:{:02}Z", made % 60));
+    if let Some(created) = service.created {
+        object["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:{:02}Z", created % 60));
     }
-    // API servers leave out what there is nothing of, one part or both.
+    // API servers omit an empty status, or an empty part of it.
     if !ingress.is_empty() {
         object["status"] = json!({"loadBalancer": {"ingress": ingress}});
-    } else if service.made.is_some() {
+    } else if service.created.is_some() {
         object["status"] = json!({"loadBalancer": {}});
     }
     serde_json::from_value(object).ok()
 }
 
-/// Takes fields out that have their default.
+/// Omits fields that have their default.
 fn leave_out(spec: &mut Value, service: &ServiceRecipe) {
     let single = spec["clusterIPs"].as_array().is_none_or(|all| all.len() < 2);
     let defaults = [
@@ -126,7 +125,7 @@ fn leave_out(spec: &mut Value, service: &ServiceRecipe) {
         ("sessionAffinity", spec["sessionAffinity"] == "None"),
         ("externalTrafficPolicy", spec["externalTrafficPolicy"] == "Cluster"),
         ("loadBalancerSourceRanges", spec["loadBalancerSourceRanges"] == json!([])),
-        // Three hours.
+        // The default is three hours.
         ("sessionAffinityConfig", true),
     ];
     if let Some(fields) = spec.as_object_mut() {
@@ -142,23 +141,22 @@ fn leave_out(spec: &mut Value, service: &ServiceRecipe) {
     }
 }
 
-/// Every other service has the name of the one before it, in another namespace.
+/// Services `2n` and `2n + 1` share a name in different namespaces.
 pub(super) fn name(index: usize) -> ObjectName {
     let namespace = if index.is_multiple_of(2) { "default" } else { "other" };
     ObjectName { namespace: namespace.to_owned(), name: format!("svc-{}", index / 2) }
 }
 
-/// The families that a service has in this cluster.
 pub(super) fn stack(recipe: &Recipe, service: &ServiceRecipe) -> Vec<Family> {
     match (families(recipe), service.stack) {
-        ([first, _], Stack::First) => vec![*first],
-        ([_, second], Stack::Second) => vec![*second],
+        ([first, _], ServiceFamilies::First) => vec![*first],
+        ([_, second], ServiceFamilies::Second) => vec![*second],
         (all, _) => all.to_vec(),
     }
 }
 
 fn cluster_ips(service: &ServiceRecipe, families: &[Family], index: usize) -> Vec<String> {
-    if service.kind == Kind::Headless {
+    if service.kind == ServiceKind::Headless {
         return vec!["None".to_owned()];
     }
     families.iter().filter_map(|family| cluster_ip(index, *family)).map(|address| address.to_string()).collect()
@@ -168,8 +166,8 @@ fn cluster_ip(index: usize, family: Family) -> Option<IpAddr> {
     address([format!("10.96.1.{}", index + 1), format!("fd00:10:96::{:x}", 0x101 + index)], family)
 }
 
-/// Name, protocol and number of each port; numbers are unique among all services, so that addresses can be shared, but for
-/// those of services that claim another's.
+/// Name, protocol and number of each port. Numbers are unique among services, so services can share addresses; a claim
+/// of `ports.port` breaks this.
 pub(super) fn numbered(service: &ServiceRecipe, index: usize) -> Vec<(String, Protocol, u16)> {
     let mut ports: Vec<(String, Protocol, u16)> = Vec::new();
     let index = service.number_for("ports.port", index);
@@ -179,7 +177,7 @@ pub(super) fn numbered(service: &ServiceRecipe, index: usize) -> Vec<(String, Pr
         let last = ports.last().map(|(_, _, number)| *number).filter(|_| port.same_number);
         let free = |number: &u16| !ports.iter().any(|(_, taken, other)| *taken == protocol && other == number);
         let number = last.filter(free).unwrap_or(fresh);
-        // A single port needs no name.
+        // Only a single port may lack a name.
         let name = if service.ports.len() == 1 { String::new() } else { format!("p{position}") };
         ports.push((name, protocol, number));
     }
@@ -188,8 +186,8 @@ pub(super) fn numbered(service: &ServiceRecipe, index: usize) -> Vec<(String, Pr
 
 fn ports(service: &ServiceRecipe, index: usize) -> Vec<Value> {
     let exposes = |node_port: bool| match service.kind {
-        Kind::NodePort => true,
-        Kind::LoadBalancer => node_port,
+        ServiceKind::NodePort => true,
+        ServiceKind::LoadBalancer => node_port,
         _ => false,
     };
     let all = numbered(service, index).into_iter().zip(&service.ports).enumerate();
@@ -201,7 +199,7 @@ fn ports(service: &ServiceRecipe, index: usize) -> Vec<Value> {
         if exposes(recipe.node_port) {
             port["nodePort"] = json!(30_000 + 20 * service.number_for("ports.nodePort", index) + position);
         } else if service.leaves_out("ports.targetPort") {
-            // As clients write it.
+            // Clients write 0 for no node port.
             port["nodePort"] = json!(0);
         }
         port
@@ -209,21 +207,21 @@ fn ports(service: &ServiceRecipe, index: usize) -> Vec<Value> {
     .collect()
 }
 
-fn sources(sources: Sources, families: &[Family]) -> Vec<String> {
+fn sources(sources: SourceRangeRecipe, families: &[Family]) -> Vec<String> {
     let host = |address: IpAddr| ipnet::IpNet::from(address);
     let range = |family: &Family| match sources {
-        Sources::Everybody => {
+        SourceRangeRecipe::Everybody => {
             if *family == Family::V4 {
                 "0.0.0.0/0".parse().ok()
             } else {
                 "::/0".parse().ok()
             }
         }
-        Sources::NodeNetwork => segment(*family),
-        Sources::FirstNode => on_segment(2, *family).map(host),
-        Sources::FirstClient => on_segment(100, *family).map(host),
-        Sources::Pods => pod_range(*family),
-        Sources::Nobody => address(["192.0.2.1".to_owned(), "2001:db8:2::1".to_owned()], *family).map(host),
+        SourceRangeRecipe::NodeNetwork => segment(*family),
+        SourceRangeRecipe::FirstNode => on_segment(2, *family).map(host),
+        SourceRangeRecipe::FirstClient => on_segment(100, *family).map(host),
+        SourceRangeRecipe::Pods => pod_range(*family),
+        SourceRangeRecipe::Nobody => address(["192.0.2.1".to_owned(), "2001:db8:2::1".to_owned()], *family).map(host),
     };
     families.iter().filter_map(range).map(|range| range.to_string()).collect()
 }

@@ -1,22 +1,25 @@
-//! Makes a recipe smaller where each try is dear, as a run on the kernel is: what takes most away comes first, and nothing is tried twice.
-//! Where tries are cheap proptest shrinks better.
+//! Shrinks a recipe where each try is expensive, for example a run on the kernel: large reductions first, each one
+//! once. Proptest shrinks better where tries are cheap.
 
-use super::recipe::{Declared, Detect, Families, Hints, Kind, NodePorts, Recipe, ServiceRecipe, Stack};
+use super::recipe::{
+    DeclaredAddresses, DetectRecipe, Families, HintsRecipe, NodePortsRecipe, Recipe, ServiceFamilies, ServiceKind,
+    ServiceRecipe,
+};
 use crate::world::ReversePath;
 
-type Step = fn(&mut Recipe);
+type Reduction = fn(&mut Recipe);
 
-/// In the order in which they are tried.
-const STEPS: [Step; 24] = [
-    alone::<0>,
-    alone::<1>,
-    alone::<2>,
-    alone::<3>,
+/// In the order of the tries.
+const REDUCTIONS: [Reduction; 24] = [
+    only_service::<0>,
+    only_service::<1>,
+    only_service::<2>,
+    only_service::<3>,
     |recipe| recipe.nodes.truncate(1),
     |recipe| recipe.nodes.truncate(2),
     |recipe| recipe.pods.truncate(1),
     |recipe| recipe.pods.truncate(2),
-    |recipe| recipe.services.iter_mut().for_each(plain),
+    |recipe| recipe.services.iter_mut().for_each(without_rare_fields),
     |recipe| recipe.services.iter_mut().for_each(|service| service.ports.truncate(1)),
     |recipe| recipe.services.iter_mut().for_each(|service| service.endpoints.truncate(1)),
     |recipe| recipe.services.iter_mut().for_each(|service| service.endpoints.truncate(2)),
@@ -26,45 +29,41 @@ const STEPS: [Step; 24] = [
     },
     |recipe| {
         recipe.families = Families::V4;
-        recipe.services.iter_mut().for_each(|service| service.stack = Stack::First);
+        recipe.services.iter_mut().for_each(|service| service.stack = ServiceFamilies::First);
     },
     |recipe| recipe.services.iter_mut().for_each(|service| service.external_ips.clear()),
     |recipe| recipe.services.iter_mut().for_each(|service| service.ingress.clear()),
     |recipe| recipe.services.iter_mut().for_each(|service| service.source_ranges.clear()),
     |recipe| recipe.services.iter_mut().for_each(|service| service.affinity = None),
-    |recipe| recipe.services.iter_mut().for_each(|service| service.hints = Hints::None),
-    |recipe| recipe.services.iter_mut().for_each(|service| service.kind = Kind::ClusterIp),
-    |recipe| (recipe.proxy.detect, recipe.proxy.masquerade_all) = (Detect::ClusterCidr, false),
-    |recipe| recipe.proxy.node_ports = NodePorts::Unset,
+    |recipe| recipe.services.iter_mut().for_each(|service| service.hints = HintsRecipe::None),
+    |recipe| recipe.services.iter_mut().for_each(|service| service.kind = ServiceKind::ClusterIp),
+    |recipe| (recipe.proxy.detect, recipe.proxy.masquerade_all) = (DetectRecipe::ClusterCidr, false),
+    |recipe| recipe.proxy.node_ports = NodePortsRecipe::Unset,
     |recipe| recipe.service_cidrs = false,
     |recipe| {
         for node in &mut recipe.nodes {
-            (node.zone, node.second_address, node.declared) = (None, false, Declared::Firsts);
+            (node.zone, node.second_address, node.declared) = (None, false, DeclaredAddresses::Firsts);
         }
     },
 ];
 
-/// Only the service of this number.
-fn alone<const NUMBER: usize>(recipe: &mut Recipe) {
+fn only_service<const NUMBER: usize>(recipe: &mut Recipe) {
     if NUMBER < recipe.services.len() {
         recipe.services = vec![recipe.services.swap_remove(NUMBER)];
     }
 }
 
-/// Without what few services have.
-fn plain(service: &mut ServiceRecipe) {
+fn without_rare_fields(service: &mut ServiceRecipe) {
     (service.other_targets, service.other_names, service.disjoint) = (false, false, false);
     (service.left_out, service.newer) = (0, 0);
-    (service.claims, service.made) = (None, None);
+    (service.claims, service.created) = (None, None);
 }
 
-/// The smallest that still `shows` what `recipe` does, after at most so many `tries`.
-///
-/// # Errors
-/// The first that `shows` returns.
+/// The smallest recipe that still `shows` the failure, after at most `tries` tries. The error is the first error of
+/// `shows`.
 pub fn shrink<E>(recipe: Recipe, tries: u32, shows: &mut dyn FnMut(&Recipe) -> Result<bool, E>) -> Result<Recipe, E> {
     let (mut smallest, mut left) = (recipe, tries);
-    for step in STEPS {
+    for step in REDUCTIONS {
         let mut other = smallest.clone();
         step(&mut other);
         if other == smallest {
@@ -104,7 +103,7 @@ mod tests {
             assert!(has_affinity(&smallest), "{smallest:?}");
             assert_eq!((smallest.nodes.len(), smallest.pods.len(), smallest.services.len()), (1, 1, 1), "{smallest:?}");
             assert!(smallest.services[0].ports.len() == 1 && smallest.services[0].endpoints.len() <= 1);
-            assert!(usize::try_from(count).is_ok_and(|count| count <= STEPS.len()));
+            assert!(usize::try_from(count).is_ok_and(|count| count <= REDUCTIONS.len()));
         }
     }
 

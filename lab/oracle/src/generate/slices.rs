@@ -1,4 +1,4 @@
-//! EndpointSlice objects of a recipe: up to three for each family of a service.
+//! EndpointSlice objects of a recipe: up to three per family of a service.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::ObjectName;
 use super::build::{node_name, zone_name};
-use super::recipe::{Condition, Copies, EndpointRecipe, Hints, Kind, Recipe, ServiceRecipe};
+use super::recipe::{
+    DuplicateEndpoint, EndpointCondition, EndpointRecipe, HintsRecipe, Recipe, ServiceKind, ServiceRecipe,
+};
 use super::services::{name, numbered, stack};
 use crate::address::{self, Family};
 use crate::endpoints::SERVICE_LABEL;
@@ -15,12 +17,11 @@ use crate::question::Protocol;
 use crate::service::PROXY_NAME_LABEL;
 use crate::world::{PodMachine, World};
 
-/// Slices per family.
+/// Per family.
 const SLICES: u8 = 3;
 
-/// The slices of service number `index`.
 pub(super) fn build(recipe: &Recipe, index: usize, world: &World) -> Vec<EndpointSlice> {
-    let Some(service) = recipe.services.get(index).filter(|service| service.kind != Kind::ExternalName) else {
+    let Some(service) = recipe.services.get(index).filter(|service| service.kind != ServiceKind::ExternalName) else {
         return Vec::new();
     };
     let mut slices = Vec::new();
@@ -35,7 +36,7 @@ pub(super) fn build(recipe: &Recipe, index: usize, world: &World) -> Vec<Endpoin
     slices
 }
 
-/// A slice of host names, which is no proxy's business.
+/// A slice of host names, which proxies ignore.
 fn of_names(service: &ServiceRecipe, index: usize) -> Option<EndpointSlice> {
     let ObjectName { namespace, name } = name(index);
     serde_json::from_value(json!({
@@ -59,21 +60,24 @@ fn slice(
     for endpoint in &service.endpoints {
         let Some(pod) = world.pods.get(usize::from(endpoint.pod) % world.pods.len().max(1)) else { continue };
         let Some(address) = address::first_of(&pod.addresses, family) else { continue };
-        // Within a slice, and among slices, one pod has one state: the first endpoint that has it counts.
+        // A pod has one state in all slices: that of its first endpoint.
         let first = service.endpoints.iter().find(|other| same_pod(other, endpoint, world)).unwrap_or(endpoint);
-        // Copies are told apart by their ports, too: where slices have different ones, two are two endpoints, and both are true.
+        // Copies are one endpoint only if all slices have the same ports.
         let alike = !(service.other_targets || service.other_names || service.disjoint);
         let own = endpoint.slice % SLICES;
         let next = (own + 1) % SLICES;
         let is_there = endpoints.iter().any(|(taken, _)| *taken == address);
-        let stands = own == number || (endpoint.copy == Copies::Same && next == number);
-        let node = |leaves: Condition, stays: Condition| match alike && leaves.terminates() && !stays.terminates() {
+        let stands = own == number || (endpoint.copy == DuplicateEndpoint::Same && next == number);
+        let node = |leaves: EndpointCondition, stays: EndpointCondition| match alike
+            && leaves.terminates()
+            && !stays.terminates()
+        {
             true => elsewhere(&pod.node, world),
             false => pod.node.clone(),
         };
         let other = match first.copy {
-            Copies::Other(condition) => condition,
-            Copies::None | Copies::Same => first.condition,
+            DuplicateEndpoint::Other(condition) => condition,
+            DuplicateEndpoint::None | DuplicateEndpoint::Same => first.condition,
         };
         if stands && !is_there {
             let node = node(first.condition, other);
@@ -81,10 +85,10 @@ fn slice(
         }
         let in_front = !alike || endpoint.hinted & (1 << 6) != 0;
         if std::ptr::eq(first, endpoint)
-            && matches!(first.copy, Copies::Other(_))
+            && matches!(first.copy, DuplicateEndpoint::Other(_))
             && number == if in_front { own } else { next }
         {
-            // Of a contradicting one all conditions are said.
+            // A contradicting copy omits no condition.
             let state = EndpointRecipe { condition: other, left_out: 0, ..*first };
             let both_stay = !other.terminates() && !first.condition.terminates();
             let moved = alike && both_stay;
@@ -93,13 +97,13 @@ fn slice(
             endpoints.insert(at, (address, entry(recipe, service, &state, (pod, &node), address)));
         }
     }
-    // The first slice stands even if it is empty, as the controller leaves it.
+    // Like the endpoint slice controller, keeps the first slice even if it is empty.
     if endpoints.is_empty() && number > 0 {
         return None;
     }
     let ObjectName { namespace, name } = name(index);
     let mut labels = json!({ SERVICE_LABEL: name });
-    if service.kind == Kind::OtherProxy {
+    if service.kind == ServiceKind::OtherProxy {
         labels[PROXY_NAME_LABEL] = json!("somebody-else");
     }
     serde_json::from_value(json!({
@@ -114,7 +118,6 @@ fn slice(
     .ok()
 }
 
-/// Another node than this one, if there is one.
 fn elsewhere(node: &str, world: &World) -> String {
     let other = world.nodes.iter().map(|place| &place.name).find(|name| *name != node);
     other.map_or_else(|| node.to_owned(), String::clone)
@@ -174,21 +177,26 @@ fn entry(
     value
 }
 
-impl Condition {
+impl EndpointCondition {
     fn terminates(self) -> bool {
-        matches!(self, Condition::TerminatingServing | Condition::Terminating | Condition::PublishedTerminating)
+        matches!(
+            self,
+            EndpointCondition::TerminatingServing
+                | EndpointCondition::Terminating
+                | EndpointCondition::PublishedTerminating
+        )
     }
 }
 
-fn conditions(condition: Condition) -> Value {
+fn conditions(condition: EndpointCondition) -> Value {
     match condition {
-        Condition::Ready => json!({"ready": true, "serving": true, "terminating": false}),
-        Condition::Unspecified => json!({}),
-        Condition::Unready => json!({"ready": false, "serving": false, "terminating": false}),
-        Condition::ServingOnly => json!({"ready": false, "serving": true, "terminating": false}),
-        Condition::TerminatingServing => json!({"ready": false, "serving": true, "terminating": true}),
-        Condition::Terminating => json!({"ready": false, "serving": false, "terminating": true}),
-        Condition::PublishedTerminating => json!({"ready": true, "serving": false, "terminating": true}),
+        EndpointCondition::Ready => json!({"ready": true, "serving": true, "terminating": false}),
+        EndpointCondition::Unspecified => json!({}),
+        EndpointCondition::Unready => json!({"ready": false, "serving": false, "terminating": false}),
+        EndpointCondition::ServingOnly => json!({"ready": false, "serving": true, "terminating": false}),
+        EndpointCondition::TerminatingServing => json!({"ready": false, "serving": true, "terminating": true}),
+        EndpointCondition::Terminating => json!({"ready": false, "serving": false, "terminating": true}),
+        EndpointCondition::PublishedTerminating => json!({"ready": true, "serving": false, "terminating": true}),
     }
 }
 
@@ -197,16 +205,16 @@ fn hints(recipe: &Recipe, service: &ServiceRecipe, endpoint: &EndpointRecipe, no
     let index = (0..recipe.nodes.len()).find(|index| node_name(*index) == node);
     let own_zone = index.and_then(|index| recipe.nodes.get(index)?.zone).map(zone_name);
     match service.hints {
-        Hints::None => None,
-        Hints::OwnZone => own_zone.map(|zone| json!({ "forZones": named(vec![zone]) })),
-        Hints::OwnNode => {
+        HintsRecipe::None => None,
+        HintsRecipe::OwnZone => own_zone.map(|zone| json!({ "forZones": named(vec![zone]) })),
+        HintsRecipe::OwnNode => {
             let mut hints = json!({ "forNodes": named(vec![node.to_owned()]) });
             if let Some(zone) = own_zone {
                 hints["forZones"] = json!(named(vec![zone]));
             }
             Some(hints)
         }
-        Hints::Odd => {
+        HintsRecipe::Odd => {
             let bit = |number: u8| endpoint.hinted & (1 << number) != 0;
             let zones = (0..3u8).filter(|zone| bit(*zone)).map(zone_name).collect();
             let nodes = (0..3u8).filter(|node| bit(node + 3)).map(|node| node_name(usize::from(node))).collect();

@@ -1,20 +1,21 @@
-//! How recipes are drawn. What is rare in clusters is rare here, and shrinking goes towards the plainest of everything.
+//! Strategies for recipes. Rare shapes of real clusters are rare here. Values shrink towards the simplest.
 
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
 use super::recipe::{
-    Claims, Condition, Copies, Declared, Detect, EndpointRecipe, Families, Hints, IngressMode, Kind, NodePorts,
-    NodeRecipe, PodRecipe, PortRecipe, ProxyRecipe, Recipe, ServiceRecipe, Sources, Stack,
+    ClaimRecipe, DeclaredAddresses, DetectRecipe, DuplicateEndpoint, EndpointCondition, EndpointRecipe, Families,
+    HintsRecipe, IngressMode, NodePortsRecipe, NodeRecipe, PodRecipe, PortRecipe, ProxyRecipe, Recipe, ServiceFamilies,
+    ServiceKind, ServiceRecipe, SourceRangeRecipe,
 };
 use crate::settings::NodePortAddress;
 use crate::world::ReversePath;
 
-/// Recipes for clusters of at most three nodes, six pods and four services.
+/// At most three nodes, six pods and four services.
 pub fn recipes() -> impl Strategy<Value = Recipe> {
     let families = prop_oneof![3 => Just(Families::V4), 1 => Just(Families::V6), 2 => Just(Families::Dual)];
-    // What is drawn last changes nothing of the rest of a seed's cluster.
+    // A value that is drawn last does not change the rest of a seed's cluster.
     let machines = (families, any::<bool>(), vec(node(), 1..=3), vec(pod(), 1..=6));
     let reverse_path = prop_oneof![Just(ReversePath::Off), Just(ReversePath::Loose)];
     let wiring = (rarely(0.4), rarely(0.3), reverse_path, rarely(0.3));
@@ -37,7 +38,7 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
     })
 }
 
-/// Recipes on the machines of `frame`: its families, wiring, nodes and pods stay, services and settings are drawn.
+/// Recipes on the machines of `testbed`: draws services and settings.
 pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
     (vec(service(), 1..=4), proxy(), rarely(0.5)).prop_map(move |(services, proxy, service_cidrs)| Recipe {
         services,
@@ -49,7 +50,7 @@ pub fn recipes_on(frame: Recipe) -> impl Strategy<Value = Recipe> {
 
 fn node() -> impl Strategy<Value = NodeRecipe> {
     let declared = prop_oneof![
-        5 => Just(Declared::Firsts), 1 => Just(Declared::All), 1 => Just(Declared::External), 1 => Just(Declared::OddName),
+        5 => Just(DeclaredAddresses::Firsts), 1 => Just(DeclaredAddresses::All), 1 => Just(DeclaredAddresses::External), 1 => Just(DeclaredAddresses::OddName),
     ];
     (option::weighted(0.9, 0..3u8), rarely(0.2), declared).prop_map(|(zone, second_address, declared)| NodeRecipe {
         zone,
@@ -64,18 +65,18 @@ fn pod() -> impl Strategy<Value = PodRecipe> {
 
 fn proxy() -> impl Strategy<Value = ProxyRecipe> {
     let detect = prop_oneof![
-        4 => Just(Detect::ClusterCidr),
-        2 => Just(Detect::NodeCidr),
-        2 => Just(Detect::Interface),
-        1 => Just(Detect::Off),
+        4 => Just(DetectRecipe::ClusterCidr),
+        2 => Just(DetectRecipe::NodeCidr),
+        2 => Just(DetectRecipe::Interface),
+        1 => Just(DetectRecipe::Off),
     ];
     let node_ports = prop_oneof![
-        6 => Just(NodePorts::Unset),
-        2 => Just(NodePorts::Word(NodePortAddress::Primary)),
-        1 => Just(NodePorts::Word(NodePortAddress::All)),
-        2 => Just(NodePorts::NodeNetwork),
-        1 => Just(NodePorts::FirstNode),
-        1 => Just(NodePorts::WithLoopback),
+        6 => Just(NodePortsRecipe::Unset),
+        2 => Just(NodePortsRecipe::Word(NodePortAddress::Primary)),
+        1 => Just(NodePortsRecipe::Word(NodePortAddress::All)),
+        2 => Just(NodePortsRecipe::NodeNetwork),
+        1 => Just(NodePortsRecipe::FirstNode),
+        1 => Just(NodePortsRecipe::WithLoopback),
     ];
     (detect, rarely(0.2), node_ports, rarely(0.8)).prop_map(
         |(detect, masquerade_all, node_ports, localhost_node_ports)| ProxyRecipe {
@@ -87,30 +88,29 @@ fn proxy() -> impl Strategy<Value = ProxyRecipe> {
     )
 }
 
-/// Services; histories add them one by one.
 pub(super) fn service() -> impl Strategy<Value = ServiceRecipe> {
     let kind = prop_oneof![
-        5 => Just(Kind::ClusterIp),
-        5 => Just(Kind::NodePort),
-        7 => Just(Kind::LoadBalancer),
-        1 => Just(Kind::Headless),
-        1 => Just(Kind::ExternalName),
-        1 => Just(Kind::OtherProxy),
+        5 => Just(ServiceKind::ClusterIp),
+        5 => Just(ServiceKind::NodePort),
+        7 => Just(ServiceKind::LoadBalancer),
+        1 => Just(ServiceKind::Headless),
+        1 => Just(ServiceKind::ExternalName),
+        1 => Just(ServiceKind::OtherProxy),
     ];
-    let stack = prop_oneof![1 => Just(Stack::First), 1 => Just(Stack::Second), 2 => Just(Stack::Both)];
+    let stack = prop_oneof![1 => Just(ServiceFamilies::First), 1 => Just(ServiceFamilies::Second), 2 => Just(ServiceFamilies::Both)];
     let hints = prop_oneof![
-        5 => Just(Hints::None), 2 => Just(Hints::OwnZone), 2 => Just(Hints::OwnNode), 2 => Just(Hints::Odd),
+        5 => Just(HintsRecipe::None), 2 => Just(HintsRecipe::OwnZone), 2 => Just(HintsRecipe::OwnNode), 2 => Just(HintsRecipe::Odd),
     ];
     let spec = (kind, stack, rarely(0.25), rarely(0.4), option::weighted(0.2, 1..=60_000u16), vec(port(), 1..=3));
     let mode = prop_oneof![2 => Just(IngressMode::Unset), 2 => Just(IngressMode::Vip), 1 => Just(IngressMode::Proxy), 1 => Just(IngressMode::Newer)];
     let faces = (vec(0..3u8, 0..=2), vec((0..3u8, mode), 0..=2), sources());
     let slices = (vec(endpoint(), 0..=6), hints, rarely(0.2), rarely(0.15), rarely(0.15));
-    let what = 1..1u8 << Claims::WHAT.len();
-    let claims = option::weighted(0.3, (0..4u8, what).prop_map(|(whose, what)| Claims { whose, what }));
+    let what = 1..1u8 << ClaimRecipe::WHAT.len();
+    let claims = option::weighted(0.3, (0..4u8, what).prop_map(|(whose, what)| ClaimRecipe { whose, what }));
     let disputes = (claims, option::weighted(0.5, 0..3u8));
     let newer = prop_oneof![8 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8), 1 => Just(4u8), 1 => Just(8u8)];
     (spec, faces, slices, some_bits(ServiceRecipe::LEFT_OUT.len()), disputes, newer).prop_map(
-        |(spec, faces, slices, left_out, (claims, made), newer)| {
+        |(spec, faces, slices, left_out, (claims, created), newer)| {
             let (kind, stack, internal_local, external_local, affinity, ports) = spec;
             let (external_ips, ingress, source_ranges) = faces;
             let (endpoints, hints, other_targets, other_names, disjoint) = slices;
@@ -131,27 +131,27 @@ pub(super) fn service() -> impl Strategy<Value = ServiceRecipe> {
                 disjoint,
                 left_out,
                 claims,
-                made,
+                created,
                 newer,
             }
         },
     )
 }
 
-/// Mostly no bit, some or all of them.
+/// No bit in three of eight cases, one bit in three, any bits in two.
 fn some_bits(number: usize) -> impl Strategy<Value = u16> {
     let all = u16::MAX >> (16 - number);
     prop_oneof![3 => Just(0), 3 => (0..number).prop_map(|bit| 1 << bit), 2 => 0..=all]
 }
 
-fn sources() -> impl Strategy<Value = Vec<Sources>> {
+fn sources() -> impl Strategy<Value = Vec<SourceRangeRecipe>> {
     let one = prop_oneof![
-        Just(Sources::FirstClient),
-        Just(Sources::FirstNode),
-        Just(Sources::NodeNetwork),
-        Just(Sources::Pods),
-        Just(Sources::Nobody),
-        Just(Sources::Everybody),
+        Just(SourceRangeRecipe::FirstClient),
+        Just(SourceRangeRecipe::FirstNode),
+        Just(SourceRangeRecipe::NodeNetwork),
+        Just(SourceRangeRecipe::Pods),
+        Just(SourceRangeRecipe::Nobody),
+        Just(SourceRangeRecipe::Everybody),
     ];
     prop_oneof![3 => Just(Vec::new()), 2 => vec(one, 1..=2)]
 }
@@ -165,12 +165,10 @@ fn port() -> impl Strategy<Value = PortRecipe> {
     })
 }
 
-/// Endpoints; histories add them one by one.
 pub(super) fn endpoint() -> impl Strategy<Value = EndpointRecipe> {
     let slice = prop_oneof![3 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8)];
-    let other =
-        prop_oneof![3 => Just(Condition::Terminating), 2 => Just(Condition::TerminatingServing), 1 => condition()];
-    let copy = prop_oneof![85 => Just(Copies::None), 10 => Just(Copies::Same), 5 => other.prop_map(Copies::Other)];
+    let other = prop_oneof![3 => Just(EndpointCondition::Terminating), 2 => Just(EndpointCondition::TerminatingServing), 1 => condition()];
+    let copy = prop_oneof![85 => Just(DuplicateEndpoint::None), 10 => Just(DuplicateEndpoint::Same), 5 => other.prop_map(DuplicateEndpoint::Other)];
     let left_out = some_bits(EndpointRecipe::LEFT_OUT.len()).prop_map(|bits| u8::try_from(bits).unwrap_or_default());
     let left_out = prop_oneof![3 => Just(0u8), 1 => left_out];
     (any::<u8>(), condition(), slice, copy, rarely(0.05), left_out, any::<u8>()).prop_map(
@@ -186,15 +184,15 @@ pub(super) fn endpoint() -> impl Strategy<Value = EndpointRecipe> {
     )
 }
 
-pub(super) fn condition() -> impl Strategy<Value = Condition> {
+pub(super) fn condition() -> impl Strategy<Value = EndpointCondition> {
     prop_oneof![
-        8 => Just(Condition::Ready),
-        1 => Just(Condition::Unspecified),
-        2 => Just(Condition::Unready),
-        1 => Just(Condition::ServingOnly),
-        3 => Just(Condition::TerminatingServing),
-        1 => Just(Condition::Terminating),
-        1 => Just(Condition::PublishedTerminating),
+        8 => Just(EndpointCondition::Ready),
+        1 => Just(EndpointCondition::Unspecified),
+        2 => Just(EndpointCondition::Unready),
+        1 => Just(EndpointCondition::ServingOnly),
+        3 => Just(EndpointCondition::TerminatingServing),
+        1 => Just(EndpointCondition::Terminating),
+        1 => Just(EndpointCondition::PublishedTerminating),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! Session affinity, second by second.
+//! Session affinity over time.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn web(endpoints: &[&str]) -> Lab {
 
 const ALL: [&str; 3] = ["x@node-a", "y@node-b", "z@node-b"];
 
-/// A client's history. Each step: second, source, destination, who may answer, who does.
+/// A client's history. Each step: second, source, destination, pods that may answer, pod that answers.
 fn follow(lab: &Lab, affinity: &mut Affinity, steps: &str) {
     for step in steps.lines().map(str::trim).filter(|step| !step.is_empty()) {
         let cells: Vec<&str> = step.split('|').map(str::trim).collect();
@@ -60,7 +60,6 @@ fn until_the_time_out() {
     );
 }
 
-/// An endpoint that is gone, or out of reach, is not waited for.
 #[test]
 fn endpoints_that_go() {
     let mut affinity = Affinity::default();
@@ -70,11 +69,10 @@ fn endpoints_that_go() {
         &mut affinity,
         "1.0 | pod/caller-c | 10.96.0.1:80 | x z | x",
     );
-    // Both were met within the time-out.
+    // The client met both within the timeout.
     follow(&web(&ALL), &mut affinity, "2.0 | pod/caller-c | 10.96.0.1:80 | x y | x");
 }
 
-/// A memory is the node's, and the service port's: the node port knows what the cluster IP has learned.
 #[test]
 fn one_memory_for_all_addresses() {
     let steps = "
@@ -86,7 +84,6 @@ fn one_memory_for_all_addresses() {
     follow(&web(&ALL), &mut Affinity::default(), steps);
 }
 
-/// In IPVS mode it is the address's.
 #[test]
 fn a_memory_for_each_address() {
     let lab = web(&ALL).with(|world| world.proxy.mode = Mode::Ipvs);

@@ -1,4 +1,4 @@
-//! Which service a destination belongs to.
+//! The service of a destination.
 
 use serde_json::json;
 use svclab_oracle::NodePortAddress;
@@ -141,7 +141,7 @@ fn one_address_for_several_services() {
         .slice("web", TCP80, &["web@node-a"])
         .slice("mail", TCP80, &["mail@node-a"])
         .slice("rival", TCP80, &["rival@node-a"])
-        // An external IP that is also its own load balancer's is no contradiction.
+        // One service's external IP and load-balancer address may be equal.
         .balanced(
             "twice",
             "{type: LoadBalancer, clusterIP: 10.96.0.4, externalIPs: [203.0.113.4], ports: [{port: 80}]}",
@@ -157,11 +157,10 @@ fn one_address_for_several_services() {
     );
 }
 
-/// When several services claim the same address and port, one gets it.
 #[test]
 fn an_address_and_port_that_several_claim() {
     Lab::new()
-        // First by name and oldest, and asks for everything.
+        // The first by name claims addresses of the others.
         .service(
             "evil",
             "{type: NodePort, clusterIP: 10.96.0.66, externalIPs: [10.96.0.10, 198.51.100.7, 198.51.100.66],
@@ -177,7 +176,7 @@ fn an_address_and_port_that_several_claim() {
         .made("00:00:00")
         .service("undated", "{clusterIP: 10.96.0.2, externalIPs: [198.51.100.7, 198.51.100.8], ports: [{port: 80}]}")
         .service("other", "{clusterIP: 10.96.0.3, externalIPs: [198.51.100.8], ports: [{port: 80}]}")
-        // A node's address, with a port that is a node port.
+        // A node's address, with the number of a node port.
         .service("node", "{clusterIP: 10.96.0.4, externalIPs: [172.18.0.3], ports: [{port: 30080}]}")
         .slice("evil", TCP80, &["evil@node-a"])
         .slice("kube", TCP80, &["kube@node-a"])
@@ -211,7 +210,7 @@ fn the_gate_of_external_ips_shuts_them_alone() {
     );
 }
 
-/// An external IP may be a node's own address: what comes from outside arrives there, pods' packets stay where they are.
+/// A packet from outside arrives at the node that has the address; a pod's packet is decided on the pod's node.
 #[test]
 fn an_external_ip_that_is_a_nodes() {
     Lab::new()
@@ -280,7 +279,7 @@ fn node_port_addresses() {
         loopback/node-a      | 127.0.0.1:30080    | web*1/1>node-a
         ",
     );
-    // The page closes IPv4 here, kube-proxy opens it.
+    // The page closes IPv4, kube-proxy opens it.
     lab(vec![range("fd00::/8")])
         .expect("client/laptop@node-a | 172.18.0.2:30080 | undefined | node-port-addresses-other-family");
     let closed = lab(vec![]).with(|world| world.proxy.localhost_node_ports = false);

@@ -1,8 +1,7 @@
-//! What the tables are about the generator of clusters draws, too: a shape that only people think of is judged in no other test.
-//!
-//! A shape is what one object says in one place: that a field is left out, or which of an enumeration's words it has; all
-//! conditions of an endpoint together; two endpoints of a service with one address; how pods are wired, and each setting of the
-//! proxies. Of names, numbers and addresses only that they are there.
+//! The generator draws every shape that a table of these tests uses, so that other tests judge it too.
+//! A shape is one property of an object: a field is present or absent, a word of an enumeration, the conditions of an
+//! endpoint, a pair of endpoints with one address, the wiring of pods, a proxy setting. Names, numbers and addresses
+//! count as present only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -10,10 +9,10 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 use svclab_oracle::{Cni, DetectLocalMode, NodePortAddress, Objects, World, generate};
 
-/// So many clusters are drawn at most to see what there is.
+/// The most clusters that are drawn to find a shape.
 const SEEDS: u64 = 600;
 
-/// Fields whose texts are words with a meaning.
+/// Fields whose text is a word of an enumeration.
 const WORDS: [&str; 12] = [
     "type",
     "addressType",
@@ -29,25 +28,25 @@ const WORDS: [&str; 12] = [
     "clusterIP",
 ];
 
-/// What the generator need not draw, though tables have rows about it.
+/// Shapes that tables use and the generator never draws.
 const NEVER: [&str; 3] = [
-    // A slice's port without a number leads nowhere; the controller makes none.
+    // Proxies ignore a slice port without a number, and the controller makes none.
     "slice.ports.port -",
     "slice.ports.port 0",
-    // A word that only newer proxies than today's know (KEP-6032); the others are given the range, which is drawn.
+    // Only proxies with KEP-6032 know the word; the generator draws the range.
     "nodePortAddresses localhost",
 ];
 
-/// What every generated object has, where its place is there at all.
+/// Fields that every generated object has.
 const ALWAYS: [&str; 19] = [
-    // Without a range, or an address, a node's proxy waits, or takes what the machine has.
+    // Without a range or an address a node's proxy waits, or uses the machine's addresses.
     "node.podCIDRs",
     "node.status.addresses",
     "node.status.addresses.address",
     "node.status.addresses.type",
     "service.ports",
     "service.ports.port",
-    // An API server fills these in; the whole of sessionAffinityConfig is left out at times.
+    // API servers fill these fields in; the generator omits sessionAffinityConfig as a whole.
     "service.sessionAffinityConfig.clientIP",
     "service.sessionAffinityConfig.clientIP.timeoutSeconds",
     "service.status.loadBalancer",
@@ -57,14 +56,14 @@ const ALWAYS: [&str; 19] = [
     "slice.endpoints.addresses",
     "slice.endpoints.hints.forNodes.name",
     "slice.endpoints.hints.forZones.name",
-    // No proxy reads what is in it.
+    // Proxies do not read targetRef.
     "slice.endpoints.targetRef.kind",
     "slice.endpoints.targetRef.name",
     "slice.endpoints.targetRef.namespace",
     "slice.ports.port",
 ];
 
-/// Every field that generated objects have, by its place.
+/// The fields of generated objects, by path.
 static FIELDS: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
     let mut fields = BTreeMap::new();
     for seed in 0..SEEDS / 10 {
@@ -87,7 +86,7 @@ fn note_fields(at: &str, value: &Value, fields: &mut BTreeMap<String, BTreeSet<S
     }
 }
 
-/// The parts of objects that say something, each with its place.
+/// The relevant parts of objects, with their paths.
 fn parts(objects: &Objects) -> impl Iterator<Item = (&'static str, Value)> + '_ {
     let services = objects.services.iter().flat_map(|service| {
         let mut value = serde_json::to_value(service).unwrap();
@@ -95,7 +94,7 @@ fn parts(objects: &Objects) -> impl Iterator<Item = (&'static str, Value)> + '_ 
     });
     let slices = objects.slices.iter().map(|slice| {
         let mut value = serde_json::to_value(slice).unwrap();
-        // What is in its metadata says to whom it belongs.
+        // The metadata names the owner.
         if let Some(fields) = value.as_object_mut() {
             fields.retain(|name, _| !["metadata", "apiVersion", "kind"].contains(&name.as_str()));
         }
@@ -108,13 +107,13 @@ fn parts(objects: &Objects) -> impl Iterator<Item = (&'static str, Value)> + '_ 
     services.chain(slices).chain(nodes).filter(|(_, value)| !value.is_null())
 }
 
-/// A text: one of the words, or only that there is one.
+/// The text for a word of an enumeration, else `word`.
 fn text(field: &str, text: &str) -> String {
     let means = WORDS.contains(&field) && text.bytes().all(|byte| byte.is_ascii_alphabetic());
     if means { text.to_owned() } else { "word".to_owned() }
 }
 
-/// The shapes of `value`, whose place is `at`.
+/// Adds the shapes of `value` at the path `at`.
 fn walk(at: &str, value: &Value, shapes: &mut BTreeSet<String>) {
     let field = at.rsplit('.').next().unwrap_or_default();
     match value {
@@ -136,7 +135,6 @@ fn walk(at: &str, value: &Value, shapes: &mut BTreeSet<String>) {
     }
 }
 
-/// `ready=true serving=- terminating=false`.
 fn conditions(fields: &Map<String, Value>) -> String {
     let one = |name: &&str| {
         let said = fields.get(*name).and_then(Value::as_bool).map_or_else(|| "-".to_owned(), |said| said.to_string());
@@ -145,7 +143,6 @@ fn conditions(fields: &Map<String, Value>) -> String {
     ["ready", "serving", "terminating"].iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// The shapes of a cluster.
 fn shapes(objects: &Objects, world: &World) -> BTreeSet<String> {
     let mut shapes = BTreeSet::new();
     for (at, value) in parts(objects) {
@@ -161,7 +158,7 @@ fn shapes(objects: &Objects, world: &World) -> BTreeSet<String> {
     shapes
 }
 
-/// Wiring, addresses and settings of a cluster; the mode and IPVS's scheduler are set by the test that draws it.
+/// The shapes of wiring, addresses and settings. The tests set mode and IPVS scheduler themselves.
 fn wiring_and_settings(world: &World) -> Vec<String> {
     let proxy = &world.proxy;
     let cni = match world.cni {
@@ -196,7 +193,7 @@ fn wiring_and_settings(world: &World) -> Vec<String> {
     said
 }
 
-/// Endpoints of one service with one address: what of the one the other says otherwise.
+/// Pairs of endpoints of a service with one address: the fields in which they differ.
 fn pairs(objects: &Objects) -> BTreeSet<String> {
     let mut by_address: BTreeMap<(String, String, String), Vec<Value>> = BTreeMap::new();
     for slice in &objects.slices {
@@ -224,7 +221,7 @@ fn pairs(objects: &Objects) -> BTreeSet<String> {
     shapes
 }
 
-/// Panics where a table has a shape that the generator never draws. Most are in the first few clusters.
+/// Panics if the generator never draws a shape of these objects. The first few clusters have most shapes.
 pub fn can_be_drawn(objects: &Objects, world: &World) {
     let mut missing = shapes(objects, world);
     missing.retain(|shape| !NEVER.contains(&shape.as_str()));
@@ -244,7 +241,6 @@ fn remove_drawn(missing: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether tables have rows about it or not.
 #[test]
 fn every_wiring_and_setting_is_drawn() {
     let loopback = |text: &str| NodePortAddress::Range(text.parse().unwrap());
@@ -280,13 +276,13 @@ fn every_wiring_and_setting_is_drawn() {
     assert_eq!(missing, BTreeSet::new());
 }
 
-/// Which fields every object of its kind has in every generated cluster. A list that grows hides what proxies make of a default.
+/// The list must not grow: the generator would no longer test how proxies treat an absent field.
 #[test]
 fn fields_that_are_never_left_out() {
     let (mut objects, mut fields) = (BTreeMap::new(), BTreeMap::new());
     for seed in 0..SEEDS / 2 {
         for (at, value) in parts(&generate::cluster(seed).objects) {
-            // Those that are no proxy's business are another kind of object.
+            // Proxies ignore these services.
             if value["type"] == "ExternalName" || value["clusterIP"] == "None" {
                 continue;
             }

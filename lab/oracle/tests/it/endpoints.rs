@@ -1,4 +1,4 @@
-//! Which endpoints count: conditions, slices, copies.
+//! Which endpoints get traffic: conditions, slices, copies.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ fn with(endpoints: &[&str]) -> Lab {
     web().slice("web", PORT, endpoints)
 }
 
-/// API EndpointConditions, and KEP-1669's table: ready ones, else those that terminate and serve, else nobody.
+/// API EndpointConditions and KEP-1669: ready endpoints, else terminating and serving endpoints, else reject.
 #[test]
 fn conditions() {
     let rows: [(&[&str], &str); 8] = [
@@ -32,7 +32,6 @@ fn conditions() {
     }
 }
 
-/// What is not given is ready, serving and not terminating.
 #[test]
 fn conditions_that_are_not_given() {
     let lab = |conditions: serde_json::Value| {
@@ -48,7 +47,7 @@ fn conditions_that_are_not_given() {
         (json!({"ready": false}), "reject"),
         (json!({"ready": false, "terminating": true}), "x*1/1>client"),
         (json!({"ready": false, "terminating": true, "serving": false}), "reject"),
-        // publishNotReadyAddresses: the controller says ready of all.
+        // publishNotReadyAddresses: the controller sets ready on every endpoint.
         (json!({"ready": true, "terminating": true, "serving": false}), "x*1/1>client"),
     ];
     for (conditions, promise) in rows {
@@ -65,8 +64,8 @@ fn several_slices_and_copies() {
         .expect("pod/caller-c | 10.96.0.1:80 | x*1/4>client, x*1/4>client, y*1/4>client, z*1/4>client | merged");
 }
 
-/// kubernetes#135266: an address that was given to the next pod while its first one terminates. In any order, and wherever
-/// the caller is.
+/// kubernetes#135266: the next pod gets the address of a terminating pod. The order of the copies and the caller's node
+/// make no difference.
 #[test]
 fn a_terminating_endpoint_and_another_with_its_address() {
     for old in ["x@node-a terminating", "x@node-a terminating serving"] {
@@ -78,7 +77,6 @@ fn a_terminating_endpoint_and_another_with_its_address() {
     }
 }
 
-/// Of other copies the documentation does not say which counts.
 #[test]
 fn copies_that_contradict_each_other() {
     for other in ["x@node-b unready", "x@node-b"] {
@@ -116,7 +114,6 @@ fn ports_that_lead_nowhere() {
         .expect("pod/caller-a | 10.96.0.1:80 | x*1/1>client");
 }
 
-/// An endpoint may be any address, and none that a pod has.
 #[test]
 fn endpoints_beyond_the_cluster() {
     let mut lab = with(&["x@node-a"]);

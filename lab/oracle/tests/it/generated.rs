@@ -1,16 +1,15 @@
-//! Generated clusters: always the same for a seed, rich enough, and what must hold of every promise.
+//! Generated clusters are a function of the seed, reach every rule, and give consistent promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
-use svclab_oracle::generate::{self, Change, ObjectName, Write, histories, recipes, writes};
+use svclab_oracle::generate::{self, ApiWrite, HistoryChange, ObjectName, histories, recipes, writes};
 use svclab_oracle::{ClusterModel, Mode, Objects, Promise, PromisedReply, PromisedVerdict, Rule};
 
-/// Few enough to be quick, many enough that chance leaves nothing out.
 const SEEDS: std::ops::Range<u64> = 0..300;
 
-/// A part of a cluster's questions that differs from seed to seed.
+/// A sample of questions that depends on the seed.
 fn some(cluster: &ClusterModel, seed: u64) -> Vec<svclab_oracle::Question> {
     let skip = usize::try_from(seed % 17).unwrap();
     cluster.questions().into_iter().skip(skip).step_by(17).collect()
@@ -33,7 +32,6 @@ fn a_seed_is_a_cluster() {
     assert_ne!(generate::cluster(1), generate::cluster(2));
 }
 
-/// Every rule has a part in some promise, but for those whose cases an API server or the network would not let happen.
 #[test]
 fn every_rule_is_reached() {
     let never = [
@@ -44,8 +42,8 @@ fn every_rule_is_reached() {
         Rule::Scheduled,
         Rule::ExternalIpsShut,
     ];
-    // Ready endpoints are the plain case, which needs no reason; families are apart by construction, and so are the ranges of
-    // services' addresses and nodes'.
+    // Reasons do not list these rules: a ready endpoint is the default, and generated objects keep families and address
+    // ranges apart.
     let unsaid = [Rule::Ready, Rule::SourceRangesFamily, Rule::HealthCheck, Rule::Family, Rule::Undecided];
     let mut reached: BTreeMap<Rule, usize> = BTreeMap::new();
     let mut undefined = 0;
@@ -85,7 +83,6 @@ fn check(cluster: &ClusterModel, promise: &Promise, question: &svclab_oracle::Qu
             assert!(backend.sees.iter().all(|address| node.has(*address)), "{promise}");
             assert_eq!(backend.reply, PromisedReply::From(question.to), "{promise}");
         }
-        // An endpoint never sees itself.
         assert!(!backend.sees.contains(&backend.address.ip()) || node.has(backend.address.ip()), "{promise}");
     }
 }
@@ -105,7 +102,7 @@ fn promises_are_sound() {
     }
 }
 
-/// Neither the order of objects nor what other services there are has a part in a promise.
+/// The order of objects and unrelated services do not change a promise.
 #[test]
 fn nothing_else_matters() {
     for seed in SEEDS.take(60) {
@@ -127,7 +124,7 @@ fn nothing_else_matters() {
     }
 }
 
-/// What the settings are for, and nothing else, changes with them.
+/// masqueradeAll changes source addresses only.
 #[test]
 fn settings_do_one_thing() {
     for seed in SEEDS.take(60) {
@@ -145,7 +142,6 @@ fn settings_do_one_thing() {
     }
 }
 
-/// Scenario files are YAML with the lab's top-level keys.
 #[test]
 fn scenario_files() {
     for seed in SEEDS.take(40) {
@@ -163,19 +159,19 @@ fn scenario_files() {
     }
 }
 
-/// Applies writes as an API server does.
-fn apply(objects: &mut Objects, write: Write) {
+/// Like an API server.
+fn apply(objects: &mut Objects, write: ApiWrite) {
     match write {
-        Write::Service(service) => {
+        ApiWrite::Service(service) => {
             objects.services.retain(|old| ObjectName::of(&old.metadata) != ObjectName::of(&service.metadata));
             objects.services.push(service);
         }
-        Write::Slice(slice) => {
+        ApiWrite::Slice(slice) => {
             objects.slices.retain(|old| ObjectName::of(&old.metadata) != ObjectName::of(&slice.metadata));
             objects.slices.push(slice);
         }
-        Write::NoService(name) => objects.services.retain(|old| ObjectName::of(&old.metadata) != name),
-        Write::NoSlice(name) => objects.slices.retain(|old| ObjectName::of(&old.metadata) != name),
+        ApiWrite::DeleteService(name) => objects.services.retain(|old| ObjectName::of(&old.metadata) != name),
+        ApiWrite::DeleteSlice(name) => objects.slices.retain(|old| ObjectName::of(&old.metadata) != name),
     }
 }
 
@@ -193,7 +189,6 @@ fn sorted(objects: &Objects) -> (Vec<String>, Vec<String>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The writes of each change lead from one state to the next.
     #[test]
     fn histories_are_writes(history in histories(12)) {
         let states = history.states();
@@ -206,11 +201,10 @@ proptest! {
         }
     }
 
-    /// A change that names nothing that is there is no change.
     #[test]
     fn changes_of_nothing(recipe in recipes(), at in any::<u8>()) {
         let bare = generate::Recipe { services: Vec::new(), ..recipe };
-        let history = generate::History { start: bare, changes: vec![Change::Delete(at), Change::Leave(at, at)] };
+        let history = generate::History { start: bare, changes: vec![HistoryChange::Delete(at), HistoryChange::RemoveEndpoint(at, at)] };
         let states = history.states();
         prop_assert!(states.iter().all(|state| *state == states[0]));
     }

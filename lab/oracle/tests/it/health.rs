@@ -14,13 +14,13 @@ fn with(kind: &str, policy: &str, endpoints: &[&str]) -> Lab {
     Lab::new().balanced("web", &spec, json!([])).slice("web", ports, endpoints)
 }
 
-/// What node-a is asked and answers, by family: status, number of endpoints.
+/// Family, port, status and number of endpoints of each check on node-a.
 fn answers(lab: &Lab) -> Vec<(Family, u16, Option<u16>, Option<usize>)> {
     let checks = health_checks(&lab.objects, "node-a").into_iter();
     checks.map(|check| (check.family, check.port, check.status(), check.local_endpoints)).collect()
 }
 
-/// Ready endpoints of the node count, once for all ports; those that terminate do not, though they serve.
+/// Counts addresses, not ports, and ready endpoints only.
 #[test]
 fn who_counts() {
     let rows: [(&[&str], u16, usize); 6] = [
@@ -28,7 +28,7 @@ fn who_counts() {
         (&["x@node-a", "y@node-a terminating serving"], 200, 1),
         (&["x@node-a terminating serving"], 503, 0),
         (&["x@node-a unready", "z@node-b"], 503, 0),
-        // The node's pod is gone, and its address is another node's by now.
+        // The pod on node-a has ended, and a pod on node-b has its address.
         (&["x@node-a terminating", "x@node-b"], 503, 0),
         (&[], 503, 0),
     ];
@@ -41,7 +41,6 @@ fn who_counts() {
     assert_eq!(answers(&contradicting), [(Family::V4, 32000, None, None)]);
 }
 
-/// Two ports that lead to pods of their own: both pods count, and the one that both ports lead to counts once.
 #[test]
 fn ports_that_lead_to_different_pods() {
     let spec = "{type: LoadBalancer, clusterIP: 10.96.0.1, externalTrafficPolicy: Local, healthCheckNodePort: 32000,
@@ -53,7 +52,6 @@ fn ports_that_lead_to_different_pods() {
     assert_eq!(answers(&lab), [(Family::V4, 32000, Some(200), Some(3))]);
 }
 
-/// A dual-stack service's families are counted by one proxy each.
 #[test]
 fn each_family_answers_for_itself() {
     let spec = "{type: LoadBalancer, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, 'fd00:96::1'],
@@ -73,7 +71,6 @@ fn who_has_none() {
     }
 }
 
-/// When several services claim the same port, the oldest gets it, in each of its families.
 #[test]
 fn a_port_that_several_ask_for() {
     let spec = |ip: &str| {

@@ -1,14 +1,13 @@
-//! A cluster to ask about, and the notation of the tables.
-//!
-//! Three dual-stack nodes, `node-a`, `-b`, `-c`, in the zones `a`, `b`, `c`: `172.18.0.2`, `.3`, `.4` (`fd00:18::2`, …),
-//! pods in `10.244.1.0/24`, … (`fd00:244:1::/64`, …), whose bridges are `.1`. A pod `caller-a`, … on each, `.5`. Hosts
-//! outside: `laptop`, `172.18.0.100`, and `stranger`, `.101`. The load balancer is `172.18.0.200`.
-//!
-//! A row is `SOURCE | DESTINATION | PROMISE`; a word behind a second `|` names a rule that the promise must rest on.
-//! - source: `pod/NAME`, `node/NAME`, `loopback/NAME`, `client/NAME@NODE`, `lb@NODE`, each with `=ADDRESS` to say from where
+//! A test cluster, and the notation of the tables.
+//! Three dual-stack nodes, `node-a`, `-b`, `-c`, in the zones `a`, `b`, `c`: `172.18.0.2`, `.3`, `.4` (`fd00:18::2`,
+//! …), with pods in `10.244.1.0/24`, … (`fd00:244:1::/64`, …) and bridges at `.1`. Each node has a pod `caller-a`, …,
+//! at `.5`. Hosts outside: `laptop`, `172.18.0.100`, and `stranger`, `.101`. The load balancer is `172.18.0.200`.
+//! A row is `SOURCE | DESTINATION | PROMISE`, and optionally `| RULE`, the id of a rule among the reasons.
+//! - source: `pod/NAME`, `node/NAME`, `loopback/NAME`, `client/NAME@NODE`, `lb@NODE`; `=ADDRESS` sets the source
+//!   address
 //! - destination: `ADDRESS:PORT`, with `/UDP` or `/SCTP`
 //! - promise: `drop`, `reject`, `refuse` (either), `untouched`, `undefined`, or `POD*SHARE>SEEN`, …, where `SEEN` is
-//!   `client`, a node, or `astray`; `*SHARE` is left out where there is none
+//!   `client`, a node, or `astray`; `*SHARE` is absent if there are no shares
 
 use std::net::IpAddr;
 
@@ -23,7 +22,6 @@ use svclab_oracle::{
 
 use crate::drawn;
 
-/// Objects, machines, settings.
 #[derive(Clone)]
 pub struct Lab {
     pub objects: Objects,
@@ -73,7 +71,6 @@ impl Lab {
         lab
     }
 
-    /// With other settings.
     pub fn with(mut self, change: impl FnOnce(&mut World)) -> Lab {
         change(&mut self.world);
         self
@@ -86,7 +83,6 @@ impl Lab {
         self.world.pods.push(PodMachine { name, node: node.to_owned(), addresses, host_network: false });
     }
 
-    /// A pod on the host network.
     pub fn host_pod(mut self, name: &str, node: &str) -> Lab {
         let addresses = self.world.nodes.iter().find(|place| place.name == node).unwrap().addresses.clone();
         let name = PodName { namespace: "default".to_owned(), name: name.to_owned() };
@@ -94,17 +90,15 @@ impl Lab {
         self
     }
 
-    /// A service: its name, and its spec in YAML.
+    /// The spec is YAML.
     pub fn service(self, name: &str, spec: &str) -> Lab {
         self.labelled(name, json!({}), spec, json!([]))
     }
 
-    /// A service with load-balancer addresses.
     pub fn balanced(self, name: &str, spec: &str, ingress: Value) -> Lab {
         self.labelled(name, json!({}), spec, ingress)
     }
 
-    /// A service with labels.
     pub fn labelled(mut self, name: &str, labels: Value, spec: &str, ingress: Value) -> Lab {
         let spec: Value = serde_saphyr::from_str(spec).expect(spec);
         let object = json!({
@@ -116,20 +110,19 @@ impl Lab {
         self
     }
 
-    /// The service before was made then, on the first of January.
+    /// Sets the creation time of the last service, on 1 January.
     pub fn made(mut self, time: &str) -> Lab {
         let service = self.objects.services.last_mut().unwrap();
         service.metadata.creation_timestamp = serde_json::from_value(json!(format!("2026-01-01T{time}Z"))).unwrap();
         self
     }
 
-    /// A slice of `service`. Each endpoint is `POD@NODE`, with words behind it: `unready`, `terminating` (which serves if
-    /// it is `serving`), `zone=Z`, `for=NODE`, `without_node` (the slice names no node). Pods are made where there are none.
+    /// Adds a slice of `service`. An endpoint is `POD@NODE` and words: `unready`, `terminating` (and `serving`),
+    /// `zone=Z`, `for=NODE`, `without_node` (no nodeName). Adds missing pods.
     pub fn slice(self, service: &str, ports: &str, endpoints: &[&str]) -> Lab {
         self.family_slice("IPv4", service, ports, endpoints)
     }
 
-    /// The same of a family.
     pub fn family_slice(mut self, family: &str, service: &str, ports: &str, endpoints: &[&str]) -> Lab {
         let endpoints: Vec<Value> = endpoints.iter().map(|text| self.endpoint(family, text)).collect();
         let ports: Value = serde_saphyr::from_str(ports).expect(ports);
@@ -170,7 +163,7 @@ impl Lab {
         })
     }
 
-    /// Checks every row; where the proxy relays, `client` means the node that does.
+    /// Checks every row. In userspace mode `client` stands for the relaying node.
     pub fn expect_if_relayed(&self, table: &str) {
         drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {
@@ -186,7 +179,7 @@ impl Lab {
         }
     }
 
-    /// Checks every row, and that generated clusters have what its objects say.
+    /// Checks every row, and that the generator draws every shape of the objects.
     pub fn expect(&self, table: &str) -> &Lab {
         drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {
@@ -207,7 +200,7 @@ fn rows(table: &str) -> impl Iterator<Item = &str> {
     table.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'))
 }
 
-/// A question in the tables' notation.
+/// Parses source and destination of a row.
 pub fn question(source: &str, destination: &str) -> Question {
     let (source, address) = match source.split_once('=') {
         Some((source, address)) => (source, Some(ip(address))),
@@ -233,7 +226,7 @@ pub fn question(source: &str, destination: &str) -> Question {
     Question { source: address, ..Question::new(from, to.parse().expect(to), protocol) }
 }
 
-/// A verdict in the tables' notation.
+/// Prints a verdict like a row.
 pub fn words(verdict: &PromisedVerdict) -> String {
     match verdict {
         PromisedVerdict::Deliver(delivery) => {

@@ -1,4 +1,4 @@
-//! Tables that a person can read: who sends to where, and what is promised. The notation is in `lab.rs`.
+//! Tables of packets and promises. `lab.rs` describes the notation.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 

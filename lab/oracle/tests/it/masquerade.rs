@@ -1,4 +1,4 @@
-//! Whose address an endpoint sees: how pods are told, and an endpoint that meets itself.
+//! The source address that an endpoint sees: recognition of pods, and hairpin.
 
 use serde_json::json;
 use svclab_oracle::{Cni, DetectLocalMode, Promise, PromisedVerdict, ask};
@@ -21,7 +21,7 @@ fn detecting(detect: DetectLocalMode, cni: Cni) -> Lab {
     })
 }
 
-/// The scenarios `detect-local-*`, and what they leave out: a value that nobody matches.
+/// The scenarios `detect-local-*`, and values that match no interface.
 #[test]
 fn how_pods_are_told() {
     let kept = "pod/caller-a | 10.96.0.1:80 | x*1/1>client | kept";
@@ -51,7 +51,6 @@ fn how_pods_are_told() {
     }
 }
 
-/// Nothing to tell strangers by, and their address is kept where that leads astray.
 #[test]
 fn unknown_strangers_go_astray() {
     detecting(DetectLocalMode::Off, Cni::Bridge).expect(
@@ -62,7 +61,6 @@ fn unknown_strangers_go_astray() {
     );
 }
 
-/// Another node's pod is a pod by the cluster's ranges only.
 #[test]
 fn pods_of_other_nodes() {
     let lab = |detect: DetectLocalMode| {
@@ -77,7 +75,7 @@ fn pods_of_other_nodes() {
         .expect("pod/caller-c | 172.18.0.2:30080 | x*1/1>client | external-local");
 }
 
-/// The scenario `hairpin`, for every kind of address and policy.
+/// The scenario `hairpin` for every kind of address and policy.
 #[test]
 fn meeting_oneself() {
     for policies in ["", "externalTrafficPolicy: Local", "internalTrafficPolicy: Local"] {
@@ -95,7 +93,6 @@ fn meeting_oneself() {
     with("").slice("web", PORT, &["y@node-b"]).expect("pod/x | 10.96.0.1:80 | x*1/2>node-a, y*1/2>client | hairpin");
 }
 
-/// On the host network a pod is its node.
 #[test]
 fn host_network() {
     let mut lab = with("").host_pod("agent", "node-b");
@@ -109,7 +106,7 @@ fn host_network() {
         client/laptop@node-a | 10.96.0.1:80 | agent*1/1>node-a | off-cluster
         ",
     );
-    // What ends at the node that decides never leaves it, where addresses are replaced.
+    // A packet to an endpoint on the deciding node never passes POSTROUTING's masquerade.
     lab.expect(
         "
         client/laptop@node-b | 10.96.0.1:80     | agent*1/1>client
@@ -126,7 +123,6 @@ fn seen(promise: &Promise) -> Vec<std::net::IpAddr> {
     delivery.backends.iter().flat_map(|backend| backend.sees.iter().copied()).collect()
 }
 
-/// The very addresses, and what the reply says.
 #[test]
 fn addresses() {
     let lab = with("");

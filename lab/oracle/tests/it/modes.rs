@@ -1,4 +1,4 @@
-//! What the modes do in different ways: `docs/limitations.md`, row by row.
+//! Differences between modes, as `docs/limitations.md` lists them.
 
 use serde_json::json;
 use svclab_oracle::{AffinityScope, Balancing, Mode, PromisedVerdict, Scheduler, ask};
@@ -17,7 +17,6 @@ fn with(mode: Mode, policies: &str, endpoints: &[&str]) -> Lab {
         .with(|world| world.proxy.mode = mode)
 }
 
-/// A virtual server has one list of backends for everybody.
 #[test]
 fn ipvs_local_policy() {
     with(Mode::Ipvs, "externalTrafficPolicy: Local", &["x@node-a", "y@node-b"]).expect(
@@ -34,7 +33,6 @@ fn ipvs_local_policy() {
     );
 }
 
-/// Services' addresses are on the node, which calls them from themselves; their other ports are shut.
 #[test]
 fn ipvs_bound_addresses() {
     with(Mode::Ipvs, "", &["x@node-a"]).expect(
@@ -57,7 +55,6 @@ fn ipvs_bound_addresses() {
     );
 }
 
-/// A node reaches the load balancer's address if it is listed, though it calls from that very address.
 #[test]
 fn ipvs_source_ranges() {
     let lab = with(Mode::Ipvs, "loadBalancerSourceRanges: [172.18.0.2/32]", &["x@node-a"]);
@@ -89,7 +86,6 @@ fn ipvs_schedulers() {
     }
 }
 
-/// The proxy relays, so endpoints see its node, whatever the policy; nothing goes astray.
 #[test]
 fn userspace_relays() {
     with(Mode::Userspace, "externalTrafficPolicy: Local", &["x@node-a", "y@node-b"]).expect(
@@ -141,7 +137,6 @@ fn affinity_reaches_differently_far() {
     }
 }
 
-/// What no mode does in a way of its own.
 #[test]
 fn everything_else_is_alike() {
     for mode in Mode::ALL {

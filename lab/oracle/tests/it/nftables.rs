@@ -1,4 +1,4 @@
-//! What nftables mode does in its own way: `docs/limitations.md`, nftables mode.
+//! Differences of nftables mode, as `docs/limitations.md` lists them.
 
 use serde_json::json;
 use svclab_oracle::{Mode, NodePortAddress};

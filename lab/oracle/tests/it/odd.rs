@@ -1,4 +1,4 @@
-//! Objects that no API server would let in: whatever they hold, an answer comes, and no panic.
+//! Invalid objects, which no API server admits, cause no panic.
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;

@@ -1,4 +1,4 @@
-//! Traffic policies, and what is refused.
+//! Traffic policies and refusals.
 
 use serde_json::json;
 
@@ -58,7 +58,7 @@ fn external_local() {
     );
 }
 
-/// A pod's request to another node's node port under Local keeps its address, so answers go to it directly.
+/// The request keeps its source under policy Local, so the reply goes to the pod directly.
 #[test]
 fn a_pod_at_another_nodes_port() {
     with("externalTrafficPolicy: Local", &["x@node-a", "y@node-b"])
@@ -78,7 +78,6 @@ fn both_local() {
     );
 }
 
-/// Without any endpoint anywhere it is refused, whatever the policy.
 #[test]
 fn nobody_anywhere() {
     for policies in ["", "internalTrafficPolicy: Local", "externalTrafficPolicy: Local"] {
@@ -94,7 +93,7 @@ fn nobody_anywhere() {
     }
 }
 
-/// The fallback is a node's own: it serves with what terminates although others are ready elsewhere.
+/// The fallback is per node: terminating local endpoints get traffic although other nodes have ready ones.
 #[test]
 fn terminating_under_local() {
     let lab = with(
@@ -111,7 +110,6 @@ fn terminating_under_local() {
     );
 }
 
-/// An endpoint whose slice names no node is nobody's own.
 #[test]
 fn homeless_endpoints() {
     with("externalTrafficPolicy: Local", &["x@node-a without_node"]).expect(
@@ -122,7 +120,6 @@ fn homeless_endpoints() {
     );
 }
 
-/// Without an externally facing address the external policy says nothing.
 #[test]
 fn external_policy_of_a_cluster_ip() {
     Lab::new()

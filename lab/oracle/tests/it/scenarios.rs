@@ -1,5 +1,5 @@
-//! What files under `scenarios/` promise, which real kernels have kept in every mode: the oracle has to agree with them.
-//! Each test is named after its file. A `client` that a pod sees is the relaying node in userspace mode.
+//! The oracle agrees with files under `scenarios/`, which kernels have confirmed in every mode. Each test has the name
+//! of its file. In userspace mode `client` stands for the relaying node.
 
 use serde_json::json;
 use svclab_oracle::{DetectLocalMode, Mode, NodePortAddress};

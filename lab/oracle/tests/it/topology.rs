@@ -1,4 +1,4 @@
-//! Topology hints: the two conditions, for nodes and for zones, and what they are not for.
+//! Topology hints for nodes and zones, and when they do not apply.
 
 use crate::lab::Lab;
 
@@ -67,7 +67,6 @@ fn a_node_without_a_zone() {
     lab.expect(&format!("pod/caller-a | 10.96.0.1:80 | {ALL} | no-hints"));
 }
 
-/// Nobody is ready: those that terminate answer, whatever their hints.
 #[test]
 fn fallback_knows_no_hints() {
     let lab = with(&[
@@ -78,7 +77,7 @@ fn fallback_knows_no_hints() {
     lab.expect("pod/caller-a | 10.96.0.1:80 | x*1/2>client, y*1/2>client | terminating");
 }
 
-/// A policy Local goes before hints; its short circuit has policy Cluster, and so has them.
+/// Policy Local ignores hints; its short circuit has policy Cluster, and applies them.
 #[test]
 fn with_policies() {
     let spec = "{clusterIP: 10.96.0.1, internalTrafficPolicy: Local, externalTrafficPolicy: Local, externalIPs: [198.51.100.7], ports: [{port: 80}]}";

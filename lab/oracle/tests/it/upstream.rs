@@ -1,5 +1,5 @@
-//! The flows that kube-proxy's own packet-flow tests hold (FEATURES 4.1), as facts: who may answer, and whether the
-//! client's address is replaced. One node is looked at, `node-a`; `caller-a` is a pod on it.
+//! The flows of kube-proxy's packet-flow tests (FEATURES 4.1): answering endpoints, and whether masquerade replaces the
+//! source. `node-a` decides; `caller-a` is its pod.
 
 use serde_json::json;
 use svclab_oracle::{DetectLocalMode, NodePortAddress};
@@ -8,7 +8,7 @@ use crate::lab::{Lab, ip, net};
 
 const PORT: &str = "[{port: 8080}]";
 
-/// Three services with an endpoint here and one elsewhere: policies Cluster, external Local, internal Local.
+/// Three services, each with an endpoint on node-a and one on node-b: policy Cluster, external Local, internal Local.
 fn three() -> Lab {
     let add = |lab: Lab, number: u8, policy: &str| {
         let name = format!("svc{number}");
@@ -23,11 +23,11 @@ fn three() -> Lab {
     add(lab, 3, "internalTrafficPolicy: Local")
 }
 
-/// InternalExternalMasquerade: every source x every kind of address x every policy, under four settings. A column says
-/// who may answer (`both`, or `here` only) and whose address they see (`+` the node's, `-` the client's).
+/// Every source, kind of address and policy under four settings. A cell names the answering endpoints (`both`, or
+/// `here` on node-a) and the source that they see (`+` the node's, `-` the client's).
 #[test]
 fn internal_external_masquerade() {
-    // source, address, service | as it is | pods cannot be told | masqueradeAll | both
+    // source, address, service | default | no pod detection | masqueradeAll | both
     let table = "
         pod       ClusterIP    1 | both- | both- | both+ | both+
         pod       NodePort     1 | both+ | both+ | both+ | both+
@@ -96,7 +96,7 @@ fn flow(from: &str, kind: &str, number: &str, cell: &str) -> String {
     };
     let (who, sign) = cell.split_at(4);
     let seen = if sign == "+" { "node-a" } else { "client" };
-    // A stranger whose address is kept gets no answer from elsewhere: kube-proxy's tests see one way only.
+    // A host outside that keeps its source gets no reply from another node. kube-proxy's tests check the request only.
     let there = if from == "external" && seen == "client" { "astray" } else { seen };
     let promise = match who {
         "both" => format!("here{number}*1/2>{seen}, there{number}*1/2>{there}"),
@@ -105,7 +105,6 @@ fn flow(from: &str, kind: &str, number: &str, cell: &str) -> String {
     format!("{source} | {to} | {promise}")
 }
 
-/// NoEndpointsReject.
 #[test]
 fn no_endpoints_reject() {
     let spec = "{type: LoadBalancer, clusterIP: 10.96.0.1, ports: [{port: 80, nodePort: 30001}]}";
@@ -120,7 +119,6 @@ fn no_endpoints_reject() {
     );
 }
 
-/// ClusterIPGeneral.
 #[test]
 fn cluster_ip_general() {
     Lab::new()
@@ -143,7 +141,7 @@ fn cluster_ip_general() {
         );
 }
 
-/// LoadBalancer: allowed and other sources, two addresses, the node, and what returns with the address itself.
+/// Allowed and other sources, two addresses, the node, and packets from the load-balancer address itself.
 #[test]
 fn load_balancer() {
     let spec = "{type: LoadBalancer, clusterIP: 10.96.0.1, loadBalancerSourceRanges: ['172.18.0.2/32', ' 172.18.0.100/32'], ports: [{port: 80, nodePort: 30001}]}";
@@ -168,7 +166,7 @@ fn load_balancer() {
     );
 }
 
-/// NodePorts: both families, all addresses, listed ones, and localhost on and off.
+/// Both families, all addresses, listed addresses, localhost on and off.
 #[test]
 fn node_ports() {
     let lab = |entries: &[&str], localhost: bool| {
@@ -220,7 +218,6 @@ fn node_ports() {
     }
 }
 
-/// ExternalTrafficPolicyLocal and ExternalTrafficPolicyCluster.
 #[test]
 fn external_traffic_policy() {
     let lab = |policy: &str| {
@@ -257,8 +254,8 @@ fn external_traffic_policy() {
     );
 }
 
-/// TerminatingEndpointsTrafficPolicyLocal and …Cluster: endpoints, then what a pod finds at the cluster IP, and what a
-/// stranger finds at the load balancer's address under Cluster and under Local.
+/// Endpoints, then the answer to a pod at the cluster IP, then to a host outside at the load-balancer address under
+/// Cluster and Local.
 #[test]
 fn terminating_endpoints() {
     let rows: [(&[&str], &str, &str); 6] = [
@@ -290,7 +287,6 @@ fn shares(names: &str, seen: &str) -> String {
     names.iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
-/// LoadBalancerIngressRouteTypeProxy.
 #[test]
 fn load_balancer_modes() {
     for (mode, promise) in

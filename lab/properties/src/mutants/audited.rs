@@ -1,4 +1,4 @@
-//! Who watches the audit: the same broken rules on a node of which there is a snapshot, and what `svclab audit` finds there.
+//! Tests the audit: the findings of `svclab audit` on nodes with a mutant.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,22 +10,18 @@ use super::{Expectation, Mutant, MutationFixture};
 use crate::proxies::Dump;
 use crate::snapshots::snapshot;
 
-/// What audits of nodes with a mutant have found.
 #[derive(Debug, Clone)]
 pub struct AuditScore {
-    /// The mutant.
     pub mutant: Mutant,
-    /// On how many nodes it changed something.
+    /// The number of nodes that the mutant changes.
     pub nodes: usize,
-    /// Kinds of findings.
     pub kinds: BTreeSet<&'static str>,
-    /// Nodes that could not be audited, each with why.
+    /// The reason for each node that could not be audited.
     pub unable: Vec<String>,
 }
 
 impl AuditScore {
-    /// Whether a broken one was found, and an equivalent one was not.
-    #[must_use]
+    /// Audits find a broken mutant and do not find an equivalent one.
     pub fn is_right(&self) -> bool {
         match self.mutant.expectation {
             Expectation::Broken => !self.kinds.is_empty(),
@@ -34,11 +30,10 @@ impl AuditScore {
     }
 }
 
-/// Nodes on which an equivalent mutant must stay unnoticed.
+/// The number of nodes on which an equivalent mutant must have no finding.
 const NODES: usize = 9;
 
-/// Audits every node on which the mutant changes something, until some have found it.
-#[must_use]
+/// Audits nodes that the mutant changes, until one has a finding.
 pub fn audit_score(mutant: Mutant, fixtures: &[MutationFixture]) -> AuditScore {
     let mut found = AuditScore { mutant, nodes: 0, kinds: BTreeSet::new(), unable: Vec::new() };
     let mut enough = 0;
@@ -70,7 +65,6 @@ pub fn audit_score(mutant: Mutant, fixtures: &[MutationFixture]) -> AuditScore {
     found
 }
 
-/// What the node's commands would print.
 fn printed(state: &NodeState) -> Dump {
     let addresses = state.addresses.iter().map(|own| {
         let lifetime = if own.secondary && own.ip.is_ipv6() { " preferred_lft 0" } else { "" };
@@ -87,7 +81,6 @@ fn printed(state: &NodeState) -> Dump {
     }
 }
 
-/// One line.
 impl fmt::Display for AuditScore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds: Vec<&str> = self.kinds.iter().copied().collect();

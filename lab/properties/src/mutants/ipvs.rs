@@ -1,4 +1,4 @@
-//! The ways to break what IPVS mode leaves in the kernel: virtual servers, sets, addresses, and the few rules that use them.
+//! Mutants of IPVS mode: virtual servers, sets, addresses, and the rules that use them.
 
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ const fn broken(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant
     Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
 }
 
-/// Changes every element of a set, of either family; `None` takes it out.
+/// Changes the elements of a set in both families; `None` removes the element.
 fn elements(state: &mut NodeState, set: &str, how: impl Fn(usize, &Element) -> Option<Element>) -> bool {
     let mut changed = false;
     for one in &mut state.sets.sets {
@@ -63,7 +63,6 @@ fn next_ports(state: &mut NodeState, set: &str) -> bool {
     })
 }
 
-/// Changes every virtual server that `which` picks.
 fn servers(state: &mut NodeState, which: impl Fn(&VirtualService) -> bool, how: impl Fn(&mut VirtualService)) -> bool {
     let before = state.servers.clone();
     state.servers.services.iter_mut().filter(|server| which(server)).for_each(how);
@@ -78,7 +77,7 @@ fn sticks(server: &VirtualService) -> bool {
     server.persistence.is_some()
 }
 
-/// Its choice does not depend on earlier ones, and there are several to choose from.
+/// Round robin among several real servers.
 fn takes_turns(server: &VirtualService) -> bool {
     matches!(server.scheduler, Scheduler::RoundRobin | Scheduler::WeightedRoundRobin) && server.servers.len() > 1
 }
@@ -103,12 +102,11 @@ fn without_jump(rules: &mut Rules, place: ChainsOf, to: &str) -> bool {
     place.remove(rules, |rule| jumps(rule, to))
 }
 
-/// Every way.
 pub fn catalogue() -> Vec<Mutant> {
     [virtual_servers(), addresses(), sets(), marking(), refusals(), structure()].concat()
 }
 
-/// Whom IPVS sends to.
+/// Virtual and real servers.
 #[rustfmt::skip]
 fn virtual_servers() -> Vec<Mutant> {
     vec![
@@ -152,7 +150,7 @@ fn virtual_servers() -> Vec<Mutant> {
     ]
 }
 
-/// Where IPVS is listened for.
+/// Addresses of `kube-ipvs0`.
 #[rustfmt::skip]
 fn addresses() -> Vec<Mutant> {
     vec![
@@ -168,7 +166,7 @@ fn addresses() -> Vec<Mutant> {
     ]
 }
 
-/// What the rules know of services.
+/// IP sets.
 #[rustfmt::skip]
 fn sets() -> Vec<Mutant> {
     vec![
@@ -197,7 +195,7 @@ fn sets() -> Vec<Mutant> {
     ]
 }
 
-/// The mark, and what is masqueraded.
+/// Mark and masquerade.
 #[rustfmt::skip]
 fn marking() -> Vec<Mutant> {
     vec![
@@ -218,7 +216,7 @@ fn marking() -> Vec<Mutant> {
     ]
 }
 
-/// What is dropped or rejected.
+/// Drop and reject.
 #[rustfmt::skip]
 fn refusals() -> Vec<Mutant> {
     vec![

@@ -1,7 +1,7 @@
-//! Who watches the judges: rules broken in every way that the [`catalogue()`] of a mode has, and which properties notice.
+//! Mutation tests of the judges: mutants break the rules of a mode, and some property must notice each.
 
 mod audited;
-mod catalogue;
+mod iptables;
 mod ipvs;
 mod nftables;
 mod tools;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use svclab_oracle::generate::{Detect, Families, NodePorts, Sources, recipe};
+use svclab_oracle::generate::{DetectRecipe, Families, NodePortsRecipe, SourceRangeRecipe, recipe};
 use svclab_oracle::{
     ClusterModel, FrontendKind, Mode, NodePortAddress, Promise, PromisedVerdict, Protocol, Question, Scheduler,
 };
@@ -22,40 +22,35 @@ use svclab_sim::rules::Rules;
 
 use crate::judge::{Networks, Property, judge};
 use crate::machines::SimulatedMachines;
-use crate::programs::programs;
+use crate::node_states::of_fresh_proxies;
 use crate::sweep::in_mode;
 
-/// What a mutant is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expectation {
-    /// It does something else to some packet, so some property must fail.
+    /// Changes the outcome of some packet: a property must fail.
     Broken,
-    /// It does the same to every packet that is asked about, for this reason.
+    /// Changes no outcome of any question, with the reason.
     Equivalent(&'static str),
 }
 
-/// To what it is done; false: there was nothing to do it to.
+/// The change, which returns false if it changes nothing.
 #[derive(Debug, Clone, Copy)]
 pub enum Mutation {
-    /// To the rules of a family.
+    /// Of the rules of one family.
     Rules(fn(&mut Rules) -> bool),
-    /// To all that a proxy has left on a node.
+    /// Of all kernel state that a proxy writes on a node.
     State(fn(&mut NodeState) -> bool),
 }
 
-/// A way to break rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Mutant {
-    /// What it does, in words.
     pub name: &'static str,
-    /// Does it.
     pub change: Mutation,
-    /// What it is worth.
     pub expectation: Expectation,
 }
 
 impl Mutant {
-    /// Breaks what a proxy has left on a node; false: there was nothing to break.
+    /// Returns false if the mutant changes nothing.
     pub fn apply(&self, state: &mut NodeState) -> bool {
         match self.change {
             Mutation::Rules(apply) => {
@@ -67,44 +62,39 @@ impl Mutant {
     }
 }
 
-/// Every way to break what a mode leaves in the kernel, and what its proxy does itself.
-#[must_use]
 pub fn catalogue(mode: Mode) -> Vec<Mutant> {
     match mode {
-        Mode::Iptables => catalogue::catalogue(),
+        Mode::Iptables => iptables::catalogue(),
         Mode::Ipvs => ipvs::catalogue(),
         Mode::Userspace => userspace::all(),
         Mode::Nftables => nftables::catalogue(),
     }
 }
 
-/// A cluster, its rules, and what the oracle says to each of its questions.
+/// A cluster, its rules, and the promises for its questions.
 pub struct MutationFixture {
     cluster: ClusterModel,
     states: BTreeMap<String, NodeState>,
     networks: Networks,
     asked: Vec<(Question, Promise)>,
-    /// Where every pod waits: one on its node's network would answer in a service's place.
+    /// Ports at which every pod listens: a pod on the host network would answer in place of a service.
     waiting: Vec<(Protocol, u16)>,
 }
 
-/// Which properties noticed a mutant.
+/// The properties that notice a mutant.
 #[derive(Debug, Clone)]
 pub struct MutantScore {
-    /// The mutant.
     pub mutant: Mutant,
-    /// In how many clusters it changed something.
+    /// The number of clusters that the mutant changes.
     pub clusters: usize,
-    /// In how many of those its rules could not even be loaded: no packet was asked about there.
+    /// The number of these clusters in which the simulator cannot load the rules.
     pub unloadable: usize,
-    /// Who noticed.
     pub noticed: BTreeSet<Property>,
 }
 
 impl MutantScore {
-    /// Whether what was to be noticed was, and nothing else. One cluster shows that a mutant is broken; that one is
-    /// equivalent takes several, in all of which its rules can be loaded: where not, no property was asked about it.
-    #[must_use]
+    /// A broken mutant needs one cluster. An equivalent one needs several, and its rules must load in all of them:
+    /// otherwise no property judged it.
     pub fn is_right(&self) -> bool {
         match self.mutant.expectation {
             Expectation::Broken => !self.noticed.is_empty(),
@@ -113,13 +103,10 @@ impl MutantScore {
     }
 }
 
-/// After so many clusters that noticed a mutant, the others need not be asked; fewer do not show that it is equivalent.
+/// Clusters that must notice a broken mutant before the score stops, and that an equivalent mutant must change.
 const ENOUGH: usize = 3;
 
-/// Fixed clusters, of every family, wiring and setting.
-///
-/// # Errors
-/// A cluster whose rules are not what is promised even unbroken: both judges' words.
+/// Fixed clusters of every family, wiring and setting. The error is a disagreement without any mutant.
 pub fn fixtures(mode: Mode, count: u64, questions: usize) -> Result<Vec<MutationFixture>, String> {
     (0..count).map(|number| MutationFixture::new(mode, number, questions)).collect()
 }
@@ -127,49 +114,54 @@ pub fn fixtures(mode: Mode, count: u64, questions: usize) -> Result<Vec<Mutation
 impl MutationFixture {
     fn new(mode: Mode, number: u64, questions: usize) -> Result<MutationFixture, String> {
         let mut recipe = recipe(number);
-        // Settings that mutants need go round, so that few clusters have them all.
+        // The settings that mutants need rotate, so that few clusters have all of them.
         recipe.families = [Families::Dual, Families::V4, Families::Dual][number as usize % 3];
-        recipe.proxy.detect = [Detect::ClusterCidr, Detect::Interface, Detect::NodeCidr][number as usize / 2 % 3];
+        recipe.proxy.detect =
+            [DetectRecipe::ClusterCidr, DetectRecipe::Interface, DetectRecipe::NodeCidr][number as usize / 2 % 3];
         recipe.proxy.localhost_node_ports = number % 4 < 2;
         recipe.proxy.masquerade_all = number % 8 == 7;
         if number.is_multiple_of(2) {
-            recipe.proxy.node_ports = NodePorts::Unset;
+            recipe.proxy.node_ports = NodePortsRecipe::Unset;
         }
         if mode == Mode::Nftables && number.is_multiple_of(4) {
-            // Without a word node ports are on primary addresses alone.
-            recipe.proxy.node_ports = NodePorts::Word(NodePortAddress::All);
+            // The default is the primary addresses only.
+            recipe.proxy.node_ports = NodePortsRecipe::Word(NodePortAddress::All);
         }
         for service in recipe.services.iter_mut().filter(|service| !service.source_ranges.is_empty()) {
-            service.source_ranges.push(if number.is_multiple_of(2) { Sources::NodeNetwork } else { Sources::Pods });
+            service.source_ranges.push(if number.is_multiple_of(2) {
+                SourceRangeRecipe::NodeNetwork
+            } else {
+                SourceRangeRecipe::Pods
+            });
         }
         if number % 2 == 1 {
             recipe.services.iter_mut().for_each(|service| service.affinity = service.affinity.or(Some(600)));
         }
         if number % 4 == 1 {
-            // In IPVS mode few pods have a scheduler under which a client moves on once it is forgotten.
+            // In IPVS mode clusters of few pods get a scheduler that moves a client after the timeout.
             recipe.pods.truncate(3);
         }
         let mut cluster = in_mode(&recipe, mode);
         if number.is_multiple_of(4) && cluster.world.proxy.scheduler != Scheduler::WeightedRoundRobin {
-            // Few clusters of the recipes that get it have services with several endpoints.
+            // Few clusters with this recipe have services with several endpoints.
             cluster.world.proxy.scheduler = Scheduler::RoundRobin;
         }
         let all = cluster.questions();
         let waiting: BTreeSet<_> = all.iter().map(|question| (question.protocol, question.to.port())).collect();
         let waiting: Vec<_> = waiting.into_iter().collect();
-        let states = programs(&cluster)?;
+        let states = of_fresh_proxies(&cluster)?;
         let build =
             |states| SimulatedMachines::build_with(&cluster, states, &waiting).map_err(|error| error.to_string());
         let networks = Networks { machines: build(&states)?, bare: build(&BTreeMap::new())? };
         let step = (all.len() / questions.max(1)).max(1);
-        // A step that divides the number of destinations would ask about the same ones again and again.
+        // An even step would select the same destinations repeatedly.
         let step = if step > 1 { step | 1 } else { step };
         let oracle = cluster.oracle();
         let mut asked = Vec::new();
         let has_ranges = recipe.services.iter().any(|service| !service.source_ranges.is_empty());
         for (number, question) in all.into_iter().enumerate() {
             let promise = oracle.ask(&question);
-            // Few callers are in one range alone: where there are any, all who are let in are asked.
+            // Few callers are in only one source range, so every allowed caller is asked.
             if number % step != 0 && !(has_ranges && is_balanced(&promise)) {
                 continue;
             }
@@ -182,7 +174,7 @@ impl MutationFixture {
         Ok(MutationFixture { states, cluster, networks, asked, waiting })
     }
 
-    /// Who notices the mutant here; `None` where it changes nothing, an error where its rules cannot be loaded.
+    /// `None`: the mutant changes nothing. The error: the rules cannot be loaded.
     fn noticed(&self, mutant: &Mutant) -> Option<Result<BTreeSet<Property>, BuildError>> {
         let mut states = self.states.clone();
         let mut changed = false;
@@ -208,8 +200,6 @@ fn is_balanced(promise: &Promise) -> bool {
     matches!(&promise.verdict, PromisedVerdict::Deliver(delivery) if delivery.frontend == FrontendKind::LoadBalancerIp)
 }
 
-/// Tries a mutant on the fixtures.
-#[must_use]
 pub fn score(mutant: Mutant, fixtures: &[MutationFixture]) -> MutantScore {
     let mut score = MutantScore { mutant, clusters: 0, unloadable: 0, noticed: BTreeSet::new() };
     let mut enough = 0;
@@ -229,7 +219,6 @@ pub fn score(mutant: Mutant, fixtures: &[MutationFixture]) -> MutantScore {
     score
 }
 
-/// One line.
 impl fmt::Display for MutantScore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let noticed: Vec<String> = self.noticed.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! The ways to break nftables mode: maps, elements, priorities, verdicts, draws, time-outs.
+//! Mutants of nftables mode: maps, elements, priorities, verdicts, random draws, timeouts.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ const fn equivalent(name: &'static str, reason: &'static str, apply: fn(&mut Nod
     Mutant { name, change: Mutation::State(apply), expectation: Expectation::Equivalent(reason) }
 }
 
-/// Changes the rules; whether anything is different then.
+/// Returns whether the rules changed.
 fn edit(state: &mut NodeState, how: impl Fn(&mut Ruleset)) -> bool {
     let before = Arc::clone(&state.nft);
     how(Arc::make_mut(&mut state.nft));
     state.nft != before
 }
 
-/// Changes the elements of the set or map of that name.
+/// Changes the elements of a set or map.
 fn elements(state: &mut NodeState, set: &str, how: impl Fn(&mut Vec<Element>)) -> bool {
     edit(state, |ruleset| {
         let sets = ruleset.tables.iter_mut().flat_map(|table| &mut table.sets);
@@ -41,7 +41,7 @@ fn clear(state: &mut NodeState, set: &str) -> bool {
     elements(state, set, Vec::clear)
 }
 
-/// Changes the chains whose names begin so, and have no more than protocol and numbers behind it where `prefix` ends with a stroke.
+/// Changes the chains with this prefix.
 fn chains(state: &mut NodeState, prefix: &str, how: impl Fn(&mut Chain)) -> bool {
     edit(state, |ruleset| {
         let chains = ruleset.tables.iter_mut().flat_map(|table| &mut table.chains);
@@ -93,7 +93,7 @@ fn masquerades(statement: &Statement) -> bool {
     matches!(statement, Statement::Nat { kind: NatKind::Masquerade, .. })
 }
 
-/// A base chain's jump to one of the chains that check.
+/// Removes a base chain's jump to a check chain.
 fn unasked(state: &mut NodeState, base: &str, chain: &str) -> bool {
     without_rules(state, base, |rule| jumps_to(rule, chain))
 }
@@ -117,12 +117,12 @@ fn key_parts(element: &mut Element) -> &mut [Expr] {
     }
 }
 
-/// A number of an endpoint is the last part of its key.
+/// The last part of the key is the endpoint's number.
 fn numbered(element: &Element, number: &str) -> bool {
     matches!(&element.key, ElementKey::Parts(parts) if parts.last() == Some(&Expr::Word(number.to_owned())))
 }
 
-/// Frontends have address, protocol and port, and maybe a number; node ports no address.
+/// Keys of frontends are address, protocol, port and maybe a number; keys of node ports lack the address.
 fn shift_port(element: &mut Element, at: usize) {
     if let Some(port) = key_parts(element).get_mut(at) {
         next_number(port);
@@ -151,7 +151,7 @@ fn rotate_values(all: &mut [Element]) {
     all.iter_mut().zip(values).for_each(|(element, value)| element.value = value);
 }
 
-/// Has verdicts of a map lead elsewhere, where there is such a chain.
+/// Changes the chains in a map's verdicts where the new chain exists.
 fn redirect(state: &mut NodeState, map: &str, to: impl Fn(&str) -> Option<String>) -> bool {
     let known: Vec<String> =
         state.nft.tables.iter().flat_map(|table| table.chains.iter().map(|chain| chain.name.clone())).collect();
@@ -164,7 +164,7 @@ fn redirect(state: &mut NodeState, map: &str, to: impl Fn(&str) -> Option<String
     })
 }
 
-/// `external-tcp-3` is `tcp-3`.
+/// `external-tcp-3` becomes `tcp-3`.
 fn past(prefix: &'static str) -> impl Fn(&str) -> Option<String> {
     move |chain| {
         let (nodeport, rest) = chain.strip_prefix("nodeport-").map_or(("", chain), |rest| ("nodeport-", rest));
@@ -172,7 +172,7 @@ fn past(prefix: &'static str) -> impl Fn(&str) -> Option<String> {
     }
 }
 
-/// `local-tcp-1-of-3` is `short-circuit-tcp-3`, or `tcp-1`.
+/// `local-tcp-1-of-3` becomes `short-circuit-tcp-3` or `tcp-1`.
 fn of_local(all: bool) -> impl Fn(&str) -> Option<String> {
     move |chain| {
         let (nodeport, rest) = chain.strip_prefix("nodeport-").map_or(("", chain), |rest| ("nodeport-", rest));
@@ -186,14 +186,14 @@ fn of_local(all: bool) -> impl Fn(&str) -> Option<String> {
     }
 }
 
-/// One endpoint fewer is drawn from.
+/// `tcp-3` becomes `tcp-2`.
 fn fewer(chain: &str) -> Option<String> {
     let (name, number) = chain.rsplit_once('-')?;
     let number: u32 = number.parse().ok()?;
     (number > 1).then(|| format!("{name}-{}", number - 1))
 }
 
-/// Changes the moduli of draws.
+/// Changes the moduli of random draws.
 fn draws(state: &mut NodeState, how: impl Fn(u32) -> u32) -> bool {
     fn within(expr: &mut Expr, how: &dyn Fn(u32) -> u32) {
         match expr {
@@ -226,7 +226,7 @@ fn refusal() -> NftVerdict {
     NftVerdict::Goto("reject-chain".to_owned())
 }
 
-/// The set of each endpoint with session affinity.
+/// Changes the affinity timeouts.
 fn remembered(state: &mut NodeState, how: impl Fn(u64) -> u64) -> bool {
     each_rule(state, "endpoint-", |rule| {
         for statement in &mut rule.statements {
@@ -244,12 +244,11 @@ fn asks_memory(rule: &Rule) -> bool {
     )
 }
 
-/// Every way.
 pub(super) fn catalogue() -> Vec<Mutant> {
     [frontends(), endpoints(), refusals(), firewall(), structure(), marking(), memory()].concat()
 }
 
-/// Which packets are whose.
+/// Frontends.
 #[rustfmt::skip]
 fn frontends() -> Vec<Mutant> {
     vec![
@@ -280,7 +279,7 @@ fn frontends() -> Vec<Mutant> {
     ]
 }
 
-/// Who gets them, and how often.
+/// Endpoints and draws.
 #[rustfmt::skip]
 fn endpoints() -> Vec<Mutant> {
     vec![
@@ -314,7 +313,7 @@ fn endpoints() -> Vec<Mutant> {
     ]
 }
 
-/// Who gets nothing.
+/// Drop and reject.
 #[rustfmt::skip]
 fn refusals() -> Vec<Mutant> {
     vec![
@@ -397,7 +396,7 @@ fn structure() -> Vec<Mutant> {
     ]
 }
 
-/// Whose source is replaced.
+/// Masquerade.
 #[rustfmt::skip]
 fn marking() -> Vec<Mutant> {
     vec![

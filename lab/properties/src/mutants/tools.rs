@@ -1,10 +1,10 @@
-//! How rules are picked and changed. Everything returns whether it changed anything.
+//! Edits of iptables rules. Every edit returns whether it changed anything.
 
 use svclab_sim::masked::Masked;
 use svclab_sim::rules::matches::{PortRange, Statistic};
 use svclab_sim::rules::{Match, Rule, RuleTarget, Rules, TableName};
 
-/// Chains of a table whose name begins so.
+/// The chains of a table with a name prefix.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChainsOf(pub(super) TableName, pub(super) &'static str);
 
@@ -15,7 +15,6 @@ impl ChainsOf {
         chains.filter(move |chain| chain.name.starts_with(self.1)).map(|chain| &mut chain.rules)
     }
 
-    /// Changes each rule that `which` picks.
     pub(super) fn edit(self, rules: &mut Rules, which: impl Fn(&Rule) -> bool, how: impl Fn(&mut Rule)) -> bool {
         let mut changed = false;
         for rule in self.chains(rules).flatten().filter(|rule| which(rule)) {
@@ -26,7 +25,6 @@ impl ChainsOf {
         changed
     }
 
-    /// Takes away each rule that `which` picks.
     pub(super) fn remove(self, rules: &mut Rules, which: impl Fn(&Rule) -> bool) -> bool {
         let mut changed = false;
         for chain in self.chains(rules) {
@@ -37,7 +35,6 @@ impl ChainsOf {
         changed
     }
 
-    /// Changes each chain as a whole.
     pub(super) fn reorder(self, rules: &mut Rules, how: impl Fn(&mut Vec<Rule>)) -> bool {
         let mut changed = false;
         for chain in self.chains(rules) {
@@ -48,7 +45,7 @@ impl ChainsOf {
         changed
     }
 
-    /// Gives each chain's targets that `which` picks to the rule before, around in a circle.
+    /// Moves the selected targets to the rule before, the first one to the last rule.
     pub(super) fn rotate_targets(self, rules: &mut Rules, which: impl Fn(&RuleTarget) -> bool) -> bool {
         let mut targets: Vec<RuleTarget> =
             self.chains(rules).flatten().map(|rule| rule.target.clone()).filter(&which).collect();
@@ -68,27 +65,26 @@ impl ChainsOf {
     }
 }
 
-/// Every rule.
 pub(super) fn any(_: &Rule) -> bool {
     true
 }
 
-/// Whether a rule jumps to a chain whose name begins so.
+/// The prefix of the chain's name.
 pub(super) fn jumps(rule: &Rule, prefix: &str) -> bool {
     matches!(&rule.target, RuleTarget::Jump(chain) if chain.starts_with(prefix))
 }
 
-/// Whether its comment has these words.
+/// Whether the rule's comment contains the words.
 pub(super) fn says(rule: &Rule, words: &str) -> bool {
     rule.matches.iter().any(|one| matches!(one, Match::Comment(comment) if comment.contains(words)))
 }
 
-/// Without the matches that `which` picks.
+/// Removes the matches that `which` selects.
 pub(super) fn strip(rule: &mut Rule, which: impl Fn(&Match) -> bool) {
     rule.matches.retain(|one| !which(one));
 }
 
-/// Shifts the destination port.
+/// Matches the next destination port.
 pub(super) fn shift_port(rule: &mut Rule) {
     for one in &mut rule.matches {
         if let Match::Ports(ports) = one
@@ -99,7 +95,7 @@ pub(super) fn shift_port(rule: &mut Rule) {
     }
 }
 
-/// Changes the threshold of a random match.
+/// Changes the threshold of random matches.
 pub(super) fn threshold(rule: &mut Rule, how: impl Fn(u32) -> u32) {
     for one in &mut rule.matches {
         if let Match::Statistic(Statistic::Random { threshold, .. }) = one {
@@ -108,13 +104,13 @@ pub(super) fn threshold(rule: &mut Rule, how: impl Fn(u32) -> u32) {
     }
 }
 
-/// The same address under a mask that is so many bits shorter.
+/// The address with a prefix length that is `bits` shorter.
 pub(super) fn wider(masked: Masked, bits: u8) -> Masked {
     let length = masked.prefix().unwrap_or(0).saturating_sub(bits);
     Masked::network(masked.address(), length).unwrap_or(masked)
 }
 
-/// The first address of the range alone.
+/// The first address of the range.
 pub(super) fn single(masked: Masked) -> Masked {
     Masked::network(masked.address(), masked.family.bits()).unwrap_or(masked)
 }

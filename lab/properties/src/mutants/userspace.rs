@@ -1,4 +1,4 @@
-//! The ways to break userspace mode: its listening ports, and the rules that lead to them.
+//! Mutants of userspace mode: listening ports, and the rules that redirect to them.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use svclab_sim::rules::target::RuleTarget;
 use svclab_sim::rules::{Match, Rules};
 
 use super::tools::{ChainsOf, any, jumps, shift_port, strip, wider};
-use super::{Expectation, Mutant, Mutation, catalogue};
+use super::{Expectation, Mutant, Mutation, iptables};
 use svclab_sim::cluster::NodeState;
 use svclab_sim::relays::Relays;
 
@@ -26,21 +26,21 @@ const fn ports(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant 
     Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
 }
 
-/// Changes where each listening port leads.
+/// Changes the backends of each listening port.
 fn endpoints(state: &mut NodeState, how: impl Fn(&mut Vec<SocketAddr>)) -> bool {
     let before = state.relays.clone();
     state.relays.values_mut().for_each(|relay| how(&mut relay.to));
     state.relays != before
 }
 
-/// Changes who listens, and where.
+/// Changes the listening ports.
 fn listeners(state: &mut NodeState, how: impl Fn(Relays) -> Relays) -> bool {
     let before = state.relays.clone();
     state.relays = how(before.clone());
     state.relays != before
 }
 
-/// Has what is translated led to the next port.
+/// Redirects to the next port.
 fn next_port(target: &mut RuleTarget) {
     if let RuleTarget::Dnat(range) | RuleTarget::Redirect(range) = target {
         range.ports = range.ports.map(|(first, last)| (first.wrapping_add(1), last.wrapping_add(1)));
@@ -51,12 +51,11 @@ fn is_translation(target: &RuleTarget) -> bool {
     matches!(target, RuleTarget::Dnat(_) | RuleTarget::Redirect(_))
 }
 
-/// Every way.
 pub(super) fn all() -> Vec<Mutant> {
-    [relays(), portals(), catalogue::refusals()].concat()
+    [relays(), portals(), iptables::refusals()].concat()
 }
 
-/// What the proxy itself does.
+/// Listening ports.
 #[rustfmt::skip]
 fn relays() -> Vec<Mutant> {
     vec![
@@ -78,7 +77,7 @@ fn relays() -> Vec<Mutant> {
     ]
 }
 
-/// The rules that lead to it.
+/// Rules.
 #[rustfmt::skip]
 fn portals() -> Vec<Mutant> {
     vec![

@@ -1,4 +1,4 @@
-//! Clusters that nobody wrote by hand: what the rules do to a packet is what Kubernetes promises.
+//! The rules treat packets of generated clusters as Kubernetes promises.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,14 @@ use svclab_properties::judge::{Networks, judge};
 use svclab_properties::machines::SimulatedMachines;
 use svclab_properties::sweep::{self, sweep_in_parts};
 
-/// Who, in what shares, with which source, for how long, dropped or rejected, and everything else untouched.
 fn promises_are_kept(mode: Mode) {
     let counts = sweep_in_parts(mode, 2).unwrap_or_else(|words| panic!("{words}"));
     println!("{}: {counts:?}", mode.name());
-    // A hundred of 40,000: claims are drawn that meet, and are judged.
+    // About 100 of 40,000 questions: the generator draws claims that conflict.
     assert!(counts.disputed * 500 > counts.questions, "{counts:?}");
     let share = |verdict: usize| counts.verdicts[verdict] * 1000 / counts.questions;
     let [deliver, drop, reject, either, untouched, undefined] = [0, 1, 2, 3, 4, 5].map(share);
-    // In thousandths; drawn are 298 to 358, 22 to 79, 113 to 384, 1 to 2, 223 to 491, and 10 to 13 for which there is no promise.
+    // In thousandths. Sweeps have 298 to 358, 22 to 79, 113 to 384, 1 to 2, 223 to 491, and 10 to 13 undefined.
     assert!(deliver >= 250 && drop >= 15 && reject >= 80 && either >= 1 && untouched >= 150, "{counts:?}");
     assert!(undefined <= 20, "too much is judged by nothing: {counts:?}");
 }
@@ -40,7 +39,6 @@ fn userspace_mode_keeps_the_promises() {
     promises_are_kept(Mode::Userspace);
 }
 
-/// The same seed is the same clusters, questions and verdicts.
 #[test]
 fn a_seed_is_a_sweep() {
     for mode in Mode::ALL {
@@ -50,7 +48,7 @@ fn a_seed_is_a_sweep() {
     }
 }
 
-/// Without any rules every promise of a service is broken, but for a refusal by a node on which nobody listens anyway.
+/// Every promise fails, except a refusal by a node without a listening socket.
 #[test]
 fn without_rules_every_service_fails() {
     let mut tried = 0;
@@ -62,7 +60,7 @@ fn without_rules_every_service_fails() {
         for question in cluster.questions().iter().skip(seed as usize % 7).step_by(7) {
             let promise = oracle.ask(question);
             let delivers = match &promise.verdict {
-                // Whoever calls an endpoint's own address by its own port needs no rules to be answered.
+                // A call of an endpoint's own address and port needs no rules.
                 PromisedVerdict::Deliver(delivery) => {
                     delivery.backends.iter().all(|backend| backend.address != question.to)
                 }

@@ -1,21 +1,21 @@
-//! What a node tells load balancers is what Kubernetes promises, also after partial syncs: published as changes, it adds up.
+//! The sum of the published changes of health checks is what the oracle promises, also after partial syncs.
 
 use std::collections::BTreeMap;
 
-use proptest::test_runner::{TestCaseError, TestError};
+use proptest::test_runner::TestCaseError;
 use svclab_oracle::generate::{histories, writes};
 use svclab_oracle::{Family, health_checks};
 use svclab_properties::node::{addresses, config, families};
 use svclab_properties::proxies::changes;
-use svclab_properties::sweep::{cases, runner, seed};
+use svclab_properties::sweep::cases;
 use svcproxy::kernel::iptables::Fake;
 use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
 use svcproxy::model::ObjectKey;
 use svcproxy::plan::health::ServiceCheck;
 
+use crate::check_all;
 use crate::history::change;
 
-/// What was published so far, by Service.
 type Published = BTreeMap<ObjectKey, ServiceCheck>;
 
 fn take(proxy: &mut FamilyProxy<Fake>, published: &mut Published) {
@@ -31,7 +31,7 @@ fn take(proxy: &mut FamilyProxy<Fake>, published: &mut Published) {
 #[test]
 fn health_checks_are_as_promised() {
     let answered = std::cell::Cell::new([0u64; 2]);
-    let outcome = runner(seed(), 300, (cases() / 4).max(1)).run(&histories(8), |history| {
+    check_all(300, cases() / 4, &histories(8), |history| {
         let states = history.states();
         let world = &states[0].world;
         for place in &world.nodes {
@@ -72,11 +72,6 @@ fn health_checks_are_as_promised() {
         }
         Ok(())
     });
-    match outcome {
-        Ok(()) => {}
-        Err(TestError::Fail(reason, history)) => panic!("{reason}\n{history:#?}"),
-        Err(TestError::Abort(reason)) => panic!("{reason}"),
-    }
     let answered = answered.get();
     println!("503 and 200: {answered:?}");
     assert!(answered.iter().all(|count| *count > 10), "{answered:?}");

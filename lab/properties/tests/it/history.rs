@@ -1,24 +1,26 @@
-//! However a proxy got to a state, its rules are those of a clean start, they do the same to packets, and what is
-//! somebody else's is as it was.
+//! After any history a proxy's rules equal those of a clean start, keep the promises, and leave foreign rules
+//! unchanged.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use proptest::test_runner::{TestCaseError, TestError};
-use svclab_oracle::generate::{ObjectName, Write, histories, writes};
+use proptest::test_runner::TestCaseError;
+use svclab_oracle::generate::{ApiWrite, ObjectName, histories, writes};
 use svclab_oracle::{ClusterModel, Mode};
 use svclab_properties::disagreement;
 use svclab_properties::judge::{Networks, judge};
 use svclab_properties::machines::SimulatedMachines;
-use svclab_properties::nft_meaning::meaning;
+use svclab_properties::nft_compare::normalised;
 use svclab_properties::node::families;
-use svclab_properties::programs::{programs, read};
+use svclab_properties::node_states::{name_listening_ports, of_fresh_proxies, read};
 use svclab_properties::proxies::{Dump, Kernel, Proxies, changes, dump};
-use svclab_properties::sweep::{cases, runner, seed};
+use svclab_properties::sweep::cases;
 use svclab_sim::protocol::Family;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::model::{Change, ObjectKey};
 use svcproxy::source;
+
+use crate::check_all;
 
 const FOREIGN: [(Table, &str, &str); 3] = [
     (Table::Nat, "PREROUTING", "DOCKER"),
@@ -26,7 +28,7 @@ const FOREIGN: [(Table, &str, &str); 3] = [
     (Table::Nat, "POSTROUTING", "KUBE-HOSTPORTS"),
 ];
 
-/// Kernels in which somebody else has been before.
+/// Kernels with foreign rules.
 fn inhabited(cluster: &ClusterModel) -> Vec<Kernel> {
     let kernels = families(&cluster.world).into_iter().map(|family| {
         let mut kernel = Kernel::new(cluster.world.proxy.mode, family);
@@ -41,39 +43,24 @@ fn inhabited(cluster: &ClusterModel) -> Vec<Kernel> {
     kernels.collect()
 }
 
-pub(crate) fn change(write: Write) -> Option<Change> {
+pub(crate) fn change(write: ApiWrite) -> Option<Change> {
     let key = |of: ObjectName| ObjectKey { namespace: of.namespace, name: of.name };
     match write {
-        Write::Service(service) => Some(source::admit_service(service).unwrap()),
-        Write::Slice(slice) => source::admit_endpoint_slice(slice).unwrap(),
-        Write::NoService(name) => Some(Change::Service(key(name), None)),
-        Write::NoSlice(name) => Some(Change::EndpointSlice(key(name), None)),
+        ApiWrite::Service(service) => Some(source::admit_service(service).unwrap()),
+        ApiWrite::Slice(slice) => source::admit_endpoint_slice(slice).unwrap(),
+        ApiWrite::DeleteService(name) => Some(Change::Service(key(name), None)),
+        ApiWrite::DeleteSlice(name) => Some(Change::EndpointSlice(key(name), None)),
     }
 }
 
-/// What counts: a destination that drains has the weight 0, and takes no new connections. Of two listening ports that would like
-/// the same number the one that was there first has it: they count by whom they lead to.
+/// Removes differences without effect: draining destinations (weight 0), and the numbers of listening ports and
+/// endpoints.
 fn settled(dump: &Dump) -> Dump {
     let serving = dump.servers.lines().filter(|line| !line.ends_with("-w 0"));
-    let named = |text: &str, family: Family| {
-        let mut text = text.to_owned();
-        for ((of, protocol, port), relay) in &dump.relays {
-            if *of == family {
-                for before in ["--dport ", "--to-ports ", ":"] {
-                    for after in [" ", "\n"] {
-                        text = text.replace(
-                            &format!("{before}{port}{after}"),
-                            &format!("{before}{protocol:?} {:?}{after}", relay.to),
-                        );
-                    }
-                }
-            }
-        }
-        text
-    };
+    let named = |text, family| name_listening_ports(text, family, &dump.relays);
     let (v4, v6) = (named(&dump.v4, Family::V4), named(&dump.v6, Family::V6));
     let servers = serving.map(|line| format!("{line}\n")).collect();
-    Dump { servers, v4, v6, nft: meaning(&dump.nft).unwrap(), relays: Default::default(), ..dump.clone() }
+    Dump { servers, v4, v6, nft: normalised(&dump.nft).unwrap(), relays: Default::default(), ..dump.clone() }
 }
 
 fn without_guard(mut dump: Dump) -> Dump {
@@ -88,7 +75,7 @@ fn of_others(dump: &Dump) -> Vec<String> {
     foreign.map(str::to_owned).collect()
 }
 
-/// One node's proxies through all states: a sync for each, with a crash before the states in `crashes`.
+/// One sync per state; the proxy restarts before the state with the index `crash + 1`.
 fn stepwise(states: &[ClusterModel], node: &str, crash: usize) -> Proxies {
     let world = &states[0].world;
     let mut proxies = Proxies::start(world, node, inhabited(&states[0]));
@@ -109,7 +96,7 @@ fn stepwise(states: &[ClusterModel], node: &str, crash: usize) -> Proxies {
     proxies
 }
 
-/// All changes in one batch.
+/// One sync after all changes.
 fn at_once(states: &[ClusterModel], node: &str) -> Proxies {
     let mut proxies = Proxies::start(&states[0].world, node, inhabited(&states[0]));
     proxies.apply(&changes(&states[0].objects).0);
@@ -137,7 +124,7 @@ fn check(states: &[ClusterModel], crash: usize) -> Result<(), TestCaseError> {
         prop_assert_eq!(of_others(&found), of_others(&untouched), "{}", way);
         prop_assert!(!proxies.sync().unwrap(), "{}: a second sync sends something", way);
         proxies.require_full_sync();
-        // What drains is looked at again and again, which is none of the rules' business.
+        // IPVS mode lists draining destinations in every full sync.
         prop_assert!(
             !proxies.sync().unwrap() || last.world.proxy.mode == Mode::Ipvs,
             "{}: a full sync sends something",
@@ -149,7 +136,7 @@ fn check(states: &[ClusterModel], crash: usize) -> Result<(), TestCaseError> {
             for kernel in &mut kernels {
                 kernel.clean_up().unwrap();
             }
-            // Listening ports end with their proxy. The guard of the loopback range stays, and kubelet shares it.
+            // Listening ports close with the proxy. The clean-up keeps the loopback guard, which kubelet also uses.
             let left = Dump { relays: Default::default(), ..dump(&families(&last.world), &kernels) };
             prop_assert_eq!(&without_guard(left), &untouched, "after the clean-up");
         }
@@ -157,9 +144,8 @@ fn check(states: &[ClusterModel], crash: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What the node's kernels hold in the end keeps the promises.
 fn verdicts(cluster: &ClusterModel, node: &str, found: &Dump) -> Result<(), TestCaseError> {
-    let mut all = programs(cluster).unwrap();
+    let mut all = of_fresh_proxies(cluster).unwrap();
     all.insert(node.to_owned(), read(found).map_err(|error| TestCaseError::fail(error.to_string()))?);
     let machines = SimulatedMachines::build(cluster, &all).unwrap();
     let networks = Networks { machines, bare: SimulatedMachines::build(cluster, &BTreeMap::new()).unwrap() };
@@ -174,16 +160,11 @@ fn verdicts(cluster: &ClusterModel, node: &str, found: &Dump) -> Result<(), Test
 }
 
 fn histories_end_as_a_clean_start(mode: Mode, part: u64) {
-    let outcome = runner(seed(), part, (cases() / 10).max(1)).run(&(histories(8), 0..8usize), |(history, crash)| {
+    check_all(part, cases() / 10, &(histories(8), 0..8usize), |(history, crash)| {
         let mut states = history.states();
         states.iter_mut().for_each(|state| state.world.proxy.mode = mode);
         check(&states, crash)
     });
-    match outcome {
-        Ok(()) => {}
-        Err(TestError::Fail(why, history)) => panic!("seed {}: {why}\n{history:#?}", seed()),
-        Err(TestError::Abort(why)) => panic!("{why}"),
-    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What holds for every cluster: one file for each property, one program for all of them.
+//! Properties of every cluster, one file each.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -14,3 +14,21 @@ mod modes;
 mod mutants;
 mod size;
 mod text;
+
+use std::fmt::Debug;
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{TestCaseError, TestError};
+use svclab_properties::sweep::{runner, seed};
+
+/// Panics with the smallest value that fails `test`. The seed and the number `property` decide which values are drawn.
+fn check_all<S: Strategy>(property: u64, cases: u32, strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>)
+where
+    S::Value: Debug,
+{
+    match runner(seed(), property, cases.max(1)).run(strategy, test) {
+        Ok(()) => {}
+        Err(TestError::Fail(why, value)) => panic!("seed {}: {why}\n{value:#?}", seed()),
+        Err(TestError::Abort(why)) => panic!("{why}"),
+    }
+}

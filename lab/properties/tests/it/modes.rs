@@ -1,16 +1,17 @@
-//! For every flow the modes give the same verdict, except where the oracle's table of differences says otherwise.
+//! The modes treat every flow alike unless the oracle's promises for them differ.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use proptest::test_runner::{TestCaseError, TestError};
+use crate::check_all;
+use proptest::test_runner::TestCaseError;
 use svclab_oracle::generate::recipes;
 use svclab_oracle::{Backend, Mode, Promise, PromisedVerdict, Scheduler};
 use svclab_properties::judge::outcomes;
-use svclab_properties::sweep::{cases, in_mode, networks, runner, seed};
+use svclab_properties::sweep::{cases, in_mode, networks};
 use svclab_sim::network::{Outcomes, PacketVerdict as Found};
 
-/// What the modes must have in common: whom a promise may reach, or how it is refused.
+/// The common part of promises: the reachable endpoints, or the kind of refusal.
 fn essence(promise: &Promise) -> (u8, BTreeSet<SocketAddr>) {
     let addresses = |backends: &[Backend]| backends.iter().map(|backend| backend.address).collect();
     match &promise.verdict {
@@ -23,7 +24,7 @@ fn essence(promise: &Promise) -> (u8, BTreeSet<SocketAddr>) {
     }
 }
 
-/// What rules make of a flow: sockets that get it, and whether it is ever refused or lost.
+/// The sockets that get the flow, and whether it is ever rejected or dropped.
 fn found(outcomes: &Outcomes) -> (BTreeSet<SocketAddr>, bool, bool) {
     let mut sum = (BTreeSet::new(), false, false);
     for one in &outcomes.outcomes {
@@ -48,16 +49,16 @@ fn iptables_and_userspace_agree() {
 
 #[test]
 fn iptables_and_nftables_agree() {
-    // Ports and addresses of cluster IPs that no service has are shut in one of them, and half of the clusters have ServiceCIDRs.
+    // nftables mode closes unused ports and addresses of cluster IPs, and half of the clusters have ServiceCIDRs.
     agree(Mode::Nftables, 202, 1);
 }
 
-/// At least so many flows alike for one that is not compared.
+/// `alike` is the least number of equal flows per flow that is not compared.
 fn agree(with: Mode, property: u64, alike: u64) {
     let compared = std::cell::Cell::new((0u64, 0u64));
-    let outcome = runner(seed(), property, (cases() / 5).max(1)).run(&recipes(), |recipe| {
+    check_all(property, cases() / 5, &recipes(), |recipe| {
         let mut clusters = [Mode::Iptables, with].map(|mode| in_mode(&recipe, mode));
-        // A hash leads one client to one endpoint only.
+        // A hash would give the client only one endpoint.
         clusters[1].world.proxy.scheduler = Scheduler::RoundRobin;
         let networks = clusters.each_ref().map(|cluster| networks(cluster).unwrap());
         let oracles = clusters.each_ref().map(|cluster| cluster.oracle());
@@ -83,11 +84,6 @@ fn agree(with: Mode, property: u64, alike: u64) {
         }
         Ok(())
     });
-    match outcome {
-        Ok(()) => {}
-        Err(TestError::Fail(why, _)) => panic!("seed {}: {why}", seed()),
-        Err(TestError::Abort(why)) => panic!("{why}"),
-    }
     let (same, declared) = compared.get();
     println!("{same} flows alike, {declared} with a declared difference or without a promise");
     assert!(same > alike * declared, "{same} of {declared}");

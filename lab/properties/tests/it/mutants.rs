@@ -1,4 +1,4 @@
-//! Broken rules are noticed.
+//! Properties notice broken rules.
 
 use svclab_oracle::Mode;
 use svclab_properties::mutants::{Expectation, Mutant, Mutation, catalogue, fixtures, score};

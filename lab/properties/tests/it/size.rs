@@ -1,21 +1,19 @@
-//! How many rules services and endpoints cost, as formulas.
+//! The numbers of rules, elements and servers are formulas of the numbers of services and endpoints.
 
 use serde_json::{Value, json};
 use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, Mode, NodeMachine, NodePortAddress, Objects, World};
-use svclab_properties::programs::programs;
+use svclab_properties::node_states::of_fresh_proxies;
 
-/// A kind of service to count the rules of.
 #[derive(Debug, Clone, Copy)]
 struct ServiceShape {
     /// `type`.
     name: &'static str,
-    /// `externalTrafficPolicy` is Local.
+    /// `externalTrafficPolicy: Local`.
     local: bool,
-    /// Session affinity is on.
     affinity: bool,
 }
 
-/// So many services with so many endpoints each, as many of them on the one node that there is.
+/// All endpoints are on the only node.
 fn cluster(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) -> ClusterModel {
     let node = json!({"metadata": {"name": "node-a"}, "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}]}});
     let mut objects = Objects { nodes: vec![serde_json::from_value(node).unwrap()], ..Objects::default() };
@@ -60,26 +58,24 @@ fn cluster(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) ->
     ClusterModel { objects, world }
 }
 
-/// Rules, members of sets or elements of maps, and lines about virtual servers.
+/// Rules, members of sets and maps, virtual and real servers.
 fn size(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) -> [usize; 3] {
     size_of(&cluster(mode, kind, services, endpoints))
 }
 
 fn size_of(cluster: &ClusterModel) -> [usize; 3] {
-    let programs = programs(cluster).unwrap();
-    let program = &programs["node-a"];
-    let members: usize = program.sets.sets.iter().map(|set| set.elements.len()).sum();
-    let servers = program.servers.services.iter().map(|server| 1 + server.servers.len()).sum();
-    let elements: usize = program.nft.tables.iter().flat_map(|table| &table.sets).map(|set| set.elements.len()).sum();
-    [program.v4.len() + program.nft.len(), members + elements, servers]
+    let state = &of_fresh_proxies(cluster).unwrap()["node-a"];
+    let members: usize = state.sets.sets.iter().map(|set| set.elements.len()).sum();
+    let servers = state.servers.services.iter().map(|server| 1 + server.servers.len()).sum();
+    let elements: usize = state.nft.tables.iter().flat_map(|table| &table.sets).map(|set| set.elements.len()).sum();
+    [state.v4.len() + state.nft.len(), members + elements, servers]
 }
 
-/// What a service with endpoints costs in iptables mode.
-///
-/// A line in `KUBE-SERVICES` for each fixed address and one in `KUBE-NODEPORTS`; the mark of what is no pod's; for each
-/// endpoint a draw, the hairpin's mark and the translation, and with affinity a look at the list. An external entry chain
-/// has two rules under policy Cluster (mark, jump), and under policy Local four (pods, mark and jump of the node's own,
-/// jump) and the draws of the node's own endpoints once more.
+/// The rules of a service in iptables mode.
+/// One rule in `KUBE-SERVICES` per fixed address, and one in `KUBE-NODEPORTS`; the mark of sources that are not pods;
+/// per endpoint a draw, the hairpin mark and the translation, and with affinity a check of the list. An external chain
+/// has two rules under policy Cluster (mark, jump). Under policy Local it has four (pods, mark and jump of the node's
+/// own packets, jump), and the draws of the local endpoints.
 fn formula(kind: ServiceShape, endpoints: usize) -> usize {
     let draws = endpoints * if kind.affinity { 2 } else { 1 };
     let inside = 1 + 1 + draws + 2 * endpoints;
@@ -92,7 +88,7 @@ fn formula(kind: ServiceShape, endpoints: usize) -> usize {
     inside + lines + outside
 }
 
-/// Without endpoints: one refusal for each address.
+/// Without endpoints: one rule per address.
 fn refusals(kind: ServiceShape) -> usize {
     match kind.name {
         "NodePort" => 2,
@@ -125,7 +121,6 @@ fn iptables_rules_grow_by_a_formula() {
     }
 }
 
-/// With `nodePortAddresses` a node port is refused on each of the addresses, by a rule of its own, and on no other.
 #[test]
 fn refusals_of_node_ports_grow_with_their_addresses() {
     let kind = ServiceShape { name: "NodePort", local: false, affinity: false };
@@ -146,7 +141,7 @@ fn refusals_of_node_ports_grow_with_their_addresses() {
     }
 }
 
-/// IPVS mode has the same rules for whatever there is; sets and servers grow.
+/// Only sets and servers grow.
 #[test]
 fn ipvs_rules_do_not_grow() {
     for kind in kinds() {
@@ -164,11 +159,11 @@ fn ipvs_rules_do_not_grow() {
     }
 }
 
-/// In nftables mode a service has no rule, but elements: one for each frontend and one more for each of its endpoints there, its cluster
-/// IP, and each endpoint as its own client. Policy Local has those of short circuits as well.
-///
-/// Session affinity has rules: for each endpoint a look, a draw, and two that remember and translate; the mark of what is no pod's and a
-/// jump; outside two, or under policy Local three, and the looks and draws once more. Its frontends have no endpoints.
+/// A service without affinity adds elements only: per frontend one and one per endpoint, the cluster IP, and a hairpin
+/// per endpoint; policy Local adds those of the short circuit.
+/// Session affinity adds rules: per endpoint a check, a draw, and two that remember and translate; the mark of sources
+/// that are not pods and a jump; for external addresses two, or three under policy Local with the checks and draws
+/// again. Its frontends have no endpoint elements.
 #[test]
 fn nftables_elements_grow_by_a_formula() {
     for kind in kinds() {
@@ -198,9 +193,9 @@ fn nftables_elements_grow_by_a_formula() {
     }
 }
 
-/// In userspace mode endpoints cost no rule. A frontend has two (what comes in, what the node sends), outside and under policy
-/// Local three, since pods are held to it otherwise than others; a listening port has two (what was led there may pass, all else
-/// is refused), and policy Local needs another port.
+/// A frontend has two rules (forwarded and local packets); an external one under policy Local has three, because pods
+/// get other endpoints. A listening port has two (accept redirected packets, reject others), and policy Local needs
+/// another port.
 #[test]
 fn userspace_rules_grow_with_services_alone() {
     for kind in kinds() {

@@ -1,18 +1,20 @@
-//! No string of an object, however odd, escapes its place in a rule.
+//! No string of an object escapes its place in a rule.
 
 use proptest::prelude::*;
-use proptest::test_runner::{TestCaseError, TestError};
+use proptest::test_runner::TestCaseError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use svclab_oracle::generate::recipes;
 use svclab_oracle::{Mode, Objects};
 use svclab_properties::node::families;
-use svclab_properties::programs::read;
+use svclab_properties::node_states::read;
 use svclab_properties::proxies::{Kernel, Proxies, changes};
-use svclab_properties::sweep::{cases, in_mode, runner, seed};
+use svclab_properties::sweep::{cases, in_mode};
 
-/// What somebody who means harm, or a slip, may write into a field.
+use crate::check_all;
+
+/// Strings that an attacker or a typing error may put into a field.
 fn odd() -> impl Strategy<Value = String> {
     let parts = prop::sample::select(vec![
         "\n-A INPUT -j ACCEPT\n",
@@ -59,7 +61,7 @@ fn odd() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Puts `text` in place of the `at`-th string of a value, keys of labels and annotations included.
+/// Replaces the string number `at` of a value.
 fn replace(value: &mut Value, at: &mut usize, text: &str) -> bool {
     match value {
         Value::String(own) => {
@@ -85,7 +87,7 @@ fn strings(value: &Value) -> usize {
     }
 }
 
-/// One of the strings of one of these objects is another; the first strings that `at` counts are other objects'.
+/// Replaces the string number `at` of all objects together.
 fn spoil_one<T: Serialize + DeserializeOwned>(objects: &mut [T], at: &mut usize, text: &str) -> bool {
     objects.iter_mut().any(|object| {
         let mut value = serde_json::to_value(&*object).unwrap();
@@ -95,7 +97,7 @@ fn spoil_one<T: Serialize + DeserializeOwned>(objects: &mut [T], at: &mut usize,
             return false;
         }
         replace(&mut value, at, text);
-        // A number or a time that is none is no object at all.
+        // A field of another type may reject the string.
         if let Ok(spoilt) = serde_json::from_value(value) {
             *object = spoilt;
         }
@@ -114,7 +116,7 @@ fn spoil(objects: &mut Objects, at: usize, text: &str) {
         || spoil_one(&mut objects.nodes, &mut at, text);
 }
 
-/// As many rules are read as were written, in no chain but the kernel's and ours.
+/// The proxy's listing has as many rules as the proxy wrote, and only built-in and `KUBE-` chains.
 fn check(mode: Mode, objects: &Objects, world: &svclab_oracle::World) -> Result<bool, TestCaseError> {
     let (changes, refused) = changes(objects);
     for node in &world.nodes {
@@ -154,7 +156,7 @@ fn no_string_escapes_its_place() {
     let spoilt = prop::collection::vec((any::<usize>(), odd()), 1..4);
     let cases = (cases() / 2).max(1);
     let modes = prop::sample::select(Mode::ALL.to_vec());
-    let outcome = runner(seed(), 300, cases).run(&(recipes(), spoilt, modes), |(recipe, spoilt, mode)| {
+    check_all(300, cases, &(recipes(), spoilt, modes), |(recipe, spoilt, mode)| {
         let mut cluster = in_mode(&recipe, mode);
         for (at, text) in spoilt {
             spoil(&mut cluster.objects, at, &text);
@@ -162,11 +164,6 @@ fn no_string_escapes_its_place() {
         refused.set(refused.get() + u32::from(check(mode, &cluster.objects, &cluster.world)?));
         Ok(())
     });
-    match outcome {
-        Ok(()) => {}
-        Err(TestError::Fail(why, what)) => panic!("seed {}: {why}\n{what:#?}", seed()),
-        Err(TestError::Abort(why)) => panic!("{why}"),
-    }
     println!("of {} clusters {} had an object that was refused", cases, refused.get());
     assert!(refused.get() > cases / 20, "odd strings are refused");
 }

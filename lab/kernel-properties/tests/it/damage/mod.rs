@@ -1,4 +1,4 @@
-//! Negative controls: rules that are broken on purpose, on one node, behind the judges' backs.
+//! Negative controls: the judges notice rules that a test breaks on one node.
 
 use std::time::Duration;
 
@@ -12,51 +12,27 @@ use svclab_kernel_properties::proxy::{self, AppliedRules};
 use svclab_kernel_properties::question_sample::choose;
 use svclab_kernel_properties::round_robin;
 use svclab_kernel_properties::testbed::{self, Testbed};
-use svclab_oracle::generate::{
-    Condition, Copies, EndpointRecipe, Hints, Kind, PortRecipe, Recipe, ServiceRecipe, Stack,
-};
+use svclab_oracle::generate::{EndpointRecipe, PortRecipe, Recipe, ServiceFamilies, ServiceKind, ServiceRecipe};
 use svclab_oracle::{ClusterModel, Mode};
 use svclab_properties::proxies::Dump;
 use svcproxy::model::Family;
 
 use crate::support::CaseContext;
 
-/// A node-port service over TCP and UDP with an endpoint on each of the first three pods.
+/// A NodePort service over TCP and UDP with endpoints on the first three pods.
 fn cluster(testbed: &Testbed) -> ClusterModel {
     let port = |protocol| PortRecipe { protocol, node_port: true, same_number: false };
-    let endpoint = |pod| EndpointRecipe {
-        pod,
-        condition: Condition::Ready,
-        slice: 0,
-        copy: Copies::None,
-        without_node: false,
-        left_out: 0,
-        hinted: 0,
-    };
+    let endpoint = |pod| EndpointRecipe { pod, ..EndpointRecipe::default() };
     let service = ServiceRecipe {
-        kind: Kind::NodePort,
-        stack: Stack::Both,
-        internal_local: false,
-        external_local: false,
-        affinity: None,
+        kind: ServiceKind::NodePort,
+        stack: ServiceFamilies::Both,
         ports: vec![port(0), port(1)],
-        external_ips: Vec::new(),
-        ingress: Vec::new(),
-        source_ranges: Vec::new(),
         endpoints: (0..3).map(endpoint).collect(),
-        hints: Hints::None,
-        other_targets: false,
-        other_names: false,
-        disjoint: false,
-        left_out: 0,
-        claims: None,
-        made: None,
-        newer: 0,
+        ..ServiceRecipe::default()
     };
     Recipe { services: vec![service], ..testbed.recipe() }.build()
 }
 
-/// A testbed with a cluster's rules on it.
 struct DamagedTestbed {
     testbed: Testbed,
     lab: Lab,
@@ -77,7 +53,7 @@ impl DamagedTestbed {
         ClusterCase::open(&self.cluster, &self.applied.dumps, choose(&self.cluster, 1, 60)).unwrap()
     }
 
-    /// Puts rules that are changed like this in the place of a node's own.
+    /// Replaces a node's rules by changed ones.
     async fn damage(&self, node: &str, how: impl Fn(&str) -> String) -> Dump {
         let dump = &self.applied.dumps[node];
         let texts = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)];
@@ -86,15 +62,14 @@ impl DamagedTestbed {
         proxy::replace(&self.lab, self.testbed.variant, node, changed.into(), dump).await.unwrap()
     }
 
-    /// What the kernel does now.
     async fn ask(&self, case: &ClusterCase<'_>, pace: &mut ProbeState) -> Vec<Vec<Observation>> {
         proxy::forget(&self.lab, self.testbed.variant, &self.cluster, &mut self.applied.dumps.clone()).await.unwrap();
         case.ask(&self.lab, pace).await.unwrap()
     }
 }
 
-/// Without the jumps to the services' chains: the kernel does otherwise than the simulator, which has the rules as they were,
-/// and than was promised; with the rules as they are the simulator agrees with the kernel, and the oracle with neither.
+/// Without the jumps to the service chains the kernel contradicts both the simulator, which has the old rules, and the
+/// oracle. When the simulator reads the new rules, only the oracle disagrees.
 pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let mut bench = DamagedTestbed::build().await;
@@ -108,7 +83,7 @@ pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
             text.lines().filter(kept).map(|line| format!("{line}\n")).collect()
         };
         let after = bench.damage("node-a", without).await;
-        // Answers are expected that do not come.
+        // Expected answers do not arrive.
         let seen = bench.ask(&case, &mut ProbeState { patience: Duration::from_secs(1), ..pace.clone() }).await;
         assert!(!case.against_simulator(&seen).is_empty());
         let promised: Vec<String> = case.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
@@ -122,7 +97,7 @@ pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
         assert!(!case.against_oracle(&seen).is_empty());
         drop(case);
 
-        // The next cluster's proxies mend it.
+        // The proxies of the next cluster repair the rules.
         bench.applied = proxy::apply(&bench.lab, bench.testbed.variant, &bench.cluster, 0).await.unwrap();
         let rules =
             |text: &str| text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>();
@@ -133,7 +108,7 @@ pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
     });
 }
 
-/// Relays that are gone, while the rules that lead to them stay; or that have one endpoint less than the simulator was told.
+/// Relays that end while their rules stay, and relays with one endpoint less than the simulator expects.
 pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let mut bench = DamagedTestbed::build().await;
@@ -143,7 +118,7 @@ pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
         let case = bench.case();
         let mut seen = bench.ask(&case, &mut pace).await;
         assert_eq!((case.against_simulator(&seen), case.against_oracle(&seen)), (vec![], vec![]));
-        // One endpoint has another's turns.
+        // One endpoint gets the turns of another.
         assert_eq!(round_robin::out_of_turn(&case, &seen), []);
         assert!(round_robin::looked_at(&case).0 > 0);
         for seen in &mut seen {
@@ -176,7 +151,7 @@ pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
     });
 }
 
-/// The first of three endpoints gets two thirds: everybody is where they should be, and only the χ² test sees it.
+/// The first of three endpoints gets two thirds. Every single packet is correct, and only the χ² test fails.
 pub fn of_shares_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let bench = DamagedTestbed::build().await;

@@ -1,7 +1,5 @@
-//! Runs each case that needs a kernel in a process of its own: in the sandbox, which it enters before any thread exists, or in a
-//! microVM, which has IPVS.
-//!
-//! A machine that cannot do it skips the case loudly, or fails it where `CI` is set.
+//! Runs each case in a process of its own, in the sandbox or in a microVM with IPVS.
+//! A machine without these skips the case and says so; with `CI` set the case fails.
 
 #[allow(dead_code, reason = "the tests of svclab use the rest")]
 #[path = "../../../../tests/support/nightly.rs"]
@@ -16,26 +14,21 @@ use svclab_netns::sandbox;
 use svclab_properties::sweep::seed;
 pub use tokio::runtime::Runtime;
 
-/// What a microVM may take for its boot, and for each cluster, in seconds, on a busy machine.
+/// Deadlines in seconds for the boot and for each cluster, on a busy machine.
 const BOOT: u32 = 240;
 const CLUSTER: u32 = 60;
 
-/// What a case that runs inside is told.
 pub struct CaseContext<'a> {
-    /// Its own name.
     pub name: &'a str,
-    /// From which seed everything is drawn.
     pub seed: u64,
-    /// How many clusters are tried, on all testbeds together.
+    /// Number of clusters on all testbeds together.
     pub cases: u32,
-    /// What it may wait on.
     pub runtime: &'a Runtime,
 }
 
-/// The cases of one module, by its name.
+/// The cases of a module.
 pub type CaseGroup = (&'static str, Vec<KernelCase>);
 
-/// A test case.
 #[derive(Clone, Copy)]
 pub struct KernelCase {
     name: &'static str,
@@ -51,32 +44,29 @@ enum CaseRun {
 }
 
 impl KernelCase {
-    /// Runs in the sandbox.
     pub fn inside(name: &'static str, run: fn(&CaseContext<'_>)) -> KernelCase {
         KernelCase { name, run: CaseRun::Inside(run), is_nightly: false }
     }
 
-    /// Runs in a microVM, with so many clusters where nobody says how many.
+    /// `cases` is the default number of clusters.
     pub fn in_microvm(name: &'static str, cases: u32, run: fn(&CaseContext<'_>)) -> KernelCase {
         KernelCase { name, run: CaseRun::InMicrovm(cases, run), is_nightly: false }
     }
 
-    /// Runs outside.
     pub fn outside(name: &'static str, run: fn()) -> KernelCase {
         KernelCase { name, run: CaseRun::Outside(run), is_nightly: false }
     }
 
-    /// Is ignored unless asked for.
+    /// Only runs with `--ignored`.
     pub fn nightly(self) -> KernelCase {
         KernelCase { is_nightly: true, ..self }
     }
 }
 
-/// The test binary's `main`.
 pub fn main(parts: &[CaseGroup]) -> ExitCode {
     let mut args = std::env::args();
     if args.next().is_some_and(|program| program.rsplit('/').next() == Some("svclab")) {
-        // A microVM is svclab's, inside and outside, and svclab is in here: its program need not have been built.
+        // This program contains svclab, and acts as svclab inside and outside the microVM.
         return svclab::cli::main();
     }
     if args.next().as_deref() == Some("--inside") {

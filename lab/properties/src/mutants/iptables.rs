@@ -1,4 +1,4 @@
-//! The ways to break rules, of iptables mode.
+//! Mutants of iptables mode.
 
 use svclab_sim::protocol::Protocol;
 use svclab_sim::rules::TableName::{Filter, Nat};
@@ -102,7 +102,7 @@ fn chain_instead(rule: &mut Rule, from: &str, to: &str) {
     }
 }
 
-/// Has the chain called `to` followed by the same letters.
+/// Whether the chain exists that has the prefix `to` in place of `from`.
 fn sibling(rules: &Rules, rule: &Rule, from: &str, to: &str) -> bool {
     let RuleTarget::Jump(chain) = &rule.target else { return false };
     let Some(rest) = chain.strip_prefix(from) else { return false };
@@ -110,7 +110,7 @@ fn sibling(rules: &Rules, rule: &Rule, from: &str, to: &str) -> bool {
     rules.table(Nat).is_some_and(|table| table.chains.iter().any(|chain| chain.name == wanted))
 }
 
-/// Jumps elsewhere, where there is such a chain.
+/// Replaces the prefix of jump targets where the new chain exists.
 fn elsewhere(rules: &mut Rules, place: ChainsOf, from: &'static str, to: &'static str) -> bool {
     let known = rules.clone();
     place.edit(rules, |rule| sibling(&known, rule, from, to), |rule| chain_instead(rule, from, to))
@@ -126,12 +126,11 @@ fn without_jump(rules: &mut Rules, place: ChainsOf, to: &str) -> bool {
     place.remove(rules, |rule| jumps(rule, to))
 }
 
-/// Every way.
 pub fn catalogue() -> Vec<Mutant> {
     [matches(), numbers(), chance(), marking(), targets(), refusals(), structure()].concat()
 }
 
-/// What a rule asks of addresses, interfaces, states.
+/// Addresses, interfaces, states.
 #[rustfmt::skip]
 fn matches() -> Vec<Mutant> {
     vec![
@@ -267,7 +266,7 @@ fn chance() -> Vec<Mutant> {
     ]
 }
 
-/// The mark, and what is masqueraded.
+/// Mark and masquerade.
 #[rustfmt::skip]
 fn marking() -> Vec<Mutant> {
     vec![
@@ -293,7 +292,7 @@ fn marking() -> Vec<Mutant> {
     ]
 }
 
-/// Where packets are sent.
+/// Jumps and translations.
 #[rustfmt::skip]
 fn targets() -> Vec<Mutant> {
     vec![
@@ -318,7 +317,7 @@ fn targets() -> Vec<Mutant> {
     ]
 }
 
-/// What is dropped or rejected.
+/// Drop and reject.
 #[rustfmt::skip]
 pub(super) fn refusals() -> Vec<Mutant> {
     vec![
@@ -369,7 +368,6 @@ fn structure() -> Vec<Mutant> {
     ]
 }
 
-/// The family of a rule, by its destination.
 fn r_family(rule: &Rule) -> svclab_sim::protocol::Family {
     rule.header.destination.as_ref().map_or(svclab_sim::protocol::Family::V4, |test| test.is.family)
 }

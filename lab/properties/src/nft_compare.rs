@@ -1,18 +1,14 @@
-//! What tables of nftables mean, whichever number each endpoint has, and however much room there is: by these, proxies that came to a
-//! state by different ways differ.
+//! Comparison of nftables tables regardless of the numbers of endpoints and of set sizes, which depend on the history
+//! of a proxy.
 
 use std::collections::BTreeSet;
 
 use svclab_sim::nft::{Chain, DeclaredType, ElementKey, Expr, NftReadError, Ruleset, Set, SetData, Statement, Table};
 
-/// The name of the proxy's table.
 const TABLE: &str = "kube-proxy";
 
-/// Everything, as a listing.
-///
-/// # Errors
-/// What of the listing is not understood.
-pub fn meaning(text: &str) -> Result<String, NftReadError> {
+/// The ruleset without numbers, sizes and draws.
+pub fn normalised(text: &str) -> Result<String, NftReadError> {
     let mut ruleset = Ruleset::read(text)?;
     for table in &mut ruleset.tables {
         table.sets.iter_mut().for_each(without_numbers);
@@ -21,19 +17,16 @@ pub fn meaning(text: &str) -> Result<String, NftReadError> {
     Ok(ruleset.to_string())
 }
 
-/// What a kernel and a table in memory have in common, in lines: elements, and how many rules each chain has. Rules are not compared as
-/// text: `nft` leaves out of a listing what it would put in itself.
-///
-/// # Errors
-/// What of a listing is not understood.
-pub fn content(text: &str) -> Result<BTreeSet<String>, NftReadError> {
+/// What the listings of a kernel and of the proxy's tables have in common: elements, and the number of rules of each
+/// chain. The text of rules differs, because `nft` omits expressions that it can infer.
+pub fn comparable_lines(text: &str) -> Result<BTreeSet<String>, NftReadError> {
     let mut ruleset = Ruleset::read(text)?;
     let own = ruleset.tables.iter_mut().filter(|table| table.name == TABLE);
     let mut lines = BTreeSet::new();
     for Table { family, sets, chains, .. } in own {
         for set in sets {
             without_numbers(set);
-            // What rules put in is no proxy's.
+            // Rules added this element, not the proxy.
             let elements = set.elements.iter().filter(|element| element.timeout.is_none() && element.expires.is_none());
             lines.insert(format!("{family} {}", set.name));
             lines.extend(elements.map(|element| format!("{family} {}: {element}", set.name)));
@@ -57,7 +50,7 @@ fn without_numbers(set: &mut Set) {
     set.elements.sort_by_key(ToString::to_string);
 }
 
-/// Which endpoint of a service with session affinity is drawn first.
+/// Removes the draws that select the first endpoint of a service with session affinity.
 fn without_draws(chain: &mut Chain) {
     let is_draw = |statement: &Statement| matches!(statement, Statement::Match { left: Expr::Numgen { .. }, .. });
     chain.rules.iter_mut().for_each(|rule| rule.statements.retain(|statement| !is_draw(statement)));
