@@ -1,5 +1,4 @@
-//! Applies every mutant of the catalogues to the rules that svcproxy renders for scenarios, runs the scenarios in the
-//! simulator, and prints which scenarios fail: `scenario_mutants FILE…`.
+//! Prints which scenarios, run in the simulator, notice each mutant: `scenario_mutants FILE…`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
 use std::path::PathBuf;
@@ -40,7 +39,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One thread per processor; returns the scores in the order of `mutants`.
+/// In parallel; the scores are in the order of `mutants`.
 fn all(mutants: &[Mutant], proxy: &Arc<CachedRenderer>, scenarios: &[Scenario], mode: Mode) -> Vec<ScenarioScore> {
     let (next, done) = (Mutex::new(0..mutants.len()), Mutex::new(Vec::new()));
     let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();

@@ -1,4 +1,4 @@
-//! Sends questions as probes, and adds the routes that hosts outside need.
+//! Sends questions as probes.
 
 use std::time::Duration;
 
@@ -10,36 +10,34 @@ use svclab_spec::Protocol;
 
 use crate::observation::Observation;
 
-/// The timeout where silence is possible, on an idle machine (see `svclab_cluster::traffic`).
+/// Where silence is possible, on an idle machine (see `svclab_cluster::traffic`).
 const SHORT: Duration = Duration::from_millis(250);
 /// Probes at a time.
 const TOGETHER: usize = 96;
 
-/// State between the packets of a cluster.
 #[derive(Debug, Clone)]
 pub struct ProbeState {
-    /// The next source port. Every packet has a port of its own outside the kernel's ephemeral range, so every packet
-    /// is a new flow and an independent draw.
+    /// The next source port, outside the kernel's ephemeral range. Each packet has its own, so it is a new flow and an
+    /// independent draw.
     pub port: u16,
-    /// The timeout where an answer is certain.
+    /// Where an answer is certain.
     pub patience: Duration,
 }
 
 impl Default for ProbeState {
-    /// For a new cluster on a busy machine.
+    /// On a busy machine.
     fn default() -> ProbeState {
         ProbeState { port: 10_000, patience: Duration::from_secs(20) }
     }
 }
 
-/// A question and its packets.
 #[derive(Debug, Clone)]
 pub struct QuestionPackets<'q> {
     pub question: &'q Question,
     pub count: usize,
-    /// Silence is a possible outcome.
+    /// Silence is possible.
     pub short: bool,
-    /// Sends the first packet alone, and waits for its answer.
+    /// Waits for the first answer.
     pub one_first: bool,
 }
 
@@ -62,7 +60,7 @@ fn protocol(protocol: oracle::Protocol) -> Protocol {
     }
 }
 
-/// Returns the observations of each question, in the order of `all`.
+/// In the order of `all`.
 pub async fn ask(
     lab: &Lab,
     world: &World,
@@ -72,7 +70,6 @@ pub async fn ask(
     let said = |error: svclab_cluster::ClusterError| error.to_string();
     let mut ways: Vec<(&str, IpNet)> = Vec::new();
     for packets in all {
-        // Hosts outside are on the network of the nodes' own addresses.
         let near = world.nodes.iter().any(|node| node.addresses.contains(&packets.question.to.ip()));
         if let (oracle::PacketSource::Outside { client, enters }, false) = (&packets.question.from, near) {
             let to = IpNet::from(packets.question.to.ip());
@@ -91,7 +88,7 @@ pub async fn ask(
                 pace.port += 1;
             }
         }
-        // The packets with a short timeout wait while the others are sent.
+        // While others are sent.
         probes.sort_by_key(|(index, _)| !all[*index].short);
         let (indices, probes): (Vec<usize>, Vec<Probe>) = probes.into_iter().unzip();
         let outcomes = lab.probe_many(probes, TOGETHER).await.map_err(said)?;
@@ -105,9 +102,9 @@ pub async fn ask(
     Ok(seen)
 }
 
-/// Batches of question numbers and packet counts. Questions without affinity share a batch. Questions with affinity are
-/// sent one after the other: frontends of one service port share the affinity entry of a client, so two first packets
-/// at once could reach different endpoints, and the next packet would move the client (kube-proxy's rules do the same).
+/// Batches of question indexes and packet counts. Questions with affinity go one by one: two first packets of a client
+/// at once could reach different endpoints through two frontends of a service port, and the next packet would move the
+/// client (also in kube-proxy).
 fn parts(all: &[QuestionPackets<'_>]) -> Vec<Vec<(usize, usize)>> {
     let together = all.iter().enumerate().filter(|(_, packets)| !packets.one_first);
     let mut parts = vec![together.map(|(index, packets)| (index, packets.count)).collect()];

@@ -1,4 +1,4 @@
-//! One cluster for all three judges.
+//! A cluster for all three judges.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +15,22 @@ use crate::observation::{Observation, expected, keeps};
 use crate::question_sample::SampledQuestion;
 use crate::testbed;
 
-/// Packets per possible outcome of a random choice, and their maximum.
+/// Per possible random outcome, and the maximum.
 const FOR_EACH: usize = 3;
 const AT_MOST: usize = 12;
-/// Packets for a certain outcome.
+/// For a certain outcome.
 const CERTAIN: usize = 2;
-/// Packets per endpoint where a test checks the distribution.
+/// Per endpoint, to check the distribution.
 const OFTEN: usize = 80;
 
-/// A question with the answers of oracle and simulator.
+/// With the answers of oracle and simulator.
 #[derive(Debug, Clone)]
 pub struct JudgedQuestion {
     pub chosen: SampledQuestion,
     pub judgement: Judgement,
-    /// The possible observations by the simulator, with their probabilities.
+    /// By the simulator, with probabilities.
     pub expected: Vec<(Observation, f64)>,
-    /// The possible observations without rules.
+    /// Without rules.
     pub bare: Vec<(Observation, f64)>,
 }
 
@@ -47,7 +47,7 @@ impl JudgedQuestion {
         matches!(&self.chosen.promise.verdict, PromisedVerdict::Deliver(delivery) if delivery.balancing == Balancing::RoundRobin)
     }
 
-    /// Whether every packet is a random draw that the client can observe.
+    /// Each packet is a random draw that the client observes.
     pub(crate) fn is_drawn(&self) -> bool {
         let delivered = matches!(self.chosen.promise.verdict, PromisedVerdict::Deliver(_));
         self.expected.len() > 1 && delivered && !self.is_sticky() && !self.is_silent()
@@ -65,15 +65,13 @@ impl JudgedQuestion {
     }
 }
 
-/// A disagreement between the kernel and another judge.
+/// Between the kernel and another judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelFault {
-    /// Index of the question.
     pub question: usize,
     pub says: String,
 }
 
-/// A cluster, the rules in the kernel, and the sampled questions.
 pub struct ClusterCase<'c> {
     pub cluster: &'c ClusterModel,
     pub networks: Networks,
@@ -81,7 +79,6 @@ pub struct ClusterCase<'c> {
 }
 
 impl<'c> ClusterCase<'c> {
-    /// Reads the listings of the nodes, and asks oracle and simulator.
     pub fn open(
         cluster: &'c ClusterModel,
         dumps: &BTreeMap<String, Dump>,
@@ -99,7 +96,6 @@ impl<'c> ClusterCase<'c> {
         Ok(ClusterCase { cluster, networks, asked })
     }
 
-    /// Asks the kernel. Returns the observations of each question.
     pub async fn ask(&self, lab: &Lab, pace: &mut ProbeState) -> Result<Vec<Vec<Observation>>, String> {
         let packets: Vec<QuestionPackets<'_>> = self.asked.iter().map(JudgedQuestion::packets).collect();
         ask(lab, &self.cluster.world, &packets, pace).await
@@ -121,7 +117,7 @@ impl<'c> ClusterCase<'c> {
         faults
     }
 
-    /// Observations, and outcomes of the simulator, that break a promise.
+    /// Observations and simulated outcomes that break a promise.
     pub fn against_oracle(&self, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
         let mut faults = Vec::new();
         for (question, (asked, seen)) in self.asked.iter().zip(seen).enumerate() {
@@ -142,7 +138,7 @@ impl<'c> ClusterCase<'c> {
         faults
     }
 
-    /// How often each endpoint was drawn, by index of the question; without round robin.
+    /// Counts of random draws by index of the question.
     pub fn drawn(&self, seen: &[Vec<Observation>]) -> Vec<(usize, Drawn)> {
         let drawn = self.asked.iter().zip(seen).enumerate();
         let drawn = drawn.filter(|(_, (asked, _))| asked.is_drawn() && !asked.takes_turns());

@@ -1,4 +1,4 @@
-//! Counts of a sweep. Equal seeds give equal text, whatever the kernel draws.
+//! Equal seeds give equal text, whatever the kernel draws.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,15 +15,13 @@ pub struct KernelSweepCounts {
     pub packets: u64,
     pub sources: BTreeMap<SourceKind, u64>,
     pub words: BTreeMap<VerdictKind, u64>,
-    /// Questions about an address that several service ports claim.
+    /// About addresses that several service ports claim.
     pub disputed: u64,
-    /// Distributions that a test has checked, and their packets.
+    /// Checked distributions and their packets.
     pub distributions: (u64, u64),
-    /// Clusters that were judged again with altered rules, and their questions.
+    /// Clusters judged again with altered rules, and their questions.
     pub altered: (u64, u64),
-    /// Clusters on a testbed that cannot alter rules.
     pub unaltered: u64,
-    /// Clusters whose altered rules the kernel rejected.
     pub refused: u64,
 }
 
@@ -39,8 +37,8 @@ impl KernelSweepCounts {
         }
     }
 
-    /// The counts that are too low or too high for the sweep to prove anything.
-    /// Most floors are about a third of the usual share, so that a sweep of few clusters also reaches them.
+    /// Counts outside their floors and ceilings, with which a sweep proves nothing. Floors are about a third of the
+    /// usual share.
     pub fn shortfalls(&self) -> Vec<String> {
         let word = |word: &VerdictKind| self.words.get(word).copied().unwrap_or_default();
         let source = |source: &SourceKind| self.sources.get(source).copied().unwrap_or_default();
@@ -62,7 +60,6 @@ impl KernelSweepCounts {
         let (altered, asked) = self.altered;
         // About eight in 40 clusters have one.
         floors.push(("of what several service ports claim".to_owned(), self.disputed, self.clusters / 40));
-        // A single cluster may have none.
         let (distributions, draws) = if self.clusters < 8 { (0, 0) } else { (self.clusters, 20 * self.clusters) };
         floors.push(("distributions".to_owned(), self.distributions.0, distributions));
         floors.push(("draws from them".to_owned(), self.distributions.1, draws));
@@ -105,7 +102,6 @@ impl fmt::Display for KernelSweepCounts {
 mod tests {
     use super::*;
 
-    /// The counts of a usual sweep.
     fn usual() -> KernelSweepCounts {
         KernelSweepCounts {
             clusters: 16,

@@ -1,5 +1,3 @@
-//! Prints a disagreement: the cluster as a scenario, and the answers of the three judges.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 

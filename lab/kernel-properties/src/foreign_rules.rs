@@ -1,10 +1,10 @@
-//! Rules of CNIs, firewalls and agents beside the proxy's rules. Nothing is promised on such a node, but kernel and
-//! simulator must agree.
+//! Rules of CNIs, firewalls and agents beside the proxy's. Nothing is promised there, but kernel and simulator must
+//! agree.
 
 use svclab_oracle::World;
 use svclab_properties::sweep::mixed;
 
-/// Lines for `iptables-restore` with [`Placeholders`] for addresses.
+/// `iptables-restore` lines with [`Placeholders`].
 #[derive(Debug, Clone, Copy)]
 pub struct ForeignProgram {
     pub name: &'static str,
@@ -15,7 +15,7 @@ const fn program(name: &'static str, rules: &'static str) -> ForeignProgram {
     ForeignProgram { name, rules }
 }
 
-/// Neighbour discovery is ICMPv6 and passes the rules of a bridge, so every program that drops accepts ICMP.
+/// Programs that drop accept ICMP: neighbour discovery also passes a bridge's rules.
 const ALL: [ForeignProgram; 19] = [
     program(
         "an agent masquerades what leaves the pods' range",
@@ -75,7 +75,7 @@ const ALL: [ForeignProgram; 19] = [
         "*filter\n:GATE - [0:0]\n-I FORWARD -d PODS -g GATE\n-A GATE -p udp -m udp --sport 1024:65535 --dport 8081:8082 -j ACCEPT\n\
          -A GATE ! -s PODS -p udp -j DROP\n-A GATE -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN --dport 8081 -j DROP\nCOMMIT\n",
     ),
-    // The chains of the CNI plugin portmap (plugins/meta/portmap/portmap_iptables.go).
+    // plugins/meta/portmap/portmap_iptables.go of the CNI plugins.
     program(
         "a pod's host ports",
         "*nat\n:CNI-HOSTPORT-DNAT - [0:0]\n:CNI-HOSTPORT-MASQ - [0:0]\n:CNI-HOSTPORT-SETMARK - [0:0]\n:CNI-DN-7b1b2d0c4c1e - [0:0]\n\
@@ -88,7 +88,7 @@ const ALL: [ForeignProgram; 19] = [
          -A CNI-DN-7b1b2d0c4c1e -s LOOPBACK -p tcp -m tcp --dport 30001 -j CNI-HOSTPORT-SETMARK\n\
          -A CNI-DN-7b1b2d0c4c1e -p tcp -j DNAT --to-destination END:8081\nCOMMIT\n",
     ),
-    // docs.docker.com/engine/network/packet-filtering-firewalls: FORWARD drops what docker's chains do not accept.
+    // docs.docker.com/engine/network/packet-filtering-firewalls
     program(
         "docker",
         "*nat\n:DOCKER - [0:0]\n-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n\
@@ -99,7 +99,7 @@ const ALL: [ForeignProgram; 19] = [
          -A DOCKER-FORWARD -j DOCKER-CT\n-A DOCKER-FORWARD -o docker0 -j DOCKER\n-A DOCKER-FORWARD -i docker0 -j ACCEPT\n\
          -A DOCKER-CT -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A DOCKER-USER -s CLIENT -j RETURN\nCOMMIT\n",
     ),
-    // firewalld with its iptables backend: accepts translated packets, and rejects others by zone.
+    // The iptables backend.
     program(
         "firewalld",
         "*filter\n:INPUT_ZONES - [0:0]\n:IN_public - [0:0]\n\
@@ -110,14 +110,14 @@ const ALL: [ForeignProgram; 19] = [
          -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT\n-A FORWARD -i lo -j ACCEPT\n-A FORWARD -p ICMP -j ACCEPT\n\
          -A FORWARD -m conntrack --ctstate INVALID -j DROP\n-A FORWARD -j REJECT --reject-with PROHIBITED\nCOMMIT\n",
     ),
-    // kubernetes.io/docs/tasks/administer-cluster/nodelocaldns: no tracking of packets to and from the cache.
+    // kubernetes.io/docs/tasks/administer-cluster/nodelocaldns
     program(
         "NodeLocal DNS",
         "*raw\n-A PREROUTING -d CACHE -p udp -m udp --dport 53 -j CT --notrack\n-A PREROUTING -d SERVICES -p udp -m udp --dport 53 -j CT --notrack\n\
          -A OUTPUT -s CACHE -p udp -m udp --sport 53 -j CT --notrack\n-A OUTPUT -d SERVICES -p tcp -m tcp --dport 8080 -j CT --notrack\nCOMMIT\n\
          *filter\n-A INPUT -d CACHE -p udp -m udp --dport 53 -j ACCEPT\n-A OUTPUT -s CACHE -p udp -m udp --sport 53 -j ACCEPT\nCOMMIT\n",
     ),
-    // Felix's chains with the bits of its default mask (IptablesMarkMask 0xffff0000).
+    // Felix, with IptablesMarkMask 0xffff0000.
     program(
         "Calico",
         "*mangle\n:cali-PREROUTING - [0:0]\n-A PREROUTING -j cali-PREROUTING\n\
@@ -130,7 +130,7 @@ const ALL: [ForeignProgram; 19] = [
          -A cali-from-wl -p udp -m multiport --dports 4789,8181 -j DROP\n-A cali-from-wl -p tcp -m tcp --dport 8082 -j DROP\n\
          -A cali-from-wl -j MARK --set-xmark 0x10000/0x10000\nCOMMIT\n",
     ),
-    // The feeder chains of a Cilium agent that does not replace kube-proxy.
+    // Beside kube-proxy.
     program(
         "Cilium",
         "*raw\n:CILIUM_PRE_raw - [0:0]\n-A PREROUTING -j CILIUM_PRE_raw\n-A CILIUM_PRE_raw -m mark --mark 0x200/0xf00 -j CT --notrack\nCOMMIT\n\
@@ -147,7 +147,6 @@ const ALL: [ForeignProgram; 19] = [
     ),
 ];
 
-/// Placeholders and their values for a node and a family.
 struct Placeholders([(&'static str, String); 12]);
 
 impl Placeholders {
@@ -173,13 +172,12 @@ impl Placeholders {
         ]))
     }
 
-    /// A placeholder precedes its own prefixes in the list.
+    /// Placeholders precede their own prefixes.
     fn fill(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (word, address)| text.replace(word, address))
     }
 }
 
-/// One to three programs.
 pub fn some(salt: u64) -> Vec<ForeignProgram> {
     let draw = mixed(salt ^ 0x6f74_6865_7273);
     let count = 1 + draw % 3;
@@ -193,7 +191,7 @@ pub fn some(salt: u64) -> Vec<ForeignProgram> {
     programs
 }
 
-/// Adds the programs' rules to a node's `iptables-save` listing; `None`: the node lacks the family.
+/// `None`: the node lacks the family.
 pub fn beside(found: &str, programs: &[ForeignProgram], world: &World, node: &str, v4: bool) -> Option<String> {
     let placeholders = Placeholders::new(world, node, v4)?;
     let mut text = found.to_owned();
@@ -213,8 +211,7 @@ pub fn beside(found: &str, programs: &[ForeignProgram], world: &World, node: &st
     Some(text)
 }
 
-/// A former listing with an empty declaration of each other table: `iptables-restore` clears only the tables in its
-/// input, and foreign programs use more tables.
+/// Declares every table: `iptables-restore` clears only the tables of its input.
 pub fn without(found: &str) -> String {
     let all = ["raw", "mangle", "nat", "filter"];
     let unused = all.into_iter().filter(|table| !found.contains(&format!("*{table}\n")));

@@ -1,12 +1,11 @@
-//! Generated clusters on the real kernel: compares the answers to real packets with the simulator's outcomes and the
-//! oracle's promises.
-//! The lab builds each [`testbed`] once. For each cluster drawn on it, every node's [`proxy`] replaces the rules of the
-//! cluster before by its usual commands; the simulator reads the listings; [`question_sample`] selects questions, and
-//! [`ask`] sends them. [`cluster_case`] compares the three judges, [`round_robin`] checks turns, [`disagreement`]
-//! prints a difference, and [`sweep`] does all this for many clusters. In some clusters it breaks the rules, or adds
+//! Generated clusters on the real kernel, which must answer packets as the simulator says and the oracle promises.
+//!
+//! The lab builds each [`testbed`] once. For each cluster every node's [`proxy`] replaces the rules by its usual
+//! commands, the simulator reads the listings, [`question_sample`] selects questions, and [`ask`] sends them;
+//! [`cluster_case`] compares, [`round_robin`] checks turns. In some clusters [`sweep`] breaks the rules or adds
 //! [`foreign_rules`], and compares kernel and simulator alone.
-//! The crate is separate from `lab/properties` because it links the whole lab, for which the fast tests there should
-//! not wait.
+//!
+//! Separate from `lab/properties`, whose fast tests should not wait for the whole lab.
 
 pub mod ask;
 pub mod cluster_case;

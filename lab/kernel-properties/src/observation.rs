@@ -1,4 +1,4 @@
-//! The outcome of a packet in terms that all three judges share.
+//! The outcome of a packet, as all three judges can state it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,25 +10,23 @@ use svclab_properties::machines::machine_of_pod;
 use svclab_sim::network::{Network, Outcomes, PacketVerdict as Found};
 use svclab_sim::trace::DropReason;
 
-/// What the client and the answering server observe.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Observation {
     Answered {
-        /// The machine of the answering socket.
         by: String,
-        /// The called address and port.
+        /// As called.
         at: SocketAddr,
-        /// The source address that the server sees.
+        /// Source address.
         saw: IpAddr,
     },
     /// A TCP reset or ICMP port unreachable.
     Refused,
     Silence,
-    /// An ICMP error that ends the connection: administratively prohibited.
+    /// An ICMP error: administratively prohibited.
     Forbidden,
-    /// The client's kernel has no route.
+    /// The client has no route.
     NoWay,
-    /// An error that the other judges cannot produce.
+    /// Errors that no judge predicts.
     Odd(String),
 }
 
@@ -81,7 +79,7 @@ impl Observation {
             },
             Found::Refused { delivered: true, .. } => Observation::Refused,
             Found::Dropped { why: DropReason::NoRoute, .. } => Observation::NoWay,
-            // The client's socket does not accept a reply from another address.
+            // The client does not accept a reply from another address.
             Found::Refused { .. } | Found::Rejected { .. } | Found::Unanswered { .. } | Found::Dropped { .. } => {
                 Observation::Silence
             }
@@ -89,7 +87,7 @@ impl Observation {
     }
 }
 
-/// The possible observations with their probabilities. A client without an address of the family has no route.
+/// A client without an address of the family has no route.
 pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Observation, f64)> {
     let Some(outcomes) = outcomes else { return vec![(Observation::NoWay, 1.0)] };
     let mut all: Vec<(Observation, f64)> = Vec::new();
@@ -103,7 +101,7 @@ pub fn expected(network: &Network, outcomes: Option<&Outcomes>) -> Vec<(Observat
     all
 }
 
-/// Whether the observation keeps the promise. `bare`: the possible observations without rules.
+/// `bare`: the possible observations without rules.
 pub fn keeps(world: &World, promise: &Promise, seen: &Observation, bare: &[(Observation, f64)]) -> bool {
     match &promise.verdict {
         PromisedVerdict::Undefined => true,

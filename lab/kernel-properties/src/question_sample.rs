@@ -1,4 +1,4 @@
-//! Samples a cluster's questions: some of every kind.
+//! A sample of a cluster's questions, some of every kind.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -42,7 +42,6 @@ impl SourceKind {
     }
 }
 
-/// The kind of verdict, for a delivery with the kind of frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VerdictKind {
     Deliver(FrontendKind),
@@ -54,7 +53,7 @@ pub enum VerdictKind {
 }
 
 impl VerdictKind {
-    /// The kinds that generated clusters often have.
+    /// In generated clusters.
     pub const COMMON: [VerdictKind; 7] = [
         VerdictKind::Deliver(FrontendKind::ClusterIp),
         VerdictKind::Deliver(FrontendKind::NodePort),
@@ -81,16 +80,15 @@ impl VerdictKind {
 pub struct SampledQuestion {
     pub question: Question,
     pub promise: Promise,
-    /// Sends so many packets that a test can check the distribution.
+    /// Enough packets to check the distribution.
     pub often: bool,
 }
 
-/// The entry node of each outside host and address: a host has only one route to an address.
+/// By host and address: a host has one route to an address.
 #[derive(Debug, Default)]
 struct Entrances(BTreeMap<(String, IpAddr), String>);
 
 impl Entrances {
-    /// Whether the host's route agrees with the questions before.
     fn admit(&mut self, question: &Question) -> bool {
         let PacketSource::Outside { client, enters } = &question.from else { return true };
         let way = self.0.entry((client.clone(), question.to.ip())).or_insert_with(|| enters.clone());
@@ -98,8 +96,8 @@ impl Entrances {
     }
 }
 
-/// A sample of about `wanted` questions, and one for the distribution if there is one. Takes one question of each kind
-/// in turn: source, verdict, disputed address. `salt` decides the order. Leaves out SCTP, which the kernels lack.
+/// About `wanted` questions, one of each kind in turn (source, verdict, disputed address), and one for the
+/// distribution. Without SCTP, which the kernels lack.
 pub fn choose(cluster: &ClusterModel, salt: u64, wanted: usize) -> Vec<SampledQuestion> {
     let oracle = cluster.oracle();
     let draw = |number: u64| mixed(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
@@ -141,7 +139,7 @@ pub fn choose(cluster: &ClusterModel, salt: u64, wanted: usize) -> Vec<SampledQu
     all
 }
 
-/// Whether each packet is a random draw and every endpoint can answer.
+/// And every endpoint can answer.
 fn is_drawn(promise: &Promise) -> bool {
     let PromisedVerdict::Deliver(delivery) = &promise.verdict else { return false };
     let returns = delivery.backends.iter().all(|backend| matches!(backend.reply, PromisedReply::From(_)));

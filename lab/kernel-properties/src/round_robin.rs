@@ -1,6 +1,5 @@
-//! Checks round robin: every endpoint gets as many packets as the others, except in an unfinished round.
-//! The χ² test cannot check this: its upper tail finds counts that are too far from the shares, and round robin is
-//! closer than random draws.
+//! In round robin every endpoint gets as many packets as the others, except in an unfinished round. The upper tail of
+//! χ² cannot check this: round robin is closer to the shares than random draws.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,10 +9,10 @@ use svclab_oracle::{PromisedVerdict, Protocol, ServicePortName};
 use crate::cluster_case::{ClusterCase, JudgedQuestion, KernelFault};
 use crate::observation::Observation;
 
-/// Node, service port and endpoints of a rotation.
+/// Node, service port, endpoints.
 type Round<'a> = (&'a str, &'a ServicePortName, BTreeSet<SocketAddr>);
 
-/// Endpoints with too many or too few packets, at the first question of their rotation.
+/// At the first question of each rotation.
 pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<KernelFault> {
     let mut rounds: BTreeMap<Round<'_>, Vec<usize>> = BTreeMap::new();
     for (question, asked) in case.asked.iter().enumerate() {
@@ -32,7 +31,7 @@ pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<Ker
             });
             let counts: Vec<usize> = counts.collect();
             let (fewest, most) = (counts.iter().min()?, counts.iter().max()?);
-            // Each called address may have an unfinished round, and packets of other questions advance the rotation.
+            // Each called address may have an unfinished round.
             let others = others(case, node, service, &questions);
             let says = || format!("endpoints of {service} on {node} take turns, and were met {counts:?} times");
             (most - fewest > addresses.len() + others).then(|| KernelFault { question: questions[0], says: says() })
@@ -40,13 +39,13 @@ pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<Ker
         .collect()
 }
 
-/// The numbers of checked questions and their packets.
+/// Questions and packets.
 pub fn looked_at(case: &ClusterCase<'_>) -> (u64, u64) {
     let rounds = case.asked.iter().filter(|asked| round(asked).is_some());
     rounds.fold((0, 0), |(count, packets), asked| (count + 1, packets + asked.packets().count as u64))
 }
 
-/// `None`: no rotation, or the client does not see every endpoint.
+/// `None`: no rotation, or not all endpoints are visible.
 fn round(asked: &JudgedQuestion) -> Option<Round<'_>> {
     let PromisedVerdict::Deliver(delivery) = &asked.chosen.promise.verdict else { return None };
     if !asked.takes_turns() || !asked.is_drawn() {
@@ -60,7 +59,7 @@ fn called(asked: &JudgedQuestion) -> (SocketAddr, Protocol) {
     (asked.chosen.question.to, asked.chosen.question.protocol)
 }
 
-/// Packets to the same service port and node whose questions are not counted.
+/// Packets that advance the same rotation and are not counted.
 fn others(case: &ClusterCase<'_>, node: &str, service: &ServicePortName, counted: &[usize]) -> usize {
     let family = |asked: &JudgedQuestion| asked.chosen.question.to.is_ipv4();
     let own = counted.first().map(|question| family(&case.asked[*question])).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Runs scenarios in the simulator with mutated rules, to find the scenarios that notice a mutant.
+//! Runs scenarios in the simulator with mutated rules.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,11 +15,9 @@ use svclab::scenario::simulated::run::run;
 use svclab_properties::mutants::{Expectation, Mutant};
 use svcproxy::cli::render::render_to_string;
 
-/// A score stops after so many failed scenarios.
 const ENOUGH: usize = 3;
 
-/// Renders with the proxy's library in place of the program. Caches the result, because many mutants use the same
-/// scenarios.
+/// Calls the proxy's library, and caches: many mutants use the same scenarios.
 #[derive(Default)]
 pub struct CachedRenderer {
     known: Mutex<BTreeMap<String, Rendered>>,
@@ -49,7 +47,7 @@ impl RuleSource for CachedRenderer {
     }
 }
 
-/// The contents of all files. The proxy reports unreadable ones.
+/// The proxy reports unreadable files.
 fn texts(directory: &Path) -> String {
     let files = std::fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let mut files: Vec<_> = files.collect();
@@ -57,7 +55,6 @@ fn texts(directory: &Path) -> String {
     files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect()
 }
 
-/// Applies a mutant to the rules of another source.
 struct MutatingRenderer {
     other: Arc<CachedRenderer>,
     mutant: Mutant,
@@ -80,10 +77,8 @@ impl RuleSource for MutatingRenderer {
     }
 }
 
-/// The scenarios that notice a mutant.
 pub struct ScenarioScore {
     mutant: Mutant,
-    /// The number of scenarios that the mutant changes.
     changed: usize,
     noticed: Vec<String>,
 }
@@ -98,7 +93,7 @@ impl ScenarioScore {
     }
 }
 
-/// Runs scenarios until enough of them fail.
+/// Until enough fail.
 pub fn score(mutant: Mutant, proxy: &Arc<CachedRenderer>, scenarios: &[Scenario], mode: Mode) -> ScenarioScore {
     let mut score = ScenarioScore { mutant, changed: 0, noticed: Vec::new() };
     for scenario in scenarios.iter().filter(|scenario| scenario.modes.contains(&mode)) {
@@ -116,7 +111,7 @@ pub fn score(mutant: Mutant, proxy: &Arc<CachedRenderer>, scenarios: &[Scenario]
     score
 }
 
-/// A scenario that cannot start also notices the mutant: its rules do not load.
+/// Rules that do not load also count.
 fn is_red(report: &ScenarioReport) -> bool {
     let red = |verdict: &StepVerdict| matches!(verdict, StepVerdict::Failed(_) | StepVerdict::Error(_));
     report.not_started.is_some() || report.steps.iter().any(|step| red(&step.verdict))

@@ -1,4 +1,4 @@
-//! Judges many clusters on one testbed, and shrinks a disagreement to a small cluster.
+//! Judges many clusters on one testbed, and shrinks a disagreement.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,14 +25,14 @@ use crate::round_robin;
 use crate::testbed::{self, Testbed};
 use crate::{disagreement, foreign_rules, proxy};
 
-/// Default of `KERNEL_CASES`: clusters on all testbeds together.
+/// Default of `KERNEL_CASES`, for all testbeds together.
 const CASES: u32 = 40;
-/// Questions per cluster.
+/// Per cluster.
 const QUESTIONS: usize = 18;
-/// Tries to shrink a failure, and questions per try.
+/// Tries to shrink, and questions per try.
 const SMALLER: u32 = 40;
 const QUESTIONS_TO_SMALLER: usize = 40;
-/// One in so many clusters is judged again with broken rules, and one with foreign rules.
+/// One cluster in so many gets broken rules, another gets foreign rules.
 const ALTER: u64 = 6;
 
 pub fn cases() -> u32 {
@@ -47,15 +47,14 @@ pub struct Sweep<'a> {
     counts: KernelSweepCounts,
     drawn: Vec<Drawn>,
     tails: Tails,
-    /// The bound on a false alarm for each distribution that is checked alone.
+    /// For a distribution that is checked alone.
     alarm: f64,
 }
 
 impl<'a> Sweep<'a> {
-    /// `cases` clusters share the bound on false alarms.
     pub fn new(testbed: Testbed, mode: Mode, lab: &'a Lab, runtime: Handle, cases: u32) -> Sweep<'a> {
-        // One half of the bound is for all distributions together. The other half is divided among single
-        // distributions, with the proxy's rules and with altered rules.
+        // One half for all distributions together, one half divided among single ones, with the proxy's and with
+        // altered rules.
         let alarm = FALSE_ALARM / 2.0 / (2.0 * f64::from(cases.max(1)));
         Sweep {
             testbed,
@@ -90,12 +89,12 @@ impl<'a> Sweep<'a> {
         self.distributions(&case, &seen)?;
         self.counts.note(&case);
         if self.testbed.overlay {
-            // The rules also see the outer packets, which the simulator does not model.
+            // The simulator does not model outer packets.
             self.counts.unaltered += 1;
             return Ok(());
         }
         match salt % ALTER {
-            // The proxies of the next cluster repair the rules.
+            // The next proxies repair the rules.
             0 => match broken(self.mode, dumps, salt)? {
                 Some(altered) => self.alter_and_ask(&case, dumps, altered, pace).await,
                 None => Ok(()),
@@ -108,7 +107,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Removes foreign rules, which the next proxies would keep.
+    /// The next proxies would keep foreign rules.
     async fn restore(&self, cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>) -> Result<(), String> {
         for (node, dump) in dumps {
             let families = svclab_properties::node::families(&cluster.world);
@@ -120,7 +119,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// Judges the cluster again with other rules. Nothing is promised, but kernel and simulator must agree.
+    /// Nothing is promised, but kernel and simulator must agree.
     async fn alter_and_ask(
         &mut self,
         whole: &ClusterCase<'_>,
@@ -135,8 +134,8 @@ impl<'a> Sweep<'a> {
                 NodeRules::Iptables(texts) => {
                     let replaced = proxy::replace(lab, variant, &node, texts, before).await;
                     match own_tables(self.mode, before)? {
-                        // Among chains of one priority the newest is first, and the simulator expects iptables' chains
-                        // to be older.
+                        // Among chains of one priority the newest is first; the simulator expects iptables' to be
+                        // older.
                         Some(own) if replaced.is_ok() => {
                             proxy::replace_tables(lab, variant, whole.cluster, &node, own, before).await
                         }
@@ -198,15 +197,14 @@ impl<'a> Sweep<'a> {
 
 struct AlteredRules {
     how: String,
-    /// A mutant may yield a rule that the kernel rejects.
+    /// By the kernel.
     may_be_refused: bool,
     rules: BTreeMap<String, NodeRules>,
 }
 
 enum NodeRules {
-    /// Replaces all iptables rules, by family.
+    /// By family.
     Iptables(Vec<(Family, String)>),
-    /// Replaces the proxy's tables.
     Nftables(String),
 }
 
@@ -219,7 +217,7 @@ fn own_tables(mode: Mode, dump: &Dump) -> Result<Option<String>, String> {
     Ok(Some(own.map(ToString::to_string).collect()))
 }
 
-/// Applies the first mutant, from a start that depends on `salt`, that changes rules and no other state.
+/// The first mutant, from a start by `salt`, that changes rules only.
 fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Option<AlteredRules>, String> {
     let catalogue = catalogue(mode);
     let start = usize::try_from(mixed(salt) >> 32).unwrap_or_default();
@@ -247,7 +245,6 @@ fn broken(mode: Mode, dumps: &BTreeMap<String, Dump>, salt: u64) -> Result<Optio
     Ok(None)
 }
 
-/// Adds foreign rules to the rules of every node.
 fn beside_others(cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>, salt: u64) -> AlteredRules {
     let programs = foreign_rules::some(salt);
     let names: Vec<&str> = programs.iter().map(|program| program.name).collect();
@@ -261,8 +258,7 @@ fn beside_others(cluster: &ClusterModel, dumps: &BTreeMap<String, Dump>, salt: u
     AlteredRules { how: names.join("; "), may_be_refused: false, rules: rules.collect() }
 }
 
-/// In IPVS mode `salt` selects a scheduler whose choice the questions determine: `mh` also depends on the client's
-/// port, others on the number of connections.
+/// In IPVS mode `salt` selects a scheduler that depends on addresses or turns only.
 fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> ClusterModel {
     let mut cluster = recipe.build();
     cluster.world.proxy.mode = mode;
@@ -275,7 +271,7 @@ fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> ClusterModel {
     cluster
 }
 
-/// Judges `cases` clusters. The error prints the smallest cluster with a disagreement, and how to repeat it.
+/// The error prints the smallest cluster with a disagreement, and how to repeat it.
 pub fn sweep(
     testbed: Testbed,
     mode: Mode,

@@ -1,4 +1,4 @@
-//! Testbeds: machines that stay while services, endpoints and settings change.
+//! Machines that stay while services, endpoints and settings change.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use svclab_oracle::{self as oracle, ClusterModel, ReversePath, World};
 use svclab_spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort};
 use svcproxy::config::Variant;
 
-/// All target ports of the generator. Every pod listens at them over TCP and UDP.
+/// All target ports of the generator, over TCP and UDP.
 const PORTS: [u16; 6] = [8080, 8081, 8082, 8180, 8181, 8182];
 
 #[derive(Debug, Clone, Copy)]
@@ -17,20 +17,17 @@ pub struct Testbed {
     pub variant: Variant,
     families: Families,
     point_to_point: bool,
-    /// With point-to-point links: the node's end of each link has the gateway address.
     link_gateways: bool,
-    /// Nodes reach each other's pods by VXLAN.
     pub overlay: bool,
-    /// Nodes reach each other's pods by a second interface.
     second: bool,
     reverse_path: ReversePath,
     /// Zone, and whether the node has a second address.
     nodes: &'static [(Option<u8>, bool)],
-    /// Node, and whether the pod is on the host network. Each node also has a caller.
+    /// Node, and whether on the host network. Each node also has a caller.
     pods: &'static [(u8, bool)],
 }
 
-/// A bridge per node, IPv4, iptables-nft; the other testbeds are differences from it.
+/// The other testbeds are differences from it.
 const BRIDGE_IPV4: Testbed = Testbed {
     name: "bridge_ipv4",
     variant: Variant::Nft,
@@ -44,7 +41,6 @@ const BRIDGE_IPV4: Testbed = Testbed {
     pods: &[(0, false), (0, false), (1, false), (1, true), (2, false)],
 };
 
-/// Each wiring, every family, both variants of the iptables commands.
 pub const ALL: [Testbed; 5] = [
     BRIDGE_IPV4,
     Testbed {
@@ -91,7 +87,7 @@ impl Testbed {
         ALL.into_iter().find(|testbed| testbed.name == name)
     }
 
-    /// A recipe with these machines and without services.
+    /// Without services.
     pub fn recipe(&self) -> Recipe {
         let nodes = self.nodes.iter().map(|(zone, second)| NodeRecipe {
             zone: *zone,
@@ -112,7 +108,7 @@ impl Testbed {
         }
     }
 
-    /// The machines for the lab.
+    /// For the lab.
     pub fn spec(&self) -> ClusterSpec {
         let ClusterModel { world, objects } = self.recipe().build();
         let v4 = |address: &IpAddr| address.is_ipv4();
@@ -177,13 +173,13 @@ fn pods(world: &World) -> Vec<PodSpec> {
     pods.collect()
 }
 
-/// The ports at which every pod listens, for the simulator.
+/// For the simulator.
 pub fn listening() -> Vec<(oracle::Protocol, u16)> {
     let both = |port: &u16| [oracle::Protocol::Tcp, oracle::Protocol::Udp].map(|protocol| (protocol, *port));
     PORTS.iter().flat_map(both).collect()
 }
 
-/// The error is a target port at which no pod listens.
+/// The error is a target port without listeners.
 pub fn serves(cluster: &ClusterModel) -> Result<(), String> {
     let ports = cluster.objects.slices.iter().flat_map(|slice| slice.ports.iter().flatten());
     let missing = ports.filter_map(|port| port.port).find(|port| !PORTS.iter().any(|own| i32::from(*own) == *port));

@@ -1,5 +1,5 @@
-//! Runs this very program on Debian's kernel, whatever the host's is, twice with the same seed:
-//! `cargo run -p svclab-microvm --example other_kernel`. The first time fetches kernel and tools into the cache.
+//! Runs this program on Debian's kernel, twice with the same seed: `cargo run -p svclab-microvm --example
+//! other_kernel`. The first run fetches kernel and tools.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example prints")]
 
 use std::collections::BTreeMap;
@@ -8,19 +8,18 @@ use std::time::Duration;
 
 use svclab_microvm::cache::Cache;
 use svclab_microvm::image::Image;
-use svclab_microvm::job::Job;
+use svclab_microvm::job::GuestJob;
 use svclab_microvm::kernels::Kernel;
-use svclab_microvm::qemu::{Clock, Program};
+use svclab_microvm::qemu::{Clock, QemuProgram};
 use svclab_microvm::{guest, launch};
 
-/// What the program is called inside.
+/// In the guest.
 const NAME: &str = "example";
-/// What it is to do there.
 const WORK: &str = "work";
 
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1).as_deref() {
-        // The microVM's kernel has started it as the first process.
+        // The guest's kernel has started this process.
         Some(guest::INIT) => Err(guest::init().into()),
         Some(WORK) => work(),
         _ => host(),
@@ -31,12 +30,12 @@ fn host() -> Result<(), Box<dyn Error>> {
     let cache = Cache::open(None)?;
     let kernel: Kernel = Kernel::default();
     let image = Image::get(&cache, &kernel, &BTreeMap::from([(NAME.to_owned(), std::env::current_exe()?)]))?;
-    let qemu = Program::find(&cache)?;
-    let job = Job {
+    let qemu = QemuProgram::find(&cache)?;
+    let job = GuestJob {
         program: NAME.to_owned(),
         args: vec![WORK.to_owned()],
         results: BTreeMap::from([("found".to_owned(), "/out/found".to_owned())]),
-        ..Job::default()
+        ..GuestJob::default()
     };
     for _ in 0..2 {
         let clock = Clock::Counted { seed: 7 };
@@ -47,7 +46,7 @@ fn host() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The kernel's release, the time, and eight bytes that the kernel has drawn: the same for the same seed.
+/// Writes the kernel's release, the time and random bytes, which are equal for equal seeds.
 fn work() -> Result<(), Box<dyn Error>> {
     use std::io::Read;
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;

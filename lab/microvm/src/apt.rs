@@ -1,5 +1,4 @@
-//! Debian packages by name, without installing anything: package lists and downloads of our own, checked by apt against
-//! the host's keys and sources, unpacked into a folder.
+//! Downloads Debian packages without installing them, with the host's keys and sources.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +8,7 @@ use std::process::{Command, Output};
 use super::VmError;
 use super::cache::Cache;
 
-/// `apt-get` with a state of its own in the cache; the host's is neither read nor written.
+/// `apt-get` with its own state in the cache, separate from the host's.
 pub struct Apt {
     options: Vec<String>,
     downloads: tempfile::TempDir,
@@ -17,30 +16,24 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Prepares the state and reads the package lists anew, if the network allows.
-    ///
-    /// # Errors
-    /// When there is no apt, or the cache cannot be written.
+    /// Prepares the state and updates the package lists if the network allows. Fails without apt.
     pub fn open(cache: &Cache) -> Result<Apt, VmError> {
         let state = cache.folder("apt")?;
         let failed = || VmError::io(format!("preparing {}", state.display()));
         for folder in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(state.join(folder)).map_err(failed())?;
         }
-        // Nothing counts as installed: a download brings every dependency.
+        // No package counts as installed, so a download includes every dependency.
         fs::write(state.join("status"), "").map_err(failed())?;
         let downloads = tempfile::Builder::new().prefix("download-").tempdir_in(&state).map_err(failed())?;
         fs::create_dir(downloads.path().join("partial")).map_err(failed())?;
         let apt = Apt { options: options(&state, downloads.path()), downloads, report: cache.report };
-        // Without a network the lists of last time may still do; if not, the next command says what it misses.
+        // Old lists may suffice without a network; otherwise the next command reports the missing package.
         apt.run("apt-get", ["update"])?;
         Ok(apt)
     }
 
-    /// The package that the newest of `metas` that exists stands for, if its name begins with `wanted`.
-    ///
-    /// # Errors
-    /// When there is none.
+    /// The package that the first existing meta package depends on, with a name that begins with `wanted`.
     pub fn resolve(&self, metas: &[&str], wanted: &str) -> Result<String, VmError> {
         for meta in metas {
             let output = self.run("apt-cache", ["depends", meta])?;
@@ -56,10 +49,7 @@ impl Apt {
         )))
     }
 
-    /// Downloads `packages`, with everything they depend on if asked; returns the files.
-    ///
-    /// # Errors
-    /// When apt cannot.
+    /// Downloads `packages`, optionally with all dependencies, and returns the files.
     pub fn download(&self, packages: &[&str], with_dependencies: bool) -> Result<Vec<PathBuf>, VmError> {
         let how: &[&str] = if with_dependencies {
             &["install", "--download-only", "--no-install-recommends", "--yes"]
@@ -103,9 +93,6 @@ impl Apt {
 }
 
 /// Unpacks a package into `folder`.
-///
-/// # Errors
-/// When `dpkg-deb` cannot.
 pub fn unpack(package: &Path, folder: &Path) -> Result<(), VmError> {
     let name = package.file_name().unwrap_or_default().to_string_lossy();
     let output = Command::new("dpkg-deb").arg("--extract").arg(package).arg(folder).env("LC_ALL", "C").output();
@@ -128,7 +115,7 @@ fn options(state: &Path, downloads: &Path) -> Vec<String> {
         format!("Dir::Cache::archives={}", downloads.display()),
         "Debug::NoLocking=1".to_owned(),
         "Acquire::Languages=none".to_owned(),
-        // Root's downloads would be given to a user who cannot reach the cache.
+        // Otherwise apt drops root's downloads to a user without access to the cache.
         "APT::Sandbox::User=root".to_owned(),
     ] {
         options.extend(["-o".to_owned(), setting]);
@@ -137,23 +124,21 @@ fn options(state: &Path, downloads: &Path) -> Vec<String> {
     options
 }
 
-/// How many files `apt-get --print-uris` lists, and their bytes: lines of `'URI' FILE BYTES HASH`.
+/// The number of files and bytes in `apt-get --print-uris`: lines of `'URI' FILE BYTES HASH`.
 fn to_download(text: &str) -> (usize, u64) {
     let sizes = text.lines().filter(|line| line.starts_with('\'')).map(|line| line.split(' ').nth(2)?.parse().ok());
     sizes.flatten().fold((0, 0), |(files, bytes), size: u64| (files + 1, bytes + size))
 }
 
-/// What `apt-cache depends` says the package depends on.
 fn dependencies(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.trim_start().trim_start_matches('|').strip_prefix("Depends: ")).map(str::trim)
 }
 
-/// The first error in what apt said.
 fn complaint(stderr: &str) -> &str {
     stderr.lines().find_map(|line| line.strip_prefix("E: ")).unwrap_or("apt-get does not say why").trim()
 }
 
-/// Which package a downloaded file is of (`NAME_VERSION_ARCHITECTURE.deb`).
+/// The package of a file `NAME_VERSION_ARCHITECTURE.deb`.
 pub fn package_of(file: &Path) -> &str {
     let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
     name.split('_').next().unwrap_or_default()

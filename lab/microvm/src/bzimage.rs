@@ -1,32 +1,32 @@
-//! A compressed kernel image of x86 (the boot protocol's `bzImage`, Documentation/arch/x86/boot.rst): what it says of
-//! itself, and the kernel in it. To unpack it here costs milliseconds; an emulated processor needs seconds, at every boot.
+//! Compressed x86 kernel images (`bzImage`, Documentation/arch/x86/boot.rst). Unpacking takes milliseconds here, and
+//! seconds on an emulated processor at every boot.
 
 use std::io::Read;
 
 use super::elf;
 
-/// Offsets of fields of the header, which begins where sectors of setup code end.
+/// Offsets of header fields. The header follows the setup sectors.
 const SETUP_SECTORS: usize = 0x1f1;
 const MAGIC: usize = 0x202;
 const VERSION: usize = 0x206;
 const RELEASE: usize = 0x20e;
 const PAYLOAD: usize = 0x248;
 const LENGTH: usize = 0x24c;
-/// The first version of the protocol that says where the payload is.
+/// The first protocol version with the payload's offset.
 const TELLS_PAYLOAD: u32 = 0x208;
 const SECTOR: usize = 512;
 
-/// How compressed payloads begin (`scripts/Makefile.lib` and the formats' own documents).
+/// Magic bytes (`scripts/Makefile.lib`, the formats' documents).
 const XZ: &[u8] = b"\xfd7zXZ\0";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 const LZ4_LEGACY: &[u8] = b"\x02\x21\x4c\x18";
-/// A block of a legacy LZ4 frame is 8 MiB of content at most (`doc/lz4_Frame_format.md`).
+/// The largest content of a block in a legacy LZ4 frame (`doc/lz4_Frame_format.md`).
 const LZ4_BLOCK: usize = 8 << 20;
-/// No kernel is larger: what claims to be is damaged.
+/// A larger kernel is damaged.
 const LARGEST: usize = 1 << 30;
 
-/// The note that says where to enter a kernel that is no bzImage (`XEN_ELFNOTE_PHYS32_ENTRY`,
-/// `include/xen/interface/elfnote.h`): without it QEMU does not boot one.
+/// The ELF note with the entry point (`XEN_ELFNOTE_PHYS32_ENTRY`, `include/xen/interface/elfnote.h`), which QEMU needs
+/// to boot an unpacked kernel.
 const ENTRY_NOTE: (&[u8], u32) = (b"Xen\0", 18);
 
 fn word<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<u32> {
@@ -39,7 +39,7 @@ fn offset(bytes: &[u8], at: usize) -> Option<usize> {
     word::<4>(bytes, at)?.try_into().ok()
 }
 
-/// The release that it tells, such as `6.1.0-56-amd64`; `None` if it is no bzImage.
+/// The release, such as `6.1.0-56-amd64`; `None`: no bzImage.
 pub fn release(image: &[u8]) -> Option<String> {
     if image.get(MAGIC..MAGIC + 4)? != b"HdrS" {
         return None;
@@ -49,7 +49,7 @@ pub fn release(image: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(text).split(' ').next()?.to_owned())
 }
 
-/// The kernel in it, if it is compressed in a way that is known here and can be entered directly.
+/// The unpacked kernel; `None`: unknown compression, or no entry note.
 pub fn unpacked(image: &[u8]) -> Option<Vec<u8>> {
     if release(image).is_none() || word::<2>(image, VERSION)? < TELLS_PAYLOAD {
         return None;
@@ -60,7 +60,7 @@ pub fn unpacked(image: &[u8]) -> Option<Vec<u8>> {
     };
     let at = offset(image, PAYLOAD)?.checked_add((sectors + 1) * SECTOR)?;
     let payload = image.get(at..at.checked_add(offset(image, LENGTH)?)?)?;
-    // Behind what is compressed is the length of what comes of it.
+    // The uncompressed length follows the compressed data.
     let (packed, length) = payload.split_last_chunk::<4>()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok().filter(|length| *length <= LARGEST)?;
     let mut kernel = Vec::with_capacity(length);
@@ -75,7 +75,7 @@ pub fn unpacked(image: &[u8]) -> Option<Vec<u8>> {
     elf::has_note(&kernel, ENTRY_NOTE.0, ENTRY_NOTE.1).then_some(kernel)
 }
 
-/// The blocks of a legacy LZ4 frame, each after its length.
+/// Each block follows its length.
 fn lz4_legacy(mut rest: &[u8]) -> Option<Vec<u8>> {
     let (mut all, mut block) = (Vec::new(), vec![0; LZ4_BLOCK]);
     while !rest.is_empty() {
@@ -92,7 +92,6 @@ fn lz4_legacy(mut rest: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// The header of an image that tells its release, and where its payload is.
     fn image(payload: &[u8]) -> Vec<u8> {
         let mut image = vec![0; 0x400];
         image[SETUP_SECTORS] = 1;
@@ -105,12 +104,11 @@ mod tests {
         image
     }
 
-    /// A kernel that is nothing but the note.
     fn kernel() -> Vec<u8> {
         elf::tests::program_with_note(ENTRY_NOTE.0, ENTRY_NOTE.1)
     }
 
-    /// As LZ4 packs what it cannot make smaller: one run of literals.
+    /// One run of literals, as LZ4 packs incompressible data.
     fn lz4(content: &[u8]) -> Vec<u8> {
         assert!((15..270).contains(&content.len()));
         let block = [&[0xf0, u8::try_from(content.len() - 15).unwrap()], content].concat();

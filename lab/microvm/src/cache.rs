@@ -1,8 +1,7 @@
-//! The folder that keeps what was fetched and built: each part is sealed with a hash of its content, and one that no
-//! longer matches its seal is built again.
+//! A folder of fetched and built parts. A seal, the hash of a part's content, detects damage; a damaged part is built
+//! again.
 //!
-//! The seal shows damage. What keeps other users from putting their programs there is the folder: only this user may write into
-//! it, no other user owns anything in it, and none can put another folder in its place.
+//! Only this user may write to the folder, own its files, or replace it, so other users cannot insert programs.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -13,12 +12,12 @@ use nix::libc::O_NOFOLLOW;
 use super::VmError;
 use super::tree;
 
-/// Changes whenever what lies in the cache changes its shape.
+/// Changes with the structure of the cache.
 const LAYOUT: &str = "v1";
-/// Name of the file with the hash, beside the folder `content`.
+/// The file with the hash, beside the folder `content`.
 const SEAL: &str = "seal";
 
-/// The cache.
+/// See the module.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
@@ -28,17 +27,15 @@ pub struct Cache {
 /// A part of the cache whose content matches its seal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealed {
-    /// The folder.
+    /// Its folder.
     pub path: PathBuf,
     /// The hash of its content.
     pub hash: String,
 }
 
 impl Cache {
-    /// Opens the cache at `told`, `$SVCLAB_CACHE`, `$XDG_CACHE_HOME/svclab` or `~/.cache/svclab`, whichever is given first.
-    ///
-    /// # Errors
-    /// When there is none of these, it cannot be made, or another user could write into it.
+    /// Opens the cache at `told`, `$SVCLAB_CACHE`, `$XDG_CACHE_HOME/svclab` or `~/.cache/svclab`, the first that is
+    /// set. Fails if another user could write to it.
     pub fn open(told: Option<&Path>) -> Result<Cache, VmError> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = told
@@ -57,22 +54,19 @@ impl Cache {
         Ok(Cache { root, report: |_| () })
     }
 
-    /// The same cache; `report` gets a line before anything is downloaded into it, with the number of bytes.
+    /// `report` gets a line before each download, with the number of bytes.
     pub fn reporting(self, report: fn(&str)) -> Cache {
         Cache { report, ..self }
     }
 
-    /// A folder of the cache that is not sealed: it is made if it is missing.
-    ///
-    /// # Errors
-    /// When it cannot be made.
+    /// A folder without a seal; created if missing.
     pub fn folder(&self, name: &str) -> Result<PathBuf, VmError> {
         let path = self.root.join(name);
         fs::create_dir_all(&path).map_err(VmError::io(format!("making {}", path.display())))?;
         Ok(path)
     }
 
-    /// The sealed part `name` if it is there and undamaged.
+    /// The part `name` if it exists and is undamaged.
     pub fn find(&self, name: &str) -> Option<Sealed> {
         let folder = self.root.join(name);
         let hash = fs::read_to_string(folder.join(SEAL)).ok()?;
@@ -80,22 +74,19 @@ impl Cache {
         (tree::is_owned(&folder, own()).ok()? && tree::hash(&path).ok()? == hash).then_some(Sealed { path, hash })
     }
 
-    /// The sealed part `name`; `build` fills its folder where it is missing or damaged. Others wait meanwhile.
-    ///
-    /// # Errors
-    /// Those of `build`, and of the files.
+    /// The part `name`. If it is missing or damaged, `build` fills its folder, while a lock makes other processes wait.
     pub fn get(&self, name: &str, build: impl FnOnce(&Path) -> Result<(), VmError>) -> Result<Sealed, VmError> {
         if let Some(found) = self.find(name) {
             return Ok(found);
         }
         let _only_one = self.lock(&name.replace('/', "-"))?;
-        // Another may have built it while this one waited.
+        // Another process may have built it during the wait.
         if let Some(found) = self.find(name) {
             return Ok(found);
         }
         let place = self.root.join(name);
         let failed = || VmError::io(format!("writing {}", place.display()));
-        // Beside it, under a name that no other part has: names have dots in them.
+        // Part names contain dots, so this name is unique.
         let half = self.root.join(format!("{name}.half"));
         for old in [&half, &place] {
             if old.exists() {
@@ -111,7 +102,7 @@ impl Cache {
         Ok(Sealed { path: place.join("content"), hash })
     }
 
-    /// Holds the lock `name` until the file is dropped.
+    /// Held until the file is dropped.
     pub(super) fn lock(&self, name: &str) -> Result<File, VmError> {
         let path = self.root.join(format!("{name}.lock"));
         let failed = || VmError::io(format!("locking {}", path.display()));
@@ -121,7 +112,7 @@ impl Cache {
         Ok(file)
     }
 
-    /// Removes all but the `keep` parts of folder `kind` that were built last.
+    /// Keeps the `keep` newest parts of folder `kind`.
     pub(super) fn prune(&self, kind: &str, keep: usize) {
         let Ok(entries) = fs::read_dir(self.root.join(kind)) else { return };
         let age = |path: &Path| fs::metadata(path.join(SEAL)).and_then(|meta| meta.modified()).ok();
@@ -130,7 +121,7 @@ impl Cache {
         parts.sort();
         parts.reverse();
         for (_, path) in parts.into_iter().skip(keep) {
-            // Whoever is using it has it open; what cannot be removed stays.
+            // A running process has its files open; a failure keeps the part.
             let _ = fs::remove_dir_all(path);
         }
     }
@@ -140,7 +131,7 @@ fn own() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// Makes sure that only this user can write at `root`, or put something else in its place.
+/// Fails if another user can write at `root` or replace it.
 fn make_private(root: &Path) -> Result<(), VmError> {
     let look = |path: &Path| fs::metadata(path).map_err(VmError::io(format!("looking at {}", path.display())));
     let unsafe_because = |path: &Path, why: &str| {
@@ -170,14 +161,13 @@ fn make_private(root: &Path) -> Result<(), VmError> {
     Ok(())
 }
 
-/// Whether only this user and root can rename what lies in a folder. In one with the sticky bit (`/tmp`) an entry's owner
-/// alone can.
+/// Whether only this user and root can rename entries. In a folder with the sticky bit (`/tmp`) an entry's owner can.
 fn may_hold(folder: &Metadata) -> bool {
     let trusted = folder.uid() == own() || folder.uid() == 0 || is_unmapped(folder.uid());
     trusted && (folder.mode() & 0o022 == 0 || folder.mode() & 0o1000 != 0)
 }
 
-/// In a user namespace the host's root is one of those without a number there (`/proc/sys/kernel/overflowuid`).
+/// In a user namespace the host's root may have no number (`/proc/sys/kernel/overflowuid`).
 fn is_unmapped(uid: u32) -> bool {
     let all_users = fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.trim_end().ends_with(" 4294967295"));
     !all_users && fs::read_to_string("/proc/sys/kernel/overflowuid").is_ok_and(|text| text.trim() == uid.to_string())

@@ -1,7 +1,5 @@
-//! What the guest sends over its serial line, which it shares with the kernel: only lines with a mark of ours count.
-//!
-//! `svclab> TEXT` is progress, `svclab= NAME BASE64` a piece of a result, `svclab! STATUS LENGTH` the end, with the number
-//! of bytes in all results.
+//! The guest's serial line, shared with kernel messages. Marked lines count: `svclab> TEXT` is progress, `svclab= NAME
+//! BASE64` a piece of a result, `svclab! STATUS LENGTH` the end, with the bytes of all results.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,23 +9,17 @@ use data_encoding::BASE64;
 const TEXT: &str = "svclab> ";
 const PIECE: &str = "svclab= ";
 const END: &str = "svclab! ";
-/// Bytes of a result per line.
+/// Per line.
 const PIECE_BYTES: usize = 3 * 1024;
-/// Lines that are kept for when something goes wrong.
+/// Lines in an error message.
 const TAIL: usize = 30;
 
 /// Writes a line of progress.
-///
-/// # Errors
-/// The line's.
 pub fn text(line: &mut impl Write, text: &str) -> io::Result<()> {
     writeln!(line, "{TEXT}{text}")
 }
 
 /// Writes the results and the end.
-///
-/// # Errors
-/// The line's.
 pub fn results(line: &mut impl Write, status: u8, results: &BTreeMap<String, Vec<u8>>) -> io::Result<()> {
     for (name, content) in results {
         for piece in content.chunks(PIECE_BYTES) {
@@ -37,16 +29,16 @@ pub fn results(line: &mut impl Write, status: u8, results: &BTreeMap<String, Vec
     writeln!(line, "{END}{status} {}", results.values().map(Vec::len).sum::<usize>())
 }
 
-/// How the guest ended.
+/// The end of a guest's job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// `svclab`'s exit status inside.
+    /// Exit status of the job's program.
     pub status: u8,
-    /// Files by name.
+    /// Result files by name.
     pub results: BTreeMap<String, Vec<u8>>,
 }
 
-/// Reads the line as it comes.
+/// Parses the serial line.
 #[derive(Debug, Default)]
 pub struct Console {
     rest: Vec<u8>,
@@ -57,7 +49,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// Takes in what has come; returns the lines of progress in it.
+    /// Adds bytes; returns the complete lines of progress.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         self.rest.extend(bytes);
         let mut progress = Vec::new();
@@ -74,13 +66,13 @@ impl Console {
             return Some(text.to_owned());
         }
         if let Some((name, piece)) = line.split_once(PIECE).and_then(|(_, rest)| rest.split_once(' ')) {
-            // A damaged piece shows in the number of bytes.
+            // A damaged piece changes the number of bytes.
             let bytes = BASE64.decode(piece.as_bytes()).unwrap_or_default();
             self.results.entry(name.to_owned()).or_default().extend(bytes);
         } else if let Some((status, length)) = line.split_once(END).and_then(|(_, rest)| rest.split_once(' ')) {
             self.ended = status.parse().ok().zip(length.parse().ok());
         } else {
-            // What follows it is pages of registers.
+            // Pages of registers follow.
             let panic = line.split_once("Kernel panic - not syncing: ").map(|(_, why)| why.to_owned());
             self.panic = self.panic.take().or(panic);
             self.keep(line);
@@ -98,14 +90,14 @@ impl Console {
         self.tail.push_back(line.to_owned());
     }
 
-    /// The end, once it has come with every byte of the results.
+    /// `None` until the end and every byte of the results have arrived.
     pub fn ended(&self) -> Option<Ended> {
         let (status, length) = self.ended?;
         let complete = self.results.values().map(Vec::len).sum::<usize>() == length;
         complete.then(|| Ended { status, results: self.results.clone() })
     }
 
-    /// Why the kernel panicked, if it did.
+    /// The reason of a kernel panic.
     pub fn panic(&self) -> Option<&str> {
         self.panic.as_deref()
     }

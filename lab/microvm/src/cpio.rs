@@ -1,60 +1,57 @@
-//! The archive that the kernel unpacks at boot (`newc`, Documentation/driver-api/early-userspace/buffer-format.rst): the
-//! same entries always give the same bytes.
+//! The archive format of the initramfs (`newc`, Documentation/driver-api/early-userspace/buffer-format.rst). Equal
+//! entries give equal bytes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// File type bits of `stat(2)`.
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// Files by path (no leading `/`), parents included; sorted, owned by root, as old as the epoch.
+/// Files by path without leading `/`, with parents, owned by root, dated at the epoch.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Archive(BTreeMap<String, Entry>);
+pub struct Archive(BTreeMap<String, CpioEntry>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
+struct CpioEntry {
     mode: u32,
     data: Vec<u8>,
 }
 
 impl Archive {
-    /// A directory with its parents.
+    /// Adds a directory with its parents.
     pub fn directory(&mut self, path: &str) {
         for (end, _) in path.match_indices('/').chain([(path.len(), "")]).filter(|(end, _)| *end > 0) {
-            let entry = Entry { mode: DIRECTORY | 0o755, data: Vec::new() };
+            let entry = CpioEntry { mode: DIRECTORY | 0o755, data: Vec::new() };
             self.0.entry(path[..end].to_owned()).or_insert(entry);
         }
     }
 
-    /// A file.
+    /// Adds a file.
     pub fn file(&mut self, path: &str, data: Vec<u8>, executable: bool) {
         let mode = REGULAR | if executable { 0o755 } else { 0o644 };
-        self.put(path, Entry { mode, data });
+        self.put(path, CpioEntry { mode, data });
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn link(&mut self, path: &str, target: &str) {
-        self.put(path, Entry { mode: LINK | 0o777, data: target.as_bytes().to_vec() });
+        self.put(path, CpioEntry { mode: LINK | 0o777, data: target.as_bytes().to_vec() });
     }
 
-    /// Whether something is there.
+    /// Whether the path exists.
     pub fn contains(&self, path: &str) -> bool {
         self.0.contains_key(path)
     }
 
-    fn put(&mut self, path: &str, entry: Entry) {
+    fn put(&mut self, path: &str, entry: CpioEntry) {
         if let Some((parent, _)) = path.rsplit_once('/') {
             self.directory(parent);
         }
         self.0.insert(path.to_owned(), entry);
     }
 
-    /// Writes all of it. Inode numbers count up: the kernel takes equal ones for hard links.
-    ///
-    /// # Errors
-    /// The writer's, and `InvalidInput` for a file of 4 GiB or more, which the format cannot hold.
+    /// Writes the archive. Inode numbers differ, because the kernel hard-links equal ones. Fails for a file of 4 GiB or
+    /// more.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         for (number, (path, entry)) in (1..).zip(&self.0) {
             record(out, number, entry.mode, path, &entry.data)?;

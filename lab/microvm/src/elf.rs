@@ -1,5 +1,4 @@
-//! As much of ELF (64 bit, little endian) as an image needs: a program without its debug information, the section of a
-//! module that says what it depends on, the libraries that a program asks for.
+//! The parts of 64-bit little-endian ELF that an image needs.
 
 use object::LittleEndian;
 use object::elf::{FileHeader64, ProgramHeader64};
@@ -14,8 +13,7 @@ fn segments(bytes: &[u8]) -> Option<&[ProgramHeader64<LittleEndian>]> {
     header(bytes)?.program_headers(LittleEndian, bytes).ok()
 }
 
-/// A program or library without what is not loaded (symbols, debug information): debug builds are mostly that.
-/// `None` if it is no 64-bit ELF file.
+/// Removes symbols and debug information, most of a debug build. `None`: no 64-bit ELF file.
 pub fn loaded_part(bytes: &[u8]) -> Option<Vec<u8>> {
     let ends = segments(bytes)?.iter().map(|segment| {
         let (at, length) = segment.file_range(LittleEndian);
@@ -23,19 +21,19 @@ pub fn loaded_part(bytes: &[u8]) -> Option<Vec<u8>> {
     });
     let end = ends.collect::<Option<Vec<usize>>>()?.into_iter().fold(64, usize::max);
     let mut kept = bytes.get(..end)?.to_vec();
-    // No section headers any more: e_shoff, e_shnum, e_shstrndx.
+    // Clears e_shoff, e_shnum and e_shstrndx.
     kept[40..48].fill(0);
     kept[60..64].fill(0);
     Some(kept)
 }
 
-/// The dynamic loader that a program names; `None` for a static one.
+/// The dynamic loader of a program; `None`: a static program.
 pub fn interpreter(bytes: &[u8]) -> Option<String> {
     let name = segments(bytes)?.iter().find_map(|segment| segment.interpreter(LittleEndian, bytes).ok()?)?;
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Whether a note of this name (with its zero) and type is among what is loaded.
+/// Whether a loaded segment has a note of this type and name (with its NUL).
 pub fn has_note(bytes: &[u8], name: &[u8], kind: u32) -> bool {
     let notes = segments(bytes).into_iter().flatten().filter_map(|segment| segment.notes(LittleEndian, bytes).ok()?);
     let mut notes = notes.flat_map(|mut notes| std::iter::from_fn(move || notes.next().ok()?));
@@ -53,7 +51,6 @@ pub fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
 pub(super) mod tests {
     use super::*;
 
-    /// A program with a note behind another one.
     pub fn program_with_note(name: &[u8], kind: u32) -> Vec<u8> {
         let note = |name: &[u8], kind: u32| {
             let mut note = Vec::new();

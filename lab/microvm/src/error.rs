@@ -1,42 +1,41 @@
-//! Why there is no microVM, or none that answered.
+//! Errors of microVMs.
 
 use std::io;
 
-/// What was attempted, and what stood in the way: one sentence for people.
+/// What failed and why, as a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
-    /// It was asked to end before its job did.
+    /// The caller stopped it before the end of its job.
     #[error("the microVM was stopped")]
     Stopped,
     /// A file operation, mostly in the cache.
     #[error("{attempted}: {source}")]
     Io {
-        /// What was attempted.
+        /// What failed.
         attempted: String,
-        /// Why it did not work.
+        /// The cause.
         source: io::Error,
     },
-    /// A package could not be had.
+    /// A package is unavailable.
     #[error("{0}")]
     Package(String),
-    /// The image could not be built from what is there.
+    /// The image cannot be built.
     #[error("cannot build the microVM's image: {0}")]
     Image(String),
-    /// QEMU could not be started.
+    /// QEMU does not start.
     #[error("{0}")]
     Qemu(String),
-    /// The guest did not come to its end.
+    /// The guest did not finish its job.
     #[error("{why}; the end of its console:\n{console}")]
     Guest {
-        /// What happened.
+        /// The cause.
         why: String,
-        /// The last lines.
+        /// Its last lines.
         console: String,
     },
 }
 
 impl VmError {
-    /// For `map_err`.
     pub(super) fn io(attempted: impl Into<String>) -> impl FnOnce(io::Error) -> VmError {
         let attempted = attempted.into();
         move |source| VmError::Io { attempted, source }

@@ -1,4 +1,4 @@
-//! PID 1 inside a microVM: loads the modules, runs the job, sends the results over the serial line, and powers off.
+//! PID 1 of a microVM: loads modules, runs the job, sends the results over the serial line, powers off.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,19 +13,18 @@ use svclab_netns::sandbox::WHOLE_MACHINE;
 
 use super::console;
 use super::image::GUEST_MODULES;
-use super::job::{Job, PLACE};
+use super::job::{GuestJob, PLACE};
 
-/// Status when the job could not even be started: this machine cannot run it.
+/// Exit status if the job cannot start.
 const UNABLE: u8 = 3;
 
-/// Settings of the guest, below `/proc/sys`; what a kernel lacks is left out (`Documentation/admin-guide/sysctl/`).
+/// Below `/proc/sys`; skips settings that the kernel lacks (`Documentation/admin-guide/sysctl/`).
 const SETTINGS: [(&str, &str); 7] = [
-    // Out of memory is the lab's end, and not that of some proxy, which would then be judged.
+    // A kernel without memory must not kill a proxy, which would then be judged.
     ("vm/panic_on_oom", "1"),
-    // There is nothing to load on demand: all there is gets loaded here.
+    // PID 1 loads every module; there is none to load on demand.
     ("kernel/modprobe", "\n"),
-    // Housekeeping that wakes an idle machine up, several times a second in all: compacting memory, counting pages,
-    // writing back, and probing idle neighbours.
+    // Timers that wake an idle machine several times a second.
     ("vm/compaction_proactiveness", "0"),
     ("vm/stat_interval", "3600"),
     ("vm/dirty_writeback_centisecs", "0"),
@@ -33,19 +32,18 @@ const SETTINGS: [(&str, &str); 7] = [
     ("net/ipv6/neigh/default/interval_probe_time_ms", "3600000"),
 ];
 
-/// What is in the names of IPVS's modules, and of one that needs them.
+/// Parts of the names of IPVS modules and of a dependent one.
 const IPVS: [&str; 2] = ["ip_vs", "xt_ipvs"];
 
 /// The only argument of the first process.
 pub const INIT: &str = "guest-init";
 
-/// The whole life of PID 1. Returns only where it is not PID 1, with the sentence to say.
+/// Runs PID 1. Returns, with an error message, only if this process is not PID 1.
 pub fn init() -> String {
     if nix::unistd::getpid().as_raw() != 1 {
         return format!("{INIT} is the first process of a microVM, and is started by its kernel");
     }
     if let Err(error) = work() {
-        // There is nowhere else to report it.
         let _ = console::text(&mut io::stdout(), &format!("the microVM's first process failed: {error}"));
         let _ = console::results(&mut io::stdout(), UNABLE, &BTreeMap::new());
     }
@@ -65,11 +63,11 @@ fn work() -> io::Result<()> {
             _ => {}
         }
     }
-    let job: Job = serde_json::from_slice(&fs::read(Path::new("/").join(PLACE))?)?;
+    let job: GuestJob = serde_json::from_slice(&fs::read(Path::new("/").join(PLACE))?)?;
     load_modules(&Path::new("/").join(GUEST_MODULES), job.ipvs)?;
     let mut line = File::options().write(true).open("/dev/ttyS0")?;
     let status = run(&job, &mut line)?;
-    // Kernel messages must not end up in the middle of a result.
+    // Kernel messages must not interrupt a result.
     fs::write("/proc/sys/kernel/printk", "1")?;
     let mut results = BTreeMap::new();
     for (name, path) in &job.results {
@@ -87,8 +85,7 @@ fn load_modules(folder: &Path, ipvs: bool) -> io::Result<()> {
     files.sort();
     let is_ipvs = |file: &PathBuf| IPVS.iter().any(|part| file.to_string_lossy().contains(part));
     for file in files.into_iter().filter(|file| ipvs || !is_ipvs(file)) {
-        // A module that this machine cannot use (no such hardware, already there) is no reason not to go on; what is
-        // missing in the end shows in the scenario.
+        // A module may lack its hardware or be loaded already; a scenario shows missing functions.
         if let Err(error) = nix::kmod::finit_module(&File::open(&file)?, c"", nix::kmod::ModuleInitFlags::empty()) {
             console::text(&mut io::stdout(), &format!("module {}: {error}", file.display()))?;
         }
@@ -96,11 +93,11 @@ fn load_modules(folder: &Path, ipvs: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the job's program; returns its exit status.
-fn run(job: &Job, line: &mut impl Write) -> io::Result<u8> {
+/// Returns the exit status.
+fn run(job: &GuestJob, line: &mut impl Write) -> io::Result<u8> {
     let mut child = Command::new(Path::new("/usr/bin").join(&job.program))
         .args(&job.args)
-        .current_dir(Job::directory())
+        .current_dir(GuestJob::directory())
         .env_clear()
         .envs([("PATH", "/usr/sbin:/usr/bin"), ("HOME", "/root")])
         .env(WHOLE_MACHINE, "1")

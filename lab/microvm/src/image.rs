@@ -1,5 +1,5 @@
-//! The image that a guest boots: one kernel and one archive with everything that will ever be read, so that nothing of the
-//! host is needed, or seen, once it runs. Same parts, same bytes.
+//! The guest's image: a kernel and an archive of all files, so that a guest needs nothing of the host. Equal parts give
+//! equal bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,19 +12,17 @@ use super::cpio::Archive;
 use super::kernels::{KERNEL, Kernel, MODULES};
 use super::{VmError, elf, tools, tree};
 
-/// Changes whenever the same parts make another image.
+/// Changes with the structure of the image.
 const LAYOUT: &str = "3";
-/// Images that stay in the cache: every build of the binaries makes a new one.
+/// Every build of the programs makes a new image.
 const KEPT: usize = 6;
-/// The archive's name in the sealed part.
 const ARCHIVE: &str = "initramfs";
-/// Where the guest's modules lie, in the order in which to load them.
+/// In loading order.
 pub(super) const GUEST_MODULES: &str = "usr/lib/modules/svclab";
-/// Where Debian's libraries lie.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-/// The dynamic loader, in that folder and where programs name it (System V ABI for AMD64).
+/// The dynamic loader, in `LIBRARIES` and where programs name it (System V ABI for AMD64).
 const LOADER: &str = "ld-linux-x86-64.so.2";
-/// What busybox is called, where no other package brings a program of that name.
+/// Links to busybox, where no other package has the program.
 const APPLETS: &str = "[ awk basename cat chmod clear cp cut date dirname dmesg du echo env expr false find free grep head \
     hostname id kill killall less ln ls lsmod md5sum mkdir mknod modprobe mount mv nc nproc od pgrep pidof ping ping6 printf ps \
     pwd readlink reset rm rmdir sed seq setsid sh sha256sum sleep sort stat stty sync sysctl tail tee test timeout top touch tr \
@@ -53,16 +51,12 @@ impl Image {
         &self.sealed.hash
     }
 
-    /// The hash of kernel and tools alone, which other binaries leave as it is.
+    /// The hash of kernel and tools without the programs.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// The image of `kernel`, the tools and these programs, from the cache or built into it. `programs` are put into
-    /// `/usr/bin` under their names.
-    ///
-    /// # Errors
-    /// When a part cannot be fetched or read.
+    /// Builds the image of `kernel`, the tools and `programs` (in `/usr/bin` by name), or takes it from the cache.
     pub fn get(cache: &Cache, kernel: &Kernel, programs: &BTreeMap<String, PathBuf>) -> Result<Image, VmError> {
         let kernel = kernel.part(cache)?;
         let tools = tools::guest(cache)?;
@@ -71,9 +65,9 @@ impl Image {
             let bytes = read(path)?;
             let libraries = if elf::interpreter(&bytes).is_some() { libraries(path, &bytes)? } else { Vec::new() };
             for library in libraries {
-                files.insert(merged(&library), (read(Path::new(&library))?, library.ends_with(".so.2")));
+                files.insert(merged_usr_path(&library), (read(Path::new(&library))?, library.ends_with(".so.2")));
             }
-            // A script stays as it is.
+            // A script stays unchanged.
             files.insert(format!("usr/bin/{name}"), (elf::loaded_part(&bytes).unwrap_or(bytes), true));
         }
         let mut parts: Vec<&[u8]> = vec![LAYOUT.as_bytes(), kernel.hash.as_bytes(), tools.hash.as_bytes()];
@@ -126,11 +120,11 @@ fn archive(kernel: &Path, tools: &Path, programs: BTreeMap<String, (Vec<u8>, boo
     archive.file("etc/protocols", protocols.to_vec(), false);
     add(&mut archive, &tools.join("bin"), "usr/bin", true)?;
     add(&mut archive, &tools.join("lib"), LIBRARIES, false)?;
-    // Tools start with it. A dynamic program brings this machine's; a static one brings none.
+    // The tools' loader. A dynamic program brings the host's loader, a static one none.
     archive.file(&format!("usr/lib64/{LOADER}"), read(&tools.join("lib").join(LOADER))?, true);
     add(&mut archive, &tools.join("xtables"), &format!("{LIBRARIES}/xtables"), false)?;
     add(&mut archive, &kernel.join(MODULES), GUEST_MODULES, false)?;
-    // Debian's alternatives, which its packages set up when they are installed.
+    // Debian's packages create these at installation.
     for name in ["iptables", "ip6tables"] {
         for verb in ["", "-save", "-restore"] {
             archive.link(&format!("usr/bin/{name}{verb}"), "xtables-nft-multi");
@@ -147,7 +141,6 @@ fn archive(kernel: &Path, tools: &Path, programs: BTreeMap<String, (Vec<u8>, boo
     Ok(archive)
 }
 
-/// Adds the files of `folder` under `to`.
 fn add(archive: &mut Archive, folder: &Path, to: &str, executable: bool) -> Result<(), VmError> {
     let failed = || VmError::io(format!("reading {}", folder.display()));
     for entry in fs::read_dir(folder).map_err(failed())? {
@@ -162,20 +155,20 @@ fn add(archive: &mut Archive, folder: &Path, to: &str, executable: bool) -> Resu
     Ok(())
 }
 
-/// The libraries with which this machine would start `program`, and the loader itself.
+/// The host's libraries of `program`, and the loader.
 fn libraries(program: &Path, bytes: &[u8]) -> Result<Vec<String>, VmError> {
     let Some(loader) = elf::interpreter(bytes) else { return Ok(Vec::new()) };
     let output = Command::new(&loader).arg("--list").arg(program).output();
     let output = output.map_err(VmError::io(format!("asking {loader} what {} needs", program.display())))?;
-    let mut paths = listed(&String::from_utf8_lossy(&output.stdout)).map_err(|library| {
+    let mut paths = library_paths(&String::from_utf8_lossy(&output.stdout)).map_err(|library| {
         VmError::Image(format!("{} needs the library {library}, which this machine lacks", program.display()))
     })?;
     paths.push(loader);
     Ok(paths)
 }
 
-/// The paths in what the loader lists; the name of a library that it did not find.
-fn listed(text: &str) -> Result<Vec<String>, String> {
+/// Parses the loader's list. The error is a missing library.
+fn library_paths(text: &str) -> Result<Vec<String>, String> {
     let mut paths = Vec::new();
     for (name, found) in text.lines().filter_map(|line| line.trim().split_once(" => ")) {
         match found.split_once(" (") {
@@ -186,8 +179,8 @@ fn listed(text: &str) -> Result<Vec<String>, String> {
     Ok(paths)
 }
 
-/// A path of the host in the guest, whose `/usr` is merged.
-fn merged(path: &str) -> String {
+/// The guest's path of a host's file: `/usr` is merged.
+fn merged_usr_path(path: &str) -> String {
     let path = path.trim_start_matches('/');
     if path.starts_with("usr/") { path.to_owned() } else { format!("usr/{path}") }
 }
@@ -200,10 +193,10 @@ mod tests {
     fn the_loader_tells_where_libraries_are() {
         let text =
             "\tlinux-vdso.so.1 (0x7f)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f)\n\t/lib64/ld.so (0x7f)\n";
-        assert_eq!(listed(text).unwrap(), ["/lib/x86_64-linux-gnu/libc.so.6"]);
-        assert_eq!(listed("\tlibx.so => not found\n"), Err("libx.so".to_owned()));
-        assert_eq!(merged("/lib/a/libc.so.6"), "usr/lib/a/libc.so.6");
-        assert_eq!(merged("/usr/lib/a/libz.so"), "usr/lib/a/libz.so");
+        assert_eq!(library_paths(text).unwrap(), ["/lib/x86_64-linux-gnu/libc.so.6"]);
+        assert_eq!(library_paths("\tlibx.so => not found\n"), Err("libx.so".to_owned()));
+        assert_eq!(merged_usr_path("/lib/a/libc.so.6"), "usr/lib/a/libc.so.6");
+        assert_eq!(merged_usr_path("/usr/lib/a/libz.so"), "usr/lib/a/libz.so");
     }
 
     #[test]

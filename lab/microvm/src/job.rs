@@ -1,5 +1,4 @@
-//! What one run adds to an image: a second archive behind it, which the kernel unpacks over the first. The image itself
-//! never moves.
+//! A job: a second archive that the kernel unpacks over the image's, so the image stays unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,37 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use super::cpio::Archive;
 
-/// Where the guest finds the job.
 pub(super) const PLACE: &str = "job.json";
-/// The directory in which files with a relative path lie.
+/// For files with a relative path.
 const DIRECTORY: &str = "job";
 
-/// What the guest is to do.
+/// The work of a guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
-    /// Name of a program of the image. It is the guest's first process, as which it must call [`super::guest::init`] when its
-    /// only argument is [`super::guest::INIT`]; and it is run once more, for the work.
+pub struct GuestJob {
+    /// A program of the image. It is the guest's first process, and must call [`super::guest::init`] if its only
+    /// argument is [`super::guest::INIT`]. That process runs it again for the work.
     pub program: String,
-    /// Its arguments then.
+    /// Its arguments for the work.
     pub args: Vec<String>,
-    /// Results to send back, by name: files that the program writes. One that is missing is left out.
+    /// Result files of the program by name; missing files are skipped.
     pub results: BTreeMap<String, String>,
-    /// IPVS is to be there. It wakes the machine up several times a second in every namespace, used or not, and hours of
-    /// virtual time would cost minutes.
+    /// Loads IPVS, which wakes the machine several times a second in every network namespace: hours of virtual time
+    /// would take minutes.
     pub ipvs: bool,
-    /// Symbolic links, by path, with what each leads to.
+    /// Targets of symbolic links by path.
     #[serde(skip)]
     pub links: BTreeMap<String, String>,
-    /// Files that it reads, by path: relative to its working directory, or absolute.
+    /// Files by path, absolute or relative to the working directory.
     #[serde(skip)]
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-impl Job {
-    /// The archive.
-    ///
-    /// # Errors
-    /// When a file is too large for it.
+impl GuestJob {
+    /// Fails if a file is too large.
     pub fn archive(&self) -> io::Result<Vec<u8>> {
         let mut archive = Archive::default();
         archive.directory(DIRECTORY);
@@ -67,8 +62,11 @@ mod tests {
 
     #[test]
     fn files_lie_where_their_paths_lead() {
-        let mut job =
-            Job { program: "svclab".to_owned(), args: vec!["run".to_owned(), "s/x.yaml".to_owned()], ..Job::default() };
+        let mut job = GuestJob {
+            program: "svclab".to_owned(),
+            args: vec!["run".to_owned(), "s/x.yaml".to_owned()],
+            ..GuestJob::default()
+        };
         job.files.insert("s/x.yaml".to_owned(), b"name: x".to_vec());
         job.files.insert("/home/me/y.yaml".to_owned(), b"name: y".to_vec());
         let bytes = job.archive().unwrap();

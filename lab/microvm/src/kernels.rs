@@ -1,4 +1,4 @@
-//! Which kernels there are by name, and a kernel's part of an image: the kernel itself and the modules to load.
+//! Kernels by name, and their parts of an image: kernel and modules.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,24 +16,24 @@ use super::{tools, tree};
 /// A kernel to boot in a microVM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kernel {
-    /// A distribution's, by package.
+    /// By package.
     Packaged(&'static Packaged),
-    /// A kernel image (`vmlinuz`) with its modules beside it or under `/lib/modules`.
+    /// A `vmlinuz` with its modules beside it or under `/lib/modules`.
     File(PathBuf),
 }
 
-/// A kernel that Debian packages.
+/// A kernel package of Debian.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Packaged {
-    /// What `--kernel` calls it.
+    /// The name for `--kernel`.
     pub name: &'static str,
-    /// Meta packages that stand for its newest version, in one distribution or another.
+    /// Meta packages of the newest version in some release.
     metas: &'static [&'static str],
-    /// How the package's name begins: a meta package may stand for another version elsewhere.
+    /// The prefix of the package's name: a meta package may depend on another version.
     begins: &'static str,
 }
 
-/// Every kernel with a name. The cloud flavour has all of the network and none of the hardware: a quarter of the size.
+/// The cloud flavour has all network functions and no hardware drivers, at a quarter of the size.
 pub static PACKAGED: [Packaged; 2] = [
     Packaged {
         name: "debian-6.1",
@@ -77,42 +77,39 @@ impl FromStr for Kernel {
     }
 }
 
-/// Name of the kernel in its sealed part, of the folder of modules, and of the file with its release.
+/// Names in a kernel's part: the kernel, the folder of modules, the file with the release.
 pub(super) const KERNEL: &str = "kernel";
 pub(super) const MODULES: &str = "modules";
 pub(super) const RELEASE: &str = "release";
 
-/// Changes whenever the same package makes another part.
+/// Changes with the structure of a part.
 const LAYOUT: &str = "2";
 
 impl Kernel {
     /// The kernel and its modules, from the cache or fetched into it.
-    ///
-    /// # Errors
-    /// When it cannot be fetched or read.
     pub fn part(&self, cache: &Cache) -> Result<Sealed, VmError> {
-        cache.get(&self.place()?, |folder| match self {
+        cache.get(&self.cache_name()?, |folder| match self {
             Kernel::Packaged(packaged) => {
                 let apt = Apt::open(cache)?;
                 let package = apt.resolve(packaged.metas, packaged.begins)?;
-                let unpacked = tools::scratch(cache)?;
+                let unpacked = tools::temporary_folder(cache)?;
                 for file in apt.download(&[&package], false)? {
                     apt::unpack(&file, unpacked.path())?;
                 }
                 let image = boot_image(&unpacked.path().join("boot"))
                     .ok_or_else(|| VmError::Package(format!("the package {package} has no kernel in /boot")))?;
-                fill(folder, &image)
+                fill_part(folder, &image)
             }
-            Kernel::File(path) => fill(folder, path),
+            Kernel::File(path) => fill_part(folder, path),
         })
     }
 
-    /// Whether it is in the cache, undamaged.
-    pub fn is_here(&self, cache: &Cache) -> bool {
-        self.place().is_ok_and(|place| cache.find(&place).is_some())
+    /// Whether an undamaged part is in the cache.
+    pub fn is_cached(&self, cache: &Cache) -> bool {
+        self.cache_name().is_ok_and(|place| cache.find(&place).is_some())
     }
 
-    fn place(&self) -> Result<String, VmError> {
+    fn cache_name(&self) -> Result<String, VmError> {
         let wanted = &tree::hash_of([&[LAYOUT], WANTED].concat())[..12];
         match self {
             Kernel::Packaged(packaged) => Ok(format!("packages/{}-{wanted}", packaged.name)),
@@ -130,8 +127,8 @@ fn boot_image(folder: &Path) -> Option<PathBuf> {
     fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find(is_kernel)
 }
 
-/// Fills a kernel's part from `image` and the modules of its release.
-fn fill(folder: &Path, image: &Path) -> Result<(), VmError> {
+/// With the modules of the image's release.
+fn fill_part(folder: &Path, image: &Path) -> Result<(), VmError> {
     let kernel = fs::read(image).map_err(VmError::io(format!("reading the kernel {}", image.display())))?;
     let release = bzimage::release(&kernel)
         .ok_or_else(|| VmError::Image(format!("{} is no x86 kernel image (bzImage)", image.display())))?;

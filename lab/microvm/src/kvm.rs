@@ -1,5 +1,5 @@
-//! Whether KVM works here. That `/dev/kvm` can be opened says little: on machines that are guests themselves it may be there
-//! and every guest die. So a kernel is booted as far as it comes without an archive, which takes KVM less than a second.
+//! Whether KVM works. `/dev/kvm` may exist on a virtual host although every guest crashes, so this boots a kernel
+//! without an archive, which takes KVM less than a second.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use super::cache::Cache;
 use super::launch;
-use super::qemu::{self, Program};
+use super::qemu::{self, QemuProgram};
 
-/// The last word of a kernel that found neither archive nor disk (`mount_root_generic` in `init/do_mounts.c`).
+/// The message of a kernel without archive and disk (`mount_root_generic` in `init/do_mounts.c`).
 const BOOTED: &str = "Unable to mount root fs";
-/// Ten times what a boot takes, with hardware that works.
+/// Ten times the duration of a boot.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Tells this start of the machine from the next: another host kernel, or another host, may do better.
+/// After a reboot the answer may differ.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Whether `kernel` boots under KVM. Tried out once per start of the machine.
-pub fn works(cache: &Cache, program: &Program, kernel: &Path) -> bool {
+/// Whether `kernel` boots under KVM. Tested once per boot of the host.
+pub fn works(cache: &Cache, program: &QemuProgram, kernel: &Path) -> bool {
     if File::options().read(true).write(true).open("/dev/kvm").is_err() {
         return false;
     }
@@ -27,7 +27,7 @@ pub fn works(cache: &Cache, program: &Program, kernel: &Path) -> bool {
     told.map_or_else(
         || {
             let works = boots(program, kernel, DEADLINE);
-            // Losing the answer costs another try, no more.
+            // A lost answer costs another test.
             let _ = known.map(|known| fs::write(known, if works { "yes\n" } else { "no\n" }));
             works
         },
@@ -35,24 +35,23 @@ pub fn works(cache: &Cache, program: &Program, kernel: &Path) -> bool {
     )
 }
 
-/// Whether the kernel comes to its last word before `deadline`.
-fn boots(program: &Program, kernel: &Path, deadline: Duration) -> bool {
-    let Ok(console) = launch::memory("console") else { return false };
-    let arguments = qemu::probe_arguments(kernel, &launch::inherited(&console));
+fn boots(program: &QemuProgram, kernel: &Path, deadline: Duration) -> bool {
+    let Ok(console) = launch::memory_file("console") else { return false };
+    let arguments = qemu::probe_arguments(kernel, &launch::inherited_path(&console));
     let Ok(child) = launch::start(program, &arguments) else { return false };
     let mut guest = launch::Guest::new(child, console);
     let (end, mut said) = (Instant::now() + deadline, Vec::new());
     loop {
-        // Asked first: what it wrote before its end is then all there.
+        // Checked first, so that the output before the end is complete.
         let over = guest.is_over();
-        said.extend(guest.news().unwrap_or_default());
+        said.extend(guest.new_output().unwrap_or_default());
         if String::from_utf8_lossy(&said).contains(BOOTED) {
             return true;
         }
         if over || Instant::now() >= end {
             return false;
         }
-        std::thread::sleep(launch::LOOK);
+        std::thread::sleep(launch::POLL_INTERVAL);
     }
 }
 
@@ -60,11 +59,11 @@ fn boots(program: &Program, kernel: &Path, deadline: Duration) -> bool {
 mod tests {
     use super::*;
 
-    /// A program that finds its console among QEMU's arguments and then does `rest`.
-    fn pretending(rest: &str) -> Program {
+    /// A program that gets its console from QEMU's arguments and then runs `rest`.
+    fn pretending(rest: &str) -> QemuProgram {
         let find = "for word; do case $word in file,*path=*) console=${word##*path=};; esac; done";
         let command = ["sh", "-c", &format!("{find}; {rest}"), "qemu"].map(str::to_owned);
-        Program { command: command.into(), env: Vec::new() }
+        QemuProgram { command: command.into(), env: Vec::new() }
     }
 
     #[test]
@@ -78,7 +77,7 @@ mod tests {
         assert!(!try_out("echo Linux version 6.1 > $console"), "it ended on the way");
         assert!(!try_out("exec sleep 60"), "it hangs");
         assert!(!try_out("exit 1"), "KVM is refused");
-        let nothing = Program { command: vec!["/no/such/qemu".to_owned()], env: Vec::new() };
+        let nothing = QemuProgram { command: vec!["/no/such/qemu".to_owned()], env: Vec::new() };
         assert!(!boots(&nothing, Path::new("/k"), DEADLINE));
     }
 }

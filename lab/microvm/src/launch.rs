@@ -1,5 +1,5 @@
-//! Starts QEMU, reads what the guest sends, and ends it at the deadline. Nothing is left whatever happens: archive and
-//! console are memory of this process, and QEMU dies with the thread that started it.
+//! Runs QEMU, reads its console, and ends it at the deadline. QEMU dies with the thread that started it; archive and
+//! console are memory of this process.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -15,20 +15,18 @@ use svclab_netns::die_with_this_process;
 use super::VmError;
 use super::console::{Console, Ended};
 use super::image::Image;
-use super::job::Job;
-use super::qemu::{self, Boot, Clock, Program};
+use super::job::GuestJob;
+use super::qemu::{self, Boot, Clock, QemuProgram};
 
-/// How often the console is looked at.
-pub(super) const LOOK: Duration = Duration::from_millis(25);
+/// Between reads of the console.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Runs `job` in `image` to its end; `progress` gets the guest's lines as they come.
-///
-/// # Errors
-/// When QEMU cannot be started, and when the guest does not come to its end before `deadline` (of the host's time).
+/// Runs `job` in `image`; `progress` gets the guest's lines. Fails if the job does not end before `deadline` on the
+/// host's clock.
 pub fn run(
-    program: &Program,
+    program: &QemuProgram,
     image: &Image,
-    job: &Job,
+    job: &GuestJob,
     clock: Clock,
     deadline: Duration,
     progress: &mut dyn FnMut(&str),
@@ -36,14 +34,11 @@ pub fn run(
     run_unless(program, image, job, clock, deadline, progress, &|| false)
 }
 
-/// The same until `stopped` says so; it is asked several times a second.
-///
-/// # Errors
-/// [`VmError::Stopped`] then, else as for [`run`].
+/// Like [`run`]; fails with [`VmError::Stopped`] once `stopped`, called several times a second, returns true.
 pub fn run_unless(
-    program: &Program,
+    program: &QemuProgram,
     image: &Image,
-    job: &Job,
+    job: &GuestJob,
     clock: Clock,
     deadline: Duration,
     progress: &mut dyn FnMut(&str),
@@ -51,61 +46,55 @@ pub fn run_unless(
 ) -> Result<Ended, VmError> {
     let end = Instant::now() + deadline;
     let late = || (Instant::now() >= end).then_some(deadline);
-    Machine::boot(program, image, job, clock, None)?.attend(progress, &mut || match stopped() {
+    BootedVm::boot(program, image, job, clock, None)?.attend(progress, &mut || match stopped() {
         true => Err(VmError::Stopped),
         false => Ok(late()),
     })
 }
 
-/// A microVM with a job; dropping it ends it.
-pub struct Machine {
+/// A microVM with a job, which ends when this is dropped.
+pub struct BootedVm {
     guest: Guest,
     console: Console,
-    /// QEMU reads it while it starts.
+    /// QEMU reads it during its start.
     _archive: File,
 }
 
-impl Machine {
+impl BootedVm {
     /// Boots `image` with `job`; `line` is the other end of a second serial line.
-    ///
-    /// # Errors
-    /// When QEMU cannot be started.
     pub fn boot(
-        program: &Program,
+        program: &QemuProgram,
         image: &Image,
-        job: &Job,
+        job: &GuestJob,
         clock: Clock,
         line: Option<OwnedFd>,
-    ) -> Result<Machine, VmError> {
+    ) -> Result<BootedVm, VmError> {
         let archive = archive(image, job).map_err(VmError::io("putting the microVM's archive together"))?;
-        let console = memory("console").map_err(VmError::io("making the microVM's console"))?;
+        let console = memory_file("console").map_err(VmError::io("making the microVM's console"))?;
         let boot = Boot {
             kernel: image.kernel(),
-            archive: inherited(&archive),
+            archive: inherited_path(&archive),
             program: job.program.clone(),
-            console: inherited(&console),
+            console: inherited_path(&console),
             line: line.is_some(),
             clock,
             memory: qemu::MEMORY,
         };
         let child = start_with(program, &qemu::arguments(&boot), line)?;
-        Ok(Machine { guest: Guest::new(child, console), console: Console::default(), _archive: archive })
+        Ok(BootedVm { guest: Guest::new(child, console), console: Console::default(), _archive: archive })
     }
 
-    /// Waits for the job's end; `progress` gets the guest's lines as they come. `look` is called several times a second; the time
-    /// that it answers with is one that the guest should not have taken.
-    ///
-    /// # Errors
-    /// What `look` fails with, and when the guest does not come to its end.
+    /// Waits for the end of the job; `progress` gets the guest's lines. `look`, called several times a second, returns
+    /// the exceeded deadline, or fails.
     pub fn attend(
         mut self,
         progress: &mut dyn FnMut(&str),
         look: &mut dyn FnMut() -> Result<Option<Duration>, VmError>,
     ) -> Result<Ended, VmError> {
         loop {
-            // Asked first: what it wrote before its end is then all there.
+            // Checked first, so that the output before the end is complete.
             let is_over = self.guest.is_over();
-            let came = self.guest.news().map_err(VmError::io("reading the microVM's console"))?;
+            let came = self.guest.new_output().map_err(VmError::io("reading the microVM's console"))?;
             for line in self.console.feed(&came) {
                 progress(&line);
             }
@@ -119,7 +108,7 @@ impl Machine {
                     format!("the microVM did not come to its end within {} s", late.as_secs())
                 }
                 (false, None) => {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(POLL_INTERVAL);
                     continue;
                 }
             };
@@ -128,7 +117,7 @@ impl Machine {
     }
 }
 
-/// A running QEMU; dropping it ends it.
+/// A QEMU process, killed on drop.
 pub(super) struct Guest {
     child: Child,
     line: File,
@@ -136,26 +125,26 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// What `child` is, which writes to `line`.
+    /// `child` writes to `line`.
     pub(super) fn new(child: Child, line: File) -> Guest {
         Guest { child, line, read: 0 }
     }
 
-    /// Whether it has ended, or that cannot be found out any more.
+    /// Also true if the state is unknown.
     pub(super) fn is_over(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// What has been written to the console since last time.
-    pub(super) fn news(&mut self) -> io::Result<Vec<u8>> {
-        let (mut news, mut piece) = (Vec::new(), [0; 16 * 1024]);
+    /// The console since the last call.
+    pub(super) fn new_output(&mut self) -> io::Result<Vec<u8>> {
+        let (mut output, mut piece) = (Vec::new(), [0; 16 * 1024]);
         loop {
             let length = self.line.read_at(&mut piece, self.read)?;
             if length == 0 {
-                return Ok(news);
+                return Ok(output);
             }
             self.read += length as u64;
-            news.extend(&piece[..length]);
+            output.extend(&piece[..length]);
         }
     }
 
@@ -180,19 +169,19 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // After the end of its job a guest powers off by itself; nothing is lost by not waiting for that.
+        // The job is over, so the guest need not power off.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Starts QEMU so that it dies with this thread.
-pub(super) fn start(program: &Program, arguments: &[String]) -> Result<Child, VmError> {
+/// QEMU dies with this thread.
+pub(super) fn start(program: &QemuProgram, arguments: &[String]) -> Result<Child, VmError> {
     start_with(program, arguments, None)
 }
 
-/// The same with `line` as standard input and output.
-fn start_with(program: &Program, arguments: &[String], line: Option<OwnedFd>) -> Result<Child, VmError> {
+/// `line` becomes standard input and output.
+fn start_with(program: &QemuProgram, arguments: &[String], line: Option<OwnedFd>) -> Result<Child, VmError> {
     let (name, first) = program.command.split_first().ok_or_else(|| VmError::Qemu("no QEMU is named".to_owned()))?;
     let mut command = Command::new(name);
     command.args(first).args(arguments).envs(program.env.iter().cloned());
@@ -208,21 +197,20 @@ fn start_with(program: &Program, arguments: &[String], line: Option<OwnedFd>) ->
     command.spawn().map_err(|error| VmError::Qemu(format!("cannot start QEMU ({name}): {error}")))
 }
 
-/// The image's archive with the job's behind it.
-fn archive(image: &Image, job: &Job) -> io::Result<File> {
-    let mut archive = memory("archive")?;
+fn archive(image: &Image, job: &GuestJob) -> io::Result<File> {
+    let mut archive = memory_file("archive")?;
     io::copy(&mut File::open(image.archive())?, &mut archive)?;
     archive.write_all(&job.archive()?)?;
     Ok(archive)
 }
 
-/// A file in memory that children inherit.
-pub(super) fn memory(name: &str) -> io::Result<File> {
+/// Children inherit the file.
+pub(super) fn memory_file(name: &str) -> io::Result<File> {
     let descriptor: OwnedFd = memfd_create(name, MFdFlags::empty())?;
     Ok(File::from(descriptor))
 }
 
-/// The path by which a child opens a descriptor that it inherited.
-pub(super) fn inherited(file: &File) -> PathBuf {
+/// The path by which a child opens an inherited descriptor.
+pub(super) fn inherited_path(file: &File) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }

@@ -1,11 +1,10 @@
-//! A kernel other than the host's: a distribution's, in a small virtual machine under QEMU's software emulation.
+//! Runs a program on a distribution's kernel, in a small virtual machine under QEMU.
 //!
-//! Left to right: Debian packages ([`apt`]) are unpacked into a [`cache`], and so are kernels ([`bzimage`]) and modules, so that
-//! no guest has to; kernel, modules, tools and this project's binaries become one [`image`] that never moves; a [`job`] (scenario files and arguments) is appended to it; [`qemu`]
-//! writes the command line and [`launch`] carries it out; inside, [`guest`] is PID 1, runs the job and sends the results
-//! over the serial line ([`console`]); a command that talks with the user has a line of its own ([`session`]). Nothing is known here of
-//! what runs inside: a program of the caller's, usually the caller itself. `examples/other_kernel.rs` runs itself on Debian's kernel,
-//! twice with the same seed, and finds the same nanosecond and the same random bytes.
+//! [`apt`] fetches Debian packages into a [`cache`], where [`bzimage`] and [`modules`] are unpacked once; kernel,
+//! modules, tools and the caller's programs become an [`image`]; a [`job`] is appended; [`qemu`] writes the command
+//! line, and [`launch`] runs it. In the guest [`guest`] is PID 1, runs the job and sends results over the serial line
+//! ([`console`]); an interactive command has a line of its own ([`session`]). `examples/other_kernel.rs` shows that
+//! equal seeds give equal times and random bytes.
 
 #![warn(missing_docs)]
 

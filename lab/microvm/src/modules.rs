@@ -1,4 +1,4 @@
-//! Kernel modules: which there are, what each needs, and the order in which to load the wanted ones.
+//! Kernel modules: selection, dependencies, and loading order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::VmError;
 use super::elf;
 
-/// What a guest loads at boot, in groups; a kernel that lacks one, or has it built in, is no mistake.
+/// Modules that a guest loads at boot; a missing one may be built in.
 pub const WANTED: &[&str] = &[
     // Connection tracking and NAT
     "nf_conntrack nf_nat nf_conntrack_netlink nfnetlink_log",
@@ -16,7 +16,7 @@ pub const WANTED: &[&str] = &[
     "nf_tables nft_compat nft_chain_nat nft_ct nft_limit nft_log nft_masq nft_nat nft_numgen nft_redir nft_reject",
     "nft_reject_inet nft_reject_ipv4 nft_reject_ipv6 nft_fib_inet nft_hash nft_counter",
     "nf_flow_table nf_flow_table_inet nft_flow_offload",
-    // iptables as of old
+    // iptables-legacy
     "ip_tables iptable_nat iptable_filter iptable_mangle iptable_raw",
     "ip6_tables ip6table_nat ip6table_filter ip6table_mangle ip6table_raw",
     // Matches and targets
@@ -27,51 +27,48 @@ pub const WANTED: &[&str] = &[
     "ip_set ip_set_hash_ip ip_set_hash_ipport ip_set_hash_ipportip ip_set_hash_ipportnet ip_set_bitmap_port",
     // Links
     "veth bridge br_netfilter dummy tun vxlan sch_netem sch_htb",
-    // SCTP, and what it signs with
+    // SCTP and its hashes
     "hmac md5 sha1 sctp",
     // IPVS
     "ip_vs ip_vs_rr ip_vs_wrr ip_vs_lc ip_vs_wlc ip_vs_lblc ip_vs_lblcr ip_vs_sh ip_vs_dh ip_vs_sed ip_vs_nq ip_vs_mh",
     "ip_vs_fo ip_vs_ovf",
 ];
 
-/// A module, ready to be loaded.
+/// A module to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// Its name, with `_` for `-`.
+    /// With `_` for `-`.
     pub name: String,
-    /// The object, decompressed.
+    /// Uncompressed.
     pub object: Vec<u8>,
 }
 
-/// The wanted modules and what they depend on, in an order in which they can be loaded.
-///
-/// # Errors
-/// When a file cannot be read.
+/// The wanted modules and their dependencies in loading order.
 pub fn in_order(folder: &Path, wanted: &[&str]) -> Result<Vec<Module>, VmError> {
     let files = index(folder).map_err(VmError::io(format!("looking for modules in {}", folder.display())))?;
-    let mut walk = Walk { files, seen: BTreeSet::new(), modules: Vec::new() };
+    let mut walk = ModuleWalk { files, seen: BTreeSet::new(), modules: Vec::new() };
     for name in wanted.iter().flat_map(|names| names.split(' ')) {
         walk.visit(name)?;
     }
     Ok(walk.modules)
 }
 
-struct Walk {
+struct ModuleWalk {
     files: BTreeMap<String, PathBuf>,
     seen: BTreeSet<String>,
     modules: Vec<Module>,
 }
 
-impl Walk {
+impl ModuleWalk {
     fn visit(&mut self, name: &str) -> Result<(), VmError> {
-        // An algorithm that modules ask for by its name is in a module of another one: the portable one, if there are several.
+        // Modules ask for an algorithm by name; without a module of that name the portable one provides it.
         let portable = format!("{name}_generic");
         let name = if self.files.contains_key(name) { name } else { &portable };
-        // What is missing is built into this kernel, or is not to be had.
+        // A missing module is built into the kernel, or unavailable.
         let Some(path) = self.files.get(name).filter(|_| !self.seen.contains(name)) else { return Ok(()) };
         let object = read(path).map_err(VmError::io(format!("reading the module {}", path.display())))?;
         self.seen.insert(name.to_owned());
-        for needed in needs(&object) {
+        for needed in dependencies(&object) {
             self.visit(&needed)?;
         }
         self.modules.push(Module { name: name.to_owned(), object });
@@ -79,7 +76,6 @@ impl Walk {
     }
 }
 
-/// Every module file below `folder` by name.
 fn index(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
     let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -113,9 +109,9 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(object)
 }
 
-/// A module without the signature behind it: `struct module_signature`, whose last word is the signature's length, and a
-/// mark (`include/linux/module_signature.h`). To verify one is most of what loading a small module costs, and where they come
-/// from is known: every file of the image has been hashed.
+/// Removes the signature: `struct module_signature`, whose last word is the signature's length, and a mark
+/// (`include/linux/module_signature.h`). Verification is most of the loading time, and the image's hash already covers
+/// the module.
 fn unsigned(object: &[u8]) -> &[u8] {
     const MARK: &[u8] = b"~Module signature appended~\n";
     const TRAILER: usize = 12;
@@ -127,20 +123,20 @@ fn unsigned(object: &[u8]) -> &[u8] {
     without().unwrap_or(object)
 }
 
-/// The modules that must be, or had better be, there first.
-fn needs(object: &[u8]) -> Vec<String> {
+/// `depends`, and `softdep` before the module.
+fn dependencies(object: &[u8]) -> Vec<String> {
     let info = elf::section(object, ".modinfo").unwrap_or_default();
-    let mut needs = Vec::new();
+    let mut dependencies = Vec::new();
     for entry in info.split(|byte| *byte == 0) {
         let entry = String::from_utf8_lossy(entry);
         if let Some(names) = entry.strip_prefix("depends=") {
-            needs.extend(names.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")));
+            dependencies.extend(names.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")));
         } else if let Some(names) = entry.strip_prefix("softdep=pre: ") {
             let before = names.split(" post:").next().unwrap_or_default();
-            needs.extend(before.split_whitespace().map(|name| name.replace('-', "_")));
+            dependencies.extend(before.split_whitespace().map(|name| name.replace('-', "_")));
         }
     }
-    needs
+    dependencies
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a kernel can do, found by doing it: in a network namespace that nobody else uses.
+//! Tests a kernel's functions by use, in an unused network namespace.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -7,24 +7,23 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-/// What was found.
+/// A kernel's functions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Abilities {
-    /// The kernel's release.
+    /// Of the kernel.
     pub release: String,
-    /// Names of what works, such as `ipvs/mh`.
+    /// Functions that work, such as `ipvs/mh`.
     pub can: BTreeSet<String>,
 }
 
-/// Every scheduler of IPVS that a kernel may have.
 const SCHEDULERS: [&str; 14] =
     ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf", "twos"];
 
-/// Transactions of this many rules, which are a few hundred endpoints', in one message.
+/// The rules of a few hundred endpoints in one message.
 const LARGE_BATCHES: &str = "largeBatches";
 const LARGE_BATCH: usize = 1000;
 
-/// Operations that show an ability: its name and the commands, arguments separated by spaces except for `nft`'s script.
+/// Names and commands; `nft` takes a script.
 const OPERATIONS: &[(&str, &[&str])] = &[
     ("iptables/nft", &["iptables-nft -t nat -S"]),
     ("iptables/legacy", &["iptables-legacy -t nat -S"]),
@@ -65,7 +64,7 @@ const OPERATIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Tries everything out. Call it in a namespace of its own: it leaves things behind.
+/// Tests everything, and leaves objects in the namespace.
 pub fn all() -> Abilities {
     let release =
         nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default();
@@ -106,13 +105,13 @@ impl Abilities {
     }
 }
 
-/// What identifies this file's operations: with others, an older answer is worth nothing.
+/// An answer of other operations is invalid.
 pub fn operations() -> String {
     format!("{OPERATIONS:?}{SCHEDULERS:?}{LARGE_BATCHES}{LARGE_BATCH}")
 }
 
-/// Whether iptables-nft's commands can send [`LARGE_BATCH`] rules at once. They send a transaction as one message, and enlarge
-/// the socket's buffer for it by `SO_SNDBUFFORCE`, which the kernel grants in the first user namespace only.
+/// iptables-nft sends a transaction as one message. It enlarges the socket buffer by `SO_SNDBUFFORCE`, which the kernel
+/// allows in the first user namespace only.
 fn takes_large_batches() -> bool {
     let mut text = "*filter\n:PROBE - [0:0]\n".to_owned();
     for number in 0..LARGE_BATCH {
@@ -126,7 +125,7 @@ fn takes_large_batches() -> bool {
     })
 }
 
-/// A command's words; `nft` takes its whole script as one.
+/// The script of `nft` is one word.
 fn words(command: &str) -> Vec<&str> {
     match command.split_once(' ') {
         Some(("nft", script)) => vec!["nft", script],
@@ -139,7 +138,7 @@ fn works(argv: &[&str]) -> bool {
     command(program, args).stdin(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// A command whose output is of no interest.
+/// Without output.
 fn command(program: &str, args: &[&str]) -> Command {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! QEMU's command line. Pure: what each argument is for stands here, who runs it does not.
+//! QEMU's command line, and the reason of each argument.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,73 +8,67 @@ use super::cache::Cache;
 use super::guest::INIT;
 use super::tools;
 
-/// How the guest's processor and clock behave.
+/// The guest's processors and clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// One processor; time is a count of its instructions, and idle time is skipped. The seed decides what the guest's
-    /// random numbers are.
+    /// One processor. Its instruction count is the time, and idle time is skipped. The seed decides the guest's random
+    /// numbers.
     Counted {
-        /// The seed.
+        /// Of random numbers.
         seed: u64,
     },
-    /// As many processors as are useful; the host's time.
+    /// Several processors on the host's clock.
     Host {
-        /// With the processor's own virtualization, where that works.
+        /// Hardware virtualization.
         kvm: bool,
     },
 }
 
-/// What is booted.
+/// The parameters of a boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Boot {
     /// The kernel.
     pub kernel: PathBuf,
-    /// Its archives.
+    /// The archives.
     pub archive: PathBuf,
-    /// Name of the program that is the first process: without blanks.
+    /// The first process, a name without spaces.
     pub program: String,
-    /// The file that gets what the guest writes to its serial line.
+    /// The file for the output of the serial line.
     pub console: PathBuf,
-    /// There is a second serial line, which is QEMU's standard input and output.
+    /// Adds a second serial line on QEMU's standard input and output.
     pub line: bool,
-    /// Processor and clock.
+    /// Processors and clock.
     pub clock: Clock,
-    /// Memory in MiB.
+    /// In MiB.
     pub memory: u32,
 }
 
-/// Memory of a guest, in MiB: three times what an image with debug builds takes unpacked.
+/// In MiB: three times the unpacked size of an image with debug builds.
 pub const MEMORY: u32 = 1024;
-/// Processors of a guest on the host's clock: more do not pay under software emulation.
+/// On the host's clock. More are not faster under emulation.
 const PROCESSORS: u32 = 2;
 
-/// QEMU as it is to be started: installed on the host, or unpacked.
+/// How to start QEMU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct QemuProgram {
     /// Program and first arguments.
     pub command: Vec<String>,
     /// Environment variables.
     pub env: Vec<(String, String)>,
 }
 
-impl Program {
-    /// The host's QEMU, or else the one in the cache, which is fetched if it is missing.
-    ///
-    /// # Errors
-    /// When it cannot be fetched.
-    pub fn find(cache: &Cache) -> Result<Program, VmError> {
+impl QemuProgram {
+    /// The host's QEMU, or the one in the cache, fetched if missing.
+    pub fn find(cache: &Cache) -> Result<QemuProgram, VmError> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let installed = std::env::split_paths(&path).map(|folder| folder.join("qemu-system-x86_64"));
         match installed.into_iter().find(|program| program.is_file()) {
-            Some(program) => Ok(Program { command: vec![program.display().to_string()], env: Vec::new() }),
-            None => Ok(Program::unpacked(&tools::qemu(cache)?.path)),
+            Some(program) => Ok(QemuProgram { command: vec![program.display().to_string()], env: Vec::new() }),
+            None => Ok(QemuProgram::unpacked(&tools::qemu(cache)?.path)),
         }
     }
 
-    /// Its version, such as `7.2.22`; another one may translate, count or seed in its own way.
-    ///
-    /// # Errors
-    /// When it cannot be run.
+    /// The version, such as `7.2.22`. Emulation, instruction counts and seeds depend on it.
     pub fn version(&self) -> Result<String, VmError> {
         let (name, first) = self.command.split_first().ok_or_else(|| VmError::Qemu("no QEMU is named".to_owned()))?;
         let output = Command::new(name).args(first).arg("--version").envs(self.env.iter().cloned()).output();
@@ -87,8 +81,8 @@ impl Program {
         })
     }
 
-    /// QEMU in a folder: with its own loader and libraries, whatever the host has.
-    fn unpacked(folder: &Path) -> Program {
+    /// With its own loader and libraries.
+    fn unpacked(folder: &Path) -> QemuProgram {
         let at = |name: &str| folder.join(name).display().to_string();
         let command = [
             at("lib/ld-linux-x86-64.so.2"),
@@ -98,20 +92,19 @@ impl Program {
             "-L".to_owned(),
             at("firmware"),
         ];
-        Program { command: command.to_vec(), env: vec![("QEMU_MODULE_DIR".to_owned(), at("modules"))] }
+        QemuProgram { command: command.to_vec(), env: vec![("QEMU_MODULE_DIR".to_owned(), at("modules"))] }
     }
 }
 
-/// The kernel's arguments.
 fn kernel_arguments(clock: Clock, program: &str) -> String {
-    // nokaslr, norandmaps: addresses are no business of the seed, and equal ones are translated once.
-    // tsc=reliable: what counts instructions needs no measuring against another clock.
-    // nolapic_timer: the HPET's timer instead. To calibrate the processor's own the kernel spins for a tenth of a second,
-    // and a pause in a spin is dear under QEMU: three seconds of the host's.
-    // no_timer_check: on a busy host an emulated timer may not tick in the moment in which the kernel tries it out, which would
-    // be a panic ("IO-APIC + timer doesn't work!").
-    // mitigations=off: an emulated processor has nothing to leak, and a page table switch is dear.
-    // psi=0, cgroup_disable=memory: their statistics wake an idle machine up, and idle time is what hours consist of.
+    // nokaslr, norandmaps: addresses do not depend on the seed, and QEMU translates equal ones once.
+    // tsc=reliable: an instruction count needs no comparison with another clock.
+    // nolapic_timer: uses the HPET. The calibration of the local timer spins for 100 ms with pauses, which take QEMU
+    // three seconds.
+    // no_timer_check: on a busy host the kernel may miss the tick that it tests, and panic ("IO-APIC + timer doesn't
+    // work!").
+    // mitigations=off: an emulated processor leaks nothing, and page table switches are slow.
+    // psi=0, cgroup_disable=memory: these statistics wake an idle machine.
     let clock = match clock {
         Clock::Counted { .. } => "tsc=reliable nolapic_timer",
         Clock::Host { .. } => "reboot=t no_timer_check",
@@ -122,9 +115,8 @@ fn kernel_arguments(clock: Clock, program: &str) -> String {
     )
 }
 
-/// Every argument after the program. The processors can make random numbers (`rdrand`), and their timer goes on while they
-/// sleep (`arat`): without that the kernel keeps ticking, 250 times a second, and idle time is dear. The machine is `q35`,
-/// whose HPET can be set further ahead than any timer of QEMU's `microvm`.
+/// Every argument after the program. `rdrand` gives random numbers. `arat` keeps the timer in sleep; without it the
+/// kernel ticks 250 times a second. `q35` has an HPET with a longer range than the timers of QEMU's `microvm`.
 pub fn arguments(boot: &Boot) -> Vec<String> {
     let machine = match boot.clock {
         Clock::Counted { seed } => format!(
@@ -146,23 +138,22 @@ pub fn arguments(boot: &Boot) -> Vec<String> {
     arguments
 }
 
-/// A machine on the host's own processor.
 const KVM: &str = "-M q35 -accel kvm -cpu host";
 
-/// The arguments for trying KVM out: a kernel without an archive, whose every word goes to `console`.
+/// For the KVM test: a kernel without archive, all messages on `console`.
 pub(super) fn probe_arguments(kernel: &Path, console: &Path) -> Vec<String> {
     bare(KVM, 256, kernel, console, "console=ttyS0 panic=-1 reboot=t")
 }
 
-/// What every machine has: memory in MiB, a kernel, a serial line that goes to a file, and no other device.
+/// Memory in MiB, a kernel, a serial line to a file, no other device.
 fn bare(machine: &str, memory: u32, kernel: &Path, console: &Path, append: &str) -> Vec<String> {
     let fixed = "-nodefaults -no-user-config -nic none -display none -monitor none -no-reboot";
     let mut arguments: Vec<String> = format!("{machine} {fixed}").split_whitespace().map(str::to_owned).collect();
-    // A comma ends an option's value; a doubled one is a comma.
+    // QEMU reads a doubled comma as a comma.
     let console = console.display().to_string().replace(',', ",,");
     for (option, value) in [
         ("-m", memory.to_string()),
-        // A file takes everything at once: a pipe that is full would be the host's time in the guest.
+        // A full pipe would stop the guest.
         ("-chardev", format!("file,id=console,path={console}")),
         ("-serial", "chardev:console".to_owned()),
         ("-kernel", kernel.display().to_string()),
@@ -215,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_qemu_tells_its_version() {
-        let saying = |word: &str| Program { command: vec!["echo".to_owned(), word.to_owned()], env: Vec::new() };
+        let saying = |word: &str| QemuProgram { command: vec!["echo".to_owned(), word.to_owned()], env: Vec::new() };
         let said = saying("QEMU emulator version 7.2.22 (Debian 1:7.2)").version();
         assert_eq!(said.ok().as_deref(), Some("7.2.22"));
         assert!(saying("what").version().is_err());
@@ -223,7 +214,7 @@ mod tests {
 
     #[test]
     fn an_unpacked_qemu_uses_nothing_of_the_hosts() {
-        let program = Program::unpacked(Path::new("/c"));
+        let program = QemuProgram::unpacked(Path::new("/c"));
         let expected = "/c/lib/ld-linux-x86-64.so.2 --library-path /c/lib /c/bin/qemu-system-x86_64 -L /c/firmware";
         assert_eq!(program.command.join(" "), expected);
         assert_eq!(program.env, [("QEMU_MODULE_DIR".to_owned(), "/c/modules".to_owned())]);

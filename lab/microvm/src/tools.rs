@@ -1,4 +1,4 @@
-//! The programs in the guest beside this project's own, and QEMU for a host that has none: sealed parts of the cache.
+//! The guest's programs besides the caller's, and QEMU for a host without one.
 
 use std::fs;
 use std::path::Path;
@@ -8,57 +8,51 @@ use super::apt::{self, Apt};
 use super::cache::{Cache, Sealed};
 use super::tree;
 
-/// Packages whose programs scenarios and proxies use.
+/// Programs for scenarios and proxies.
 const PACKAGES: [&str; 7] = ["busybox-static", "conntrack", "iproute2", "ipset", "iptables", "ipvsadm", "nftables"];
-/// Where Debian's libraries lie, with and without the merged `/usr`.
+/// With and without merged `/usr`.
 const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
 
-/// The guest's tools: `bin` (programs), `lib` (libraries) and `xtables` (extensions of iptables).
-///
-/// # Errors
-/// When they cannot be fetched.
+/// The guest's `bin`, `lib` and `xtables` (extensions of iptables).
 pub(super) fn guest(cache: &Cache) -> Result<Sealed, VmError> {
     let name = format!("packages/tools-{}", &tree::hash_of(PACKAGES)[..12]);
     cache.get(&name, |folder| {
         let apt = Apt::open(cache)?;
-        let unpacked = scratch(cache)?;
+        let unpacked = temporary_folder(cache)?;
         for file in apt.download(&PACKAGES, true)? {
             let package = apt::package_of(&file);
             let root = unpacked.path().join(package);
             apt::unpack(&file, &root)?;
             if PACKAGES.contains(&package) {
                 for programs in ["bin", "sbin", "usr/bin", "usr/sbin"] {
-                    gather(&root.join(programs), &folder.join("bin"), |_| true)?;
+                    copy_files(&root.join(programs), &folder.join("bin"), |_| true)?;
                 }
             }
             for libraries in LIBRARIES {
-                gather(&root.join(libraries), &folder.join("lib"), |name| name.contains(".so"))?;
+                copy_files(&root.join(libraries), &folder.join("lib"), |name| name.contains(".so"))?;
             }
-            gather(&root.join(LIBRARIES[0]).join("xtables"), &folder.join("xtables"), |_| true)?;
+            copy_files(&root.join(LIBRARIES[0]).join("xtables"), &folder.join("xtables"), |_| true)?;
         }
         Ok(())
     })
 }
 
-/// QEMU with its libraries, firmware and the module that emulates in software.
-///
-/// # Errors
-/// When it cannot be fetched.
+/// With libraries, firmware and the module for emulation.
 pub(super) fn qemu(cache: &Cache) -> Result<Sealed, VmError> {
     cache.get("packages/qemu", |folder| {
         let apt = Apt::open(cache)?;
-        let unpacked = scratch(cache)?;
+        let unpacked = temporary_folder(cache)?;
         let root = unpacked.path();
         for file in apt.download(&["qemu-system-x86"], true)? {
             apt::unpack(&file, root)?;
         }
-        gather(&root.join("usr/bin"), &folder.join("bin"), |name| name == "qemu-system-x86_64")?;
+        copy_files(&root.join("usr/bin"), &folder.join("bin"), |name| name == "qemu-system-x86_64")?;
         for libraries in LIBRARIES {
-            gather(&root.join(libraries), &folder.join("lib"), |name| name.contains(".so"))?;
+            copy_files(&root.join(libraries), &folder.join("lib"), |name| name.contains(".so"))?;
         }
-        gather(&root.join(LIBRARIES[0]).join("qemu"), &folder.join("modules"), |name| name.starts_with("accel-"))?;
+        copy_files(&root.join(LIBRARIES[0]).join("qemu"), &folder.join("modules"), |name| name.starts_with("accel-"))?;
         for firmware in ["usr/share/qemu", "usr/share/seabios"] {
-            gather(&root.join(firmware), &folder.join("firmware"), |name| {
+            copy_files(&root.join(firmware), &folder.join("firmware"), |name| {
                 name.ends_with(".rom") || name.ends_with(".bin")
             })?;
         }
@@ -66,14 +60,14 @@ pub(super) fn qemu(cache: &Cache) -> Result<Sealed, VmError> {
     })
 }
 
-/// A folder in the cache that is gone at the end.
-pub(super) fn scratch(cache: &Cache) -> Result<tempfile::TempDir, VmError> {
+/// Deleted on drop.
+pub(super) fn temporary_folder(cache: &Cache) -> Result<tempfile::TempDir, VmError> {
     let folder = cache.folder("scratch")?;
     tempfile::tempdir_in(&folder).map_err(VmError::io(format!("making a folder in {}", folder.display())))
 }
 
-/// Copies the files of `from` (not of its sub-folders) that `wanted` names into `to`; links stay links within `to`.
-fn gather(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<(), VmError> {
+/// Copies the selected files of a folder without its sub-folders; links stay links within `to`.
+fn copy_files(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<(), VmError> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     let failed = || VmError::io(format!("copying {} to {}", from.display(), to.display()));
     fs::create_dir_all(to).map_err(failed())?;
@@ -87,7 +81,7 @@ fn gather(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<(), V
         let new = to.join(name);
         if kind.is_symlink() {
             let target = fs::read_link(&path).map_err(failed())?;
-            // All of one sort ends up in one folder: the name is what counts.
+            // All links and their targets are in one folder.
             let target = target.file_name().unwrap_or_default();
             if target != name && !new.exists() {
                 std::os::unix::fs::symlink(target, new).map_err(failed())?;

@@ -1,4 +1,4 @@
-//! The hash of a folder's content.
+//! Hashes of folders.
 
 use std::fs;
 use std::io;
@@ -7,14 +7,13 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// SHA-256 over every path, kind, permission to execute and content below `folder`, in hexadecimal.
+/// Hexadecimal SHA-256 of every path, kind, execute permission and content below `folder`.
 pub(super) fn hash(folder: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     feed(&mut hasher, folder, Path::new(""))?;
     Ok(hex(&hasher.finalize()))
 }
 
-/// Whether `folder` and everything below it belong to user `uid`.
 pub(super) fn is_owned(folder: &Path, uid: u32) -> io::Result<bool> {
     let meta = fs::symlink_metadata(folder)?;
     if meta.uid() != uid {
@@ -30,7 +29,7 @@ pub(super) fn is_owned(folder: &Path, uid: u32) -> io::Result<bool> {
     Ok(true)
 }
 
-/// SHA-256 of `parts`, each told apart from the next, in hexadecimal.
+/// Hexadecimal SHA-256 of parts and their lengths.
 pub(super) fn hash_of<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> String {
     let mut hasher = Sha256::new();
     for part in parts {

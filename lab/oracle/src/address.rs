@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-/// An IP family. Kubernetes runs one proxy per family; a proxy ignores the other family.
+/// Kubernetes runs one proxy per family, which ignores the other family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     V4,
@@ -23,7 +23,6 @@ impl Family {
         Family::of(range.addr())
     }
 
-    /// As `ipFamilies` and `addressType` spell the family.
     pub fn name(self) -> &'static str {
         match self {
             Family::V4 => "IPv4",
@@ -38,14 +37,14 @@ impl fmt::Display for Family {
     }
 }
 
-/// Parses an address of an object. Ignores leading zeros (`010.096.0.1` is `10.96.0.1`), as old Go releases did. An
-/// IPv4-mapped IPv6 address is an IPv4 address (KEP-4858).
+/// Ignores leading zeros (`010.096.0.1` is `10.96.0.1`), as old Go releases did. An IPv4-mapped address is an IPv4
+/// address (KEP-4858).
 pub fn parse(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     text.parse::<IpAddr>().ok().or_else(|| leading_zeros(text)).map(|address| address.to_canonical())
 }
 
-/// Parses a range of an object like [`parse`]. Clears the host bits.
+/// Clears the host bits.
 pub fn parse_range(text: &str) -> Option<IpNet> {
     let (address, length) = text.trim().split_once('/')?;
     Some(IpNet::new(parse(address)?, length.parse().ok()?).ok()?.trunc())

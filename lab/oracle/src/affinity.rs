@@ -1,6 +1,7 @@
-//! Session affinity over time: which endpoints may answer a client that has connected before.
-//! The caller gives the time since any fixed start. A client that met several endpoints within the timeout (one through
-//! a node port under policy Local, another through the cluster IP) may meet any of them again.
+//! Session affinity over time: the endpoints that may answer a returning client.
+//!
+//! Times count from any fixed start. A client that met several endpoints within the timeout (one through a node port
+//! under policy Local, another through the cluster IP) may meet any of them again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +11,7 @@ use crate::modes::AffinityScope;
 use crate::promise::{Backend, Delivery};
 use crate::service::{FrontendKind, ServicePortName};
 
-/// One affinity entry. Each node keeps entries of its own.
+/// Each node has entries of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     node: String,
@@ -19,20 +20,19 @@ struct Key {
     client: IpAddr,
 }
 
-/// Which endpoints have answered each client, with the time of the last answer.
+/// The last answer of each endpoint to each client.
 #[derive(Debug, Clone, Default)]
 pub struct Affinity {
     met: BTreeMap<Key, BTreeMap<SocketAddr, Duration>>,
 }
 
 impl Affinity {
-    /// The backends that may answer now. Without affinity, and after the timeout, every backend of the delivery may
-    /// answer.
+    /// Without affinity, and after the timeout, every backend.
     pub fn may_answer<'d>(&self, delivery: &'d Delivery, to: SocketAddr, now: Duration) -> Vec<&'d Backend> {
         let all = || delivery.backends.iter().collect();
         let Some(affinity) = delivery.affinity else { return all() };
         let Some(met) = self.met.get(&key(delivery, to, affinity.scope)) else { return all() };
-        // The API counts whole seconds, and the timeout includes its last second.
+        // The timeout includes its last second.
         let known = |backend: &&Backend| {
             met.get(&backend.address).is_some_and(|last| now.saturating_sub(*last) <= affinity.timeout)
         };
@@ -40,7 +40,7 @@ impl Affinity {
         if sticky.is_empty() { all() } else { sticky }
     }
 
-    /// Records that `backend` has answered, and restarts its timeout.
+    /// Restarts the timeout.
     pub fn answered(&mut self, delivery: &Delivery, to: SocketAddr, backend: SocketAddr, now: Duration) {
         if let Some(affinity) = delivery.affinity {
             self.met.entry(key(delivery, to, affinity.scope)).or_default().insert(backend, now);

@@ -1,4 +1,4 @@
-//! The packet as the deciding node receives it: its source address, and whether the source is a pod.
+//! The packet as the deciding node receives it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,15 +13,14 @@ use crate::world::{Cni, Objects, World};
 pub(crate) struct Arrival<'a> {
     pub(crate) node: &'a str,
     pub(crate) source: IpAddr,
-    /// Sent by the node itself.
     pub(crate) by_node: bool,
-    /// Sent by the node or by one of its pods.
+    /// By the node or one of its pods.
     pub(crate) from_this_node: bool,
-    /// What `detectLocalMode` says of the source: a pod, not a pod, or `None` for no information.
+    /// `detectLocalMode`: a pod, not a pod, or `None` for no information.
     pub(crate) pod: Option<bool>,
 }
 
-/// A packet to a service port: the input of every later rule.
+/// A packet to a service port.
 #[derive(Debug)]
 pub(crate) struct ServicePacket<'a> {
     pub(crate) to: SocketAddr,
@@ -32,13 +31,13 @@ pub(crate) struct ServicePacket<'a> {
 }
 
 impl Arrival<'_> {
-    /// Sent by a pod or by the node. External traffic policies do not apply to internal packets.
+    /// External traffic policies do not apply to internal packets.
     pub(crate) fn is_internal(&self) -> bool {
         self.by_node || self.pod == Some(true)
     }
 }
 
-/// The source's node. For an outside source: the node where its packets enter the cluster.
+/// For an outside source: the node where its packets enter.
 pub(crate) fn node_of<'a>(world: &'a World, from: &'a PacketSource) -> Option<&'a str> {
     match from {
         PacketSource::Pod(name) => world.pod(name).map(|pod| pod.node.as_str()),
@@ -47,7 +46,6 @@ pub(crate) fn node_of<'a>(world: &'a World, from: &'a PacketSource) -> Option<&'
     }
 }
 
-/// Whether the source is a node or a pod on the host network.
 pub(crate) fn is_on_node_network(world: &World, from: &PacketSource) -> bool {
     match from {
         PacketSource::Node(_) | PacketSource::Loopback(_) => true,
@@ -66,18 +64,16 @@ pub(crate) fn of_question<'a>(
     let inside = !matches!(question.from, PacketSource::Outside { .. } | PacketSource::LoadBalancer { .. });
     let from_this_node = inside && node_of(world, &question.from) == Some(node);
     let by_node = from_this_node && is_on_node_network(world, &question.from);
-    // A pod's packets enter by the pod's interface, packets from outside by the node's network interface. The node's
-    // own packets enter by none.
+    // Packets of a pod enter by its interface, packets from outside by the network's, the node's own by none.
     let interface = match (from_this_node, by_node) {
         (_, true) => None,
         (true, false) => Some(pod_interface(world, &question.from)),
-        // The name matches no pod's interface, whether it is the network's or an overlay's.
+        // An overlay's name matches no pod prefix either.
         (false, false) => Some(world.incoming.others.as_deref().unwrap_or("eth0")),
     };
     Arrival { node, source, by_node, from_this_node, pod: detect(objects, world, node, source, interface) }
 }
 
-/// The node's interface by which the pod's packets enter.
 fn pod_interface<'a>(world: &'a World, from: &PacketSource) -> &'a str {
     let named = match from {
         PacketSource::Pod(name) => world.incoming.pods.get(name),

@@ -6,7 +6,6 @@ use crate::oracle::Oracle;
 use crate::question::Protocol;
 use crate::world::{Objects, PodName, World};
 
-/// API objects, machines and settings of a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterModel {
     pub objects: Objects,
@@ -18,7 +17,7 @@ impl ClusterModel {
         Oracle::new(&self.objects, &self.world)
     }
 
-    /// The families of the nodes' addresses, the family of the first address first.
+    /// The family of the first address first.
     pub(crate) fn families(&self) -> Vec<Family> {
         let mut families = Vec::new();
         for address in self.world.nodes.iter().flat_map(|node| &node.addresses) {
@@ -29,7 +28,7 @@ impl ClusterModel {
         families
     }
 
-    /// The ports on which each pod must listen so that every endpoint of every slice answers.
+    /// For every endpoint of every slice.
     pub(crate) fn listening_ports(&self) -> BTreeMap<PodName, BTreeSet<(Protocol, u16)>> {
         let mut listening_ports: BTreeMap<PodName, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
         for slice in &self.objects.slices {
@@ -48,7 +47,7 @@ impl ClusterModel {
         listening_ports
     }
 
-    /// The pod that answers at an address and port when no service translates the packet.
+    /// Without a service.
     pub(crate) fn listener(&self, to: SocketAddr, protocol: Protocol) -> Option<&PodName> {
         let listening_ports = self.listening_ports();
         let has = |own: &[IpAddr]| own.contains(&to.ip());

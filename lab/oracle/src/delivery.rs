@@ -1,4 +1,4 @@
-//! A delivered packet: shares of the endpoints, the source address each endpoint sees, and the path of the reply.
+//! A delivered packet: shares, source addresses, reply path.
 
 use std::collections::BTreeSet;
 
@@ -59,12 +59,11 @@ fn backend(
     let arrival = &case.arrival;
     let pod = world.pod_at(endpoint.address.ip());
     let on = pod.map(|pod| pod.node.as_str()).or(endpoint.node.as_deref());
-    // Masquerade happens in POSTROUTING: a packet from outside to an endpoint on the deciding node keeps its source,
-    // and the reply passes that node anyway. In userspace mode the node itself opens the connection.
+    // POSTROUTING does not masquerade a packet from outside to an endpoint on this node. In userspace mode the node
+    // opens the connection.
     let ends_here = world.node(arrival.node).is_some_and(|node| node.has(endpoint.address.ip()));
     let masqueraded = masqueraded && (!ends_here || arrival.by_node || case.semantics.relays);
-    // The reply passes the deciding node if the client or the endpoint is on that node, or if the node masqueraded the
-    // packet.
+    // Else the reply bypasses the node that translated the request.
     let returns = masqueraded || arrival.from_this_node || on == Some(arrival.node);
     let node = world.node(arrival.node);
     Backend {
@@ -73,7 +72,7 @@ fn backend(
         share,
         masqueraded,
         sees: if masqueraded {
-            // The kernel chooses among the node's addresses by the outgoing interface.
+            // The kernel chooses by the outgoing interface.
             node.map(|node| node.of_family(Family::of(arrival.source))).unwrap_or_default()
         } else {
             BTreeSet::from([arrival.source])

@@ -2,7 +2,6 @@ use std::net::SocketAddr;
 
 use crate::world::PodName;
 
-/// An endpoint of one EndpointSlice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
@@ -21,7 +20,7 @@ impl Endpoint {
         self.node.as_deref() == Some(node)
     }
 
-    /// The fields that decide on `node`. Copies of an endpoint contradict each other if these fields differ.
+    /// Copies contradict each other if these fields differ.
     pub(crate) fn decisive_fields(&self, node: &str) -> (bool, bool, bool, &[String], &[String]) {
         (self.ready, self.fallback, self.is_local(node), &self.for_zones, &self.for_nodes)
     }

@@ -12,10 +12,9 @@ use crate::rules::{Reasons, Rule};
 use crate::service::{HEADLESS_LABEL, PROXY_NAME_LABEL, ServicePort, labelled};
 use crate::world::PodName;
 
-/// Names the service of a slice.
 pub(crate) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// Slices by namespace and name of their service.
+/// By namespace and name of the service.
 pub(crate) struct SlicesByService<'a>(HashMap<&'a str, HashMap<&'a str, Vec<&'a EndpointSlice>>>);
 
 impl<'a> SlicesByService<'a> {
@@ -36,7 +35,7 @@ impl<'a> SlicesByService<'a> {
     }
 }
 
-/// The endpoints of `port` in every slice, in the order of the slices; an address may occur several times.
+/// From every slice in order; an address may occur several times.
 pub(crate) fn copies(slices: &SlicesByService<'_>, port: &ServicePort) -> Vec<Endpoint> {
     let of_service = slices.get(port).iter().filter(|slice| belongs(slice, port));
     of_service
@@ -55,7 +54,7 @@ fn belongs(slice: &EndpointSlice, port: &ServicePort) -> bool {
     slice.address_type == port.family.name() && !labelled(labels, PROXY_NAME_LABEL) && !labelled(labels, HEADLESS_LABEL)
 }
 
-/// API ServicePort.name: the names of service port and slice port match. Ignores a slice port without a number.
+/// API ServicePort.name: both names match. Ignores a slice port without a number.
 fn number(entry: &EndpointPort, port: &ServicePort) -> Option<u16> {
     let named = entry.name.as_deref().unwrap_or_default() == port.name.port;
     let spoken = Protocol::parse(entry.protocol.as_deref()) == Some(port.name.protocol);
@@ -94,8 +93,8 @@ fn read(endpoint: &SliceEndpoint, port: u16, family: Family) -> Option<Endpoint>
     })
 }
 
-/// Each address once, sorted. A copy that does not terminate replaces terminating copies (a reused address). The error
-/// is an address whose remaining copies contradict each other.
+/// Each address once, sorted. Prefers copies that do not terminate: a new pod has reused the address. The error is an
+/// address with contradicting copies.
 pub(crate) fn merged(copies: &[Endpoint], node: &str, reasons: &mut Reasons) -> Result<Vec<Endpoint>, SocketAddr> {
     let mut by_address: BTreeMap<SocketAddr, Vec<&Endpoint>> = BTreeMap::new();
     for copy in copies {

@@ -6,7 +6,7 @@ use crate::rules::{Reasons, Rule};
 use crate::service::FrontendKind;
 use crate::world::{Objects, World};
 
-/// Whether the source may use the address. Only load-balancer addresses are restricted.
+/// Only load-balancer addresses are restricted.
 pub(crate) fn allows(objects: &Objects, world: &World, case: &ServicePacket<'_>, reasons: &mut Reasons) -> bool {
     let ServicePacket { port, arrival, .. } = case;
     if case.kind != FrontendKind::LoadBalancerIp {

@@ -19,16 +19,14 @@ pub(crate) enum DestinationKind<'a> {
         kind: FrontendKind,
         node: &'a str,
     },
-    /// Several service ports claim the destination, and no page says which one gets it.
+    /// No page says which of several service ports gets it.
     Shared,
-    /// No service port, and a rule closes the address.
     Closed(Rule, PromisedVerdict),
     Nothing,
     /// The documentation contradicts kube-proxy, or the destination is another proxy's cluster IP.
     Unclear,
 }
 
-/// Looks up the destination among `ports`, the service ports of its family.
 pub(crate) fn find<'a>(
     objects: &Objects,
     world: &'a World,
@@ -40,7 +38,7 @@ pub(crate) fn find<'a>(
     let Some(home) = arrival::node_of(world, &question.from) else { return DestinationKind::Nothing };
     let outside = matches!(question.from, PacketSource::Outside { .. } | PacketSource::LoadBalancer { .. });
     if to.is_loopback() && !arrival::is_on_node_network(world, &question.from) {
-        // A pod's loopback address belongs to the pod. A packet for 127.0.0.1 from another machine is a martian.
+        // A pod's loopback address is its own. A packet for 127.0.0.1 from another machine is a martian.
         return if outside {
             DestinationKind::Closed(Rule::Martian, PromisedVerdict::Drop)
         } else {
@@ -53,7 +51,7 @@ pub(crate) fn find<'a>(
         .filter(speaks)
         .filter(|port| port.port == question.to.port())
         .flat_map(|port| port.addresses().filter(|(_, address)| *address == to).map(move |(kind, _)| (port, kind)));
-    // The node that owns the destination address decides.
+    // The owner of the destination address decides.
     let owner = if to.is_loopback() { Some(home) } else { world.owner(to).map(|node| node.name.as_str()) };
     let node_ports = ports.iter().filter(speaks).filter(|port| port.node_port == Some(question.to.port()));
     let mut claims: Vec<(&ServicePort, FrontendKind)> = fixed.collect();
@@ -97,7 +95,7 @@ pub(crate) fn find<'a>(
     }
 }
 
-/// The claims of the winning service port. Keeps all claims when a node port meets a service's own address: no page
+/// The claims of the winning service port; all claims if a node port meets a service's own address, because no page
 /// decides between them.
 fn winning_claims<'a>(
     claims: Vec<(&'a ServicePort, FrontendKind)>,
@@ -116,14 +114,13 @@ fn winning_claims<'a>(
     claims.into_iter().filter(|(port, _)| std::ptr::eq(*port, winner)).collect()
 }
 
-/// Sorts by creation time; a service without a creation time is youngest, and the name breaks ties.
+/// The oldest first; a service without creation time is youngest, then by name.
 pub(crate) fn age_order(port: &ServicePort) -> impl Ord + use<> {
     let created = port.created.as_ref().map(|created| created.0);
     (created.is_none(), created, port.name.clone())
 }
 
-/// Whether two claims have the same effect: one service port, and source ranges that apply to both addresses or to
-/// none.
+/// One service port, and source ranges apply to both claims or to none.
 fn equivalent(one: (&ServicePort, FrontendKind), other: (&ServicePort, FrontendKind)) -> bool {
     let inside = |kind: FrontendKind| kind == FrontendKind::ClusterIp;
     std::ptr::eq(one.0, other.0)
@@ -134,7 +131,7 @@ fn is_service_address(ports: &[ServicePort], address: IpAddr) -> bool {
     ports.iter().any(|port| port.addresses().any(|(_, own)| own == address))
 }
 
-/// Whether `address` is a service's. A mode that binds service addresses uses it as the source of the node's own calls.
+/// Modes that bind service addresses use them as sources of the node's own calls.
 pub(crate) fn is_bound_address(ports: &[ServicePort], address: IpAddr) -> bool {
     ports.iter().any(|port| port.family == Family::of(address)) && is_service_address(ports, address)
 }

@@ -6,19 +6,18 @@ use crate::address::Family;
 use crate::question::Protocol;
 use crate::service::{FrontendKind, ServicePort, ServicePortName};
 
-/// An address and port at which a service port answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceFrontend {
     pub service: ServicePortName,
     pub kind: FrontendKind,
-    /// `None`: a node port, which every node answers.
+    /// `None`: a node port.
     pub address: Option<IpAddr>,
     pub port: u16,
     pub protocol: Protocol,
     pub family: Family,
-    /// The allowed sources; empty: every source.
+    /// Empty: every source.
     pub source_ranges: Vec<IpNet>,
-    /// Every endpoint of the slices, ready or not, with its node.
+    /// With its node; ready or not.
     pub endpoints: Vec<(SocketAddr, Option<String>)>,
 }
 

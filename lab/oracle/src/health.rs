@@ -9,28 +9,24 @@ use crate::rules::Reasons;
 use crate::service;
 use crate::world::Objects;
 
-/// A service's health check on a node, in one family. Each family has a proxy of its own, which counts the endpoints of
-/// its family.
+/// On one node, in one family, whose proxy counts the endpoints of its family only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
     pub namespace: String,
     pub service: String,
-    /// The port for HTTP on the node's addresses.
     pub port: u16,
     pub family: Family,
-    /// The number of addresses of ready local endpoints, whatever their ports; terminating endpoints do not count.
-    /// `None`: copies of an endpoint contradict each other.
+    /// Addresses of ready local endpoints, whatever their ports. `None`: contradicting copies.
     pub local_endpoints: Option<usize>,
 }
 
 impl HealthCheck {
-    /// 200 with endpoints, 503 without.
     pub fn status(&self) -> Option<u16> {
         self.local_endpoints.map(|endpoints| if endpoints > 0 { 200 } else { 503 })
     }
 }
 
-/// The health checks on `node`: one per family for each LoadBalancer service with `externalTrafficPolicy: Local`.
+/// For each LoadBalancer service with `externalTrafficPolicy: Local`.
 pub fn checks(objects: &Objects, node: &str) -> Vec<HealthCheck> {
     let slices = SlicesByService::new(&objects.slices);
     let of_service = |service: &k8s_openapi::api::core::v1::Service| {
@@ -50,7 +46,7 @@ pub fn checks(objects: &Objects, node: &str) -> Vec<HealthCheck> {
         Family::ALL.into_iter().filter_map(of_family).collect::<Vec<_>>()
     };
     let mut checks: Vec<HealthCheck> = objects.services.iter().flat_map(of_service).collect();
-    // If several services claim a port, the oldest gets it in each family; the name breaks ties.
+    // The oldest service gets a port that several claim, in each family; then by name.
     let mut by_age: Vec<&k8s_openapi::api::core::v1::Service> = objects.services.iter().collect();
     by_age.sort_by_key(|service| {
         let created = service.metadata.creation_timestamp.as_ref().map(|created| created.0);
@@ -81,7 +77,7 @@ fn health_check_port(service: &k8s_openapi::api::core::v1::Service) -> Option<u1
     u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
-/// `None`: copies of an endpoint contradict each other.
+/// `None`: contradicting copies.
 fn ready_local_addresses(
     slices: &SlicesByService<'_>,
     port: &service::ServicePort,

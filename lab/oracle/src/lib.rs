@@ -1,21 +1,21 @@
 //! What Kubernetes promises for a packet, from its documentation.
-//! API objects and a [`Question`] (source, destination, protocol) give a [`Promise`]: deliver to one of these
-//! endpoints, with exact shares, source addresses and the client's view of the reply; or drop; or reject; or no
-//! service; or undefined. A promise lists the [`Rule`]s that decided it, and each rule cites its source.
-//! The oracle is one of three judges; the simulator and the kernel are the others. The judges share no code with each
-//! other or with the proxy.
-//! The files, in the order in which a question passes them:
-//! 1. `service`: the services that this proxy handles, and the meaning of their fields
+//!
+//! Objects and a [`Question`] give a [`Promise`]: deliver (endpoints, shares, source addresses, reply), drop, reject,
+//! no service, or undefined, with the [`Rule`]s that decided and their sources. The oracle shares no code with the
+//! other judges, simulator and kernel, or with the proxy.
+//!
+//! A question passes these files in order:
+//!
+//! 1. `service`: the services of this proxy
 //! 2. `frontend`, `nodeport`: the service port of a destination, and the deciding node
-//! 3. `arrival`: the source address at that node, and whether it is a pod's
+//! 3. `arrival`: the source address there, and whether it is a pod's
 //! 4. `firewall`: source ranges
 //! 5. `endpoints`, `policy`, `topology`: the endpoints that may get the packet
 //! 6. `delivery`, `masquerade`: shares, source addresses, reply path
-//! 7. `oracle`: calls the files above, and returns the verdict
-//! `modes` is the only table of differences between modes. [`Affinity`] and [`health_checks`] are separate questions. A
-//! [`ClusterModel`] lists its [questions](ClusterModel::questions) and writes one as a
-//! [scenario](ClusterModel::scenario_yaml); [`generate`] draws clusters. `rules.rs` begins with a list of the steps to
-//! add a rule.
+//! 7. `oracle`: calls the files above
+//!
+//! Only `modes` knows differences between modes. [`Affinity`] and [`health_checks`] are separate. [`ClusterModel`]
+//! lists questions and writes scenarios; [`generate`] draws clusters. `rules.rs` lists the steps to add a rule.
 
 pub mod address;
 mod affinity;

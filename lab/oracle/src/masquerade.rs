@@ -5,13 +5,15 @@ use crate::endpoint::Endpoint;
 use crate::rules::Rule;
 use crate::service::FrontendKind;
 
-/// Whether the node's address replaces the source towards every endpoint, and the rule that says so.
+/// Whether masquerade applies towards every endpoint.
+///
 /// | address       | policy  | from a pod | from the node itself | from elsewhere | no way to tell pods |
 /// |---------------|---------|------------|----------------------|----------------|---------------------|
 /// | cluster IP    | any     | kept       | replaced             | replaced       | kept                |
 /// | external ones | Cluster | replaced   | replaced             | replaced       | replaced            |
 /// | external ones | Local   | kept       | replaced             | kept           | as if told          |
-/// `masqueradeAll` replaces the source of every packet to a cluster IP.
+///
+/// `masqueradeAll` replaces every source to a cluster IP.
 pub(crate) fn for_all_endpoints(case: &ServicePacket<'_>, masquerade_all: bool) -> (bool, Rule) {
     let ServicePacket { port, arrival, semantics, .. } = case;
     if semantics.relays {
@@ -31,7 +33,7 @@ pub(crate) fn for_all_endpoints(case: &ServicePacket<'_>, masquerade_all: bool) 
     }
 }
 
-/// The endpoint is the client: without masquerade it would answer itself directly.
+/// Without masquerade the endpoint would answer itself directly.
 pub(crate) fn is_hairpin(endpoint: &Endpoint, arrival: &Arrival<'_>) -> bool {
     endpoint.address.ip() == arrival.source
 }

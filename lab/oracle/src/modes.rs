@@ -1,26 +1,22 @@
-//! The differences between modes that are correct. Everything else is the same in all modes. `docs/limitations.md`
-//! describes the differences.
+//! The correct differences between modes (`docs/limitations.md`). Everything else is equal in all modes.
 
 use std::net::IpAddr;
 
 use crate::settings::{Mode, ProxySettings, Scheduler};
 
-/// How a proxy selects one of several endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Balancing {
-    /// A random draw per connection.
     AtRandom,
     RoundRobin,
-    /// A hash, so a client may always get the same endpoint: no shares.
+    /// A client may always get the same endpoint: no shares.
     ByHash,
-    /// The endpoint with the fewest connections: no shares.
+    /// No shares.
     LeastConnections,
     /// One endpoint per destination address until it has too many connections: no shares.
     ByLocality,
 }
 
 impl Balancing {
-    /// Whether every endpoint has the same share.
     pub fn is_even(self) -> bool {
         matches!(self, Balancing::AtRandom | Balancing::RoundRobin)
     }
@@ -28,7 +24,7 @@ impl Balancing {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AffinityScope {
-    /// One endpoint per client and service port, for every address of the service.
+    /// One endpoint per client and service port.
     ServicePort,
     /// One endpoint per client and called address.
     Frontend,
@@ -38,28 +34,26 @@ pub enum AffinityScope {
 pub(crate) struct ModeSemantics {
     pub(crate) balancing: Balancing,
     pub(crate) affinity: AffinityScope,
-    /// The proxy opens the connection to the endpoint, so the endpoint sees the node.
+    /// Endpoints see the node.
     pub(crate) relays: bool,
-    /// Rejects packets to SCTP service ports.
     pub(crate) refuses_sctp: bool,
     pub(crate) refuses_udp: bool,
-    /// Service addresses are local addresses of every node: the node uses them as sources, and other ports reject.
+    /// Service addresses are local: the node uses them as sources, and their other ports reject.
     pub(crate) binds_addresses: bool,
-    /// A frontend has one list of endpoints for every source, so policy Local also restricts the node and its pods.
+    /// Policy Local also restricts the node and its pods.
     pub(crate) one_backend_list: bool,
-    /// Masquerades every packet from the node to a service.
     pub(crate) masquerades_own_node: bool,
-    /// Node ports can answer on 127.0.0.1.
+    /// On 127.0.0.1.
     pub(crate) localhost: bool,
-    /// The proxy listens for TCP node ports on the loopback addresses that `nodePortAddresses` names.
+    /// TCP node ports on the loopback addresses of `nodePortAddresses`.
     pub(crate) listens_on_localhost: bool,
-    /// Unused ports of a cluster IP reject; unused addresses of a ServiceCIDR drop.
+    /// Unused ports reject, unused addresses of a ServiceCIDR drop.
     pub(crate) closes_cluster_ips: bool,
-    /// The default of `nodePortAddresses` is the node's primary addresses.
+    /// By default.
     pub(crate) primary_node_ports: bool,
 }
 
-/// iptables mode; the other modes are differences from it.
+/// The other modes are differences from it.
 const IPTABLES: ModeSemantics = ModeSemantics {
     balancing: Balancing::AtRandom,
     affinity: AffinityScope::ServicePort,
@@ -100,7 +94,7 @@ pub(crate) fn semantics(settings: &ProxySettings) -> ModeSemantics {
     }
 }
 
-/// [`semantics`] for a destination: in nftables mode the proxy relays TCP node ports on loopback addresses.
+/// In nftables mode the proxy relays TCP node ports on loopback addresses.
 pub(crate) fn semantics_at(settings: &ProxySettings, to: IpAddr) -> ModeSemantics {
     let everywhere = semantics(settings);
     if !everywhere.listens_on_localhost || !to.is_loopback() {

@@ -1,4 +1,4 @@
-//! `nodePortAddresses` and `localhostNodePorts`: the node addresses on which node ports answer.
+//! `nodePortAddresses` and `localhostNodePorts`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ use crate::world::{Objects, World};
 pub(crate) enum NodePortAcceptance {
     Yes,
     No,
-    /// Every range is of the other family: the page and kube-proxy contradict each other.
+    /// Only ranges of the other family: the page and kube-proxy contradict each other.
     Unclear,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn accepts(
     if named { NodePortAcceptance::Yes } else { NodePortAcceptance::No }
 }
 
-/// Relays listen on 127.0.0.1 and ::1 (KEP-6032) if an entry contains loopback addresses and no other addresses.
+/// On 127.0.0.1 and ::1 (KEP-6032), if an entry contains loopback addresses only.
 fn relay_listens(settings: &ProxySettings, address: IpAddr) -> bool {
     let family = Family::of(address);
     let of_loopback = |range: IpNet| range.network().is_loopback() && range.broadcast().is_loopback();

@@ -19,7 +19,6 @@ use crate::world::{Objects, World};
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// Answers questions about one cluster.
 #[derive(Debug)]
 pub struct Oracle<'a> {
     objects: &'a Objects,
@@ -33,7 +32,6 @@ pub fn ask(objects: &Objects, world: &World, question: &Question) -> Promise {
 }
 
 impl<'a> Oracle<'a> {
-    /// Reads services and slices once for many questions.
     pub fn new(objects: &'a Objects, world: &'a World) -> Oracle<'a> {
         let slices = SlicesByService::new(&objects.slices);
         let ports = |family| {
@@ -48,7 +46,7 @@ impl<'a> Oracle<'a> {
         Oracle { objects, world, v4: ports(Family::V4), v6: ports(Family::V6) }
     }
 
-    /// Every address of every service port of this proxy; one entry without an address for a node port.
+    /// One entry without an address for a node port.
     pub fn frontends(&self) -> impl Iterator<Item = ServiceFrontend> + '_ {
         self.v4.iter().chain(&self.v6).flat_map(frontends::of)
     }
@@ -84,7 +82,6 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// Decides on a packet to a service port: source ranges, endpoints, policy, delivery.
     fn decide(&self, case: &ServicePacket<'_>, reasons: &mut Reasons) -> PromisedVerdict {
         let ServicePacket { port, arrival, semantics, .. } = case;
         let endpoints = match endpoints::merged(&port.endpoints, arrival.node, reasons) {
@@ -101,7 +98,7 @@ impl<'a> Oracle<'a> {
             Protocol::Tcp => false,
         };
         if !firewall::allows(self.objects, self.world, case, reasons) {
-            // Without any endpoint no page says whether the packet is dropped or rejected.
+            // No page says whether a packet to a service without endpoints is dropped or rejected.
             return if anybody && !unspoken { PromisedVerdict::Drop } else { PromisedVerdict::Refuse };
         }
         if unspoken {
@@ -127,7 +124,7 @@ impl<'a> Oracle<'a> {
         NodeLocation { node, zone: zone.filter(|zone| !zone.is_empty()) }
     }
 
-    /// Adds the rules for which the destination is not a service's although objects mention it.
+    /// The rules by which a destination that objects mention is no service's.
     fn explain_nothing(&self, question: &Question, reasons: &mut Reasons) {
         reasons.add(Rule::NoService, question.to.to_string());
         let (to, family) = (question.to.ip(), Family::of(question.to.ip()));

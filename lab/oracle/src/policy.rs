@@ -1,4 +1,4 @@
-//! Traffic policies: the endpoints that a packet may reach.
+//! Traffic policies.
 
 use crate::arrival::ServicePacket;
 use crate::endpoint::Endpoint;
@@ -7,6 +7,7 @@ use crate::service::FrontendKind;
 use crate::topology::{self, NodeLocation};
 
 /// Which endpoints a packet may reach.
+///
 /// | address       | policy  | from a pod or the node itself         | from elsewhere |
 /// |---------------|---------|---------------------------------------|----------------|
 /// | cluster IP    | Cluster | all                                   | all            |
@@ -34,7 +35,7 @@ pub(crate) fn reach(case: &ServicePacket<'_>, reasons: &mut Reasons) -> Reach {
     reach
 }
 
-/// The endpoints within reach; empty if only other nodes have endpoints.
+/// Empty if only other nodes have endpoints.
 pub(crate) fn select<'a>(
     endpoints: &'a [Endpoint],
     reach: Reach,
@@ -47,7 +48,7 @@ pub(crate) fn select<'a>(
     };
     let all = |reasons: &mut Reasons| {
         let ready: Vec<&Endpoint> = endpoints.iter().filter(|endpoint| endpoint.ready).collect();
-        // Hints apply to ready endpoints only, not to the fallback.
+        // Hints do not apply to the fallback.
         if ready.is_empty() {
             usable(endpoints.iter().collect(), reasons)
         } else {
@@ -64,7 +65,6 @@ pub(crate) fn select<'a>(
     }
 }
 
-/// Whether any endpoint on any node can get traffic.
 pub(crate) fn any_usable(endpoints: &[Endpoint]) -> bool {
     endpoints.iter().any(|endpoint| endpoint.ready || endpoint.fallback)
 }

@@ -1,5 +1,3 @@
-//! The oracle's answers.
-
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -30,41 +28,36 @@ impl fmt::Display for Share {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PromisedReply {
-    /// From the address that the client called.
     From(SocketAddr),
-    /// The reply bypasses the node that translated the request, so it has the endpoint's own address, and the client
-    /// does not accept it.
+    /// From the endpoint's own address, which the client does not accept: the reply bypasses the node that translated
+    /// the request.
     AsymmetricReply(SocketAddr),
 }
 
-/// An endpoint that may answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
     pub address: SocketAddr,
     pub pod: Option<PodName>,
-    /// `None`: the [`Balancing`] has no shares.
+    /// `None`: [`Balancing`] has no shares.
     pub share: Option<Share>,
     pub masqueraded: bool,
-    /// The source addresses that the endpoint may see.
     pub sees: BTreeSet<IpAddr>,
     pub reply: PromisedReply,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromisedAffinity {
-    /// The time after which a silent client's entry expires.
+    /// Of a silent client.
     pub timeout: Duration,
     pub scope: AffinityScope,
 }
 
-/// The packet reaches an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     pub service: ServicePortName,
     pub frontend: FrontendKind,
-    /// The node whose proxy decides.
     pub node: String,
-    /// The client's address at that node; the key of session affinity.
+    /// At that node; the key of session affinity.
     pub client: IpAddr,
     /// Sorted by address.
     pub backends: Vec<Backend>,
@@ -78,16 +71,16 @@ pub enum PromisedVerdict {
     Drop,
     /// A TCP reset or ICMP port unreachable.
     Reject,
-    /// Drop or reject: no page says which.
+    /// Drop or reject, no page says which.
     Refuse,
-    /// No service: the packet keeps destination and source.
+    /// Destination and source stay.
     Untouched,
-    /// The documentation says nothing, or contradicts itself or kube-proxy.
+    /// The documentation is silent, or contradicts itself or kube-proxy.
     Undefined,
 }
 
 impl PromisedVerdict {
-    /// The endpoints that may get the packet; `None` if no promise exists.
+    /// `None`: no promise.
     pub fn backends(&self) -> Option<&[Backend]> {
         match self {
             PromisedVerdict::Deliver(delivery) => Some(&delivery.backends),
@@ -100,7 +93,7 @@ impl PromisedVerdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
     pub verdict: PromisedVerdict,
-    /// The rules that decided, in order.
+    /// In order.
     pub because: Vec<Reason>,
 }
 
@@ -144,7 +137,6 @@ impl fmt::Display for PromisedVerdict {
     }
 }
 
-/// `the oracle says … because …`, with one line per reason.
 impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the oracle says {} because", self.verdict)?;

@@ -1,5 +1,3 @@
-//! Questions to the oracle: source, destination, protocol.
-
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,7 +7,7 @@ use crate::world::{PodName, World};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Protocol {
-    /// The default of objects that name no protocol.
+    /// The default of objects.
     #[default]
     Tcp,
     Udp,
@@ -19,7 +17,6 @@ pub enum Protocol {
 impl Protocol {
     pub const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
-    /// As objects spell it.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Tcp => "TCP",
@@ -39,20 +36,19 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The sender of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PacketSource {
     /// A pod on the host network sends as its node.
     Pod(PodName),
     Node(String),
-    /// A node that sends from its loopback address.
+    /// A node, from its loopback address.
     Loopback(String),
-    /// A host outside. Its packets enter the cluster at the node `enters`, except packets to a node's own address.
+    /// A host outside, whose packets enter at a node. Packets to a node's own address go to that node.
     Outside {
         client: String,
         enters: String,
     },
-    /// The cloud load balancer, from its own address, to the node `enters`.
+    /// The cloud load balancer, from its own address.
     LoadBalancer {
         enters: String,
     },
@@ -73,14 +69,13 @@ impl fmt::Display for PacketSource {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     pub from: PacketSource,
-    /// `None`: the kernel chooses the source address.
+    /// `None`: the kernel chooses.
     pub source: Option<IpAddr>,
     pub to: SocketAddr,
     pub protocol: Protocol,
 }
 
 impl Question {
-    /// A question whose source address the kernel chooses.
     pub fn new(from: PacketSource, to: SocketAddr, protocol: Protocol) -> Question {
         Question { from, source: None, to, protocol }
     }
@@ -94,8 +89,7 @@ impl fmt::Display for Question {
 }
 
 impl World {
-    /// The packet's source address; `None` if the source has no address of the destination's family. `vip`: the
-    /// destination is a service address, which IPVS mode makes local.
+    /// `None`: no address of the family. `vip`: the destination is a service address, which IPVS mode makes local.
     pub(crate) fn source_address(&self, question: &Question, vip: bool) -> Option<IpAddr> {
         let to = question.to.ip();
         let family = Family::of(to);
@@ -120,8 +114,8 @@ impl World {
         })
     }
 
-    /// A node calls a local address from that address, pods of other nodes from the overlay or the second interface if
-    /// it has one, and other destinations from its first address.
+    /// Local addresses are their own source; pods of other nodes see the overlay or second address; others the first
+    /// address.
     fn node_source(&self, node: &str, to: IpAddr, vip: bool) -> Option<IpAddr> {
         let node = self.node(node)?;
         let own = node.has(to) || to.is_loopback() || (vip && modes::semantics(&self.proxy).binds_addresses);
@@ -133,8 +127,7 @@ impl World {
         if own { Some(to) } else { address::first_of(from, Family::of(to)) }
     }
 
-    /// Whether the node routes the address like pods of other nodes: a pod's address, or an address of another node's
-    /// end of that route.
+    /// A pod of another node, or an address of another node's end of the pod route.
     fn uses_pod_route(&self, node: &str, to: IpAddr) -> bool {
         let pod = self.pods.iter().any(|pod| !pod.host_network && pod.node != node && pod.addresses.contains(&to));
         let mut others = self.nodes.iter().filter(|other| other.name != node);

@@ -1,4 +1,4 @@
-//! The questions of a cluster: every kind of source for every address of a service, and some addresses of no service.
+//! The questions of a cluster: every kind of source for every service address, and addresses of no service.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,7 +10,7 @@ use crate::question::{PacketSource, Protocol, Question};
 use crate::service::{self, FrontendKind};
 use crate::world::NodeMachine;
 
-/// The number of an address that no generated service has.
+/// No generated service has it.
 const UNUSED_ADDRESS: usize = 4000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ struct QuestionTarget {
 }
 
 impl ClusterModel {
-    /// In a fixed order. A large cluster has thousands of questions.
+    /// In a fixed order.
     pub fn questions(&self) -> Vec<Question> {
         let (mut questions, targets) = (Vec::new(), self.targets());
         for from in self.sources() {
@@ -58,7 +58,7 @@ impl ClusterModel {
                     for (kind, address) in port.addresses() {
                         targets.insert(QuestionTarget { to: SocketAddr::new(address, own), protocol });
                         if kind == FrontendKind::ClusterIp {
-                            // Unused: another port, and another protocol.
+                            // Unused port and protocol.
                             targets.insert(QuestionTarget {
                                 to: SocketAddr::new(address, own.wrapping_add(1000)),
                                 protocol,
@@ -78,7 +78,6 @@ impl ClusterModel {
                         targets.extend(self.node_addresses(family).into_iter().map(to));
                     }
                 }
-                // Services that this proxy must not handle.
                 let spec = service.spec.as_ref().filter(|_| service::unhandled_reason(service).is_some());
                 let untouched = spec.and_then(|spec| service::cluster_ip(spec, family));
                 targets.extend(
@@ -99,7 +98,7 @@ impl ClusterModel {
         targets
     }
 
-    /// One unused address of each ServiceCIDR range.
+    /// One of each ServiceCIDR range.
     fn unused_cluster_ips(&self) -> impl Iterator<Item = QuestionTarget> {
         let ranges = self.objects.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref());
         let ranges = ranges.flatten().filter_map(|range| address::parse_range(range));
@@ -117,15 +116,13 @@ impl ClusterModel {
         self.world.nodes.iter().flat_map(|node| node.of_family(family)).chain([loopback]).collect()
     }
 
-    /// Leaves out questions without a useful answer. Only a node calls its loopback addresses; the load balancer calls
-    /// node addresses on the shared network; a host outside enters at the destination's node, or the reply takes
-    /// another path.
+    /// Only a node calls its loopback addresses; the load balancer calls node addresses; a host outside enters at the
+    /// destination's node, else the reply takes another path.
     fn is_askable(&self, question: &Question) -> bool {
         let to = question.to.ip();
         let owner = self.world.owner(to);
         let on = owner.map(|node| node.name.as_str()).or_else(|| self.world.pod_at(to).map(|pod| pod.node.as_str()));
-        // No page says whether a node is a pod when it calls from its overlay address, which is in a pod range. Some
-        // pods have no route to overlay addresses.
+        // No page says whether a node's overlay address, in a pod range, counts as a pod.
         let by_overlay = |node: &NodeMachine| !node.overlay.is_empty() && node.gateways.contains(&to);
         let calls_from_overlay =
             is_on_node_network(&self.world, &question.from) && node_of(&self.world, &question.from) != on;

@@ -1,24 +1,22 @@
-//! Every rule that the oracle applies: its id, its statement and the document that states it.
+//! Every rule that the oracle applies, with the document that states it.
 //!
-//! Sources: `API` is the documentation of the field (kubernetes.io, API reference, v1.37), `page` a page of
-//! kubernetes.io/docs, `KEP` an enhancement proposal, `upstream's test` a row of kube-proxy's packet-flow tests that no
-//! page states, `docs` a page of this project.
+//! Sources: `API` is the documentation of a field (API reference, v1.37), `page` a page of kubernetes.io/docs, `KEP` an
+//! enhancement proposal, `upstream's test` a row of kube-proxy's packet-flow tests, `docs` a page of this project.
 //!
 //! # How to add a rule of Kubernetes
 //!
 //! 1. `lab/oracle/src/rules.rs`: a variant of [`Rule`] and its row.
-//! 2. The file in `lab/oracle/src/` that decides (the list in `lab/oracle/src/lib.rs`): add the reason where the rule decides.
-//!    A difference between modes is a column of `lab/oracle/src/modes.rs`.
-//! 3. Rows in the tables of `lab/oracle/tests/it/policies.rs` or the file beside it that fits.
-//! 4. A new field or value: `lab/oracle/src/generate/recipe.rs` and `lab/oracle/src/generate/strategy.rs`.
-//! 5. The proxy: `proxy/src/plan/` decides the rule for all modes, `proxy/src/mode/` writes it to the kernel.
-//! 6. A number in `lab/src/promises.rs`, and a scenario in `scenarios/` whose step names the id.
-//! 7. A mutant that breaks the rule: `lab/properties/src/mutants/iptables.rs` and the files beside it.
+//! 2. The file that decides (list in `lab/oracle/src/lib.rs`) adds the reason; differences between modes are in
+//!    `lab/oracle/src/modes.rs`.
+//! 3. Rows in the tables of `lab/oracle/tests/it/policies.rs` or another file there.
+//! 4. A new field or value: `lab/oracle/src/generate/recipe.rs`, `lab/oracle/src/generate/strategy.rs`.
+//! 5. The proxy: `proxy/src/plan/` decides for all modes, `proxy/src/mode/` writes to the kernel.
+//! 6. The promise: a number in `lab/src/promises.rs`, and a step in `scenarios/` that names the id.
+//! 7. A mutant that breaks the rule: `lab/properties/src/mutants/iptables.rs` or another file there.
 //! 8. A difference from kube-proxy: `docs/limitations.md`.
 
 use std::fmt;
 
-/// A rule of Kubernetes. The rows of the table below state each rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     OtherProxy,
@@ -75,20 +73,15 @@ pub enum Rule {
     HealthCheck,
 }
 
-/// The part of a promise that a rule decides.
+/// What a rule decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PromisePart {
-    /// The service port of a destination.
     Frontend,
-    /// The endpoints that may get the packet.
     Endpoints,
-    /// Drop or reject.
     Refusal,
-    /// The selection of one endpoint.
     Choice,
-    /// The source address that the endpoint sees, and the path of the reply.
+    /// The source that the endpoint sees, and the reply path.
     Source,
-    /// Answers of the health check node port.
     Health,
 }
 
@@ -104,7 +97,7 @@ const fn row(rule: Rule, part: PromisePart, id: &'static str, says: &'static str
     RuleRow { rule, part, id, says, source }
 }
 
-/// One row for each variant of [`Rule`], in the order of the variants.
+/// In the order of the variants.
 #[rustfmt::skip]
 const TABLE: [RuleRow; 52] = [
     // Services of this proxy.
@@ -178,17 +171,15 @@ impl Rule {
         all
     };
 
-    /// The short name in reports and scenarios. It never changes.
+    /// It never changes.
     pub fn id(self) -> &'static str {
         self.row().id
     }
 
-    /// The statement, one sentence.
     pub fn says(self) -> &'static str {
         self.row().says
     }
 
-    /// The page, API field, KEP or test that states the rule.
     pub fn source(self) -> &'static str {
         self.row().source
     }
@@ -202,7 +193,6 @@ impl Rule {
     }
 }
 
-/// A rule and the object or address that it decided about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     pub rule: Rule,

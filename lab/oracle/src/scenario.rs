@@ -1,5 +1,5 @@
-//! Writes a cluster and a question as a scenario file (format: `docs/scenarios.md`) whose expectation is the oracle's
-//! promise. A failed property becomes a file that reproduces the failure.
+//! Writes a cluster and a question as a scenario file (`docs/scenarios.md`) that expects the oracle's promise, to
+//! reproduce a failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,13 +14,11 @@ use crate::rules::PromisePart;
 use crate::settings::{DetectLocalMode, Mode};
 use crate::world::{Cni, NodeMachine, PodMachine, ReversePath};
 
-/// Probes where only the set of answering pods is promised.
 const DELIVERED_PROBES: u32 = 20;
-/// Probes that wait for silence. Each waits for its whole timeout.
+/// Each waits for its whole timeout.
 const SILENT_PROBES: u32 = 3;
 
 impl ClusterModel {
-    /// `name` is the file name without `.yaml`.
     pub fn scenario_yaml(&self, name: &str, question: &Question) -> String {
         let promise = self.oracle().ask(question);
         let (probe, expect) = self.step(question, &promise);
@@ -31,7 +29,7 @@ impl ClusterModel {
             (Some(expect), _) => {
                 text.push_str(&format!("- name: what the oracle says\n  probe: {probe}\n  expect: {expect}\n"));
             }
-            // A probe needs an expectation. The scenario still builds the cluster.
+            // A probe needs an expectation.
             (None, Some(node)) => text.push_str(&format!(
                 "# probe: {probe}\n- name: the oracle promises nothing that a step can say\n  exec: {{on: node/{}, command: [\"true\"]}}\n",
                 node.name
@@ -41,7 +39,7 @@ impl ClusterModel {
         text
     }
 
-    /// A scenario that audits every node and asks the `questions` that have an expectation.
+    /// Audits every node, and asks the questions that have an expectation.
     pub fn audited_yaml(&self, name: &str, questions: &[Question]) -> String {
         let mut text = self.preamble(name, "A generated cluster.", "", questions);
         text.push_str("- name: every node's rules\n  audit: all\n");
@@ -51,7 +49,7 @@ impl ClusterModel {
             if let (probe, Some(expect)) = self.step(question, &promise) {
                 let asked = json!(format!("{}. {}", number + 1, plain_question(question)));
                 text.push_str(&format!("- name: {asked}\n"));
-                // The rule of the called address represents the promise: a probe cannot tell which rule failed.
+                // A probe cannot tell which rule failed: the rule of the called address stands for all.
                 let rules = || promise.because.iter().map(|reason| reason.rule);
                 if let Some(rule) = rules().find(|rule| rule.part() == PromisePart::Frontend).or(rules().next()) {
                     text.push_str(&format!("  promise: {}\n", rule.id()));
@@ -62,7 +60,6 @@ impl ClusterModel {
         text
     }
 
-    /// The file up to its first step.
     fn preamble(&self, name: &str, about: &str, comments: &str, questions: &[Question]) -> String {
         let asks = |protocol| questions.iter().any(|question| question.protocol == protocol);
         let mut text = format!("name: {name}\nabout: {about}\n\n{comments}");
@@ -80,7 +77,6 @@ impl ClusterModel {
         text
     }
 
-    /// The value of `cluster:`.
     fn machines(&self, balanced: bool) -> Value {
         let nodes: Vec<Value> = self.world.nodes.iter().map(|node| self.node(node)).collect();
         let families = self.families();
@@ -125,7 +121,6 @@ impl ClusterModel {
         value
     }
 
-    /// The value of `proxy:`.
     fn settings(&self) -> Value {
         let proxy = &self.world.proxy;
         let mut value = json!({"iptables": {
@@ -145,7 +140,7 @@ impl ClusterModel {
             }
         }
         let entries: Vec<String> = proxy.node_port_addresses.iter().map(ToString::to_string).collect();
-        // Scenarios have no word for all addresses: `all` is the absence of the field.
+        // Scenarios have no word for `all`, their default.
         if !entries.is_empty() && !entries.iter().any(|entry| entry == "all") {
             value["nodePortAddresses"] = json!(entries);
         }
@@ -155,8 +150,7 @@ impl ClusterModel {
         value
     }
 
-    /// Pods, services and slices, one JSON object per line. Pods listen over SCTP only on request: few kernels have
-    /// SCTP.
+    /// One JSON object per line. Pods listen over SCTP on request only: few kernels have it.
     fn manifests(&self, sctp: bool) -> Vec<Value> {
         let listening_ports = self.listening_ports();
         let pods = self.world.pods.iter().map(|pod| {
@@ -183,7 +177,7 @@ impl ClusterModel {
             .collect()
     }
 
-    /// The Node object, if its addresses are not the lab's default: the first address of each family as InternalIP.
+    /// `None`: the lab's default, the first address of each family as InternalIP.
     fn declared_addresses(&self, node: &NodeMachine) -> Option<Value> {
         let object = self.objects.node(&node.name)?;
         let declared = json!(object.status.as_ref()?.addresses.as_ref()?);
@@ -197,7 +191,7 @@ impl ClusterModel {
         )
     }
 
-    /// The probe and its expectation. `None`: no promise, or a promise that scenarios cannot state.
+    /// `None`: no promise, or none that scenarios can state.
     fn step(&self, question: &Question, promise: &Promise) -> (Value, Option<Value>) {
         let mut probe = json!({
             "from": match &question.from {
@@ -209,7 +203,7 @@ impl ClusterModel {
             "to": question.to.to_string(),
             "protocol": question.protocol.name(),
         });
-        // Clients are on the network of the nodes' own addresses, and need a route to every other address.
+        // Clients need a route to addresses outside the node network.
         let near = self.world.nodes.iter().any(|node| node.addresses.contains(&question.to.ip()));
         if let (PacketSource::Outside { enters, .. }, false) = (&question.from, near) {
             probe["via"] = json!(enters);
@@ -235,16 +229,15 @@ impl ClusterModel {
     }
 }
 
-/// The answering pods, their shares, and the source addresses that they see.
 fn delivered(delivery: &Delivery, probe: &mut Value) -> (Option<u32>, Option<Value>) {
     let astray =
         delivery.backends.iter().filter(|backend| matches!(backend.reply, PromisedReply::AsymmetricReply(_))).count();
     if astray > 0 {
-        // Scenarios cannot state that some replies arrive and others do not.
+        // Scenarios cannot state that only some replies arrive.
         let none_returns = astray == delivery.backends.len();
         return (Some(SILENT_PROBES), none_returns.then(|| json!({"unanswered": true})));
     }
-    // A pod with several ports is several endpoints.
+    // With several ports.
     let mut parts: BTreeMap<String, u32> = BTreeMap::new();
     for backend in &delivery.backends {
         let name = backend.pod.as_ref().map_or_else(|| backend.address.ip().to_string(), ToString::to_string);
@@ -291,7 +284,7 @@ fn manifest(pod: &PodMachine, ports: &BTreeSet<(Protocol, u16)>) -> Value {
     value
 }
 
-/// A question without characters that are special in YAML.
+/// Without special characters of YAML.
 fn plain_question(question: &Question) -> String {
     question.to_string().replace('→', "to").replace(": ", " ")
 }

@@ -14,19 +14,16 @@ use crate::endpoint::Endpoint;
 use crate::question::Protocol;
 use crate::rules::Rule;
 
-/// Names the proxy that handles the service.
 pub(crate) const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
-/// Set by the control plane on objects of a headless service.
 pub(crate) const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
-/// API ClientIPConfig.timeoutSeconds: the default is three hours.
+/// The API's default.
 const AFFINITY_SECONDS: i32 = 10_800;
 
-/// The key of a service port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServicePortName {
     pub namespace: String,
     pub service: String,
-    /// Empty if the port has no name.
+    /// May be empty.
     pub port: String,
     /// Ports of different protocols may share a name.
     pub protocol: Protocol,
@@ -39,7 +36,6 @@ impl fmt::Display for ServicePortName {
     }
 }
 
-/// The kind of a service's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FrontendKind {
     ClusterIp,
@@ -59,7 +55,7 @@ impl FrontendKind {
     }
 }
 
-/// A service port in one family.
+/// In one family.
 #[derive(Debug, Clone)]
 pub(crate) struct ServicePort {
     pub(crate) name: ServicePortName,
@@ -69,20 +65,20 @@ pub(crate) struct ServicePort {
     pub(crate) node_port: Option<u16>,
     pub(crate) cluster_ip: IpAddr,
     pub(crate) external_ips: Vec<IpAddr>,
-    /// Load-balancer addresses with ipMode VIP: the node receives packets with this destination.
+    /// With ipMode VIP.
     pub(crate) vips: Vec<IpAddr>,
-    /// Ranges of this family; empty: every source.
+    /// Empty: every source.
     pub(crate) source_ranges: Vec<IpNet>,
     pub(crate) other_family_has_ranges: bool,
     pub(crate) internal_local: bool,
     pub(crate) external_local: bool,
     pub(crate) affinity: Option<Duration>,
-    /// Every copy of every endpoint. [`ports`] leaves it empty.
+    /// Of every slice. [`ports`] leaves it empty.
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
 impl ServicePort {
-    /// The addresses that every node serves, without node ports.
+    /// Without node ports.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (FrontendKind, IpAddr)> + '_ {
         let external = self.external_ips.iter().map(|address| (FrontendKind::ExternalIp, *address));
         let vips = self.vips.iter().map(|address| (FrontendKind::LoadBalancerIp, *address));
@@ -90,7 +86,7 @@ impl ServicePort {
     }
 }
 
-/// The rule by which this proxy ignores the service.
+/// `None`: this proxy handles the service.
 pub(crate) fn unhandled_reason(service: &Service) -> Option<Rule> {
     let spec = service.spec.as_ref();
     if labelled(service.metadata.labels.as_ref(), PROXY_NAME_LABEL) {
@@ -107,7 +103,7 @@ pub(crate) fn labelled(labels: Option<&BTreeMap<String, String>>, label: &str) -
     labels.is_some_and(|labels| labels.contains_key(label))
 }
 
-/// `clusterIPs` has precedence over `clusterIP`, which repeats its first entry.
+/// `clusterIPs` precedes `clusterIP`, which repeats its first entry.
 pub(crate) fn cluster_ip(spec: &ServiceSpec, family: Family) -> Option<IpAddr> {
     let listed = spec.cluster_ips.as_deref().unwrap_or_default();
     let texts = if listed.is_empty() { spec.cluster_ip.as_slice() } else { listed };
@@ -119,7 +115,7 @@ pub(crate) fn has_cluster_ip(service: &Service, address: IpAddr) -> bool {
     service.spec.as_ref().and_then(|spec| cluster_ip(spec, Family::of(address))) == Some(address)
 }
 
-/// Empty if this proxy ignores the service, or the service has no cluster IP of the family.
+/// Empty if the service is not this proxy's or has no cluster IP of the family.
 pub(crate) fn ports(service: &Service, family: Family) -> Vec<ServicePort> {
     let (None, Some(spec)) = (unhandled_reason(service), &service.spec) else { return Vec::new() };
     let Some(cluster_ip) = cluster_ip(spec, family) else { return Vec::new() };
@@ -168,8 +164,7 @@ fn one(template: &ServicePort, port: &PortSpec, has_node_ports: bool) -> Option<
     Some(one)
 }
 
-/// Load-balancer addresses: with `proxied` those that the load balancer proxies, else those with ipMode VIP. An unknown
-/// ipMode counts as proxied.
+/// `proxied`: the addresses that the load balancer proxies, also with an unknown ipMode; else those with ipMode VIP.
 pub(crate) fn ingress(service: &Service, family: Family, proxied: bool) -> Vec<IpAddr> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let entries = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The proxy settings that affect promises, in the words of a `KubeProxyConfiguration`.
+//! The settings of `KubeProxyConfiguration` that affect promises.
 
 use std::fmt;
 
@@ -18,7 +18,6 @@ pub enum Mode {
 impl Mode {
     pub const ALL: [Mode; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
 
-    /// As `mode:` and scenarios spell it.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Iptables => "iptables",
@@ -29,32 +28,29 @@ impl Mode {
     }
 }
 
-/// `detectLocalMode` with its value: how a node recognizes pods.
+/// How a node recognizes pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DetectLocalMode {
-    /// No range: the node cannot recognize pods.
+    /// No range: no recognition.
     #[default]
     Off,
-    /// A source in the cluster's pod ranges, at most one range per family.
+    /// At most one range per family.
     ClusterCidr(Vec<IpNet>),
-    /// A source in the node's `spec.podCIDRs`.
+    /// `spec.podCIDRs`.
     NodeCidr,
-    /// A packet that enters by this bridge.
     BridgeInterface(String),
-    /// A packet that enters by an interface with this prefix.
     InterfaceNamePrefix(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodePortAddress {
     Range(IpNet),
-    /// The primary addresses of the Node object.
+    /// Of the Node object.
     Primary,
     Localhost,
     All,
 }
 
-/// As `nodePortAddresses` spells it.
 impl fmt::Display for NodePortAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -71,17 +67,17 @@ impl fmt::Display for NodePortAddress {
 pub enum Scheduler {
     #[default]
     RoundRobin,
-    /// The same as round robin, because all weights are equal.
+    /// The same as round robin: all weights are equal.
     WeightedRoundRobin,
     /// `lc`, `wlc`, `sed`, `nq`: the fewest connections.
     LeastConnections,
-    /// `lblc`, `lblcr`: one backend per destination address until it has too many connections.
+    /// `lblc`, `lblcr`.
     Locality,
-    /// `dh`: a hash of the destination address.
+    /// `dh`.
     DestinationHash,
-    /// `sh`: a hash of the client address.
+    /// `sh`.
     SourceHash,
-    /// `mh`: a hash of client address and port.
+    /// `mh`: client address and port.
     Maglev,
 }
 
@@ -113,7 +109,6 @@ pub struct ProxySettings {
 }
 
 impl Default for ProxySettings {
-    /// kube-proxy's defaults.
     fn default() -> Self {
         ProxySettings {
             mode: Mode::default(),
@@ -128,7 +123,6 @@ impl Default for ProxySettings {
 }
 
 impl ProxySettings {
-    /// The entries of `nodePortAddresses` that apply to `family`.
     pub(crate) fn node_port_addresses(&self, family: Family) -> impl Iterator<Item = NodePortAddress> + '_ {
         self.node_port_addresses.iter().copied().filter(move |entry| match entry {
             NodePortAddress::Range(range) => Family::of_range(*range) == family,

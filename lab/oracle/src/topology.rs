@@ -1,4 +1,4 @@
-//! Topology hints: the ready endpoints for this node.
+//! Topology hints.
 
 use crate::endpoint::Endpoint;
 use crate::rules::{Reasons, Rule};
@@ -9,8 +9,8 @@ pub(crate) struct NodeLocation<'a> {
     pub(crate) zone: Option<&'a str>,
 }
 
-/// Applies node hints or zone hints. Hints apply only if every ready endpoint has one and at least one names this node
-/// or zone: otherwise the slices are about to change, and filtering could leave no endpoint.
+/// Hints apply only if every ready endpoint has one and one names this node or zone: otherwise slices are changing, and
+/// filtering could leave no endpoint.
 pub(crate) fn filter<'a>(ready: Vec<&'a Endpoint>, here: NodeLocation<'_>, reasons: &mut Reasons) -> Vec<&'a Endpoint> {
     if apply(&ready, here.node, |endpoint| &endpoint.for_nodes) {
         reasons.add(Rule::NodeHints, format!("node {}", here.node));

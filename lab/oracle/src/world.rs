@@ -1,5 +1,3 @@
-//! API objects, machines and proxy settings.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -16,9 +14,7 @@ use crate::settings::ProxySettings;
 pub struct Objects {
     pub services: Vec<Service>,
     pub slices: Vec<EndpointSlice>,
-    /// Zone labels, primary addresses, pod ranges.
     pub nodes: Vec<Node>,
-    /// Ranges of cluster IPs.
     pub service_cidrs: Vec<ServiceCIDR>,
 }
 
@@ -39,7 +35,7 @@ impl Objects {
         ranges.filter_map(|range| address::parse_range(range)).any(|range| range.contains(&address))
     }
 
-    /// `primary` in `nodePortAddresses`: the first InternalIP of the family, or its first ExternalIP.
+    /// `primary` in `nodePortAddresses`: InternalIP before ExternalIP.
     pub(crate) fn primary_address(&self, node: &str, family: Family) -> Option<IpAddr> {
         let addresses = self.node(node)?.status.as_ref()?.addresses.as_ref()?;
         let of_type = |wanted: &str| {
@@ -53,55 +49,53 @@ impl Objects {
     }
 }
 
-/// How pods connect to their node, which decides the interface of their packets.
+/// Decides the interface of pods' packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cni {
-    /// A bridge per node, `cni0`.
+    /// `cni0` on each node.
     #[default]
     Bridge,
     /// A veth per pod.
     PointToPoint,
-    /// A veth per pod; the node's end has the gateway address.
+    /// The node's ends of the veths have the gateway address.
     Ptp,
 }
 
-/// `net.ipv4.conf.all.rp_filter`. Strict mode (1) is left out: it drops packets between a pod and another node's
-/// address before they reach an endpoint.
+/// `rp_filter`, without strict mode, which drops packets between a pod and another node's address before any endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReversePath {
     /// 0.
     #[default]
     Off,
-    /// 2: the node has a route to the source.
+    /// 2.
     Loose,
 }
 
-/// A node as a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeMachine {
     pub name: String,
-    /// Addresses on the shared network. The node calls from the first of each family.
+    /// On the shared network; sources of the node's calls.
     pub addresses: Vec<IpAddr>,
-    /// Gateway addresses of its pods: on the bridge, or on the node's ends of the veths.
+    /// On the bridge, or on the node's ends of the veths.
     pub gateways: Vec<IpAddr>,
-    /// Addresses on the overlay to other nodes' pods, the sources of the node's calls to these pods.
+    /// Sources of calls to other nodes' pods over the overlay.
     pub overlay: Vec<IpAddr>,
-    /// Addresses of the second interface, the sources of the node's calls to other nodes' pods.
+    /// Sources of calls to other nodes' pods over a second interface.
     pub second: Vec<IpAddr>,
 }
 
 impl NodeMachine {
-    /// Whether an interface other than loopback has `address`.
+    /// Except loopback.
     pub fn has(&self, address: IpAddr) -> bool {
         self.own().any(|own| own == address)
     }
 
-    /// Every address except loopback.
+    /// Except loopback.
     pub fn own(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().chain(&self.gateways).chain(&self.overlay).chain(&self.second).copied()
     }
 
-    /// Every address of the family except loopback.
+    /// Except loopback.
     pub fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
         self.own().filter(|address| Family::of(*address) == family).collect()
     }
@@ -119,40 +113,35 @@ impl fmt::Display for PodName {
     }
 }
 
-/// A pod as a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodMachine {
     pub name: PodName,
     pub node: String,
-    /// At most one per family; on the host network, the node's addresses.
+    /// On the host network, the node's.
     pub addresses: Vec<IpAddr>,
     pub host_network: bool,
 }
 
-/// A host outside the cluster.
+/// Outside the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
     pub name: String,
-    /// At most one per family.
     pub addresses: Vec<IpAddr>,
 }
 
-/// Interfaces by which packets enter a node, for `detectLocalMode` BridgeInterface and InterfaceNamePrefix. An audit
-/// fills this in; the lab's wiring follows from [`Cni`].
+/// Interfaces of incoming packets, which an audit knows. The lab's follow from [`Cni`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IncomingInterfaces {
     /// The node's end of a pod's link.
     pub pods: BTreeMap<PodName, String>,
-    /// Of every other packet; default `eth0`.
+    /// Default `eth0`.
     pub others: Option<String>,
 }
 
-/// Machines and proxy settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct World {
     pub nodes: Vec<NodeMachine>,
     pub pods: Vec<PodMachine>,
-    /// Hosts outside the cluster.
     pub clients: Vec<Client>,
     pub load_balancer: Vec<IpAddr>,
     pub cni: Cni,
@@ -174,7 +163,7 @@ impl World {
         self.nodes.iter().find(|node| node.has(address))
     }
 
-    /// The pod that serves at `address`: a pod of its own network before a pod on the host network.
+    /// A pod on the host network comes last.
     pub(crate) fn pod_at(&self, address: IpAddr) -> Option<&PodMachine> {
         self.pods.iter().filter(|pod| pod.addresses.contains(&address)).min_by_key(|pod| pod.host_network)
     }

@@ -25,7 +25,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Of 20 services three are NodePort and one is LoadBalancer; endpoints are on all nodes in turn.
 fn cluster(services: usize, endpoints: usize, mode: Mode) -> Result<ClusterModel, Box<dyn Error>> {
     let mut objects = Objects::default();
     let mut world = World { cni: Cni::Bridge, ..World::default() };
@@ -105,7 +104,7 @@ fn range(node: usize) -> String {
     format!("10.{}.{}.0/20", 244 + node / 16, node % 16 * 16)
 }
 
-/// A node has 100 pod addresses; more endpoints share them.
+/// More endpoints share them.
 fn pod_address(node: usize, number: usize) -> String {
     let number = number % 100 + 1;
     format!("10.{}.{}.{}", 244 + node / 16, node % 16 * 16 + number / 250, number % 250 + 1)

@@ -1,4 +1,4 @@
-//! Applies every mutant of the catalogues to rendered rules, and prints which properties notice it.
+//! Prints which properties notice each mutant.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::process::ExitCode;

@@ -1,5 +1,3 @@
-//! Prints a disagreement: the cluster as a scenario, the promise, the simulator's outcomes.
-
 use std::fmt::Write as _;
 
 use svclab_oracle::{ClusterModel, Question};

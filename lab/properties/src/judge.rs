@@ -1,4 +1,4 @@
-//! Compares the oracle's promise for a question with the simulator's outcomes.
+//! Compares the oracle's promise with the simulator's outcomes.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,16 +13,15 @@ use crate::machines::{self, LOAD_BALANCER, SimulatedMachines};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Property {
-    /// A wrong endpoint gets the packet, or a promised endpoint never does.
+    /// The endpoints that get the packet.
     Who,
     Distribution,
-    /// The source address that the endpoint sees, or the client's view of the reply.
+    /// The source that the endpoint sees, and the reply's.
     Snat,
-    /// Delivery, drop or reject contrary to the promise.
+    /// Deliver, drop or reject.
     Verdict,
-    /// The rules change a packet to no service.
+    /// Packets to no service.
     Untouched,
-    /// A client leaves its endpoint before the timeout, or stays after it.
     Affinity,
 }
 
@@ -70,11 +69,10 @@ impl From<judge::Fault> for PropertyFault {
     }
 }
 
-/// Both judges' answers to a question.
 #[derive(Debug, Clone)]
 pub struct Judgement {
     pub promise: Promise,
-    /// `None`: the caller has no address of the destination's family, or the simulator refuses the question.
+    /// `None`: the simulator cannot be asked.
     pub outcomes: Option<Outcomes>,
     pub faults: Vec<PropertyFault>,
 }
@@ -105,7 +103,7 @@ pub fn flow<'m>(machines: &'m SimulatedMachines, world: &World, question: &Quest
     Some((network, Flow { from, source: question.source, source_port: 40_000, to: question.to, protocol }))
 }
 
-/// `None`: the caller has no address of the destination's family.
+/// `None`: no address of the family.
 pub fn outcomes(machines: &SimulatedMachines, world: &World, question: &Question) -> Option<Outcomes> {
     let (network, flow) = flow(machines, world, question)?;
     machines.outcomes(network, &flow).ok()
@@ -122,7 +120,7 @@ pub fn judge(networks: &Networks, cluster: &ClusterModel, question: &Question, p
         Ok(found) => found,
         Err(error) => {
             let mut judgement = nothing(promise);
-            // A rule that the simulator does not model is a fault even without a promise.
+            // A fault even without a promise.
             if judgement.promise.verdict != PromisedVerdict::Untouched
                 || matches!(error, NetworkError::NotModelled(_) | NetworkError::Undecided(_))
             {
@@ -149,9 +147,8 @@ fn fault(property: Property, says: String) -> PropertyFault {
     PropertyFault { property, says }
 }
 
-/// A packet to no service has the same outcomes as without rules, even if it is lost.
+/// The outcomes are those without rules.
 fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Vec<PropertyFault> {
-    // No promise mentions the source port.
     let portless = |verdict: &Found| match verdict.clone() {
         Found::Answered { by, at, saw } => Found::Answered { by, at, saw: SocketAddr::new(saw.ip(), 0) },
         Found::Unanswered { by, at, saw, why } => Found::Unanswered { by, at, saw: SocketAddr::new(saw.ip(), 0), why },

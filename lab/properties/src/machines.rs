@@ -1,4 +1,4 @@
-//! The oracle's world as machines of the simulator, wired like the lab.
+//! The oracle's world in the simulator, wired like the lab.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,14 +14,13 @@ use svcproxy::plan::node::routes_loopback;
 
 use crate::node;
 
-/// One network per entry node: hosts outside route through that node.
+/// One network per node where hosts outside enter.
 #[derive(Debug, Clone)]
 pub struct SimulatedMachines {
     by_entrance: BTreeMap<String, Network>,
     relays: BTreeMap<String, Relays>,
 }
 
-/// The pod's own machine, or its node.
 pub fn machine_of_pod(world: &World, name: &PodName) -> Option<String> {
     let pod = world.pods.iter().find(|pod| pod.name == *name)?;
     Some(if pod.host_network { pod.node.clone() } else { pod_machine(name) })
@@ -45,7 +44,7 @@ pub fn number(protocol: Protocol) -> Number {
     }
 }
 
-/// The listening sockets by machine: for every endpoint of every slice, and at `everywhere` on every pod.
+/// For every endpoint of every slice, and `everywhere` on every pod.
 fn listeners(cluster: &ClusterModel, everywhere: &[(Protocol, u16)]) -> BTreeMap<String, Listening> {
     let mut waiting: BTreeMap<String, Listening> = BTreeMap::new();
     for pod in &cluster.world.pods {
@@ -71,13 +70,12 @@ fn listeners(cluster: &ClusterModel, everywhere: &[(Protocol, u16)]) -> BTreeMap
     waiting
 }
 
-/// Adds the prefix length of the networks of nodes and pods.
 fn shared(addresses: &[IpAddr]) -> Vec<IpNet> {
     let with_length = |address: &IpAddr| IpNet::new_assert(*address, if address.is_ipv4() { 24 } else { 64 });
     addresses.iter().map(with_length).collect()
 }
 
-/// Hosts outside have no routes yet.
+/// Without routes of hosts outside.
 fn describe(cluster: &ClusterModel, mut listeners: BTreeMap<String, Listening>) -> sim::Cluster {
     let world = &cluster.world;
     let rp_filter = match world.reverse_path {
@@ -120,7 +118,6 @@ fn describe(cluster: &ClusterModel, mut listeners: BTreeMap<String, Listening>) 
     sim::Cluster { bridged: world.cni == Cni::Bridge, nodes, outside: clients.chain(balancer).collect() }
 }
 
-/// Routes all traffic of hosts outside through one node.
 fn enter_by(machines: &mut sim::Cluster, entrance: &NodeMachine) {
     for outside in &mut machines.outside {
         let route = |own: &IpNet| {
@@ -133,8 +130,7 @@ fn enter_by(machines: &mut sim::Cluster, entrance: &NodeMachine) {
 }
 
 impl SimulatedMachines {
-    /// Each node has a state that a proxy has programmed. The error is a state that the simulator rejects, such as a
-    /// rule with an unknown set.
+    /// The error is a state that the simulator rejects, such as a rule with an unknown set.
     pub fn build(
         cluster: &ClusterModel,
         states: &BTreeMap<String, NodeState>,
@@ -142,7 +138,7 @@ impl SimulatedMachines {
         SimulatedMachines::build_with(cluster, states, &[])
     }
 
-    /// Like [`SimulatedMachines::build`]; every pod also listens at `everywhere`.
+    /// Every pod also listens at `everywhere`.
     pub fn build_with(
         cluster: &ClusterModel,
         states: &BTreeMap<String, NodeState>,
@@ -162,13 +158,13 @@ impl SimulatedMachines {
         Ok(SimulatedMachines { by_entrance, relays })
     }
 
-    /// Every outcome of a flow's first packet, through relays if it meets one.
+    /// Through relays if the packet meets one.
     pub fn outcomes(&self, network: &Network, flow: &Flow) -> Result<Outcomes, NetworkError> {
         let found = network.outcomes(flow)?;
         Ok(relays::through(network, flow, found, |host| self.relays.get(network.host(host).name())))
     }
 
-    /// The network in which hosts outside enter by that node; `None`: any network.
+    /// `None`: any network.
     pub fn network(&self, entrance: Option<&str>) -> Option<&Network> {
         match entrance {
             Some(entrance) => self.by_entrance.get(entrance),

@@ -1,5 +1,4 @@
-//! Comparison of nftables tables regardless of the numbers of endpoints and of set sizes, which depend on the history
-//! of a proxy.
+//! Comparison of nftables tables without numbers of endpoints and set sizes, which depend on the proxy's history.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +6,6 @@ use svclab_sim::nft::{Chain, DeclaredType, ElementKey, Expr, NftReadError, Rules
 
 const TABLE: &str = "kube-proxy";
 
-/// The ruleset without numbers, sizes and draws.
 pub fn normalised(text: &str) -> Result<String, NftReadError> {
     let mut ruleset = Ruleset::read(text)?;
     for table in &mut ruleset.tables {
@@ -17,8 +15,7 @@ pub fn normalised(text: &str) -> Result<String, NftReadError> {
     Ok(ruleset.to_string())
 }
 
-/// What the listings of a kernel and of the proxy's tables have in common: elements, and the number of rules of each
-/// chain. The text of rules differs, because `nft` omits expressions that it can infer.
+/// Elements, and the number of rules of each chain. The text of rules differs, because `nft` omits what it can infer.
 pub fn comparable_lines(text: &str) -> Result<BTreeSet<String>, NftReadError> {
     let mut ruleset = Ruleset::read(text)?;
     let own = ruleset.tables.iter_mut().filter(|table| table.name == TABLE);
@@ -26,7 +23,7 @@ pub fn comparable_lines(text: &str) -> Result<BTreeSet<String>, NftReadError> {
     for Table { family, sets, chains, .. } in own {
         for set in sets {
             without_numbers(set);
-            // Rules added this element, not the proxy.
+            // Added by rules.
             let elements = set.elements.iter().filter(|element| element.timeout.is_none() && element.expires.is_none());
             lines.insert(format!("{family} {}", set.name));
             lines.extend(elements.map(|element| format!("{family} {}: {element}", set.name)));
@@ -50,7 +47,7 @@ fn without_numbers(set: &mut Set) {
     set.elements.sort_by_key(ToString::to_string);
 }
 
-/// Removes the draws that select the first endpoint of a service with session affinity.
+/// The draws that select the first endpoint with session affinity.
 fn without_draws(chain: &mut Chain) {
     let is_draw = |statement: &Statement| matches!(statement, Statement::Match { left: Expr::Numgen { .. }, .. });
     chain.rules.iter_mut().for_each(|rule| rule.statements.retain(|statement| !is_draw(statement)));

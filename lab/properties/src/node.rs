@@ -1,4 +1,4 @@
-//! A node of the oracle's world for the proxy: configuration and addresses.
+//! A node for the proxy: configuration and addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -27,11 +27,11 @@ pub fn config(world: &World, node: &str) -> Config {
     };
     config.masquerade_all = settings.masquerade_all;
     config.node_port_addresses = match settings.node_port_addresses.as_slice() {
-        // Like the configuration reader and kube-proxy.
+        // Like the configuration reader.
         [] if mode == Mode::Nftables => NodePortAddresses::Primary,
         entries => node_port_addresses(entries),
     };
-    // Like the configuration reader: these modes have no rules for node ports on loopback addresses.
+    // Like the configuration reader: these modes have no such rules.
     config.localhost_node_ports = settings.localhost_node_ports && !matches!(mode, Mode::Ipvs | Mode::Nftables);
     config.ipvs.scheduler = settings.scheduler.name().to_owned();
     config.mode = mode;
@@ -64,7 +64,6 @@ pub fn families(world: &World) -> Vec<Family> {
     Family::ALL.into_iter().filter(|family| addresses().any(|address| Family::of(address) == *family)).collect()
 }
 
-/// The addresses of every interface, and the families that some interface lacks.
 pub fn addresses(world: &World, node: &NodeMachine) -> NodeAddresses {
     let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let families = families(world);
@@ -72,14 +71,12 @@ pub fn addresses(world: &World, node: &NodeMachine) -> NodeAddresses {
     NodeAddresses {
         local: loopback.into_iter().chain(node.own()).collect(),
         primary: families.iter().filter_map(first).collect(),
-        // Point-to-point links have no address, except with ptp. Other interfaces have an address of each family of the
-        // cluster.
+        // Point-to-point links have no address, except with ptp.
         bare: match world.cni {
             Cni::PointToPoint => Family::ALL.to_vec(),
             Cni::Bridge | Cni::Ptp => Family::ALL.into_iter().filter(|family| !families.contains(family)).collect(),
         },
         links: Vec::new(),
-        // No generated Service publishes an address of another machine.
         next_hops: Vec::new(),
         of_services: None,
     }

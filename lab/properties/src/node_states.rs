@@ -1,4 +1,4 @@
-//! The state that proxies leave on a node, read from listings by the simulator.
+//! The kernel state of nodes, read from listings.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ use svclab_sim::relays::Relays;
 
 use crate::proxies::{Dump, Proxies};
 
-/// The error is the first line that the simulator does not understand.
 pub fn read(dump: &Dump) -> Result<NodeState, NodeReadError> {
     let mut state = NodeState { relays: dump.relays.clone(), ..NodeState::default() };
     state.read_rules("iptables-save", Family::V4, &dump.v4)?;
@@ -29,7 +28,7 @@ pub fn differ_only_in_rules(one: &NodeState, other: &NodeState) -> bool {
     rest(one) == rest(other)
 }
 
-/// The state of every node after fresh proxies have synced. The error names a refused object, transaction or line.
+/// The error names a refused object, transaction or line.
 pub fn of_fresh_proxies(cluster: &ClusterModel) -> Result<BTreeMap<String, NodeState>, String> {
     let state = |node: &NodeMachine| {
         let state = read(&Proxies::synced(cluster, &node.name)?.dump()).map_err(|error| error.to_string())?;
@@ -38,8 +37,7 @@ pub fn of_fresh_proxies(cluster: &ClusterModel) -> Result<BTreeMap<String, NodeS
     cluster.world.nodes.iter().map(state).collect()
 }
 
-/// Replaces the numbers of listening ports in iptables rules by the ports' backends. Two listeners that ask for one
-/// number get numbers in the order of their start, so the numbers differ between runs.
+/// Replaces numbers of listening ports by the ports' backends. The numbers differ between runs.
 pub fn name_listening_ports(rules: &str, family: Family, relays: &Relays) -> String {
     let line = |line: &str| {
         let protocol = if line.contains("-p udp ") { Protocol::UDP } else { Protocol::TCP };

@@ -1,4 +1,4 @@
-//! A node's proxies, one per family, with kernels in memory, and the listings of these kernels.
+//! Proxies with kernels in memory, and the listings of these kernels.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -43,20 +43,20 @@ pub struct Dump {
     pub sets: String,
     /// `ipvsadm -Sn`.
     pub servers: String,
-    /// `ip addr add` for each address of `kube-ipvs0`.
+    /// As `ip addr add` lines.
     pub addresses: String,
-    /// The backends of listening ports, which no command lists.
+    /// In no listing.
     pub relays: Relays,
 }
 
-/// The kernel of one family.
+/// Of one family.
 #[derive(Debug, Clone)]
 pub enum Kernel {
     Iptables(iptables::Fake),
     Ipvs(Box<IpvsKernel>),
-    /// The sockets close with the proxy.
+    /// Sockets close with the proxy.
     Userspace(Box<(iptables::Fake, relay::Fake)>),
-    /// With relays for loopback addresses, which close with the proxy.
+    /// With relays for loopback addresses.
     Nftables(Box<(kernel::nftables::Fake, Option<relay::Fake>)>),
 }
 
@@ -70,7 +70,7 @@ impl Kernel {
         }
     }
 
-    /// The iptables tables of modes that write them.
+    /// `None`: nftables mode.
     pub fn rules(&mut self) -> Option<&mut iptables::Fake> {
         match self {
             Kernel::Iptables(rules) => Some(rules),
@@ -122,7 +122,7 @@ impl Kernel {
     }
 }
 
-/// The listening ports of one family; `led` returns the backends of a service port.
+/// `led` returns the backends of a service port.
 pub fn relays<'a>(
     family: Family,
     listening: impl IntoIterator<Item = (&'a Listener, u16)>,
@@ -139,14 +139,13 @@ pub fn relays<'a>(
             Protocol::Udp => Number::UDP,
             Protocol::Sctp => Number::SCTP,
         };
-        // Without a name: the comparison uses the backends.
+        // The comparison uses the backends.
         let relay = Relay { to: endpoints(listener).unwrap_or_default(), ..Relay::default() };
         ((family, protocol, port), relay)
     });
     relays.collect()
 }
 
-/// The relay of a node port on a loopback address.
 pub fn localhost_relay(family: Family, address: IpAddr, port: u16, to: &[SocketAddr]) -> (RelayPort, Relay) {
     let family = match family {
         Family::V4 => svclab_sim::protocol::Family::V4,
@@ -194,7 +193,6 @@ fn listed(family: Family, kernel: &kernel::nftables::Fake) -> String {
     Table { name, comment, family, sets: &sets, flowtable: None, chains: &chains, elements: &elements }.to_string()
 }
 
-/// Like `iptables-save`; built-in chains have a policy.
 fn saved(kernel: &iptables::Fake) -> String {
     let built_in = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
     let mut text = String::new();
@@ -225,7 +223,6 @@ pub struct Proxies {
     of: Vec<(Family, ModeProxy)>,
 }
 
-/// Calls a method of the proxy in any variant.
 macro_rules! each {
     ($proxy:expr, $name:ident => $body:expr) => {
         match $proxy {
@@ -238,7 +235,7 @@ macro_rules! each {
 }
 
 impl Proxies {
-    /// Proxies without objects on the given kernels, in the order of [`node::families`].
+    /// In the order of [`node::families`].
     pub fn start(world: &World, node: &str, kernels: Vec<Kernel>) -> Proxies {
         let config = node::config(world, node);
         let place = world.nodes.iter().find(|place| place.name == node);
@@ -257,7 +254,7 @@ impl Proxies {
         Proxies::start(world, node, kernels)
     }
 
-    /// Proxies that have synced the cluster's objects to empty kernels.
+    /// On empty kernels.
     pub fn synced(cluster: &ClusterModel, node: &str) -> Result<Proxies, String> {
         let mut proxies = Proxies::fresh(&cluster.world, node);
         proxies.apply(&accepted(&cluster.objects)?);
@@ -277,7 +274,7 @@ impl Proxies {
         }
     }
 
-    /// Returns whether a proxy has sent anything.
+    /// Whether anything was sent.
     pub fn sync(&mut self) -> Result<bool, String> {
         let mut sent = false;
         for (_, proxy) in &mut self.of {
@@ -291,7 +288,7 @@ impl Proxies {
         Ok(sent)
     }
 
-    /// Runs the work that nftables mode delays, such as the deletion of unused chains.
+    /// Runs delayed work, such as the deletion of unused nftables chains.
     pub fn finish(&mut self) -> Result<(), String> {
         let later = Instant::now() + Duration::from_secs(60);
         for (_, proxy) in &mut self.of {
@@ -356,7 +353,7 @@ impl ModeProxy {
     }
 }
 
-/// The objects as changes, and the errors of objects that the proxy's source refuses.
+/// The changes, and errors of objects that the source refuses.
 pub fn changes(objects: &Objects) -> (Vec<Change>, Vec<String>) {
     let (mut changes, mut refused) = (Vec::new(), Vec::new());
     let mut take = |outcome: Result<Option<Change>, String>| match outcome {
@@ -378,7 +375,7 @@ pub fn changes(objects: &Objects) -> (Vec<Change>, Vec<String>) {
     (changes, refused)
 }
 
-/// The objects as changes; the error lists refused objects.
+/// The error lists refused objects.
 pub fn accepted(objects: &Objects) -> Result<Vec<Change>, String> {
     match changes(objects) {
         (changes, refused) if refused.is_empty() => Ok(changes),

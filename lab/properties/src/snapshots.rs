@@ -1,4 +1,4 @@
-//! A node of the oracle's world as a snapshot: links, addresses, routes, settings, objects and rules.
+//! A node of the oracle's world as a snapshot.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,7 +15,6 @@ use crate::proxies::Dump;
 
 /// `RT_TABLE_MAIN`.
 const MAIN: u32 = 254;
-/// After the creation of every object.
 const TAKEN: &str = "2030-01-01T00:00:00Z";
 
 pub fn snapshot(cluster: &ClusterModel, node: &str, dump: &Dump) -> Snapshot {
@@ -80,7 +79,6 @@ fn sysctls(world: &World) -> BTreeMap<String, String> {
     all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The world's settings as a `KubeProxyConfiguration`.
 fn configuration(world: &World) -> Value {
     let settings = &world.proxy;
     let ranges = |ranges: &[IpNet]| ranges.iter().map(IpNet::to_string).collect::<Vec<_>>();
@@ -117,7 +115,6 @@ struct Wiring<'a> {
     dump: &'a Dump,
 }
 
-/// The prefix length of the networks of nodes and pods.
 fn shared(address: IpAddr) -> IpNet {
     IpNet::new_assert(address, if address.is_ipv4() { 24 } else { 64 })
 }
@@ -126,7 +123,7 @@ fn everything(like: IpAddr) -> IpNet {
     if like.is_ipv4() { Ipv4Net::default().into() } else { Ipv6Net::default().into() }
 }
 
-/// The router of the nodes' segment, an address that no machine has.
+/// An address that no machine has.
 fn router(own: IpAddr) -> IpAddr {
     match shared(own).network() {
         IpAddr::V4(network) => Ipv4Addr::from_bits(network.to_bits() | 254).into(),
@@ -208,7 +205,6 @@ impl Wiring<'_> {
         }
     }
 
-    /// Routes to another node's pods: by the overlay, the second network, or its address.
     fn towards(&self, network: &mut Network, other: &NodeMachine) {
         for range in self.cluster.objects.pod_ranges(&other.name) {
             let like = |addresses: &[IpAddr]| {

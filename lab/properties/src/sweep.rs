@@ -1,4 +1,4 @@
-//! Judges a sample of questions of many clusters, and shrinks a disagreement to a small cluster.
+//! Judges many clusters, and shrinks a disagreement.
 
 use std::cell::Cell;
 
@@ -11,11 +11,11 @@ use crate::judge::{Networks, judge};
 use crate::machines::SimulatedMachines;
 use crate::node_states::of_fresh_proxies;
 
-/// Default of `PROPERTIES_CASES`: clusters.
+/// Default of `PROPERTIES_CASES`.
 const CASES: u32 = 300;
 /// Default of `PROPERTIES_SEED`.
 const SEED: u64 = 1;
-/// Default of `PROPERTIES_QUESTIONS`: questions per cluster.
+/// Default of `PROPERTIES_QUESTIONS`, per cluster.
 const QUESTIONS: u64 = 40;
 
 fn number(name: &str) -> Option<u64> {
@@ -34,12 +34,11 @@ fn questions() -> u64 {
     number("PROPERTIES_QUESTIONS").unwrap_or(QUESTIONS)
 }
 
-/// A runner whose cases depend on the seed and the number of the property.
 pub fn runner(seed: u64, property: u64, cases: u32) -> TestRunner {
     runner_with(seed, property, cases, 4000)
 }
 
-/// Like [`runner`], with a limit of tries to shrink a failure.
+/// `smaller` limits the tries to shrink.
 pub fn runner_with(seed: u64, property: u64, cases: u32, smaller: u32) -> TestRunner {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -53,9 +52,9 @@ pub fn runner_with(seed: u64, property: u64, cases: u32, smaller: u32) -> TestRu
 pub struct SweepCounts {
     pub clusters: u64,
     pub questions: u64,
-    /// By the oracle's verdict: deliver, drop, reject, either, untouched, undefined.
+    /// Deliver, drop, reject, either, untouched, undefined.
     pub verdicts: [u64; 6],
-    /// Questions about an address that several service ports claim.
+    /// About addresses that several service ports claim.
     pub disputed: u64,
 }
 
@@ -90,10 +89,9 @@ pub fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// A sample of a cluster's questions.
 #[derive(Debug, Clone, Copy)]
 pub enum QuestionSample {
-    /// About the first number of questions; the second number is the salt of the sample.
+    /// About how many, and the salt of the sample.
     Some(u64, u64),
     All,
 }
@@ -110,7 +108,6 @@ impl QuestionSample {
     }
 }
 
-/// The machines of a cluster with the rules of fresh proxies, and without rules.
 pub fn networks(cluster: &ClusterModel) -> Result<Networks, String> {
     let machines = SimulatedMachines::build(cluster, &of_fresh_proxies(cluster)?).map_err(|error| error.to_string())?;
     let bare =
@@ -118,7 +115,7 @@ pub fn networks(cluster: &ClusterModel) -> Result<Networks, String> {
     Ok(Networks { machines, bare })
 }
 
-/// Judges a sample of the cluster's questions. The error is the first disagreement, or what was refused.
+/// The error is the first disagreement, or what was refused.
 pub fn judge_cluster(cluster: &ClusterModel, choice: QuestionSample, counts: &mut SweepCounts) -> Result<(), String> {
     let networks = networks(cluster).map_err(|why| format!("{why}\n{}", scenario(cluster)))?;
     let oracle = cluster.oracle();
@@ -136,7 +133,6 @@ pub fn judge_cluster(cluster: &ClusterModel, choice: QuestionSample, counts: &mu
     Ok(())
 }
 
-/// The cluster as a scenario with its first question.
 pub fn scenario(cluster: &ClusterModel) -> String {
     cluster
         .questions()
@@ -145,7 +141,7 @@ pub fn scenario(cluster: &ClusterModel) -> String {
         .unwrap_or_default()
 }
 
-/// In IPVS mode the number of pods decides the scheduler.
+/// In IPVS mode the number of pods selects the scheduler.
 pub fn in_mode(recipe: &Recipe, mode: Mode) -> ClusterModel {
     let mut cluster = recipe.build();
     cluster.world.proxy.mode = mode;
@@ -159,14 +155,13 @@ pub fn in_mode(recipe: &Recipe, mode: Mode) -> ClusterModel {
     cluster
 }
 
-/// Judges `cases` clusters that depend on `seed` and `part`. The error prints the smallest cluster with a disagreement,
-/// and how to repeat it.
+/// The error prints the smallest cluster with a disagreement, and how to repeat it.
 pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<SweepCounts, String> {
     let counts = Cell::new(SweepCounts::default());
     let (count, failed) = (Cell::new(0u64), Cell::new(false));
     let wanted = questions();
     let outcome = runner(seed, part, cases).run(&recipes(), |recipe| {
-        // The failing question may have another number in a smaller cluster, so the sweep asks all questions.
+        // The failing question may have another number in a smaller cluster.
         let choice = if failed.get() { QuestionSample::All } else { QuestionSample::Some(wanted, seed ^ count.get()) };
         count.set(count.get() + 1);
         let mut sum = counts.get();
@@ -186,7 +181,7 @@ pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<SweepCounts
     }
 }
 
-/// [`sweep`] in `parts` threads, each with its share of the clusters.
+/// In `parts` threads.
 pub fn sweep_in_parts(mode: Mode, parts: u32) -> Result<SweepCounts, String> {
     let (seed, share) = (seed(), cases().div_ceil(parts));
     let threads: Vec<_> =

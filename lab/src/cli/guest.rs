@@ -8,9 +8,9 @@ use std::time::Duration;
 use clap::Args;
 use svclab_microvm::cache::Cache;
 use svclab_microvm::image::Image;
-use svclab_microvm::job::Job;
+use svclab_microvm::job::GuestJob;
 use svclab_microvm::kernels::Kernel;
-use svclab_microvm::qemu::{Clock, Program};
+use svclab_microvm::qemu::{Clock, QemuProgram};
 use svclab_microvm::{VmError, kvm, launch};
 
 use super::{Exit, NAME};
@@ -59,11 +59,11 @@ pub(super) fn boot(
     programs.insert(NAME.to_owned(), own);
     let cache = open_cache(cache_dir)?;
     let image = Image::get(&cache, kernel, &programs).map_err(unable)?;
-    let program = Program::find(&cache).map_err(unable)?;
+    let program = QemuProgram::find(&cache).map_err(unable)?;
     let kvm = kvm::works(&cache, &program, &image.kernel());
     let how = if kvm { "KVM" } else { "fast" };
     eprintln!("kernel: {kernel} in a microVM ({how}, image {})", &image.hash()[..12]);
-    let job = Job { program: NAME.to_owned(), args, ipvs: true, ..Job::default() };
+    let job = GuestJob { program: NAME.to_owned(), args, ipvs: true, ..GuestJob::default() };
     let ended = launch::run(&program, &image, &job, Clock::Host { kvm }, deadline, progress).map_err(unable)?;
     Ok(ended.status)
 }

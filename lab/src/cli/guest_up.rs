@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use svclab_microvm::session::Size;
+use svclab_microvm::session::TerminalSize;
 use svclab_microvm::session::inside::Session;
 
 use super::Exit;
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct GuestUpArgs {
     /// The size of the terminal, as JSON [default: there is none].
     #[arg(long, value_name = "JSON", value_parser = parse_size)]
-    terminal: Option<Size>,
+    terminal: Option<TerminalSize>,
     /// What kind of terminal it is.
     #[arg(long, value_name = "TERM", default_value = "dumb")]
     term: String,
@@ -34,7 +34,7 @@ pub(super) struct GuestUpArgs {
     up: Vec<String>,
 }
 
-fn parse_size(text: &str) -> Result<Size, String> {
+fn parse_size(text: &str) -> Result<TerminalSize, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 

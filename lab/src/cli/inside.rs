@@ -8,7 +8,7 @@ use svclab_microvm::VmError;
 use svclab_microvm::console::Ended;
 use svclab_microvm::image::Image;
 use svclab_microvm::job;
-use svclab_microvm::qemu::{Clock, Program};
+use svclab_microvm::qemu::{Clock, QemuProgram};
 use svclab_microvm::{kvm, launch};
 
 use super::guest::open_cache;
@@ -24,7 +24,7 @@ use crate::scenario::run::{ForeignProxy, Proxy, begun};
 
 /// Everything that does not depend on the seed.
 pub(super) struct Inside {
-    pub(super) program: Program,
+    pub(super) program: QemuProgram,
     pub(super) image: Image,
     machine: MicroVm,
     files: BTreeMap<String, Vec<u8>>,
@@ -87,7 +87,7 @@ impl Inside {
             }
         }
         let image = Image::get(&cache, &guest.kernel, &programs).map_err(unable)?;
-        let program = Program::find(&cache).map_err(unable)?;
+        let program = QemuProgram::find(&cache).map_err(unable)?;
         let machine = MicroVm {
             kernel: guest.kernel.to_string(),
             deterministic: guest.deterministic,
@@ -112,14 +112,14 @@ impl Inside {
         let failed = |error: VmError| stop::stop().map_or_else(|| Exit::unable(error.to_string()), stop::Stop::exit);
         let clock = if self.machine.deterministic { Clock::Counted { seed } } else { Clock::Host { kvm: self.kvm } };
         let results = [JSON, JUNIT].map(|name| (name.to_owned(), out(name)));
-        let job = job::Job { results: results.into(), ..self.job(self.arguments(args, seed)) };
+        let job = job::GuestJob { results: results.into(), ..self.job(self.arguments(args, seed)) };
         launch::run_unless(&self.program, &self.image, &job, clock, deadline, progress, &|| stop::stop().is_some())
             .map_err(failed)
     }
 
     /// What the guest is to do: svclab, with these arguments.
-    pub(super) fn job(&self, args: Vec<String>) -> job::Job {
-        job::Job {
+    pub(super) fn job(&self, args: Vec<String>) -> job::GuestJob {
+        job::GuestJob {
             program: NAME.to_owned(),
             args,
             results: BTreeMap::new(),

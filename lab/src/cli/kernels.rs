@@ -9,10 +9,10 @@ use std::time::Duration;
 use clap::Args;
 use svclab_microvm::cache::Cache;
 use svclab_microvm::image::Image;
-use svclab_microvm::job::Job;
+use svclab_microvm::job::GuestJob;
 use svclab_microvm::kernels::{Kernel, PACKAGED};
 use svclab_microvm::probe::{self, Abilities};
-use svclab_microvm::qemu::{Clock, Program};
+use svclab_microvm::qemu::{Clock, QemuProgram};
 use svclab_microvm::{VmError, kvm, launch};
 use svclab_netns::sandbox;
 
@@ -47,7 +47,7 @@ pub(super) fn kernels(args: &KernelsArgs) -> Result<u8, Exit> {
     }
     for packaged in &PACKAGED {
         let kernel = Kernel::Packaged(packaged);
-        if args.fetch || kernel.is_here(&cache) {
+        if args.fetch || kernel.is_cached(&cache) {
             show(packaged.name, &inside(&cache, &kernel).map_err(unable)?);
         } else {
             println!("{}\n  not fetched yet: `svclab kernels --fetch`, or the first run, does so", packaged.name);
@@ -93,14 +93,14 @@ pub(super) fn inside(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmErro
     if let Some(abilities) = std::fs::read(&known).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
         return Ok(abilities);
     }
-    let job = Job {
+    let job = GuestJob {
         program: NAME.to_owned(),
         args: ["guest-probe", "/out/abilities"].map(str::to_owned).into(),
         results: BTreeMap::from([("abilities".to_owned(), "/out/abilities".to_owned())]),
         ipvs: true,
-        ..Job::default()
+        ..GuestJob::default()
     };
-    let program = Program::find(cache)?;
+    let program = QemuProgram::find(cache)?;
     let mut lines = Vec::new();
     let clock = Clock::Host { kvm: kvm::works(cache, &program, &image.kernel()) };
     let ended = launch::run(&program, &image, &job, clock, DEADLINE, &mut |line| lines.push(line.to_owned()))?;

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use svclab_microvm::VmError;
-use svclab_microvm::launch::Machine;
+use svclab_microvm::launch::BootedVm;
 use svclab_microvm::qemu::Clock;
-use svclab_microvm::session::Size;
+use svclab_microvm::session::TerminalSize;
 use svclab_microvm::session::outside::Session;
 
 use super::in_microvm::{BOOT, SCENARIO};
@@ -36,7 +36,7 @@ pub(super) fn up(args: &UpArgs, guest: &Guest, job: &Job<'_>, proxy: &Proxy) -> 
     let (mut session, line) = Session::new(terminal).map_err(lost)?;
     let job = inside.job(arguments(args, guest, job, &inside, terminal)?);
     let clock = Clock::Host { kvm: inside.kvm };
-    let machine = Machine::boot(&inside.program, &inside.image, &job, clock, Some(line)).map_err(unable)?;
+    let machine = BootedVm::boot(&inside.program, &inside.image, &job, clock, Some(line)).map_err(unable)?;
     let end = Instant::now() + STANDS;
     // Both closures are called in turn, by one thread.
     let session_of = std::cell::RefCell::new(&mut session);
@@ -72,8 +72,8 @@ pub(super) fn up(args: &UpArgs, guest: &Guest, job: &Job<'_>, proxy: &Proxy) -> 
 }
 
 /// The terminal's.
-fn size() -> Option<Size> {
-    terminal_size::terminal_size().map(|(width, height)| Size { rows: height.0, columns: width.0 })
+fn size() -> Option<TerminalSize> {
+    terminal_size::terminal_size().map(|(width, height)| TerminalSize { rows: height.0, columns: width.0 })
 }
 
 /// The command inside.
@@ -82,7 +82,7 @@ fn arguments(
     guest: &Guest,
     job: &Job<'_>,
     inside: &Inside,
-    terminal: Option<Size>,
+    terminal: Option<TerminalSize>,
 ) -> Result<Vec<String>, Exit> {
     let mut arguments = vec!["guest-up".to_owned()];
     let mut flag = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);

@@ -1,4 +1,4 @@
-//! Compares a node's kernel with the state after a clean start.
+//! Compares a kernel with the state after a clean start.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ use svclab_sim::cluster::NodeState;
 use svclab_sim::relays::Relays;
 use svclab_sim::rules::{Rule, Rules};
 
-/// The error names the first difference.
 pub(super) fn compare(found: &Dump, fresh: &Dump) -> Result<(), String> {
     let elements = |dump: &Dump| comparable_lines(&dump.nft).map(|all| all.into_iter().collect());
     let elements = |dump: &Dump| elements(dump).map_err(|error| error.to_string());
@@ -26,11 +25,10 @@ pub(super) fn compare(found: &Dump, fresh: &Dump) -> Result<(), String> {
     lists("a listening port", relays(&found), relays(&fresh))
 }
 
-/// Keyed by the names of table and chain.
+/// By table and chain.
 type RulesByChain = BTreeMap<(&'static str, String), Vec<String>>;
 
-/// The chain that guards the loopback range, and the jump to it. A proxy keeps both when it no longer needs them,
-/// because `route_localnet` may stay set.
+/// The guard of the loopback range. A proxy keeps it, because `route_localnet` may stay set.
 const GUARD: &str = "KUBE-FIREWALL";
 const GUARD_JUMP: &str = "-j KUBE-FIREWALL";
 
@@ -51,8 +49,8 @@ fn same_rules(found: &Rules, found_relays: &Relays, fresh: &Rules, fresh_relays:
     Err(format!("{table} {chain} is\n{}\nand after a clean start it is\n{}", rules(&found), rules(&fresh)))
 }
 
-/// Leaves out empty built-in chains, which may or may not exist. Sorts the jumps in built-in chains: a jump that
-/// another program deleted returns at another position, and no two jumps lead to rules about the same packets.
+/// Without empty built-in chains. Sorts jumps in built-in chains: a deleted jump returns at another position, and no
+/// two jumps lead to rules about the same packets.
 fn by_chain(rules: &Rules, relays: &Relays) -> RulesByChain {
     let mut chains = RulesByChain::new();
     for (table, chain) in rules.tables.iter().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {
@@ -69,7 +67,7 @@ fn by_chain(rules: &Rules, relays: &Relays) -> RulesByChain {
     chains
 }
 
-/// Names and members. The size of the hash table depends on the set's first owner.
+/// Without hash sizes, which depend on a set's first owner.
 fn sets(state: &NodeState) -> Vec<String> {
     let set = |set: &svclab_sim::set::IpSet| {
         let mut elements: Vec<String> = set.elements.iter().map(|element| format!("{element:?}")).collect();
@@ -79,7 +77,7 @@ fn sets(state: &NodeState) -> Vec<String> {
     state.sets.sets.iter().map(set).collect()
 }
 
-/// Without draining real servers, which a fresh start does not have.
+/// Without draining servers.
 fn servers(state: &NodeState) -> Vec<String> {
     let service = |service: &svclab_sim::ipvs::VirtualService| {
         let mut service = service.clone();

@@ -1,4 +1,4 @@
-//! The commands on a node's thread: listings, and replacements of rules.
+//! Commands on a node's thread.
 
 use svclab_properties::proxies::Dump;
 use svclab_sim::nft::Ruleset;
@@ -16,7 +16,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// The backends of relays are in no listing.
+    /// Without relays.
     pub(super) fn dump(&self) -> Result<Dump, String> {
         let mut dump = Dump::default();
         for family in &self.families {
@@ -33,7 +33,6 @@ impl Commands {
         Ok(dump)
     }
 
-    /// Replaces all iptables rules.
     pub(super) fn replace(&self, texts: &[(Family, String)]) -> Result<(), String> {
         for (family, text) in texts {
             run(&self.iptables(*family, "restore"), &[], Some(text))?;
@@ -41,7 +40,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Flushes the affinity sets, whose entries belong to the cluster before: its services may have the same names.
+    /// Flushes the affinity sets: services of the next cluster may have the same names.
     pub(super) fn forget_clients(&self) -> Result<(), String> {
         if self.mode != Mode::Nftables {
             return Ok(());
@@ -56,7 +55,6 @@ impl Commands {
         if flush.is_empty() { Ok(()) } else { run("nft", &["-f", "-"], Some(&flush)).map(|_| ()) }
     }
 
-    /// Replaces the proxy's tables.
     pub(super) fn replace_tables(&self, text: &str) -> Result<(), String> {
         let gone = self.families.iter().map(|family| {
             let name = if *family == Family::V4 { "ip" } else { "ip6" };
@@ -65,8 +63,7 @@ impl Commands {
         run("nft", &["-f", "-"], Some(&format!("{}{text}", gone.collect::<String>()))).map(|_| ())
     }
 
-    /// Deletes all virtual servers, then restores these lines of `ipvsadm -Sn`. In between IPVS expires every
-    /// connection (`expire_nodest_conn`).
+    /// In between IPVS expires every connection (`expire_nodest_conn`).
     pub(super) fn restore_servers(&self, servers: &str) -> Result<(), String> {
         run("ipvsadm", &["-C"], None)?;
         until_forgotten()?;
@@ -92,7 +89,7 @@ pub(super) fn rules(dump: &mut Dump, family: Family) -> &mut String {
     }
 }
 
-/// Turns `ip -o address` into the `ip addr add` lines that the simulator reads.
+/// The `ip addr add` lines that the simulator reads.
 fn addresses(printed: &str) -> String {
     let line = |printed: &str| {
         let mut words = printed.split_whitespace().skip_while(|word| !["inet", "inet6"].contains(word));
@@ -105,11 +102,11 @@ fn addresses(printed: &str) -> String {
     printed.lines().filter_map(line).collect()
 }
 
-/// Heading lines of `/proc/net/ip_vs_conn`.
+/// In `/proc/net/ip_vs_conn`.
 const HEADINGS: usize = 1;
 
 fn until_forgotten() -> Result<(), String> {
-    // The kernel expires connections asynchronously.
+    // Asynchronously.
     for _ in 0..1000 {
         let connections =
             std::fs::read_to_string("/proc/thread-self/net/ip_vs_conn").map_err(|error| error.to_string())?;

@@ -1,5 +1,4 @@
-//! Runs a node's proxies in its namespaces with the real kernel: `start` runs them, `commands` lists the result, and
-//! `clean_start` compares it with the state after a clean start.
+//! Runs a node's proxies with the real kernel: `start` runs them, `commands` lists the result, `clean_start` checks it.
 
 mod clean_start;
 mod commands;
@@ -21,15 +20,15 @@ use svcproxy::model::{Change, Family};
 use commands::{Commands, rules};
 use start::{RelayThread, SyncJob};
 
-/// The result of the proxies. Relays run until it is dropped.
+/// Relays run until this is dropped.
 pub struct AppliedRules {
-    /// Listings by node.
+    /// By node.
     pub dumps: BTreeMap<String, Dump>,
     relays: Vec<RelayThread>,
 }
 
 impl AppliedRules {
-    /// Ends the relays like a kill of the proxies: the rules stay.
+    /// As if the proxies were killed: the rules stay.
     pub fn end_relays(&mut self) {
         self.relays.clear();
     }
@@ -40,7 +39,6 @@ fn commands(variant: Variant, cluster: &ClusterModel, node: &str) -> Commands {
     Commands { variant, mode, families: node::families(&cluster.world) }
 }
 
-/// Runs `work` on the thread of every node.
 async fn everywhere<T: Send + 'static>(
     lab: &Lab,
     cluster: &ClusterModel,
@@ -54,15 +52,14 @@ async fn everywhere<T: Send + 'static>(
     Ok(done.await?.into_iter().collect())
 }
 
-/// Programs every node's kernel for the cluster, over the state of the cluster before.
-/// Like a restart with new settings: a full sync of some objects, whose number depends on `salt`, then a partial sync
-/// of the others. The result must equal the state after a clean start.
+/// Like a restart with new settings over the rules of the cluster before: a full sync of some objects, by `salt`, then
+/// a partial sync. The result must equal a clean start's.
 pub async fn apply(lab: &Lab, variant: Variant, cluster: &ClusterModel, salt: u64) -> Result<AppliedRules, String> {
     let changes: Arc<[Change]> = accepted(&cluster.objects)?.into();
     let nodes = cluster.objects.nodes.len();
     let first = nodes + usize::try_from(salt).unwrap_or_default() % (changes.len() - nodes + 1);
     let done = everywhere(lab, cluster, |name| {
-        // Alternates the two writers of iptables-nft tables.
+        // The two writers alternate.
         let by_netlink = variant == Variant::Nft && salt.is_multiple_of(2);
         let writer = if by_netlink { WriterChoice::Netlink } else { WriterChoice::Commands };
         let config = Config { variant, writer, ..node::config(&cluster.world, name) };
@@ -85,7 +82,7 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &ClusterModel, salt: u6
     Ok(applied)
 }
 
-/// Replaces all iptables rules of a node. Returns the new listings; `before` has the listings of other families.
+/// `before` has the listings of other families.
 pub async fn replace(
     lab: &Lab,
     variant: Variant,
@@ -108,7 +105,7 @@ pub async fn replace(
     Ok(all)
 }
 
-/// Replaces the proxy's nftables tables of a node; relays continue. Returns the new listings.
+/// Relays continue.
 pub async fn replace_tables(
     lab: &Lab,
     variant: Variant,
@@ -126,9 +123,8 @@ pub async fn replace_tables(
     Ok(Dump { relays: before.relays.clone(), ..dump })
 }
 
-/// Deletes all conntrack entries, so that the next packets are new connections. In IPVS mode also recreates the virtual
-/// servers in the order of the listing, because `ipvsadm` does not print the kernel's order, on which hashes depend.
-/// This removes draining servers.
+/// Deletes conntrack entries. In IPVS mode also recreates the virtual servers in listed order, because `ipvsadm` does
+/// not print the kernel's order, on which hashes depend; draining servers end.
 pub async fn forget(
     lab: &Lab,
     variant: Variant,

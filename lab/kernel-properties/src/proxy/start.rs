@@ -1,4 +1,4 @@
-//! Starts proxies like the daemon, in each mode, and applies the objects.
+//! Starts proxies like the daemon.
 
 use std::fmt::Display;
 use std::sync::{Arc, mpsc};
@@ -31,12 +31,12 @@ const SILENT: Duration = Duration::from_secs(3600);
 /// After every delayed deletion.
 const LATER: Duration = Duration::from_secs(60);
 
-/// Proxies, whose relays run until they are dropped, and the relays' backends.
+/// With the backends of the relays, which run until the proxies are dropped.
 type StartedProxies = (Box<dyn std::any::Any>, Relays);
 
 type UserspaceProxy = FamilyProxy<userspace::syncer::Syncer<Writer, Engine>>;
 
-/// The first sync gets `first` changes, the second sync the others.
+/// The first sync gets `first` changes.
 #[derive(Debug, Clone)]
 pub(super) struct SyncJob {
     pub(super) config: Config,
@@ -48,7 +48,7 @@ pub(super) struct SyncJob {
 impl SyncJob {
     /// Relays continue to run.
     pub(super) fn carry_out(self) -> Result<Option<RelayThread>, String> {
-        // The cluster before may have set it, and a proxy never clears it.
+        // A proxy never clears it.
         sysctl::ensure(sysctl::ROUTE_LOCALNET, "0").map_err(said)?;
         match self.config.mode {
             Mode::Userspace => RelayThread::start(move || self.bring_relays()).map(Some),
@@ -124,7 +124,7 @@ impl SyncJob {
     }
 }
 
-/// A thread with a node's relays, which end when this is dropped.
+/// Relays end when this is dropped.
 pub(super) struct RelayThread {
     pub(super) relays: Relays,
     thread: Option<JoinHandle<()>>,
@@ -132,7 +132,7 @@ pub(super) struct RelayThread {
 }
 
 impl RelayThread {
-    /// A thread inherits the namespaces of its creator, and the relays' tasks open their sockets there.
+    /// Threads inherit the namespaces of their creator.
     fn start(bring: impl FnOnce() -> Result<StartedProxies, String> + Send + 'static) -> Result<RelayThread, String> {
         let (ready, started) = mpsc::channel();
         let (end, ended) = oneshot::channel::<()>();
@@ -147,7 +147,6 @@ impl RelayThread {
                 Err(why) => drop(ready.send(Err(why))),
                 Ok(((_proxies, relays), runtime)) => {
                     if ready.send(Ok(relays)).is_ok() {
-                        // An error means that the sender is dropped.
                         let _ = runtime.block_on(ended);
                     }
                 }
@@ -162,7 +161,7 @@ impl RelayThread {
 impl Drop for RelayThread {
     fn drop(&mut self) {
         drop(self.end.take());
-        // The proxies of the next cluster need the same ports.
+        // The next proxies need the same ports.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

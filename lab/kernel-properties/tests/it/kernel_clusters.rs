@@ -1,5 +1,3 @@
-//! Generated clusters on the host's kernel.
-
 use std::time::Instant;
 
 use crate::damage;
@@ -12,7 +10,6 @@ use svclab_oracle::Mode;
 use svclab_oracle::generate::recipes_on;
 use svclab_properties::sweep::runner;
 
-/// Testbeds in nftables mode.
 const BY_TABLES: [&str; 5] = [
     "nftables_bridge_ipv4",
     "nftables_point_to_point_ipv6",
@@ -21,7 +18,6 @@ const BY_TABLES: [&str; 5] = [
     "nftables_ptp_dual_stack",
 ];
 
-/// Testbeds in userspace mode.
 const RELAYED: [&str; 5] = [
     "userspace_bridge_ipv4",
     "userspace_point_to_point_ipv6",
@@ -52,7 +48,7 @@ fn by_tables(inside: &CaseContext<'_>) {
     whole_frame(inside.name.trim_start_matches("nftables_"), Mode::Nftables, inside.cases, inside);
 }
 
-/// Relays are slower: half as many clusters.
+/// Relays are slower.
 fn by_relays(inside: &CaseContext<'_>) {
     whole_frame(inside.name.trim_start_matches("userspace_"), Mode::Userspace, inside.cases.div_ceil(2), inside);
 }

@@ -1,5 +1,5 @@
-//! Generated clusters on the real kernel: in the sandbox, which each case enters in a process of its own before it
-//! starts a thread, and in microVMs, which run this program.
+//! Generated clusters on the kernel: in the sandbox, which each case enters in its own process before any thread, and
+//! in microVMs.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,6 +1,6 @@
-//! Generated clusters in IPVS mode on the kernel of a microVM.
-//! `KERNEL_CASES=40 cargo nextest run -p svclab-kernel-properties microvm_clusters` tries so many clusters on each
-//! testbed.
+//! Generated clusters in IPVS mode in a microVM.
+//!
+//! `KERNEL_CASES=40 cargo nextest run -p svclab-kernel-properties microvm_clusters` tries so many on each testbed.
 
 use crate::support::{CaseContext, KernelCase};
 use svclab_cluster::Cluster as Lab;
@@ -8,9 +8,9 @@ use svclab_kernel_properties::sweep::sweep;
 use svclab_kernel_properties::testbed::{self, Testbed};
 use svclab_oracle::Mode;
 
-/// Default number of clusters on each testbed: emulation is slow.
+/// Emulation is slow.
 const FEW: u32 = 3;
-/// The testbed of every run; the others are for the night.
+/// The others are for the night.
 const EACH_TIME: &str = "bridge_dual_stack";
 
 pub fn cases() -> Vec<KernelCase> {

@@ -1,4 +1,4 @@
-//! The guest's end: runs a command on a terminal or on pipes, and relays.
+//! The guest's end: runs a command on a terminal or pipes, and relays its streams.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,25 +15,25 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{self, ControlFlags, SetArg};
 
-use super::{Decoder, Frame, LONGEST, Size};
+use super::{Decoder, Frame, LONGEST, TerminalSize};
 
-/// The second serial line, on which nobody else writes.
+/// The second serial line, without kernel messages.
 const LINE: &str = "/dev/ttyS1";
-/// How long to look for output, in milliseconds, once the command has ended: what it wrote before is there already.
+/// Milliseconds to wait for output after the end of the command.
 const LOOK: u8 = 50;
 
-/// The line to the machine outside.
+/// The line to the host.
 pub struct Session {
     line: File,
-    out: Out,
-    terminal: Option<Size>,
+    out: FrameWriter,
+    terminal: Option<TerminalSize>,
 }
 
-/// Writes frames, from several threads.
+/// For several threads.
 #[derive(Clone)]
-struct Out(Arc<Mutex<File>>);
+struct FrameWriter(Arc<Mutex<File>>);
 
-impl Out {
+impl FrameWriter {
     fn send(&self, frame: &Frame) -> io::Result<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&frame.encode())
     }
@@ -41,44 +41,32 @@ impl Out {
 
 impl Session {
     /// Opens the line. With `terminal` the command gets a terminal of that size, else pipes.
-    ///
-    /// # Errors
-    /// When this is no microVM that was started with such a line.
-    pub fn open(terminal: Option<Size>) -> io::Result<Session> {
+    pub fn open(terminal: Option<TerminalSize>) -> io::Result<Session> {
         let mut options = File::options();
         let line = options.read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(LINE)?;
         let mut settings = termios::tcgetattr(&line)?;
         termios::cfmakeraw(&mut settings);
-        // 115,200 baud, without cfsetspeed (clippy.toml says why).
+        // 115,200 baud, without cfsetspeed (see clippy.toml).
         settings.control_flags.remove(ControlFlags::CBAUD);
         settings.control_flags.insert(ControlFlags::from_bits_retain(nix::libc::B115200));
         termios::tcsetattr(&line, SetArg::TCSANOW, &settings)?;
-        let out = Out(Arc::new(Mutex::new(line.try_clone()?)));
+        let out = FrameWriter(Arc::new(Mutex::new(line.try_clone()?)));
         Ok(Session { line, out, terminal })
     }
 
-    /// Writes `text` to where the command's output goes.
-    ///
-    /// # Errors
-    /// The line's.
+    /// Writes `text` to the command's output.
     pub fn say(&self, text: &str) -> io::Result<()> {
-        // The terminal outside does nothing to what it is given.
+        // The host's terminal is raw.
         let text = if self.terminal.is_some() { text.replace('\n', "\r\n") } else { text.to_owned() };
         text.as_bytes().chunks(LONGEST).try_for_each(|piece| self.out.send(&Frame::Output(piece.to_vec())))
     }
 
-    /// Another handle for [`Session::say`], for a thread.
-    ///
-    /// # Errors
-    /// When there are no descriptors left.
+    /// Another handle, for a thread.
     pub fn another(&self) -> io::Result<Session> {
         Ok(Session { line: self.line.try_clone()?, out: self.out.clone(), terminal: self.terminal })
     }
 
-    /// Runs `command` to its end with what comes over the line; returns when all that it wrote has been sent.
-    ///
-    /// # Errors
-    /// When it cannot be started, and the line's.
+    /// Runs `command` with the input from the line. Returns after all its output has been sent.
     pub fn run(self, command: &mut Command) -> io::Result<ExitStatus> {
         let (mut child, input, outputs) = match self.terminal {
             Some(size) => on_terminal(command, size)?,
@@ -93,8 +81,8 @@ impl Session {
             })
             .collect();
         let (line, out, terminal) = (self.line.try_clone()?, self.out.clone(), self.terminal.is_some());
-        // It is never waited for: the line has no end.
-        thread::spawn(move || take(line, input, terminal, &out));
+        // Not joined: the line has no end.
+        thread::spawn(move || handle_frames(line, input, terminal, &out));
         self.out.send(&Frame::Started)?;
         let status = child.wait()?;
         over.store(true, Ordering::Release);
@@ -104,10 +92,10 @@ impl Session {
     }
 }
 
-/// A process, what its input is written to, and what its output is read from.
-type Started = (Child, OwnedFd, Vec<(OwnedFd, fn(Vec<u8>) -> Frame)>);
+/// A process, its input, and its outputs.
+type StartedCommand = (Child, OwnedFd, Vec<(OwnedFd, fn(Vec<u8>) -> Frame)>);
 
-fn on_pipes(command: &mut Command) -> io::Result<Started> {
+fn on_pipes(command: &mut Command) -> io::Result<StartedCommand> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let missing = || io::Error::other("a pipe of the command is missing");
     let input = child.stdin.take().ok_or_else(missing)?.into();
@@ -116,9 +104,9 @@ fn on_pipes(command: &mut Command) -> io::Result<Started> {
     Ok((child, input, vec![(output, Frame::Output), (errors, Frame::Errors)]))
 }
 
-/// The command has to make it its controlling terminal, as `setsid -c` does.
-fn on_terminal(command: &mut Command, size: Size) -> io::Result<Started> {
-    // A guest's first process mounts none.
+/// The command must make it the controlling terminal, like `setsid -c`.
+fn on_terminal(command: &mut Command, size: TerminalSize) -> io::Result<StartedCommand> {
+    // PID 1 mounts no devpts.
     fs::create_dir_all("/dev/pts")?;
     mount(Some("devpts"), "/dev/pts", Some("devpts"), MsFlags::empty(), Some("ptmxmode=666"))?;
     let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -129,9 +117,9 @@ fn on_terminal(command: &mut Command, size: Size) -> io::Result<Started> {
     Ok((child, input, vec![(pty.master, Frame::Output)]))
 }
 
-/// Sends what `from` gives until its end, or until nothing more comes of a command that is over: what it has left running may hold
-/// the other end for ever.
-fn relay(mut from: File, frame: fn(Vec<u8>) -> Frame, out: &Out, over: &AtomicBool) {
+/// Relays until the end of the stream, or until a finished command's output is read: its children may keep the stream
+/// open.
+fn relay(mut from: File, frame: fn(Vec<u8>) -> Frame, out: &FrameWriter, over: &AtomicBool) {
     let mut piece = [0; LONGEST];
     loop {
         let is_over = over.load(Ordering::Acquire);
@@ -142,7 +130,7 @@ fn relay(mut from: File, frame: fn(Vec<u8>) -> Frame, out: &Out, over: &AtomicBo
             Ok(_) => {}
             Err(_) => return,
         }
-        // A terminal whose last user is gone gives an error instead of an end.
+        // A terminal without users returns an error instead of an end.
         let Ok(length) = from.read(&mut piece) else { return };
         if length == 0 || out.send(&frame(piece[..length].to_vec())).is_err() {
             return;
@@ -150,8 +138,7 @@ fn relay(mut from: File, frame: fn(Vec<u8>) -> Frame, out: &Out, over: &AtomicBo
     }
 }
 
-/// Does as the frames from outside say.
-fn take(mut line: File, input: OwnedFd, terminal: bool, out: &Out) {
+fn handle_frames(mut line: File, input: OwnedFd, terminal: bool, out: &FrameWriter) {
     let (mut decoder, mut piece) = (Decoder::default(), [0; LONGEST]);
     let mut input = Some(File::from(input));
     while let Ok(length @ 1..) = line.read(&mut piece) {
@@ -159,7 +146,7 @@ fn take(mut line: File, input: OwnedFd, terminal: bool, out: &Out) {
         for frame in frames {
             match frame {
                 Frame::Input(bytes) => {
-                    // A command that has closed its input, or has ended, wants none; the sender goes on.
+                    // A finished command takes no input; the sender continues.
                     let _ = input.as_mut().map(|input| input.write_all(&bytes));
                     let _ = out.send(&Frame::Taken(u16::try_from(bytes.len()).unwrap_or(u16::MAX)));
                 }
@@ -171,8 +158,8 @@ fn take(mut line: File, input: OwnedFd, terminal: bool, out: &Out) {
     }
 }
 
-/// The kernel tells the command's processes (SIGWINCH).
-fn resize(terminal: Option<&File>, Size { rows, columns }: Size) {
+/// The kernel sends SIGWINCH.
+fn resize(terminal: Option<&File>, TerminalSize { rows, columns }: TerminalSize) {
     let Some(Ok(terminal)) = terminal.map(File::try_clone) else { return };
     let mut stty = Command::new("stty");
     stty.args(["rows", &rows.to_string(), "cols", &columns.to_string()]);

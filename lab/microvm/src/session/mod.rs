@@ -1,8 +1,8 @@
-//! A command in the guest with this machine's terminal, or with its standard streams: over a serial line of its own, on which the
-//! kernel says nothing. [`outside`] is this machine's end and [`inside`] the guest's; between them go [`Frame`]s.
+//! A guest's command with the host's terminal or standard streams, over its own serial line. [`outside`] is the host's
+//! end, [`inside`] the guest's; they exchange [`Frame`]s.
 //!
-//! A serial line has no flow control here, and what its reader does not take in time is lost: at most [`WINDOW`] bytes of input are
-//! on their way.
+//! The line has no flow control and loses bytes that its reader does not take, so at most [`WINDOW`] bytes of input are
+//! unacknowledged.
 
 pub mod inside;
 pub mod outside;
@@ -11,38 +11,38 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of input that the guest has not taken yet, at most: far less than what its kernel keeps of a serial line (64 KiB).
+/// Far less than the kernel's buffer of a serial line (64 KiB).
 pub(super) const WINDOW: usize = 16 * 1024;
-/// Bytes in a frame, at most.
+/// Bytes of a frame.
 pub(super) const LONGEST: usize = 4096;
-/// A frame's kind and the length of what follows.
+/// Kind and length of a frame.
 const HEAD: usize = 3;
 
-/// How large a terminal is.
+/// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Size {
+pub struct TerminalSize {
     /// Lines.
     pub rows: u16,
-    /// Characters in a line.
+    /// Characters per line.
     pub columns: u16,
 }
 
-/// What goes over the line.
+/// A message on the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// To the guest: input of the command.
+    /// To the guest: input.
     Input(Vec<u8>),
-    /// To the guest: there is no more input.
+    /// To the guest.
     EndOfInput,
-    /// To the guest: the terminal has another size now.
-    Size(Size),
-    /// From the guest: it takes input from now on.
+    /// To the guest.
+    Size(TerminalSize),
+    /// From the guest: it accepts input.
     Started,
-    /// From the guest: so many bytes of input have been taken.
+    /// From the guest: acknowledges bytes of input.
     Taken(u16),
     /// From the guest: standard output, or the terminal's.
     Output(Vec<u8>),
-    /// From the guest: standard error.
+    /// From the guest.
     Errors(Vec<u8>),
 }
 
@@ -64,7 +64,7 @@ impl Frame {
             Frame::Output(bytes) => (b'o', bytes),
             Frame::Errors(bytes) => (b'x', bytes),
         };
-        // Callers cut what they send into pieces of LONGEST bytes.
+        // Callers split data into pieces of LONGEST bytes.
         let length = u16::try_from(payload.len()).unwrap_or(u16::MAX);
         [&[kind], &length.to_be_bytes()[..], &payload[..usize::from(length)]].concat()
     }
@@ -74,7 +74,7 @@ impl Frame {
             (b'i', bytes) => Frame::Input(bytes.to_vec()),
             (b'e', []) => Frame::EndOfInput,
             (b's', &[a, b, c, d]) => {
-                Frame::Size(Size { rows: u16::from_be_bytes([a, b]), columns: u16::from_be_bytes([c, d]) })
+                Frame::Size(TerminalSize { rows: u16::from_be_bytes([a, b]), columns: u16::from_be_bytes([c, d]) })
             }
             (b'r', []) => Frame::Started,
             (b't', &[a, b]) => Frame::Taken(u16::from_be_bytes([a, b])),
@@ -86,17 +86,14 @@ impl Frame {
     }
 }
 
-/// Puts frames together from what comes, in whatever pieces.
+/// Parses frames from pieces of any size.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     rest: Vec<u8>,
 }
 
 impl Decoder {
-    /// The frames that are complete with `bytes`.
-    ///
-    /// # Errors
-    /// When it is no frame that comes.
+    /// The frames that `bytes` completes. Fails on an invalid frame.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> io::Result<Vec<Frame>> {
         self.rest.extend(bytes);
         let mut frames = Vec::new();
@@ -120,7 +117,7 @@ mod tests {
             Frame::Started,
             Frame::Input(b"svclab ps\n\0\xff".to_vec()),
             Frame::EndOfInput,
-            Frame::Size(Size { rows: 24, columns: 300 }),
+            Frame::Size(TerminalSize { rows: 24, columns: 300 }),
             Frame::Taken(4096),
             Frame::Output(vec![7; LONGEST]),
             Frame::Errors(Vec::new()),

@@ -1,4 +1,4 @@
-//! This machine's end: its terminal or its standard streams, as long as the guest's command runs.
+//! The host's end: its terminal or standard streams while the guest's command runs.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -10,23 +10,23 @@ use std::thread::{self, JoinHandle};
 
 use nix::sys::termios::{self, SetArg, Termios};
 
-use super::{Decoder, Frame, LONGEST, Size, WINDOW};
+use super::{Decoder, Frame, LONGEST, TerminalSize, WINDOW};
 
-/// What ends the session when it is typed: ctrl-], as in telnet.
+/// Ends the session: ctrl-], as in telnet.
 const ESCAPE: u8 = 0x1d;
 
-/// A session that may have begun.
+/// A session, perhaps before its start.
 pub struct Session {
-    shared: Arc<Shared>,
-    size: Option<Size>,
+    shared: Arc<SessionState>,
+    size: Option<TerminalSize>,
     reader: Option<JoinHandle<()>>,
 }
 
-/// What the threads have in common.
-struct Shared {
-    /// Frames to the guest are written whole.
+/// Shared by the threads.
+struct SessionState {
+    /// Locked for a whole frame.
     line: Mutex<UnixStream>,
-    /// Bytes of input that the guest has not taken.
+    /// Unacknowledged bytes of input.
     untaken: Mutex<usize>,
     taken: Condvar,
     terminal: Terminal,
@@ -36,15 +36,11 @@ struct Shared {
 }
 
 impl Session {
-    /// A session over a new line, and the end of it that is QEMU's. `size` is that of the terminal; without one the guest's command
-    /// gets standard streams.
-    ///
-    /// # Errors
-    /// When there are no descriptors left.
-    pub fn new(size: Option<Size>) -> io::Result<(Session, OwnedFd)> {
+    /// A session, and QEMU's end of its line. Without `size` the guest's command gets standard streams.
+    pub fn new(size: Option<TerminalSize>) -> io::Result<(Session, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         let from = ours.try_clone()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SessionState {
             line: Mutex::new(ours),
             untaken: Mutex::new(0),
             taken: Condvar::new(),
@@ -60,39 +56,39 @@ impl Session {
         Ok((Session { shared, size, reader: Some(reader) }, theirs.into()))
     }
 
-    /// Whether standard input and output are both a terminal.
+    /// Whether standard input and output are terminals.
     #[must_use]
     pub fn is_on_terminal() -> bool {
         io::stdin().is_terminal() && io::stdout().is_terminal()
     }
 
-    /// Whether the guest's command runs, or has run.
+    /// Whether the guest's command has started.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.shared.started.load(Ordering::Acquire)
     }
 
-    /// Whether the user has typed the way out.
+    /// Whether the user has typed the escape.
     #[must_use]
     pub fn is_left(&self) -> bool {
         self.shared.left.load(Ordering::Acquire)
     }
 
-    /// Tells the guest how large the terminal is now, if that is new.
-    pub fn resize(&mut self, size: Option<Size>) {
+    /// Sends a changed terminal size to the guest.
+    pub fn resize(&mut self, size: Option<TerminalSize>) {
         if let Some(size) = size.filter(|size| self.has_started() && self.size.is_some_and(|known| known != *size)) {
             self.size = Some(size);
             self.shared.send(&Frame::Size(size));
         }
     }
 
-    /// A line on standard error, whatever state the terminal is in.
+    /// Writes a line to standard error, also on a raw terminal.
     pub fn complain(&self, text: &str) {
         let end = if self.shared.terminal.is_raw() { "\r\n" } else { "\n" };
         let _ = write!(io::stderr().lock(), "{text}{end}");
     }
 
-    /// Call this when QEMU is gone: writes what has come until then, and gives the terminal back as it was.
+    /// After the end of QEMU: writes the remaining output and restores the terminal.
     pub fn end(mut self) {
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
@@ -106,14 +102,14 @@ impl Drop for Session {
     }
 }
 
-impl Shared {
+impl SessionState {
     fn send(&self, frame: &Frame) {
-        // QEMU that has gone away is noticed by who waits for it.
+        // The thread that waits for QEMU notices its end.
         let _ = self.line.lock().unwrap_or_else(PoisonError::into_inner).write_all(&frame.encode());
     }
 
-    /// Writes what comes from the guest, until QEMU is gone.
-    fn read(self: &Arc<Shared>, mut from: UnixStream) {
+    /// Until QEMU ends.
+    fn read(self: &Arc<SessionState>, mut from: UnixStream) {
         let (mut decoder, mut piece) = (Decoder::default(), [0; LONGEST]);
         while let Ok(length @ 1..) = from.read(&mut piece) {
             let frames = match decoder.feed(&piece[..length]) {
@@ -126,8 +122,8 @@ impl Shared {
             };
             for frame in frames {
                 match frame {
-                    Frame::Output(bytes) => put(&mut io::stdout().lock(), &bytes),
-                    Frame::Errors(bytes) => put(&mut io::stderr().lock(), &bytes),
+                    Frame::Output(bytes) => write_and_flush(&mut io::stdout().lock(), &bytes),
+                    Frame::Errors(bytes) => write_and_flush(&mut io::stderr().lock(), &bytes),
                     Frame::Taken(bytes) => {
                         let mut untaken = self.untaken.lock().unwrap_or_else(PoisonError::into_inner);
                         *untaken = untaken.saturating_sub(usize::from(bytes));
@@ -140,18 +136,17 @@ impl Shared {
         }
     }
 
-    fn start(self: &Arc<Shared>) {
+    fn start(self: &Arc<SessionState>) {
         if self.is_terminal {
             self.terminal.make_raw();
         }
         self.started.store(true, Ordering::Release);
         let shared = Arc::clone(self);
-        // It is never waited for: nobody knows when somebody types next.
-        thread::spawn(move || shared.type_in());
+        // Not joined: reading standard input has no end.
+        thread::spawn(move || shared.forward_input());
     }
 
-    /// Sends what is typed, or piped in.
-    fn type_in(&self) {
+    fn forward_input(&self) {
         let Ok(input) = io::stdin().as_fd().try_clone_to_owned() else { return };
         let (mut input, mut piece) = (File::from(input), [0; LONGEST]);
         while let Ok(length @ 1..) = input.read(&mut piece) {
@@ -174,17 +169,17 @@ impl Shared {
     }
 }
 
-/// A reader that has gone away wanted no more.
-fn put(to: &mut impl Write, bytes: &[u8]) {
+/// A closed output takes no bytes.
+fn write_and_flush(to: &mut impl Write, bytes: &[u8]) {
     let _ = to.write_all(bytes).and_then(|()| to.flush());
 }
 
-/// This process's terminal: as it was, while it is raw.
+/// The settings before raw mode.
 #[derive(Default)]
 struct Terminal(Mutex<Option<Termios>>);
 
 impl Terminal {
-    /// Whatever is typed goes to the guest from now on, whose terminal knows what a line is and what ctrl-c means.
+    /// The guest's terminal handles lines and ctrl-c.
     fn make_raw(&self) {
         let Ok(before) = termios::tcgetattr(io::stdin()) else { return };
         let mut raw = before.clone();

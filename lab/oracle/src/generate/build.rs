@@ -1,4 +1,4 @@
-//! Builds the cluster of a recipe, by the lab's address plan (`docs/scenarios.md`).
+//! Clusters of recipes, by the lab's address plan (`docs/scenarios.md`).
 
 use std::net::IpAddr;
 
@@ -28,7 +28,6 @@ pub(super) fn address(text: [String; 2], family: Family) -> Option<IpAddr> {
     address::parse(if family == Family::V4 { &v4 } else { &v6 })
 }
 
-/// Host `last` on the network of nodes and hosts outside.
 pub(super) fn on_segment(last: usize, family: Family) -> Option<IpAddr> {
     address([format!("172.18.0.{last}"), format!("fd00:172:18::{last:x}")], family)
 }
@@ -53,7 +52,6 @@ fn service_range(family: Family) -> Option<IpNet> {
     range(["10.96.0.0/16", "fd00:10:96::/112"], family)
 }
 
-/// Host `last` in the pod range of node number `node`.
 fn in_pod_range(node: usize, last: usize, family: Family) -> Option<IpAddr> {
     address([format!("10.244.{}.{last}", node + 1), format!("fd00:10:244:{:x}::{last:x}", node + 1)], family)
 }
@@ -114,7 +112,7 @@ impl Recipe {
         }
     }
 
-    /// The recipe's pods, and a caller on each node. A caller is an endpoint only if an endpoint's number selects it.
+    /// Adds a caller on each node, an endpoint only if a number selects it.
     fn pod_places(&self, nodes: &[NodeMachine], families: &[Family]) -> Vec<PodMachine> {
         let mut places: Vec<PodMachine> = Vec::new();
         let callers = (0..nodes.len()).map(|node| (node, false, format!("caller-{}", letter(node))));
@@ -189,7 +187,6 @@ fn node_object(recipe: &NodeRecipe, place: &NodeMachine, index: usize, families:
         addresses.push(json!({"type": "Hostname", "address": "node_1"}));
     }
     let mut spec = json!({ "podCIDRs": ranges });
-    // An API server copies the first entry of podCIDRs to podCIDR.
     if recipe.declared != DeclaredAddresses::All {
         spec["podCIDR"] = json!(ranges.first());
     }

@@ -1,4 +1,4 @@
-//! Histories: a cluster and a sequence of changes to services and endpoints.
+//! A cluster and a sequence of changes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,23 +12,20 @@ use super::strategy::{condition, endpoint, recipes, service};
 use crate::cluster::ClusterModel;
 use crate::world::Objects;
 
-/// A change. Numbers select a service, then an endpoint, modulo their count. Without any, the change has no effect.
+/// Numbers select a service, then an endpoint, modulo their count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HistoryChange {
-    /// Adds a service with its slices.
     Add(Box<ServiceRecipe>),
-    /// Deletes a service with its slices.
     Delete(u8),
-    /// Replaces everything but the name: type, ports, policies, addresses, endpoints.
+    /// Keeps the name only.
     Replace(u8, Box<ServiceRecipe>),
     SetCondition(u8, u8, EndpointCondition),
     AddEndpoint(u8, EndpointRecipe),
     RemoveEndpoint(u8, u8),
-    /// Moves an endpoint to the next slice.
+    /// To the next slice.
     MoveEndpoint(u8, u8),
 }
 
-/// One write to the API.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "made for a moment, one at a time")]
 pub enum ApiWrite {
@@ -40,7 +37,6 @@ pub enum ApiWrite {
     DeleteSlice(ObjectName),
 }
 
-/// The name of a service or slice.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectName {
     pub namespace: String,
@@ -80,7 +76,7 @@ fn change() -> impl Strategy<Value = HistoryChange> {
 }
 
 impl History {
-    /// The cluster at the start and after each change.
+    /// At the start and after each change.
     pub fn states(&self) -> Vec<ClusterModel> {
         let mut now = Timeline::new(self.start.clone());
         let mut states = vec![now.build()];
@@ -92,7 +88,7 @@ impl History {
     }
 }
 
-/// The index of a service decides its name and addresses, so a deletion keeps the index of the others.
+/// The index of a service decides its name and addresses, so a deletion keeps the others' index.
 struct Timeline {
     recipe: Recipe,
     deleted: Vec<bool>,
@@ -126,7 +122,7 @@ impl Timeline {
     fn apply(&mut self, change: &HistoryChange) {
         match change {
             HistoryChange::Add(service) => {
-                // The address plan has room for 50 services.
+                // The address plan has room for 50.
                 match self.deleted.iter().position(|gone| *gone) {
                     Some(free) => {
                         self.deleted[free] = false;
@@ -180,7 +176,7 @@ impl Timeline {
     }
 }
 
-/// The writes between two states: creations and replacements, then deletions.
+/// Creations and replacements, then deletions.
 pub fn writes(before: &Objects, after: &Objects) -> Vec<ApiWrite> {
     let mut writes: Vec<ApiWrite> = Vec::new();
     let fresh = after.services.iter().filter(|service| !before.services.contains(service));

@@ -1,7 +1,8 @@
-//! Generated clusters: every kind of service, policy, endpoint and setting for which the oracle has a rule.
-//! [`recipes`] and [`histories`] are proptest strategies; [`recipes_on`] keeps the machines of a recipe. [`cluster`]
-//! and [`history()`] draw one value for a seed. An API server admits every generated object; other tests cover invalid
-//! objects.
+//! Generated clusters, with every kind of object and setting for which the oracle has a rule. An API server admits
+//! every generated object.
+//!
+//! [`recipes`] and [`histories`] are proptest strategies; [`recipes_on`] keeps the machines. [`cluster`] and
+//! [`history()`] draw one value for a seed.
 
 mod build;
 mod history;
@@ -31,12 +32,11 @@ pub fn recipe(seed: u64) -> Recipe {
     draw(seed, &recipes()).unwrap_or_default()
 }
 
-/// A history of at most `most` changes.
 pub fn history(seed: u64, most: usize) -> History {
     draw(seed, &histories(most)).unwrap_or_default()
 }
 
-/// `None` if the strategy rejects values; these strategies never do.
+/// Never `None`: the strategies reject no value.
 fn draw<S: Strategy>(seed: u64, strategy: &S) -> Option<S::Value> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

@@ -1,5 +1,5 @@
-//! Recipes: a cluster as a few small numbers that proptest draws and shrinks. [`super::build`] makes the objects. An
-//! API server admits the cluster of every recipe, so shrinking yields valid clusters only.
+//! A cluster as a few small numbers that proptest draws and shrinks. An API server admits the cluster of every recipe,
+//! so shrinking yields valid clusters only.
 
 use crate::settings::NodePortAddress;
 use crate::world::ReversePath;
@@ -8,19 +8,18 @@ use crate::world::ReversePath;
 pub struct Recipe {
     pub families: Families,
     pub point_to_point: bool,
-    /// With point-to-point links: the node's end of each link has the gateway address.
+    /// The node's ends of point-to-point links have the gateway address.
     pub link_gateways: bool,
-    /// Nodes reach each other's pods by an overlay.
+    /// Between nodes' pods.
     pub overlay: bool,
-    /// Without overlay: nodes reach each other's pods by a second interface.
+    /// A second interface between nodes' pods, without overlay.
     pub second: bool,
     pub reverse_path: ReversePath,
     pub nodes: Vec<NodeRecipe>,
-    /// Pods besides the caller on each node.
+    /// Besides a caller on each node.
     pub pods: Vec<PodRecipe>,
     pub services: Vec<ServiceRecipe>,
     pub proxy: ProxyRecipe,
-    /// Creates a ServiceCIDR of the cluster IP ranges.
     pub service_cidrs: bool,
 }
 
@@ -40,16 +39,16 @@ pub struct NodeRecipe {
     pub declared: DeclaredAddresses,
 }
 
-/// The addresses in `status.addresses` of a Node object.
+/// `status.addresses` of a Node object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeclaredAddresses {
-    /// The first of each family as InternalIP.
+    /// The first of each family, InternalIP.
     Firsts,
     /// The last as ExternalIP, then all as InternalIP.
     All,
-    /// The last of each family as ExternalIP.
+    /// The last of each family, ExternalIP.
     External,
-    /// Like `Firsts`, with an invalid host name.
+    /// An invalid host name, too.
     OddName,
 }
 
@@ -57,35 +56,31 @@ pub enum DeclaredAddresses {
 pub struct PodRecipe {
     /// Modulo the number of nodes.
     pub node: u8,
-    /// A node has at most one pod on the host network: the first.
+    /// A node has at most one: the first.
     pub host_network: bool,
 }
 
-/// `detectLocalMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DetectRecipe {
     #[default]
     ClusterCidr,
     NodeCidr,
-    /// By bridge or by prefix, whichever the CNI has.
     Interface,
     Off,
 }
 
-/// `nodePortAddresses`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NodePortsRecipe {
     #[default]
     Unset,
     Word(NodePortAddress),
     NodeNetwork,
-    /// The first addresses of the first node.
+    /// Its first addresses.
     FirstNode,
-    /// The node network and the loopback range.
     WithLoopback,
 }
 
-/// Proxy settings except the mode.
+/// Except the mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProxyRecipe {
     pub detect: DetectRecipe,
@@ -105,7 +100,6 @@ pub enum ServiceKind {
     OtherProxy,
 }
 
-/// The families of a service in a dual-stack cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServiceFamilies {
     #[default]
@@ -114,7 +108,7 @@ pub enum ServiceFamilies {
     Both,
 }
 
-/// A service and its slices.
+/// With its slices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceRecipe {
     pub kind: ServiceKind,
@@ -124,52 +118,52 @@ pub struct ServiceRecipe {
     /// Timeout in seconds.
     pub affinity: Option<u16>,
     pub ports: Vec<PortRecipe>,
-    /// Numbers of addresses in a pool of all services.
+    /// Numbers in a pool of all services.
     pub external_ips: Vec<u8>,
-    /// Numbers of load-balancer addresses in a pool of all services.
+    /// Numbers in a pool of all services.
     pub ingress: Vec<(u8, IngressMode)>,
     pub source_ranges: Vec<SourceRangeRecipe>,
     pub endpoints: Vec<EndpointRecipe>,
     pub hints: HintsRecipe,
-    /// Endpoints of the second slice have another target port.
+    /// In the second slice.
     pub other_targets: bool,
-    /// Ports of the third slice have names that the service does not have.
+    /// Ports of the third slice have unknown names.
     pub other_names: bool,
-    /// Each slice has some of the ports, so ports have different endpoints.
+    /// Each slice has some of the ports only.
     pub disjoint: bool,
-    /// Bits of [`ServiceRecipe::LEFT_OUT`]: omits fields that have their default.
+    /// Bits of [`ServiceRecipe::LEFT_OUT`], for fields with their default.
     pub left_out: u16,
     pub claims: Option<ClaimRecipe>,
-    /// Seconds of creation; `None`: no creationTimestamp.
+    /// Second of creation.
     pub created: Option<u8>,
-    /// Bits: an unknown `trafficDistribution`, load-balancer status on another type, an FQDN slice, a load balancer
-    /// with a host name. Proxies ignore all of them.
+    /// Bits that proxies ignore: an unknown `trafficDistribution`, load-balancer status on another type, an FQDN slice,
+    /// a load balancer with a host name.
     pub newer: u8,
 }
 
-/// Addresses and ports that a service claims although they belong to another service.
+/// Claims of another service's addresses and ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimRecipe {
-    /// The index of the other service, which need not exist.
+    /// Index of the other service, which need not exist.
     pub whose: u8,
     /// Bits of [`ClaimRecipe::WHAT`].
     pub what: u8,
 }
 
 impl ClaimRecipe {
-    /// A claim of an address without the port only shares the address.
+    /// Addresses without a port are only shared.
     pub const WHAT: [&'static str; 4] = ["clusterIP", "ports.port", "ports.nodePort", "healthCheckNodePort"];
 }
 
 impl ServiceRecipe {
-    /// The index of the service whose `field` this service uses: its own or the claimed one.
+    /// The service whose number `field` has: this one or the claimed one.
     pub(super) fn number_for(&self, field: &str, own: usize) -> usize {
         let bit = ClaimRecipe::WHAT.iter().position(|known| *known == field);
         let claimed = self.claims.filter(|claims| bit.is_some_and(|bit| claims.what & (1 << bit) != 0));
         claimed.map_or(own, |claims| usize::from(claims.whose))
     }
 
-    /// Fields of the Service's spec, then of the ports of its slices.
+    /// Fields of the Service's spec, then of slice ports.
     pub const LEFT_OUT: [&'static str; 14] = [
         "type",
         "ipFamilies",
@@ -193,13 +187,12 @@ impl ServiceRecipe {
     }
 }
 
-/// `ipMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IngressMode {
     Unset,
     Vip,
     Proxy,
-    /// An ipMode that no proxy knows.
+    /// Unknown to proxies.
     Newer,
 }
 
@@ -207,13 +200,12 @@ pub enum IngressMode {
 pub struct PortRecipe {
     /// Index in [`crate::Protocol::ALL`].
     pub protocol: u8,
-    /// Has a node port if the type is LoadBalancer; every port of a NodePort service has one.
+    /// Only with type LoadBalancer.
     pub node_port: bool,
-    /// Uses the number of the port before, if the protocols differ.
+    /// As the port before, with another protocol.
     pub same_number: bool,
 }
 
-/// An entry of `loadBalancerSourceRanges`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceRangeRecipe {
     Everybody,
@@ -245,7 +237,6 @@ pub struct EndpointRecipe {
     /// Modulo three.
     pub slice: u8,
     pub copy: DuplicateEndpoint,
-    /// The slice has no nodeName.
     pub without_node: bool,
     /// Bits of [`EndpointRecipe::LEFT_OUT`].
     pub left_out: u8,
@@ -257,25 +248,23 @@ impl EndpointRecipe {
     pub const LEFT_OUT: [&'static str; 5] = ["ready", "serving", "terminating", "conditions", "targetRef"];
 }
 
-/// Another endpoint with the same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DuplicateEndpoint {
     #[default]
     None,
-    /// The next slice repeats the endpoint.
+    /// In the next slice.
     Same,
-    /// In the same slice or the next one: a pod that had, or now has, the address of this one.
+    /// A pod that had, or now has, the address, in the same slice or the next.
     Other(EndpointCondition),
 }
 
-/// Topology hints of a service's endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HintsRecipe {
     #[default]
     None,
-    /// As `trafficDistribution: PreferSameZone` makes them.
+    /// `trafficDistribution: PreferSameZone`.
     OwnZone,
-    /// As `trafficDistribution: PreferSameNode` makes them.
+    /// `trafficDistribution: PreferSameNode`.
     OwnNode,
     /// By [`EndpointRecipe::hinted`].
     Odd,

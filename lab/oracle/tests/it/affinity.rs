@@ -1,5 +1,3 @@
-//! Session affinity over time.
-
 use std::time::Duration;
 
 use svclab_oracle::{Affinity, Mode, PromisedVerdict, ask};
@@ -18,7 +16,7 @@ fn web(endpoints: &[&str]) -> Lab {
 
 const ALL: [&str; 3] = ["x@node-a", "y@node-b", "z@node-b"];
 
-/// A client's history. Each step: second, source, destination, pods that may answer, pod that answers.
+/// Each step: second, source, destination, pods that may answer, pod that answers.
 fn follow(lab: &Lab, affinity: &mut Affinity, steps: &str) {
     for step in steps.lines().map(str::trim).filter(|step| !step.is_empty()) {
         let cells: Vec<&str> = step.split('|').map(str::trim).collect();

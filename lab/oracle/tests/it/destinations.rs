@@ -1,5 +1,3 @@
-//! The service of a destination.
-
 use serde_json::json;
 use svclab_oracle::NodePortAddress;
 
@@ -141,7 +139,6 @@ fn one_address_for_several_services() {
         .slice("web", TCP80, &["web@node-a"])
         .slice("mail", TCP80, &["mail@node-a"])
         .slice("rival", TCP80, &["rival@node-a"])
-        // One service's external IP and load-balancer address may be equal.
         .balanced(
             "twice",
             "{type: LoadBalancer, clusterIP: 10.96.0.4, externalIPs: [203.0.113.4], ports: [{port: 80}]}",
@@ -160,7 +157,7 @@ fn one_address_for_several_services() {
 #[test]
 fn an_address_and_port_that_several_claim() {
     Lab::new()
-        // The first by name claims addresses of the others.
+        // Claims addresses of the others.
         .service(
             "evil",
             "{type: NodePort, clusterIP: 10.96.0.66, externalIPs: [10.96.0.10, 198.51.100.7, 198.51.100.66],
@@ -176,7 +173,7 @@ fn an_address_and_port_that_several_claim() {
         .made("00:00:00")
         .service("undated", "{clusterIP: 10.96.0.2, externalIPs: [198.51.100.7, 198.51.100.8], ports: [{port: 80}]}")
         .service("other", "{clusterIP: 10.96.0.3, externalIPs: [198.51.100.8], ports: [{port: 80}]}")
-        // A node's address, with the number of a node port.
+        // A node's address with the number of a node port.
         .service("node", "{clusterIP: 10.96.0.4, externalIPs: [172.18.0.3], ports: [{port: 30080}]}")
         .slice("evil", TCP80, &["evil@node-a"])
         .slice("kube", TCP80, &["kube@node-a"])
@@ -210,7 +207,6 @@ fn the_gate_of_external_ips_shuts_them_alone() {
     );
 }
 
-/// A packet from outside arrives at the node that has the address; a pod's packet is decided on the pod's node.
 #[test]
 fn an_external_ip_that_is_a_nodes() {
     Lab::new()

@@ -1,7 +1,7 @@
-//! The generator draws every shape that a table of these tests uses, so that other tests judge it too.
-//! A shape is one property of an object: a field is present or absent, a word of an enumeration, the conditions of an
-//! endpoint, a pair of endpoints with one address, the wiring of pods, a proxy setting. Names, numbers and addresses
-//! count as present only.
+//! The generator draws every shape that a table of these tests uses.
+//!
+//! A shape is a present or absent field, a word of an enumeration, the conditions of an endpoint, a pair of endpoints
+//! with one address, the wiring, or a proxy setting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -9,10 +9,9 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 use svclab_oracle::{Cni, DetectLocalMode, NodePortAddress, Objects, World, generate};
 
-/// The most clusters that are drawn to find a shape.
 const SEEDS: u64 = 600;
 
-/// Fields whose text is a word of an enumeration.
+/// Enumerations.
 const WORDS: [&str; 12] = [
     "type",
     "addressType",
@@ -28,25 +27,25 @@ const WORDS: [&str; 12] = [
     "clusterIP",
 ];
 
-/// Shapes that tables use and the generator never draws.
+/// Used by tables only.
 const NEVER: [&str; 3] = [
-    // Proxies ignore a slice port without a number, and the controller makes none.
+    // Proxies ignore it, and the controller makes none.
     "slice.ports.port -",
     "slice.ports.port 0",
-    // Only proxies with KEP-6032 know the word; the generator draws the range.
+    // Only proxies with KEP-6032 know the word.
     "nodePortAddresses localhost",
 ];
 
 /// Fields that every generated object has.
 const ALWAYS: [&str; 19] = [
-    // Without a range or an address a node's proxy waits, or uses the machine's addresses.
+    // Proxies need a range and an address.
     "node.podCIDRs",
     "node.status.addresses",
     "node.status.addresses.address",
     "node.status.addresses.type",
     "service.ports",
     "service.ports.port",
-    // API servers fill these fields in; the generator omits sessionAffinityConfig as a whole.
+    // API servers fill these in.
     "service.sessionAffinityConfig.clientIP",
     "service.sessionAffinityConfig.clientIP.timeoutSeconds",
     "service.status.loadBalancer",
@@ -56,14 +55,13 @@ const ALWAYS: [&str; 19] = [
     "slice.endpoints.addresses",
     "slice.endpoints.hints.forNodes.name",
     "slice.endpoints.hints.forZones.name",
-    // Proxies do not read targetRef.
     "slice.endpoints.targetRef.kind",
     "slice.endpoints.targetRef.name",
     "slice.endpoints.targetRef.namespace",
     "slice.ports.port",
 ];
 
-/// The fields of generated objects, by path.
+/// By path.
 static FIELDS: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
     let mut fields = BTreeMap::new();
     for seed in 0..SEEDS / 10 {
@@ -86,7 +84,7 @@ fn note_fields(at: &str, value: &Value, fields: &mut BTreeMap<String, BTreeSet<S
     }
 }
 
-/// The relevant parts of objects, with their paths.
+/// By path.
 fn parts(objects: &Objects) -> impl Iterator<Item = (&'static str, Value)> + '_ {
     let services = objects.services.iter().flat_map(|service| {
         let mut value = serde_json::to_value(service).unwrap();
@@ -94,7 +92,6 @@ fn parts(objects: &Objects) -> impl Iterator<Item = (&'static str, Value)> + '_ 
     });
     let slices = objects.slices.iter().map(|slice| {
         let mut value = serde_json::to_value(slice).unwrap();
-        // The metadata names the owner.
         if let Some(fields) = value.as_object_mut() {
             fields.retain(|name, _| !["metadata", "apiVersion", "kind"].contains(&name.as_str()));
         }
@@ -107,13 +104,11 @@ fn parts(objects: &Objects) -> impl Iterator<Item = (&'static str, Value)> + '_ 
     services.chain(slices).chain(nodes).filter(|(_, value)| !value.is_null())
 }
 
-/// The text for a word of an enumeration, else `word`.
 fn text(field: &str, text: &str) -> String {
     let means = WORDS.contains(&field) && text.bytes().all(|byte| byte.is_ascii_alphabetic());
     if means { text.to_owned() } else { "word".to_owned() }
 }
 
-/// Adds the shapes of `value` at the path `at`.
 fn walk(at: &str, value: &Value, shapes: &mut BTreeSet<String>) {
     let field = at.rsplit('.').next().unwrap_or_default();
     match value {
@@ -158,7 +153,7 @@ fn shapes(objects: &Objects, world: &World) -> BTreeSet<String> {
     shapes
 }
 
-/// The shapes of wiring, addresses and settings. The tests set mode and IPVS scheduler themselves.
+/// Without mode and scheduler, which tests set.
 fn wiring_and_settings(world: &World) -> Vec<String> {
     let proxy = &world.proxy;
     let cni = match world.cni {
@@ -193,7 +188,7 @@ fn wiring_and_settings(world: &World) -> Vec<String> {
     said
 }
 
-/// Pairs of endpoints of a service with one address: the fields in which they differ.
+/// The fields in which endpoints with one address differ.
 fn pairs(objects: &Objects) -> BTreeSet<String> {
     let mut by_address: BTreeMap<(String, String, String), Vec<Value>> = BTreeMap::new();
     for slice in &objects.slices {
@@ -221,7 +216,7 @@ fn pairs(objects: &Objects) -> BTreeSet<String> {
     shapes
 }
 
-/// Panics if the generator never draws a shape of these objects. The first few clusters have most shapes.
+/// The first few clusters have most shapes.
 pub fn can_be_drawn(objects: &Objects, world: &World) {
     let mut missing = shapes(objects, world);
     missing.retain(|shape| !NEVER.contains(&shape.as_str()));
@@ -276,13 +271,12 @@ fn every_wiring_and_setting_is_drawn() {
     assert_eq!(missing, BTreeSet::new());
 }
 
-/// The list must not grow: the generator would no longer test how proxies treat an absent field.
+/// A longer list would hide how proxies treat absent fields.
 #[test]
 fn fields_that_are_never_left_out() {
     let (mut objects, mut fields) = (BTreeMap::new(), BTreeMap::new());
     for seed in 0..SEEDS / 2 {
         for (at, value) in parts(&generate::cluster(seed).objects) {
-            // Proxies ignore these services.
             if value["type"] == "ExternalName" || value["clusterIP"] == "None" {
                 continue;
             }

@@ -1,5 +1,3 @@
-//! Which endpoints get traffic: conditions, slices, copies.
-
 use serde_json::json;
 
 use crate::lab::Lab;
@@ -14,7 +12,7 @@ fn with(endpoints: &[&str]) -> Lab {
     web().slice("web", PORT, endpoints)
 }
 
-/// API EndpointConditions and KEP-1669: ready endpoints, else terminating and serving endpoints, else reject.
+/// API EndpointConditions and KEP-1669.
 #[test]
 fn conditions() {
     let rows: [(&[&str], &str); 8] = [
@@ -64,8 +62,7 @@ fn several_slices_and_copies() {
         .expect("pod/caller-c | 10.96.0.1:80 | x*1/4>client, x*1/4>client, y*1/4>client, z*1/4>client | merged");
 }
 
-/// kubernetes#135266: the next pod gets the address of a terminating pod. The order of the copies and the caller's node
-/// make no difference.
+/// kubernetes#135266, in any order and for any caller.
 #[test]
 fn a_terminating_endpoint_and_another_with_its_address() {
     for old in ["x@node-a terminating", "x@node-a terminating serving"] {

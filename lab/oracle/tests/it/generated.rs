@@ -1,5 +1,3 @@
-//! Generated clusters are a function of the seed, reach every rule, and give consistent promises.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,7 +7,6 @@ use svclab_oracle::{ClusterModel, Mode, Objects, Promise, PromisedReply, Promise
 
 const SEEDS: std::ops::Range<u64> = 0..300;
 
-/// A sample of questions that depends on the seed.
 fn some(cluster: &ClusterModel, seed: u64) -> Vec<svclab_oracle::Question> {
     let skip = usize::try_from(seed % 17).unwrap();
     cluster.questions().into_iter().skip(skip).step_by(17).collect()
@@ -42,8 +39,7 @@ fn every_rule_is_reached() {
         Rule::Scheduled,
         Rule::ExternalIpsShut,
     ];
-    // Reasons do not list these rules: a ready endpoint is the default, and generated objects keep families and address
-    // ranges apart.
+    // A ready endpoint needs no reason, and generated objects keep families and ranges apart.
     let unsaid = [Rule::Ready, Rule::SourceRangesFamily, Rule::HealthCheck, Rule::Family, Rule::Undecided];
     let mut reached: BTreeMap<Rule, usize> = BTreeMap::new();
     let mut undefined = 0;
@@ -102,7 +98,6 @@ fn promises_are_sound() {
     }
 }
 
-/// The order of objects and unrelated services do not change a promise.
 #[test]
 fn nothing_else_matters() {
     for seed in SEEDS.take(60) {
@@ -124,7 +119,6 @@ fn nothing_else_matters() {
     }
 }
 
-/// masqueradeAll changes source addresses only.
 #[test]
 fn settings_do_one_thing() {
     for seed in SEEDS.take(60) {
@@ -159,7 +153,6 @@ fn scenario_files() {
     }
 }
 
-/// Like an API server.
 fn apply(objects: &mut Objects, write: ApiWrite) {
     match write {
         ApiWrite::Service(service) => {

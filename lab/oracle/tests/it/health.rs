@@ -1,5 +1,3 @@
-//! `healthCheckNodePort`.
-
 use serde_json::json;
 use svclab_oracle::{Family, health_checks};
 
@@ -14,7 +12,7 @@ fn with(kind: &str, policy: &str, endpoints: &[&str]) -> Lab {
     Lab::new().balanced("web", &spec, json!([])).slice("web", ports, endpoints)
 }
 
-/// Family, port, status and number of endpoints of each check on node-a.
+/// Checks on node-a.
 fn answers(lab: &Lab) -> Vec<(Family, u16, Option<u16>, Option<usize>)> {
     let checks = health_checks(&lab.objects, "node-a").into_iter();
     checks.map(|check| (check.family, check.port, check.status(), check.local_endpoints)).collect()
@@ -28,7 +26,7 @@ fn who_counts() {
         (&["x@node-a", "y@node-a terminating serving"], 200, 1),
         (&["x@node-a terminating serving"], 503, 0),
         (&["x@node-a unready", "z@node-b"], 503, 0),
-        // The pod on node-a has ended, and a pod on node-b has its address.
+        // The pod on node-a has ended; node-b reuses its address.
         (&["x@node-a terminating", "x@node-b"], 503, 0),
         (&[], 503, 0),
     ];

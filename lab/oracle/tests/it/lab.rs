@@ -1,13 +1,14 @@
 //! A test cluster, and the notation of the tables.
-//! Three dual-stack nodes, `node-a`, `-b`, `-c`, in the zones `a`, `b`, `c`: `172.18.0.2`, `.3`, `.4` (`fd00:18::2`,
-//! …), with pods in `10.244.1.0/24`, … (`fd00:244:1::/64`, …) and bridges at `.1`. Each node has a pod `caller-a`, …,
-//! at `.5`. Hosts outside: `laptop`, `172.18.0.100`, and `stranger`, `.101`. The load balancer is `172.18.0.200`.
-//! A row is `SOURCE | DESTINATION | PROMISE`, and optionally `| RULE`, the id of a rule among the reasons.
-//! - source: `pod/NAME`, `node/NAME`, `loopback/NAME`, `client/NAME@NODE`, `lb@NODE`; `=ADDRESS` sets the source
-//!   address
+//!
+//! Three dual-stack nodes, `node-a`, `-b`, `-c`, in zones `a`, `b`, `c`: `172.18.0.2`, `.3`, `.4` (`fd00:18::2`, …),
+//! with pods in `10.244.1.0/24`, … (`fd00:244:1::/64`, …), bridges at `.1`, and pods `caller-a`, … at `.5`. Outside:
+//! `laptop`, `172.18.0.100`, `stranger`, `.101`, load balancer `172.18.0.200`.
+//!
+//! A row is `SOURCE | DESTINATION | PROMISE`, and optionally `| RULE`, a rule among the reasons.
+//! - source: `pod/NAME`, `node/NAME`, `loopback/NAME`, `client/NAME@NODE`, `lb@NODE`; `=ADDRESS` sets the address
 //! - destination: `ADDRESS:PORT`, with `/UDP` or `/SCTP`
 //! - promise: `drop`, `reject`, `refuse` (either), `untouched`, `undefined`, or `POD*SHARE>SEEN`, …, where `SEEN` is
-//!   `client`, a node, or `astray`; `*SHARE` is absent if there are no shares
+//!   `client`, a node, or `astray`
 
 use std::net::IpAddr;
 
@@ -90,7 +91,7 @@ impl Lab {
         self
     }
 
-    /// The spec is YAML.
+    /// In YAML.
     pub fn service(self, name: &str, spec: &str) -> Lab {
         self.labelled(name, json!({}), spec, json!([]))
     }
@@ -110,15 +111,15 @@ impl Lab {
         self
     }
 
-    /// Sets the creation time of the last service, on 1 January.
+    /// On 1 January.
     pub fn made(mut self, time: &str) -> Lab {
         let service = self.objects.services.last_mut().unwrap();
         service.metadata.creation_timestamp = serde_json::from_value(json!(format!("2026-01-01T{time}Z"))).unwrap();
         self
     }
 
-    /// Adds a slice of `service`. An endpoint is `POD@NODE` and words: `unready`, `terminating` (and `serving`),
-    /// `zone=Z`, `for=NODE`, `without_node` (no nodeName). Adds missing pods.
+    /// An endpoint is `POD@NODE` and words: `unready`, `terminating`, `serving`, `zone=Z`, `for=NODE`, `without_node`.
+    /// Adds missing pods.
     pub fn slice(self, service: &str, ports: &str, endpoints: &[&str]) -> Lab {
         self.family_slice("IPv4", service, ports, endpoints)
     }
@@ -163,7 +164,7 @@ impl Lab {
         })
     }
 
-    /// Checks every row. In userspace mode `client` stands for the relaying node.
+    /// In userspace mode `client` stands for the relaying node.
     pub fn expect_if_relayed(&self, table: &str) {
         drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {
@@ -179,7 +180,7 @@ impl Lab {
         }
     }
 
-    /// Checks every row, and that the generator draws every shape of the objects.
+    /// Also checks that the generator draws every shape.
     pub fn expect(&self, table: &str) -> &Lab {
         drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {
@@ -200,7 +201,6 @@ fn rows(table: &str) -> impl Iterator<Item = &str> {
     table.lines().map(str::trim).filter(|row| !row.is_empty() && !row.starts_with('#'))
 }
 
-/// Parses source and destination of a row.
 pub fn question(source: &str, destination: &str) -> Question {
     let (source, address) = match source.split_once('=') {
         Some((source, address)) => (source, Some(ip(address))),
@@ -226,7 +226,6 @@ pub fn question(source: &str, destination: &str) -> Question {
     Question { source: address, ..Question::new(from, to.parse().expect(to), protocol) }
 }
 
-/// Prints a verdict like a row.
 pub fn words(verdict: &PromisedVerdict) -> String {
     match verdict {
         PromisedVerdict::Deliver(delivery) => {

@@ -1,5 +1,3 @@
-//! The source address that an endpoint sees: recognition of pods, and hairpin.
-
 use serde_json::json;
 use svclab_oracle::{Cni, DetectLocalMode, Promise, PromisedVerdict, ask};
 
@@ -21,7 +19,7 @@ fn detecting(detect: DetectLocalMode, cni: Cni) -> Lab {
     })
 }
 
-/// The scenarios `detect-local-*`, and values that match no interface.
+/// The scenarios `detect-local-*`.
 #[test]
 fn how_pods_are_told() {
     let kept = "pod/caller-a | 10.96.0.1:80 | x*1/1>client | kept";
@@ -75,7 +73,6 @@ fn pods_of_other_nodes() {
         .expect("pod/caller-c | 172.18.0.2:30080 | x*1/1>client | external-local");
 }
 
-/// The scenario `hairpin` for every kind of address and policy.
 #[test]
 fn meeting_oneself() {
     for policies in ["", "externalTrafficPolicy: Local", "internalTrafficPolicy: Local"] {
@@ -106,7 +103,7 @@ fn host_network() {
         client/laptop@node-a | 10.96.0.1:80 | agent*1/1>node-a | off-cluster
         ",
     );
-    // A packet to an endpoint on the deciding node never passes POSTROUTING's masquerade.
+    // Masquerade happens in POSTROUTING.
     lab.expect(
         "
         client/laptop@node-b | 10.96.0.1:80     | agent*1/1>client

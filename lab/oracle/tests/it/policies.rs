@@ -1,5 +1,3 @@
-//! Traffic policies and refusals.
-
 use serde_json::json;
 
 use crate::lab::Lab;
@@ -58,7 +56,7 @@ fn external_local() {
     );
 }
 
-/// The request keeps its source under policy Local, so the reply goes to the pod directly.
+/// The source stays, so the reply goes to the pod directly.
 #[test]
 fn a_pod_at_another_nodes_port() {
     with("externalTrafficPolicy: Local", &["x@node-a", "y@node-b"])
@@ -93,7 +91,7 @@ fn nobody_anywhere() {
     }
 }
 
-/// The fallback is per node: terminating local endpoints get traffic although other nodes have ready ones.
+/// The fallback is per node.
 #[test]
 fn terminating_under_local() {
     let lab = with(

@@ -1,5 +1,5 @@
-//! The oracle agrees with files under `scenarios/`, which kernels have confirmed in every mode. Each test has the name
-//! of its file. In userspace mode `client` stands for the relaying node.
+//! The oracle agrees with files under `scenarios/`, named like the tests. In userspace mode `client` stands for the
+//! relaying node.
 
 use serde_json::json;
 use svclab_oracle::{DetectLocalMode, Mode, NodePortAddress};

@@ -1,5 +1,3 @@
-//! Topology hints for nodes and zones, and when they do not apply.
-
 use crate::lab::Lab;
 
 const PORT: &str = "[{port: 8080}]";
@@ -77,7 +75,6 @@ fn fallback_knows_no_hints() {
     lab.expect("pod/caller-a | 10.96.0.1:80 | x*1/2>client, y*1/2>client | terminating");
 }
 
-/// Policy Local ignores hints; its short circuit has policy Cluster, and applies them.
 #[test]
 fn with_policies() {
     let spec = "{clusterIP: 10.96.0.1, internalTrafficPolicy: Local, externalTrafficPolicy: Local, externalIPs: [198.51.100.7], ports: [{port: 80}]}";

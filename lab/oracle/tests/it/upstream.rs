@@ -1,5 +1,4 @@
-//! The flows of kube-proxy's packet-flow tests (FEATURES 4.1): answering endpoints, and whether masquerade replaces the
-//! source. `node-a` decides; `caller-a` is its pod.
+//! kube-proxy's packet-flow tests (FEATURES 4.1). `node-a` decides; `caller-a` is its pod.
 
 use serde_json::json;
 use svclab_oracle::{DetectLocalMode, NodePortAddress};
@@ -8,7 +7,7 @@ use crate::lab::{Lab, ip, net};
 
 const PORT: &str = "[{port: 8080}]";
 
-/// Three services, each with an endpoint on node-a and one on node-b: policy Cluster, external Local, internal Local.
+/// With an endpoint on node-a and one on node-b.
 fn three() -> Lab {
     let add = |lab: Lab, number: u8, policy: &str| {
         let name = format!("svc{number}");
@@ -23,8 +22,8 @@ fn three() -> Lab {
     add(lab, 3, "internalTrafficPolicy: Local")
 }
 
-/// Every source, kind of address and policy under four settings. A cell names the answering endpoints (`both`, or
-/// `here` on node-a) and the source that they see (`+` the node's, `-` the client's).
+/// A cell names the answering endpoints (`both`, or `here` on node-a) and their source (`+` the node's, `-` the
+/// client's).
 #[test]
 fn internal_external_masquerade() {
     // source, address, service | default | no pod detection | masqueradeAll | both
@@ -96,7 +95,7 @@ fn flow(from: &str, kind: &str, number: &str, cell: &str) -> String {
     };
     let (who, sign) = cell.split_at(4);
     let seen = if sign == "+" { "node-a" } else { "client" };
-    // A host outside that keeps its source gets no reply from another node. kube-proxy's tests check the request only.
+    // The reply takes another path; kube-proxy's tests check the request only.
     let there = if from == "external" && seen == "client" { "astray" } else { seen };
     let promise = match who {
         "both" => format!("here{number}*1/2>{seen}, there{number}*1/2>{there}"),
@@ -141,7 +140,6 @@ fn cluster_ip_general() {
         );
 }
 
-/// Allowed and other sources, two addresses, the node, and packets from the load-balancer address itself.
 #[test]
 fn load_balancer() {
     let spec = "{type: LoadBalancer, clusterIP: 10.96.0.1, loadBalancerSourceRanges: ['172.18.0.2/32', ' 172.18.0.100/32'], ports: [{port: 80, nodePort: 30001}]}";
@@ -166,7 +164,6 @@ fn load_balancer() {
     );
 }
 
-/// Both families, all addresses, listed addresses, localhost on and off.
 #[test]
 fn node_ports() {
     let lab = |entries: &[&str], localhost: bool| {
@@ -254,8 +251,8 @@ fn external_traffic_policy() {
     );
 }
 
-/// Endpoints, then the answer to a pod at the cluster IP, then to a host outside at the load-balancer address under
-/// Cluster and Local.
+/// Endpoints, then the answers to a pod at the cluster IP and to a host outside at the load-balancer address under
+/// Local.
 #[test]
 fn terminating_endpoints() {
     let rows: [(&[&str], &str, &str); 6] = [

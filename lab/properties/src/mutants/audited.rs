@@ -1,4 +1,4 @@
-//! Tests the audit: the findings of `svclab audit` on nodes with a mutant.
+//! Mutants under `svclab audit`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,15 +13,14 @@ use crate::snapshots::snapshot;
 #[derive(Debug, Clone)]
 pub struct AuditScore {
     pub mutant: Mutant,
-    /// The number of nodes that the mutant changes.
+    /// Changed by the mutant.
     pub nodes: usize,
     pub kinds: BTreeSet<&'static str>,
-    /// The reason for each node that could not be audited.
+    /// Why a node could not be audited.
     pub unable: Vec<String>,
 }
 
 impl AuditScore {
-    /// Audits find a broken mutant and do not find an equivalent one.
     pub fn is_right(&self) -> bool {
         match self.mutant.expectation {
             Expectation::Broken => !self.kinds.is_empty(),
@@ -30,10 +29,10 @@ impl AuditScore {
     }
 }
 
-/// The number of nodes on which an equivalent mutant must have no finding.
+/// With an equivalent mutant.
 const NODES: usize = 9;
 
-/// Audits nodes that the mutant changes, until one has a finding.
+/// Until an audit has a finding.
 pub fn audit_score(mutant: Mutant, fixtures: &[MutationFixture]) -> AuditScore {
     let mut found = AuditScore { mutant, nodes: 0, kinds: BTreeSet::new(), unable: Vec::new() };
     let mut enough = 0;

@@ -102,7 +102,6 @@ fn chain_instead(rule: &mut Rule, from: &str, to: &str) {
     }
 }
 
-/// Whether the chain exists that has the prefix `to` in place of `from`.
 fn sibling(rules: &Rules, rule: &Rule, from: &str, to: &str) -> bool {
     let RuleTarget::Jump(chain) = &rule.target else { return false };
     let Some(rest) = chain.strip_prefix(from) else { return false };
@@ -110,7 +109,7 @@ fn sibling(rules: &Rules, rule: &Rule, from: &str, to: &str) -> bool {
     rules.table(Nat).is_some_and(|table| table.chains.iter().any(|chain| chain.name == wanted))
 }
 
-/// Replaces the prefix of jump targets where the new chain exists.
+/// Where the new chain exists.
 fn elsewhere(rules: &mut Rules, place: ChainsOf, from: &'static str, to: &'static str) -> bool {
     let known = rules.clone();
     place.edit(rules, |rule| sibling(&known, rule, from, to), |rule| chain_instead(rule, from, to))

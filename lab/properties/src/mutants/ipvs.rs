@@ -1,4 +1,4 @@
-//! Mutants of IPVS mode: virtual servers, sets, addresses, and the rules that use them.
+//! Mutants of IPVS mode.
 
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ const fn broken(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant
     Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
 }
 
-/// Changes the elements of a set in both families; `None` removes the element.
+/// `None` removes the element.
 fn elements(state: &mut NodeState, set: &str, how: impl Fn(usize, &Element) -> Option<Element>) -> bool {
     let mut changed = false;
     for one in &mut state.sets.sets {
@@ -77,7 +77,6 @@ fn sticks(server: &VirtualService) -> bool {
     server.persistence.is_some()
 }
 
-/// Round robin among several real servers.
 fn takes_turns(server: &VirtualService) -> bool {
     matches!(server.scheduler, Scheduler::RoundRobin | Scheduler::WeightedRoundRobin) && server.servers.len() > 1
 }

@@ -1,4 +1,4 @@
-//! Mutation tests of the judges: mutants break the rules of a mode, and some property must notice each.
+//! Mutation tests: some property must notice each mutant of a mode's rules.
 
 mod audited;
 mod iptables;
@@ -27,18 +27,16 @@ use crate::sweep::in_mode;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expectation {
-    /// Changes the outcome of some packet: a property must fail.
     Broken,
-    /// Changes no outcome of any question, with the reason.
+    /// No question has another outcome, for this reason.
     Equivalent(&'static str),
 }
 
-/// The change, which returns false if it changes nothing.
+/// Returns false if it changes nothing.
 #[derive(Debug, Clone, Copy)]
 pub enum Mutation {
-    /// Of the rules of one family.
     Rules(fn(&mut Rules) -> bool),
-    /// Of all kernel state that a proxy writes on a node.
+    /// All kernel state of the proxy on a node.
     State(fn(&mut NodeState) -> bool),
 }
 
@@ -50,7 +48,6 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// Returns false if the mutant changes nothing.
     pub fn apply(&self, state: &mut NodeState) -> bool {
         match self.change {
             Mutation::Rules(apply) => {
@@ -71,30 +68,27 @@ pub fn catalogue(mode: Mode) -> Vec<Mutant> {
     }
 }
 
-/// A cluster, its rules, and the promises for its questions.
 pub struct MutationFixture {
     cluster: ClusterModel,
     states: BTreeMap<String, NodeState>,
     networks: Networks,
     asked: Vec<(Question, Promise)>,
-    /// Ports at which every pod listens: a pod on the host network would answer in place of a service.
+    /// A pod on the host network would answer in place of a service.
     waiting: Vec<(Protocol, u16)>,
 }
 
-/// The properties that notice a mutant.
 #[derive(Debug, Clone)]
 pub struct MutantScore {
     pub mutant: Mutant,
-    /// The number of clusters that the mutant changes.
+    /// Changed by the mutant.
     pub clusters: usize,
-    /// The number of these clusters in which the simulator cannot load the rules.
+    /// Changed, but the simulator cannot load the rules.
     pub unloadable: usize,
     pub noticed: BTreeSet<Property>,
 }
 
 impl MutantScore {
-    /// A broken mutant needs one cluster. An equivalent one needs several, and its rules must load in all of them:
-    /// otherwise no property judged it.
+    /// An equivalent mutant must load in several clusters: otherwise no property judged it.
     pub fn is_right(&self) -> bool {
         match self.mutant.expectation {
             Expectation::Broken => !self.noticed.is_empty(),
@@ -103,10 +97,10 @@ impl MutantScore {
     }
 }
 
-/// Clusters that must notice a broken mutant before the score stops, and that an equivalent mutant must change.
+/// Enough clusters to notice a mutant, and to call it equivalent.
 const ENOUGH: usize = 3;
 
-/// Fixed clusters of every family, wiring and setting. The error is a disagreement without any mutant.
+/// The error is a disagreement without a mutant.
 pub fn fixtures(mode: Mode, count: u64, questions: usize) -> Result<Vec<MutationFixture>, String> {
     (0..count).map(|number| MutationFixture::new(mode, number, questions)).collect()
 }
@@ -114,7 +108,7 @@ pub fn fixtures(mode: Mode, count: u64, questions: usize) -> Result<Vec<Mutation
 impl MutationFixture {
     fn new(mode: Mode, number: u64, questions: usize) -> Result<MutationFixture, String> {
         let mut recipe = recipe(number);
-        // The settings that mutants need rotate, so that few clusters have all of them.
+        // Few clusters have all settings that mutants need.
         recipe.families = [Families::Dual, Families::V4, Families::Dual][number as usize % 3];
         recipe.proxy.detect =
             [DetectRecipe::ClusterCidr, DetectRecipe::Interface, DetectRecipe::NodeCidr][number as usize / 2 % 3];
@@ -124,7 +118,7 @@ impl MutationFixture {
             recipe.proxy.node_ports = NodePortsRecipe::Unset;
         }
         if mode == Mode::Nftables && number.is_multiple_of(4) {
-            // The default is the primary addresses only.
+            // The default is primary addresses only.
             recipe.proxy.node_ports = NodePortsRecipe::Word(NodePortAddress::All);
         }
         for service in recipe.services.iter_mut().filter(|service| !service.source_ranges.is_empty()) {
@@ -138,12 +132,12 @@ impl MutationFixture {
             recipe.services.iter_mut().for_each(|service| service.affinity = service.affinity.or(Some(600)));
         }
         if number % 4 == 1 {
-            // In IPVS mode clusters of few pods get a scheduler that moves a client after the timeout.
+            // For an IPVS scheduler that moves a client after the timeout.
             recipe.pods.truncate(3);
         }
         let mut cluster = in_mode(&recipe, mode);
         if number.is_multiple_of(4) && cluster.world.proxy.scheduler != Scheduler::WeightedRoundRobin {
-            // Few clusters with this recipe have services with several endpoints.
+            // Few of these clusters have services with several endpoints.
             cluster.world.proxy.scheduler = Scheduler::RoundRobin;
         }
         let all = cluster.questions();
@@ -161,7 +155,7 @@ impl MutationFixture {
         let has_ranges = recipe.services.iter().any(|service| !service.source_ranges.is_empty());
         for (number, question) in all.into_iter().enumerate() {
             let promise = oracle.ask(&question);
-            // Few callers are in only one source range, so every allowed caller is asked.
+            // Few callers are in only one source range.
             if number % step != 0 && !(has_ranges && is_balanced(&promise)) {
                 continue;
             }
@@ -174,7 +168,7 @@ impl MutationFixture {
         Ok(MutationFixture { states, cluster, networks, asked, waiting })
     }
 
-    /// `None`: the mutant changes nothing. The error: the rules cannot be loaded.
+    /// `None`: no change. The error: the rules do not load.
     fn noticed(&self, mutant: &Mutant) -> Option<Result<BTreeSet<Property>, BuildError>> {
         let mut states = self.states.clone();
         let mut changed = false;

@@ -1,4 +1,4 @@
-//! Mutants of nftables mode: maps, elements, priorities, verdicts, random draws, timeouts.
+//! Mutants of nftables mode.
 
 use std::sync::Arc;
 
@@ -18,14 +18,12 @@ const fn equivalent(name: &'static str, reason: &'static str, apply: fn(&mut Nod
     Mutant { name, change: Mutation::State(apply), expectation: Expectation::Equivalent(reason) }
 }
 
-/// Returns whether the rules changed.
 fn edit(state: &mut NodeState, how: impl Fn(&mut Ruleset)) -> bool {
     let before = Arc::clone(&state.nft);
     how(Arc::make_mut(&mut state.nft));
     state.nft != before
 }
 
-/// Changes the elements of a set or map.
 fn elements(state: &mut NodeState, set: &str, how: impl Fn(&mut Vec<Element>)) -> bool {
     edit(state, |ruleset| {
         let sets = ruleset.tables.iter_mut().flat_map(|table| &mut table.sets);
@@ -41,7 +39,6 @@ fn clear(state: &mut NodeState, set: &str) -> bool {
     elements(state, set, Vec::clear)
 }
 
-/// Changes the chains with this prefix.
 fn chains(state: &mut NodeState, prefix: &str, how: impl Fn(&mut Chain)) -> bool {
     edit(state, |ruleset| {
         let chains = ruleset.tables.iter_mut().flat_map(|table| &mut table.chains);
@@ -93,7 +90,6 @@ fn masquerades(statement: &Statement) -> bool {
     matches!(statement, Statement::Nat { kind: NatKind::Masquerade, .. })
 }
 
-/// Removes a base chain's jump to a check chain.
 fn unasked(state: &mut NodeState, base: &str, chain: &str) -> bool {
     without_rules(state, base, |rule| jumps_to(rule, chain))
 }
@@ -117,12 +113,11 @@ fn key_parts(element: &mut Element) -> &mut [Expr] {
     }
 }
 
-/// The last part of the key is the endpoint's number.
 fn numbered(element: &Element, number: &str) -> bool {
     matches!(&element.key, ElementKey::Parts(parts) if parts.last() == Some(&Expr::Word(number.to_owned())))
 }
 
-/// Keys of frontends are address, protocol, port and maybe a number; keys of node ports lack the address.
+/// Keys of frontends begin with an address, keys of node ports do not.
 fn shift_port(element: &mut Element, at: usize) {
     if let Some(port) = key_parts(element).get_mut(at) {
         next_number(port);
@@ -151,7 +146,7 @@ fn rotate_values(all: &mut [Element]) {
     all.iter_mut().zip(values).for_each(|(element, value)| element.value = value);
 }
 
-/// Changes the chains in a map's verdicts where the new chain exists.
+/// Where the new chain exists.
 fn redirect(state: &mut NodeState, map: &str, to: impl Fn(&str) -> Option<String>) -> bool {
     let known: Vec<String> =
         state.nft.tables.iter().flat_map(|table| table.chains.iter().map(|chain| chain.name.clone())).collect();
@@ -193,7 +188,6 @@ fn fewer(chain: &str) -> Option<String> {
     (number > 1).then(|| format!("{name}-{}", number - 1))
 }
 
-/// Changes the moduli of random draws.
 fn draws(state: &mut NodeState, how: impl Fn(u32) -> u32) -> bool {
     fn within(expr: &mut Expr, how: &dyn Fn(u32) -> u32) {
         match expr {

@@ -1,10 +1,10 @@
-//! Edits of iptables rules. Every edit returns whether it changed anything.
+//! Edits of iptables rules, which return whether anything changed.
 
 use svclab_sim::masked::Masked;
 use svclab_sim::rules::matches::{PortRange, Statistic};
 use svclab_sim::rules::{Match, Rule, RuleTarget, Rules, TableName};
 
-/// The chains of a table with a name prefix.
+/// By table and name prefix.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChainsOf(pub(super) TableName, pub(super) &'static str);
 
@@ -45,7 +45,7 @@ impl ChainsOf {
         changed
     }
 
-    /// Moves the selected targets to the rule before, the first one to the last rule.
+    /// Moves targets to the rule before.
     pub(super) fn rotate_targets(self, rules: &mut Rules, which: impl Fn(&RuleTarget) -> bool) -> bool {
         let mut targets: Vec<RuleTarget> =
             self.chains(rules).flatten().map(|rule| rule.target.clone()).filter(&which).collect();
@@ -69,22 +69,20 @@ pub(super) fn any(_: &Rule) -> bool {
     true
 }
 
-/// The prefix of the chain's name.
+/// By prefix.
 pub(super) fn jumps(rule: &Rule, prefix: &str) -> bool {
     matches!(&rule.target, RuleTarget::Jump(chain) if chain.starts_with(prefix))
 }
 
-/// Whether the rule's comment contains the words.
+/// In the comment.
 pub(super) fn says(rule: &Rule, words: &str) -> bool {
     rule.matches.iter().any(|one| matches!(one, Match::Comment(comment) if comment.contains(words)))
 }
 
-/// Removes the matches that `which` selects.
 pub(super) fn strip(rule: &mut Rule, which: impl Fn(&Match) -> bool) {
     rule.matches.retain(|one| !which(one));
 }
 
-/// Matches the next destination port.
 pub(super) fn shift_port(rule: &mut Rule) {
     for one in &mut rule.matches {
         if let Match::Ports(ports) = one
@@ -95,7 +93,6 @@ pub(super) fn shift_port(rule: &mut Rule) {
     }
 }
 
-/// Changes the threshold of random matches.
 pub(super) fn threshold(rule: &mut Rule, how: impl Fn(u32) -> u32) {
     for one in &mut rule.matches {
         if let Match::Statistic(Statistic::Random { threshold, .. }) = one {
@@ -104,13 +101,12 @@ pub(super) fn threshold(rule: &mut Rule, how: impl Fn(u32) -> u32) {
     }
 }
 
-/// The address with a prefix length that is `bits` shorter.
+/// By a prefix length that is `bits` shorter.
 pub(super) fn wider(masked: Masked, bits: u8) -> Masked {
     let length = masked.prefix().unwrap_or(0).saturating_sub(bits);
     Masked::network(masked.address(), length).unwrap_or(masked)
 }
 
-/// The first address of the range.
 pub(super) fn single(masked: Masked) -> Masked {
     Masked::network(masked.address(), masked.family.bits()).unwrap_or(masked)
 }

@@ -1,4 +1,4 @@
-//! Mutants of userspace mode: listening ports, and the rules that redirect to them.
+//! Mutants of userspace mode.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,6 @@ const fn ports(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant 
     Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
 }
 
-/// Changes the backends of each listening port.
 fn endpoints(state: &mut NodeState, how: impl Fn(&mut Vec<SocketAddr>)) -> bool {
     let before = state.relays.clone();
     state.relays.values_mut().for_each(|relay| how(&mut relay.to));
@@ -40,7 +39,6 @@ fn listeners(state: &mut NodeState, how: impl Fn(Relays) -> Relays) -> bool {
     state.relays != before
 }
 
-/// Redirects to the next port.
 fn next_port(target: &mut RuleTarget) {
     if let RuleTarget::Dnat(range) | RuleTarget::Redirect(range) = target {
         range.ports = range.ports.map(|(first, last)| (first.wrapping_add(1), last.wrapping_add(1)));

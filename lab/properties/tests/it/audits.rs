@@ -1,4 +1,4 @@
-//! An audit of a node with a proxy's fresh rules has no findings; an audit of mutated rules has some.
+//! Audits find mutants, and nothing on a node with a proxy's fresh rules.
 
 use std::cell::Cell;
 
@@ -13,10 +13,9 @@ use svclab_properties::sweep::{cases, in_mode, scenario};
 
 use crate::check_all;
 
-/// Audits one of the nodes.
 fn audited(cluster: &ClusterModel) -> Result<Report, String> {
     let count = cluster.world.nodes.len();
-    // Rotates through the nodes, because small clusters come first.
+    // Rotates: small clusters come first.
     let node = cluster.world.nodes.get(cluster.objects.services.len() % count.max(1)).ok_or("no node")?;
     let snapshot = snapshot(cluster, &node.name, &Proxies::synced(cluster, &node.name)?.dump());
     audit(&snapshot, &Options::default()).map_err(|error| error.to_string())
@@ -59,7 +58,7 @@ fn userspace_mode_is_clean() {
     no_false_alarm(Mode::Userspace);
 }
 
-/// Decisions in the proxy's memory, which no rule and no socket shows.
+/// No rule and no socket shows these.
 const IN_MEMORY: [&str; 6] = [
     "listening ports change places",
     "the first endpoint has no turn",
@@ -69,7 +68,7 @@ const IN_MEMORY: [&str; 6] = [
     "portals' ports change places",
 ];
 
-/// A snapshot lists the findings of each mutant.
+/// A snapshot lists the findings.
 fn every_mutant_is_found(mode: Mode) {
     let fixtures = fixtures(mode, 32, 1).unwrap_or_else(|words| panic!("{words}"));
     let in_memory = |name: &str| mode == Mode::Userspace && IN_MEMORY.contains(&name);

@@ -1,5 +1,3 @@
-//! The rules treat packets of generated clusters as Kubernetes promises.
-
 use std::collections::BTreeMap;
 
 use svclab_oracle::{Mode, PromisedVerdict, generate};
@@ -10,7 +8,7 @@ use svclab_properties::sweep::{self, sweep_in_parts};
 fn promises_are_kept(mode: Mode) {
     let counts = sweep_in_parts(mode, 2).unwrap_or_else(|words| panic!("{words}"));
     println!("{}: {counts:?}", mode.name());
-    // About 100 of 40,000 questions: the generator draws claims that conflict.
+    // Conflicting claims are judged, about 100 in 40,000 questions.
     assert!(counts.disputed * 500 > counts.questions, "{counts:?}");
     let share = |verdict: usize| counts.verdicts[verdict] * 1000 / counts.questions;
     let [deliver, drop, reject, either, untouched, undefined] = [0, 1, 2, 3, 4, 5].map(share);
@@ -48,7 +46,7 @@ fn a_seed_is_a_sweep() {
     }
 }
 
-/// Every promise fails, except a refusal by a node without a listening socket.
+/// A node without a listening socket rejects anyway.
 #[test]
 fn without_rules_every_service_fails() {
     let mut tried = 0;
@@ -60,7 +58,7 @@ fn without_rules_every_service_fails() {
         for question in cluster.questions().iter().skip(seed as usize % 7).step_by(7) {
             let promise = oracle.ask(question);
             let delivers = match &promise.verdict {
-                // A call of an endpoint's own address and port needs no rules.
+                // Needs no rules.
                 PromisedVerdict::Deliver(delivery) => {
                     delivery.backends.iter().all(|backend| backend.address != question.to)
                 }

@@ -1,4 +1,4 @@
-//! The sum of the published changes of health checks is what the oracle promises, also after partial syncs.
+//! The published changes of health checks add up to the oracle's promise, also after partial syncs.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! After any history a proxy's rules equal those of a clean start, keep the promises, and leave foreign rules
-//! unchanged.
+//! After any history rules equal those of a clean start, keep the promises, and leave foreign rules unchanged.
 
 use std::collections::BTreeMap;
 
@@ -53,8 +52,7 @@ pub(crate) fn change(write: ApiWrite) -> Option<Change> {
     }
 }
 
-/// Removes differences without effect: draining destinations (weight 0), and the numbers of listening ports and
-/// endpoints.
+/// Without draining destinations (weight 0) and numbers of listening ports and endpoints.
 fn settled(dump: &Dump) -> Dump {
     let serving = dump.servers.lines().filter(|line| !line.ends_with("-w 0"));
     let named = |text, family| name_listening_ports(text, family, &dump.relays);
@@ -75,7 +73,7 @@ fn of_others(dump: &Dump) -> Vec<String> {
     foreign.map(str::to_owned).collect()
 }
 
-/// One sync per state; the proxy restarts before the state with the index `crash + 1`.
+/// One sync per state, and a restart before state `crash + 1`.
 fn stepwise(states: &[ClusterModel], node: &str, crash: usize) -> Proxies {
     let world = &states[0].world;
     let mut proxies = Proxies::start(world, node, inhabited(&states[0]));
@@ -96,7 +94,6 @@ fn stepwise(states: &[ClusterModel], node: &str, crash: usize) -> Proxies {
     proxies
 }
 
-/// One sync after all changes.
 fn at_once(states: &[ClusterModel], node: &str) -> Proxies {
     let mut proxies = Proxies::start(&states[0].world, node, inhabited(&states[0]));
     proxies.apply(&changes(&states[0].objects).0);
@@ -124,7 +121,7 @@ fn check(states: &[ClusterModel], crash: usize) -> Result<(), TestCaseError> {
         prop_assert_eq!(of_others(&found), of_others(&untouched), "{}", way);
         prop_assert!(!proxies.sync().unwrap(), "{}: a second sync sends something", way);
         proxies.require_full_sync();
-        // IPVS mode lists draining destinations in every full sync.
+        // IPVS mode lists draining destinations in every sync.
         prop_assert!(
             !proxies.sync().unwrap() || last.world.proxy.mode == Mode::Ipvs,
             "{}: a full sync sends something",
@@ -136,7 +133,7 @@ fn check(states: &[ClusterModel], crash: usize) -> Result<(), TestCaseError> {
             for kernel in &mut kernels {
                 kernel.clean_up().unwrap();
             }
-            // Listening ports close with the proxy. The clean-up keeps the loopback guard, which kubelet also uses.
+            // kubelet also uses the loopback guard, so it stays.
             let left = Dump { relays: Default::default(), ..dump(&families(&last.world), &kernels) };
             prop_assert_eq!(&without_guard(left), &untouched, "after the clean-up");
         }

@@ -1,4 +1,3 @@
-//! Properties of every cluster, one file each.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,7 +20,7 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{TestCaseError, TestError};
 use svclab_properties::sweep::{runner, seed};
 
-/// Panics with the smallest value that fails `test`. The seed and the number `property` decide which values are drawn.
+/// Panics with the smallest failing value. Seed and `property` decide which values are drawn.
 fn check_all<S: Strategy>(property: u64, cases: u32, strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>)
 where
     S::Value: Debug,

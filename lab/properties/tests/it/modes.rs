@@ -1,4 +1,4 @@
-//! The modes treat every flow alike unless the oracle's promises for them differ.
+//! Modes treat a flow alike unless the oracle's promises differ.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use svclab_properties::judge::outcomes;
 use svclab_properties::sweep::{cases, in_mode, networks};
 use svclab_sim::network::{Outcomes, PacketVerdict as Found};
 
-/// The common part of promises: the reachable endpoints, or the kind of refusal.
+/// The reachable endpoints, or the kind of refusal.
 fn essence(promise: &Promise) -> (u8, BTreeSet<SocketAddr>) {
     let addresses = |backends: &[Backend]| backends.iter().map(|backend| backend.address).collect();
     match &promise.verdict {
@@ -24,7 +24,7 @@ fn essence(promise: &Promise) -> (u8, BTreeSet<SocketAddr>) {
     }
 }
 
-/// The sockets that get the flow, and whether it is ever rejected or dropped.
+/// The receiving sockets, and whether the flow is ever rejected or dropped.
 fn found(outcomes: &Outcomes) -> (BTreeSet<SocketAddr>, bool, bool) {
     let mut sum = (BTreeSet::new(), false, false);
     for one in &outcomes.outcomes {
@@ -49,16 +49,15 @@ fn iptables_and_userspace_agree() {
 
 #[test]
 fn iptables_and_nftables_agree() {
-    // nftables mode closes unused ports and addresses of cluster IPs, and half of the clusters have ServiceCIDRs.
+    // nftables mode closes unused ports and addresses of cluster IPs.
     agree(Mode::Nftables, 202, 1);
 }
 
-/// `alike` is the least number of equal flows per flow that is not compared.
+/// `alike`: the least number of equal flows per flow that is not compared.
 fn agree(with: Mode, property: u64, alike: u64) {
     let compared = std::cell::Cell::new((0u64, 0u64));
     check_all(property, cases() / 5, &recipes(), |recipe| {
         let mut clusters = [Mode::Iptables, with].map(|mode| in_mode(&recipe, mode));
-        // A hash would give the client only one endpoint.
         clusters[1].world.proxy.scheduler = Scheduler::RoundRobin;
         let networks = clusters.each_ref().map(|cluster| networks(cluster).unwrap());
         let oracles = clusters.each_ref().map(|cluster| cluster.oracle());

@@ -1,4 +1,4 @@
-//! The numbers of rules, elements and servers are formulas of the numbers of services and endpoints.
+//! Rules, elements and servers are formulas of services and endpoints.
 
 use serde_json::{Value, json};
 use svclab_oracle::{ClusterModel, Cni, DetectLocalMode, Mode, NodeMachine, NodePortAddress, Objects, World};
@@ -6,14 +6,12 @@ use svclab_properties::node_states::of_fresh_proxies;
 
 #[derive(Debug, Clone, Copy)]
 struct ServiceShape {
-    /// `type`.
     name: &'static str,
-    /// `externalTrafficPolicy: Local`.
     local: bool,
     affinity: bool,
 }
 
-/// All endpoints are on the only node.
+/// On one node.
 fn cluster(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) -> ClusterModel {
     let node = json!({"metadata": {"name": "node-a"}, "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}]}});
     let mut objects = Objects { nodes: vec![serde_json::from_value(node).unwrap()], ..Objects::default() };
@@ -58,7 +56,7 @@ fn cluster(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) ->
     ClusterModel { objects, world }
 }
 
-/// Rules, members of sets and maps, virtual and real servers.
+/// Rules, members of sets and maps, servers.
 fn size(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) -> [usize; 3] {
     size_of(&cluster(mode, kind, services, endpoints))
 }
@@ -71,11 +69,11 @@ fn size_of(cluster: &ClusterModel) -> [usize; 3] {
     [state.v4.len() + state.nft.len(), members + elements, servers]
 }
 
-/// The rules of a service in iptables mode.
-/// One rule in `KUBE-SERVICES` per fixed address, and one in `KUBE-NODEPORTS`; the mark of sources that are not pods;
-/// per endpoint a draw, the hairpin mark and the translation, and with affinity a check of the list. An external chain
-/// has two rules under policy Cluster (mark, jump). Under policy Local it has four (pods, mark and jump of the node's
-/// own packets, jump), and the draws of the local endpoints.
+/// A rule per fixed address and node port; the mark of sources that are not pods; per endpoint a draw, the hairpin mark
+/// and the translation, with affinity a check.
+///
+/// An external chain: mark and jump under policy Cluster; under Local pods, mark and jump of the node's packets, jump,
+/// and the local draws.
 fn formula(kind: ServiceShape, endpoints: usize) -> usize {
     let draws = endpoints * if kind.affinity { 2 } else { 1 };
     let inside = 1 + 1 + draws + 2 * endpoints;
@@ -88,7 +86,6 @@ fn formula(kind: ServiceShape, endpoints: usize) -> usize {
     inside + lines + outside
 }
 
-/// Without endpoints: one rule per address.
 fn refusals(kind: ServiceShape) -> usize {
     match kind.name {
         "NodePort" => 2,
@@ -141,7 +138,6 @@ fn refusals_of_node_ports_grow_with_their_addresses() {
     }
 }
 
-/// Only sets and servers grow.
 #[test]
 fn ipvs_rules_do_not_grow() {
     for kind in kinds() {
@@ -159,11 +155,11 @@ fn ipvs_rules_do_not_grow() {
     }
 }
 
-/// A service without affinity adds elements only: per frontend one and one per endpoint, the cluster IP, and a hairpin
-/// per endpoint; policy Local adds those of the short circuit.
-/// Session affinity adds rules: per endpoint a check, a draw, and two that remember and translate; the mark of sources
-/// that are not pods and a jump; for external addresses two, or three under policy Local with the checks and draws
-/// again. Its frontends have no endpoint elements.
+/// Without affinity elements only: per frontend one and one per endpoint, the cluster IP, a hairpin per endpoint; under
+/// policy Local also the short circuit's.
+///
+/// Affinity adds rules: per endpoint a check, a draw, and two that remember and translate; the mark of sources that are
+/// not pods and a jump; for external addresses two, or under Local three with checks and draws again.
 #[test]
 fn nftables_elements_grow_by_a_formula() {
     for kind in kinds() {
@@ -193,9 +189,8 @@ fn nftables_elements_grow_by_a_formula() {
     }
 }
 
-/// A frontend has two rules (forwarded and local packets); an external one under policy Local has three, because pods
-/// get other endpoints. A listening port has two (accept redirected packets, reject others), and policy Local needs
-/// another port.
+/// A frontend has two rules (forwarded and local packets), three if external under policy Local. A listening port has
+/// two (accept redirected packets, reject others), and policy Local needs another port.
 #[test]
 fn userspace_rules_grow_with_services_alone() {
     for kind in kinds() {

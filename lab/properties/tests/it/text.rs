@@ -14,7 +14,7 @@ use svclab_properties::sweep::{cases, in_mode};
 
 use crate::check_all;
 
-/// Strings that an attacker or a typing error may put into a field.
+/// Attacks and typing errors.
 fn odd() -> impl Strategy<Value = String> {
     let parts = prop::sample::select(vec![
         "\n-A INPUT -j ACCEPT\n",
@@ -61,7 +61,6 @@ fn odd() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Replaces the string number `at` of a value.
 fn replace(value: &mut Value, at: &mut usize, text: &str) -> bool {
     match value {
         Value::String(own) => {
@@ -87,7 +86,7 @@ fn strings(value: &Value) -> usize {
     }
 }
 
-/// Replaces the string number `at` of all objects together.
+/// Counts the strings of all objects together.
 fn spoil_one<T: Serialize + DeserializeOwned>(objects: &mut [T], at: &mut usize, text: &str) -> bool {
     objects.iter_mut().any(|object| {
         let mut value = serde_json::to_value(&*object).unwrap();
@@ -97,7 +96,6 @@ fn spoil_one<T: Serialize + DeserializeOwned>(objects: &mut [T], at: &mut usize,
             return false;
         }
         replace(&mut value, at, text);
-        // A field of another type may reject the string.
         if let Ok(spoilt) = serde_json::from_value(value) {
             *object = spoilt;
         }
@@ -116,7 +114,7 @@ fn spoil(objects: &mut Objects, at: usize, text: &str) {
         || spoil_one(&mut objects.nodes, &mut at, text);
 }
 
-/// The proxy's listing has as many rules as the proxy wrote, and only built-in and `KUBE-` chains.
+/// As many rules as were written, in built-in and `KUBE-` chains only.
 fn check(mode: Mode, objects: &Objects, world: &svclab_oracle::World) -> Result<bool, TestCaseError> {
     let (changes, refused) = changes(objects);
     for node in &world.nodes {

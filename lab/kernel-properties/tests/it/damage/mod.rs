@@ -1,4 +1,4 @@
-//! Negative controls: the judges notice rules that a test breaks on one node.
+//! Negative controls: judges notice rules that a test breaks.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use svcproxy::model::Family;
 
 use crate::support::CaseContext;
 
-/// A NodePort service over TCP and UDP with endpoints on the first three pods.
+/// Over TCP and UDP, with endpoints on the first three pods.
 fn cluster(testbed: &Testbed) -> ClusterModel {
     let port = |protocol| PortRecipe { protocol, node_port: true, same_number: false };
     let endpoint = |pod| EndpointRecipe { pod, ..EndpointRecipe::default() };
@@ -53,7 +53,6 @@ impl DamagedTestbed {
         ClusterCase::open(&self.cluster, &self.applied.dumps, choose(&self.cluster, 1, 60)).unwrap()
     }
 
-    /// Replaces a node's rules by changed ones.
     async fn damage(&self, node: &str, how: impl Fn(&str) -> String) -> Dump {
         let dump = &self.applied.dumps[node];
         let texts = [(Family::V4, &dump.v4), (Family::V6, &dump.v6)];
@@ -68,8 +67,8 @@ impl DamagedTestbed {
     }
 }
 
-/// Without the jumps to the service chains the kernel contradicts both the simulator, which has the old rules, and the
-/// oracle. When the simulator reads the new rules, only the oracle disagrees.
+/// The kernel contradicts the simulator, which has the old rules, and the oracle; with the new rules only the oracle
+/// disagrees.
 pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let mut bench = DamagedTestbed::build().await;
@@ -97,7 +96,7 @@ pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
         assert!(!case.against_oracle(&seen).is_empty());
         drop(case);
 
-        // The proxies of the next cluster repair the rules.
+        // The next proxies repair the rules.
         bench.applied = proxy::apply(&bench.lab, bench.testbed.variant, &bench.cluster, 0).await.unwrap();
         let rules =
             |text: &str| text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>();
@@ -108,7 +107,7 @@ pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
     });
 }
 
-/// Relays that end while their rules stay, and relays with one endpoint less than the simulator expects.
+/// Relays that end, and relays with one endpoint less than the simulator expects.
 pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let mut bench = DamagedTestbed::build().await;
@@ -151,7 +150,7 @@ pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
     });
 }
 
-/// The first of three endpoints gets two thirds. Every single packet is correct, and only the χ² test fails.
+/// Every single packet is correct.
 pub fn of_shares_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let bench = DamagedTestbed::build().await;

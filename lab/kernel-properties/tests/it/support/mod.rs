@@ -1,5 +1,5 @@
-//! Runs each case in a process of its own, in the sandbox or in a microVM with IPVS.
-//! A machine without these skips the case and says so; with `CI` set the case fails.
+//! Runs each case in its own process, in the sandbox or in a microVM. Without these a case is skipped, or fails if `CI`
+//! is set.
 
 #[allow(dead_code, reason = "the tests of svclab use the rest")]
 #[path = "../../../../tests/support/nightly.rs"]
@@ -14,19 +14,18 @@ use svclab_netns::sandbox;
 use svclab_properties::sweep::seed;
 pub use tokio::runtime::Runtime;
 
-/// Deadlines in seconds for the boot and for each cluster, on a busy machine.
+/// Deadline in seconds, and per cluster, on a busy machine.
 const BOOT: u32 = 240;
 const CLUSTER: u32 = 60;
 
 pub struct CaseContext<'a> {
     pub name: &'a str,
     pub seed: u64,
-    /// Number of clusters on all testbeds together.
+    /// On all testbeds together.
     pub cases: u32,
     pub runtime: &'a Runtime,
 }
 
-/// The cases of a module.
 pub type CaseGroup = (&'static str, Vec<KernelCase>);
 
 #[derive(Clone, Copy)]
@@ -48,7 +47,7 @@ impl KernelCase {
         KernelCase { name, run: CaseRun::Inside(run), is_nightly: false }
     }
 
-    /// `cases` is the default number of clusters.
+    /// By default.
     pub fn in_microvm(name: &'static str, cases: u32, run: fn(&CaseContext<'_>)) -> KernelCase {
         KernelCase { name, run: CaseRun::InMicrovm(cases, run), is_nightly: false }
     }
@@ -57,7 +56,6 @@ impl KernelCase {
         KernelCase { name, run: CaseRun::Outside(run), is_nightly: false }
     }
 
-    /// Only runs with `--ignored`.
     pub fn nightly(self) -> KernelCase {
         KernelCase { is_nightly: true, ..self }
     }
@@ -66,7 +64,7 @@ impl KernelCase {
 pub fn main(parts: &[CaseGroup]) -> ExitCode {
     let mut args = std::env::args();
     if args.next().is_some_and(|program| program.rsplit('/').next() == Some("svclab")) {
-        // This program contains svclab, and acts as svclab inside and outside the microVM.
+        // This program acts as svclab inside and outside the microVM.
         return svclab::cli::main();
     }
     if args.next().as_deref() == Some("--inside") {
