@@ -1,4 +1,4 @@
-//! The cluster as the node knows it: the oracle's world from the objects, and who has which address.
+//! The cluster by the snapshot: the oracle's world, and the owners of addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,29 +20,29 @@ use crate::settings::Proxy;
 pub struct Endpoint {
     /// Its address.
     pub address: IpAddr,
-    /// The node that it is on; none if slices do not agree.
+    /// The endpoint's node; `None` if slices disagree.
     pub node: Option<String>,
     /// The pod.
     pub pod: Option<PodName>,
 }
 
-/// What the objects say of addresses.
+/// The addresses in a snapshot's objects.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     /// The node's name.
     pub node: String,
-    /// Names of addresses, for what is printed and for machines.
+    /// Names of addresses, for reports and machines.
     pub names: Names,
-    /// Endpoints, each address once.
+    /// Endpoints by address.
     pub endpoints: BTreeMap<IpAddr, Endpoint>,
-    /// Protocols and ports at which endpoints with the node's own addresses wait.
+    /// Protocols and ports of host-network endpoints of this node.
     pub sockets: BTreeSet<(Number, u16)>,
     /// Addresses of nodes, by node.
     pub nodes: BTreeMap<String, Vec<IpAddr>>,
 }
 
 impl Known {
-    /// Gathers it.
+    /// Reads the addresses of a snapshot's objects.
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Known {
         let nothing = Objects::default();
@@ -77,7 +77,7 @@ impl Known {
                 }
                 let entry = Endpoint { address, node: endpoint.node_name.clone(), pod };
                 let first = known.endpoints.entry(address).or_insert_with(|| entry.clone());
-                // An address that was given to another pod while the first one terminates.
+                // The address was given to another pod while the first one terminates.
                 if first.node != entry.node {
                     first.node = None;
                 }
@@ -86,13 +86,13 @@ impl Known {
         known
     }
 
-    /// The name of the machine that has an address.
+    /// The name of the address's machine, else the address.
     #[must_use]
     pub fn name(&self, address: IpAddr) -> String {
         self.names.get(&address).cloned().unwrap_or_else(|| address.to_string())
     }
 
-    /// Where it is an endpoint: the pod's name, else the address.
+    /// The address with its machine's name, if that is known.
     #[must_use]
     pub fn named(&self, at: SocketAddr) -> String {
         match self.names.get(&at.ip()) {
@@ -102,11 +102,11 @@ impl Known {
     }
 }
 
-/// Where IPVS mode puts services' addresses (pkg/proxy/ipvs, `defaultDummyDevice`).
+/// IPVS mode's device for services' addresses (pkg/proxy/ipvs, `defaultDummyDevice`).
 const SERVICE_ADDRESSES: &str = "kube-ipvs0";
 
-/// Where programs wait on the node, if the snapshot has it. A socket at 0.0.0.0 takes what goes to each IPv4 address; one at `::` is
-/// taken to be for both families (`net.ipv6.bindv6only` is 0 as a rule).
+/// The node's listening sockets, if the snapshot has them. A socket at 0.0.0.0 listens on each IPv4 address; a socket at `::` counts for both
+/// families (`net.ipv6.bindv6only` is 0 by default).
 #[must_use]
 pub fn sockets(snapshot: &Snapshot) -> Option<BTreeSet<Listener>> {
     let own: Vec<IpAddr> =
@@ -123,20 +123,20 @@ pub fn sockets(snapshot: &Snapshot) -> Option<BTreeSet<Listener>> {
     Some(all.collect())
 }
 
-/// Every address of the node's, but for loopback's and services'.
+/// The node's addresses without loopback's and services'.
 pub fn own_addresses(snapshot: &Snapshot) -> impl Iterator<Item = IpAddr> + '_ {
     own_networks(snapshot).map(|own| own.addr())
 }
 
-/// The same with their networks' prefix lengths.
+/// [`own_addresses`] with prefix lengths.
 pub fn own_networks(snapshot: &Snapshot) -> impl Iterator<Item = IpNet> + '_ {
     let listed = snapshot.network.iter().flat_map(|network| &network.addresses);
     let own = listed.filter(|own| own.interface != SERVICE_ADDRESSES).map(|own| own.address);
     own.filter(|own| !own.addr().is_loopback())
 }
 
-/// External IPs and load balancers' addresses in the node's own networks that no machine is known to have. A program (MetalLB, kube-vip)
-/// or an administrator has some node answer for them there.
+/// External IPs and load-balancer addresses in the node's networks without a known machine. MetalLB, kube-vip or an administrator makes some
+/// node answer for them.
 #[must_use]
 pub fn announced(snapshot: &Snapshot, known: &Known) -> BTreeSet<IpAddr> {
     let services = snapshot.objects.iter().flat_map(|objects| &objects.services);
@@ -156,7 +156,7 @@ pub fn announced(snapshot: &Snapshot, known: &Known) -> BTreeSet<IpAddr> {
     here.collect()
 }
 
-/// Addresses that a Node object names, internal ones first.
+/// A Node object's addresses, internal ones first.
 fn addresses_of(node: &Node) -> Vec<IpAddr> {
     let listed = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
     let of_type = |kind: &'static str| {
@@ -166,7 +166,7 @@ fn addresses_of(node: &Node) -> Vec<IpAddr> {
     of_type("InternalIP").chain(of_type("ExternalIP")).collect()
 }
 
-/// The node's name: as it was collected, else that of the Node object that has an address of the machine's, else the host's.
+/// The collected node name, else the name of the Node object with an address of this machine, else the host name.
 fn node_name(snapshot: &Snapshot, nodes: &BTreeMap<String, Vec<IpAddr>>, own: &BTreeSet<IpAddr>) -> String {
     if let Some(name) = &snapshot.node_name {
         return name.clone();
@@ -184,21 +184,21 @@ fn number(protocol: Option<&str>) -> Option<Number> {
     })
 }
 
-/// A pod of the oracle's world that is no endpoint, or not only one.
+/// A pod of the oracle's world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
     /// Its name.
     pub name: PodName,
-    /// The node it is on.
+    /// The pod's node.
     pub node: String,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// The node's interface by which its packets come in, if it is on this node.
+    /// The ingress interface of the pod's packets, if the pod is on this node.
     pub interface: Option<String>,
 }
 
-/// The oracle's cluster. In its world are this node with all its addresses, the others as their objects name them, and of the pods those
-/// that are given, for an index of 50,000 would be searched for every question.
+/// The oracle's cluster: this node with all its addresses, other nodes by their objects, and only the given pods, because an index of 50,000
+/// pods would be searched for every call.
 #[must_use]
 pub fn cluster(
     snapshot: &Snapshot,
@@ -211,7 +211,7 @@ pub fn cluster(
     let objects = snapshot.objects.clone().unwrap_or_default();
     let own: Vec<IpAddr> = own_addresses(snapshot).collect();
     let first = known.nodes.get(&known.node).map(Vec::as_slice).unwrap_or_default();
-    // What the Node object names comes first: the node calls from there.
+    // The Node object's addresses come first: the node calls from the first one.
     let mut addresses: Vec<IpAddr> = first.iter().copied().filter(|address| own.contains(address)).collect();
     addresses.extend(own.iter().filter(|address| !first.contains(address)));
     let mut nodes = vec![NodeMachine { name: known.node.clone(), addresses, ..NodeMachine::default() }];

@@ -1,33 +1,33 @@
-//! Who decided on a packet's way: the rule, the virtual server or the policy, and the program that it belongs to.
+//! The rule, virtual server or policy that decided a packet's outcome, and its owner.
 
 use svclab_oracle::Mode;
 use svclab_sim::network::{Journey, Outcomes, PacketVerdict};
 use svclab_sim::rules::ChainPolicy;
 use svclab_sim::trace::{DropReason, Event};
 
-/// What decided on a packet's way.
+/// The rule, virtual server or policy that decided an outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decider {
-    /// Whose it is.
+    /// The owner.
     pub program: Program,
-    /// The chain that the rule is in, or whose policy it is; `None` for a virtual server, and a policy of iptables.
+    /// The rule's chain; `None` for a virtual server and for a policy of iptables.
     pub chain: Option<String>,
-    /// Its place and text.
+    /// Position and text.
     pub text: String,
 }
 
-/// Who writes rules, as far as names tell.
+/// The owner of a rule, by the names of chains and tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// A service proxy in this mode: chains of Kubernetes' names, the tables called kube-proxy, virtual servers.
+    /// A service proxy in this mode: chains named `KUBE-…`, tables named kube-proxy, virtual servers.
     Proxy(Mode),
     /// Another program.
     Other(&'static str),
-    /// Nobody whose names are known.
+    /// No known program.
     Unknown,
 }
 
-/// The beginnings of chains' names, and whose they are.
+/// Prefixes of chain names, and their programs.
 const PREFIXES: [(&str, &str); 22] = [
     ("cali-", "Calico"),
     ("DOCKER", "docker"),
@@ -53,7 +53,7 @@ const PREFIXES: [(&str, &str); 22] = [
     ("nixos-", "NixOS' firewall"),
 ];
 
-/// Whose a chain of iptables is.
+/// The owner of an iptables chain.
 fn of_chain(chain: &str) -> Program {
     if let Some((_, name)) = PREFIXES.iter().find(|(prefix, _)| chain.starts_with(prefix)) {
         return Program::Other(name);
@@ -71,12 +71,12 @@ fn of_table(table: &str, chain: &str) -> Program {
     match table {
         "kube-proxy" => Program::Proxy(Mode::Nftables),
         "firewalld" => Program::Other("firewalld"),
-        // Tables of iptables-nft, where there was no `iptables-save`.
+        // Tables of iptables-nft, without an `iptables-save`.
         _ => of_chain(chain),
     }
 }
 
-/// The rule that translated, rejected or dropped the packet of a journey: the last of them on its way there.
+/// The last rule that translated, rejected or dropped the request of a journey.
 #[must_use]
 pub fn decider(journey: &Journey) -> Option<Decider> {
     let (mut last, mut decided) = (None, None);
@@ -117,12 +117,12 @@ pub fn decider(journey: &Journey) -> Option<Decider> {
     decided
 }
 
-/// The first journey that ended so.
+/// The first journey with this verdict.
 #[must_use]
 pub fn journey_of<'a>(found: &'a Outcomes, verdict: Option<&PacketVerdict>) -> Option<&'a Journey> {
     let ways = found.ways.iter().map(|(_, journey)| journey);
     match verdict {
-        // Through a relay an outcome has no way of its own.
+        // An outcome through a relay has no journey of its own.
         Some(verdict) => ways.clone().find(|journey| journey.verdict == *verdict).or_else(|| ways.clone().next()),
         None => ways.clone().next(),
     }

@@ -1,40 +1,40 @@
-//! Why a snapshot cannot be judged.
+//! Errors of audits and explanations.
 
 use svclab_sim::cluster::{BuildError, NodeReadError};
 use svclab_sim::host::HostError;
 use svclab_sim::network::NetworkError;
 
-/// A snapshot that is not understood, or that has not what a judgement needs.
+/// A snapshot is malformed or incomplete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// A text of rules, sets or virtual servers that the simulator does not understand.
+    /// The simulator cannot read rules, sets or virtual servers.
     #[error(transparent)]
     Read(#[from] NodeReadError),
-    /// Parts that do not go together.
+    /// Parts contradict each other.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// Parts that do not go together on one machine.
+    /// Parts of a machine contradict each other.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// A packet that cannot be, or rules that leave open what becomes of it.
+    /// The packet is impossible, or its outcome depends on unknown facts.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// The snapshot has no interfaces and routes.
     #[error("the archive has no interfaces and routes (network.json): collect it again")]
     NoNetwork,
-    /// Rules that were there could not be read when the snapshot was taken: without them everything would look missing.
+    /// Existing rules could not be read when the snapshot was taken.
     #[error("{what} could not be read when the archive was collected ({why}): collect it again, as root")]
     Unread {
-        /// What.
+        /// The part.
         what: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The snapshot has no objects.
     #[error("the archive has no Services and EndpointSlices: collect it again with --kubeconfig")]
     NoObjects,
-    /// A caller to whom the node has no route.
+    /// The node has no route to the caller.
     #[error(
         "the node has no route to {name}: it cannot be answered there, nor is it known by which interface it calls"
     )]
@@ -42,12 +42,12 @@ pub enum NodeError {
         /// The caller.
         name: String,
     },
-    /// Something in the snapshot cannot be.
+    /// A value in the snapshot is invalid.
     #[error("{what}: {problem}")]
     Wrong {
-        /// Where.
+        /// The field.
         what: String,
-        /// What is wrong.
+        /// The mistake.
         problem: String,
     },
 }

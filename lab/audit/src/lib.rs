@@ -1,5 +1,5 @@
-//! A real node, judged from a snapshot of it ([`svclab_snapshot`]): what becomes of a packet there ([`machines`], by the simulator), and
-//! whether that is what Kubernetes promises (by the oracle).
+//! Judges a real node by its snapshot ([`svclab_snapshot`]): the simulator computes the outcome of a packet ([`machines`]), and the oracle the
+//! promise of Kubernetes.
 
 #![warn(missing_docs)]
 

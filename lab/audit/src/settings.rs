@@ -1,4 +1,4 @@
-//! The settings of the proxy on the node: from its configuration, or as far as what it has written shows them.
+//! The proxy's settings, from its configuration or from its rules.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use svclab_snapshot::Snapshot;
 
 use crate::error::NodeError;
 
-/// The fields of a `KubeProxyConfiguration` (kubeproxy.config.k8s.io/v1alpha1) that a promise depends on. Others are not looked at.
+/// The fields of a `KubeProxyConfiguration` (kubeproxy.config.k8s.io/v1alpha1) that promises depend on.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Configuration {
@@ -54,21 +54,20 @@ struct Ipvs {
     scheduler: Option<String>,
 }
 
-/// What is known of the proxy.
+/// The proxy's settings and their origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proxy {
     /// Its settings.
     pub settings: ProxySettings,
-    /// Whether its configuration was read: without it nobody knows how it tells pods from others, and on which addresses node
-    /// ports answer.
+    /// Whether the configuration was read; without it local-traffic detection and node-port addresses are unknown.
     pub configured: bool,
 }
 
 impl Proxy {
-    /// From the snapshot's configuration; `mode` goes before what that says.
+    /// Reads the snapshot's configuration; `mode` overrides its mode.
     ///
     /// # Errors
-    /// A configuration that is none, or a mode that is not known.
+    /// The configuration is malformed, or its mode is unknown.
     pub fn of(snapshot: &Snapshot, state: &NodeState, mode: Option<Mode>) -> Result<Proxy, NodeError> {
         let Some(text) = &snapshot.proxy_config else {
             let mode = mode.or_else(|| written_by(state)).ok_or_else(|| wrong(UNKNOWN_MODE))?;
@@ -111,7 +110,7 @@ fn wrong(problem: &str) -> NodeError {
     NodeError::Wrong { what: "the proxy's configuration".to_owned(), problem: problem.to_owned() }
 }
 
-/// The mode of whoever has written what stands there; nothing if nobody has.
+/// The mode of the existing rules; `None` without rules of a proxy.
 fn written_by(state: &NodeState) -> Option<Mode> {
     let has_chain = |prefix: &str| {
         let tables = state.v4.tables.iter().chain(&state.v6.tables);

@@ -1,4 +1,4 @@
-//! Which calls are made: where a frontend is called, and by whom.
+//! The calls of an audit: the addresses of a frontend and its callers.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,15 +12,15 @@ use super::{Asked, Audit};
 use crate::cluster::own_networks;
 use crate::machines::is_link_local;
 
-/// Addresses of the node at which a node port is asked for, at most, beside loopback.
+/// The most addresses of the node at which a node port is called, besides loopback.
 const NODE_ADDRESSES: usize = 4;
-/// How far from a service's port one is asked for that is nobody's, as a rule; if it is somebody's, that is asked about once more.
+/// The distance of the unused port from a service's port. If another service has that port, it is called once more.
 const OTHER_PORT: u16 = 1000;
-/// Where in a range of cluster IPs an unused one is looked for: allocators give lower ones away first (KEP-3070 reserves them).
+/// The first candidate for an unused cluster IP in a range: allocators use lower addresses first (KEP-3070 reserves them).
 const UNUSED_FROM: usize = 4000;
 
 impl Audit<'_> {
-    /// Where the frontend is called: its address, or for a node port the node's own.
+    /// The addresses at which the frontend is called: its address, or for a node port the node's.
     pub(super) fn destinations(&self, frontend: &ServiceFrontend) -> Vec<SocketAddr> {
         let at = |address: IpAddr| SocketAddr::new(address, frontend.port);
         if let Some(address) = frontend.address {
@@ -29,7 +29,7 @@ impl Audit<'_> {
         let first = self.known.nodes.get(&self.known.node).into_iter().flatten().copied();
         let of_family = |address: &IpAddr| Family::of(*address) == frontend.family && !is_link_local(*address);
         let mut own: Vec<IpAddr> = Vec::new();
-        // An address alone is as a rule the end of a tunnel, to which pods have no way; the Node object's are asked for in any case.
+        // An address without a network is usually the end of a tunnel, which pods cannot reach; the Node object's addresses are always called.
         let networks = own_networks(self.snapshot).filter(|own| own.prefix_len() < own.max_prefix_len());
         for address in first.chain(networks.map(|own| own.addr())).filter(of_family) {
             if !own.contains(&address) && self.machines.is_own(address) {
@@ -44,7 +44,7 @@ impl Audit<'_> {
         own.into_iter().map(at).collect()
     }
 
-    /// Who calls it: at the first of several addresses everybody, at the others a pod, the node and a host outside.
+    /// The callers: all at the first of several addresses, and a pod, the node and a host outside at the others.
     pub(super) fn callers<'s>(&'s self, frontend: &ServiceFrontend, to: SocketAddr, first: bool) -> Vec<&'s Source> {
         let of_family = |source: &&Source| source.address.is_none_or(|address| Family::of(address) == frontend.family);
         if to.ip().is_loopback() {
@@ -68,12 +68,12 @@ impl Audit<'_> {
         callers
     }
 
-    /// A port of a cluster IP that no service has: in some modes those are shut.
+    /// Calls an unused port of a cluster IP, which some modes reject.
     pub(super) fn other_port(&self, frontend: &ServiceFrontend, gathered: &mut Gathered) {
         let Some(address) = frontend.address.filter(|_| frontend.kind == FrontendKind::ClusterIp) else { return };
         let of_kind =
             |source: &&ServiceFrontend| source.kind == FrontendKind::NodePort && source.protocol == frontend.protocol;
-        // A node port is at nodes' addresses and not at this one.
+        // A node port is not at the cluster IP.
         let node_port = self.frontends.iter().find(of_kind).map(|other| other.port);
         for port in [Some(other_port(frontend)), node_port].into_iter().flatten() {
             self.by_pod_and_node(frontend, SocketAddr::new(address, port), gathered);
@@ -87,7 +87,7 @@ impl Audit<'_> {
         }
     }
 
-    /// An address of each range of cluster IPs that no service has: in some modes it is shut.
+    /// Calls an unused address of each ServiceCIDR, which some modes drop.
     pub(super) fn unused_cluster_ips(&self, frontends: &[ServiceFrontend], gathered: &mut Gathered) {
         let used: BTreeSet<IpAddr> = frontends.iter().filter_map(|frontend| frontend.address).collect();
         let ranges =

@@ -1,4 +1,4 @@
-//! The likely cause of what is wrong: from the rule that decided on the packet's way.
+//! The likely cause of a finding, from the rule that decided the packet's outcome.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::decider::{Decider, Program};
 use crate::judge::{Fault, Kind};
 use crate::settings::Proxy;
 
-/// What endpoints the objects have for the service, of all states, and whether an address is another's.
+/// The service's endpoints in all states, and whether an address is an endpoint of any service.
 pub(super) struct Endpoints<'a> {
     pub(super) own: &'a [(SocketAddr, Option<String>)],
     pub(super) is_any: bool,
@@ -64,8 +64,8 @@ fn wrong_endpoint(fault: &Fault, endpoints: &Endpoints<'_>) -> String {
     }
 }
 
-/// What kube-proxy does otherwise than documented, on every node; seen with 1.36.2.
-/// A packet that a rule or a policy drops is none of them.
+/// A difference of kube-proxy from the documentation that every node has; seen with 1.36.2. A packet that a rule or a policy drops is not a
+/// known difference.
 pub(super) fn known_difference(
     kind: FindingKind,
     asked: &Asked<'_>,
@@ -90,7 +90,7 @@ pub(super) fn known_difference(
                 "kube-proxy refuses an external address without endpoints to what comes in, not to what the node itself sends",
             )
         }
-        // IPv4 drops what comes in with an address of the machine itself as its source. IPv6 takes it, and the answer never leaves.
+        // IPv4 drops ingress packets with a source address of the machine. IPv6 accepts them, and the answer never leaves the machine.
         (FindingKind::Broken(Kind::Dropped | Kind::Source | Kind::Answer), Mode::Nftables)
             if asked.frontend.kind == FrontendKind::NodePort
                 && source == SourceKind::RemotePod
@@ -102,8 +102,8 @@ pub(super) fn known_difference(
     }
 }
 
-/// What kube-proxy's rules refuse beside what they should, on every node; seen with 1.36.2: those for a node port without endpoints name the
-/// port, and no address but that it is the node's (`--dst-type LOCAL`).
+/// A needless reject by kube-proxy that every node has; seen with 1.36.2: the rule for a node port without endpoints matches the port on
+/// every local address (`--dst-type LOCAL`).
 pub(super) fn known_refusal(
     asked: &Asked<'_>,
     proxy: &Proxy,
@@ -126,7 +126,7 @@ fn meets_itself(found: &PacketVerdict) -> bool {
     matches!(found, PacketVerdict::Answered { at, saw, .. } | PacketVerdict::Unanswered { at, saw, .. } if at.ip() == saw.ip())
 }
 
-/// A decision of a program that is not this proxy, or of another mode.
+/// The cause if another program, or another mode of the proxy, decided.
 fn shadow(decider: &Decider, proxy: &Proxy) -> Option<String> {
     match decider.program {
         Program::Proxy(mode) if belongs(mode, proxy.settings.mode) => None,
@@ -136,7 +136,7 @@ fn shadow(decider: &Decider, proxy: &Proxy) -> Option<String> {
     }
 }
 
-/// Modes IPVS and userspace write rules of iptables as well.
+/// IPVS and userspace mode write iptables rules as well.
 fn belongs(written: Mode, mode: Mode) -> bool {
     written == mode || (written == Mode::Iptables && matches!(mode, Mode::Ipvs | Mode::Userspace))
 }
@@ -155,7 +155,7 @@ mod tests {
     use super::super::stale::Lead;
     use super::*;
 
-    /// What a rule or a policy drops is wrong on this node, however much the call looks like a known difference.
+    /// A drop by a rule or a policy is this node's fault, even if the call looks like a known difference.
     #[test]
     fn only_the_difference_itself_is_excused() {
         let lead = Lead { address: None, port: 30_080, protocol: Protocol::Tcp, family: svclab_oracle::Family::V4 };
@@ -179,7 +179,7 @@ mod tests {
         assert!(!excused(DropReason::Policy(TableName::Filter, Hook::Forward)));
         assert!(!excused(DropReason::NoRoute));
 
-        // Over IPv6 the endpoint answers itself: only that is the same difference.
+        // Over IPv6 the known difference is an endpoint that answers itself.
         let endpoint: SocketAddr = "[fd00::1]:80".parse().unwrap_or(asked.to);
         let sees = |kind, saw: &str| {
             let saw = saw.parse().ok();
@@ -191,7 +191,6 @@ mod tests {
         assert!(!sees(Kind::Share, "[fd00::1]:40000"));
     }
 
-    /// Only a refusal by the rules for services without endpoints is known, and only of a node port in iptables mode.
     #[test]
     fn a_node_ports_refusal_on_another_address_is_known() {
         let source = Source {

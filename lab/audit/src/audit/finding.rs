@@ -1,4 +1,4 @@
-//! What an audit has found, gathered: one finding for each service port, kind and cause, with the calls that show it.
+//! Findings of an audit: one per service port, kind and cause, with its calls.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,27 +21,27 @@ use crate::judge::{Fault, Kind};
 use crate::machines::Machines;
 use crate::settings::Proxy;
 
-/// Findings that keep a packet's way, of each kind; the ways of thousands alike say nothing new.
+/// The most findings of a kind that keep the packet's path.
 const WAYS: usize = 50;
-/// Calls that a finding names.
+/// The most calls that a finding names.
 const CALLS: usize = 12;
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
-    /// A promise that is not kept.
+    /// A broken promise.
     Broken(Kind),
-    /// Rules for an address and port that no service has.
+    /// Rules serve an address and port that no service has.
     StaleFrontend,
 }
 
 impl FindingKind {
-    /// Every kind.
+    /// All kinds.
     pub fn all() -> impl Iterator<Item = FindingKind> {
         Kind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend])
     }
 
-    /// Its name in reports.
+    /// The name in reports.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl FindingKind {
         }
     }
 
-    /// What it means, in a sentence.
+    /// The meaning in a sentence.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -76,99 +76,98 @@ impl fmt::Display for FindingKind {
     }
 }
 
-/// Something that is wrong.
+/// A fault of the node's rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// Of which kind ([`FindingKind::id`]).
+    /// [`FindingKind::id`].
     pub kind: &'static str,
-    /// That in a sentence.
+    /// [`FindingKind::title`].
     pub title: &'static str,
-    /// The service port, or what looks like one.
+    /// The service port, or a stale frontend.
     pub service: String,
     /// Its protocol.
     pub protocol: &'static str,
-    /// By which of its addresses: `cluster IP`, `node port`, …
+    /// The kind of frontend: `cluster IP`, `node port`, …
     pub frontend: &'static str,
-    /// Who calls, and whom: the first calls that show it.
+    /// The first calls that show the finding: caller and destination.
     pub calls: Vec<String>,
-    /// How many calls show it.
+    /// The number of calls that show the finding.
     pub count: usize,
-    /// What Kubernetes promises.
+    /// The promise of Kubernetes.
     pub promised: String,
-    /// The rules that the promise rests on, each with its document.
+    /// The promise's rules with their documents.
     pub because: Vec<String>,
-    /// Those that are broken, by their short names ([`Rule::id`]).
+    /// The broken rules ([`Rule::id`]).
     pub rules: Vec<&'static str>,
-    /// What would happen.
+    /// The outcome under the node's rules.
     pub found: String,
     /// The likely cause.
     pub cause: String,
-    /// Why it is no fault of this node: kube-proxy, or the proxy that is judged, is known to do so everywhere.
+    /// Why the finding does not count: a known difference of kube-proxy, or an excuse of the judged proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub known: Option<Cow<'static, str>>,
-    /// The packet's way through the rules; empty if findings of the same kind have theirs.
+    /// The packet's path through the rules; empty if enough findings of the kind have one.
     pub way: String,
 }
 
-/// Calls that could not be judged, by why.
+/// Calls that could not be judged for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotJudged {
     /// Why.
     pub why: String,
-    /// How many.
+    /// The number of calls.
     pub count: usize,
-    /// The first of them.
+    /// The first call.
     pub first: String,
 }
 
-/// The whole audit.
+/// The result of an audit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// The node.
     pub node: String,
-    /// When the snapshot was taken.
+    /// The time of the snapshot.
     pub taken: String,
     /// The proxy's mode.
     pub mode: &'static str,
-    /// Services' ports that were looked at.
+    /// The number of service ports.
     pub service_ports: usize,
-    /// Addresses of them.
+    /// The number of frontends.
     pub frontends: usize,
-    /// Calls that were judged.
+    /// The number of judged calls.
     pub calls: usize,
-    /// Calls of which Kubernetes promises nothing.
+    /// The number of calls without a promise.
     pub no_promise: usize,
-    /// Frontends that changed too late to be judged.
+    /// The number of frontends that changed too recently to be judged.
     pub unsettled: usize,
-    /// The rules of Kubernetes that the calls rest on.
+    /// Counts per rule of Kubernetes.
     pub rules: RuleTallies,
     /// What is wrong.
     pub findings: Vec<Finding>,
-    /// What could not be judged.
+    /// Calls that could not be judged.
     pub not_judged: Vec<NotJudged>,
-    /// What was assumed.
+    /// Assumptions, in sentences.
     pub assumed: Vec<String>,
-    /// What could not be read when the snapshot was taken.
+    /// Parts that could not be read when the snapshot was taken.
     pub unread: Vec<String>,
 }
 
 impl Report {
-    /// Whether nothing is wrong but what kube-proxy does everywhere.
+    /// Whether all findings are known differences.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.wrong().next().is_none()
     }
 
-    /// What is wrong on this node.
+    /// The findings that are not known differences.
     pub fn wrong(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.known.is_none())
     }
 
-    /// Takes findings for known that break one of these rules, by their short names: the proxy that is judged is known to break them, for the
-    /// reason beside.
+    /// Marks findings that break one of these rules (short name and reason) as known.
     pub fn excuse(&mut self, reasons: &BTreeMap<String, String>) {
         for finding in self.findings.iter_mut().filter(|finding| finding.known.is_none()) {
             let Some(why) = finding.rules.iter().find_map(|rule| reasons.get(*rule)) else { continue };
@@ -181,14 +180,14 @@ impl Report {
         }
     }
 
-    /// Whether anything was judged at all.
+    /// Whether any call was judged.
     #[must_use]
     pub fn judged(&self) -> bool {
         self.calls > 0
     }
 }
 
-/// What makes findings one.
+/// Findings with an equal key are one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     kind: FindingKind,
@@ -199,7 +198,7 @@ struct Key {
     known: Option<&'static str>,
 }
 
-/// Findings as they come.
+/// Collects findings.
 pub(super) struct Gathered<'a> {
     machines: &'a Machines,
     known: &'a Known,
@@ -210,7 +209,7 @@ pub(super) struct Gathered<'a> {
     pub(super) asked: usize,
     pub(super) no_promise: usize,
     pub(super) unsettled: usize,
-    /// Calls whose source was not judged, for nobody knows how the proxy is set.
+    /// Calls whose source was not judged, because the proxy's configuration is unknown.
     pub(super) unknown_source: usize,
 }
 
@@ -230,7 +229,7 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Adds what another thread has found.
+    /// Adds another thread's findings.
     pub(super) fn merge(&mut self, other: Gathered<'_>) {
         for (key, finding) in other.findings {
             match self.findings.get_mut(&key) {
@@ -263,7 +262,7 @@ impl<'a> Gathered<'a> {
         entry.or_insert_with(|| NotJudged { why, count: 0, first: call(asked) }).count += 1;
     }
 
-    /// A call that became what was promised.
+    /// Counts a call with the promised outcome.
     pub(super) fn held(&mut self, promise: &Promise) {
         for reason in &promise.because {
             self.rules.entry(reason.rule.id()).or_default().held += 1;
@@ -297,12 +296,12 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Rules for what no service has.
+    /// Adds a stale frontend.
     pub(super) fn stale(&mut self, asked: &Asked<'_>, found: &Outcomes) {
         self.untouched(asked, found, "left from a service that is gone, or the service is new to the archive", None);
     }
 
-    /// Rules for a service's port that meet packets which are not for the service, as to an address where its node port is not served.
+    /// Adds rules of a service port that match packets of no service, for example at an address without node ports.
     pub(super) fn too_wide(&mut self, asked: &Asked<'_>, found: &Outcomes) {
         let decided = journey_of(found, None).and_then(decider);
         let known = known_refusal(asked, self.proxy, found, decided.as_ref());
@@ -391,7 +390,7 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// The findings, each with some of its calls, and of each kind some with their ways: whatever thread has met them first.
+/// Limits the calls per finding and the paths per kind, independently of the threads' order.
 fn bounded(findings: BTreeMap<Key, Finding>) -> Vec<Finding> {
     let mut ways: BTreeMap<FindingKind, usize> = BTreeMap::new();
     let mut all = Vec::with_capacity(findings.len());
@@ -421,10 +420,10 @@ fn name(kind: FrontendKind) -> &'static str {
     }
 }
 
-/// When the control plane last changed an EndpointSlice for something that happened to a pod (API EndpointsLastChangeTriggerTime).
+/// The annotation with the time of an EndpointSlice's last change (API EndpointsLastChangeTriggerTime).
 const CHANGED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// Services that changed, or whose slices did, less than `seconds` before the snapshot was taken.
+/// Services that changed, or whose slices changed, less than `seconds` before the snapshot.
 pub(super) fn unsettled(objects: &Objects, taken: &str, seconds: i64) -> BTreeSet<(String, String)> {
     let Ok(taken) = taken.parse::<Timestamp>() else { return BTreeSet::new() };
     let late = |time: Timestamp| taken.as_second() - time.as_second() < seconds;

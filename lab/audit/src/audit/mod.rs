@@ -1,5 +1,5 @@
-//! Whether all rules of a node are right: for every service port, every address of it and every kind of caller, what Kubernetes promises
-//! against what becomes of the packet.
+//! Audits a node's rules: compares the promise of Kubernetes with the packet's outcome for every service port, each of its addresses and every
+//! kind of caller.
 
 mod calls;
 mod cause;
@@ -36,19 +36,19 @@ use calls::other_port;
 use finding::Gathered;
 use sources::{Finder, Sources};
 
-/// How to audit.
+/// Settings of [`audit`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// The proxy's mode, where the configuration does not say it or is not to be believed.
+    /// Overrides the configuration's mode.
     pub mode: Option<Mode>,
-    /// Objects that changed so many seconds before the snapshot was taken, or later, are not judged.
+    /// Services that changed less than this many seconds before the snapshot are not judged.
     pub settle_seconds: i64,
 }
 
 /// Audits a node.
 ///
 /// # Errors
-/// A snapshot without objects or a network, or one that is not understood.
+/// The snapshot has no objects or no network, or is malformed.
 pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError> {
     let Some(objects) = &snapshot.objects else { return Err(NodeError::NoObjects) };
     let mut state = state(snapshot)?;
@@ -58,7 +58,7 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
-    // Frontends do not depend on who is around; callers do on them.
+    // Frontends do not depend on the callers; callers depend on frontends.
     let services = cluster::cluster(snapshot, &known, &proxy, &[], Vec::new(), None);
     let frontends: Vec<ServiceFrontend> = services.oracle().frontends().collect();
     let alone = Around { names: known.names.clone(), ..Around::default() };
@@ -68,7 +68,7 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     let cluster =
         cluster::cluster(snapshot, &known, &proxy, &sources.pods, sources.clients.clone(), sources.uplink.clone());
     let crowd = known.endpoints.keys().copied().chain(destinations(&state)).collect();
-    // Endpoints on the node's own network wait; and whatever waits at a port that is to be shut must not be reached, so something does.
+    // Host-network endpoints listen. Something also listens at each port that must be closed, so that a call that gets through is seen.
     let shut = frontends.iter().map(|frontend| (number(frontend.protocol), other_port(frontend)));
     let everywhere = known.sockets.iter().copied().chain(shut);
     let everywhere = everywhere.map(|(protocol, port)| Listener { protocol, address: None, port: Some(port) });
@@ -99,7 +99,7 @@ pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError
     Ok(gathered.report(&audit, &frontends))
 }
 
-/// What was there and could not be read of what the mode writes. Rules of iptables-nft stand in the listing of nftables as well.
+/// A part that the mode writes and that could not be read. The listing of nftables contains iptables-nft's rules.
 fn missing(snapshot: &Snapshot, mode: Mode) -> Option<&Unread> {
     snapshot.unread.iter().find(|unread| match unread.what.as_str() {
         "rules/nft.json" => mode == Mode::Nftables,
@@ -109,7 +109,7 @@ fn missing(snapshot: &Snapshot, mode: Mode) -> Option<&Unread> {
     })
 }
 
-/// Clients that rules remember (session affinity) go where they went before: what is judged is what becomes of a new one.
+/// Clears the clients that rules remember (session affinity), because new clients are judged.
 fn forget_clients(state: &mut NodeState) {
     let ruleset = Arc::make_mut(&mut state.nft);
     for set in ruleset.tables.iter_mut().flat_map(|table| &mut table.sets) {
@@ -117,7 +117,7 @@ fn forget_clients(state: &mut NodeState) {
     }
 }
 
-/// Everything that questions are put with.
+/// The context of all calls.
 struct Audit<'a> {
     snapshot: &'a Snapshot,
     known: &'a Known,
@@ -127,11 +127,11 @@ struct Audit<'a> {
     machines: &'a Machines,
     sources: &'a Sources,
     frontends: &'a [ServiceFrontend],
-    /// Services that changed too late, by namespace and name.
+    /// Services that changed too recently, by namespace and name.
     unsettled: BTreeSet<(String, String)>,
 }
 
-/// A question that was put.
+/// A call of the audit.
 struct Asked<'a> {
     frontend: &'a ServiceFrontend,
     source: &'a Source,
@@ -139,10 +139,10 @@ struct Asked<'a> {
 }
 
 impl<'a> Audit<'a> {
-    /// Every frontend, on every processor.
+    /// Judges all frontends on all processors.
     fn every(&self, frontends: &[ServiceFrontend]) -> Gathered<'a> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        // Not one part for each: large services are near each other as a rule.
+        // More parts than processors: large services are often neighbours.
         let parts = frontends.chunks(frontends.len().div_ceil(processors * 8).max(1)).collect::<Vec<_>>();
         let next = AtomicUsize::new(0);
         let work = || {
@@ -188,7 +188,7 @@ impl<'a> Audit<'a> {
             Err(error) => return gathered.not_judged(asked, error.to_string()),
         }
         let promise = self.oracle.ask(&question);
-        // Whether the proxy listens on loopback addresses no rule tells.
+        // Without the sockets it is unknown whether the proxy listens on loopback addresses.
         let listened = self.snapshot.sockets.is_none()
             && promise.rests_on(Rule::LocalhostListeners)
             && matches!(promise.verdict, PromisedVerdict::Deliver(_));
@@ -236,7 +236,7 @@ impl<'a> Audit<'a> {
         Flow { from, source, source_port: 40_000, to: asked.to, protocol: number(asked.frontend.protocol) }
     }
 
-    /// `thorough`: that a client without affinity has none is looked at as well.
+    /// `thorough` also checks that a client without affinity is not bound.
     fn faults(&self, flow: &Flow, found: &Outcomes, promise: &Promise, thorough: bool) -> Vec<Fault> {
         if promise.rests_on(Rule::Relayed) && matches!(promise.verdict, PromisedVerdict::Deliver(_)) {
             return self.not_relayed(flow, found);
@@ -244,7 +244,7 @@ impl<'a> Audit<'a> {
         let judge =
             Judge { world: &self.cluster.world, network: &self.machines.network, machine_of: None, strays: false };
         let mut faults = judge.faults(flow, found, promise);
-        // Whoever gets nothing at all misses its endpoints as well: the first says it.
+        // A packet that is not delivered misses every endpoint: only the first fault is reported.
         if faults.iter().any(|fault| matches!(fault.kind, Kind::NotTranslated | Kind::Dropped | Kind::Rejected)) {
             faults.retain(|fault| fault.kind != Kind::MissingEndpoint);
         }
@@ -257,8 +257,8 @@ impl<'a> Audit<'a> {
         faults
     }
 
-    /// Where the proxy relays, its memory decides who answers, and no snapshot has that: what can be judged is that the packet reaches
-    /// a socket of the node; in userspace mode, one at another port.
+    /// A relay chooses the endpoint in the proxy's memory, which no snapshot has. Checks only that the packet reaches a socket of the node; in
+    /// userspace mode, at another port.
     fn not_relayed(&self, flow: &Flow, found: &Outcomes) -> Vec<Fault> {
         let is_relay = |at: &SocketAddr| self.proxy.settings.mode != Mode::Userspace || at.port() != flow.to.port();
         let unknown = self.snapshot.sockets.is_none();
@@ -286,14 +286,14 @@ impl<'a> Audit<'a> {
         wrong.map(|one| fault(&one.verdict)).collect()
     }
 
-    /// Frontends that no service has any more.
+    /// Finds frontends that no service has.
     fn stale(&self, state: &NodeState, frontends: &[ServiceFrontend], gathered: &mut Gathered) {
         let mut known: BTreeMap<(Option<IpAddr>, u16, Protocol), ()> = BTreeMap::new();
         known.extend(frontends.iter().map(|one| ((one.address, one.port, one.protocol), ())));
         let left_alone = stale::left_alone(self.cluster);
         for lead in stale::leads(state) {
             let stands = known.contains_key(&(lead.address, lead.port, lead.protocol))
-                // A node port by a node's address.
+                // A node port with a node's address.
                 || lead.address.is_some_and(|address| self.machines.is_own(address))
                     && known.contains_key(&(None, lead.port, lead.protocol));
             if stands || lead.address.is_some_and(|address| left_alone.contains(&address)) {
@@ -303,7 +303,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Whether something that looks like a frontend takes packets: then it is one that no service has.
+    /// Adds a finding if a possible frontend translates, rejects or drops packets.
     fn lead(&self, lead: &stale::Lead, gathered: &mut Gathered) {
         let family = lead.address.map_or(lead.family, Family::of);
         let first = || {

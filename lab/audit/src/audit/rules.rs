@@ -1,4 +1,4 @@
-//! Which rules of Kubernetes the judged calls rest on, and which of them a fault breaks.
+//! Counts of kept and broken rules of Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -8,37 +8,37 @@ use svclab_oracle::{Promise, PromisePart, Rule};
 use super::finding::FindingKind;
 use crate::judge::Kind;
 
-/// How often a rule was judged.
+/// The counts of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct RuleTally {
-    /// Calls whose promise rests on it, and that became what was promised.
+    /// Calls that rest on the rule, with the promised outcome.
     pub held: usize,
-    /// Calls that break it.
+    /// Calls that break the rule.
     pub broken: usize,
-    /// Calls that break it as kube-proxy is known to do everywhere.
+    /// Calls that break the rule by a known difference of kube-proxy.
     pub known: usize,
 }
 
 impl RuleTally {
-    /// Both together.
+    /// The sum.
     #[must_use]
     pub fn and(self, other: RuleTally) -> RuleTally {
         RuleTally { held: self.held + other.held, broken: self.broken + other.broken, known: self.known + other.known }
     }
 }
 
-/// Of each rule, by its short name ([`Rule::id`]).
+/// Counts by the rule's short name ([`Rule::id`]).
 pub type RuleTallies = BTreeMap<&'static str, RuleTally>;
 
-/// The rules that a fault of a kind breaks, of those that the promise rests on: a wrong source address says nothing against the choice of
-/// the endpoint. Never none, where the promise rests on any.
+/// The rules of a promise that a kind of fault breaks: a wrong source address does not break the choice of the endpoint. All rules if no rule
+/// fits the kind.
 pub(super) fn broken_by(kind: FindingKind, promise: &Promise) -> Vec<Rule> {
     let FindingKind::Broken(kind) = kind else { return vec![Rule::NoService] };
     let all = || promise.because.iter().map(|reason| reason.rule);
     let of = |part: PromisePart| all().filter(|rule| rule.part() == part).collect::<Vec<_>>();
     let candidates = match kind {
         Kind::NotTranslated => vec![of(PromisePart::Frontend)],
-        // What decides for a usual service cannot be what is special here.
+        // Rules that nearly every delivery rests on are not specific to the fault.
         Kind::Dropped | Kind::Rejected => vec![
             all()
                 .filter(|rule| matches!(rule.part(), PromisePart::Endpoints | PromisePart::Refusal) && !is_usual(*rule))
@@ -53,7 +53,7 @@ pub(super) fn broken_by(kind: FindingKind, promise: &Promise) -> Vec<Rule> {
     candidates.into_iter().find(|rules| !rules.is_empty()).unwrap_or_else(|| all().collect())
 }
 
-/// Whether nearly every delivery rests on it.
+/// Whether nearly every delivery rests on the rule.
 fn is_usual(rule: Rule) -> bool {
     matches!(rule, Rule::Ready | Rule::ClusterPolicy)
 }

@@ -1,4 +1,4 @@
-//! Who calls in an audit: one of each kind that a promise tells apart.
+//! The callers of an audit: one of each kind that promises distinguish.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,13 +12,13 @@ use crate::cluster::{Known, Pod, own_addresses};
 use crate::explain::outside;
 use crate::machines::Peer;
 
-/// Source ranges whose clients are asked for, at most.
+/// The most source ranges with a caller.
 const RANGES: usize = 64;
 
-/// What kind of caller.
+/// A kind of caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceKind {
-    /// A pod of this node that is no endpoint of what it calls.
+    /// A pod of this node that is not an endpoint of the called service.
     Pod,
     /// An endpoint of this node that calls its own service.
     Endpoint,
@@ -39,45 +39,45 @@ pub enum SourceKind {
 pub struct Source {
     /// Its kind.
     pub kind: SourceKind,
-    /// For the oracle.
+    /// The source in the oracle's terms.
     pub place: PacketSource,
-    /// Its address; the node's own is the kernel's choice.
+    /// The source address; `None` if the kernel chooses it.
     pub address: Option<IpAddr>,
-    /// In words.
+    /// The name in reports.
     pub label: String,
 }
 
-/// All callers, and what they are to the machines and to the oracle.
+/// All callers, with the pods, clients and machines behind them.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// Callers that are the same for every service, of both families.
+    /// Callers of every service, of both families.
     pub common: Vec<Source>,
-    /// Endpoints of this node with a network of their own, by address.
+    /// Endpoints of this node that are not on the host network, by address.
     pub endpoints: BTreeMap<IpAddr, Source>,
     /// A caller in each source range.
     pub ranges: Vec<(IpNet, Source)>,
-    /// Pods that the oracle knows.
+    /// Pods for the oracle.
     pub pods: Vec<Pod>,
-    /// Hosts outside that the oracle knows.
+    /// Hosts outside for the oracle.
     pub clients: Vec<Client>,
-    /// Callers with machines of their own.
+    /// Callers that are machines of the simulator.
     pub peers: Vec<Peer>,
-    /// The interface by which hosts outside come.
+    /// The ingress interface of hosts outside.
     pub uplink: Option<String>,
 }
 
-/// What callers are found by.
+/// Finds callers.
 pub struct Finder<'a> {
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// What the objects say of addresses.
+    /// The addresses in the objects.
     pub known: &'a Known,
     /// The node, for its routes.
     pub node: &'a Host,
 }
 
 impl Finder<'_> {
-    /// Finds them, for the services that are there.
+    /// The callers for these frontends.
     #[must_use]
     pub fn find(&self, frontends: &[ServiceFrontend]) -> Sources {
         let mut sources = Sources::default();
@@ -88,7 +88,7 @@ impl Finder<'_> {
             self.remote_pod(family, &mut sources);
             self.outside(family, &mut sources);
         }
-        // Of no family: once.
+        // The node's callers are of both families.
         let node = self.known.node.clone();
         let source = |kind, place, label: &str| Source { kind, place, address: None, label: label.to_owned() };
         sources.common.push(source(SourceKind::Node, PacketSource::Node(node.clone()), "the node"));
@@ -112,7 +112,7 @@ impl Finder<'_> {
     fn local_endpoints(&self, family: Family, sources: &mut Sources) {
         let own = self.known.endpoints.values().filter(|one| one.node.as_deref() == Some(self.known.node.as_str()));
         for endpoint in own.filter(|one| Family::of(one.address) == family && !self.is_node(one.address)) {
-            // Whoever is said to be here and is not on a link of the node's is not asked.
+            // An endpoint of this node that is not on one of its links does not call.
             let Some(interface) = self.interface_towards(endpoint.address).filter(|_| self.is_direct(endpoint.address))
             else {
                 continue;
@@ -141,8 +141,7 @@ impl Finder<'_> {
         }
     }
 
-    /// A pod of this node that is no endpoint: a neighbour on an interface of pods, else an address of the node's pod range that
-    /// nobody has.
+    /// Adds a pod of this node that is not an endpoint: a neighbour in the pod range, else an unused address of the range.
     fn plain_pod(&self, family: Family, sources: &mut Sources) {
         let Some(address) = self.neighbour(family).or_else(|| self.unused(family)) else { return };
         let Some(interface) = self.interface_towards(address) else { return };
@@ -170,7 +169,7 @@ impl Finder<'_> {
 
     fn unused(&self, family: Family) -> Option<IpAddr> {
         let range = self.pod_ranges().into_iter().find(|range| Family::of_range(*range) == family)?;
-        // The last ones are the least likely to be somebody's soon; the very last of IPv4 is for broadcasts.
+        // High addresses are assigned last; the highest of IPv4 is the broadcast address.
         let candidates = (2..250).rev().filter_map(|number| nth(range, number));
         candidates.into_iter().find(|address| {
             !self.known.endpoints.contains_key(address) && !self.is_node(*address) && self.is_direct(*address)
@@ -212,7 +211,7 @@ impl Finder<'_> {
         };
         let far = outside(like);
         let uplink = self.interface_towards(far);
-        // Without a default route whoever is on the nodes' own network is as far outside as there is.
+        // Without a default route a neighbour of the node counts as outside.
         let address = if uplink.is_some() { Some(far) } else { self.beside_the_node(family) };
         let Some(address) = address else { return };
         sources.uplink = sources.uplink.take().or_else(|| self.interface_towards(address));
@@ -262,7 +261,7 @@ fn nameless(address: IpAddr) -> PodName {
     PodName { namespace: "(of this node)".to_owned(), name: address.to_string() }
 }
 
-/// The n-th address of a range, if it has so many.
+/// The n-th address of a range.
 fn nth(range: IpNet, number: u32) -> Option<IpAddr> {
     let address = match range.network() {
         IpAddr::V4(first) => IpAddr::V4(first.to_bits().checked_add(number)?.into()),

@@ -1,4 +1,4 @@
-//! Frontends that stand there and that no service has: what looks like one, and whether it takes packets.
+//! Stale frontends: addresses and ports in rules that no service has.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,18 +13,18 @@ use svclab_sim::rules::{Rule, RuleTarget, Rules};
 
 use crate::decider::{Program, decider};
 
-/// Something that leads packets for an address, or for every address of the node, and a port.
+/// A possible frontend: an address, or every address of the node, and a port that rules match.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lead {
     pub(super) address: Option<IpAddr>,
     pub(super) port: u16,
     pub(super) protocol: Protocol,
-    /// Where there is no address.
+    /// The family if `address` is `None`.
     pub(super) family: Family,
 }
 
 impl Lead {
-    /// As a frontend of no service.
+    /// The frontend, with a placeholder for the service.
     pub(super) fn frontend(&self, family: Family) -> ServiceFrontend {
         let kind = if self.address.is_some() { FrontendKind::ClusterIp } else { FrontendKind::NodePort };
         let name = match self.address {
@@ -49,7 +49,7 @@ impl Lead {
     }
 }
 
-/// All of them: rules in chains of Kubernetes' names, elements of the tables called kube-proxy, virtual servers.
+/// Possible frontends: rules in chains named `KUBE-…`, elements of tables named kube-proxy, virtual servers.
 pub(super) fn leads(state: &NodeState) -> BTreeSet<Lead> {
     let mut leads = BTreeSet::new();
     for rules in [&state.v4, &state.v6] {
@@ -102,7 +102,7 @@ fn of_rule(rule: &Rule, family: Family) -> Option<Lead> {
         }
         Some(_) => return None,
     };
-    // A refusal by port alone is no frontend: userspace mode keeps callers from its own listening ports so.
+    // A reject by port alone is not a frontend: userspace mode protects its listening ports that way.
     if address.is_none() && matches!(rule.target, RuleTarget::Reject(_) | RuleTarget::Drop) {
         return None;
     }
@@ -138,7 +138,7 @@ fn protocol(number: Number) -> Option<Protocol> {
     }
 }
 
-/// Whether a service proxy's rules have decided what becomes of the packet.
+/// Whether a service proxy's rules decided the packet's outcome.
 pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
     let moved = |verdict: &PacketVerdict| match verdict {
         PacketVerdict::Answered { at, .. }
@@ -153,7 +153,7 @@ pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
     by_proxy && found.outcomes.iter().any(|one| moved(&one.verdict))
 }
 
-/// Addresses of services that this proxy leaves alone: another may have rules for them.
+/// Addresses of services with the label `service-proxy-name`: another proxy may have rules for them.
 pub(super) fn left_alone(cluster: &ClusterModel) -> BTreeSet<IpAddr> {
     let another = |service: &&k8s_openapi::api::core::v1::Service| {
         let labels = service.metadata.labels.as_ref();

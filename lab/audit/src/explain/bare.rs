@@ -1,5 +1,4 @@
-//! A machine of which there are rules and nothing else: interfaces and routes are invented, and rules that ask for an interface's name are
-//! not decided.
+//! A machine made of rules only: interfaces and routes are invented, and matches of interface names are unknown.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,27 +14,27 @@ use crate::machines::{Around, Machines, Peer};
 
 /// The interface of the default route and of the machine's own addresses.
 const OUTSIDE: &str = "outside";
-/// That of everybody whom rules lead to and who has no machine of its own.
+/// The interface of targets without a machine of their own.
 const PODS: &str = "pods";
-/// The caller's, unless it is named.
+/// The default name of the caller's interface.
 const INPUT: &str = "input";
-/// Where IPVS mode puts services' addresses.
+/// IPVS mode's device for services' addresses.
 const SERVICE_ADDRESSES: &str = "kube-ipvs0";
 
-/// The gateway of the default route: an address of nobody's (RFC 5737, TEST-NET-2), for both families.
+/// The gateway of the default route of both families (RFC 5737, TEST-NET-2).
 const BEYOND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 254));
 
-/// What a user says of the machine.
+/// The user's description of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bare {
     /// Its addresses.
     pub own: Vec<IpNet>,
-    /// Whether its IP sets were given.
+    /// Whether a dump of IP sets was given.
     pub has_sets: bool,
 }
 
 impl Bare {
-    /// The machine and those around it: the caller, and each machine of its own, on a link with two ends.
+    /// Builds the machine, the caller, and each further machine on a point-to-point link.
     pub(super) fn machines(
         &self,
         state: &NodeState,
@@ -74,7 +73,7 @@ impl Bare {
         for family in [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())] {
             route(&mut network, family, OUTSIDE);
         }
-        // A gateway that nobody is: what is beyond it is not known.
+        // Nothing is known beyond the gateway.
         for hop in
             network.routes.iter_mut().filter(|route| route.to.prefix_len() == 0).flat_map(|route| &mut route.hops)
         {
@@ -135,7 +134,7 @@ fn address(network: &mut Network, interface: &str, address: IpNet) {
 }
 
 fn route(network: &mut Network, to: IpNet, interface: &str) {
-    // What starts here has an address of the outside interface, if that has one.
+    // Local packets have an address of the outside interface, if it has one.
     let own = network
         .addresses
         .iter()

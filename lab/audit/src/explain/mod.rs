@@ -1,4 +1,4 @@
-//! Why a packet goes where it goes, on a node of which there is a snapshot, or nothing but its rules.
+//! Explains a packet's path on a node, by a snapshot or by bare rules.
 
 mod bare;
 mod names;
@@ -25,7 +25,7 @@ pub use names::{NameError, Named};
 pub enum Caller {
     /// The node itself.
     Node,
-    /// Who has this address; the node from it, if it is the node's.
+    /// The machine with this address; if it is the node's, the node from this address.
     Address(IpAddr),
     /// A host beyond the default route.
     Outside,
@@ -36,23 +36,22 @@ pub enum Caller {
 pub struct Call {
     /// Who calls.
     pub from: Caller,
-    /// Whom.
+    /// The destination.
     pub to: SocketAddr,
-    /// Over what.
+    /// The protocol.
     pub protocol: Protocol,
-    /// The interface by which the caller's packets come in. Without it, it is that to which the node's routes lead; of a bare dump no
-    /// name is known.
+    /// The ingress interface. By default the interface of the node's route to the caller; for a bare dump its name is unknown.
     pub input: Option<String>,
-    /// What is decided of what rules ask and nobody knows.
+    /// Answers to unknown matches.
     pub assumptions: Assumptions,
 }
 
-/// What is known of the node beside its rules.
+/// The node besides its rules.
 #[derive(Debug, Clone, Copy)]
 pub enum Node<'a> {
-    /// What a snapshot has.
+    /// A snapshot with its addresses.
     Snapshot(&'a Snapshot, &'a Known),
-    /// Next to nothing.
+    /// A bare dump.
     Bare(&'a Bare),
 }
 
@@ -65,35 +64,34 @@ impl Node<'_> {
     }
 }
 
-/// What can become of a call.
+/// The explanation of a call.
 #[derive(Debug, Clone)]
 pub struct Explained {
-    /// All of it.
+    /// The outcomes.
     pub outcomes: Outcomes,
-    /// The machines that it names.
+    /// The machines that the outcomes name.
     pub machines: Machines,
-    /// What had to be assumed, in sentences.
+    /// Assumptions, in sentences.
     pub assumed: BTreeSet<String>,
 }
 
-/// Hosts that are nobody's (RFC 5737, TEST-NET-3; RFC 3849).
+/// Unused addresses (RFC 5737, TEST-NET-3; RFC 3849).
 const OUTSIDE_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 77));
 const OUTSIDE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x77));
 
-/// An address of nobody's, of the family of another one.
+/// An unused address of the same family.
 #[must_use]
 pub fn outside(like: IpAddr) -> IpAddr {
     if like.is_ipv4() { OUTSIDE_V4 } else { OUTSIDE_V6 }
 }
 
-/// Endpoints that get machines of their own, at most: a picture of more says nothing.
+/// The most endpoints with a machine of their own; a picture of more is not readable.
 const NAMED: usize = 32;
 
-/// Everything that can become of a call. The rules are walked twice: the first time shows which endpoints have a part in it, and they are
-/// machines of their own the second time.
+/// Explains a call. Walks the rules twice: the endpoints that the first walk reaches are machines of their own in the second.
 ///
 /// # Errors
-/// A snapshot that is not understood, a caller to whom there is no way back, and rules that leave open what becomes of the packet.
+/// The snapshot is malformed, the node has no route to the caller, or the outcome depends on unknown facts.
 pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explained, NodeError> {
     let address = match call.from {
         Caller::Node => None,
@@ -131,7 +129,7 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
         ..Around::default()
     };
     let mut first = walk(node, state, &around, call, caller.as_ref())?;
-    // Whoever is called is there if the node has it for a neighbour; beyond a gateway nobody knows whether somebody has the address.
+    // The destination exists if it is a neighbour; beyond a gateway it is unknown.
     let is_announced = around.announced.contains(&call.to.ip());
     if !is_announced && first.machines.is_neighbour(call.to.ip()) && first.machines.at(call.to.ip()).is_none() {
         around.crowd.insert(call.to.ip());
@@ -183,7 +181,7 @@ fn walk(
     Ok(Explained { outcomes, assumed: machines.assumed.clone(), machines })
 }
 
-/// The machine that calls, and the address that it calls from, if that is not its own choice.
+/// The calling machine, and its source address unless the machine chooses one.
 fn place(machines: &Machines, caller: Option<&Peer>) -> Result<(HostId, Option<IpAddr>), NodeError> {
     let Some(peer) = caller else { return Ok((machines.node, None)) };
     let address = peer.addresses.first().copied();
@@ -194,7 +192,7 @@ fn place(machines: &Machines, caller: Option<&Peer>) -> Result<(HostId, Option<I
     found.map(|host| (host, address)).ok_or_else(|| NodeError::NoWay { name: peer.name.clone() })
 }
 
-/// Addresses at which packets have arrived, and that are not the node's.
+/// Addresses of other machines that packets reached.
 fn reached(outcomes: &Outcomes) -> BTreeSet<IpAddr> {
     let at = outcomes.outcomes.iter().filter_map(|one| match &one.verdict {
         PacketVerdict::Answered { at, .. }
@@ -205,7 +203,7 @@ fn reached(outcomes: &Outcomes) -> BTreeSet<IpAddr> {
     at.collect()
 }
 
-/// Where a packet ended that was going to where it was sent, beyond everybody who is known.
+/// The assumption about an untranslated packet that leaves the known machines.
 fn untouched(explained: &Explained, to: IpAddr) -> Option<String> {
     let lost = explained.outcomes.outcomes.iter().filter(|one| matches!(one.verdict, PacketVerdict::Dropped { .. }));
     let mut ends = lost.filter_map(|one| destination(&explained.outcomes, &one.verdict));
@@ -217,7 +215,7 @@ fn untouched(explained: &Explained, to: IpAddr) -> Option<String> {
     })
 }
 
-/// What is assumed of programs that wait.
+/// The assumption about listening programs.
 fn sockets(explained: &Explained, of_node: bool) -> Option<String> {
     let taken = explained.outcomes.outcomes.iter().filter_map(|one| match &one.verdict {
         PacketVerdict::Answered { by, .. } | PacketVerdict::Unanswered { by, .. }

@@ -1,4 +1,4 @@
-//! Names of callers and of what is called, as the objects of a snapshot have them.
+//! Resolves names of callers and destinations by a snapshot's objects.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,25 +8,25 @@ use svclab_snapshot::Snapshot;
 use super::Caller;
 use crate::cluster::Known;
 
-/// A name that is none.
+/// A name cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Not of any form that is understood.
+    /// The text has no known form.
     #[error("{text}: expected {expected}")]
     Form {
-        /// What stands there.
+        /// The text.
         text: String,
-        /// What could.
+        /// The known forms.
         expected: &'static str,
     },
-    /// Nothing has this name.
+    /// No object has this name.
     #[error("{text}: the archive has no {kind} of that name{near}")]
     Unknown {
-        /// What stands there.
+        /// The text.
         text: String,
-        /// Of which kind.
+        /// The kind of object.
         kind: &'static str,
-        /// Names that are near, in words, or nothing.
+        /// Similar names as a phrase, or empty.
         near: String,
     },
 }
@@ -34,20 +34,20 @@ pub enum NameError {
 const CALLER: &str = "node, outside, an address, pod/[NAMESPACE/]NAME or node/NAME";
 const CALLED: &str = "ADDRESS:PORT, service/[NAMESPACE/]NAME[:PORT], nodePort/…, loadBalancer/… or externalIP/… of a service, or pod/[NAMESPACE/]NAME:PORT";
 
-/// The names of a snapshot.
+/// Resolves names by a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// What its objects say of addresses.
+    /// The addresses in its objects.
     pub known: &'a Known,
 }
 
 impl Named<'_> {
-    /// Who is meant as a caller to an address.
+    /// The caller of an address.
     ///
     /// # Errors
-    /// A text that names nobody.
+    /// The text names no caller.
     pub fn caller(&self, text: &str, to: IpAddr) -> Result<Caller, NameError> {
         let alike = |address: &&IpAddr| address.is_ipv4() == to.is_ipv4();
         match text.split_once('/') {
@@ -68,7 +68,7 @@ impl Named<'_> {
         }
     }
 
-    /// The pod's address of the family of another address: only endpoints of services have names in an archive.
+    /// The pod's address of `like`'s family. An archive names only endpoints of services.
     fn pod(&self, text: &str, name: &str, like: IpAddr) -> Result<IpAddr, NameError> {
         let full = if name.contains('/') { format!("pod/{name}") } else { format!("pod/default/{name}") };
         let found = self.known.endpoints.values().find(|one| {
@@ -78,10 +78,10 @@ impl Named<'_> {
         found.map(|one| one.address).ok_or_else(|| unknown(text, "endpoint", pods()))
     }
 
-    /// What is called, and over which protocol, if the name says it.
+    /// The destination, and the protocol if the name has one.
     ///
     /// # Errors
-    /// A text that names nothing.
+    /// The text names no destination.
     pub fn called(&self, text: &str) -> Result<(SocketAddr, Option<Protocol>), NameError> {
         if let Ok(to) = text.parse() {
             return Ok((to, None));
@@ -137,7 +137,7 @@ impl Named<'_> {
     }
 }
 
-/// With the names that have the same last part, or have this one in them.
+/// Adds the names with the same last part, or that contain this one.
 fn unknown(text: &str, kind: &'static str, mut known: Vec<String>) -> NameError {
     let last = text.rsplit('/').next().unwrap_or(text).split(':').next().unwrap_or(text);
     known.retain(|name| name.contains(last));

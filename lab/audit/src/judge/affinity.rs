@@ -1,4 +1,4 @@
-//! Whether a client stays with its endpoint, and for how long.
+//! Checks session affinity and its timeout.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use svclab_oracle::{Delivery, FrontendKind, Mode, Scheduler, World};
 use svclab_sim::chance::Chance;
 use svclab_sim::network::{Flow, Network, Outcomes, PacketVerdict};
 
-/// No connection is remembered for longer when it is silent: IPVS' time-out of an established one of TCP
-/// (`net/netfilter/ipvs/ip_vs_proto_tcp.c`), and a minute by which one that controls others is put off.
+/// The longest lifetime of a silent connection: IPVS' timeout of established TCP connections (`net/netfilter/ipvs/ip_vs_proto_tcp.c`), and
+/// the minute by which a template with connections is extended.
 const CONNECTIONS: Duration = Duration::from_secs(15 * 60 + 60);
 
 fn endpoint(verdict: &PacketVerdict) -> Option<SocketAddr> {
@@ -25,7 +25,7 @@ fn endpoints(outcomes: &Outcomes) -> Vec<SocketAddr> {
     all
 }
 
-/// Somebody else in the same network, as far as ranges can tell.
+/// Another address of the same network.
 fn somebody_else(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() ^ 1).into(),
@@ -33,9 +33,9 @@ fn somebody_else(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What is wrong with the affinity of a delivery to several endpoints, in a sentence each.
+/// Faults of the affinity of a delivery to several endpoints, as sentences.
 pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &Delivery) -> Vec<String> {
-    // Who stays with whom is in the memory of a relay, in userspace mode, and of loopback node ports in nftables mode.
+    // Relays keep affinity in memory: in userspace mode, and for loopback node ports in nftables mode.
     let relayed = match world.proxy.mode {
         Mode::Userspace => true,
         Mode::Nftables => flow.to.ip().is_loopback(),
@@ -62,7 +62,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
             let says = || format!("{when} the client may meet {found} of {}", delivery.backends.len());
             (found != delivery.backends.len()).then(says)
         }
-        // Who has no memory of the client sends it on to the next; what hashes and counts say is their own affair.
+        // Without affinity rr and wrr use the next destination; other schedulers depend on hashes and counts.
         Mode::Ipvs if takes_turns => {
             let found = network.outcomes(&again).map(|found| endpoints(&found)).unwrap_or_default();
             (found == [met]).then(|| format!("{when} the client still meets {met}"))
@@ -74,7 +74,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
         return faults;
     };
     faults.extend(stays(&network, "at once"));
-    // Whom one client has met binds nobody else: the pod's neighbour, whose address is no machine's of another kind.
+    // Affinity of one client must not bind another: a neighbour of the pod.
     let is_pod = network.host(flow.from).name().starts_with("pod/");
     if is_pod
         && delivery.frontend == FrontendKind::ClusterIp
@@ -93,8 +93,7 @@ pub(super) fn faults(world: &World, network: &Network, flow: &Flow, delivery: &D
     faults.extend(stays(&network, "a second before the time-out"));
     network.advance(Duration::from_secs(2));
     if world.proxy.mode == Mode::Ipvs {
-        // IPVS remembers a client for as long as it remembers one of its connections, however silent, and then looks at a
-        // client again after the time-out.
+        // IPVS remembers a client while it remembers one of its connections, however silent, and then for the timeout.
         network.advance(CONNECTIONS + affinity.timeout);
     }
     faults.extend(moves(&network, "after the time-out"));

@@ -1,4 +1,4 @@
-//! What Kubernetes promises against what becomes of a packet: where the two disagree, and in what.
+//! Compares the promise of Kubernetes with a packet's outcomes.
 
 mod affinity;
 
@@ -15,32 +15,32 @@ use svclab_sim::trace::{DropReason, Event};
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// The packet goes on with its own destination, as if there were no such service.
+    /// No rule translates the packet.
     NotTranslated,
-    /// It is dropped, and should be delivered.
+    /// The packet is dropped instead of delivered.
     Dropped,
-    /// It is rejected or refused, and should be delivered.
+    /// The packet is rejected or refused instead of delivered.
     Rejected,
-    /// Somebody gets it who should not.
+    /// A wrong endpoint gets the packet.
     WrongEndpoint,
-    /// Somebody who should get it never does.
+    /// An endpoint never gets a packet.
     MissingEndpoint,
-    /// Shares that are not what they should be.
+    /// Endpoints get wrong shares.
     Share,
-    /// The source address that an endpoint sees.
+    /// An endpoint sees a wrong source address.
     Source,
-    /// The answer is lost, or comes from an address that the client has not called.
+    /// The answer is lost, or has a source address that the client did not call.
     Answer,
-    /// It is delivered, and should be dropped or rejected.
+    /// The packet is delivered instead of dropped or rejected.
     Delivered,
-    /// It is dropped in place of rejected, or the other way round.
+    /// The packet is dropped instead of rejected, or the reverse.
     Refusal,
     /// A client does not stay with its endpoint, or stays too long.
     Affinity,
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Kind; 11] = [
         Kind::NotTranslated,
         Kind::Dropped,
@@ -55,7 +55,7 @@ impl Kind {
         Kind::Affinity,
     ];
 
-    /// Its name in reports.
+    /// The name in reports.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
@@ -80,14 +80,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A disagreement.
+/// A difference between promise and outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// About what.
+    /// The kind.
     pub kind: Kind,
-    /// In a sentence.
+    /// A sentence.
     pub says: String,
-    /// The outcome that is wrong; none where something is missing.
+    /// The wrong outcome; `None` if an outcome is missing.
     pub found: Option<Found>,
 }
 
@@ -97,25 +97,24 @@ impl Fault {
     }
 }
 
-/// Names the machine that a pod is.
+/// Returns the name of a pod's machine.
 pub type MachineOf<'a> = &'a dyn Fn(&PodName) -> Option<String>;
 
-/// The circumstances of a comparison.
+/// The context of comparisons.
 #[derive(Clone, Copy)]
 pub struct Judge<'a> {
     /// The oracle's world.
     pub world: &'a World,
     /// The simulator's machines.
     pub network: &'a Network,
-    /// The machine that a pod is, where every pod is one of its own: then the machine counts as well as the address.
+    /// Maps pods to machines, if every pod is a machine: then the machine must match as well as the address.
     pub machine_of: Option<MachineOf<'a>>,
-    /// Whether answers that go past the node have to go astray in the way that the kernel has: where other machines are as they are in the
-    /// laboratory.
+    /// Whether answers that bypass the node must be lost as in the lab, where other machines are known.
     pub strays: bool,
 }
 
 impl Judge<'_> {
-    /// Where a promise to deliver, drop or reject does not hold. What is promised nothing, or to be left alone, has no faults here.
+    /// Faults against a promise to deliver, drop or reject. Other promises have no faults here.
     #[must_use]
     pub fn faults(&self, flow: &Flow, found: &Outcomes, promise: &Promise) -> Vec<Fault> {
         match &promise.verdict {
@@ -125,21 +124,21 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a client stays with its endpoint, in a sentence for each fault. Costs more than everything else.
+    /// Faults of session affinity. Costs more than all other checks.
     #[must_use]
     pub fn affinity(&self, flow: &Flow, delivery: &Delivery) -> Vec<Fault> {
         let says = affinity::faults(self.world, self.network, flow, delivery);
         says.into_iter().map(|says| Fault::new(Kind::Affinity, says, None)).collect()
     }
 
-    /// Drop, reject, or either.
+    /// Checks a promise to drop, reject, or either.
     fn refused(&self, found: &Outcomes, promise: &Promise) -> Vec<Fault> {
         let (drops, rejects) = match promise.verdict {
             PromisedVerdict::Drop => (true, false),
             PromisedVerdict::Reject => (false, true),
             _ => (true, true),
         };
-        // What comes from nowhere is dropped by the kernel itself; everything else that is promised to be dropped, by a rule.
+        // The kernel drops martians itself; a rule must drop the others.
         let martian = promise.rests_on(Rule::Martian);
         let fits = |verdict: &Found| match verdict {
             Found::Dropped {
@@ -187,7 +186,7 @@ impl Judge<'_> {
         faults
     }
 
-    /// A packet that reaches no socket, and should.
+    /// The fault of a packet that reaches no socket.
     fn undelivered(&self, flow: &Flow, found: &Outcomes, verdict: &Found) -> Fault {
         let kind = match verdict {
             Found::Refused { at, .. } if *at == flow.to => Kind::NotTranslated,
@@ -196,7 +195,7 @@ impl Judge<'_> {
                 why: DropReason::Rule(_) | DropReason::NftRule(_) | DropReason::Policy(..) | DropReason::NftPolicy(_),
                 ..
             } => Kind::Dropped,
-            // Sent on as it was, to where nobody has the address.
+            // Forwarded without translation to an address that no machine has.
             _ if destination(found, verdict) == Some(flow.to.ip()) => Kind::NotTranslated,
             _ => Kind::Dropped,
         };
@@ -208,9 +207,9 @@ impl Judge<'_> {
         backend.address == at && pod.is_none_or(|pod| pod == machine)
     }
 
-    /// What the client sees of the answer.
+    /// The fault of the answer, by what the client sees.
     fn answered(&self, backend: &Backend, broken: Option<&ReplyFailure>) -> Option<String> {
-        // The client has never heard of whoever answers; often its node drops such an answer before it does.
+        // The client does not know the answering address; often its node drops the answer first.
         let astray = |why: &ReplyFailure| match why {
             ReplyFailure::WrongSource { from } => {
                 matches!(backend.reply, PromisedReply::AsymmetricReply(own) if own == *from)
@@ -236,7 +235,7 @@ impl Judge<'_> {
     }
 }
 
-/// The machine and address of the socket that got it, with the source that it saw and what came of the answer.
+/// The machine and address of the socket that received the packet, with the source that it saw and the answer's fate.
 fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&ReplyFailure>)> {
     match verdict {
         Found::Answered { by, at, saw } => Some((*by, *at, *saw, None)),
@@ -245,7 +244,7 @@ fn reached(verdict: &Found) -> Option<(HostId, SocketAddr, SocketAddr, Option<&R
     }
 }
 
-/// Where the packet was going when it came to its end.
+/// The packet's last destination address.
 pub(crate) fn destination(found: &Outcomes, verdict: &Found) -> Option<IpAddr> {
     let (_, journey) = found.ways.iter().find(|(_, journey)| journey.verdict == *verdict)?;
     journey.request.trace.iter().rev().find_map(|event| match event {
@@ -256,7 +255,7 @@ pub(crate) fn destination(found: &Outcomes, verdict: &Found) -> Option<IpAddr> {
     })
 }
 
-/// Whether each is met, and as often as promised.
+/// Checks that each endpoint is reached with the promised share.
 fn who(delivery: &Delivery, shares: &BTreeMap<SocketAddr, Fraction>) -> Vec<Fault> {
     let mut faults = Vec::new();
     for backend in &delivery.backends {

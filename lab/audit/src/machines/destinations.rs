@@ -1,4 +1,4 @@
-//! Whom rules and virtual servers lead to.
+//! Targets of rules and virtual servers.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use svclab_sim::cluster::NodeState;
 use svclab_sim::rules::{RuleTarget, Rules};
 
-/// Every address that a rule, an element or a virtual server leads to; of a range the first.
+/// Every target address of a rule, an element or a virtual server; of a range the first.
 #[must_use]
 pub fn destinations(state: &NodeState) -> BTreeSet<IpAddr> {
     let servers = state.servers.services.iter().flat_map(|service| &service.servers);

@@ -1,7 +1,6 @@
-//! The interface by which a caller's packets come in, where it is not the one by which the node answers.
+//! A caller whose packets arrive on another interface than the node's route to the caller uses.
 //!
-//! The caller is on both links then: what it sends goes to the node by the link of this interface, and answers arrive where the node's
-//! routes lead.
+//! The caller is on both links: it sends on the ingress interface's link, and receives answers on the other.
 
 use std::net::IpAddr;
 
@@ -15,23 +14,23 @@ use super::stations::Station;
 use super::{everything, is_link_local, link_local};
 use crate::error::NodeError;
 
-/// The caller's interface on that link, and the table of its routes.
+/// The name of the caller's ingress-link interface, and its routing table.
 pub(super) const ENTRY: &str = "entry";
 const TABLE: u32 = 1000;
 
-/// A caller and the end of a link.
+/// A caller with its ingress link.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     /// The caller.
     pub(super) address: IpAddr,
-    /// The node's end of the link: of a bridge one of its ports.
+    /// The node's end of the link; on a bridge, a port.
     pub(super) end: String,
-    /// The address by which the caller finds the node there, if it has one.
+    /// The node's address on the link, if it has one.
     via: Option<IpAddr>,
 }
 
 impl Entry {
-    /// Of `address` by `interface`; `None` where that is the way of its answers, too.
+    /// The entry of `address` on `interface`; `None` if answers use the same interface.
     pub(super) fn find(
         address: IpAddr,
         interface: &str,
@@ -70,19 +69,19 @@ impl Entry {
         let on = |name: &str| node.addresses_of(name).iter().map(|own| own.ip).collect::<Vec<_>>();
         let fits = |own: &IpAddr| own.is_ipv4() == address.is_ipv4();
         let own = on(holder);
-        // A global address is preferred for what is printed.
+        // A global address reads better in the output.
         let via = own.iter().copied().filter(fits).find(|own| !is_link_local(*own));
         let via = via.or_else(|| own.iter().copied().find(fits));
         Ok(Some(Entry { address, end, via }))
     }
 
-    /// The caller with a second interface, by which everything goes that it sends from its own address.
+    /// Adds a second interface to the caller, for all packets from its address.
     pub(super) fn onto(&self, host: HostBuilder) -> HostBuilder {
         let host = host.interface(HostInterface::new(ENTRY));
         let all = everything(self.address);
         let (route, host) = match self.via {
             Some(via) => (Route::via(all, via, ENTRY), host),
-            // Whoever is at the far end.
+            // Any machine at the far end.
             None => {
                 let via = link_local(self.address);
                 (Route::via(all, via, ENTRY), host.neighbour(ENTRY, via))
@@ -91,13 +90,13 @@ impl Entry {
         host.route(Route { table: TABLE, ..route })
     }
 
-    /// The rule of policy routing for it, before those that look up other tables.
+    /// The policy-routing rule for the link, before the others.
     pub(super) fn rule(&self) -> PolicyRule {
         let action = PolicyAction::Lookup { table: TABLE, suppress: None };
         PolicyRule { from: Some(Masked::from(self.address)), ..plain(self.address, 1, action) }
     }
 
-    /// The rules of a machine that has no others.
+    /// The policy-routing rules of a machine without others.
     pub(super) fn rules(&self) -> [PolicyRule; 3] {
         let lookup = |table| PolicyAction::Lookup { table, suppress: None };
         [plain(self.address, 0, lookup(LOCAL_TABLE)), self.rule(), plain(self.address, 2, lookup(MAIN_TABLE))]

@@ -1,8 +1,8 @@
-//! A node's snapshot as machines of the simulator: the node, and around it who its routes and neighbours say is there.
+//! Builds machines of the simulator from a node's snapshot: the node, and the machines around it by its routes and neighbours.
 //!
-//! A caller and everybody whom a question is about is a machine of its own, on the interface to which the node's routes lead;
-//! behind a gateway if there is one. All other endpoints behind one gateway are addresses of that gateway, so that 50,000 of them cost
-//! nothing. What the snapshot does not say is assumed, and listed in [`Machines::assumed`].
+//! Callers and the endpoints of a call are machines of their own, on the interface that the node's routes choose, behind a gateway if there is
+//! one. All other endpoints behind a gateway are addresses of that gateway, so that 50,000 of them cost little. [`Machines::assumed`] lists
+//! the assumptions about missing facts.
 
 mod destinations;
 mod entry;
@@ -36,56 +36,56 @@ pub use stations::Names;
 /// A machine of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its name in what is printed, such as `pod/default/web`.
+    /// The name in the output, such as `pod/default/web`.
     pub name: String,
-    /// Its addresses, one of a family as a rule.
+    /// Usually one address per family.
     pub addresses: Vec<IpAddr>,
 }
 
-/// Who is around the node.
+/// The node's neighbourhood.
 #[derive(Debug, Clone, Default)]
 pub struct Around {
-    /// Machines of their own.
+    /// Machines with a name.
     pub peers: Vec<Peer>,
-    /// Further addresses that packets may be sent to.
+    /// Other reachable addresses.
     pub crowd: BTreeSet<IpAddr>,
     /// Names of addresses.
     pub names: Names,
-    /// Where programs wait on the node itself; `None`: everywhere.
+    /// Listening sockets of the node; `None`: programs listen everywhere.
     pub sockets: Option<BTreeSet<Listener>>,
-    /// What a user decides of what rules ask and nobody knows.
+    /// The user's answers to unknown matches.
     pub assumptions: Assumptions,
-    /// Interfaces of the node of which only the place is known, and not the name.
+    /// Interfaces of the node with invented names.
     pub invented: BTreeSet<String>,
-    /// Addresses in the node's own networks that no machine has: neighbours send what is for them to the node.
+    /// Addresses in the node's networks that the node announces: neighbours send packets for them to the node.
     pub announced: BTreeSet<IpAddr>,
-    /// A peer's address and the interface by which its packets come in, if it is not to be the one by which they are answered.
+    /// A peer's address and its ingress interface, if it differs from the one of answers.
     pub entry: Option<(IpAddr, String)>,
 }
 
-/// The node and its neighbourhood.
+/// The node and the machines around it.
 #[derive(Debug, Clone)]
 pub struct Machines {
     /// The machines on their links.
     pub network: Network,
     /// The node.
     pub node: HostId,
-    /// What had to be assumed, in sentences.
+    /// Assumptions, in sentences.
     pub assumed: BTreeSet<String>,
-    /// Who has which address.
+    /// Machines by address.
     at: BTreeMap<IpAddr, HostId>,
 }
 
 /// The name of a machine's interface towards the node.
 const NEAR: &str = "eth0";
-/// That of the addresses behind a gateway.
+/// The name of a gateway's interface for the addresses behind it.
 const BEHIND: &str = "behind";
 
 impl Machines {
-    /// Builds them.
+    /// Builds the machines.
     ///
     /// # Errors
-    /// A snapshot without a network, or parts of it that do not go together.
+    /// The snapshot has no network, or its parts contradict each other.
     pub fn build(snapshot: &Snapshot, state: &NodeState, around: &Around) -> Result<Machines, NodeError> {
         let listed = snapshot.network.as_ref().ok_or(NodeError::NoNetwork)?;
         let mut assumed = BTreeSet::new();
@@ -94,7 +94,7 @@ impl Machines {
             name => format!("node/{name}"),
         };
         let builder = node::Node { name: &name, snapshot, listed, state, around }.builder(&mut assumed);
-        // Who is where depends on the node's routes, and the node's ports on who is where.
+        // Stations depend on the node's routes, and the node's bridge ports on the stations.
         let node = builder.clone().build()?;
         let stations = Finder::new(listed, &node, &around.names, &mut assumed).find(&around.peers, &around.crowd);
         let entry = around.entry.as_ref();
@@ -133,13 +133,13 @@ impl Machines {
         Ok(Machines { network, node: node_id, assumed, at })
     }
 
-    /// The machine around the node that has an address.
+    /// The neighbouring machine with an address.
     #[must_use]
     pub fn at(&self, address: IpAddr) -> Option<HostId> {
         self.at.get(&address).copied()
     }
 
-    /// Whether the node sends what is for an address to that address itself, and not to a gateway.
+    /// Whether the node reaches an address without a gateway.
     #[must_use]
     pub fn is_neighbour(&self, address: IpAddr) -> bool {
         matches!(self.network.host(self.node).way_to(address), RouteTo::Out { next_hop, .. } if next_hop == address)
@@ -152,7 +152,7 @@ impl Machines {
     }
 }
 
-/// The node with the ports of bridges that had to be assumed: in hairpin mode if the others are.
+/// Adds the assumed bridge ports, in hairpin mode if the existing ports are.
 fn with_ports(builder: HostBuilder, listed: &svclab_snapshot::network::Network, stations: &[Station]) -> HostBuilder {
     let missing: BTreeSet<(&str, &str)> = stations
         .iter()
@@ -172,7 +172,7 @@ fn sockets(builder: HostBuilder, around: &Around) -> HostBuilder {
     }
 }
 
-/// A machine that waits at every port.
+/// Adds listeners on every port.
 fn everywhere(builder: HostBuilder) -> HostBuilder {
     [Protocol::TCP, Protocol::UDP, Protocol::SCTP]
         .into_iter()
@@ -210,7 +210,7 @@ impl Links<'_> {
         for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             host = self.towards_node(host, station, family);
         }
-        // The way to other gateways' machines does not pass the node.
+        // Machines behind other gateways are reached without the node.
         for other in
             self.stations.iter().filter(|other| other.interface == station.interface && other.name != station.name)
         {
@@ -238,19 +238,19 @@ impl Links<'_> {
         Ok(id)
     }
 
-    /// The prefix length that an address has on the link: that of the node's own network there, if it is in it.
+    /// The prefix length of an address on the link: of the node's network there, if it contains the address.
     fn length(&self, station: &Station, address: IpAddr) -> u8 {
         let own = self.node.addresses_of(&station.interface).iter();
         let near = own.filter_map(|own| IpNet::new(own.ip, own.prefix).ok()).find(|net| net.contains(&address));
         near.map_or(bits(address), |net| net.prefix_len())
     }
 
-    /// The default route by way of the node: by its address there, else as the only one at the far end.
+    /// Adds a default route through the node: by its address on the link, else to any machine at the far end.
     fn towards_node(&self, host: HostBuilder, station: &Station, family: IpAddr) -> HostBuilder {
         let everything = everything(family);
         let own = self.node.addresses_of(&station.interface).iter();
         let own = own.map(|own| own.ip).filter(|own| own.is_ipv4() == family.is_ipv4());
-        // Of IPv6 a neighbour's link-local address is a gateway as well as any; a global one is preferred for what is printed.
+        // A link-local address would do as the gateway; a global one reads better in the output.
         match own.clone().find(|own| !is_link_local(*own)).or_else(|| own.clone().next()) {
             Some(via) => {
                 let announced = self.announced.iter().filter(|address| address.is_ipv4() == family.is_ipv4());
@@ -265,7 +265,7 @@ impl Links<'_> {
     }
 }
 
-/// What comes from the node for somebody whom the machine does not know is not sent back: its default route is for what comes from behind it.
+/// Drops packets from the node for unknown addresses instead of returning them by the default route.
 fn nothing_back(mut host: HostBuilder) -> HostBuilder {
     for family in [Family::V4, Family::V6] {
         let rule = |priority, input: Option<&str>, action| PolicyRule {
@@ -288,7 +288,7 @@ fn nothing_back(mut host: HostBuilder) -> HostBuilder {
     host
 }
 
-/// A machine at the far end of a link of its own, and on another one if its packets go to the node by that.
+/// A machine on a point-to-point link, and on its ingress link if that differs.
 fn alone(peer: &Peer, entry: Option<&Entry>) -> Result<Host, NodeError> {
     let near = peer.addresses.iter().fold(HostInterface::new(NEAR), |near, own| near.address(*own, bits(*own)));
     let mut host = everywhere(Host::builder(&peer.name).interface(near));
@@ -303,7 +303,7 @@ fn alone(peer: &Peer, entry: Option<&Entry>) -> Result<Host, NodeError> {
     Ok(host.build()?)
 }
 
-/// All addresses of a family.
+/// The default range of the family.
 fn everything(like: IpAddr) -> Masked {
     Masked::from(if like.is_ipv4() { IpNet::V4(Ipv4Net::default()) } else { IpNet::V6(Ipv6Net::default()) })
 }
@@ -319,7 +319,7 @@ pub(crate) fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// A gateway that is whoever is at the far end.
+/// A gateway that stands for any machine at the far end.
 fn link_local(like: IpAddr) -> IpAddr {
     if like.is_ipv4() {
         Ipv4Addr::new(169, 254, 1, 1).into()

@@ -1,4 +1,4 @@
-//! The node itself: its interfaces, addresses, routes, rules of policy routing and kernel settings.
+//! Builds the node: interfaces, addresses, routes, policy routing and kernel settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::Around;
 /// The loopback interface's name.
 pub(super) const LOOPBACK: &str = "lo";
 
-/// What the node is built from.
+/// The inputs of the node.
 pub(super) struct Node<'a> {
     pub(super) name: &'a str,
     pub(super) snapshot: &'a Snapshot,
@@ -27,7 +27,7 @@ pub(super) struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// The machine, without sockets; what had to be assumed is added.
+    /// The machine without sockets; adds assumptions to `assumed`.
     pub(super) fn builder(&self, assumed: &mut BTreeSet<String>) -> HostBuilder {
         let Node { name, snapshot, listed: network, state, around } = self;
         let settings = Settings(&snapshot.sysctls);
@@ -63,16 +63,14 @@ impl Node<'_> {
     }
 }
 
-/// The interfaces in the order in which the kernel goes through them, which is that of registration (`for_each_netdev`), as far as it is known.
-/// They are listed by number, and one that was moved here keeps the number that another namespace gave it. Dummy interfaces come last: programs
-/// make them, as proxies do kube-ipvs0, when the node has its own already.
+/// The interfaces in the kernel's order of registration (`for_each_netdev`), as far as it is known. The listing is by number, and an interface
+/// that was moved here keeps its number. Dummy interfaces come last, because proxies add kube-ipvs0 after the node's own interfaces.
 fn in_order(links: &[Link]) -> impl Iterator<Item = &Link> {
     let is_dummy = |link: &&Link| link.kind.as_deref() == Some("dummy");
     links.iter().filter(move |link| !is_dummy(link)).chain(links.iter().filter(is_dummy))
 }
 
-/// An interface's addresses in the order in which they were added: the kernel lists those of IPv6 the other way round
-/// (`ipv6_link_dev_addr`).
+/// An interface's addresses in their order of addition: the kernel lists IPv6 addresses in reverse (`ipv6_link_dev_addr`).
 fn addresses<'a>(network: &'a Network, interface: &'a str) -> impl Iterator<Item = Address> + 'a {
     let of = move |v4: bool| {
         let own = network.addresses.iter().filter(move |one| one.interface == interface);
@@ -98,12 +96,12 @@ fn interface(network: &Network, link: &Link, settings: &Settings<'_>) -> HostInt
     }
 }
 
-/// Whether an interface is a bridge: what is a port of a bond or a VRF is no port here.
+/// Whether an interface is a bridge; bonds and VRFs have no ports here.
 pub(super) fn is_bridge(network: &Network, name: &str) -> bool {
     network.links.iter().any(|link| link.name == name && link.kind.as_deref() == Some("bridge"))
 }
 
-/// A route of the listing; of several ways the first.
+/// A listed route with its first hop.
 fn routes(network: &Network, route: &Listed, assumed: &mut BTreeSet<String>) -> Option<Route> {
     let to = Masked::from(route.to);
     let kind = match route.kind.as_str() {
@@ -112,7 +110,7 @@ fn routes(network: &Network, route: &Listed, assumed: &mut BTreeSet<String>) -> 
         "unreachable" => RouteKind::Unreachable,
         "prohibit" => RouteKind::Prohibit,
         "throw" => RouteKind::Throw,
-        // Those of the node's own addresses come with the addresses.
+        // The addresses themselves imply their local routes.
         "local" if !is_own(network, route.to) => RouteKind::Local,
         _ => return None,
     };
@@ -147,7 +145,7 @@ fn is_own(network: &Network, to: IpNet) -> bool {
             && network.addresses.iter().any(|own| own.address.addr() == to.addr()))
 }
 
-/// A rule of policy routing; one that asks for what is not modelled is left out.
+/// A policy-routing rule; `None`, with an assumption, if it has a condition that is not modelled.
 fn policy(rule: &Rule, assumed: &mut BTreeSet<String>) -> Option<PolicyRule> {
     let mut left_out = |what: &str| {
         assumed.insert(format!(
@@ -184,7 +182,7 @@ fn policy(rule: &Rule, assumed: &mut BTreeSet<String>) -> Option<PolicyRule> {
     })
 }
 
-/// Kernel settings by their names.
+/// Kernel settings by name.
 struct Settings<'a>(&'a BTreeMap<String, String>);
 
 impl Settings<'_> {
@@ -218,7 +216,7 @@ impl Settings<'_> {
         }
     }
 
-    /// `include/linux/inetdevice.h`: of some settings the greater of the interface's and `all`'s holds, of others either.
+    /// Combines the interface's and `all`'s settings by `include/linux/inetdevice.h`: for some the greater value, for others either.
     fn interface(&self, name: &str) -> Option<InterfaceSysctls> {
         let own = |key: &str| self.number(&format!("net.ipv4.conf.{name}.{key}"));
         own("rp_filter").or_else(|| own("forwarding"))?;

@@ -1,4 +1,4 @@
-//! What a proxy and others have left on the node, as the simulator reads it.
+//! Reads rules, sets and virtual servers with the simulator.
 
 use svclab_sim::cluster::{NodeReadError, NodeState};
 use svclab_sim::protocol::Family;
@@ -6,10 +6,10 @@ use svclab_snapshot::Snapshot;
 
 use crate::error::NodeError;
 
-/// Rules, sets and virtual servers.
+/// Reads rules, sets and virtual servers of a snapshot.
 ///
 /// # Errors
-/// A text that is not understood, with its line.
+/// A text is malformed; the error names the line.
 pub fn state(snapshot: &Snapshot) -> Result<NodeState, NodeError> {
     let mut state = NodeState::default();
     let read = |result: Result<(), NodeReadError>| result.map_err(NodeError::from);
@@ -40,7 +40,7 @@ pub fn state(snapshot: &Snapshot) -> Result<NodeState, NodeError> {
     Ok(state)
 }
 
-/// A line of `iptables-save` that decides something: a rule, or a policy other than ACCEPT.
+/// Whether a line of `iptables-save` is a rule, or a policy other than ACCEPT.
 fn has_effect(line: &str) -> bool {
     let counted = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(line, |(_, rule)| rule);
     counted.starts_with("-A ") || line.starts_with(':') && line.contains(" DROP ")

@@ -1,4 +1,4 @@
-//! Who is on which of the node's links: the node's own routes and neighbours decide it.
+//! Assigns machines to the node's links by its routes and neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use svclab_snapshot::network::Network;
 use super::Peer;
 use super::node::is_bridge;
 
-/// A machine on a link of the node's, with whom it is the gateway of.
+/// A machine on a link of the node, with the machines behind it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Station {
     /// Its name.
@@ -22,24 +22,24 @@ pub(super) struct Station {
     pub(super) addresses: BTreeSet<IpAddr>,
     /// Machines behind it.
     pub(super) behind: Vec<Peer>,
-    /// Addresses behind it that need no machine of their own.
+    /// Addresses behind it without a machine of their own.
     pub(super) others: BTreeSet<IpAddr>,
 }
 
-/// Names of addresses, of a pod or a node.
+/// Names of pods and nodes by address.
 pub type Names = BTreeMap<IpAddr, String>;
 
-/// What stations are found by.
+/// Finds stations.
 pub(super) struct Finder<'a> {
     pub(super) network: &'a Network,
     pub(super) node: &'a Host,
     pub(super) names: &'a Names,
     pub(super) assumed: &'a mut BTreeSet<String>,
-    /// Ports that were assumed to be somebody's.
+    /// Bridge ports that have a station.
     taken: BTreeSet<String>,
-    /// By bridge, the first address of which it has not learned the port, and how many there are.
+    /// By bridge, the first address without a learned port, and the number of such addresses.
     unlearned: BTreeMap<String, (IpAddr, usize)>,
-    /// By interface and name; on a link with two ends by interface alone.
+    /// By interface and name; on a point-to-point link by interface alone.
     stations: BTreeMap<(String, String), Station>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Finder<'a> {
         Finder { network, node, names, assumed, taken, unlearned, stations }
     }
 
-    /// Everybody's stations: `peers` are machines of their own, of the `crowd` only those that a link has to itself.
+    /// The stations of `peers`, which are machines of their own, and of `crowd`.
     pub(super) fn find(mut self, peers: &[Peer], crowd: &BTreeSet<IpAddr>) -> Vec<Station> {
         for peer in peers {
             for address in &peer.addresses {
@@ -63,7 +63,7 @@ impl<'a> Finder<'a> {
         }
         let own: BTreeSet<IpAddr> = peers.iter().flat_map(|peer| peer.addresses.iter().copied()).collect();
         let others: BTreeSet<IpAddr> = crowd.difference(&own).copied().collect();
-        // Gateways first: whoever is one is no other machine by its own address.
+        // Gateways first: a gateway's address is no further machine.
         let (direct, behind): (Vec<IpAddr>, Vec<IpAddr>) =
             others.into_iter().partition(|address| self.is_direct(*address));
         for address in behind.into_iter().chain(direct) {
@@ -122,7 +122,7 @@ impl<'a> Finder<'a> {
         self.names.get(&next_hop).cloned().unwrap_or_else(|| format!("gateway {next_hop}"))
     }
 
-    /// The station that has `address` on the link.
+    /// The station with `address` on the link.
     fn station(&mut self, interface: &str, address: IpAddr, name: &str) -> &mut Station {
         let pair = self.is_pair(interface);
         let key = (interface.to_owned(), if pair { String::new() } else { name.to_owned() });
@@ -141,12 +141,12 @@ impl<'a> Finder<'a> {
         station
     }
 
-    /// A link with two ends, of which the node has one.
+    /// Whether the link is point-to-point.
     fn is_pair(&self, interface: &str) -> bool {
         self.network.links.iter().any(|link| link.name == interface && link.kind.as_deref() == Some("veth"))
     }
 
-    /// The port behind which a neighbour is: as the bridge's forwarding table has it, else one that nobody has.
+    /// A neighbour's bridge port: by the forwarding table, else an unused one.
     fn port(&mut self, bridge: &str, address: IpAddr) -> String {
         let ports = || self.network.links.iter().filter(|link| link.controller.as_deref() == Some(bridge));
         let known = self.network.neighbours.iter().find(|one| one.interface == bridge && one.address == address);

@@ -1,24 +1,22 @@
-//! Pages of one file for people: no script, nothing from elsewhere, light or dark as the reader has it, and XML at the same time.
+//! Self-contained HTML pages that are also XML: no scripts, no external resources, light or dark by the reader's setting.
 //!
-//! Everything that is written goes through [`Html`], which escapes it: names, comments of rules and logs are whatever somebody
-//! wrote.
+//! [`Html`] escapes all text, because names, comments of rules and logs are untrusted.
 
 use std::fmt::Write as _;
 
-/// Style of all pages.
 const STYLE: &str = include_str!("style.css");
 
-/// Forbids scripts and whatever would be loaded, should any text ever get out of its place.
+/// The content security policy: forbids scripts and loading, in case text is ever not escaped.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// A document while it is written.
+/// Writes a document.
 #[derive(Debug, Default)]
 pub struct Html {
     out: String,
 }
 
 impl Html {
-    /// An element with these attributes and what `inside` writes.
+    /// Writes an element with attributes and the content that `inside` writes.
     pub fn element(&mut self, tag: &str, attributes: &[(&str, &str)], inside: impl FnOnce(&mut Html)) {
         self.begin(tag, attributes);
         self.out.push('>');
@@ -29,30 +27,30 @@ impl Html {
         }
     }
 
-    /// An element of a class with text in it; an empty class is left out.
+    /// Writes an element with text; an empty class is left out.
     pub fn leaf(&mut self, tag: &str, class: &str, text: &str) {
         let attributes = [("class", class)];
         self.element(tag, if class.is_empty() { &[] } else { &attributes }, |html| html.text(text));
     }
 
-    /// An element without content.
+    /// Writes an element without content.
     pub fn empty(&mut self, tag: &str, attributes: &[(&str, &str)]) {
         self.begin(tag, attributes);
         self.out.push_str("/>");
     }
 
-    /// Text.
+    /// Writes text.
     pub fn text(&mut self, text: &str) {
         escape(text, &mut self.out);
     }
 
-    /// A term and its description, of a list of both.
+    /// Writes a term and its description.
     pub fn row(&mut self, term: &str, inside: impl FnOnce(&mut Html)) {
         self.leaf("dt", "", term);
         self.element("dd", &[], inside);
     }
 
-    /// Lines as a list.
+    /// Writes lines as a list.
     pub fn list<'a>(&mut self, lines: impl IntoIterator<Item = &'a str>) {
         self.element("ul", &[], |html| lines.into_iter().for_each(|line| html.leaf("li", "", line)));
     }
@@ -67,7 +65,7 @@ impl Html {
     }
 }
 
-/// A whole page with what `body` writes.
+/// A page with the content that `body` writes.
 #[must_use]
 pub fn page(title: &str, body: impl FnOnce(&mut Html)) -> String {
     let mut html = Html { out: "<!DOCTYPE html>\n".to_owned() };
@@ -77,7 +75,7 @@ pub fn page(title: &str, body: impl FnOnce(&mut Html)) -> String {
             html.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
             html.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", POLICY)]);
             html.leaf("title", "", title);
-            // A constant without `<` and `&`: browsers read a style sheet as it stands.
+            // Browsers do not unescape style sheets; the constant has no `<` and `&`.
             let _ = writeln!(html.out, "<style>\n{STYLE}</style>");
         });
         html.element("body", &[], body);
@@ -85,15 +83,14 @@ pub fn page(title: &str, body: impl FnOnce(&mut Html)) -> String {
     html.out
 }
 
-/// A text as it stands in XML, as content and in attributes.
+/// Text escaped for XML content and attributes.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     escape(text, &mut out);
     out
 }
 
-/// For text and for attributes. XML has no control characters, however they are written; and what turns the direction of writing
-/// turns the neighbours as well.
+/// Escapes text and attributes. Replaces control characters, which XML forbids, and characters that change the writing direction.
 fn escape(text: &str, out: &mut String) {
     for char in text.chars() {
         match char {

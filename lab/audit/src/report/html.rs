@@ -1,13 +1,13 @@
-//! An audit as a page of one file, for a browser and for paper.
+//! An audit as a self-contained page.
 
 use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 use crate::page::{Html, page};
 
-/// Findings of a kind that are shown unfolded; of the others there is a line each.
+/// The number of unfolded findings per kind.
 const UNFOLDED: usize = 3;
 
-/// The whole document.
+/// The document.
 #[must_use]
 pub fn html(report: &Report) -> String {
     page(&format!("Service proxy audit of {}", report.node), |html| {
@@ -56,7 +56,7 @@ fn facts(html: &mut Html, report: &Report) {
     });
 }
 
-/// How many findings there are of each kind, with the way to them.
+/// Counts of findings by kind, with links.
 fn kinds(html: &mut Html, report: &Report) {
     if report.is_clean() {
         return;
@@ -210,7 +210,7 @@ mod tests {
         let cards = document.descendants().filter(|node| node.attribute("class") == Some("card")).count();
         assert_eq!(cards, 2);
         assert!(!text.contains("<script"));
-        // The style has its own file.
+        // The style sheet is not part of the snapshot.
         let body = text.split_once("<body>").unwrap().1;
         insta::assert_snapshot!(body);
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 
-/// The whole document.
+/// The document.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
     let mut text = format!(
@@ -66,7 +66,7 @@ fn one(text: &mut String, finding: &Finding) {
     }
     let _ = writeln!(text, "- **Found:** {}\n- **Likely cause:** {}", code(&finding.found), code(&finding.cause));
     if !finding.way.is_empty() {
-        // No line of a way begins with so many.
+        // A longer fence than any in a path.
         let _ = writeln!(
             text,
             "\n<details><summary>The packet's way</summary>\n\n~~~~~~text\n{}\n~~~~~~\n\n</details>",
@@ -75,7 +75,7 @@ fn one(text: &mut String, finding: &Finding) {
     }
 }
 
-/// Text of rules and of names, in which nothing means anything to Markdown.
+/// Escapes text as a code span.
 fn code(text: &str) -> String {
     let longest = text.split(|char| char != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);

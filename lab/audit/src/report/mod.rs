@@ -1,4 +1,4 @@
-//! An audit for people and for programs: text, Markdown, HTML, JSON, JUnit XML, SARIF.
+//! Reports of an audit: text, Markdown, HTML, JSON, JUnit XML, SARIF.
 
 mod html;
 mod junit;
@@ -19,12 +19,12 @@ pub use text::text;
 /// The report as JSON; its fields are those of [`Report`].
 ///
 /// # Errors
-/// None that a report has: its fields are text and numbers.
+/// Never for a report, whose fields are text and numbers.
 pub fn json(report: &Report) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(report).map(|text| text + "\n")
 }
 
-/// What was looked at, findings by kind, and the verdict.
+/// Counts, findings by kind, and the verdict.
 #[must_use]
 pub fn summary(report: &Report) -> String {
     let mut text = format!("{}\n", looked_at(report));
@@ -34,7 +34,7 @@ pub fn summary(report: &Report) -> String {
     text + &format!("{}\n", verdict(report))
 }
 
-/// What is wrong, by kind, the most frequent first.
+/// Findings by kind, the most frequent first.
 fn by_kind(report: &Report) -> Vec<(&'static str, &'static str, Vec<&Finding>)> {
     let mut kinds: BTreeMap<&'static str, Vec<&Finding>> = BTreeMap::new();
     for finding in report.wrong() {
@@ -51,7 +51,7 @@ fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// What kube-proxy is known to do otherwise, each with how many findings show it.
+/// Known differences with the number of their findings.
 fn known(report: &Report) -> BTreeMap<&str, usize> {
     let mut known = BTreeMap::new();
     for why in report.findings.iter().filter_map(|finding| finding.known.as_deref()) {
@@ -60,7 +60,7 @@ fn known(report: &Report) -> BTreeMap<&str, usize> {
     known
 }
 
-/// What was looked at, in a sentence.
+/// The counts in a sentence.
 fn looked_at(report: &Report) -> String {
     format!(
         "{} at {}, mode {}: {} with {}, {} judged",

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::audit::{Finding, FindingKind, Report};
 use crate::judge::Kind;
 
-/// The whole document.
+/// The document.
 #[must_use]
 pub fn sarif(report: &Report, version: &str) -> Value {
     let kinds = Kind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend]);
@@ -42,7 +42,7 @@ fn result(report: &Report, finding: &Finding) -> Value {
         "locations": [{
             "logicalLocations": [{ "name": finding.service, "fullyQualifiedName": name, "kind": "resource" }],
         }],
-        // Equal in two audits if they are about the same: alerts are told apart by it.
+        // Code hosts match alerts of two audits by fingerprint.
         "partialFingerprints": { "finding/v1": format!("{}/{}/{name}", finding.kind, finding.frontend) },
         "properties": { "calls": finding.calls, "because": finding.because, "way": finding.way },
     })

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{by_kind, count, known, looked_at, verdict};
 use crate::audit::{Finding, Report};
 
-/// A summary by kind, then every finding. `ways`: with the packets' ways through the rules.
+/// A summary by kind, then every finding, with paths through the rules if `ways`.
 #[must_use]
 pub fn text(report: &Report, ways: bool) -> String {
     let mut text = format!("{}\n", looked_at(report));

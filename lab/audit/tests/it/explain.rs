@@ -1,4 +1,4 @@
-//! What `svclab explain` says of dumps and of nodes, and what it refuses to say.
+//! Explanations of dumps and nodes, and refusals.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,7 @@ fn lines(explained: &Explained) -> Vec<String> {
         .collect()
 }
 
-/// Of a bare `iptables-save`.
+/// Explains a call on bare rules.
 fn bare(rules: &str, own: &[&str], input: Option<&str>, call: &Call) -> Result<Explained, NodeError> {
     let mut state = NodeState::default();
     state.read_any_rules("iptables-save", Family::V4, rules).unwrap();
@@ -59,7 +59,7 @@ fn a_dump_from_anywhere_is_enough() {
     assert_eq!(from("node"), split("192.0.2.1"));
 }
 
-/// Each endpoint is a machine of its own: one that calls its own service gets it back, and sees the node.
+/// An endpoint that calls its own service gets the packet back with the node's address.
 #[test]
 fn an_endpoint_calls_its_own_service() {
     let found = bare(NAT, &["192.0.2.1/24"], None, &call("10.1.0.1", "10.96.0.10:80", &[])).unwrap();
@@ -70,7 +70,7 @@ fn an_endpoint_calls_its_own_service() {
     assert_eq!(lines(&found), expected);
 }
 
-/// Calico's: the only rule on the way asks for the name of an interface, and a dump has none.
+/// As with Calico: the only matching rule needs the name of an interface, which a dump lacks.
 #[test]
 fn names_of_interfaces_that_a_dump_does_not_tell_decide_nothing() {
     let calico = with_filter("ACCEPT [0:0]\n-A FORWARD -o cali+ -j DROP");
@@ -84,14 +84,14 @@ fn names_of_interfaces_that_a_dump_does_not_tell_decide_nothing() {
     assert_eq!(assumed("output-interface=no").len(), 2);
     let dropped = assumed("output-interface=yes");
     assert!(dropped.len() == 1 && dropped[0].contains("dropped by FORWARD 1"), "{dropped:?}");
-    // Docker's: before the policy stand rules that let its own interfaces through.
+    // As with docker: rules before the policy accept its own interfaces.
     let docker = with_filter("DROP [0:0]\n-A FORWARD -o docker0 -j ACCEPT\n-A FORWARD -i docker0 -j ACCEPT");
     let refused = bare(&docker, &[], None, &call("198.51.100.7", "10.96.0.10:80", &[]))
         .map(|found| lines(&found))
         .unwrap_err()
         .to_string();
     assert!(refused.contains("-o docker0") && refused.contains("-i docker0"), "both at once: {refused}");
-    // The caller's is named with --in: then no other interface is docker0.
+    // --in names the caller's interface, so no other interface is docker0.
     let named =
         bare(&docker, &[], Some("docker0"), &call("198.51.100.7", "10.96.0.10:80", &[])).map(|found| lines(&found));
     assert_eq!(named.map(|found| found.len()).ok(), Some(2));
@@ -109,7 +109,6 @@ fn what_is_not_known_and_is_not_met_refuses_nothing() {
     assert!(met.to_string().contains("bpf"), "{met}");
 }
 
-/// Whatever a dump does not tell is said to be assumed.
 #[test]
 fn what_was_assumed_is_said() {
     let found = bare(NAT, &[], None, &call("198.51.100.7", "10.96.0.10:80", &[])).unwrap();
@@ -273,12 +272,12 @@ fn a_nodes_own_links_and_names_are_used() {
     assert!(hairpin[0].contains("pod/default/web-1 answers") && hairpin[0].contains("sees 10.244.1.1"), "{hairpin:?}");
 }
 
-/// A call like another one whose packets come in by an interface.
+/// A call with an ingress interface.
 fn by(interface: &str, from: &str, to: &str) -> Call {
     Call { input: Some(interface.to_owned()), ..call(from, to, &[]) }
 }
 
-/// A host that the node answers by eth0 calls by the other uplink.
+/// A host whose answers leave by eth0 calls through the other uplink.
 #[test]
 fn a_packet_comes_in_by_the_interface_that_is_named() {
     let mut snapshot = node();
@@ -292,7 +291,7 @@ fn a_packet_comes_in_by_the_interface_that_is_named() {
     let way = render::tree(&found.outcomes);
     assert!(way.contains("node/a, in by eth1") && way.contains("route: out by eth0 to 172.18.0.1"), "{way}");
     assert!(found.assumed.iter().any(|line| line.contains("come in by eth1")), "{:?}", found.assumed);
-    // The same interface as without a name: nothing else happens.
+    // The default interface by name changes nothing.
     let same = on(&snapshot, &by("eth0", "outside", "10.96.0.10:80")).unwrap();
     assert_eq!(lines(&same), lines(&plain));
     // A machine on a link of its own, and a bridge.
@@ -304,7 +303,6 @@ fn a_packet_comes_in_by_the_interface_that_is_named() {
     assert!(way.contains("node/a, in by cni0 (port veth1)"), "{way}");
 }
 
-/// With a strict rp_filter the kernel drops what comes in by another interface than the answer's.
 #[test]
 fn a_strict_reverse_path_filter_drops_what_comes_in_elsewhere() {
     let mut snapshot = node();
@@ -328,7 +326,7 @@ fn an_interface_that_cannot_be_is_told() {
     assert!(wrong("eth0", "node").contains("comes in by no interface"));
 }
 
-/// A load balancer's address in the node's own network: no machine has it, so neighbours have to be told that the node takes it.
+/// No machine has the load balancer's address in the node's network, so neighbours must know that the node accepts it.
 #[test]
 fn what_is_for_an_address_of_nobodys_in_the_nodes_network_comes_here() {
     let mut snapshot = node();
@@ -384,7 +382,6 @@ fn a_setting_of_the_node_decides() {
     assert!(found.iter().all(|line| line.contains("this machine does not forward")), "{found:?}");
 }
 
-/// What no rule translates is nobody's answer.
 #[test]
 fn an_address_that_nobody_is_known_to_have_does_not_answer() {
     let on_node = on(&node(), &call("10.244.1.6", "10.96.0.99:80", &[])).unwrap();

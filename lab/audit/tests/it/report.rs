@@ -1,4 +1,4 @@
-//! What audits look like, in every form.
+//! Reports of audits in every format.
 
 use std::collections::BTreeMap;
 
