@@ -7,9 +7,9 @@ use std::io::{self, BufReader};
 use std::path::Path;
 
 use svclab_audit::NodeError;
-use svclab_audit::cluster::Known;
+use svclab_audit::cluster::KnownAddresses;
 use svclab_audit::decider::{decider, journey_of};
-use svclab_audit::explain::{Call, Explained, NameError, Named, Node, explain};
+use svclab_audit::explain::{ExplainCall, Explained, NameError, Named, NodeFacts, explain};
 use svclab_sim::assume::Assumptions;
 use svclab_sim::network::{Network, Outcomes, PacketVerdict};
 use svclab_sim::protocol::Protocol;
@@ -47,7 +47,7 @@ pub(crate) enum ExplanationError {
 pub(crate) fn of_archive(path: &Path, call: &FailedCall) -> Result<Explanation, ExplanationError> {
     let snapshot = Snapshot::read(BufReader::new(File::open(path)?))?;
     let state = svclab_audit::machines::state(&snapshot)?;
-    let known = Known::of(&snapshot);
+    let known = KnownAddresses::of(&snapshot);
     let names = Named { snapshot: &snapshot, known: &known };
     let (to, _) = names.called(&call.to)?;
     let protocol = match call.protocol.as_str() {
@@ -56,8 +56,8 @@ pub(crate) fn of_archive(path: &Path, call: &FailedCall) -> Result<Explanation, 
         _ => Protocol::TCP,
     };
     let from = names.caller(&call.from, to.ip())?;
-    let asked = Call { from, to, protocol, input: None, assumptions: Assumptions::default() };
-    let explained = explain(Node::Snapshot(&snapshot, &known), &state, &asked)?;
+    let asked = ExplainCall { from, to, protocol, input: None, assumptions: Assumptions::default() };
+    let explained = explain(NodeFacts::Snapshot(&snapshot, &known), &state, &asked)?;
     let text = text(&explained.machines.network, &explained.outcomes, &[], &explained.assumed, false);
     Ok(Explanation { text, lines: lines(&call.node, &explained) })
 }

@@ -12,7 +12,7 @@ use svclab_sim::host::Listener;
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Objects, Snapshot};
 
-use crate::machines::Names;
+use crate::machines::AddressNames;
 use crate::settings::Proxy;
 
 /// An endpoint of a slice.
@@ -28,11 +28,11 @@ pub struct Endpoint {
 
 /// The addresses in a snapshot's objects.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct KnownAddresses {
     /// The node's name.
     pub node: String,
     /// Names of addresses, for reports and machines.
-    pub names: Names,
+    pub names: AddressNames,
     /// Endpoints by address.
     pub endpoints: BTreeMap<IpAddr, Endpoint>,
     /// Protocols and ports of host-network endpoints of this node.
@@ -41,14 +41,14 @@ pub struct Known {
     pub nodes: BTreeMap<String, Vec<IpAddr>>,
 }
 
-impl Known {
+impl KnownAddresses {
     /// Reads the addresses of a snapshot's objects.
     #[must_use]
-    pub fn of(snapshot: &Snapshot) -> Known {
+    pub fn of(snapshot: &Snapshot) -> KnownAddresses {
         let nothing = Objects::default();
         let objects = snapshot.objects.as_ref().unwrap_or(&nothing);
         let own: BTreeSet<IpAddr> = own_addresses(snapshot).collect();
-        let mut known = Known::default();
+        let mut known = KnownAddresses::default();
         for node in &objects.nodes {
             let name = node.metadata.name.clone().unwrap_or_default();
             let addresses = addresses_of(node);
@@ -138,7 +138,7 @@ pub fn own_networks(snapshot: &Snapshot) -> impl Iterator<Item = IpNet> + '_ {
 /// External IPs and load-balancer addresses in the node's networks without a known machine. MetalLB, kube-vip or an administrator makes some
 /// node answer for them.
 #[must_use]
-pub fn announced(snapshot: &Snapshot, known: &Known) -> BTreeSet<IpAddr> {
+pub fn announced(snapshot: &Snapshot, known: &KnownAddresses) -> BTreeSet<IpAddr> {
     let services = snapshot.objects.iter().flat_map(|objects| &objects.services);
     let texts = services.flat_map(|service| {
         let external = service.spec.iter().flat_map(|spec| spec.external_ips.iter().flatten());
@@ -202,7 +202,7 @@ pub struct Pod {
 #[must_use]
 pub fn cluster(
     snapshot: &Snapshot,
-    known: &Known,
+    known: &KnownAddresses,
     proxy: &Proxy,
     pods: &[Pod],
     clients: Vec<Client>,

@@ -9,7 +9,7 @@ use svclab_sim::trace::{DropReason, Event};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decider {
     /// The owner.
-    pub program: Program,
+    pub program: RuleOwner,
     /// The rule's chain; `None` for a virtual server and for a policy of iptables.
     pub chain: Option<String>,
     /// Position and text.
@@ -18,7 +18,7 @@ pub struct Decider {
 
 /// The owner of a rule, by the names of chains and tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Program {
+pub enum RuleOwner {
     /// A service proxy in this mode: chains named `KUBE-…`, tables named kube-proxy, virtual servers.
     Proxy(Mode),
     /// Another program.
@@ -54,23 +54,23 @@ const PREFIXES: [(&str, &str); 22] = [
 ];
 
 /// The owner of an iptables chain.
-fn of_chain(chain: &str) -> Program {
+fn of_chain(chain: &str) -> RuleOwner {
     if let Some((_, name)) = PREFIXES.iter().find(|(prefix, _)| chain.starts_with(prefix)) {
-        return Program::Other(name);
+        return RuleOwner::Other(name);
     }
     if chain.starts_with("KUBE-PORTALS") {
-        Program::Proxy(Mode::Userspace)
+        RuleOwner::Proxy(Mode::Userspace)
     } else if chain.starts_with("KUBE-") {
-        Program::Proxy(Mode::Iptables)
+        RuleOwner::Proxy(Mode::Iptables)
     } else {
-        Program::Unknown
+        RuleOwner::Unknown
     }
 }
 
-fn of_table(table: &str, chain: &str) -> Program {
+fn of_table(table: &str, chain: &str) -> RuleOwner {
     match table {
-        "kube-proxy" => Program::Proxy(Mode::Nftables),
-        "firewalld" => Program::Other("firewalld"),
+        "kube-proxy" => RuleOwner::Proxy(Mode::Nftables),
+        "firewalld" => RuleOwner::Other("firewalld"),
         // Tables of iptables-nft, without an `iptables-save`.
         _ => of_chain(chain),
     }
@@ -96,13 +96,13 @@ pub fn decider(journey: &Journey) -> Option<Decider> {
             }
             Event::Scheduled { service, server, .. } => {
                 let text = format!("the virtual server {service} leads to {server}");
-                decided = Some(Decider { program: Program::Proxy(Mode::Ipvs), chain: None, text });
+                decided = Some(Decider { program: RuleOwner::Proxy(Mode::Ipvs), chain: None, text });
             }
             Event::Translated { by: "DNAT", .. } | Event::Rejected(_) => decided.clone_from(&last),
             Event::Lost(DropReason::Rule(_) | DropReason::NftRule(_)) => decided.clone_from(&last),
             Event::Policy(table, hook, ChainPolicy::Drop) => {
                 let text = format!("the policy of {} in {table}", hook.chain());
-                decided = Some(Decider { program: Program::Unknown, chain: None, text });
+                decided = Some(Decider { program: RuleOwner::Unknown, chain: None, text });
             }
             Event::Lost(DropReason::NftPolicy(chain)) => {
                 decided = Some(Decider {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use svclab_audit::judge::{self, Judge, Kind};
+use svclab_audit::judge::{self, FaultKind, Judge};
 use svclab_oracle::{ClusterModel, PacketSource, PodName, Promise, PromisedVerdict, Question, World};
 use svclab_sim::fraction::Fraction;
 use svclab_sim::network::{Flow, Network, NetworkError, Outcomes, PacketVerdict as Found};
@@ -58,12 +58,18 @@ pub struct PropertyFault {
 impl From<judge::Fault> for PropertyFault {
     fn from(fault: judge::Fault) -> PropertyFault {
         let property = match fault.kind {
-            Kind::WrongEndpoint | Kind::MissingEndpoint => Property::Who,
-            Kind::Share => Property::Distribution,
-            Kind::Source | Kind::Answer => Property::Snat,
-            Kind::NotTranslated if fault.found.as_ref().is_some_and(|found| found.saw().is_some()) => Property::Who,
-            Kind::NotTranslated | Kind::Dropped | Kind::Rejected | Kind::Delivered | Kind::Refusal => Property::Verdict,
-            Kind::Affinity => Property::Affinity,
+            FaultKind::WrongEndpoint | FaultKind::MissingEndpoint => Property::Who,
+            FaultKind::Share => Property::Distribution,
+            FaultKind::Source | FaultKind::Answer => Property::Snat,
+            FaultKind::NotTranslated if fault.found.as_ref().is_some_and(|found| found.saw().is_some()) => {
+                Property::Who
+            }
+            FaultKind::NotTranslated
+            | FaultKind::Dropped
+            | FaultKind::Rejected
+            | FaultKind::Delivered
+            | FaultKind::Refusal => Property::Verdict,
+            FaultKind::Affinity => Property::Affinity,
         };
         PropertyFault { property, says: fault.says }
     }

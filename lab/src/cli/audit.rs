@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use svclab_audit::audit::{Finding, Options, Report, audit};
+use svclab_audit::audit::{AuditOptions, Finding, Report, audit};
 use svclab_audit::report;
 use svclab_oracle::Mode;
 use svclab_snapshot::Snapshot;
@@ -67,7 +67,7 @@ enum Format {
 }
 
 pub(super) fn run(args: &AuditArgs) -> Result<u8, Exit> {
-    let options = Options { mode: args.mode.map(|mode| mode_of(mode.into())), settle_seconds: args.settle };
+    let options = AuditOptions { mode: args.mode.map(|mode| mode_of(mode.into())), settle_seconds: args.settle };
     let Some(path) = &args.archive else { return live(args, &options) };
     let snapshot = read(path)?;
     let report = audit(&snapshot, &options).map_err(|error| Exit::usage(format!("{}: {error}", path.display())))?;
@@ -124,7 +124,7 @@ fn rendered(args: &AuditArgs, report: &Report) -> Result<String, Exit> {
 }
 
 /// The node that the program runs on. What is wrong is looked at once more after the settling time: only what is wrong then, too, is told.
-fn live(args: &AuditArgs, options: &Options) -> Result<u8, Exit> {
+fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
     let collecting = Collecting {
         kubeconfig: args.kubeconfig.clone(),
         node_name: args.node_name.clone(),

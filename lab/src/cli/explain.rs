@@ -8,8 +8,8 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use svclab_audit::NodeError;
-use svclab_audit::cluster::Known;
-use svclab_audit::explain::{Bare, Call as NodeCall, Named, Node, explain as explained};
+use svclab_audit::cluster::KnownAddresses;
+use svclab_audit::explain::{Bare, ExplainCall as NodeCall, Named, NodeFacts, explain as explained};
 use svclab_sim::assume::Assumptions;
 use svclab_sim::network::{Network, Outcomes};
 use svclab_sim::picture;
@@ -162,7 +162,7 @@ fn in_archive(args: &ExplainArgs, asked: &Asked, path: &Path) -> Result<u8, Exit
     let snapshot = super::audit::read(path)?;
     let wrong = |error: NodeError| Exit::usage(format!("{}: {error}", path.display()));
     let state = svclab_audit::machines::state(&snapshot).map_err(wrong)?;
-    let known = Known::of(&snapshot);
+    let known = KnownAddresses::of(&snapshot);
     let names = Named { snapshot: &snapshot, known: &known };
     let (to, spoken) = names.called(&asked.to).map_err(|error| Exit::usage(format!("--to {error}")))?;
     let from = names.caller(&asked.from, to.ip()).map_err(|error| Exit::usage(format!("--from {error}")))?;
@@ -178,7 +178,7 @@ fn in_archive(args: &ExplainArgs, asked: &Asked, path: &Path) -> Result<u8, Exit
         input: args.interface.clone(),
         assumptions: assumptions(args)?,
     };
-    let explained = explained(Node::Snapshot(&snapshot, &known), &state, &call).map_err(wrong)?;
+    let explained = explained(NodeFacts::Snapshot(&snapshot, &known), &state, &call).map_err(wrong)?;
     on_node(args, &explained)
 }
 
@@ -204,7 +204,7 @@ fn in_dump(args: &ExplainArgs, asked: &Asked) -> Result<u8, Exit> {
         input: args.interface.clone(),
         assumptions: assumptions(args)?,
     };
-    let explained = explained(Node::Bare(&bare), &state, &call).map_err(|error| Exit::usage(error.to_string()))?;
+    let explained = explained(NodeFacts::Bare(&bare), &state, &call).map_err(|error| Exit::usage(error.to_string()))?;
     on_node(args, &explained)
 }
 

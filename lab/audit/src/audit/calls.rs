@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use svclab_oracle::{Family, FrontendKind, Protocol, ServiceFrontend, address};
 
 use super::finding::Gathered;
-use super::sources::{Source, SourceKind};
+use super::sources::{AuditCaller, SourceKind};
 use super::stale::Lead;
-use super::{Asked, Audit};
+use super::{Audit, AuditCall};
 use crate::cluster::own_networks;
 use crate::machines::is_link_local;
 
@@ -45,8 +45,14 @@ impl Audit<'_> {
     }
 
     /// The callers: all at the first of several addresses, and a pod, the node and a host outside at the others.
-    pub(super) fn callers<'s>(&'s self, frontend: &ServiceFrontend, to: SocketAddr, first: bool) -> Vec<&'s Source> {
-        let of_family = |source: &&Source| source.address.is_none_or(|address| Family::of(address) == frontend.family);
+    pub(super) fn callers<'s>(
+        &'s self,
+        frontend: &ServiceFrontend,
+        to: SocketAddr,
+        first: bool,
+    ) -> Vec<&'s AuditCaller> {
+        let of_family =
+            |source: &&AuditCaller| source.address.is_none_or(|address| Family::of(address) == frontend.family);
         if to.ip().is_loopback() {
             return self.sources.common.iter().filter(|source| source.kind == SourceKind::Loopback).collect();
         }
@@ -55,7 +61,7 @@ impl Audit<'_> {
             SourceKind::RemotePod => frontend.kind == FrontendKind::NodePort && first,
             _ => true,
         });
-        let mut callers: Vec<&Source> = common.collect();
+        let mut callers: Vec<&AuditCaller> = common.collect();
         if first {
             let own = frontend.endpoints.iter().filter_map(|(address, _)| self.sources.endpoints.get(&address.ip()));
             callers.extend(own.take(1));
@@ -83,7 +89,7 @@ impl Audit<'_> {
     fn by_pod_and_node(&self, frontend: &ServiceFrontend, to: SocketAddr, gathered: &mut Gathered) {
         let asked = |kind| matches!(kind, SourceKind::Pod | SourceKind::Node);
         for source in self.callers(frontend, to, false).into_iter().filter(|source| asked(source.kind)) {
-            self.question(&Asked { frontend, source, to }, gathered);
+            self.question(&AuditCall { frontend, source, to }, gathered);
         }
     }
 

@@ -6,48 +6,53 @@ use svclab_oracle::{FrontendKind, Mode};
 use svclab_sim::network::{Outcomes, PacketVerdict};
 use svclab_sim::trace::DropReason;
 
-use super::{Asked, FindingKind, SourceKind};
-use crate::decider::{Decider, Program};
-use crate::judge::{Fault, Kind};
+use super::{AuditCall, FindingKind, SourceKind};
+use crate::decider::{Decider, RuleOwner};
+use crate::judge::{Fault, FaultKind};
 use crate::settings::Proxy;
 
 /// The service's endpoints in all states, and whether an address is an endpoint of any service.
-pub(super) struct Endpoints<'a> {
+pub(super) struct ServiceEndpoints<'a> {
     pub(super) own: &'a [(SocketAddr, Option<String>)],
     pub(super) is_any: bool,
 }
 
 /// The likely cause, in a sentence.
-pub(super) fn cause(fault: &Fault, decider: Option<&Decider>, proxy: &Proxy, endpoints: &Endpoints<'_>) -> String {
+pub(super) fn cause(
+    fault: &Fault,
+    decider: Option<&Decider>,
+    proxy: &Proxy,
+    endpoints: &ServiceEndpoints<'_>,
+) -> String {
     let other = decider.and_then(|decider| shadow(decider, proxy));
-    if let Some(other) = other.filter(|_| fault.kind != Kind::MissingEndpoint) {
+    if let Some(other) = other.filter(|_| fault.kind != FaultKind::MissingEndpoint) {
         return other;
     }
     match fault.kind {
-        Kind::NotTranslated => {
+        FaultKind::NotTranslated => {
             format!("nothing of the proxy's (mode {}) stands for this address and port", proxy.settings.mode.name())
         }
-        Kind::Dropped | Kind::Rejected => match decider {
+        FaultKind::Dropped | FaultKind::Rejected => match decider {
             Some(decider) => format!("decided by {}", decider.text),
             None => "no rule decided it: the way there does not exist, or kernel settings forbid it".to_owned(),
         },
-        Kind::WrongEndpoint => wrong_endpoint(fault, endpoints),
-        Kind::MissingEndpoint => "no rule leads to it: the endpoint is new, or the proxy has missed it".to_owned(),
-        Kind::Share => "the probabilities of the rules do not belong to the number of endpoints".to_owned(),
-        Kind::Source => {
+        FaultKind::WrongEndpoint => wrong_endpoint(fault, endpoints),
+        FaultKind::MissingEndpoint => "no rule leads to it: the endpoint is new, or the proxy has missed it".to_owned(),
+        FaultKind::Share => "the probabilities of the rules do not belong to the number of endpoints".to_owned(),
+        FaultKind::Source => {
             "the rules that mark packets for masquerade, or the masquerade rule, are missing or too many".to_owned()
         }
-        Kind::Answer => "the way back is another, or a rule meets the answer".to_owned(),
-        Kind::Delivered => match decider {
+        FaultKind::Answer => "the way back is another, or a rule meets the answer".to_owned(),
+        FaultKind::Delivered => match decider {
             Some(decider) => format!("led there by {}", decider.text),
             None => "nothing on the way refuses it".to_owned(),
         },
-        Kind::Refusal => "another kind of refusal stands there".to_owned(),
-        Kind::Affinity => "the rules that remember clients are missing, or have another time-out".to_owned(),
+        FaultKind::Refusal => "another kind of refusal stands there".to_owned(),
+        FaultKind::Affinity => "the rules that remember clients are missing, or have another time-out".to_owned(),
     }
 }
 
-fn wrong_endpoint(fault: &Fault, endpoints: &Endpoints<'_>) -> String {
+fn wrong_endpoint(fault: &Fault, endpoints: &ServiceEndpoints<'_>) -> String {
     let at = fault.found.as_ref().and_then(|found| match found {
         PacketVerdict::Answered { at, .. } | PacketVerdict::Unanswered { at, .. } => Some(*at),
         _ => None,
@@ -68,7 +73,7 @@ fn wrong_endpoint(fault: &Fault, endpoints: &Endpoints<'_>) -> String {
 /// known difference.
 pub(super) fn known_difference(
     kind: FindingKind,
-    asked: &Asked<'_>,
+    asked: &AuditCall<'_>,
     proxy: &Proxy,
     found: Option<&PacketVerdict>,
 ) -> Option<&'static str> {
@@ -85,13 +90,15 @@ pub(super) fn known_difference(
     let external = matches!(asked.frontend.kind, FrontendKind::ExternalIp | FrontendKind::LoadBalancerIp);
     let source = asked.source.kind;
     match (kind, proxy.settings.mode) {
-        (FindingKind::Broken(Kind::Refusal), Mode::Iptables | Mode::Ipvs) if external && source == SourceKind::Node => {
+        (FindingKind::Broken(FaultKind::Refusal), Mode::Iptables | Mode::Ipvs)
+            if external && source == SourceKind::Node =>
+        {
             Some(
                 "kube-proxy refuses an external address without endpoints to what comes in, not to what the node itself sends",
             )
         }
         // IPv4 drops ingress packets with a source address of the machine. IPv6 accepts them, and the answer never leaves the machine.
-        (FindingKind::Broken(Kind::Dropped | Kind::Source | Kind::Answer), Mode::Nftables)
+        (FindingKind::Broken(FaultKind::Dropped | FaultKind::Source | FaultKind::Answer), Mode::Nftables)
             if asked.frontend.kind == FrontendKind::NodePort
                 && source == SourceKind::RemotePod
                 && (lost == Some(&DropReason::MartianSource) || found.is_some_and(meets_itself)) =>
@@ -105,7 +112,7 @@ pub(super) fn known_difference(
 /// A needless reject by kube-proxy that every node has; seen with 1.36.2: the rule for a node port without endpoints matches the port on
 /// every local address (`--dst-type LOCAL`).
 pub(super) fn known_refusal(
-    asked: &Asked<'_>,
+    asked: &AuditCall<'_>,
     proxy: &Proxy,
     found: &Outcomes,
     decided: Option<&Decider>,
@@ -129,10 +136,10 @@ fn meets_itself(found: &PacketVerdict) -> bool {
 /// The cause if another program, or another mode of the proxy, decided.
 fn shadow(decider: &Decider, proxy: &Proxy) -> Option<String> {
     match decider.program {
-        Program::Proxy(mode) if belongs(mode, proxy.settings.mode) => None,
-        Program::Proxy(mode) => Some(format!("left over from {} mode: {}", mode.name(), decider.text)),
-        Program::Other(name) => Some(format!("a rule of {name} catches it: {}", decider.text)),
-        Program::Unknown => Some(format!("what is not the proxy's catches it: {}", decider.text)),
+        RuleOwner::Proxy(mode) if belongs(mode, proxy.settings.mode) => None,
+        RuleOwner::Proxy(mode) => Some(format!("left over from {} mode: {}", mode.name(), decider.text)),
+        RuleOwner::Other(name) => Some(format!("a rule of {name} catches it: {}", decider.text)),
+        RuleOwner::Unknown => Some(format!("what is not the proxy's catches it: {}", decider.text)),
     }
 }
 
@@ -151,7 +158,7 @@ mod tests {
     use svclab_sim::rules::TableName;
     use svclab_sim::rules::target::RejectWith;
 
-    use super::super::Source;
+    use super::super::AuditCaller;
     use super::super::stale::Lead;
     use super::*;
 
@@ -160,20 +167,20 @@ mod tests {
     fn only_the_difference_itself_is_excused() {
         let lead = Lead { address: None, port: 30_080, protocol: Protocol::Tcp, family: svclab_oracle::Family::V4 };
         let frontend = lead.frontend(lead.family);
-        let source = Source {
+        let source = AuditCaller {
             kind: SourceKind::RemotePod,
             place: PacketSource::Node("b".to_owned()),
             address: None,
             label: String::new(),
         };
-        let asked = Asked { frontend: &frontend, source: &source, to: SocketAddr::from(([192, 0, 2, 1], 30_080)) };
+        let asked = AuditCall { frontend: &frontend, source: &source, to: SocketAddr::from(([192, 0, 2, 1], 30_080)) };
         let settings = ProxySettings { mode: Mode::Nftables, ..ProxySettings::default() };
         let proxy = Proxy { settings, configured: true };
         let mut network = Network::new();
         let by = Host::builder("pod").build().map(|host| network.add(host)).ok();
         let excused = |why: DropReason| {
             let found = by.map(|by| PacketVerdict::Dropped { by, why });
-            known_difference(FindingKind::Broken(Kind::Dropped), &asked, &proxy, found.as_ref()).is_some()
+            known_difference(FindingKind::Broken(FaultKind::Dropped), &asked, &proxy, found.as_ref()).is_some()
         };
         assert!(excused(DropReason::MartianSource));
         assert!(!excused(DropReason::Policy(TableName::Filter, Hook::Forward)));
@@ -186,14 +193,14 @@ mod tests {
             let found = by.zip(saw).map(|(by, saw)| PacketVerdict::Answered { by, at: endpoint, saw });
             found.is_some() && known_difference(FindingKind::Broken(kind), &asked, &proxy, found.as_ref()).is_some()
         };
-        assert!(sees(Kind::Source, "[fd00::1]:40000") && sees(Kind::Answer, "[fd00::1]:40000"));
-        assert!(!sees(Kind::Source, "[fd00::2]:40000"), "another pod that is not masqueraded is seen as it is");
-        assert!(!sees(Kind::Share, "[fd00::1]:40000"));
+        assert!(sees(FaultKind::Source, "[fd00::1]:40000") && sees(FaultKind::Answer, "[fd00::1]:40000"));
+        assert!(!sees(FaultKind::Source, "[fd00::2]:40000"), "another pod that is not masqueraded is seen as it is");
+        assert!(!sees(FaultKind::Share, "[fd00::1]:40000"));
     }
 
     #[test]
     fn a_node_ports_refusal_on_another_address_is_known() {
-        let source = Source {
+        let source = AuditCaller {
             kind: SourceKind::Node,
             place: PacketSource::Node("b".to_owned()),
             address: None,
@@ -208,13 +215,13 @@ mod tests {
         let known = |frontend, mode, chain: &str, verdict: PacketVerdict| {
             let proxy = Proxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: true };
             let decided = Decider {
-                program: Program::Proxy(Mode::Iptables),
+                program: RuleOwner::Proxy(Mode::Iptables),
                 chain: Some(chain.to_owned()),
                 text: format!("1 in filter: -A {chain} -p tcp -m addrtype --dst-type LOCAL --dport 30080 -j REJECT"),
             };
             let outcomes = vec![PacketOutcome { verdict, probability: Fraction::one() }];
             let found = Outcomes { outcomes, ways: Vec::new(), undecided: Vec::new() };
-            known_refusal(&Asked { frontend, source: &source, to }, &proxy, &found, Some(&decided)).is_some()
+            known_refusal(&AuditCall { frontend, source: &source, to }, &proxy, &found, Some(&decided)).is_some()
         };
         let Some(by) = by else { panic!("a host") };
         let rejected = || PacketVerdict::Rejected { by, with: RejectWith::TcpReset, delivered: true };

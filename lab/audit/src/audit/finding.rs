@@ -12,12 +12,12 @@ use svclab_sim::network::{Outcomes, PacketVerdict};
 use svclab_sim::render;
 use svclab_snapshot::Objects;
 
-use super::cause::{Endpoints, cause, known_difference, known_refusal};
+use super::cause::{ServiceEndpoints, cause, known_difference, known_refusal};
 use super::rules::{RuleTallies, broken_by};
-use super::{Asked, Audit};
-use crate::cluster::Known;
+use super::{Audit, AuditCall};
+use crate::cluster::KnownAddresses;
 use crate::decider::{decider, journey_of};
-use crate::judge::{Fault, Kind};
+use crate::judge::{Fault, FaultKind};
 use crate::machines::Machines;
 use crate::settings::Proxy;
 
@@ -30,7 +30,7 @@ const CALLS: usize = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
     /// A broken promise.
-    Broken(Kind),
+    Broken(FaultKind),
     /// Rules serve an address and port that no service has.
     StaleFrontend,
 }
@@ -38,7 +38,7 @@ pub enum FindingKind {
 impl FindingKind {
     /// All kinds.
     pub fn all() -> impl Iterator<Item = FindingKind> {
-        Kind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend])
+        FaultKind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend])
     }
 
     /// The name in reports.
@@ -54,17 +54,17 @@ impl FindingKind {
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
-            FindingKind::Broken(Kind::NotTranslated) => "The service's address is not served here",
-            FindingKind::Broken(Kind::Dropped) => "Packets are dropped that should be delivered",
-            FindingKind::Broken(Kind::Rejected) => "Packets are rejected that should be delivered",
-            FindingKind::Broken(Kind::WrongEndpoint) => "Packets reach an address that is not a usable endpoint",
-            FindingKind::Broken(Kind::MissingEndpoint) => "An endpoint never gets packets",
-            FindingKind::Broken(Kind::Share) => "Endpoints have shares that are not even",
-            FindingKind::Broken(Kind::Source) => "Endpoints see a source address that they should not see",
-            FindingKind::Broken(Kind::Answer) => "Answers do not come back as they should",
-            FindingKind::Broken(Kind::Delivered) => "Packets are delivered that should be refused",
-            FindingKind::Broken(Kind::Refusal) => "Packets are refused in the wrong way",
-            FindingKind::Broken(Kind::Affinity) => "Session affinity does not hold",
+            FindingKind::Broken(FaultKind::NotTranslated) => "The service's address is not served here",
+            FindingKind::Broken(FaultKind::Dropped) => "Packets are dropped that should be delivered",
+            FindingKind::Broken(FaultKind::Rejected) => "Packets are rejected that should be delivered",
+            FindingKind::Broken(FaultKind::WrongEndpoint) => "Packets reach an address that is not a usable endpoint",
+            FindingKind::Broken(FaultKind::MissingEndpoint) => "An endpoint never gets packets",
+            FindingKind::Broken(FaultKind::Share) => "Endpoints have shares that are not even",
+            FindingKind::Broken(FaultKind::Source) => "Endpoints see a source address that they should not see",
+            FindingKind::Broken(FaultKind::Answer) => "Answers do not come back as they should",
+            FindingKind::Broken(FaultKind::Delivered) => "Packets are delivered that should be refused",
+            FindingKind::Broken(FaultKind::Refusal) => "Packets are refused in the wrong way",
+            FindingKind::Broken(FaultKind::Affinity) => "Session affinity does not hold",
             FindingKind::StaleFrontend => "An address and port are served that no service has",
         }
     }
@@ -189,7 +189,7 @@ impl Report {
 
 /// Findings with an equal key are one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct FindingKey {
     kind: FindingKind,
     service: String,
     protocol: &'static str,
@@ -201,9 +201,9 @@ struct Key {
 /// Collects findings.
 pub(super) struct Gathered<'a> {
     machines: &'a Machines,
-    known: &'a Known,
+    known: &'a KnownAddresses,
     proxy: &'a Proxy,
-    findings: BTreeMap<Key, Finding>,
+    findings: BTreeMap<FindingKey, Finding>,
     not_judged: BTreeMap<String, NotJudged>,
     rules: RuleTallies,
     pub(super) asked: usize,
@@ -214,7 +214,7 @@ pub(super) struct Gathered<'a> {
 }
 
 impl<'a> Gathered<'a> {
-    pub(super) fn new(machines: &'a Machines, known: &'a Known, proxy: &'a Proxy) -> Gathered<'a> {
+    pub(super) fn new(machines: &'a Machines, known: &'a KnownAddresses, proxy: &'a Proxy) -> Gathered<'a> {
         Gathered {
             machines,
             known,
@@ -257,7 +257,7 @@ impl<'a> Gathered<'a> {
         self.unknown_source += other.unknown_source;
     }
 
-    pub(super) fn not_judged(&mut self, asked: &Asked<'_>, why: String) {
+    pub(super) fn not_judged(&mut self, asked: &AuditCall<'_>, why: String) {
         let entry = self.not_judged.entry(why.clone());
         entry.or_insert_with(|| NotJudged { why, count: 0, first: call(asked) }).count += 1;
     }
@@ -269,10 +269,10 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    pub(super) fn fault(&mut self, asked: &Asked<'_>, promise: &Promise, fault: Fault, found: Option<&Outcomes>) {
+    pub(super) fn fault(&mut self, asked: &AuditCall<'_>, promise: &Promise, fault: Fault, found: Option<&Outcomes>) {
         let journey = found.and_then(|found| journey_of(found, fault.found.as_ref()));
         let decided = journey.and_then(decider);
-        let endpoints = Endpoints { own: &asked.frontend.endpoints, is_any: self.is_endpoint(&fault) };
+        let endpoints = ServiceEndpoints { own: &asked.frontend.endpoints, is_any: self.is_endpoint(&fault) };
         let cause = cause(&fault, decided.as_ref(), self.proxy, &endpoints);
         let kind = FindingKind::Broken(fault.kind);
         let known = known_difference(kind, asked, self.proxy, fault.found.as_ref());
@@ -297,18 +297,18 @@ impl<'a> Gathered<'a> {
     }
 
     /// Adds a stale frontend.
-    pub(super) fn stale(&mut self, asked: &Asked<'_>, found: &Outcomes) {
+    pub(super) fn stale(&mut self, asked: &AuditCall<'_>, found: &Outcomes) {
         self.untouched(asked, found, "left from a service that is gone, or the service is new to the archive", None);
     }
 
     /// Adds rules of a service port that match packets of no service, for example at an address without node ports.
-    pub(super) fn too_wide(&mut self, asked: &Asked<'_>, found: &Outcomes) {
+    pub(super) fn too_wide(&mut self, asked: &AuditCall<'_>, found: &Outcomes) {
         let decided = journey_of(found, None).and_then(decider);
         let known = known_refusal(asked, self.proxy, found, decided.as_ref());
         self.untouched(asked, found, "rules for this service's port meet it as well", known);
     }
 
-    fn untouched(&mut self, asked: &Asked<'_>, found: &Outcomes, cause: &str, known: Option<&'static str>) {
+    fn untouched(&mut self, asked: &AuditCall<'_>, found: &Outcomes, cause: &str, known: Option<&'static str>) {
         let journey = journey_of(found, None);
         let decided = journey.and_then(decider).map(|decider| decider.text).unwrap_or_default();
         let sentences = found.outcomes.iter().map(|one| render::verdict(&self.machines.network, &one.verdict));
@@ -325,7 +325,7 @@ impl<'a> Gathered<'a> {
     #[allow(clippy::too_many_arguments, reason = "the columns of a finding, used in two places")]
     fn add(
         &mut self,
-        asked: &Asked<'_>,
+        asked: &AuditCall<'_>,
         (kind, known): (FindingKind, Option<&'static str>),
         cause: String,
         promised: String,
@@ -333,7 +333,7 @@ impl<'a> Gathered<'a> {
         found: String,
         way: String,
     ) {
-        let key = Key {
+        let key = FindingKey {
             kind,
             service: asked.frontend.service.to_string(),
             protocol: asked.frontend.protocol.name(),
@@ -391,7 +391,7 @@ impl<'a> Gathered<'a> {
 }
 
 /// Limits the calls per finding and the paths per kind, independently of the threads' order.
-fn bounded(findings: BTreeMap<Key, Finding>) -> Vec<Finding> {
+fn bounded(findings: BTreeMap<FindingKey, Finding>) -> Vec<Finding> {
     let mut ways: BTreeMap<FindingKind, usize> = BTreeMap::new();
     let mut all = Vec::with_capacity(findings.len());
     for (key, mut finding) in findings {
@@ -407,7 +407,7 @@ fn bounded(findings: BTreeMap<Key, Finding>) -> Vec<Finding> {
     all
 }
 
-fn call(asked: &Asked<'_>) -> String {
+fn call(asked: &AuditCall<'_>) -> String {
     format!("{} → {}/{}", asked.source.label, asked.to, asked.frontend.protocol)
 }
 

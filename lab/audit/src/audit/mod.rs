@@ -22,15 +22,15 @@ use svclab_sim::network::{Flow, NetworkError, Outcomes, PacketVerdict as Found};
 use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Snapshot, Unread};
 
-use crate::cluster::{self, Known, own_addresses};
+use crate::cluster::{self, KnownAddresses, own_addresses};
 use crate::error::NodeError;
-use crate::judge::{Fault, Judge, Kind, destination};
+use crate::judge::{Fault, FaultKind, Judge, destination};
 use crate::machines::{Around, Machines, destinations, state};
 use crate::settings::Proxy;
 
 pub use finding::{Finding, FindingKind, NotJudged, Report};
 pub use rules::{RuleTallies, RuleTally};
-pub use sources::{Source, SourceKind};
+pub use sources::{AuditCaller, SourceKind};
 
 use calls::other_port;
 use finding::Gathered;
@@ -38,7 +38,7 @@ use sources::{Finder, Sources};
 
 /// Settings of [`audit`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct AuditOptions {
     /// Overrides the configuration's mode.
     pub mode: Option<Mode>,
     /// Services that changed less than this many seconds before the snapshot are not judged.
@@ -49,11 +49,11 @@ pub struct Options {
 ///
 /// # Errors
 /// The snapshot has no objects or no network, or is malformed.
-pub fn audit(snapshot: &Snapshot, options: &Options) -> Result<Report, NodeError> {
+pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, NodeError> {
     let Some(objects) = &snapshot.objects else { return Err(NodeError::NoObjects) };
     let mut state = state(snapshot)?;
     forget_clients(&mut state);
-    let known = Known::of(snapshot);
+    let known = KnownAddresses::of(snapshot);
     let proxy = Proxy::of(snapshot, &state, options.mode)?;
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
@@ -120,7 +120,7 @@ fn forget_clients(state: &mut NodeState) {
 /// The context of all calls.
 struct Audit<'a> {
     snapshot: &'a Snapshot,
-    known: &'a Known,
+    known: &'a KnownAddresses,
     proxy: &'a Proxy,
     cluster: &'a ClusterModel,
     oracle: Oracle<'a>,
@@ -132,9 +132,9 @@ struct Audit<'a> {
 }
 
 /// A call of the audit.
-struct Asked<'a> {
+struct AuditCall<'a> {
     frontend: &'a ServiceFrontend,
-    source: &'a Source,
+    source: &'a AuditCaller,
     to: SocketAddr,
 }
 
@@ -173,13 +173,13 @@ impl<'a> Audit<'a> {
         }
         for (index, to) in self.destinations(frontend).into_iter().enumerate() {
             for source in self.callers(frontend, to, index == 0) {
-                self.question(&Asked { frontend, source, to }, gathered);
+                self.question(&AuditCall { frontend, source, to }, gathered);
             }
         }
         self.other_port(frontend, gathered);
     }
 
-    fn question(&self, asked: &Asked<'_>, gathered: &mut Gathered) {
+    fn question(&self, asked: &AuditCall<'_>, gathered: &mut Gathered) {
         let flow = self.flow(asked);
         let mut question = Question::new(asked.source.place.clone(), asked.to, asked.frontend.protocol);
         match self.machines.network.first_packet(&flow) {
@@ -200,7 +200,7 @@ impl<'a> Audit<'a> {
         let found = match self.machines.network.outcomes(&flow) {
             Ok(found) => found,
             Err(error @ NetworkError::NoSource { .. }) => {
-                let fault = Fault { kind: Kind::NotTranslated, says: error.to_string(), found: None };
+                let fault = Fault { kind: FaultKind::NotTranslated, says: error.to_string(), found: None };
                 return gathered.fault(asked, &promise, fault, None);
             }
             Err(error) => return gathered.not_judged(asked, error.to_string()),
@@ -219,7 +219,7 @@ impl<'a> Audit<'a> {
             gathered.held(&promise);
         }
         for fault in faults {
-            if fault.kind == Kind::Source && !self.proxy.configured {
+            if fault.kind == FaultKind::Source && !self.proxy.configured {
                 gathered.unknown_source += 1;
                 continue;
             }
@@ -227,7 +227,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    fn flow(&self, asked: &Asked<'_>) -> Flow {
+    fn flow(&self, asked: &AuditCall<'_>) -> Flow {
         let (from, source) = match (asked.source.kind, asked.source.address) {
             (SourceKind::Loopback, _) => (self.machines.node, Some(asked.to.ip())),
             (_, Some(address)) => (self.machines.at(address).unwrap_or(self.machines.node), Some(address)),
@@ -245,8 +245,11 @@ impl<'a> Audit<'a> {
             Judge { world: &self.cluster.world, network: &self.machines.network, machine_of: None, strays: false };
         let mut faults = judge.faults(flow, found, promise);
         // A packet that is not delivered misses every endpoint: only the first fault is reported.
-        if faults.iter().any(|fault| matches!(fault.kind, Kind::NotTranslated | Kind::Dropped | Kind::Rejected)) {
-            faults.retain(|fault| fault.kind != Kind::MissingEndpoint);
+        if faults
+            .iter()
+            .any(|fault| matches!(fault.kind, FaultKind::NotTranslated | FaultKind::Dropped | FaultKind::Rejected))
+        {
+            faults.retain(|fault| fault.kind != FaultKind::MissingEndpoint);
         }
         if let PromisedVerdict::Deliver(delivery) = &promise.verdict
             && (delivery.affinity.is_some() || thorough)
@@ -272,10 +275,10 @@ impl<'a> Audit<'a> {
         let wrong = found.outcomes.iter().filter(|one| !relayed(&one.verdict));
         let fault = |verdict: &Found| Fault {
             kind: match verdict {
-                Found::Dropped { .. } if destination(found, verdict) == Some(flow.to.ip()) => Kind::NotTranslated,
-                Found::Dropped { .. } => Kind::Dropped,
-                Found::Rejected { .. } => Kind::Rejected,
-                _ => Kind::NotTranslated,
+                Found::Dropped { .. } if destination(found, verdict) == Some(flow.to.ip()) => FaultKind::NotTranslated,
+                Found::Dropped { .. } => FaultKind::Dropped,
+                Found::Rejected { .. } => FaultKind::Rejected,
+                _ => FaultKind::NotTranslated,
             },
             says: format!(
                 "to be relayed by the proxy, and: {}",
@@ -320,7 +323,7 @@ impl<'a> Audit<'a> {
         });
         for source in callers {
             let frontend = lead.frontend(family);
-            let asked = Asked { frontend: &frontend, source, to };
+            let asked = AuditCall { frontend: &frontend, source, to };
             let flow = self.flow(&asked);
             let Ok(found) = self.machines.network.outcomes(&flow) else { continue };
             gathered.asked += 1;

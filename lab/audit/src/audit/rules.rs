@@ -6,7 +6,7 @@ use serde::Serialize;
 use svclab_oracle::{Promise, PromisePart, Rule};
 
 use super::finding::FindingKind;
-use crate::judge::Kind;
+use crate::judge::FaultKind;
 
 /// The counts of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -37,18 +37,18 @@ pub(super) fn broken_by(kind: FindingKind, promise: &Promise) -> Vec<Rule> {
     let all = || promise.because.iter().map(|reason| reason.rule);
     let of = |part: PromisePart| all().filter(|rule| rule.part() == part).collect::<Vec<_>>();
     let candidates = match kind {
-        Kind::NotTranslated => vec![of(PromisePart::Frontend)],
+        FaultKind::NotTranslated => vec![of(PromisePart::Frontend)],
         // Rules that nearly every delivery rests on are not specific to the fault.
-        Kind::Dropped | Kind::Rejected => vec![
+        FaultKind::Dropped | FaultKind::Rejected => vec![
             all()
                 .filter(|rule| matches!(rule.part(), PromisePart::Endpoints | PromisePart::Refusal) && !is_usual(*rule))
                 .collect(),
             of(PromisePart::Frontend),
         ],
-        Kind::WrongEndpoint | Kind::MissingEndpoint => vec![of(PromisePart::Endpoints)],
-        Kind::Share | Kind::Affinity => vec![of(PromisePart::Choice)],
-        Kind::Source | Kind::Answer => vec![of(PromisePart::Source)],
-        Kind::Delivered | Kind::Refusal => vec![of(PromisePart::Refusal), of(PromisePart::Frontend)],
+        FaultKind::WrongEndpoint | FaultKind::MissingEndpoint => vec![of(PromisePart::Endpoints)],
+        FaultKind::Share | FaultKind::Affinity => vec![of(PromisePart::Choice)],
+        FaultKind::Source | FaultKind::Answer => vec![of(PromisePart::Source)],
+        FaultKind::Delivered | FaultKind::Refusal => vec![of(PromisePart::Refusal), of(PromisePart::Frontend)],
     };
     candidates.into_iter().find(|rules| !rules.is_empty()).unwrap_or_else(|| all().collect())
 }
@@ -73,20 +73,20 @@ mod tests {
     fn a_fault_breaks_the_rules_that_it_is_about() {
         let usual = promise(&[Rule::ClusterIp, Rule::Ready, Rule::ClusterPolicy, Rule::Even, Rule::OffCluster]);
         let of = |kind, promise: &Promise| broken_by(FindingKind::Broken(kind), promise);
-        assert_eq!(of(Kind::Source, &usual), [Rule::OffCluster]);
-        assert_eq!(of(Kind::Share, &usual), [Rule::Even]);
-        assert_eq!(of(Kind::WrongEndpoint, &usual), [Rule::Ready, Rule::ClusterPolicy]);
-        assert_eq!(of(Kind::Dropped, &usual), [Rule::ClusterIp]);
+        assert_eq!(of(FaultKind::Source, &usual), [Rule::OffCluster]);
+        assert_eq!(of(FaultKind::Share, &usual), [Rule::Even]);
+        assert_eq!(of(FaultKind::WrongEndpoint, &usual), [Rule::Ready, Rule::ClusterPolicy]);
+        assert_eq!(of(FaultKind::Dropped, &usual), [Rule::ClusterIp]);
         let fallback = promise(&[Rule::NodePort, Rule::Terminating, Rule::ClusterPolicy]);
-        assert_eq!(of(Kind::Rejected, &fallback), [Rule::Terminating]);
-        assert_eq!(of(Kind::Delivered, &promise(&[Rule::ClusterIp, Rule::NoEndpoints])), [Rule::NoEndpoints]);
-        assert_eq!(of(Kind::Delivered, &promise(&[Rule::UnusedClusterIp])), [Rule::UnusedClusterIp]);
+        assert_eq!(of(FaultKind::Rejected, &fallback), [Rule::Terminating]);
+        assert_eq!(of(FaultKind::Delivered, &promise(&[Rule::ClusterIp, Rule::NoEndpoints])), [Rule::NoEndpoints]);
+        assert_eq!(of(FaultKind::Delivered, &promise(&[Rule::UnusedClusterIp])), [Rule::UnusedClusterIp]);
         assert_eq!(broken_by(FindingKind::StaleFrontend, &usual), [Rule::NoService]);
     }
 
     #[test]
     fn where_none_fits_every_rule_is_broken() {
         let odd = promise(&[Rule::Headless]);
-        assert_eq!(broken_by(FindingKind::Broken(Kind::Share), &odd), [Rule::Headless]);
+        assert_eq!(broken_by(FindingKind::Broken(FaultKind::Share), &odd), [Rule::Headless]);
     }
 }

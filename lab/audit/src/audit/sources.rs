@@ -8,7 +8,7 @@ use svclab_oracle::{Client, Family, PacketSource, PodName, ServiceFrontend, addr
 use svclab_sim::host::{Host, RouteTo};
 use svclab_snapshot::Snapshot;
 
-use crate::cluster::{Known, Pod, own_addresses};
+use crate::cluster::{KnownAddresses, Pod, own_addresses};
 use crate::explain::outside;
 use crate::machines::Peer;
 
@@ -36,7 +36,7 @@ pub enum SourceKind {
 
 /// A caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct AuditCaller {
     /// Its kind.
     pub kind: SourceKind,
     /// The source in the oracle's terms.
@@ -51,11 +51,11 @@ pub struct Source {
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// Callers of every service, of both families.
-    pub common: Vec<Source>,
+    pub common: Vec<AuditCaller>,
     /// Endpoints of this node that are not on the host network, by address.
-    pub endpoints: BTreeMap<IpAddr, Source>,
+    pub endpoints: BTreeMap<IpAddr, AuditCaller>,
     /// A caller in each source range.
-    pub ranges: Vec<(IpNet, Source)>,
+    pub ranges: Vec<(IpNet, AuditCaller)>,
     /// Pods for the oracle.
     pub pods: Vec<Pod>,
     /// Hosts outside for the oracle.
@@ -71,7 +71,7 @@ pub struct Finder<'a> {
     /// The snapshot.
     pub snapshot: &'a Snapshot,
     /// The addresses in the objects.
-    pub known: &'a Known,
+    pub known: &'a KnownAddresses,
     /// The node, for its routes.
     pub node: &'a Host,
 }
@@ -90,7 +90,7 @@ impl Finder<'_> {
         }
         // The node's callers are of both families.
         let node = self.known.node.clone();
-        let source = |kind, place, label: &str| Source { kind, place, address: None, label: label.to_owned() };
+        let source = |kind, place, label: &str| AuditCaller { kind, place, address: None, label: label.to_owned() };
         sources.common.push(source(SourceKind::Node, PacketSource::Node(node.clone()), "the node"));
         sources.common.push(source(SourceKind::Loopback, PacketSource::Loopback(node), "the node's loopback address"));
         self.ranges(frontends, &mut sources);
@@ -118,7 +118,7 @@ impl Finder<'_> {
                 continue;
             };
             let name = endpoint.pod.clone().unwrap_or_else(|| nameless(endpoint.address));
-            let source = Source {
+            let source = AuditCaller {
                 kind: SourceKind::Endpoint,
                 place: PacketSource::Pod(name.clone()),
                 address: Some(endpoint.address),
@@ -148,7 +148,7 @@ impl Finder<'_> {
         let name = nameless(address);
         let label = format!("a pod of this node ({address})");
         let place = PacketSource::Pod(name.clone());
-        sources.common.push(Source { kind: SourceKind::Pod, place, address: Some(address), label });
+        sources.common.push(AuditCaller { kind: SourceKind::Pod, place, address: Some(address), label });
         self.add_pod(sources, name, &self.known.node, address, Some(interface));
     }
 
@@ -200,7 +200,7 @@ impl Finder<'_> {
         let node = endpoint.node.clone().unwrap_or_default();
         let label = format!("{} of another node", self.known.name(endpoint.address));
         let place = PacketSource::Pod(name.clone());
-        sources.common.push(Source { kind: SourceKind::RemotePod, place, address: Some(endpoint.address), label });
+        sources.common.push(AuditCaller { kind: SourceKind::RemotePod, place, address: Some(endpoint.address), label });
         self.add_pod(sources, name, &node, endpoint.address, None);
     }
 
@@ -227,14 +227,14 @@ impl Finder<'_> {
         free.into_iter().find(|address| range.contains(address) && !self.is_node(*address) && self.is_direct(*address))
     }
 
-    fn client(&self, sources: &mut Sources, address: IpAddr, kind: SourceKind, label: String) -> Source {
+    fn client(&self, sources: &mut Sources, address: IpAddr, kind: SourceKind, label: String) -> AuditCaller {
         let name = format!("client {address}");
         if !sources.clients.iter().any(|client| client.name == name) {
             sources.clients.push(Client { name: name.clone(), addresses: vec![address] });
             sources.peers.push(Peer { name: self.known.name(address), addresses: vec![address] });
         }
         let place = PacketSource::Outside { client: name, enters: self.known.node.clone() };
-        Source { kind, place, address: Some(address), label }
+        AuditCaller { kind, place, address: Some(address), label }
     }
 
     fn ranges(&self, frontends: &[ServiceFrontend], sources: &mut Sources) {

@@ -11,7 +11,7 @@ use svclab_sim::protocol::Protocol as Number;
 use svclab_sim::rules::matches::Match;
 use svclab_sim::rules::{Rule, RuleTarget, Rules};
 
-use crate::decider::{Program, decider};
+use crate::decider::{RuleOwner, decider};
 
 /// A possible frontend: an address, or every address of the node, and a port that rules match.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,7 +149,7 @@ pub(super) fn taken(flow: &Flow, found: &Outcomes) -> bool {
     let by_proxy = found
         .ways
         .iter()
-        .any(|(_, journey)| decider(journey).is_some_and(|decider| matches!(decider.program, Program::Proxy(_))));
+        .any(|(_, journey)| decider(journey).is_some_and(|decider| matches!(decider.program, RuleOwner::Proxy(_))));
     by_proxy && found.outcomes.iter().any(|one| moved(&one.verdict))
 }
 

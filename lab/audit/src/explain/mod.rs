@@ -12,7 +12,7 @@ use svclab_sim::network::{Flow, HostId, Outcomes, PacketVerdict};
 use svclab_sim::protocol::Protocol;
 use svclab_snapshot::Snapshot;
 
-use crate::cluster::{self, Known};
+use crate::cluster::{self, KnownAddresses};
 use crate::error::NodeError;
 use crate::judge::destination;
 use crate::machines::{Around, Machines, Peer, destinations};
@@ -33,7 +33,7 @@ pub enum Caller {
 
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct ExplainCall {
     /// Who calls.
     pub from: Caller,
     /// The destination.
@@ -48,18 +48,18 @@ pub struct Call {
 
 /// The node besides its rules.
 #[derive(Debug, Clone, Copy)]
-pub enum Node<'a> {
+pub enum NodeFacts<'a> {
     /// A snapshot with its addresses.
-    Snapshot(&'a Snapshot, &'a Known),
+    Snapshot(&'a Snapshot, &'a KnownAddresses),
     /// A bare dump.
     Bare(&'a Bare),
 }
 
-impl Node<'_> {
+impl NodeFacts<'_> {
     fn name(&self, address: IpAddr) -> String {
         match self {
-            Node::Snapshot(_, known) => known.name(address),
-            Node::Bare(_) => address.to_string(),
+            NodeFacts::Snapshot(_, known) => known.name(address),
+            NodeFacts::Bare(_) => address.to_string(),
         }
     }
 }
@@ -92,7 +92,7 @@ const NAMED: usize = 32;
 ///
 /// # Errors
 /// The snapshot is malformed, the node has no route to the caller, or the outcome depends on unknown facts.
-pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explained, NodeError> {
+pub fn explain(node: NodeFacts<'_>, state: &NodeState, call: &ExplainCall) -> Result<Explained, NodeError> {
     let address = match call.from {
         Caller::Node => None,
         Caller::Address(address) => Some(address),
@@ -105,8 +105,8 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
     }
     let caller = address.map(|address| Peer { name: node.name(address), addresses: vec![address] });
     let (names, endpoints) = match node {
-        Node::Snapshot(_, known) => (known.names.clone(), known.endpoints.keys().copied().collect()),
-        Node::Bare(_) => Default::default(),
+        NodeFacts::Snapshot(_, known) => (known.names.clone(), known.endpoints.keys().copied().collect()),
+        NodeFacts::Bare(_) => Default::default(),
     };
     let crowd: BTreeSet<IpAddr> = endpoints;
     let mut around = Around {
@@ -115,16 +115,16 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
         names,
         assumptions: call.assumptions.clone(),
         sockets: match node {
-            Node::Snapshot(snapshot, _) => cluster::sockets(snapshot),
-            Node::Bare(_) => None,
+            NodeFacts::Snapshot(snapshot, _) => cluster::sockets(snapshot),
+            NodeFacts::Bare(_) => None,
         },
         announced: match node {
-            Node::Snapshot(snapshot, known) => cluster::announced(snapshot, known),
-            Node::Bare(_) => BTreeSet::new(),
+            NodeFacts::Snapshot(snapshot, known) => cluster::announced(snapshot, known),
+            NodeFacts::Bare(_) => BTreeSet::new(),
         },
         entry: match node {
-            Node::Snapshot(..) => address.zip(input.cloned()),
-            Node::Bare(_) => None,
+            NodeFacts::Snapshot(..) => address.zip(input.cloned()),
+            NodeFacts::Bare(_) => None,
         },
         ..Around::default()
     };
@@ -145,14 +145,14 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
     if matches!(call.from, Caller::Outside) {
         explained.assumed.insert(format!("the caller outside has the address {}", outside(call.to.ip())));
     }
-    if let Node::Snapshot(snapshot, _) = node {
+    if let NodeFacts::Snapshot(snapshot, _) = node {
         let unread =
             snapshot.unread.iter().filter(|unread| unread.what.starts_with("rules") || unread.what == "sockets.json");
         explained
             .assumed
             .extend(unread.map(|one| format!("{} could not be read ({}): as if there were none", one.what, one.why)));
     }
-    if let (Node::Snapshot(..), Some(input)) = (node, input) {
+    if let (NodeFacts::Snapshot(..), Some(input)) = (node, input) {
         explained
             .assumed
             .insert(format!("the caller's packets come in by {input}; answers go where the node's routes lead"));
@@ -165,15 +165,15 @@ pub fn explain(node: Node<'_>, state: &NodeState, call: &Call) -> Result<Explain
 }
 
 fn walk(
-    node: Node<'_>,
+    node: NodeFacts<'_>,
     state: &NodeState,
     around: &Around,
-    call: &Call,
+    call: &ExplainCall,
     caller: Option<&Peer>,
 ) -> Result<Explained, NodeError> {
     let machines = match node {
-        Node::Snapshot(snapshot, _) => Machines::build(snapshot, state, around)?,
-        Node::Bare(bare) => bare.machines(state, around, caller, call.input.as_deref())?,
+        NodeFacts::Snapshot(snapshot, _) => Machines::build(snapshot, state, around)?,
+        NodeFacts::Bare(bare) => bare.machines(state, around, caller, call.input.as_deref())?,
     };
     let (from, source) = place(&machines, caller)?;
     let flow = Flow { from, source, source_port: 40_000, to: call.to, protocol: call.protocol };

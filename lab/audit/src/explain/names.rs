@@ -6,7 +6,7 @@ use svclab_oracle::{FrontendKind, Oracle, Protocol, World};
 use svclab_snapshot::Snapshot;
 
 use super::Caller;
-use crate::cluster::Known;
+use crate::cluster::KnownAddresses;
 
 /// A name cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +40,7 @@ pub struct Named<'a> {
     /// The snapshot.
     pub snapshot: &'a Snapshot,
     /// The addresses in its objects.
-    pub known: &'a Known,
+    pub known: &'a KnownAddresses,
 }
 
 impl Named<'_> {

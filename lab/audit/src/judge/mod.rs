@@ -14,7 +14,7 @@ use svclab_sim::trace::{DropReason, Event};
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum FaultKind {
     /// No rule translates the packet.
     NotTranslated,
     /// The packet is dropped instead of delivered.
@@ -39,42 +39,42 @@ pub enum Kind {
     Affinity,
 }
 
-impl Kind {
+impl FaultKind {
     /// All kinds.
-    pub const ALL: [Kind; 11] = [
-        Kind::NotTranslated,
-        Kind::Dropped,
-        Kind::Rejected,
-        Kind::WrongEndpoint,
-        Kind::MissingEndpoint,
-        Kind::Share,
-        Kind::Source,
-        Kind::Answer,
-        Kind::Delivered,
-        Kind::Refusal,
-        Kind::Affinity,
+    pub const ALL: [FaultKind; 11] = [
+        FaultKind::NotTranslated,
+        FaultKind::Dropped,
+        FaultKind::Rejected,
+        FaultKind::WrongEndpoint,
+        FaultKind::MissingEndpoint,
+        FaultKind::Share,
+        FaultKind::Source,
+        FaultKind::Answer,
+        FaultKind::Delivered,
+        FaultKind::Refusal,
+        FaultKind::Affinity,
     ];
 
     /// The name in reports.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
-            Kind::NotTranslated => "not-translated",
-            Kind::Dropped => "dropped",
-            Kind::Rejected => "rejected",
-            Kind::WrongEndpoint => "wrong-endpoint",
-            Kind::MissingEndpoint => "missing-endpoint",
-            Kind::Share => "share",
-            Kind::Source => "source",
-            Kind::Answer => "answer",
-            Kind::Delivered => "delivered",
-            Kind::Refusal => "refusal",
-            Kind::Affinity => "affinity",
+            FaultKind::NotTranslated => "not-translated",
+            FaultKind::Dropped => "dropped",
+            FaultKind::Rejected => "rejected",
+            FaultKind::WrongEndpoint => "wrong-endpoint",
+            FaultKind::MissingEndpoint => "missing-endpoint",
+            FaultKind::Share => "share",
+            FaultKind::Source => "source",
+            FaultKind::Answer => "answer",
+            FaultKind::Delivered => "delivered",
+            FaultKind::Refusal => "refusal",
+            FaultKind::Affinity => "affinity",
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.id())
     }
@@ -84,7 +84,7 @@ impl fmt::Display for Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The kind.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// A sentence.
     pub says: String,
     /// The wrong outcome; `None` if an outcome is missing.
@@ -92,7 +92,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn new(kind: Kind, says: String, found: Option<&Found>) -> Fault {
+    fn new(kind: FaultKind, says: String, found: Option<&Found>) -> Fault {
         Fault { kind, says, found: found.cloned() }
     }
 }
@@ -128,7 +128,7 @@ impl Judge<'_> {
     #[must_use]
     pub fn affinity(&self, flow: &Flow, delivery: &Delivery) -> Vec<Fault> {
         let says = affinity::faults(self.world, self.network, flow, delivery);
-        says.into_iter().map(|says| Fault::new(Kind::Affinity, says, None)).collect()
+        says.into_iter().map(|says| Fault::new(FaultKind::Affinity, says, None)).collect()
     }
 
     /// Checks a promise to drop, reject, or either.
@@ -151,7 +151,7 @@ impl Judge<'_> {
         };
         let wrong = found.outcomes.iter().map(|one| &one.verdict).filter(|verdict| !fits(verdict));
         let fault = |verdict: &Found| {
-            let kind = if reached(verdict).is_some() { Kind::Delivered } else { Kind::Refusal };
+            let kind = if reached(verdict).is_some() { FaultKind::Delivered } else { FaultKind::Refusal };
             let says = format!("promised: {}; found: {}", promise.verdict, render::verdict(self.network, verdict));
             Fault::new(kind, says, Some(verdict))
         };
@@ -168,7 +168,7 @@ impl Judge<'_> {
             };
             let machine = self.network.host(by).name();
             let Some(backend) = delivery.backends.iter().find(|backend| self.is(backend, at, machine)) else {
-                let kind = if at == flow.to { Kind::NotTranslated } else { Kind::WrongEndpoint };
+                let kind = if at == flow.to { FaultKind::NotTranslated } else { FaultKind::WrongEndpoint };
                 let says = format!("{machine} gets it at {at}, and is not one of them");
                 faults.push(Fault::new(kind, says, Some(&one.verdict)));
                 continue;
@@ -177,10 +177,10 @@ impl Judge<'_> {
             *sum = sum.plus(&one.probability);
             if !backend.sees.contains(&saw.ip()) {
                 let says = format!("{machine} at {at} sees {}", saw.ip());
-                faults.push(Fault::new(Kind::Source, says, Some(&one.verdict)));
+                faults.push(Fault::new(FaultKind::Source, says, Some(&one.verdict)));
             }
             let says = self.answered(backend, broken);
-            faults.extend(says.map(|says| Fault::new(Kind::Answer, says, Some(&one.verdict))));
+            faults.extend(says.map(|says| Fault::new(FaultKind::Answer, says, Some(&one.verdict))));
         }
         faults.extend(who(delivery, &shares));
         faults
@@ -189,15 +189,15 @@ impl Judge<'_> {
     /// The fault of a packet that reaches no socket.
     fn undelivered(&self, flow: &Flow, found: &Outcomes, verdict: &Found) -> Fault {
         let kind = match verdict {
-            Found::Refused { at, .. } if *at == flow.to => Kind::NotTranslated,
-            Found::Rejected { .. } | Found::Refused { .. } => Kind::Rejected,
+            Found::Refused { at, .. } if *at == flow.to => FaultKind::NotTranslated,
+            Found::Rejected { .. } | Found::Refused { .. } => FaultKind::Rejected,
             Found::Dropped {
                 why: DropReason::Rule(_) | DropReason::NftRule(_) | DropReason::Policy(..) | DropReason::NftPolicy(_),
                 ..
-            } => Kind::Dropped,
+            } => FaultKind::Dropped,
             // Forwarded without translation to an address that no machine has.
-            _ if destination(found, verdict) == Some(flow.to.ip()) => Kind::NotTranslated,
-            _ => Kind::Dropped,
+            _ if destination(found, verdict) == Some(flow.to.ip()) => FaultKind::NotTranslated,
+            _ => FaultKind::Dropped,
         };
         Fault::new(kind, format!("to be delivered, and: {}", render::verdict(self.network, verdict)), Some(verdict))
     }
@@ -262,16 +262,16 @@ fn who(delivery: &Delivery, shares: &BTreeMap<SocketAddr, Fraction>) -> Vec<Faul
         match (shares.get(&backend.address), backend.share) {
             (Some(found), Some(share)) if !found.within(&Fraction::new(1, share.of.into()), 1, 1_000_000_000) => {
                 let says = format!("{} has a share of {found}, not {share}", backend.address);
-                faults.push(Fault::new(Kind::Share, says, None));
+                faults.push(Fault::new(FaultKind::Share, says, None));
             }
             (None, Some(_)) => {
-                faults.push(Fault::new(Kind::MissingEndpoint, format!("{} never gets it", backend.address), None));
+                faults.push(Fault::new(FaultKind::MissingEndpoint, format!("{} never gets it", backend.address), None));
             }
             _ => {}
         }
     }
     if shares.is_empty() {
-        faults.push(Fault::new(Kind::MissingEndpoint, "no endpoint gets it".to_owned(), None));
+        faults.push(Fault::new(FaultKind::MissingEndpoint, "no endpoint gets it".to_owned(), None));
     }
     faults
 }

@@ -20,7 +20,7 @@ const TABLE: u32 = 1000;
 
 /// A caller with its ingress link.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct IngressLink {
     /// The caller.
     pub(super) address: IpAddr,
     /// The node's end of the link; on a bridge, a port.
@@ -29,7 +29,7 @@ pub(super) struct Entry {
     via: Option<IpAddr>,
 }
 
-impl Entry {
+impl IngressLink {
     /// The entry of `address` on `interface`; `None` if answers use the same interface.
     pub(super) fn find(
         address: IpAddr,
@@ -37,7 +37,7 @@ impl Entry {
         listed: &Network,
         node: &Host,
         stations: &[Station],
-    ) -> Result<Option<Entry>, NodeError> {
+    ) -> Result<Option<IngressLink>, NodeError> {
         let wrong = |problem: String| NodeError::Wrong { what: format!("--in {interface}"), problem };
         if !listed.links.iter().any(|link| link.name == interface) {
             let names = listed.links.iter().map(|link| link.name.as_str()).filter(|name| *name != LOOPBACK);
@@ -72,7 +72,7 @@ impl Entry {
         // A global address reads better in the output.
         let via = own.iter().copied().filter(fits).find(|own| !is_link_local(*own));
         let via = via.or_else(|| own.iter().copied().find(fits));
-        Ok(Some(Entry { address, end, via }))
+        Ok(Some(IngressLink { address, end, via }))
     }
 
     /// Adds a second interface to the caller, for all packets from its address.

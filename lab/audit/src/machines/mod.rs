@@ -26,12 +26,12 @@ use svclab_sim::protocol::{Family, Protocol};
 use svclab_snapshot::Snapshot;
 
 use crate::error::NodeError;
-use entry::{ENTRY, Entry};
+use entry::{ENTRY, IngressLink};
 use stations::{Finder, Station};
 
 pub use destinations::destinations;
 pub use state::state;
-pub use stations::Names;
+pub use stations::AddressNames;
 
 /// A machine of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Around {
     /// Other reachable addresses.
     pub crowd: BTreeSet<IpAddr>,
     /// Names of addresses.
-    pub names: Names,
+    pub names: AddressNames,
     /// Listening sockets of the node; `None`: programs listen everywhere.
     pub sockets: Option<BTreeSet<Listener>>,
     /// The user's answers to unknown matches.
@@ -98,7 +98,7 @@ impl Machines {
         let node = builder.clone().build()?;
         let stations = Finder::new(listed, &node, &around.names, &mut assumed).find(&around.peers, &around.crowd);
         let entry = around.entry.as_ref();
-        let entry = entry.map(|(address, interface)| Entry::find(*address, interface, listed, &node, &stations));
+        let entry = entry.map(|(address, interface)| IngressLink::find(*address, interface, listed, &node, &stations));
         let entry = entry.transpose()?.flatten();
         if !around.announced.is_empty() {
             let listed: Vec<String> = around.announced.iter().take(4).map(ToString::to_string).collect();
@@ -183,7 +183,7 @@ struct Links<'a> {
     node: &'a Host,
     stations: &'a [Station],
     announced: &'a BTreeSet<IpAddr>,
-    entry: Option<&'a Entry>,
+    entry: Option<&'a IngressLink>,
 }
 
 impl Links<'_> {
@@ -289,7 +289,7 @@ fn nothing_back(mut host: HostBuilder) -> HostBuilder {
 }
 
 /// A machine on a point-to-point link, and on its ingress link if that differs.
-fn alone(peer: &Peer, entry: Option<&Entry>) -> Result<Host, NodeError> {
+fn alone(peer: &Peer, entry: Option<&IngressLink>) -> Result<Host, NodeError> {
     let near = peer.addresses.iter().fold(HostInterface::new(NEAR), |near, own| near.address(*own, bits(*own)));
     let mut host = everywhere(Host::builder(&peer.name).interface(near));
     for family in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {

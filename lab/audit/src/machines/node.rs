@@ -30,7 +30,7 @@ impl Node<'_> {
     /// The machine without sockets; adds assumptions to `assumed`.
     pub(super) fn builder(&self, assumed: &mut BTreeSet<String>) -> HostBuilder {
         let Node { name, snapshot, listed: network, state, around } = self;
-        let settings = Settings(&snapshot.sysctls);
+        let settings = NodeSysctls(&snapshot.sysctls);
         if snapshot.sysctls.is_empty() {
             assumed.insert("kernel settings: those of a node of Kubernetes (forwarding on, rp_filter off)".to_owned());
         }
@@ -84,7 +84,7 @@ fn addresses<'a>(network: &'a Network, interface: &'a str) -> impl Iterator<Item
     of(true).chain(last_first.into_iter().rev())
 }
 
-fn interface(network: &Network, link: &Link, settings: &Settings<'_>) -> HostInterface {
+fn interface(network: &Network, link: &Link, settings: &NodeSysctls<'_>) -> HostInterface {
     let mut interface = HostInterface::new(&link.name);
     if let Some(own) = settings.interface(&link.name) {
         interface = interface.sysctls(own);
@@ -183,9 +183,9 @@ fn policy(rule: &Rule, assumed: &mut BTreeSet<String>) -> Option<PolicyRule> {
 }
 
 /// Kernel settings by name.
-struct Settings<'a>(&'a BTreeMap<String, String>);
+struct NodeSysctls<'a>(&'a BTreeMap<String, String>);
 
-impl Settings<'_> {
+impl NodeSysctls<'_> {
     fn number(&self, name: &str) -> Option<u8> {
         self.0.get(name)?.trim().parse().ok()
     }

@@ -27,13 +27,13 @@ pub(super) struct Station {
 }
 
 /// Names of pods and nodes by address.
-pub type Names = BTreeMap<IpAddr, String>;
+pub type AddressNames = BTreeMap<IpAddr, String>;
 
 /// Finds stations.
 pub(super) struct Finder<'a> {
     pub(super) network: &'a Network,
     pub(super) node: &'a Host,
-    pub(super) names: &'a Names,
+    pub(super) names: &'a AddressNames,
     pub(super) assumed: &'a mut BTreeSet<String>,
     /// Bridge ports that have a station.
     taken: BTreeSet<String>,
@@ -47,7 +47,7 @@ impl<'a> Finder<'a> {
     pub(super) fn new(
         network: &'a Network,
         node: &'a Host,
-        names: &'a Names,
+        names: &'a AddressNames,
         assumed: &'a mut BTreeSet<String>,
     ) -> Finder<'a> {
         let (taken, unlearned, stations) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::audit::{Finding, FindingKind, Report};
-use crate::judge::Kind;
+use crate::judge::FaultKind;
 
 /// The document.
 #[must_use]
 pub fn sarif(report: &Report, version: &str) -> Value {
-    let kinds = Kind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend]);
+    let kinds = FaultKind::ALL.into_iter().map(FindingKind::Broken).chain([FindingKind::StaleFrontend]);
     let rules: Vec<Value> = kinds
         .map(|kind| json!({ "id": kind.id(), "shortDescription": { "text": kind.title() }, "defaultConfiguration": { "level": "error" } }))
         .collect();

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use svclab_audit::NodeError;
-use svclab_audit::cluster::Known;
-use svclab_audit::explain::{Bare, Call, Caller, Explained, Named, Node, explain};
+use svclab_audit::cluster::KnownAddresses;
+use svclab_audit::explain::{Bare, Caller, ExplainCall, Explained, Named, NodeFacts, explain};
 use svclab_audit::machines::state;
 use svclab_sim::assume::Assumptions;
 use svclab_sim::cluster::NodeState;
@@ -13,14 +13,14 @@ use svclab_sim::render;
 use svclab_snapshot::network::{Address, Forwarding, Hop, Link, Neighbour, Network, Route, Rule};
 use svclab_snapshot::{ListeningSocket, Objects, Snapshot};
 
-fn call(from: &str, to: &str, assume: &[&str]) -> Call {
+fn call(from: &str, to: &str, assume: &[&str]) -> ExplainCall {
     let from = match from {
         "node" => Caller::Node,
         "outside" => Caller::Outside,
         address => Caller::Address(address.parse().unwrap()),
     };
     let assumptions = Assumptions::parse(assume.iter().copied()).unwrap();
-    Call { from, to: to.parse().unwrap(), protocol: Protocol::TCP, input: None, assumptions }
+    ExplainCall { from, to: to.parse().unwrap(), protocol: Protocol::TCP, input: None, assumptions }
 }
 
 fn lines(explained: &Explained) -> Vec<String> {
@@ -30,12 +30,12 @@ fn lines(explained: &Explained) -> Vec<String> {
 }
 
 /// Explains a call on bare rules.
-fn bare(rules: &str, own: &[&str], input: Option<&str>, call: &Call) -> Result<Explained, NodeError> {
+fn bare(rules: &str, own: &[&str], input: Option<&str>, call: &ExplainCall) -> Result<Explained, NodeError> {
     let mut state = NodeState::default();
     state.read_any_rules("iptables-save", Family::V4, rules).unwrap();
     let own = own.iter().map(|own| own.parse().unwrap()).collect();
-    let call = Call { input: input.map(str::to_owned), ..call.clone() };
-    explain(Node::Bare(&Bare { own, has_sets: false }), &state, &call)
+    let call = ExplainCall { input: input.map(str::to_owned), ..call.clone() };
+    explain(NodeFacts::Bare(&Bare { own, has_sets: false }), &state, &call)
 }
 
 const NAT: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:SVC - [0:0]\n\
@@ -249,9 +249,9 @@ fn node() -> Snapshot {
     }
 }
 
-fn on(snapshot: &Snapshot, call: &Call) -> Result<Explained, NodeError> {
+fn on(snapshot: &Snapshot, call: &ExplainCall) -> Result<Explained, NodeError> {
     let state = state(snapshot).unwrap();
-    explain(Node::Snapshot(snapshot, &Known::of(snapshot)), &state, call)
+    explain(NodeFacts::Snapshot(snapshot, &KnownAddresses::of(snapshot)), &state, call)
 }
 
 #[test]
@@ -273,8 +273,8 @@ fn a_nodes_own_links_and_names_are_used() {
 }
 
 /// A call with an ingress interface.
-fn by(interface: &str, from: &str, to: &str) -> Call {
-    Call { input: Some(interface.to_owned()), ..call(from, to, &[]) }
+fn by(interface: &str, from: &str, to: &str) -> ExplainCall {
+    ExplainCall { input: Some(interface.to_owned()), ..call(from, to, &[]) }
 }
 
 /// A host whose answers leave by eth0 calls through the other uplink.
@@ -399,7 +399,7 @@ fn an_address_that_nobody_is_known_to_have_does_not_answer() {
 #[test]
 fn names_are_resolved_and_wrong_ones_named() {
     let snapshot = node();
-    let known = Known::of(&snapshot);
+    let known = KnownAddresses::of(&snapshot);
     let names = Named { snapshot: &snapshot, known: &known };
     let called = |text: &str| names.called(text).map(|(to, _)| to.to_string()).map_err(|error| error.to_string());
     assert_eq!(called("service/web"), Ok("10.96.0.10:80".to_owned()));

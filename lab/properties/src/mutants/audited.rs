@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use svclab_audit::audit::{Options, audit};
+use svclab_audit::audit::{AuditOptions, audit};
 use svclab_sim::cluster::NodeState;
 
 use super::{Expectation, Mutant, MutationFixture};
@@ -45,7 +45,7 @@ pub fn audit_score(mutant: Mutant, fixtures: &[MutationFixture]) -> AuditScore {
             continue;
         }
         found.nodes += 1;
-        match audit(&snapshot(&fixture.cluster, node, &printed(&state)), &Options::default()) {
+        match audit(&snapshot(&fixture.cluster, node, &printed(&state)), &AuditOptions::default()) {
             Ok(report) => {
                 enough += usize::from(!report.is_clean());
                 found.kinds.extend(report.findings.iter().map(|finding| finding.kind));

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use proptest::test_runner::TestCaseError;
-use svclab_audit::audit::{Options, Report, audit};
+use svclab_audit::audit::{AuditOptions, Report, audit};
 use svclab_oracle::generate::recipes;
 use svclab_oracle::{ClusterModel, Mode};
 use svclab_properties::mutants::{AuditScore, audit_score, catalogue, fixtures};
@@ -18,7 +18,7 @@ fn audited(cluster: &ClusterModel) -> Result<Report, String> {
     // Rotates: small clusters come first.
     let node = cluster.world.nodes.get(cluster.objects.services.len() % count.max(1)).ok_or("no node")?;
     let snapshot = snapshot(cluster, &node.name, &Proxies::synced(cluster, &node.name)?.dump());
-    audit(&snapshot, &Options::default()).map_err(|error| error.to_string())
+    audit(&snapshot, &AuditOptions::default()).map_err(|error| error.to_string())
 }
 
 fn no_false_alarm(mode: Mode) {
@@ -111,7 +111,7 @@ fn rules_that_could_not_be_read_are_not_missing() {
     for (what, refused) in [("rules/iptables-nft.v4", true), ("rules/iptables-legacy.v6", true), ("rules/ipset", false)]
     {
         snapshot.unread = vec![svclab_snapshot::Unread { what: what.to_owned(), why: "not permitted".to_owned() }];
-        let error = audit(&snapshot, &Options::default()).map(drop).map_err(|error| error.to_string());
+        let error = audit(&snapshot, &AuditOptions::default()).map(drop).map_err(|error| error.to_string());
         let said = error.is_err_and(|error| error.contains(what) && error.contains("not permitted"));
         assert_eq!(said, refused, "{what}");
     }

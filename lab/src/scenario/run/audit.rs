@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use k8s_openapi::serde::de::DeserializeOwned;
 use svclab_apiserver::objects::{ObjectKind, Store};
-use svclab_audit::audit::{Options, Report, audit};
+use svclab_audit::audit::{AuditOptions, Report, audit};
 use svclab_snapshot::{Objects, Snapshot};
 
 use super::error::LabError;
@@ -39,7 +39,8 @@ impl Lab {
         let archive = self.collect(node).await.map_err(failed)?;
         // Where there is no Kubernetes API, or none that answers, the objects are those that the lab has published.
         let objects = self.store.read(objects).map_err(|error| failed(error.to_string()))?;
-        let options = Options { mode: Some(self.proxies.mode_of(node).of_oracle()), settle_seconds: NEVER_TOO_NEW };
+        let options =
+            AuditOptions { mode: Some(self.proxies.mode_of(node).of_oracle()), settle_seconds: NEVER_TOO_NEW };
         let work = tokio::task::spawn_blocking(move || {
             let file = File::open(archive).map_err(|error| error.to_string())?;
             let mut snapshot = Snapshot::read(BufReader::new(file)).map_err(|error| error.to_string())?;
