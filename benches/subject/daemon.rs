@@ -20,8 +20,7 @@ use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::kernel::watch::Watch;
 use svcproxy::metrics::Metrics;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::{iptables, ipvs, userspace};
-use svcproxy::mode::{Mode as AtWork, nftables};
+use svcproxy::mode::{Mode as AtWork, assemble};
 use svcproxy::model::{Batch, Family};
 use svcproxy::relay::{self, Engine};
 use svcproxy::source::{ObjectSource, SkippedObjects, SourceError};
@@ -119,13 +118,15 @@ impl Running {
             }
             KernelKind::Ipvs => {
                 let kernel = super::ipvs::open(Family::V4, &log)?;
-                let settings = ipvs::syncer::Settings::of(&config(writer.mode).ipvs);
-                let mode = Timed::engine(ipvs::syncer::Syncer::new(kernel, settings), &log);
-                Running::with(writer, host, log, mode)
+                let proxy = assemble::ipvs(&config(writer.mode), Family::V4, kernel);
+                let proxy = proxy.map_mode(|engine| Timed::engine(engine, &log));
+                Running::with(writer, host, log, proxy)
             }
             KernelKind::Table => {
-                let mode = nftables::syncer::Syncer::new(table::Observed::open(Family::V4, log.clone())?);
-                Running::with(writer, host, log, mode)
+                let table = table::Observed::open(Family::V4, log.clone())?;
+                let relays = |_| relay::Fake::default();
+                let proxy = assemble::nftables(&config(writer.mode), Family::V4, table, relays);
+                Running::with(writer, host, log, proxy)
             }
             KernelKind::Silent | KernelKind::Commands(_) => {
                 let kernel = Observed::new(writer.open()?, log.clone());
@@ -137,8 +138,9 @@ impl Running {
     fn over<K: PacketFilter + Send + 'static>(writer: &Writer, host: Host, log: Log, kernel: K) -> Result<Running> {
         match writer.mode {
             Mode::Iptables => {
-                let mode = Timed::engine(iptables::syncer::Syncer::new(kernel), &log);
-                Running::with(writer, host, log, mode)
+                let proxy = assemble::iptables(&config(writer.mode), Family::V4, kernel);
+                let proxy = proxy.map_mode(|engine| Timed::engine(engine, &log));
+                Running::with(writer, host, log, proxy)
             }
             Mode::Userspace => {
                 let descriptors = Shares::of(descriptors::raise()).relays;
@@ -147,14 +149,21 @@ impl Running {
                 let udp = relay::udp::Timeouts { single: hour, conversation: hour };
                 let shared = relay::engine::Shared::new(relay::limits::Limits::of(descriptors), tcp, udp);
                 let relays = Engine::new(Family::V4, shared);
-                let mode = Timed::engine(userspace::syncer::Syncer::new(kernel, relays, port_range()?), &log);
-                Running::with(writer, host, log, mode)
+                let config = Config { port_range: port_range()?, ..config(writer.mode) };
+                let proxy = assemble::userspace(&config, Family::V4, kernel, relays);
+                let proxy = proxy.map_mode(|engine| Timed::engine(engine, &log));
+                Running::with(writer, host, log, proxy)
             }
             mode => bail!("the benchmarks have no daemon in {mode} mode"),
         }
     }
 
-    fn with<M: AtWork + Send + 'static>(writer: &Writer, host: Host, log: Log, mode: M) -> Result<Running> {
+    fn with<M: AtWork + Send + 'static>(
+        writer: &Writer,
+        host: Host,
+        log: Log,
+        proxy: FamilyProxy<M>,
+    ) -> Result<Running> {
         let config = config(writer.mode);
         let addresses = Arc::new(Mutex::new(node_addresses(false)));
         let health = HealthState::new(config.sync_period, &[Family::V4]);
@@ -172,7 +181,7 @@ impl Running {
                 }
             };
             let runner = Runner {
-                family: FamilyProxy::with_mode(config.clone(), Family::V4, mode),
+                family: proxy,
                 watch,
                 addresses: match host {
                     Host::Empty => Box::new(Settable(Arc::clone(&addresses), NodeAddresses::default())),

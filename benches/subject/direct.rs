@@ -7,8 +7,7 @@ use svcproxy::kernel::iptables::Fake;
 use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::nftables::NftTable as _;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::{iptables, userspace};
-use svcproxy::mode::{Mode as AtWork, nftables};
+use svcproxy::mode::{Mode as AtWork, assemble};
 use svcproxy::model::Family;
 use svcproxy::relay;
 
@@ -49,8 +48,7 @@ impl<M: AtWork> Follow for FamilyProxy<M> {
     }
 }
 
-fn following<M: AtWork + 'static>(config: Config, mode: M) -> Box<dyn Follow> {
-    let mut proxy = FamilyProxy::with_mode(config, Family::V4, mode);
+fn following<M: AtWork + 'static>(mut proxy: FamilyProxy<M>) -> Box<dyn Follow> {
     proxy.set_addresses(&node_addresses(false));
     Box::new(proxy)
 }
@@ -77,13 +75,14 @@ impl Direct {
         let (table, kernel) = (kernel.table, Observed::new(Box::new(kernel.rules), log.clone()));
         let config = config(mode);
         let family: Box<dyn Follow> = match mode {
-            Mode::Iptables => following(config, iptables::syncer::Syncer::new(kernel)),
+            Mode::Iptables => following(assemble::iptables(&config, Family::V4, kernel)),
             Mode::Userspace => {
-                let syncer = userspace::syncer::Syncer::new(kernel, relay::Fake::default(), port_range()?);
-                following(config, syncer)
+                let config = Config { port_range: port_range()?, ..config };
+                following(assemble::userspace(&config, Family::V4, kernel, relay::Fake::default()))
             }
             Mode::Nftables => {
-                following(config, nftables::syncer::Syncer::new(table::Observed::new(table, log.clone())))
+                let table = table::Observed::new(table, log.clone());
+                following(assemble::nftables(&config, Family::V4, table, |_| relay::Fake::default()))
             }
             mode => bail!("no counts are taken in {mode} mode"),
         };
@@ -98,12 +97,13 @@ impl Direct {
         let log = Log::default();
         match mode {
             Mode::Iptables => {
-                let syncer = iptables::syncer::Syncer::new(NfTables::open(Family::V4)?);
-                Ok(Direct { family: following(config(mode), syncer), log })
+                let proxy = assemble::iptables(&config(mode), Family::V4, NfTables::open(Family::V4)?);
+                Ok(Direct { family: following(proxy), log })
             }
             Mode::Nftables => {
-                let syncer = nftables::syncer::Syncer::new(table::open(Family::V4)?);
-                Ok(Direct { family: following(config(mode), syncer), log })
+                let (table, relays) = (table::open(Family::V4)?, |_| relay::Fake::default());
+                let proxy = assemble::nftables(&config(mode), Family::V4, table, relays);
+                Ok(Direct { family: following(proxy), log })
             }
             mode => bail!("no system calls are counted in {mode} mode"),
         }

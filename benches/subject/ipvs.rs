@@ -8,7 +8,7 @@ use svcproxy::kernel::dummy::{AddressChange, AddressState, Device, Rtnetlink};
 use svcproxy::kernel::ipset::{Nfnetlink, Set, SetChange, SetHeader, Sets};
 use svcproxy::kernel::ipvs::{Destinations, Genetlink, ServerChange, ServerKey, ServerSpec, Servers};
 use svcproxy::kernel::netlink::NetlinkError;
-use svcproxy::mode::iptables_family::ipvs::kernel::Parts;
+use svcproxy::mode::iptables_family::ipvs::kernel::IpvsAdapters;
 use svcproxy::model::Family;
 
 use super::kernel::{Log, ObservedNetlink, Sent};
@@ -73,14 +73,14 @@ pub struct Observed<K> {
 }
 
 /// The kernel of IPVS mode.
-pub type ObservedIpvs = Parts<ObservedNetlink, Observed<Genetlink>, Observed<Nfnetlink>, Observed<Rtnetlink>>;
+pub type ObservedIpvs = IpvsAdapters<ObservedNetlink, Observed<Genetlink>, Observed<Nfnetlink>, Observed<Rtnetlink>>;
 
 /// Opens all adapters.
 ///
 /// # Errors
 /// When the kernel lacks one of them.
 pub fn open(family: Family, log: &Log) -> Result<ObservedIpvs> {
-    Ok(Parts {
+    Ok(IpvsAdapters {
         rules: ObservedNetlink::open(family, log.clone())?,
         servers: Observed { kernel: Genetlink::open()?, log: log.clone() },
         sets: Observed { kernel: Nfnetlink::open()?, log: log.clone() },

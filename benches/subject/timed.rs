@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use svcproxy::config::NodeAddresses;
-use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::mode::Plans;
-use svcproxy::mode::iptables_family::engine::Engine;
 use svcproxy::mode::iptables_family::engine::render::{FixedChain, FollowUp, Place, Renderer, ServiceRules};
+use svcproxy::mode::iptables_family::engine::{Engine, HasPacketFilter};
 use svcproxy::mode::iptables_family::rules::jumps::Jump;
 use svcproxy::model::{Protocol, ServicePortName};
 use svcproxy::plan::flows::Frontend;
@@ -24,7 +23,7 @@ pub struct Timed<R> {
 
 impl<R> Timed<R> {
     /// This engine, with its renderer timed.
-    pub fn engine<K: PacketFilter>(engine: Engine<R, K>, log: &Log) -> Engine<Timed<R>, K>
+    pub fn engine<K: HasPacketFilter>(engine: Engine<R, K>, log: &Log) -> Engine<Timed<R>, K>
     where
         R: Renderer<K>,
     {

@@ -11,19 +11,19 @@ use svcproxy::kernel;
 use svcproxy::kernel::dummy::{AddressState, DEVICE};
 use svcproxy::kernel::nftables::NftTable as _;
 use svcproxy::kernel::{iptables, ipvs as servers};
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::iptables::syncer::Syncer as IptablesSyncer;
-use svcproxy::mode::iptables_family::ipvs::kernel::Fake as IpvsKernel;
-use svcproxy::mode::iptables_family::ipvs::syncer::{Settings, Syncer as IpvsSyncer};
+use svcproxy::mode::iptables_family::ipvs::kernel::FakeIpvsKernel as IpvsKernel;
+use svcproxy::mode::iptables_family::ipvs::syncer::Syncer as IpvsSyncer;
 use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
 use svcproxy::mode::iptables_family::userspace::syncer::Syncer as UserspaceSyncer;
-use svcproxy::mode::localhost::WithLocalhost;
+use svcproxy::mode::localhost::LocalhostNodePorts;
 use svcproxy::mode::nftables::layout;
 use svcproxy::mode::nftables::syncer::Syncer as NftablesSyncer;
 use svcproxy::model::{Change, Family, Protocol, ServicePortName};
 use svcproxy::nftables::Element;
 use svcproxy::nftables::text::Table;
-use svcproxy::plan::node::node_port_relay;
 use svcproxy::relay::{self, Backends, Listener};
 use svcproxy::source;
 
@@ -216,7 +216,7 @@ enum ModeProxy {
     Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
     Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
     Userspace(Box<FamilyProxy<UserspaceSyncer<iptables::Fake, relay::Fake>>>),
-    Nftables(Box<FamilyProxy<WithLocalhost<NftablesSyncer<kernel::nftables::Fake>, relay::Fake>>>),
+    Nftables(Box<FamilyProxy<NftablesSyncer<kernel::nftables::Fake>>>),
 }
 
 pub struct Proxies {
@@ -304,8 +304,9 @@ impl Proxies {
             ModeProxy::Iptables(proxy) => Kernel::Iptables(proxy.mode().kernel().clone()),
             ModeProxy::Ipvs(proxy) => Kernel::Ipvs(Box::new(proxy.mode().kernel().clone())),
             ModeProxy::Nftables(proxy) => {
-                let relays = proxy.mode().relays().cloned();
-                Kernel::Nftables(Box::new((proxy.mode().mode().table().clone(), relays)))
+                let relays =
+                    proxy.companion().map(|companion: &mut LocalhostNodePorts<relay::Fake>| companion.relays().clone());
+                Kernel::Nftables(Box::new((proxy.mode().table().clone(), relays)))
             }
             ModeProxy::Userspace(proxy) => {
                 let syncer = proxy.mode();
@@ -332,22 +333,14 @@ pub fn dump(families: &[Family], kernels: &[Kernel]) -> Dump {
 impl ModeProxy {
     fn new(config: &Config, family: Family, kernel: Kernel) -> ModeProxy {
         match kernel {
-            Kernel::Iptables(kernel) => {
-                let syncer = IptablesSyncer::new(kernel);
-                ModeProxy::Iptables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
-            }
-            Kernel::Ipvs(kernel) => {
-                let syncer = IpvsSyncer::new(*kernel, Settings::of(&config.ipvs));
-                ModeProxy::Ipvs(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
-            }
+            Kernel::Iptables(kernel) => ModeProxy::Iptables(Box::new(assemble::iptables(config, family, kernel))),
+            Kernel::Ipvs(kernel) => ModeProxy::Ipvs(Box::new(assemble::ipvs(config, family, *kernel))),
             Kernel::Nftables(kernel) => {
-                let relays = node_port_relay(config, family).map(|_| relay::Fake::default());
-                let syncer = WithLocalhost::new(NftablesSyncer::new(kernel.0), relays);
-                ModeProxy::Nftables(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
+                let proxy = assemble::nftables(config, family, kernel.0, |_| relay::Fake::default());
+                ModeProxy::Nftables(Box::new(proxy))
             }
             Kernel::Userspace(all) => {
-                let syncer = UserspaceSyncer::new(all.0, relay::Fake::default(), config.port_range);
-                ModeProxy::Userspace(Box::new(FamilyProxy::with_mode(config.clone(), family, syncer)))
+                ModeProxy::Userspace(Box::new(assemble::userspace(config, family, all.0, relay::Fake::default())))
             }
         }
     }

@@ -13,9 +13,10 @@ use proptest::test_runner::{Config as Cases, RngAlgorithm, TestRng, TestRunner};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses, Variant, WriterChoice};
 use svcproxy::kernel::ipvs::{ServerChange, Servers};
 use svcproxy::kernel::writer::Writer;
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::ipvs::kernel::Linux;
-use svcproxy::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
+use svcproxy::mode::iptables_family::ipvs::kernel::LinuxIpvs;
+use svcproxy::mode::iptables_family::ipvs::syncer::Syncer;
 use svcproxy::model::{Change, Family};
 
 use crate::changes::any_change;
@@ -26,7 +27,7 @@ const FEW: u64 = 12;
 const HISTORY: u64 = 30;
 const BOOT: u64 = 240;
 
-type Proxy = FamilyProxy<Syncer<Linux>>;
+type Proxy = FamilyProxy<Syncer<LinuxIpvs<Writer>>>;
 
 /// An event in a proxy's life.
 #[derive(Debug, Clone)]
@@ -60,9 +61,8 @@ fn proxy(changes: &[Change]) -> Proxy {
         detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
         ..Config::for_node("node-a")
     };
-    let settings = Settings { scheduler: "rr".to_owned(), exclude: Vec::new(), drain_limit: Duration::from_secs(900) };
-    let kernel = Linux::open(Writer::open(Family::V4, Variant::Nft, WriterChoice::Auto).unwrap().writer).unwrap();
-    let mut proxy = FamilyProxy::with_mode(config, Family::V4, Syncer::new(kernel, settings));
+    let kernel = LinuxIpvs::open(Writer::open(Family::V4, Variant::Nft, WriterChoice::Auto).unwrap().writer).unwrap();
+    let mut proxy = assemble::ipvs(&config, Family::V4, kernel);
     proxy.set_addresses(&NodeAddresses {
         local: vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()],
         primary: vec!["192.0.2.1".parse().unwrap()],
@@ -133,8 +133,8 @@ fn check(number: u64, damage: &str) -> Result<(), String> {
             Event::FlushServers => {
                 let kernel = current.mode().kernel();
                 let all: Vec<ServerChange> =
-                    kernel.servers(Family::V4).unwrap().into_keys().map(ServerChange::Delete).collect();
-                kernel.change_servers(&all).unwrap();
+                    kernel.servers.servers(Family::V4).unwrap().into_keys().map(ServerChange::Delete).collect();
+                kernel.servers.change_servers(&all).unwrap();
                 shell(
                     "ipvsadm -A -t 203.0.113.200:80 -s wlc; ipvsadm -a -t 203.0.113.200:80 -r 198.51.100.77:80 -m -w 3",
                 );

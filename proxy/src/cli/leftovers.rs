@@ -14,7 +14,7 @@ use crate::kernel::dummy::DEVICE;
 use crate::kernel::nftables::NftTable as _;
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
-use crate::mode::iptables_family::ipvs::kernel::Parts;
+use crate::mode::iptables_family::ipvs::kernel::LinuxIpvs;
 use crate::mode::iptables_family::ipvs::teardown::IpvsTeardown;
 use crate::mode::nftables::{flowtable, layout};
 use crate::model::Family;
@@ -41,7 +41,7 @@ pub(super) fn all(parts: Vec<Option<LeftoverCleanup>>) -> Option<LeftoverCleanup
 }
 
 pub(super) fn ipvs(config: &Config) -> Option<LeftoverCleanup> {
-    let kernel = Parts::left_behind().unwrap_or_else(|error| {
+    let kernel = LinuxIpvs::left_behind().unwrap_or_else(|error| {
         warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
         None
     });

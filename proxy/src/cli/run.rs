@@ -32,13 +32,13 @@ use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{AtScrape, Metrics, MetricsServer, Slis, StaticPages};
 use crate::metrics::{localhost, relays, rules};
 use crate::mode::Mode as ModeAtWork;
+use crate::mode::assemble;
 use crate::mode::family::FamilyProxy;
-use crate::mode::flowtable::WithFlowtable;
+use crate::mode::flowtable::LongConnections;
 use crate::mode::iptables_family::iptables;
-use crate::mode::iptables_family::ipvs::kernel::Linux;
+use crate::mode::iptables_family::ipvs::kernel::LinuxIpvs;
 use crate::mode::iptables_family::ipvs::{self, prepare};
 use crate::mode::iptables_family::userspace;
-use crate::mode::localhost::WithLocalhost;
 use crate::mode::nftables::flowtable as of_flowtable;
 use crate::mode::nftables::{self, layout};
 use crate::model::Family;
@@ -94,10 +94,8 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     }
 }
 
-fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::Syncer<Linux>>> {
-    let settings = ipvs::syncer::Settings::of(&config.ipvs);
-    let mode = |writer| Ok(ipvs::syncer::Syncer::new(Linux::open(writer)?, settings.clone()));
-    let mut usable = usable(config, mode)?;
+fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::Syncer<LinuxIpvs<Writer>>>> {
+    let mut usable = usable(config, |family, writer| Ok(assemble::ipvs(config, family, LinuxIpvs::open(writer)?)))?;
     for family in usable.proxies.iter().map(FamilyProxy::family) {
         for chain in input_policy::dropping(family) {
             warn!(
@@ -113,10 +111,10 @@ fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::Syncer<Linux
 
 fn userspace(config: &Config, shares: Shares) -> anyhow::Result<OpenedMode<userspace::syncer::Syncer<Writer, Engine>>> {
     let (shared, mut stats) = (relays(config, shares), Vec::new());
-    let mut usable = usable(config, |writer: Writer| {
-        let relays = Engine::new(writer.family(), Arc::clone(&shared));
-        stats.push((writer.family(), relays.stats()));
-        Ok(userspace::syncer::Syncer::new(writer, relays, config.port_range))
+    let mut usable = usable(config, |family, writer| {
+        let relays = Engine::new(family, Arc::clone(&shared));
+        stats.push((family, relays.stats()));
+        Ok(assemble::userspace(config, family, writer, relays))
     })?;
     usable.leftovers = all(vec![leftovers::ipvs(config), leftovers::nftables(&usable.proxies)]);
     usable.metrics.extend(invalid_packets(config, &usable.counters)?);
@@ -125,10 +123,7 @@ fn userspace(config: &Config, shares: Shares) -> anyhow::Result<OpenedMode<users
 }
 
 fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::Syncer<Writer>>> {
-    let mut usable = usable(config, |writer: Writer| {
-        let mode = iptables::syncer::Syncer::new(writer);
-        Ok(if config.service_counters { mode.counting_by_comment() } else { mode })
-    })?;
+    let mut usable = usable(config, |family, writer| Ok(assemble::iptables(config, family, writer)))?;
     usable.leftovers = all(vec![leftovers::ipvs(config), leftovers::nftables(&usable.proxies)]);
     usable.metrics.extend(invalid_packets(config, &usable.counters)?);
     if config.service_counters {
@@ -165,30 +160,33 @@ fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> any
     Ok((!config.tcp_be_liberal).then(of_all_families).transpose()?)
 }
 
-/// nftables mode, with relays for node ports on loopback addresses.
-type NftablesMode =
-    WithLocalhost<WithFlowtable<nftables::syncer::Syncer<kernel::nftables::Netlink>, NetlinkFlowtable>, Engine>;
-
 /// Opens the tables of nftables mode after probing the kernel's features.
-fn nftables(config: &Config, shares: Shares) -> anyhow::Result<OpenedMode<NftablesMode>> {
+fn nftables(
+    config: &Config,
+    shares: Shares,
+) -> anyhow::Result<OpenedMode<nftables::syncer::Syncer<kernel::nftables::Netlink>>> {
     let (mut proxies, mut stats) = (Vec::new(), Vec::new());
     for range in ranges_without_relay(config) {
         warn!(
             "nodePortAddresses (--nodeport-addresses): no node port answers in {range}: on loopback addresses they do so on 127.0.0.1 and ::1 only"
         );
     }
-    let shared = relays_localhost(config).then(|| relays(config, shares));
+    let mut shared = None;
     for family in Family::ALL {
         let opened = kernel::nftables::Netlink::probe(family, layout::PROBE, &nftables::syncer::probe(family))
             .and_then(|()| kernel::nftables::Netlink::open(family, layout::TABLE, layout::COMMENT));
         match opened {
             Ok(table) => {
-                let address = node_port_relay(config, family).zip(shared.clone());
-                let relays = address.map(|(address, shared)| Engine::on(address, shared));
-                stats.extend(relays.as_ref().map(|relays| (family, relays.stats())));
-                let syncer = nftables::syncer::Syncer::new(table);
-                let mode = WithLocalhost::new(WithFlowtable::new(syncer, flowtable(config, family)), relays);
-                proxies.push(FamilyProxy::with_mode(config.clone(), family, mode));
+                let proxy = assemble::nftables(config, family, table, |address| {
+                    let shared = shared.get_or_insert_with(|| relays(config, shares));
+                    let relays = Engine::on(address, Arc::clone(shared));
+                    stats.push((family, relays.stats()));
+                    relays
+                });
+                proxies.push(match flowtable(config, family) {
+                    Some(flowtable) => proxy.with_companion(LongConnections::new(flowtable)),
+                    None => proxy,
+                });
             }
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),
             Err(error) => {
@@ -447,7 +445,7 @@ struct OpenedMode<M> {
 
 fn usable<M: ModeAtWork>(
     config: &Config,
-    mut mode: impl FnMut(Writer) -> anyhow::Result<M>,
+    mut assemble: impl FnMut(Family, Writer) -> anyhow::Result<FamilyProxy<M>>,
 ) -> anyhow::Result<OpenedMode<M>> {
     let (mut proxies, mut counters) = (Vec::new(), Vec::new());
     let mut nft = config.variant == Variant::Nft;
@@ -462,7 +460,7 @@ fn usable<M: ModeAtWork>(
                 info!(%family, writer = writer.name(), "how the tables are written: {because}");
                 other_variant::warn_of_rules(family, nft);
                 counters.push((family, writer.counters()));
-                proxies.push(FamilyProxy::with_mode(config.clone(), family, mode(writer)?));
+                proxies.push(assemble(family, writer)?);
             }
             // As in kube-proxy: a node without one family still proxies the other.
             Err(error) if family != config.primary_family => warn!(%family, %error, "this family is not proxied"),

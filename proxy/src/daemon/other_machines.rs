@@ -44,9 +44,8 @@ impl OtherMachines {
 mod tests {
     use super::*;
     use crate::config::{Config, Mode, NodeAddresses};
-    use crate::mode::family::FamilyProxy;
-    use crate::mode::iptables_family::ipvs::kernel::Fake;
-    use crate::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
+    use crate::mode::assemble;
+    use crate::mode::iptables_family::ipvs::kernel::FakeIpvsKernel;
     use crate::model::Change;
     use crate::testing::service;
     use serde_json::json;
@@ -58,8 +57,7 @@ mod tests {
     #[test]
     fn a_service_that_publishes_another_machines_address_is_reported_once() {
         let config = Config { mode: Mode::Ipvs, ..Config::for_node("n1") };
-        let syncer = Syncer::new(Fake::default(), Settings::of(&config.ipvs));
-        let mut proxy = FamilyProxy::with_mode(config, Family::V4, syncer);
+        let mut proxy = assemble::ipvs(&config, Family::V4, FakeIpvsKernel::default());
         let hops = ["172.18.0.3", "172.18.0.4"].map(|ip| ip.parse().unwrap()).to_vec();
         proxy.set_addresses(&NodeAddresses { next_hops: hops, ..NodeAddresses::default() });
         let (recorder, mut events) = Recorder::new();

@@ -1,6 +1,7 @@
-//! One address family's proxy: state in, syncs out. Everything but what its mode asks of the kernel is pure, so the whole
-//! of it runs against a fake.
+//! The proxy of one address family: applies changes of objects, and syncs the kernel. Only the mode and its companions do
+//! I/O, so tests run all of this against fakes.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -8,8 +9,8 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::Mode;
-use super::Plans;
+use super::companion::Companion;
+use super::{Mode, Plans};
 use crate::config::{Config, NodeAddresses};
 use crate::model::{Change, Family, ObjectKey, ServicePortName};
 use crate::plan::flows::{StaleFlowFilter, needs_conntrack_cleanup, servers};
@@ -24,43 +25,79 @@ use crate::ruleset::Report;
 use crate::state::claims::Dispute;
 use crate::state::{ChangedPorts, State};
 
-/// One family's proxy.
 pub struct FamilyProxy<M> {
     config: Config,
     state: State,
     mode: M,
+    companions: Vec<Box<dyn Companion>>,
     addresses: NodeAddresses,
     pending: ChangedPorts,
-    checks: Checks,
-    tally: Tally,
+    records: PlanRecords,
     other_machines: BTreeSet<IpAddr>,
-    published: Published,
     conntrack_frontends: ConntrackFrontends,
 }
 
+/// What other parts of the program read from the plans, as of the last sync.
+#[derive(Default)]
+struct PlanRecords {
+    checks: Checks,
+    tally: Tally,
+    published: Published,
+}
+
+impl PlanRecords {
+    /// Replaces the record of a service port (`None`: deleted). The same plan a second time changes nothing.
+    fn note(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
+        self.checks.note(name, plan);
+        self.tally.note(name, plan);
+        self.published.note(name, plan);
+    }
+}
+
 impl<M: Mode> FamilyProxy<M> {
-    /// A proxy that knows of no object yet.
     pub fn with_mode(config: Config, family: Family, mode: M) -> FamilyProxy<M> {
         FamilyProxy {
             state: State::new(family, config.node_name.clone()).with_external_ips(config.gates.service_external_ips),
             config,
             mode,
+            companions: Vec::new(),
             addresses: NodeAddresses::default(),
             pending: ChangedPorts::default(),
-            checks: Checks::default(),
-            tally: Tally::default(),
+            records: PlanRecords::default(),
             other_machines: BTreeSet::new(),
-            published: Published::default(),
             conntrack_frontends: ConntrackFrontends::default(),
         }
     }
 
-    /// The family.
+    pub fn with_companion(mut self, companion: impl Companion) -> FamilyProxy<M> {
+        self.companions.push(Box::new(companion));
+        self
+    }
+
+    /// The same proxy, before its first change, with its mode replaced.
+    pub fn map_mode<N: Mode>(self, map: impl FnOnce(M) -> N) -> FamilyProxy<N> {
+        let FamilyProxy { config, state, mode, companions, .. } = self;
+        FamilyProxy { companions, ..FamilyProxy::with_mode(config, state.family(), map(mode)) }
+    }
+
     pub fn family(&self) -> Family {
         self.state.family()
     }
 
-    /// Takes changes in; nothing is written before [`FamilyProxy::sync`].
+    /// For tests and for what the caller assembled.
+    pub fn mode(&mut self) -> &mut M {
+        &mut self.mode
+    }
+
+    /// The companion of this type, for tests.
+    pub fn companion<C: Companion>(&mut self) -> Option<&mut C> {
+        self.companions.iter_mut().find_map(|companion| {
+            let any: &mut dyn Any = &mut **companion;
+            any.downcast_mut()
+        })
+    }
+
+    /// Applies changes to the state; only [`FamilyProxy::sync`] writes to the kernel.
     pub fn apply<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) {
         for change in changes {
             self.state.apply(change);
@@ -71,7 +108,7 @@ impl<M: Mode> FamilyProxy<M> {
         }
     }
 
-    /// Service ports that publish an address which became another machine's, or is no longer, are part of the next sync.
+    /// Marks the service ports as changed that publish an address which another machine has taken or released.
     fn find_other_machines(&mut self) {
         let now = other_machines(&self.config, &self.state, &self.addresses);
         let before = std::mem::replace(&mut self.other_machines, now);
@@ -83,11 +120,11 @@ impl<M: Mode> FamilyProxy<M> {
         self.pending.service_ports.extend(ports.map(|port| port.name.clone()));
     }
 
-    /// The node's addresses as they are now. If what follows from them is another than before, the next sync is a full one:
-    /// pods that come and go bring addresses along which no rule depends on. Returns whether [`FamilyProxy::follow_up`] has something to do.
+    /// Sets the node's addresses. The next sync is full if the rules depend on what changed: pods that are created bring
+    /// addresses on which no rule depends. Returns whether [`FamilyProxy::follow_up`] has work to do.
     pub fn set_addresses(&mut self, addresses: &NodeAddresses) -> bool {
-        // The same addresses again may mean something: a sync has bound addresses in between, and another program has removed them; or a
-        // link still has no address.
+        // Equal addresses may still require a sync: another program may have removed addresses that a sync has bound in
+        // between, or a link may still have no address.
         if self.addresses == *addresses && addresses.of_services.is_none() && addresses.bare.is_empty() {
             return false;
         }
@@ -97,120 +134,121 @@ impl<M: Mode> FamilyProxy<M> {
             self.mode.require_full_sync();
         }
         self.find_other_machines();
-        self.mode.addresses_changed(&self.addresses)
+        // Every companion is called.
+        self.companions.iter_mut().filter_map(|companion| companion.addresses_changed(addresses).then_some(())).count()
+            > 0
     }
 
-    /// Another program may have written to the kernel: the next sync compares everything.
+    /// See [`Mode::require_full_sync`].
     pub fn require_full_sync(&mut self) {
         self.mode.require_full_sync();
     }
 
-    /// Whether the next sync is a full one.
     pub fn needs_full(&self) -> bool {
         self.mode.needs_full() || self.pending.node
     }
 
-    /// Whether a sync would have anything to do.
+    /// Whether a sync has anything to do.
     pub fn is_due(&self) -> bool {
         self.mode.needs_full() || !self.pending.is_empty()
     }
 
-    /// Whether the last sync has left something to the next one.
+    /// Whether the last sync has left changes to the next one.
     pub fn has_rest(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Reads in advance what the first sync has to know.
+    /// See [`Mode::look_ahead`].
     pub fn look_ahead(&mut self) {
         self.mode.look_ahead();
     }
 
-    /// Whether so much was forgotten since the last call that [`FamilyProxy::compact`] is worth while.
+    /// Whether enough was deleted since the last call for [`FamilyProxy::compact`] to pay off.
     pub fn take_much_forgotten(&mut self) -> bool {
         self.state.take_much_forgotten()
     }
 
-    /// Moves what is kept of a large cluster to new memory ([`compact`](crate::kernel::memory::compact)).
+    /// Moves the state of a large cluster to new memory ([`compact`](crate::kernel::memory::compact)).
     pub fn compact(&mut self) {
         self.state.compact();
         self.mode.compact();
     }
 
-    /// What another program has taken away, in words.
+    /// Describes an object of the mode or of a companion that another program has deleted.
     ///
     /// # Errors
-    /// When the kernel refuses something.
+    /// The kernel cannot be read.
     pub fn detect_flush(&mut self) -> Result<Option<String>, M::Error> {
-        self.mode.detect_flush()
+        let lost = self.mode.detect_flush()?;
+        // The first full sync creates what the companions check.
+        if lost.is_some() || self.mode.needs_full() {
+            return Ok(lost);
+        }
+        Ok(self.companions.iter_mut().find_map(|companion| companion.detect_flush()))
     }
 
-    /// Looks after what goes on after a sync; when to come again.
+    /// Does what is due after a sync. Returns the time of the next call.
     ///
     /// # Errors
-    /// When the kernel refuses something.
+    /// The kernel refuses a change of the mode.
     pub fn follow_up(&mut self, now: Instant) -> Result<Option<Instant>, M::Error> {
-        self.mode.follow_up(now)
+        let of_companions: Vec<Instant> =
+            self.companions.iter_mut().filter_map(|companion| companion.follow_up(now)).collect();
+        let next = self.mode.follow_up(now)?;
+        Ok(next.into_iter().chain(of_companions).min())
     }
 
-    /// The Services whose health checks have changed since this was last asked for, as of the last sync: what they answer, or
-    /// nothing where there is none any more.
+    /// The Services whose health checks have changed since the last call, as of the last sync. `None`: the check is gone.
     pub fn take_health_changes(&mut self) -> Vec<(ObjectKey, Option<ServiceCheck>)> {
-        self.checks.take_changed()
+        self.records.checks.take_changed()
     }
 
-    /// What Services ask for and others have, as far as that changed since it was last asked for.
+    /// Frontends that several Services claim, as far as their owner changed since the last call.
     pub fn take_disputes(&mut self) -> Vec<Dispute> {
         self.state.take_disputes()
     }
 
-    /// Service ports of which the kernel refuses rules, and why, as of the last sync.
+    /// See [`Mode::refused`].
     pub fn refused(&self) -> &BTreeMap<ServicePortName, String> {
         self.mode.refused()
     }
 
-    /// How service ports stand, as of the last sync.
+    /// As of the last sync.
     pub fn tally(&self) -> &Tally {
-        &self.tally
+        &self.records.tally
     }
 
     /// Service ports that publish addresses of other machines, as of the last sync.
     pub fn published_of_other_machines(&self) -> &Published {
-        &self.published
+        &self.records.published
     }
 
-    /// The ranges that cluster IPs come from.
     pub fn service_ranges(&self) -> ServiceRanges {
         service_ranges(&self.config, self.state.node(), self.state.service_cidrs())
     }
 
-    /// What holds for all of the node's services.
     pub fn node_plan(&self) -> NodePlan {
         let service_ranges = self.service_ranges().dropped;
         NodePlan { service_ranges, ..plan_node(&self.config, self.family(), self.state.node(), &self.addresses) }
     }
 
-    /// From now on, the times of what led to changes of endpoints are kept for [`FamilyProxy::take_triggers`], unless
-    /// they are earlier than `since`.
+    /// Starts to record, for [`FamilyProxy::take_triggers`], the times at which the causes of endpoint changes happened,
+    /// without times before `since`.
     pub fn count_triggers_since(&mut self, since: Timestamp) {
         self.state.count_triggers_since(since);
     }
 
-    /// When that happened which the last changes of endpoints follow from; to be asked after a sync.
+    /// The times of the causes of the endpoint changes that the last sync has programmed.
     pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<M> {
         self.state.take_triggers()
     }
 
-    /// The mode.
-    pub fn mode(&mut self) -> &mut M {
-        &mut self.mode
-    }
-
-    /// Brings the kernel to the state: a partial sync where that is known to do, else a full one. Where very much has changed a partial sync
-    /// leaves a rest to the next one, which is due at once.
+    /// Programs the state: a partial sync if the kernel's state is known, else a full one. After very many changes, a partial
+    /// sync leaves some of them to the next sync, which is due at once.
     ///
     /// # Errors
-    /// When the kernel refuses something; everything that was pending is then part of the next sync, which is full unless
-    /// the mode can repeat a part.
+    /// The kernel refuses a change. Everything that was pending is then part of the next sync, which is full unless the mode
+    /// can repeat a part.
     pub fn sync(&mut self) -> Result<Report, M::Error> {
         if self.needs_full() {
             let pending = std::mem::take(&mut self.pending);
@@ -218,8 +256,7 @@ impl<M: Mode> FamilyProxy<M> {
             let FamilyProxy { state, mode, addresses, conntrack_frontends, .. } = self;
             let ports = state.service_ports().filter(|port| needs_conntrack_cleanup(port.name.protocol));
             conntrack_frontends.note_all(ports.map(|port| {
-                let (endpoints, relays) = (state.endpoints(&port.name), mode.relay_ports(&port.name));
-                let servers = servers(port.name.protocol, &endpoints, &relays, &addresses.local);
+                let servers = flow_servers(state, mode, addresses, &port.name);
                 (port, servers)
             }));
             self.conntrack_frontends.found(self.mode.take_previous_frontends());
@@ -237,8 +274,8 @@ impl<M: Mode> FamilyProxy<M> {
         Ok(report)
     }
 
-    /// Where flows may lead, if they must be looked at: service ports changed that conntrack's entries do not follow. Asked
-    /// again until [`FamilyProxy::conntrack_reconciled`] is called.
+    /// The filter for conntrack entries that changed service ports have made stale; `None` if none can be stale. Returns the
+    /// filter again until [`FamilyProxy::conntrack_reconciled`] is called.
     pub fn stale_flows(&self) -> Option<StaleFlowFilter> {
         if self.conntrack_frontends.due().is_empty() {
             return None;
@@ -253,22 +290,31 @@ impl<M: Mode> FamilyProxy<M> {
     }
 
     fn servers(&self, name: &ServicePortName) -> BTreeSet<SocketAddr> {
-        servers(name.protocol, &self.state.endpoints(name), &self.mode.relay_ports(name), &self.addresses.local)
+        flow_servers(&self.state, &self.mode, &self.addresses, name)
     }
 
-    /// Stale flows are gone.
+    /// Records that the stale conntrack entries are deleted.
     pub fn conntrack_reconciled(&mut self) {
         self.conntrack_frontends.judged();
     }
 
+    fn full(&mut self) -> Result<Report, M::Error> {
+        let node = self.node_plan();
+        let FamilyProxy { config, state, addresses, other_machines, mode, companions, records, .. } = self;
+        records.checks.keep(|name| state.service_port(name).is_some());
+        (records.tally, records.published) = (Tally::default(), Published::default());
+        let planner = Planner { config, state, addresses, other_machines };
+        let plans = RecordingPlans { planner, records: RefCell::new(records) };
+        companions.iter_mut().for_each(|companion| companion.full(addresses, &plans));
+        mode.full(node, addresses, &plans)
+    }
+
     fn partial(&mut self, pending: &BTreeSet<ServicePortName>) -> Result<Report, M::Error> {
+        let planner = self.planner();
         let changed: BTreeMap<ServicePortName, Option<ServicePortPlan>> =
-            pending.iter().map(|name| (name.clone(), self.plan_one(name))).collect();
-        for (name, plan) in &changed {
-            self.tally.note(name, plan.as_ref());
-            self.checks.note(name, plan.as_ref());
-            self.published.note(name, plan.as_ref());
-        }
+            pending.iter().map(|name| (name.clone(), planner.plan(name))).collect();
+        changed.iter().for_each(|(name, plan)| self.records.note(name, plan.as_ref()));
+        self.companions.iter_mut().for_each(|companion| companion.partial(&changed));
         self.mode.partial(changed)
     }
 
@@ -281,32 +327,18 @@ impl<M: Mode> FamilyProxy<M> {
         let FamilyProxy { config, state, addresses, other_machines, .. } = self;
         Planner { config, state, addresses, other_machines }
     }
-
-    fn full(&mut self) -> Result<Report, M::Error> {
-        let node = self.node_plan();
-        let planner = Planner {
-            config: &self.config,
-            state: &self.state,
-            addresses: &self.addresses,
-            other_machines: &self.other_machines,
-        };
-        self.checks.keep(|name| planner.state.service_port(name).is_some());
-        (self.tally, self.published) = (Tally::default(), Published::default());
-        let plans = Noted {
-            planner,
-            checks: RefCell::new(&mut self.checks),
-            tally: RefCell::new(&mut self.tally),
-            published: RefCell::new(&mut self.published),
-        };
-        self.mode.full(node, &self.addresses, &plans)
-    }
-
-    fn plan_one(&self, name: &ServicePortName) -> Option<ServicePortPlan> {
-        self.planner().plan(name)
-    }
 }
 
-/// Plans service ports from the state.
+/// The servers at which flows of a service port may stay ([`servers`]).
+fn flow_servers<M: Mode>(
+    state: &State,
+    mode: &M,
+    addresses: &NodeAddresses,
+    name: &ServicePortName,
+) -> BTreeSet<SocketAddr> {
+    servers(name.protocol, &state.endpoints(name), &mode.relay_ports(name), &addresses.local)
+}
+
 struct Planner<'a> {
     config: &'a Config,
     state: &'a State,
@@ -332,20 +364,14 @@ impl Planner<'_> {
     }
 }
 
-/// Plans of which health checks and the tally take note as they are made. To note the same again changes nothing.
-struct Noted<'a> {
+/// Records each plan as a mode reads it.
+struct RecordingPlans<'a> {
     planner: Planner<'a>,
-    checks: RefCell<&'a mut Checks>,
-    tally: RefCell<&'a mut Tally>,
-    published: RefCell<&'a mut Published>,
+    records: RefCell<&'a mut PlanRecords>,
 }
 
-impl Plans for Noted<'_> {
+impl Plans for RecordingPlans<'_> {
     fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_> {
-        Box::new(self.planner.iter().inspect(|plan| {
-            self.checks.borrow_mut().note(&plan.name, Some(plan));
-            self.tally.borrow_mut().note(&plan.name, Some(plan));
-            self.published.borrow_mut().note(&plan.name, Some(plan));
-        }))
+        Box::new(self.planner.iter().inspect(|plan| self.records.borrow_mut().note(&plan.name, Some(plan))))
     }
 }

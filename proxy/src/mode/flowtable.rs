@@ -1,76 +1,59 @@
-//! A flowtable beside a mode, for connections that have become long: made with the first sync, and kept on the node's links as these come
-//! and go. What fails here costs speed at most, and no sync.
+//! The flowtable for long connections, beside nftables mode: created with the first sync, and kept on the node's links as
+//! links are added and removed. A failure costs only speed, and delays no sync.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use ipnet::IpNet;
 use tracing::{info, warn};
 
-use super::Mode;
 use super::Plans;
+use super::companion::Companion;
 use crate::config::NodeAddresses;
 use crate::kernel::nftables::Flowtable;
-use crate::model::{Protocol, ServicePortName};
-use crate::plan::flows::Frontend;
-use crate::plan::{NodePlan, ServicePortPlan};
-use crate::ruleset::Report;
 
-/// When it is tried again after a failure.
-const AGAIN: Duration = Duration::from_secs(10);
+/// The time until a retry after a failure.
+const RETRY: Duration = Duration::from_secs(10);
 
-/// A mode with a flowtable beside it, where one is wanted.
-pub struct WithFlowtable<M, F> {
-    mode: M,
-    beside: Option<Beside<F>>,
-}
-
-struct Beside<F> {
+pub struct LongConnections<F> {
     flowtable: F,
     links: BTreeSet<String>,
-    /// When there is something to do.
     due: Option<Instant>,
-    /// What was said of a failure.
-    said: Option<String>,
+    /// The failure that was logged.
+    logged: Option<String>,
 }
 
-impl<M, F: Flowtable> WithFlowtable<M, F> {
-    /// `flowtable`: where one is wanted.
-    pub fn new(mode: M, flowtable: Option<F>) -> WithFlowtable<M, F> {
-        let beside = |flowtable| Beside { flowtable, links: BTreeSet::new(), due: None, said: None };
-        WithFlowtable { mode, beside: flowtable.map(beside) }
+impl<F: Flowtable> LongConnections<F> {
+    pub fn new(flowtable: F) -> LongConnections<F> {
+        LongConnections { flowtable, links: BTreeSet::new(), due: None, logged: None }
     }
 
-    /// The flowtable, for tests.
-    pub fn flowtable(&mut self) -> Option<&mut F> {
-        self.beside.as_mut().map(|beside| &mut beside.flowtable)
-    }
-}
-
-impl<F: Flowtable> Beside<F> {
-    fn work(&mut self, now: Instant) {
-        if self.due.is_none_or(|due| due > now) {
-            return;
-        }
+    fn update(&mut self, now: Instant) {
         match self.flowtable.bring(&self.links) {
             Ok(()) => {
                 self.due = None;
-                if self.said.take().is_some() {
-                    info!("long connections go by the flowtable now");
+                if self.logged.take().is_some() {
+                    info!("the flowtable now offloads long connections");
                 }
             }
             Err(error) => {
-                self.due = Some(now + AGAIN);
+                self.due = Some(now + RETRY);
                 let error = error.to_string();
-                if self.said.as_ref() != Some(&error) {
-                    warn!(%error, "some connections do not go by the flowtable; it will be tried again");
-                    self.said = Some(error);
+                if self.logged.as_ref() != Some(&error) {
+                    warn!(%error, "cannot update the flowtable: some connections are not offloaded; the proxy will retry");
+                    self.logged = Some(error);
                 }
             }
         }
     }
+}
 
-    fn follow(&mut self, addresses: &NodeAddresses) -> bool {
+impl<F: Flowtable + Send + 'static> Companion for LongConnections<F> {
+    fn full(&mut self, addresses: &NodeAddresses, _: &dyn Plans) {
+        self.addresses_changed(addresses);
+        self.due = Some(Instant::now());
+    }
+
+    fn addresses_changed(&mut self, addresses: &NodeAddresses) -> bool {
         let changed = !self.links.iter().eq(&addresses.links);
         if changed {
             self.links = addresses.links.iter().cloned().collect();
@@ -78,83 +61,17 @@ impl<F: Flowtable> Beside<F> {
         }
         changed
     }
-}
 
-impl<M: Mode, F: Flowtable> Mode for WithFlowtable<M, F> {
-    type Error = M::Error;
-
-    fn needs_full(&self) -> bool {
-        self.mode.needs_full()
+    fn detect_flush(&mut self) -> Option<String> {
+        let is_deleted = self.due.is_none() && !self.flowtable.stands().unwrap_or(true);
+        is_deleted.then(|| "the flowtable".to_owned())
     }
 
-    fn require_full_sync(&mut self) {
-        self.mode.require_full_sync();
-    }
-
-    fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)> {
-        self.mode.take_previous_frontends()
-    }
-
-    fn relay_ports(&self, name: &ServicePortName) -> Vec<u16> {
-        self.mode.relay_ports(name)
-    }
-
-    fn refused(&self) -> &BTreeMap<ServicePortName, String> {
-        self.mode.refused()
-    }
-
-    fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
-        self.mode.depends_on(node, before, after)
-    }
-
-    /// A link that comes asks for no sync.
-    fn addresses_changed(&mut self, addresses: &NodeAddresses) -> bool {
-        let of_mode = self.mode.addresses_changed(addresses);
-        self.beside.as_mut().is_some_and(|beside| beside.follow(addresses)) || of_mode
-    }
-
-    fn detect_flush(&mut self) -> Result<Option<String>, M::Error> {
-        let lost = self.mode.detect_flush()?;
-        // It is not there before the first sync.
-        if lost.is_some() || self.mode.needs_full() {
-            return Ok(lost);
+    fn follow_up(&mut self, now: Instant) -> Option<Instant> {
+        if self.due.is_some_and(|due| due <= now) {
+            self.update(now);
         }
-        let Some(beside) = self.beside.as_mut().filter(|beside| beside.due.is_none()) else { return Ok(None) };
-        let stands = beside.flowtable.stands().unwrap_or(true);
-        Ok((!stands).then(|| "the flowtable".to_owned()))
-    }
-
-    fn look_ahead(&mut self) {
-        self.mode.look_ahead();
-    }
-
-    fn compact(&mut self) {
-        self.mode.compact();
-    }
-
-    fn full(&mut self, node: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans) -> Result<Report, M::Error> {
-        if let Some(beside) = &mut self.beside {
-            beside.follow(addresses);
-            beside.due = Some(Instant::now());
-        }
-        self.mode.full(node, addresses, plans)
-    }
-
-    fn set_service_ranges(&mut self, ranges: Vec<IpNet>) {
-        self.mode.set_service_ranges(ranges);
-    }
-
-    fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, M::Error> {
-        self.mode.partial(changed)
-    }
-
-    fn follow_up(&mut self, now: Instant) -> Result<Option<Instant>, M::Error> {
-        let due = self.beside.as_mut().and_then(|beside| {
-            beside.work(now);
-            beside.due
-        });
-        let next = self.mode.follow_up(now)?;
-        Ok(next.into_iter().chain(due).min())
+        self.due
     }
 }
 
@@ -164,9 +81,8 @@ mod tests {
     use crate::config::Config;
     use crate::kernel::nftables::{Fake, NftTableError};
     use crate::mode::family::FamilyProxy;
-    use crate::mode::localhost::WithLocalhost;
     use crate::mode::nftables::syncer::Syncer;
-    use crate::model::{Change, Family};
+    use crate::model::Family;
 
     #[derive(Default)]
     struct InMemory {
@@ -194,48 +110,39 @@ mod tests {
         NodeAddresses { links: links.iter().map(|link| (*link).to_owned()).collect(), ..NodeAddresses::default() }
     }
 
+    type Proxy = FamilyProxy<Syncer<Fake>>;
+
+    fn flowtable(proxy: &mut Proxy) -> &mut InMemory {
+        &mut proxy.companion::<LongConnections<InMemory>>().unwrap().flowtable
+    }
+
     #[test]
-    fn it_follows_links_without_a_sync_and_comes_back_when_it_is_lost() {
-        let mode = WithFlowtable::new(Syncer::new(Fake::new(Family::V4)), Some(InMemory::default()));
-        let mut proxy = FamilyProxy::with_mode(Config::for_node("n"), Family::V4, mode);
+    fn the_flowtable_follows_links_without_a_sync_and_a_deleted_one_is_reported() {
+        let proxy = FamilyProxy::with_mode(Config::for_node("n"), Family::V4, Syncer::new(Fake::new(Family::V4)));
+        let mut proxy = proxy.with_companion(LongConnections::new(InMemory::default()));
         let later = || Instant::now() + Duration::from_secs(60);
         proxy.set_addresses(&links(&["eth0"]));
         assert!(proxy.sync().unwrap().full);
         assert_eq!(proxy.follow_up(later()).unwrap(), None);
-        let has = |proxy: &mut FamilyProxy<WithFlowtable<_, InMemory>>| {
-            let found: &BTreeSet<String> = proxy.mode().flowtable().unwrap().links.as_ref().unwrap();
+        let has = |proxy: &mut Proxy| {
+            let found: &BTreeSet<String> = flowtable(proxy).links.as_ref().unwrap();
             found.iter().cloned().collect::<Vec<_>>()
         };
         assert_eq!(has(&mut proxy), ["eth0"]);
-        assert!(proxy.set_addresses(&links(&["eth0", "veth1"])), "there is something to do");
-        assert!(!proxy.is_due(), "and it is no sync");
-        proxy.mode().flowtable().unwrap().refuses = true;
-        assert!(proxy.follow_up(later()).unwrap().is_some(), "it will be tried again");
-        proxy.mode().flowtable().unwrap().refuses = false;
-        let again = later() + AGAIN;
+        assert!(proxy.set_addresses(&links(&["eth0", "veth1"])), "follow_up is due");
+        assert!(!proxy.is_due(), "a changed link requires no sync");
+        flowtable(&mut proxy).refuses = true;
+        assert!(proxy.follow_up(later()).unwrap().is_some(), "a failure is retried");
+        flowtable(&mut proxy).refuses = false;
+        let again = later() + RETRY;
         assert_eq!(proxy.follow_up(again).unwrap(), None);
         assert_eq!(has(&mut proxy), ["eth0", "veth1"]);
         assert!(!proxy.set_addresses(&links(&["eth0", "veth1"])));
-        let brought = proxy.mode().flowtable().unwrap().brought;
+        let brought = flowtable(&mut proxy).brought;
         assert_eq!(proxy.follow_up(again).unwrap(), None);
-        assert_eq!(proxy.mode().flowtable().unwrap().brought, brought, "what does not change costs nothing");
+        assert_eq!(flowtable(&mut proxy).brought, brought, "nothing is sent without a change");
         assert_eq!(proxy.detect_flush().unwrap(), None);
-        proxy.mode().flowtable().unwrap().links = None;
+        flowtable(&mut proxy).links = None;
         assert_eq!(proxy.detect_flush().unwrap().as_deref(), Some("the flowtable"));
-    }
-
-    /// As the program has it: what is around a mode hands on what it does nothing about.
-    #[test]
-    fn ranges_of_cluster_ips_come_through() {
-        let mode = WithFlowtable::new(Syncer::new(Fake::new(Family::V4)), Some(InMemory::default()));
-        let mode = WithLocalhost::new(mode, None::<crate::relay::Fake>);
-        let config = Config { mode: crate::config::Mode::Nftables, ..Config::for_node("n") };
-        let mut proxy = FamilyProxy::with_mode(config, Family::V4, mode);
-        assert!(proxy.sync().unwrap().full);
-        let range = serde_json::json!({ "metadata": { "name": "more" }, "spec": { "cidrs": ["10.96.0.0/16"] } });
-        let range = serde_json::from_value(range).unwrap();
-        proxy.apply([&Change::ServiceCidr("more".to_owned(), Some(std::sync::Arc::new(range)))]);
-        let report = proxy.sync().unwrap();
-        assert_eq!((report.full, report.changes), (false, 1));
     }
 }

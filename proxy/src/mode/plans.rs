@@ -1,10 +1,7 @@
-//! What a full sync is made of.
-
 use crate::plan::ServicePortPlan;
 
-/// The plans of all service ports, made as they are asked for: those of a large cluster are not kept.
+/// The plans of all service ports, computed on each iteration: those of a large cluster are never in memory together.
 pub trait Plans {
-    /// Each of them once.
     fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_>;
 }
 

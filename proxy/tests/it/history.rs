@@ -8,8 +8,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses};
 use svcproxy::kernel::iptables::{Fake, Table};
+use svcproxy::mode::assemble;
+use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::iptables::cleanup::cleanup;
-use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
+use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::RuleCounts;
 
@@ -51,12 +53,12 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn proxy(kernel: Fake) -> FamilyProxy<Fake> {
+fn proxy(kernel: Fake) -> FamilyProxy<Syncer<Fake>> {
     let config = Config {
         detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
         ..Config::for_node("node-a")
     };
-    let mut proxy = FamilyProxy::new(config, Family::V4, kernel);
+    let mut proxy = assemble::iptables(&config, Family::V4, kernel);
     proxy.set_addresses(&NodeAddresses {
         local: vec!["192.0.2.1".parse().unwrap()],
         primary: vec!["192.0.2.1".parse().unwrap()],
@@ -101,43 +103,43 @@ proptest! {
                 }
                 Event::Sync => {
                     if let Ok(report) = current.sync() {
-                        prop_assert_eq!(report.total, rules_of_ours(current.kernel()));
+                        prop_assert_eq!(report.total, rules_of_ours(current.mode().kernel()));
                     }
                 }
-                Event::FailNextRestore => current.kernel().fail_restores = 1,
-                Event::KillNextRestore(tables) => current.kernel().kill_after = vec![tables],
+                Event::FailNextRestore => current.mode().kernel().fail_restores = 1,
+                Event::KillNextRestore(tables) => current.mode().kernel().kill_after = vec![tables],
                 Event::Restart => {
-                    let kernel = current.kernel().clone();
+                    let kernel = current.mode().kernel().clone();
                     current = proxy(kernel);
                     current.apply(&changes);
                 }
                 Event::Flush => {
-                    current.kernel().flush();
+                    current.mode().kernel().flush();
                     current.require_full_sync();
                     flushed = true;
                 }
             }
         }
-        current.kernel().fail_restores = 0;
-        current.kernel().kill_after.clear();
+        current.mode().kernel().fail_restores = 0;
+        current.mode().kernel().kill_after.clear();
         current.sync().unwrap();
 
         let mut clean = proxy(if flushed { Fake::default() } else { kernel_with_foreign_rules() });
         clean.apply(&changes);
         clean.sync().unwrap();
-        prop_assert_eq!(&current.kernel().tables, &clean.kernel().tables);
+        prop_assert_eq!(&current.mode().kernel().tables, &clean.mode().kernel().tables);
         prop_assert_eq!(current.tally(), clean.tally());
 
         // A second sync sends nothing, not even a full one.
-        let sent = current.kernel().restored.len();
+        let sent = current.mode().kernel().restored.len();
         prop_assert!(current.sync().unwrap().is_empty());
         current.require_full_sync();
         prop_assert!(current.sync().unwrap().is_empty());
-        prop_assert_eq!(current.kernel().restored.len(), sent);
+        prop_assert_eq!(current.mode().kernel().restored.len(), sent);
 
         // And a clean-up leaves what was there before the proxy, and the guard.
-        cleanup(current.kernel()).unwrap();
-        let mut left = current.kernel().tables.clone();
+        cleanup(current.mode().kernel()).unwrap();
+        let mut left = current.mode().kernel().tables.clone();
         prop_assert!(take_guard(&mut left), "the guard of the loopback range stays");
         let before = if flushed { Fake::default() } else { kernel_with_foreign_rules() };
         prop_assert_eq!(&left, &before.tables);
@@ -147,12 +149,12 @@ proptest! {
 #[test]
 fn a_chain_that_a_foreign_rule_jumps_to_is_emptied_but_stays() {
     let mut proxy = proxy(Fake::default());
-    let nat = proxy.kernel().tables.get_mut(&Table::Nat).unwrap();
+    let nat = proxy.mode().kernel().tables.get_mut(&Table::Nat).unwrap();
     nat.insert("KUBE-SVC-AAAAAAAAAAAAAAAA".into(), vec!["-j RETURN".into()]);
     nat.insert("KUBE-SVC-BBBBBBBBBBBBBBBB".into(), vec!["-j KUBE-SVC-AAAAAAAAAAAAAAAA".into()]);
     nat.insert("FOREIGN".into(), vec!["-j KUBE-SVC-AAAAAAAAAAAAAAAA".into()]);
     proxy.sync().unwrap();
-    let nat = &proxy.kernel().tables[&Table::Nat];
+    let nat = &proxy.mode().kernel().tables[&Table::Nat];
     assert_eq!(nat["KUBE-SVC-AAAAAAAAAAAAAAAA"], Vec::<String>::new());
     assert!(!nat.contains_key("KUBE-SVC-BBBBBBBBBBBBBBBB"));
     assert_eq!(nat["FOREIGN"], ["-j KUBE-SVC-AAAAAAAAAAAAAAAA"]);
@@ -162,16 +164,16 @@ fn a_chain_that_a_foreign_rule_jumps_to_is_emptied_but_stays() {
 fn kubelets_rules_in_the_shared_firewall_chain_are_kept() {
     let mut proxy = proxy(Fake::default());
     let kubelets = "-m comment --comment \"kubernetes firewall for dropping marked packets\" -j DROP";
-    let filter = proxy.kernel().tables.get_mut(&Table::Filter).unwrap();
+    let filter = proxy.mode().kernel().tables.get_mut(&Table::Filter).unwrap();
     filter.insert("KUBE-FIREWALL".into(), vec![kubelets.into()]);
     filter.get_mut("INPUT").unwrap().push("-j KUBE-FIREWALL".into());
     proxy.sync().unwrap();
-    assert_eq!(proxy.kernel().tables[&Table::Filter]["KUBE-FIREWALL"].len(), 2);
-    assert_eq!(proxy.kernel().tables[&Table::Filter]["KUBE-FIREWALL"][0], kubelets);
-    let synced = proxy.kernel().tables[&Table::Filter].clone();
-    cleanup(proxy.kernel()).unwrap();
+    assert_eq!(proxy.mode().kernel().tables[&Table::Filter]["KUBE-FIREWALL"].len(), 2);
+    assert_eq!(proxy.mode().kernel().tables[&Table::Filter]["KUBE-FIREWALL"][0], kubelets);
+    let synced = proxy.mode().kernel().tables[&Table::Filter].clone();
+    cleanup(proxy.mode().kernel()).unwrap();
     // The guard beside them stays, too: route_localnet is as it was.
-    let left = &proxy.kernel().tables[&Table::Filter];
+    let left = &proxy.mode().kernel().tables[&Table::Filter];
     assert_eq!(left["KUBE-FIREWALL"], synced["KUBE-FIREWALL"]);
     for chain in ["INPUT", "OUTPUT"] {
         assert_eq!(left[chain], ["-j KUBE-FIREWALL"]);
@@ -204,7 +206,7 @@ fn one_changed_endpoint_sends_only_its_services_chains() {
     assert!(!report.full);
     // KUBE-SVC: one masquerade rule and three draws; one new KUBE-SEP of two rules; one KUBE-SEP removed.
     assert_eq!((report.rules, report.removed_chains), (6, 1));
-    let text = proxy.kernel().restored.last().unwrap().clone();
+    let text = proxy.mode().kernel().restored.last().unwrap().clone();
     assert!(!text.contains("KUBE-SERVICES"), "{text}");
 }
 
@@ -230,26 +232,26 @@ fn a_partial_sync_that_failed_is_repeated_as_it_is_until_it_is_refused_twice() {
     // Killed before and after each commit; what it would have made is unmade before it is repeated.
     for tables in [0, 1, 2] {
         current.apply([&service(1, 30_009), &slice(1, 7)]);
-        current.kernel().kill_after = vec![tables];
+        current.mode().kernel().kill_after = vec![tables];
         current.sync().unwrap_err();
         current.apply([&service(1, 30_001), &slice(1, 1)]);
         assert!(!current.sync().unwrap().full);
-        let text = current.kernel().restored.last().unwrap();
+        let text = current.mode().kernel().restored.last().unwrap();
         assert!(!text.contains("svc-2 -"), "{text}");
         let mut clean = proxy(Fake::default());
         clean.apply([&service(1, 30_001), &slice(1, 1), &service(2, 30_002), &slice(2, 2)]);
         clean.sync().unwrap();
-        assert_eq!(current.kernel().tables, clean.kernel().tables, "killed after {tables} tables");
+        assert_eq!(current.mode().kernel().tables, clean.mode().kernel().tables, "killed after {tables} tables");
     }
     // A lock that is held says nothing of the tables, however often.
     current.apply([&slice(1, 8)]);
-    current.kernel().fail_restores = 4;
+    current.mode().kernel().fail_restores = 4;
     (0..4).for_each(|_| drop(current.sync().unwrap_err()));
     assert!(!current.needs_full());
     assert!(!current.sync().unwrap().full);
     // Another program has removed a chain that the restore jumps to.
     current.apply([&slice(1, 9)]);
-    current.kernel().tables.get_mut(&Table::Nat).unwrap().remove("KUBE-MARK-MASQ");
+    current.mode().kernel().tables.get_mut(&Table::Nat).unwrap().remove("KUBE-MARK-MASQ");
     current.sync().unwrap_err();
     assert!(!current.needs_full(), "it may have been an accident");
     current.sync().unwrap_err();
@@ -279,24 +281,24 @@ fn a_change_too_large_for_one_transaction_goes_in_parts() {
         proxy.apply(&changes);
         proxy.sync().unwrap();
     }
-    let input = &small.kernel().tables[&Table::Filter]["INPUT"];
+    let input = &small.mode().kernel().tables[&Table::Filter]["INPUT"];
     assert_eq!(input.iter().collect::<std::collections::BTreeSet<_>>().len(), input.len(), "no jump comes twice");
-    assert!(small.kernel().restored.len() > 5);
-    assert_eq!(small.kernel().tables, large.kernel().tables);
+    assert!(small.mode().kernel().restored.len() > 5);
+    assert_eq!(small.mode().kernel().tables, large.mode().kernel().tables);
     // All services go: many chains to remove, which jump to one another.
     let removed: Vec<Change> = (0..150u16).map(|svc| Change::Service(key(&format!("s{svc}")), None)).collect();
     for proxy in [&mut small, &mut large] {
         proxy.apply(&removed);
         proxy.sync().unwrap();
     }
-    assert_eq!(small.kernel().tables, large.kernel().tables);
+    assert_eq!(small.mode().kernel().tables, large.mode().kernel().tables);
     for proxy in [&mut small, &mut large] {
         proxy.apply(&changes);
         proxy.sync().unwrap();
     }
-    cleanup(small.kernel()).unwrap();
-    assert!(take_guard(&mut small.kernel().tables));
-    assert_eq!(small.kernel().tables, Fake::default().tables);
+    cleanup(small.mode().kernel()).unwrap();
+    assert!(take_guard(&mut small.mode().kernel().tables));
+    assert_eq!(small.mode().kernel().tables, Fake::default().tables);
 }
 
 /// A comment of an endpoint's rule is almost half of what the kernel keeps for it.
@@ -325,16 +327,16 @@ fn above_a_thousand_endpoints_their_rules_have_no_comments() {
     let mut current = proxy(Fake::default());
     current.apply(&changes[..200]);
     current.sync().unwrap();
-    assert_eq!(commented(current.kernel()), (2000, 2000), "a thousand are not too many");
+    assert_eq!(commented(current.mode().kernel()), (2000, 2000), "a thousand are not too many");
     current.apply(&changes[200..]);
     assert!(!current.sync().unwrap().full);
-    assert_eq!(commented(current.kernel()), (2020, 2020), "the limit asks for no full sync");
+    assert_eq!(commented(current.mode().kernel()), (2020, 2020), "the limit asks for no full sync");
     current.require_full_sync();
     current.sync().unwrap();
-    assert_eq!(commented(current.kernel()), (0, 2020));
+    assert_eq!(commented(current.mode().kernel()), (0, 2020));
     current.apply([&Change::Service(key("svc-1"), None)]);
     assert!(!current.sync().unwrap().full);
-    assert_eq!(commented(current.kernel()), (0, 2000));
+    assert_eq!(commented(current.mode().kernel()), (0, 2000));
 }
 
 /// The duration of network programming begins where the controller saw the change.
@@ -366,7 +368,7 @@ fn trigger_times_wait_for_the_sync_that_applies_them() {
         &slice("web-5", 6, "yesterday"),
         &Change::EndpointSlice(key("web-4"), None),
     ]);
-    proxy.kernel().fail_restores = 1;
+    proxy.mode().kernel().fail_restores = 1;
     proxy.sync().unwrap_err();
     proxy.sync().unwrap();
     let times: Vec<String> = proxy.take_triggers().map(|time| time.to_string()).collect();

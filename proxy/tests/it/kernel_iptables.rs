@@ -9,7 +9,7 @@ use iptables::IPTables;
 use svcproxy::config::{Config, DetectLocal, NodePortAddresses, Variant};
 use svcproxy::kernel::addresses;
 use svcproxy::kernel::iptables::{Commands, Iptables, Table};
-use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
+use svcproxy::mode::assemble;
 use svcproxy::model::Family;
 use svcproxy::source::read_directory;
 
@@ -89,7 +89,7 @@ fn a_second_synchronisation_sends_nothing() {
             for (config, changes) in of_small.chain([(&configs[0], &large)]) {
                 let proxy = || {
                     let config = Config { variant, ..config.clone() };
-                    let mut proxy = FamilyProxy::new(config, family, Commands::find(family, variant).unwrap());
+                    let mut proxy = assemble::iptables(&config, family, Commands::find(family, variant).unwrap());
                     proxy.set_addresses(&addresses::read().unwrap());
                     proxy.apply(changes);
                     proxy

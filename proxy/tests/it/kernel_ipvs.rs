@@ -10,16 +10,17 @@ use svcproxy::kernel::dummy::{AddressChange, AddressState, Device};
 use svcproxy::kernel::ipset::{Kind, Member, Nfnetlink, SetChange, SetHeader, Sets};
 use svcproxy::kernel::writer::Writer;
 use svcproxy::kernel::{dummy, ipvs};
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::ipvs::kernel::Parts;
+use svcproxy::mode::iptables_family::ipvs::kernel::IpvsAdapters;
 use svcproxy::mode::iptables_family::ipvs::sets::SetId;
-use svcproxy::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
+use svcproxy::mode::iptables_family::ipvs::syncer::Syncer;
 use svcproxy::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device};
 use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
 use svcproxy::model::{Family, Protocol};
 use svcproxy::source::{DirectoryReading, read_directory};
 
-type Kernel = Parts<Writer, ipvs::Fake, Nfnetlink, dummy::Fake>;
+type Kernel = IpvsAdapters<Writer, ipvs::Fake, Nfnetlink, dummy::Fake>;
 type Proxy = FamilyProxy<Syncer<Kernel>>;
 
 /// Who writes which tables.
@@ -32,7 +33,7 @@ const WAYS: [Way; 3] = [
 ];
 
 fn kernel(family: Family, (variant, writer): Way, servers: ipvs::Fake, device: dummy::Fake) -> Kernel {
-    Parts {
+    IpvsAdapters {
         rules: Writer::open(family, variant, writer).unwrap().writer,
         servers,
         sets: Nfnetlink::open().unwrap(),
@@ -41,9 +42,7 @@ fn kernel(family: Family, (variant, writer): Way, servers: ipvs::Fake, device: d
 }
 
 fn proxy(config: &Config, family: Family, kernel: Kernel, reading: &DirectoryReading) -> Proxy {
-    let settings =
-        Settings { scheduler: "rr".into(), exclude: Vec::new(), drain_limit: std::time::Duration::from_secs(900) };
-    let mut proxy = FamilyProxy::with_mode(config.clone(), family, Syncer::new(kernel, settings));
+    let mut proxy = assemble::ipvs(config, family, kernel);
     let local = ["192.0.2.1", "fd00:c::1"].map(|text| text.parse().unwrap());
     proxy.set_addresses(&svcproxy::config::NodeAddresses { local: local.to_vec(), ..Default::default() });
     proxy.apply(&reading.batch.changes);
@@ -89,7 +88,7 @@ fn a_second_synchronisation_sends_nothing() {
             let cluster_ip = SetId::ClusterIp.name(family);
             assert!(saved.contains(&format!("create {cluster_ip} hash:ip,port family inet")), "{saved}");
             let mut kernel = kernel(family, variant, servers, device);
-            cleanup(&mut kernel).unwrap();
+            cleanup(&mut kernel.rules).unwrap();
             leave(&mut kernel, family, false).unwrap();
             remove_empty_device(&mut kernel).unwrap();
             assert_eq!(shell("ipset save"), "");

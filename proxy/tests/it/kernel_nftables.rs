@@ -8,10 +8,12 @@ use crate::support::{every_kind, inside, shell};
 use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::kernel::nftables::{Netlink, NftTable as _};
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::layout;
 use svcproxy::mode::nftables::syncer::{Syncer, probe};
 use svcproxy::model::{Batch, Change, Family};
+use svcproxy::relay;
 use svcproxy::source::read_directory;
 
 fn table(family: Family) -> Netlink {
@@ -28,7 +30,7 @@ fn proxy(family: Family, node_ports: NodePortAddresses, batch: &Batch) -> Family
         node_port_addresses: node_ports,
         ..Config::for_node("node-a")
     };
-    let mut proxy = FamilyProxy::with_mode(config, family, Syncer::new(table(family)));
+    let mut proxy = assemble::nftables(&config, family, table(family), |_| relay::Fake::default());
     let own: Vec<IpAddr> = vec!["172.18.0.2".parse().unwrap(), "fd00:172:18::2".parse().unwrap()];
     proxy.set_addresses(&NodeAddresses { local: own.clone(), primary: own, ..NodeAddresses::default() });
     proxy.apply(&batch.changes);

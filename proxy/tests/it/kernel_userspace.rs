@@ -7,8 +7,7 @@ use crate::support::{Proxy, dump, every_kind, http_get, inside, shell, svcproxy,
 use serde_json::json;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses, Variant, WriterChoice};
 use svcproxy::kernel::writer::Writer;
-use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::userspace::syncer::Syncer;
+use svcproxy::mode::assemble;
 use svcproxy::model::Family;
 use svcproxy::relay;
 use svcproxy::source::read_directory;
@@ -46,8 +45,7 @@ fn a_second_synchronisation_sends_nothing() {
             for config in &configs {
                 let sync = || {
                     let tables = Writer::open(family, variant, writer).unwrap().writer;
-                    let syncer = Syncer::new(tables, relay::Fake::default(), config.port_range);
-                    let mut proxy = FamilyProxy::with_mode(config.clone(), family, syncer);
+                    let mut proxy = assemble::userspace(config, family, tables, relay::Fake::default());
                     let local = ["192.0.2.1", "fd00:c::1"].map(|text| text.parse().unwrap());
                     proxy.set_addresses(&NodeAddresses { local: local.to_vec(), ..NodeAddresses::default() });
                     proxy.apply(&reading.batch.changes);

@@ -8,15 +8,16 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use svcproxy::config::{Config, FeatureGates, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::kernel;
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::localhost::{WithLocalhost, relayed};
+use svcproxy::mode::localhost::{LocalhostNodePorts, relayed};
 use svcproxy::mode::nftables::{layout, syncer::Syncer};
 use svcproxy::model::{Change, Family, Protocol};
 use svcproxy::plan::node::{node_port_relay, ranges_without_relay};
 use svcproxy::relay;
 use svcproxy::testing::{self, key};
 
-type Proxy = FamilyProxy<WithLocalhost<Syncer<kernel::nftables::Fake>, relay::Fake>>;
+type Proxy = FamilyProxy<Syncer<kernel::nftables::Fake>>;
 
 fn config(node_port_addresses: NodePortAddresses) -> Config {
     Config { mode: Mode::Nftables, node_port_addresses, ..Config::for_node("node-a") }
@@ -27,16 +28,15 @@ fn localhost() -> Config {
 }
 
 fn proxy(config: Config) -> Proxy {
-    let relays = node_port_relay(&config, Family::V4).map(|_| relay::Fake::default());
-    let mode = WithLocalhost::new(Syncer::new(kernel::nftables::Fake::new(Family::V4)), relays);
-    let mut proxy = FamilyProxy::with_mode(config, Family::V4, mode);
+    let table = kernel::nftables::Fake::new(Family::V4);
+    let mut proxy = assemble::nftables(&config, Family::V4, table, |_| relay::Fake::default());
     let own = "172.18.0.2".parse().unwrap();
     proxy.set_addresses(&NodeAddresses { local: vec![own], primary: vec![own], ..NodeAddresses::default() });
     proxy
 }
 
 fn relays(proxy: &mut Proxy) -> &mut relay::Fake {
-    proxy.mode().relays().unwrap()
+    proxy.companion::<LocalhostNodePorts<relay::Fake>>().unwrap().relays()
 }
 
 /// Ports with where they lead.
@@ -165,7 +165,7 @@ fn a_port_that_another_program_has_is_tried_again() {
 #[test]
 fn relays_go_on_while_the_table_is_refused() {
     let mut proxy = proxy(localhost());
-    proxy.mode().mode().table().refuses = 1;
+    proxy.mode().table().refuses = 1;
     proxy.apply([&with_port(0, 30_080, json!({})), &slice(0, &[(1, "node-a")])]);
     proxy.sync().unwrap_err();
     assert_eq!(listening(&mut proxy).len(), 1);
@@ -182,7 +182,7 @@ fn udp_and_sctp_refuse_by_rules_and_without_relays_there_are_none() {
         let mut proxy = proxy(config);
         proxy.apply([&with_port(0, 1, ports.clone())]);
         proxy.sync().unwrap();
-        let content = proxy.mode().mode().table().table.clone().unwrap();
+        let content = proxy.mode().table().table.clone().unwrap();
         let elements = content.elements.keys().filter(|(set, _)| *set == layout::LOCALHOST_NODEPORTS);
         let mut elements: Vec<(Protocol, u16)> = elements.map(|(_, key)| key.as_node_port().unwrap()).collect();
         elements.sort_unstable();
@@ -228,7 +228,7 @@ proptest! {
             match step {
                 Step::Apply(change) => now.apply([&change]),
                 Step::Sync => drop(now.sync()),
-                Step::Refuse => now.mode().mode().table().refuses += 1,
+                Step::Refuse => now.mode().table().refuses += 1,
                 Step::Full => now.require_full_sync(),
                 Step::Take(Some(port)) => {
                     let relays = relays(&mut now);
@@ -241,7 +241,7 @@ proptest! {
             }
         }
         relays(&mut now).taken.clear();
-        now.mode().mode().table().refuses = 0;
+        now.mode().table().refuses = 0;
         while now.is_due() {
             now.sync().unwrap();
         }

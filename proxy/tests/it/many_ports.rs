@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 use svcproxy::config::{Config, Mode};
 use svcproxy::kernel::nftables::Fake;
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::nftables::Value as Element;
 
+use svcproxy::relay;
 use svcproxy::testing;
 
 type Proxy = FamilyProxy<Syncer<Fake>>;
@@ -34,7 +36,7 @@ fn endpoints(proxy: &mut Proxy, ip: [u8; 4]) -> usize {
 #[test]
 fn a_service_of_many_ports_holds_up_no_other() {
     let config = Config { mode: Mode::Nftables, ..Config::for_node("node-a") };
-    let mut proxy = FamilyProxy::with_mode(config, Family::V4, Syncer::new(Fake::new(Family::V4)));
+    let mut proxy = assemble::nftables(&config, Family::V4, Fake::new(Family::V4), |_| relay::Fake::default());
     let (large, small) = ([10, 244, 1, 2], [10, 244, 1, 9]);
     proxy.apply(&[service("a-large", "10.96.0.1", 1..=PORTS), slice("a-large", 1, 1..=PORTS)]);
     proxy.sync().unwrap();

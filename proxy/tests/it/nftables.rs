@@ -9,11 +9,13 @@ use serde_json::{Value as Json, json};
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::kernel::nftables::Fake;
 use svcproxy::kernel::nftables::fake::Content;
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::nftables::change::TableChange;
 use svcproxy::nftables::{Chain, Name, Value};
+use svcproxy::relay;
 use svcproxy::testing::{self, key};
 
 type Proxy = FamilyProxy<Syncer<Fake>>;
@@ -30,7 +32,7 @@ fn with_settings(table: Fake, masquerade_all: bool) -> Proxy {
         node_port_addresses: NodePortAddresses::Primary,
         ..Config::for_node("node-a")
     };
-    let mut proxy = FamilyProxy::with_mode(config, Family::V4, Syncer::new(table));
+    let mut proxy = assemble::nftables(&config, Family::V4, table, |_| relay::Fake::default());
     let own = "172.18.0.2".parse().unwrap();
     proxy.set_addresses(&NodeAddresses { local: vec![own], primary: vec![own], ..NodeAddresses::default() });
     proxy

@@ -3,7 +3,9 @@
 use serde_json::json;
 use svcproxy::config::Config;
 use svcproxy::kernel::iptables::{Fake, Table};
-use svcproxy::mode::iptables_family::iptables::family::FamilyProxy;
+use svcproxy::mode::assemble;
+use svcproxy::mode::family::FamilyProxy;
+use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::testing::{self, key, slice_of_hosts};
 
@@ -17,16 +19,16 @@ fn service(name: &str, number: u8, affinity: bool, endpoint: &str) -> [Change; 2
 }
 
 /// A kernel without `xt_recent`.
-fn proxy() -> FamilyProxy<Fake> {
+fn proxy() -> FamilyProxy<Syncer<Fake>> {
     let kernel = Fake { refuse: Some("-m recent".to_owned()), ..Fake::default() };
-    FamilyProxy::new(Config::for_node("node-a"), Family::V4, kernel)
+    assemble::iptables(&Config::for_node("node-a"), Family::V4, kernel)
 }
 
-fn holds(proxy: &mut FamilyProxy<Fake>, text: &str) -> bool {
-    proxy.kernel().tables[&Table::Nat].values().flatten().any(|rule| rule.contains(text))
+fn holds(proxy: &mut FamilyProxy<Syncer<Fake>>, text: &str) -> bool {
+    proxy.mode().kernel().tables[&Table::Nat].values().flatten().any(|rule| rule.contains(text))
 }
 
-fn refused(proxy: &FamilyProxy<Fake>) -> Vec<String> {
+fn refused(proxy: &FamilyProxy<Syncer<Fake>>) -> Vec<String> {
     proxy.refused().keys().map(|name| name.service.name.clone()).collect()
 }
 
@@ -50,7 +52,7 @@ fn a_full_sync_leaves_out_what_is_refused_and_tries_it_again_when_it_changes() {
     assert_eq!(refused(&proxy), ["d"]);
     assert!(holds(&mut proxy, "--to-destination 10.244.0.2:8080"));
     // With the extension a full sync takes it.
-    proxy.kernel().refuse = None;
+    proxy.mode().kernel().refuse = None;
     proxy.require_full_sync();
     proxy.sync().unwrap();
     assert_eq!(refused(&proxy), [""; 0]);
@@ -88,13 +90,13 @@ fn a_refusal_after_another_program_removed_chains_is_mended_by_a_full_sync() {
     proxy.apply(&service("a", 1, false, "10.244.0.1"));
     proxy.apply(&service("b", 2, false, "10.244.0.2"));
     proxy.sync().unwrap();
-    let nat = proxy.kernel().tables.get_mut(&Table::Nat).unwrap();
+    let nat = proxy.mode().kernel().tables.get_mut(&Table::Nat).unwrap();
     nat.retain(|chain, _| !chain.starts_with("KUBE-SEP-"));
-    proxy.kernel().refuse = Some("10.244.0.9".to_owned());
+    proxy.mode().kernel().refuse = Some("10.244.0.9".to_owned());
     proxy.apply(&service("a", 1, false, "10.244.0.9"));
     assert!(proxy.sync().is_err());
     assert_eq!(refused(&proxy), [""; 0]);
-    proxy.kernel().refuse = None;
+    proxy.mode().kernel().refuse = None;
     proxy.sync().unwrap_or_else(|_| proxy.sync().unwrap());
     assert_eq!(refused(&proxy), [""; 0]);
     assert!(holds(&mut proxy, "--to-destination 10.244.0.9:8080"));
@@ -107,7 +109,7 @@ fn a_refusal_of_what_did_not_change_is_an_error_and_then_a_full_sync() {
     proxy.apply(&service("a", 1, false, "10.244.0.1"));
     proxy.apply(&service("b", 2, false, "10.244.0.2"));
     proxy.sync().unwrap();
-    proxy.kernel().refuse = Some("-d 10.96.0.1/32".to_owned());
+    proxy.mode().kernel().refuse = Some("-d 10.96.0.1/32".to_owned());
     proxy.apply(&service("c", 3, false, "10.244.0.3"));
     assert!(proxy.sync().is_err());
     assert!(proxy.sync().is_err());
@@ -119,7 +121,7 @@ fn a_refusal_of_what_did_not_change_is_an_error_and_then_a_full_sync() {
 #[test]
 fn a_kernel_that_refuses_every_service_port_is_an_error() {
     let mut proxy = proxy();
-    proxy.kernel().refuse = Some("-m comment".to_owned());
+    proxy.mode().kernel().refuse = Some("-m comment".to_owned());
     proxy.apply(&service("a", 1, false, "10.244.0.1"));
     proxy.apply(&service("b", 2, false, "10.244.0.2"));
     let error = proxy.sync().unwrap_err().to_string();

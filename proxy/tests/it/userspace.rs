@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use svcproxy::cli::render::render_to_string;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses};
 use svcproxy::kernel::iptables::{self, Table};
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::userspace::syncer::Syncer;
 use svcproxy::model::{Family, Protocol};
@@ -180,8 +181,7 @@ fn proxy() -> Proxy {
     let mut config = Config::for_node("kube01");
     config.mode = Mode::Userspace;
     config.detect_local = DetectLocal::ClusterCidr(vec!["192.167.0.0/16".parse().unwrap()]);
-    let syncer = Syncer::new(iptables::Fake::default(), relay::Fake::default(), config.port_range);
-    let mut proxy = FamilyProxy::with_mode(config, Family::V4, syncer);
+    let mut proxy = assemble::userspace(&config, Family::V4, iptables::Fake::default(), relay::Fake::default());
     let local = ["127.0.0.1", "172.35.0.100"].iter().map(|text| text.parse().unwrap()).collect();
     proxy.set_addresses(&NodeAddresses { local, ..NodeAddresses::default() });
     proxy

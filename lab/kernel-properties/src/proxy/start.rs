@@ -12,12 +12,13 @@ use svcproxy::kernel;
 use svcproxy::kernel::descriptors::{self, Shares};
 use svcproxy::kernel::writer::Writer;
 use svcproxy::kernel::{addresses, sysctl};
+use svcproxy::mode;
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::ipvs::kernel::Linux;
-use svcproxy::mode::iptables_family::{iptables, ipvs, userspace};
-use svcproxy::mode::localhost::{WithLocalhost, relayed};
+use svcproxy::mode::iptables_family::ipvs::kernel::LinuxIpvs;
+use svcproxy::mode::iptables_family::{ipvs, userspace};
+use svcproxy::mode::localhost::relayed;
 use svcproxy::mode::nftables::layout;
-use svcproxy::mode::{self, nftables};
 use svcproxy::model::{Change, Family};
 use svcproxy::plan::node::{node_port_relay, routes_loopback};
 use svcproxy::relay::engine::Shared;
@@ -54,12 +55,11 @@ impl SyncJob {
             Mode::Userspace => RelayThread::start(move || self.bring_relays()).map(Some),
             Mode::Ipvs => {
                 ipvs::prepare::apply(false).map_err(said)?;
-                let settings = ipvs::syncer::Settings::of(&self.config.ipvs);
-                let open = |writer| {
-                    let kernel = Linux::open(writer).map_err(said)?;
-                    Ok(ipvs::syncer::Syncer::new(kernel, settings.clone()))
+                let assemble = |family, writer| {
+                    let kernel = LinuxIpvs::open(writer).map_err(said)?;
+                    Ok(assemble::ipvs(&self.config, family, kernel))
                 };
-                self.bring_all(open).map(|_| None)
+                self.bring_all(assemble).map(|_| None)
             }
             Mode::Nftables if self.families.iter().any(|family| node_port_relay(&self.config, *family).is_some()) => {
                 RelayThread::start(move || self.bring_tables()).map(Some)
@@ -69,7 +69,7 @@ impl SyncJob {
                 if routes_loopback(&self.config) {
                     sysctl::ensure(sysctl::ROUTE_LOCALNET, "1").map_err(said)?;
                 }
-                self.bring_all(|writer| Ok(iptables::syncer::Syncer::new(writer))).map(|_| None)
+                self.bring_all(|family, writer| Ok(assemble::iptables(&self.config, family, writer))).map(|_| None)
             }
         }
     }
@@ -80,9 +80,8 @@ impl SyncJob {
         for family in &self.families {
             let table = kernel::nftables::Netlink::open(*family, layout::TABLE, layout::COMMENT).map_err(said)?;
             let address = node_port_relay(&self.config, *family);
-            let syncer = nftables::syncer::Syncer::new(table);
-            let mode = WithLocalhost::new(syncer, address.map(|address| Engine::on(address, shared())));
-            let mut proxy = self.bring(FamilyProxy::with_mode(self.config.clone(), *family, mode), &own)?;
+            let proxy = assemble::nftables(&self.config, *family, table, |address| Engine::on(address, shared()));
+            let mut proxy = self.bring(proxy, &own)?;
             proxy.follow_up(Instant::now() + LATER).map_err(said)?;
             let plans = proxy.plans();
             let found = plans.iter().filter_map(|plan| Some((relayed(plan)?, address?)));
@@ -93,10 +92,10 @@ impl SyncJob {
     }
 
     fn bring_relays(&self) -> Result<StartedProxies, String> {
-        let (shared, range) = (shared(), self.config.port_range);
-        let mut proxies = self.bring_all(|commands| {
-            let relays = Engine::new(commands.family(), Arc::clone(&shared));
-            Ok(userspace::syncer::Syncer::new(commands, relays, range))
+        let shared = shared();
+        let mut proxies = self.bring_all(|family, writer| {
+            let relays = Engine::new(family, Arc::clone(&shared));
+            Ok(assemble::userspace(&self.config, family, writer, relays))
         })?;
         let relays = proxies.iter_mut().flat_map(relays).collect();
         Ok((Box::new(proxies), relays))
@@ -104,12 +103,12 @@ impl SyncJob {
 
     fn bring_all<M: mode::Mode>(
         &self,
-        open: impl Fn(Writer) -> Result<M, String>,
+        assemble: impl Fn(Family, Writer) -> Result<FamilyProxy<M>, String>,
     ) -> Result<Vec<FamilyProxy<M>>, String> {
         let own = addresses::read().map_err(said)?;
         let proxies = self.families.iter().map(|family| {
             let opened = Writer::open(*family, self.config.variant, self.config.writer).map_err(said)?;
-            self.bring(FamilyProxy::with_mode(self.config.clone(), *family, open(opened.writer)?), &own)
+            self.bring(assemble(*family, opened.writer)?, &own)
         });
         proxies.collect()
     }

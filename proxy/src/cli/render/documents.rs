@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::config::{Config, Mode, NodeAddresses};
 use crate::kernel::iptables;
+use crate::mode::assemble;
 use crate::mode::iptables_family::engine::render::{Renderer, tables};
-use crate::mode::iptables_family::iptables::family::FamilyProxy;
 use crate::mode::iptables_family::iptables::{jumps, syncer};
 use crate::mode::iptables_family::ipvs;
 use crate::mode::iptables_family::ipvs::desired::{DesiredState, DirtyKeys};
@@ -115,9 +115,8 @@ pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &
     let config = Config { mode: Mode::Userspace, ..config.clone() };
     let (node, mut addresses, plans) = planned(&config, family, batch, local);
     addresses.bare.extend(bare.then_some(family));
-    let mut syncer =
-        userspace::syncer::Syncer::new(iptables::Fake::default(), crate::relay::Fake::default(), config.port_range);
-    let mode = syncer.renderer();
+    let mut proxy = assemble::userspace(&config, family, iptables::Fake::default(), crate::relay::Fake::default());
+    let mode = proxy.mode().renderer();
     let tables = mode.wanted::<iptables::Fake>(node, &addresses, &plans);
     let relays = relay_lines(mode.listening(), &plans);
     let mut transaction = Transaction::default();
@@ -188,7 +187,7 @@ fn planned(
     let addresses = NodeAddresses { local: own, ..NodeAddresses::default() };
     let service_ranges = service_ranges(config, state.node(), state.service_cidrs()).dropped;
     let node = NodePlan { service_ranges, ..plan_node(config, family, state.node(), &addresses) };
-    let mut proxy = FamilyProxy::new(config.clone(), family, iptables::Fake::default());
+    let mut proxy = assemble::iptables(config, family, iptables::Fake::default());
     proxy.apply(&batch.changes);
     proxy.set_addresses(&addresses);
     (node, addresses, proxy.plans())

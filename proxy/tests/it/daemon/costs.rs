@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
+use svcproxy::config::Config;
 use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::{dummy, ipset, ipvs};
-use svcproxy::mode::iptables_family::ipvs::kernel::Parts;
-use svcproxy::mode::iptables_family::{iptables, ipvs as ipvs_mode, userspace};
+use svcproxy::mode::assemble;
+use svcproxy::mode::iptables_family::ipvs::kernel::IpvsAdapters;
 use svcproxy::model::{Change, Family};
 use svcproxy::relay;
 
@@ -103,10 +104,10 @@ fn of_iptables_mode_by_netlink() {
     ];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let costs = runtime.block_on(async {
-        let mode = |family, kernel: crate::daemon::kernel::Kernel| {
-            iptables::syncer::Syncer::new(Counted::netlink(&kernel, elsewhere(family)))
+        let assemble = |config: &Config, family, kernel: crate::daemon::kernel::Kernel| {
+            assemble::iptables(config, family, Counted::netlink(&kernel, elsewhere(family)))
         };
-        costs(Lab::start_in(HOUR, None, mode)).await
+        costs(Lab::start_in(HOUR, None, assemble)).await
     });
     assert_eq!(costs, expected);
 }
@@ -122,19 +123,14 @@ fn elsewhere(family: Family) -> NfTables {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_ipvs_mode() {
-    let settings = || ipvs_mode::syncer::Settings {
-        scheduler: "rr".to_owned(),
-        exclude: Vec::new(),
-        drain_limit: Duration::from_secs(900),
-    };
-    let lab = Lab::start_in(HOUR, None, |_, kernel| {
-        let parts = Parts {
+    let lab = Lab::start_in(HOUR, None, |config, family, kernel| {
+        let adapters = IpvsAdapters {
             servers: Counted::beside(&kernel, ipvs::Fake::default()),
             sets: Counted::beside(&kernel, ipset::Fake::default()),
             device: Counted::beside(&kernel, dummy::Fake::default()),
             rules: kernel,
         };
-        ipvs_mode::syncer::Syncer::new(parts, settings())
+        assemble::ipvs(config, family, adapters)
     });
     let expected = [
         "a start: 1 dumps, 2 restores, 1 conntrack dumps, 21 lists, 60 messages",
@@ -160,9 +156,9 @@ async fn of_ipvs_mode() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_userspace_mode() {
-    let lab = Lab::start_in(HOUR, None, |_, kernel| {
+    let lab = Lab::start_in(HOUR, None, |config, family, kernel| {
         let relays = Counted::beside(&kernel, relay::Fake::default());
-        userspace::syncer::Syncer::new(kernel, relays, svcproxy::port_range::PortRange::default())
+        assemble::userspace(config, family, kernel, relays)
     });
     let expected = [
         "a start: 1 dumps, 2 restores, 1 conntrack dumps, 10 relayed",

@@ -16,8 +16,8 @@ use svcproxy::kernel::netlink::NetlinkError;
 use svcproxy::kernel::watch::Watch;
 use svcproxy::metrics::Metrics;
 use svcproxy::mode::Mode;
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
 use svcproxy::model::{Batch, Change, Family};
 use svcproxy::source::{ObjectSource, SkippedObjects, SourceError};
 use svcproxy::testing;
@@ -82,23 +82,23 @@ impl Lab {
 
     /// The same, with something that another mode has left.
     pub fn start_beside(sync_period: Duration, leftovers: Option<LeftoverCleanup>) -> Lab {
-        Lab::start_in(sync_period, leftovers, |_, kernel| Syncer::new(kernel))
+        Lab::start_in(sync_period, leftovers, assemble::iptables)
     }
 
-    /// In the mode that `mode` makes for each family.
+    /// With the proxy that `assemble` returns for each family.
     pub fn start_in<M: Mode + Send + 'static>(
         sync_period: Duration,
         leftovers: Option<LeftoverCleanup>,
-        mode: impl Fn(Family, Kernel) -> M,
+        assemble: impl Fn(&Config, Family, Kernel) -> FamilyProxy<M>,
     ) -> Lab {
-        Lab::start_with(Config { sync_period, ..Config::for_node("node-a") }, leftovers, mode)
+        Lab::start_with(Config { sync_period, ..Config::for_node("node-a") }, leftovers, assemble)
     }
 
     /// With further settings.
     pub fn start_with<M: Mode + Send + 'static>(
         config: Config,
         leftovers: Option<LeftoverCleanup>,
-        mode: impl Fn(Family, Kernel) -> M,
+        assemble: impl Fn(&Config, Family, Kernel) -> FamilyProxy<M>,
     ) -> Lab {
         let config = Config {
             detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
@@ -110,7 +110,7 @@ impl Lab {
         let (batches, receiver) = mpsc::unbounded_channel();
         let health = HealthState::new(sync_period, &Family::ALL);
         let runners = Family::ALL.into_iter().zip(&kernels).map(|(family, kernel)| Runner {
-            family: FamilyProxy::with_mode(config.clone(), family, mode(family, kernel.clone())),
+            family: assemble(&config, family, kernel.clone()),
             watch: Watch::notified(family, Arc::clone(&kernel.announced)),
             addresses: Box::new(Node::of(kernel)),
             conntrack: kernel.clone(),

@@ -15,7 +15,6 @@ use svcproxy::config::{Config, NodePortAddresses};
 use svcproxy::daemon::LeftoverCleanup;
 use svcproxy::events::EventSubject;
 use svcproxy::kernel::iptables::Table;
-use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::testing::key;
 
@@ -102,7 +101,7 @@ async fn an_address_that_comes_has_its_node_ports_at_once() {
     let ranges = NodePortAddresses::Ranges(vec!["172.18.0.0/24".parse().unwrap()]);
     let hour = Duration::from_secs(3600);
     let config = Config { node_port_addresses: ranges, sync_period: hour, ..Config::for_node("node-a") };
-    let mut lab = Lab::start_with(config, None, |_, kernel| Syncer::new(kernel));
+    let mut lab = Lab::start_with(config, None, svcproxy::mode::assemble::iptables);
     lab.publish(cluster());
     lab.applied(Family::V4).await;
     let kernel = lab.kernels[0].clone();

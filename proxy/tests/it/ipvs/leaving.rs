@@ -9,8 +9,8 @@ use svcproxy::config::NodeAddresses;
 use svcproxy::kernel::conntrack::{Conntrack, Filter, Piece};
 use svcproxy::kernel::dummy::Device;
 use svcproxy::kernel::iptables::Table;
-use svcproxy::mode::iptables_family::iptables;
-use svcproxy::mode::iptables_family::ipvs::kernel::Fake;
+use svcproxy::mode::assemble;
+use svcproxy::mode::iptables_family::ipvs::kernel::FakeIpvsKernel as Fake;
 use svcproxy::mode::iptables_family::ipvs::teardown::IpvsTeardown;
 use svcproxy::model::{Family, Protocol};
 use svcproxy::plan::flows::Flow;
@@ -100,7 +100,7 @@ fn an_address_stays_while_the_nodes_own_connections_come_from_it() {
         assert!(busy.work(now + later).unwrap().is_some());
     }
     let (mut kernel, flows) = busy.into_kernel();
-    assert!(kernel.addresses(Family::V4).unwrap().into_keys().eq([address]));
+    assert!(kernel.device.addresses(Family::V4).unwrap().into_keys().eq([address]));
     assert_eq!(kernel.device.yielded, BTreeMap::from([(address, "192.0.2.1".parse().unwrap())]));
     assert!(kernel.servers.servers.is_empty(), "nothing is led by IPVS any more");
     assert!(!kernel.sets.sets.is_empty(), "whose the address is stays written down");
@@ -122,11 +122,11 @@ fn modes_follow_each_other() {
     let changes = web(&["10.244.0.1", "10.244.0.2"]);
     let addresses = NodeAddresses { local: vec!["192.0.2.1".parse().unwrap()], ..NodeAddresses::default() };
     let fresh = |kernel: svcproxy::kernel::iptables::Fake| {
-        let mut proxy = iptables::family::FamilyProxy::new(config(), Family::V4, kernel);
+        let mut proxy = assemble::iptables(&config(), Family::V4, kernel);
         proxy.set_addresses(&addresses);
         proxy.apply(&changes);
         proxy.sync().unwrap();
-        proxy.kernel().tables.clone()
+        proxy.mode().kernel().tables.clone()
     };
     let guard = |tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>| {
         let filter = tables.get_mut(&Table::Filter).unwrap();

@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use svcproxy::config::{Config, DetectLocal, NodeAddresses};
+use svcproxy::config::{self, Config, DetectLocal, NodeAddresses};
 use svcproxy::kernel::dummy::{AddressChange, AddressState};
 use svcproxy::kernel::ipset::{Member, SetHeader, Sets};
 use svcproxy::kernel::iptables;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::kernel::ipvs::{Destination, ServerChange, ServerKey, ServerSpec, Servers};
+use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::ipvs::kernel::Fake;
+use svcproxy::mode::iptables_family::ipvs::kernel::FakeIpvsKernel as Fake;
 use svcproxy::mode::iptables_family::ipvs::sets::SetId;
-use svcproxy::mode::iptables_family::ipvs::syncer::{Settings, Syncer};
+use svcproxy::mode::iptables_family::ipvs::syncer::Syncer;
 use svcproxy::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device};
 use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
 use svcproxy::model::{Change, Family, Protocol};
@@ -33,18 +34,16 @@ const LIMIT: Duration = Duration::from_secs(900);
 type Proxy = FamilyProxy<Syncer<Fake>>;
 
 fn config() -> Config {
+    let exclude = vec!["10.99.0.0/16".parse().unwrap()];
     Config {
         detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
+        ipvs: config::Ipvs { exclude, drain_limit: LIMIT, ..config::Ipvs::default() },
         ..Config::for_node("node-a")
     }
 }
 
-fn settings() -> Settings {
-    Settings { scheduler: "rr".to_owned(), exclude: vec!["10.99.0.0/16".parse().unwrap()], drain_limit: LIMIT }
-}
-
 fn proxy(kernel: Fake) -> Proxy {
-    let mut proxy = FamilyProxy::with_mode(config(), Family::V4, Syncer::new(kernel, settings()));
+    let mut proxy = assemble::ipvs(&config(), Family::V4, kernel);
     proxy.set_addresses(&NodeAddresses {
         local: vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()],
         primary: vec!["192.0.2.1".parse().unwrap()],
@@ -70,10 +69,10 @@ fn kernel_with_foreign_things() -> Fake {
     let backend: SocketAddr = "198.51.100.77:80".parse().unwrap();
     for key in [foreign, excluded] {
         let changes = [ServerChange::Add(key, spec.clone()), ServerChange::AddDestination(key, backend, 3)];
-        kernel.change_servers(&changes).unwrap();
+        kernel.servers.change_servers(&changes).unwrap();
     }
     let header = SetHeader { name: "BLOCKLIST".into(), ..SetId::IpvsIps.header(Family::V4, 0) };
-    kernel.create_set(&header).unwrap();
+    kernel.sets.create_set(&header).unwrap();
     let nat = kernel.rules.tables.get_mut(&Table::Nat).unwrap();
     nat.insert("DOCKER".into(), vec!["-p tcp -j RETURN".into()]);
     nat.get_mut("PREROUTING").unwrap().push("-j DOCKER".into());
@@ -213,7 +212,7 @@ proptest! {
 
         // And a clean-up leaves what was there before the proxy.
         let kernel = current.mode().kernel();
-        cleanup(kernel).unwrap();
+        cleanup(&mut kernel.rules).unwrap();
         leave(kernel, Family::V4, false).unwrap();
         remove_empty_device(kernel).unwrap();
         prop_assert_eq!(state(kernel), state(&before()));
@@ -289,7 +288,7 @@ fn an_address_of_a_services_own_goes_before_a_node_port() {
 #[test]
 fn an_address_of_ipv6_is_deprecated() {
     let start = |kernel: Fake| {
-        let mut proxy = FamilyProxy::with_mode(config(), Family::V6, Syncer::new(kernel, settings()));
+        let mut proxy = assemble::ipvs(&config(), Family::V6, kernel);
         proxy.apply(&[service("web", "fd00:96::1", &json!([{ "port": 80 }]))]);
         let report = proxy.sync().unwrap();
         (report, proxy.mode().kernel().clone())
@@ -389,7 +388,7 @@ fn a_set_that_is_too_small_is_replaced_by_a_larger_one() {
     let mut proxy = proxy(Fake::default());
     let name = SetId::ClusterIp.name(Family::V4);
     let small = SetHeader { maxelem: 4, ..SetId::ClusterIp.header(Family::V4, 0) };
-    proxy.mode().kernel().create_set(&small).unwrap();
+    proxy.mode().kernel().sets.create_set(&small).unwrap();
     let services: Vec<Change> =
         (1..20).map(|n| service(&format!("s{n}"), &format!("10.96.0.{n}"), &json!([{ "port": 80 }]))).collect();
     proxy.apply(&services);
@@ -404,7 +403,7 @@ fn a_set_that_is_too_small_is_replaced_by_a_larger_one() {
 fn a_set_of_another_type_is_a_clear_error() {
     let mut proxy = proxy(Fake::default());
     let wrong = SetHeader { name: SetId::ClusterIp.name(Family::V4), ..SetId::IpvsIps.header(Family::V4, 0) };
-    proxy.mode().kernel().create_set(&wrong).unwrap();
+    proxy.mode().kernel().sets.create_set(&wrong).unwrap();
     let error = proxy.sync().unwrap_err().to_string();
     assert_eq!(
         error,

@@ -38,7 +38,7 @@ fn bound(proxy: &mut Proxy) -> Vec<String> {
 #[test]
 fn an_address_of_another_machine_is_served_and_not_bound() {
     let config = Config { mode: Mode::Ipvs, ..config() };
-    let mut proxy = FamilyProxy::with_mode(config, Family::V4, Syncer::new(Fake::default(), settings()));
+    let mut proxy = assemble::ipvs(&config, Family::V4, Fake::default());
     proxy.set_addresses(&addresses(&["172.18.0.1"]));
     proxy.apply(&[node("node-a", Some("172.18.0.9")), node("node-b", Some("172.18.0.3")), api_server("172.18.0.5")]);
     proxy.sync().unwrap();

@@ -45,7 +45,7 @@ impl<'scope, 'env> Comparing<'scope, 'env> {
     }
 
     /// Compares the chain, now or later.
-    pub(super) fn add(&mut self, kernel: &mut impl PacketFilter, standing: Standing) -> Result<(), IptablesError> {
+    pub(super) fn add(&mut self, kernel: &mut dyn PacketFilter, standing: Standing) -> Result<(), IptablesError> {
         self.rules += standing.rules.len() + 1;
         self.piece.push(standing);
         if self.rules < PIECE {
@@ -66,7 +66,7 @@ impl<'scope, 'env> Comparing<'scope, 'env> {
     }
 
     /// The chains that hold something else than they should.
-    pub(super) fn finish(mut self, kernel: &mut impl PacketFilter) -> Result<Chains, IptablesError> {
+    pub(super) fn finish(mut self, kernel: &mut dyn PacketFilter) -> Result<Chains, IptablesError> {
         let piece = std::mem::take(&mut self.piece);
         self.here(kernel, piece)?;
         if let Other::Thread(pieces, thread) = self.other {
@@ -76,7 +76,7 @@ impl<'scope, 'env> Comparing<'scope, 'env> {
         Ok(self.differing)
     }
 
-    fn begin(&self, kernel: &mut impl PacketFilter) -> Other<'scope> {
+    fn begin(&self, kernel: &mut dyn PacketFilter) -> Other<'scope> {
         let Some(mut comparer) = kernel.comparer() else { return Other::Absent };
         let (pieces, inbox) = sync_channel::<Vec<Standing>>(WAITING);
         let work = move || {
@@ -93,7 +93,7 @@ impl<'scope, 'env> Comparing<'scope, 'env> {
         thread.map_or(Other::Absent, |thread| Other::Thread(pieces, thread))
     }
 
-    fn here(&mut self, kernel: &mut impl PacketFilter, piece: Vec<Standing>) -> Result<(), IptablesError> {
+    fn here(&mut self, kernel: &mut dyn PacketFilter, piece: Vec<Standing>) -> Result<(), IptablesError> {
         compare(piece, &mut self.differing, |chain, present, rules| {
             kernel.holds(Table::Nat, chain, present, &mut rules.iter())
         })

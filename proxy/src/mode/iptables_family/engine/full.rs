@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use super::compare::{Comparing, Standing};
-use super::{Engine, Failed, Ledger, Place, Plans, Renderer, Report, Sent};
+use super::{Engine, Failed, HasPacketFilter, Ledger, Place, Plans, Renderer, Report, Sent};
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::IptablesError;
-use crate::kernel::packet_filter::PacketFilter;
 use crate::mode::iptables_family::rules::difference::{self, ensure_jumps, remove_other_modes};
 use crate::mode::iptables_family::rules::found::{self, conntrack_frontends};
 use crate::mode::iptables_family::rules::names;
@@ -33,7 +32,7 @@ pub(super) struct FullSync<'a, R: Renderer<K>, K> {
     report: Report,
 }
 
-impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
+impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
     pub(super) fn new(engine: &'a mut Engine<R, K>) -> FullSync<'a, R, K> {
         let (ahead, rest) = (Transaction::default(), Transaction::default());
         FullSync { engine, ledger: Ledger::new(), ahead, is_ahead: false, rest, report: Report::default() }
@@ -53,21 +52,21 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
         let mut saved = self.engine.look().map_err(Failed::Rules)?;
         self.engine.renderer.begin(&saved);
         let node = self.engine.renderer.node(node, addresses, plans);
-        let random_fully = self.engine.kernel.random_fully();
+        let random_fully = self.engine.kernel.filter().random_fully();
         self.ledger.fix(self.engine.renderer.fixed(&node, random_fully));
         self.service_ports(&node, plans, &mut saved)?;
         self.engine.renderer.before_rules(&mut self.engine.kernel, &node, Some(&saved)).map_err(Failed::Objects)?;
         let jumps = R::jumps(&node);
         let fixed = self.ledger.fixed().iter().map(|chain| (chain.place, self.ledger.rules(chain)));
         self.engine.guard.expect(fixed, self.ledger.marking(), jumps.iter().copied());
-        let jumps_made = ensure_jumps(&mut self.engine.kernel, &jumps, &saved).map_err(Failed::Rules)?;
+        let jumps_made = ensure_jumps(self.engine.kernel.filter(), &jumps, &saved).map_err(Failed::Rules)?;
         self.fixed_chains(&saved).map_err(Failed::Rules)?;
         self.stale_chains(&saved).map_err(Failed::Rules)?;
         self.send_rest()?;
         let wanted: BTreeSet<Place> = self.ledger.fixed().iter().map(|chain| chain.place).collect();
         let is_wanted = |table, chain: &str| wanted.contains(&(table, chain));
         let (jumps_gone, chains_gone) =
-            remove_other_modes(&mut self.engine.kernel, &jumps, is_wanted, &saved).map_err(Failed::Rules)?;
+            remove_other_modes(self.engine.kernel.filter(), &jumps, is_wanted, &saved).map_err(Failed::Rules)?;
         let changes = self.engine.renderer.after_rules(&mut self.engine.kernel, &node).map_err(Failed::Objects)?;
         let mut report = self.report;
         report.full = true;
@@ -86,7 +85,7 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
         let mut differing = thread::scope(|scope| {
             let mut comparing = Comparing::new(scope);
             self.render_all(node, plans, saved, &mut comparing)?;
-            comparing.finish(&mut self.engine.kernel).map_err(Failed::Rules)
+            comparing.finish(self.engine.kernel.filter()).map_err(Failed::Rules)
         })?;
         self.rest.table(Table::Nat).write.append(&mut differing);
         Ok(())
@@ -109,14 +108,14 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
                 let there = saved.tables.entry(Table::Nat).or_default();
                 if let Some(present) = there.chains.remove(&chain) {
                     let standing = Standing { chain, present, rules };
-                    comparing.add(&mut self.engine.kernel, standing).map_err(Failed::Rules)?;
+                    comparing.add(self.engine.kernel.filter(), standing).map_err(Failed::Rules)?;
                 } else {
                     rules_ahead += rules.len() + 1;
                     self.ahead.table(Table::Nat).absent.insert(chain.clone());
                     self.ahead.table(Table::Nat).write.insert(chain, rules);
                 }
             }
-            if rules_ahead >= PIECE && self.engine.kernel.takes_chains_ahead() {
+            if rules_ahead >= PIECE && self.engine.kernel.filter().takes_chains_ahead() {
                 self.send_ahead(saved)?;
                 rules_ahead = 0;
             }
@@ -133,10 +132,10 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
                     targets.table(table).write.insert(chain.to_owned(), Vec::new());
                 }
             }
-            self.engine.kernel.commit(&targets).map_err(Failed::Rules)?;
+            self.engine.kernel.filter().commit(&targets).map_err(Failed::Rules)?;
         }
         let ahead = std::mem::take(&mut self.ahead);
-        self.engine.kernel.commit(&ahead).map_err(Failed::Rules)?;
+        self.engine.kernel.filter().commit(&ahead).map_err(Failed::Rules)?;
         self.report.add(&Report::of(&ahead));
         Ok(())
     }
@@ -144,7 +143,7 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
     fn send_rest(&mut self) -> Result<(), Failed<R::Error>> {
         let mut rest = std::mem::take(&mut self.rest);
         rest.append(std::mem::take(&mut self.ahead));
-        self.engine.kernel.commit(&rest).map_err(Failed::Rules)?;
+        self.engine.kernel.filter().commit(&rest).map_err(Failed::Rules)?;
         self.report.add(&Report::of(&rest));
         Ok(())
     }
@@ -152,7 +151,7 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
     /// The chains that are there whatever the services. What a predecessor's lead somewhere is noted where they differ.
     fn fixed_chains(&mut self, saved: &Saved) -> Result<(), IptablesError> {
         let nothing = SavedTable::default();
-        let kernel = &mut self.engine.kernel;
+        let kernel = self.engine.kernel.filter();
         let mut as_wanted = BTreeSet::new();
         for chain in self.ledger.fixed() {
             let (table, name) = chain.place;
@@ -200,7 +199,7 @@ impl<'a, R: Renderer<K>, K: PacketFilter> FullSync<'a, R, K> {
                 let present = saved.chains.get(chain).map_or(&[][..], |rules| &rules[..]);
                 if !led.contains(&chain[..]) {
                     change.remove.push(chain.clone());
-                } else if !self.engine.kernel.holds(*table, chain, present, &mut std::iter::empty())? {
+                } else if !self.engine.kernel.filter().holds(*table, chain, present, &mut std::iter::empty())? {
                     change.write.insert(chain.clone(), Vec::new());
                 }
             }

@@ -16,8 +16,6 @@ pub mod render;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use ipnet::IpNet;
-
 use super::rules::guard::Guard;
 use super::rules::names;
 use crate::config::NodeAddresses;
@@ -36,7 +34,17 @@ use render::{FollowUp, Place, Renderer};
 /// one at a time.
 const ROUNDS: usize = 8;
 
-/// One mode at work in one address family.
+/// A kernel adapter that writes the iptables tables, alone or besides other objects.
+pub trait HasPacketFilter {
+    fn filter(&mut self) -> &mut dyn PacketFilter;
+}
+
+impl<K: PacketFilter> HasPacketFilter for K {
+    fn filter(&mut self) -> &mut dyn PacketFilter {
+        self
+    }
+}
+
 pub struct Engine<R: Renderer<K>, K> {
     kernel: K,
     renderer: R,
@@ -75,7 +83,7 @@ impl<E: From<IptablesError>> Failed<E> {
     }
 }
 
-impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
+impl<R: Renderer<K>, K: HasPacketFilter> Engine<R, K> {
     /// Knows nothing of the kernel's state yet.
     pub fn with(kernel: K, renderer: R) -> Engine<R, K> {
         Engine {
@@ -107,13 +115,14 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
     /// What stands now, but for the rules of service ports' own chains.
     fn look(&mut self) -> Result<Saved, IptablesError> {
         if let Some(saved) = self.ahead.take() {
-            let generation = self.kernel.generation()?;
-            if self.kernel.is_untouched(generation) {
+            let filter = self.kernel.filter();
+            let generation = filter.generation()?;
+            if filter.is_untouched(generation) {
                 return Ok(saved);
             }
         }
         let is_unread = |table, chain: &str| names::is_ours(table, chain) && !R::READ.contains(&(table, chain));
-        self.kernel.look(&Table::ALL, &is_unread)
+        self.kernel.filter().look(&Table::ALL, &is_unread)
     }
 
     /// Puts the service ports aside that refused rules belong to. Not if that would be all there are, or one rule belongs to none:
@@ -136,7 +145,7 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
     /// port's fault, and a full sync mends it.
     fn still_stand(&mut self, before: &[(&ServicePortName, Entry)]) -> bool {
         let chains: Vec<&str> = before.iter().flat_map(|(_, entry)| entry.standing_chains()).collect();
-        self.kernel.uses(Table::Nat, &chains).is_ok_and(|uses| uses.iter().all(Option::is_some))
+        self.kernel.filter().uses(Table::Nat, &chains).is_ok_and(|uses| uses.iter().all(Option::is_some))
     }
 
     /// `Ok(None)`: service ports were set aside, and it is to be tried without them.
@@ -158,7 +167,7 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
             let (table, name) = chain.place;
             transaction.table(table).write.insert(name.to_owned(), sent.ledger.rules(chain).cloned().collect());
         }
-        if let Err(error) = self.kernel.commit(&transaction) {
+        if let Err(error) = self.kernel.filter().commit(&transaction) {
             let is_sent = |name: &ServicePortName| replaced.iter().any(|(sent, _)| *sent == name);
             if self.still_stand(&replaced) && self.set_aside(&error, &sent.ledger, is_sent) {
                 replaced.into_iter().for_each(|(name, before)| sent.ledger.restore(name, before));
@@ -181,7 +190,7 @@ impl<R: Renderer<K>, K: PacketFilter> Engine<R, K> {
     }
 }
 
-impl<R: Renderer<K>, K: PacketFilter> Mode for Engine<R, K> {
+impl<R: Renderer<K>, K: HasPacketFilter> Mode for Engine<R, K> {
     type Error = R::Error;
 
     fn needs_full(&self) -> bool {
@@ -214,7 +223,7 @@ impl<R: Renderer<K>, K: PacketFilter> Mode for Engine<R, K> {
     fn detect_flush(&mut self) -> Result<Option<String>, R::Error> {
         // After a transaction that failed either state may be there.
         let Some(sent) = self.sent.as_ref().filter(|sent| sent.failures == 0) else { return Ok(None) };
-        if let Some(lost) = self.guard.lost(&mut self.kernel)? {
+        if let Some(lost) = self.guard.lost(self.kernel.filter())? {
             return Ok(Some(lost));
         }
         self.renderer.lost(&mut self.kernel, &sent.node)
@@ -222,7 +231,7 @@ impl<R: Renderer<K>, K: PacketFilter> Mode for Engine<R, K> {
 
     /// A command's dump of the tables would hold every rule in memory, for as long as the source takes.
     fn look_ahead(&mut self) {
-        if self.sent.is_none() && self.kernel.takes_chains_ahead() {
+        if self.sent.is_none() && self.kernel.filter().takes_chains_ahead() {
             self.ahead = self.look().ok();
         }
     }
@@ -251,9 +260,6 @@ impl<R: Renderer<K>, K: PacketFilter> Mode for Engine<R, K> {
             }
         }
     }
-
-    /// Nothing here drops what goes to addresses that no service has.
-    fn set_service_ranges(&mut self, _: Vec<IpNet>) {}
 
     fn partial(&mut self, changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>) -> Result<Report, R::Error> {
         let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };

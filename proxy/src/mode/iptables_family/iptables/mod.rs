@@ -10,27 +10,3 @@ pub mod ruleset;
 pub mod syncer;
 
 pub use crate::mode::iptables_family::rules::{cleanup, names};
-
-/// One address family's proxy in this mode.
-pub mod family {
-    use super::syncer::Syncer;
-    use crate::config::Config;
-    use crate::kernel::packet_filter::PacketFilter;
-    use crate::mode::family;
-    use crate::model::Family;
-
-    /// A proxy over this kernel adapter.
-    pub type FamilyProxy<K> = family::FamilyProxy<Syncer<K>>;
-
-    impl<K: PacketFilter> FamilyProxy<K> {
-        /// A proxy that knows of no object yet.
-        pub fn new(config: Config, family: Family, kernel: K) -> FamilyProxy<K> {
-            family::FamilyProxy::with_mode(config, family, Syncer::new(kernel))
-        }
-
-        /// The kernel adapter, for tests.
-        pub fn kernel(&mut self) -> &mut K {
-            self.mode().kernel()
-        }
-    }
-}

@@ -19,20 +19,13 @@ pub type Syncer<K> = Engine<Iptables, K>;
 /// Rules, and nothing else.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Iptables {
+    /// Rules of endpoints have comments in large clusters as well, because [`super::connections`] counts by them.
     counts_by_comment: bool,
 }
 
 impl<K: PacketFilter> Syncer<K> {
-    /// Knows nothing of the kernel's state yet.
-    pub fn new(kernel: K) -> Syncer<K> {
-        Engine::with(kernel, Iptables::default())
-    }
-
-    /// Writes the comments of endpoints' rules in large clusters as well: connections are counted by them
-    /// ([`super::connections`]).
-    pub fn counting_by_comment(mut self) -> Syncer<K> {
-        self.renderer().counts_by_comment = true;
-        self
+    pub fn new(kernel: K, counts_by_comment: bool) -> Syncer<K> {
+        Engine::with(kernel, Iptables { counts_by_comment })
     }
 }
 

@@ -12,10 +12,10 @@ use ipnet::IpNet;
 
 use super::IpvsError;
 use super::desired::DesiredState;
-use super::kernel::Kernel;
+use super::kernel::IpvsObjects;
 use super::sets::SetId;
 use crate::kernel::dummy::AddressState;
-use crate::kernel::ipset::{Kind, Member, SetChange, SetHeader};
+use crate::kernel::ipset::{Kind, Member, SetChange, SetHeader, Sets};
 use crate::kernel::ipvs::{ServerKey, ServerSpec};
 use crate::model::{Family, Protocol};
 use crate::plan::flows::{Frontend, needs_conntrack_cleanup};
@@ -46,7 +46,7 @@ impl ObservedState {
     ///
     /// # Errors
     /// When the kernel refuses, or a set of another type has our name.
-    pub fn read<K: Kernel>(
+    pub fn read<K: IpvsObjects>(
         kernel: &mut K,
         family: Family,
         desired: &DesiredState,
@@ -56,8 +56,8 @@ impl ObservedState {
         for set in SetId::ALL {
             observed.sets.insert(set, read_set(kernel, set, family, desired)?);
         }
-        kernel.ensure_device()?;
-        let on_device = kernel.addresses(family)?;
+        kernel.device().ensure_device()?;
+        let on_device = kernel.device().addresses(family)?;
         let ours =
             |address: &IpAddr| observed.has(SetId::IpvsIps, Member::Ip(*address)) || desired.has_address(address);
         let kept =
@@ -65,13 +65,13 @@ impl ObservedState {
         let addresses = on_device.into_iter().filter(|(address, _)| ours(address) && !kept(address)).collect();
         observed.addresses = addresses;
         let excluded = |key: &ServerKey| exclude.iter().any(|range| range.contains(&key.address.ip()));
-        let all = kernel.servers(family)?;
+        let all = kernel.servers().servers(family)?;
         let ours: Vec<(ServerKey, ServerSpec)> = all
             .into_iter()
             .filter(|(key, _)| desired.server(key).is_some() || (observed.owns(key) && !excluded(key)))
             .collect();
         let keys: Vec<ServerKey> = ours.iter().map(|(key, _)| *key).collect();
-        for ((key, spec), destinations) in ours.into_iter().zip(kernel.destinations(&keys)?) {
+        for ((key, spec), destinations) in ours.into_iter().zip(kernel.servers().destinations(&keys)?) {
             let destinations = destinations.into_iter().map(|(address, state)| (address, state.weight)).collect();
             observed.servers.insert(key, ObservedServer { spec, destinations });
         }
@@ -119,7 +119,7 @@ fn datagram_frontend(set: SetId, member: &Member) -> Option<(Protocol, Frontend)
     Some(found).filter(|(protocol, _)| needs_conntrack_cleanup(*protocol))
 }
 
-fn read_set<K: Kernel>(
+fn read_set<K: IpvsObjects>(
     kernel: &mut K,
     set: SetId,
     family: Family,
@@ -127,8 +127,8 @@ fn read_set<K: Kernel>(
 ) -> Result<BTreeSet<Member>, IpvsError> {
     let wanted = desired.members(set).count();
     let header = set.header(family, wanted);
-    let Some(found) = kernel.set(&header.name)? else {
-        kernel.create_set(&header)?;
+    let Some(found) = kernel.sets().set(&header.name)? else {
+        kernel.sets().create_set(&header)?;
         return Ok(BTreeSet::new());
     };
     if found.kind != set.kind().as_str() {
@@ -141,19 +141,19 @@ fn read_set<K: Kernel>(
         && most > found.maxelem as usize
         && wanted * 2 > found.maxelem as usize
     {
-        grow(kernel, &set.header(family, most), &found.members)?;
+        grow(kernel.sets(), &set.header(family, most), &found.members)?;
     }
     Ok(found.members)
 }
 
 /// A set cannot be made larger: a larger one takes its place, without a moment between.
-fn grow<K: Kernel>(kernel: &mut K, header: &SetHeader, members: &BTreeSet<Member>) -> Result<(), IpvsError> {
+fn grow(sets: &mut dyn Sets, header: &SetHeader, members: &BTreeSet<Member>) -> Result<(), IpvsError> {
     let larger = SetHeader { name: "KUBE-SVCPROXY-LARGER".to_owned(), ..header.clone() };
-    kernel.destroy_set(&larger.name)?;
-    kernel.create_set(&larger)?;
+    sets.destroy_set(&larger.name)?;
+    sets.create_set(&larger)?;
     let members = members.iter().copied().collect();
-    kernel.change_sets(&[SetChange { set: larger.name.clone(), add: true, members }])?;
-    kernel.swap_sets(&header.name, &larger.name)?;
-    kernel.destroy_set(&larger.name)?;
+    sets.change_sets(&[SetChange { set: larger.name.clone(), add: true, members }])?;
+    sets.swap_sets(&header.name, &larger.name)?;
+    sets.destroy_set(&larger.name)?;
     Ok(())
 }

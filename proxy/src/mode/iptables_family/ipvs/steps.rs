@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use super::IpvsError;
 use super::desired::{DesiredState, DirtyKeys};
-use super::kernel::Kernel;
+use super::kernel::IpvsObjects;
 use super::objects::Server;
 use super::observed::{ObservedServer, ObservedState};
 use super::sets::SetId;
@@ -131,9 +131,9 @@ impl Steps {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn prepare<K: Kernel>(&self, kernel: &mut K, family: Family) -> Result<(), IpvsError> {
-        kernel.change_sets(&changes(&self.add_members, true, family))?;
-        kernel.change_servers(&self.servers)?;
+    pub fn prepare(&self, kernel: &mut impl IpvsObjects, family: Family) -> Result<(), IpvsError> {
+        kernel.sets().change_sets(&changes(&self.add_members, true, family))?;
+        kernel.servers().change_servers(&self.servers)?;
         Ok(())
     }
 
@@ -141,9 +141,9 @@ impl Steps {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn bind<K: Kernel>(&self, kernel: &mut K) -> Result<(), IpvsError> {
+    pub fn bind(&self, kernel: &mut impl IpvsObjects) -> Result<(), IpvsError> {
         let binds: Vec<AddressChange> = self.bind.iter().copied().map(AddressChange::Bind).collect();
-        kernel.change_addresses(&binds)?;
+        kernel.device().change_addresses(&binds)?;
         Ok(())
     }
 
@@ -151,13 +151,13 @@ impl Steps {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn remove<K: Kernel>(&self, kernel: &mut K, family: Family) -> Result<(), IpvsError> {
-        kernel.change_sets(&changes(&self.remove_members_first, false, family))?;
+    pub fn remove(&self, kernel: &mut impl IpvsObjects, family: Family) -> Result<(), IpvsError> {
+        kernel.sets().change_sets(&changes(&self.remove_members_first, false, family))?;
         let unbinds: Vec<AddressChange> = self.unbind.iter().copied().map(AddressChange::Unbind).collect();
-        kernel.change_addresses(&unbinds)?;
+        kernel.device().change_addresses(&unbinds)?;
         let deletions: Vec<ServerChange> = self.delete_servers.iter().copied().map(ServerChange::Delete).collect();
-        kernel.change_servers(&deletions)?;
-        kernel.change_sets(&changes(&self.remove_members_last, false, family))?;
+        kernel.servers().change_servers(&deletions)?;
+        kernel.sets().change_sets(&changes(&self.remove_members_last, false, family))?;
         Ok(())
     }
 

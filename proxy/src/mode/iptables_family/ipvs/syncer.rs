@@ -3,15 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
-
-use ipnet::IpNet;
+use std::time::Instant;
 
 use super::IpvsError;
 use super::desired::{DesiredState, DirtyKeys};
 use super::drain::Drains;
 use super::jumps;
-use super::kernel::Kernel;
+use super::kernel::IpvsKernel;
 use super::objects::{NodeContext, render};
 use super::observed::ObservedState;
 use super::rules;
@@ -31,31 +29,9 @@ use crate::ruleset::{Saved, Table};
 /// One family's virtual servers, addresses, sets and rules.
 pub type Syncer<K> = Engine<Ipvs, K>;
 
-/// What an operator decides about this mode.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// The scheduler of all virtual servers.
-    pub scheduler: String,
-    /// Virtual servers and addresses in these ranges are left alone, unless they are wanted.
-    pub exclude: Vec<IpNet>,
-    /// How long a backend that leaves may keep its connections.
-    pub drain_limit: Duration,
-}
-
-impl Settings {
-    /// What the configuration says.
-    pub fn of(config: &config::Ipvs) -> Settings {
-        Settings {
-            scheduler: config.scheduler.clone(),
-            exclude: config.exclude.clone(),
-            drain_limit: config.drain_limit,
-        }
-    }
-}
-
 /// What there is besides rules.
 pub struct Ipvs {
-    settings: Settings,
+    settings: config::Ipvs,
     desired: DesiredState,
     /// What was rendered anew since the kernel was brought there last.
     dirty: DirtyKeys,
@@ -71,9 +47,9 @@ pub struct Ipvs {
     is_full: bool,
 }
 
-impl<K: Kernel> Syncer<K> {
+impl<K: IpvsKernel> Syncer<K> {
     /// Knows nothing of the kernel's state yet.
-    pub fn new(kernel: K, settings: Settings) -> Syncer<K> {
+    pub fn new(kernel: K, settings: config::Ipvs) -> Syncer<K> {
         let mode = Ipvs {
             settings,
             desired: DesiredState::default(),
@@ -89,7 +65,7 @@ impl<K: Kernel> Syncer<K> {
     }
 }
 
-impl<K: Kernel> Renderer<K> for Ipvs {
+impl<K: IpvsKernel> Renderer<K> for Ipvs {
     type Error = IpvsError;
     type Node = NodeContext;
 
@@ -163,8 +139,8 @@ impl<K: Kernel> Renderer<K> for Ipvs {
 
     /// Virtual servers and addresses: each can be flushed by one command.
     fn lost(&mut self, kernel: &mut K, node: &NodeContext) -> Result<Option<String>, IpvsError> {
-        let servers = kernel.servers(node.node.family)?;
-        let addresses = kernel.addresses(node.node.family)?;
+        let servers = kernel.servers().servers(node.node.family)?;
+        let addresses = kernel.device().addresses(node.node.family)?;
         let server = self.observed.servers.keys().find(|key| !servers.contains_key(key));
         let address = self.observed.addresses.keys().find(|address| !addresses.contains_key(address));
         let server = server.map(|key| format!("virtual server {key}"));
@@ -176,9 +152,9 @@ impl<K: Kernel> Renderer<K> for Ipvs {
         if keys.is_empty() {
             return Ok(FollowUp::default());
         }
-        let states = kernel.destinations(&keys)?;
+        let states = kernel.servers().destinations(&keys)?;
         let over = self.drains.over(&states, now, self.settings.drain_limit);
-        kernel.change_servers(&over)?;
+        kernel.servers().change_servers(&over)?;
         over.iter().for_each(|change| note_server(change, &mut self.observed));
         self.drains.gone(&over);
         Ok(FollowUp { next: self.drains.next(now), full: false })

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use super::kernel::IpvsObjects;
 use super::observed::ObservedState;
 use super::sets::SetId;
 use crate::kernel::conntrack::{Conntrack, Filter};
-use crate::kernel::dummy::{AddressChange, Device};
-use crate::kernel::ipset::Sets;
-use crate::kernel::ipvs::{ServerChange, ServerKey, Servers};
+use crate::kernel::dummy::AddressChange;
+use crate::kernel::ipvs::{ServerChange, ServerKey};
 use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
 use crate::plan::flows::{Flow, needs_conntrack_cleanup};
@@ -46,7 +46,7 @@ pub struct Left {
 ///
 /// # Errors
 /// When the kernel refuses; what could be taken away before it is.
-pub fn leave<K: Servers + Sets + Device>(kernel: &mut K, family: Family, gently: bool) -> Result<Left, NetlinkError> {
+pub fn leave<K: IpvsObjects>(kernel: &mut K, family: Family, gently: bool) -> Result<Left, NetlinkError> {
     TeardownBatch::look(kernel, family, gently)?.go(kernel, &BTreeSet::new())
 }
 
@@ -61,35 +61,35 @@ struct TeardownBatch {
 }
 
 impl TeardownBatch {
-    fn look<K: Servers + Sets>(kernel: &mut K, family: Family, gently: bool) -> Result<TeardownBatch, NetlinkError> {
+    fn look<K: IpvsObjects>(kernel: &mut K, family: Family, gently: bool) -> Result<TeardownBatch, NetlinkError> {
         let observed = sets_that_are(kernel, family)?;
-        let ours: Keys = kernel.servers(family)?.into_keys().filter(|key| observed.owns(key)).collect();
+        let ours: Keys = kernel.servers().servers(family)?.into_keys().filter(|key| observed.owns(key)).collect();
         let (busy, idle) = if gently { busy(kernel, ours)? } else { (Vec::new(), ours) };
         Ok(TeardownBatch { family, observed, idle, busy })
     }
 
     /// Our addresses that are still there.
-    fn addresses<K: Device>(&self, kernel: &mut K) -> Result<BTreeSet<IpAddr>, NetlinkError> {
+    fn addresses<K: IpvsObjects>(&self, kernel: &mut K) -> Result<BTreeSet<IpAddr>, NetlinkError> {
         let ours = |address: &IpAddr| self.observed.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
-        Ok(kernel.addresses(self.family)?.into_keys().filter(ours).collect())
+        Ok(kernel.device().addresses(self.family)?.into_keys().filter(ours).collect())
     }
 
     /// Makes them go, but for the addresses that are in use.
-    fn go<K: Servers + Sets + Device>(self, kernel: &mut K, used: &BTreeSet<IpAddr>) -> Result<Left, NetlinkError> {
+    fn go<K: IpvsObjects>(self, kernel: &mut K, used: &BTreeSet<IpAddr>) -> Result<Left, NetlinkError> {
         let addresses = self.addresses(kernel)?;
         let TeardownBatch { family, observed, idle, busy } = self;
         let mut left = Left { removed: idle.len(), spared: busy.len() };
         let deletions: Vec<ServerChange> = idle.into_iter().map(ServerChange::Delete).collect();
-        kernel.change_servers(&deletions)?;
+        kernel.servers().change_servers(&deletions)?;
         let served: BTreeSet<IpAddr> = busy.iter().map(|key| key.address.ip()).collect();
         let (kept, gone): (Vec<IpAddr>, Vec<IpAddr>) =
             addresses.into_iter().partition(|address| served.contains(address) || used.contains(address));
         left.removed += gone.len();
         left.spared += kept.len();
-        kernel.change_addresses(&gone.into_iter().map(AddressChange::Unbind).collect::<Vec<_>>())?;
+        kernel.device().change_addresses(&gone.into_iter().map(AddressChange::Unbind).collect::<Vec<_>>())?;
         if left.spared == 0 {
             for set in observed.sets.keys() {
-                kernel.destroy_set(&set.name(family))?;
+                kernel.sets().destroy_set(&set.name(family))?;
                 left.removed += 1;
             }
         }
@@ -101,20 +101,20 @@ impl TeardownBatch {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn remove_empty_device<K: Device>(kernel: &mut K) -> Result<(), NetlinkError> {
+pub fn remove_empty_device<K: IpvsObjects>(kernel: &mut K) -> Result<(), NetlinkError> {
     for family in Family::ALL {
-        if !kernel.addresses(family)?.is_empty() {
+        if !kernel.device().addresses(family)?.is_empty() {
             return Ok(());
         }
     }
-    kernel.remove_device()
+    kernel.device().remove_device()
 }
 
 /// The sets that are there, with their members.
-fn sets_that_are<K: Sets>(kernel: &mut K, family: Family) -> Result<ObservedState, NetlinkError> {
+fn sets_that_are<K: IpvsObjects>(kernel: &mut K, family: Family) -> Result<ObservedState, NetlinkError> {
     let mut observed = ObservedState::default();
     for set in SetId::ALL {
-        if let Some(found) = kernel.set(&set.name(family))?.filter(|found| found.kind == set.kind().as_str()) {
+        if let Some(found) = kernel.sets().set(&set.name(family))?.filter(|found| found.kind == set.kind().as_str()) {
             observed.sets.insert(set, found.members);
         }
     }
@@ -124,8 +124,8 @@ fn sets_that_are<K: Sets>(kernel: &mut K, family: Family) -> Result<ObservedStat
 type Keys = Vec<ServerKey>;
 
 /// Virtual servers with connections, and those without.
-fn busy<K: Servers>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), NetlinkError> {
-    let states = kernel.destinations(&keys)?;
+fn busy<K: IpvsObjects>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), NetlinkError> {
+    let states = kernel.servers().destinations(&keys)?;
     let has_connections: Vec<bool> =
         states.iter().map(|all| all.values().any(|destination| destination.connections > 0)).collect();
     let (busy, idle): (Vec<_>, Vec<_>) = keys.into_iter().zip(has_connections).partition(|(_, busy)| *busy);
@@ -150,7 +150,7 @@ pub struct IpvsTeardown<K, C> {
     limit: Duration,
 }
 
-impl<K: Servers + Sets + Device, C: Conntrack> IpvsTeardown<K, C> {
+impl<K: IpvsObjects, C: Conntrack> IpvsTeardown<K, C> {
     /// By these kernel adapters, on a node whose own addresses are these, the preferred one of each family first; with so much
     /// time for connections.
     pub fn new(kernel: K, conntrack: C, own: Vec<IpAddr>, limit: Duration) -> IpvsTeardown<K, C> {
@@ -185,7 +185,7 @@ impl<K: Servers + Sets + Device, C: Conntrack> IpvsTeardown<K, C> {
             let fresh: Vec<IpAddr> = addresses.difference(&self.yielded).copied().collect();
             let changes: Vec<AddressChange> =
                 fresh.iter().map(|address| AddressChange::Yield { address: *address, to: own }).collect();
-            self.kernel.change_addresses(&changes)?;
+            self.kernel.device().change_addresses(&changes)?;
             self.yielded.extend(fresh);
         }
         if addresses.is_empty() {

@@ -28,7 +28,7 @@ pub fn shared_with_kubelet<'a>(
 ///
 /// # Errors
 /// When a command fails.
-pub fn ensure_jumps<K: PacketFilter>(kernel: &mut K, wanted: &[&Jump], saved: &Saved) -> Result<usize, IptablesError> {
+pub fn ensure_jumps(kernel: &mut dyn PacketFilter, wanted: &[&Jump], saved: &Saved) -> Result<usize, IptablesError> {
     let (mut transaction, mut missing) = (Transaction::default(), 0);
     for jump in wanted.iter().filter(|jump| !jump.is_in(saved)) {
         let change = transaction.table(jump.table);
@@ -49,8 +49,8 @@ pub fn ensure_jumps<K: PacketFilter>(kernel: &mut K, wanted: &[&Jump], saved: &S
 ///
 /// # Errors
 /// When a command fails.
-pub fn remove_other_modes<K: PacketFilter>(
-    kernel: &mut K,
+pub fn remove_other_modes(
+    kernel: &mut dyn PacketFilter,
     wanted_jumps: &[&Jump],
     wanted: impl Fn(Table, &str) -> bool,
     saved: &Saved,

@@ -123,7 +123,7 @@ impl Guard {
     ///
     /// # Errors
     /// When the kernel does not answer.
-    pub fn lost<K: PacketFilter>(&mut self, kernel: &mut K) -> Result<Option<String>, IptablesError> {
+    pub fn lost(&mut self, kernel: &mut dyn PacketFilter) -> Result<Option<String>, IptablesError> {
         let Some(standing) = &self.standing else { return Ok(None) };
         let generation = kernel.generation()?;
         if kernel.is_untouched(generation) {
