@@ -1,6 +1,6 @@
-//! A Kubernetes API with the objects of a manifest, which misbehaves as lines of standard input say:
-//! `cargo run -p svclab-apiserver --example bad_day -- MANIFEST.yaml /tmp/kubeconfig`, and then
-//! `kubectl --kubeconfig /tmp/kubeconfig get endpointslices --watch` or a client of yours in another terminal.
+//! Serves a manifest's objects and begins the faults that standard input names: `cargo run -p svclab-apiserver
+//! --example bad_day -- MANIFEST.yaml /tmp/kubeconfig`, then `kubectl --kubeconfig /tmp/kubeconfig get endpointslices
+//! --watch` in another terminal.
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::error::Error;
@@ -44,7 +44,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The manifest's objects in a cluster of one node: IP addresses and node ports are given, EndpointSlices are made.
 fn store(manifest: &str) -> Result<Store, Box<dyn Error>> {
     let node = NodeSpec {
         name: "node-1".to_owned(),

@@ -1,10 +1,10 @@
-//! Who may ask: one bearer token per client, each with all rights.
+//! Bearer tokens, each with all rights.
 
 use std::collections::BTreeMap;
 
 use crate::objects::mix;
 
-/// The tokens that the server takes.
+/// The bearer tokens that the server accepts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tokens {
     /// By client name.
@@ -12,8 +12,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// A token for each of `clients` (the lab names nodes), a function of the seed like every other value of the lab: it
-    /// keeps mistakes out, not attackers.
+    /// Derives one token per client (a node name in the lab) from the seed. The tokens prevent mix-ups, not attacks.
     pub fn new(seed: u64, clients: impl IntoIterator<Item = String>) -> Self {
         let token = |client: &str| {
             format!("{:016x}{:016x}", mix(seed, &format!("token/{client}")), mix(!seed, &format!("token/{client}")))
@@ -27,12 +26,11 @@ impl Tokens {
         self.tokens.get(client).map(String::as_str)
     }
 
-    /// Every client with its token.
+    /// Client names with their tokens.
     pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.tokens.iter().map(|(client, token)| (client.as_str(), token.as_str()))
     }
 
-    /// Whether an `Authorization` header carries one of the tokens.
     pub(super) fn allow(&self, header: Option<&str>) -> bool {
         let (scheme, token) = header.and_then(|header| header.split_once(' ')).unwrap_or_default();
         scheme.eq_ignore_ascii_case("bearer") && self.tokens.values().any(|known| known == token.trim())
@@ -44,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_client_has_its_own_token_and_no_other_is_taken() {
+    fn only_known_tokens_are_accepted() {
         let tokens = Tokens::new(1, ["node-a".to_owned(), "node-b".to_owned()]);
         let token = tokens.of("node-a").unwrap();
         assert_ne!(Some(token), tokens.of("node-b"));

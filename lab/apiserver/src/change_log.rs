@@ -1,17 +1,16 @@
-//! The history of changes, as far back as its bounds allow: what watches read, and what lists of an earlier version
-//! are reconstructed from.
+//! The bounded history of changes, for watches and lists of an earlier version.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::objects::{ObjectKey, ObjectKind, Record, RecordChange, Store};
 
-/// How much history is kept for each kind. What is older is compacted: whoever asks for it gets 410 Gone.
+/// Bounds of the history of each kind. Requests for an older version get 410 Gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryBounds {
-    /// Changes.
+    /// Maximum number of changes.
     pub events: usize,
-    /// Bytes of JSON in these changes.
+    /// Maximum size of their objects' JSON, in bytes.
     pub bytes: usize,
 }
 
@@ -21,14 +20,12 @@ impl Default for HistoryBounds {
     }
 }
 
-/// Something that watches are to tell.
 #[derive(Debug)]
 pub(super) enum LogEntry {
-    /// A change.
     Change(RecordChange),
-    /// A change told once more (misbehaviour).
+    /// A change that a fault sends a second time.
     Repeat(RecordChange),
-    /// A bookmark out of turn (misbehaviour).
+    /// A bookmark that a fault inserts.
     Bookmark(u64),
 }
 
@@ -48,18 +45,15 @@ impl LogEntry {
     }
 }
 
-/// The version asked for is older than the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Expired {
-    /// The oldest version that can still be asked for.
     pub(super) oldest: u64,
 }
 
-/// History by kind.
 #[derive(Debug)]
 pub(super) struct ChangeLog {
     bounds: HistoryBounds,
-    /// Every kind's history begins after this version at the latest.
+    /// Oldest version for which the history of any kind is complete.
     begin: u64,
     kinds: BTreeMap<ObjectKind, KindHistory>,
 }
@@ -67,9 +61,9 @@ pub(super) struct ChangeLog {
 #[derive(Debug, Default)]
 struct KindHistory {
     entries: VecDeque<Arc<LogEntry>>,
-    /// Place of the first entry in the sequence of all entries that ever were.
+    /// Sequence number of the first entry that is still kept.
     first: u64,
-    /// Changes up to this version are forgotten.
+    /// Newest version that was dropped.
     compacted: u64,
     bytes: usize,
 }
@@ -97,7 +91,6 @@ impl KindHistory {
 }
 
 impl ChangeLog {
-    /// An empty history that begins at `version`.
     pub(super) fn new(bounds: HistoryBounds, version: u64) -> Self {
         ChangeLog { bounds, begin: version, kinds: BTreeMap::new() }
     }
@@ -113,7 +106,6 @@ impl ChangeLog {
         self.kinds.entry(kind).or_default().push(entry, bounds);
     }
 
-    /// The oldest version of `kind` that can be asked for.
     pub(super) fn oldest(&self, kind: ObjectKind) -> u64 {
         self.kinds.get(&kind).map_or(0, |ring| ring.compacted).max(self.begin)
     }
@@ -123,28 +115,30 @@ impl ChangeLog {
         if version < oldest { Err(Expired { oldest }) } else { Ok(()) }
     }
 
-    /// The place behind the last entry.
     pub(super) fn end(&self, kind: ObjectKind) -> u64 {
         self.kinds.get(&kind).map_or(0, KindHistory::end)
     }
 
-    /// The place of the first entry after `version`.
-    pub(super) fn place(&self, kind: ObjectKind, version: u64) -> Result<u64, Expired> {
+    pub(super) fn position_after(&self, kind: ObjectKind, version: u64) -> Result<u64, Expired> {
         self.check(kind, version)?;
         let Some(ring) = self.kinds.get(&kind) else { return Ok(0) };
         let index = ring.entries.partition_point(|entry| entry.version() <= version);
         Ok(ring.first + index as u64)
     }
 
-    /// Up to `limit` entries from `place` on.
-    pub(super) fn from(&self, kind: ObjectKind, place: u64, limit: usize) -> Result<Vec<Arc<LogEntry>>, Expired> {
+    pub(super) fn entries_from(
+        &self,
+        kind: ObjectKind,
+        position: u64,
+        limit: usize,
+    ) -> Result<Vec<Arc<LogEntry>>, Expired> {
         let Some(ring) = self.kinds.get(&kind) else { return Ok(Vec::new()) };
-        let Some(skip) = place.checked_sub(ring.first) else { return Err(Expired { oldest: self.oldest(kind) }) };
+        let Some(skip) = position.checked_sub(ring.first) else { return Err(Expired { oldest: self.oldest(kind) }) };
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         Ok(ring.entries.iter().skip(skip).take(limit).cloned().collect())
     }
 
-    /// The objects of `kind` as they were at `version`: those of today with the changes since taken back.
+    /// Undoes later changes.
     pub(super) fn snapshot(&self, store: &Store, kind: ObjectKind, version: u64) -> Result<Vec<Arc<Record>>, Expired> {
         self.check(kind, version)?;
         let mut objects: BTreeMap<&ObjectKey, &Arc<Record>> =
@@ -160,7 +154,6 @@ impl ChangeLog {
         Ok(objects.into_values().cloned().collect())
     }
 
-    /// Forgets everything up to `version`.
     pub(super) fn compact(&mut self, version: u64) {
         self.begin = self.begin.max(version);
         for ring in self.kinds.values_mut() {
@@ -170,7 +163,7 @@ impl ChangeLog {
         }
     }
 
-    /// Tells the last change of `kind` once more; `false` when there is none to tell.
+    /// Appends the last change of `kind` again; returns `false` if the kind has no change.
     pub(super) fn repeat(&mut self, kind: ObjectKind) -> bool {
         let entries = self.kinds.get(&kind).into_iter().flat_map(|ring| ring.entries.iter().rev());
         let last = entries.into_iter().find_map(|entry| match entry.as_ref() {
@@ -180,7 +173,6 @@ impl ChangeLog {
         last.map(|change| self.push(kind, LogEntry::Repeat(change))).is_some()
     }
 
-    /// Sends a bookmark to the watches of `kind`.
     pub(super) fn bookmark(&mut self, kind: ObjectKind, version: u64) {
         self.push(kind, LogEntry::Bookmark(version));
     }

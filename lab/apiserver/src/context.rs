@@ -1,4 +1,4 @@
-//! What every request needs, and the checks that the lab's own API and a relay share.
+//! State and checks shared by the lab's own API and the relay.
 
 use hyper::Request;
 use hyper::header::AUTHORIZATION;
@@ -17,15 +17,14 @@ pub(super) struct ServerContext {
 }
 
 impl ServerContext {
-    /// Answers 503 while the fault "unavailable" is active.
+    /// Fails with 503 during the fault "unavailable".
     pub(super) fn check_available(&self) -> Result<(), ApiError> {
-        match self.shared.look(|state| state.faults.refusal) {
+        match self.shared.inspect(|state| state.faults.refusal) {
             Some(ServerRefusal::Unavailable) => Err(ApiError::unavailable()),
             _ => Ok(()),
         }
     }
 
-    /// Answers 401 to a request without a known token, if the server has tokens at all.
     pub(super) fn check_token<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
         match &self.tokens {
             Some(tokens) if !tokens.allow(header(request, AUTHORIZATION)) => Err(ApiError::unauthorized()),

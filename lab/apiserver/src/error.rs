@@ -1,4 +1,4 @@
-//! What goes wrong with a request, as the `Status` object that Kubernetes clients expect.
+//! Errors of requests, as `Status` objects.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,6 @@ use super::change_log::Expired;
 use super::resources::Resource;
 use crate::objects::ObjectError;
 
-/// A refused request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ApiError {
     pub(super) code: u16,
@@ -15,18 +14,13 @@ pub(super) struct ApiError {
     pub(super) details: Option<Value>,
     /// Seconds for the `Retry-After` header.
     pub(super) retry_after: Option<u32>,
-    /// A token with which an expired list may go on.
-    pub(super) go_on: Option<String>,
+    pub(super) continue_token: Option<String>,
 }
 
-/// One thing that is wrong with an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
-    /// `FieldValueInvalid`, `FieldValueRequired`, `FieldValueDuplicate`, `FieldValueNotSupported`, …
     pub(super) reason: &'static str,
-    /// Path of the field.
     pub(super) field: String,
-    /// The value and what was expected.
     pub(super) message: String,
 }
 
@@ -58,7 +52,7 @@ impl Cause {
 
 impl ApiError {
     pub(super) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        ApiError { code, reason, message: message.into(), details: None, retry_after: None, go_on: None }
+        ApiError { code, reason, message: message.into(), details: None, retry_after: None, continue_token: None }
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
@@ -69,15 +63,19 @@ impl ApiError {
         ApiError::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// No such path.
-    pub(super) fn no_route() -> Self {
+    pub(super) fn unknown_path() -> Self {
         let error = ApiError::new(404, "NotFound", "the server could not find the requested resource");
         ApiError { details: Some(json!({})), ..error }
     }
 
+    /// An error about one object; `problem` follows the name in the message.
+    fn about(code: u16, reason: &'static str, resource: &Resource, name: &str, problem: &str) -> Self {
+        let message = format!("{} {name:?} {problem}", resource.qualified());
+        ApiError { details: Some(named(resource, name)), ..ApiError::new(code, reason, message) }
+    }
+
     pub(super) fn not_found(resource: &Resource, name: &str) -> Self {
-        let message = format!("{} {name:?} not found", resource.qualified());
-        ApiError { details: Some(named(resource, name)), ..ApiError::new(404, "NotFound", message) }
+        ApiError::about(404, "NotFound", resource, name, "not found")
     }
 
     pub(super) fn method_not_allowed() -> Self {
@@ -97,8 +95,7 @@ impl ApiError {
     }
 
     pub(super) fn already_exists(resource: &Resource, name: &str) -> Self {
-        let message = format!("{} {name:?} already exists", resource.qualified());
-        ApiError { details: Some(named(resource, name)), ..ApiError::new(409, "AlreadyExists", message) }
+        ApiError::about(409, "AlreadyExists", resource, name, "already exists")
     }
 
     pub(super) fn conflict(resource: &Resource, name: &str, problem: &str) -> Self {
@@ -107,8 +104,7 @@ impl ApiError {
     }
 
     pub(super) fn forbidden(resource: &Resource, name: &str, problem: &str) -> Self {
-        let message = format!("{} {name:?} is forbidden: {problem}", resource.qualified());
-        ApiError { details: Some(named(resource, name)), ..ApiError::new(403, "Forbidden", message) }
+        ApiError::about(403, "Forbidden", resource, name, &format!("is forbidden: {problem}"))
     }
 
     pub(super) fn expired(version: u64, expired: Expired) -> Self {
@@ -122,7 +118,7 @@ impl ApiError {
         ApiError { details, retry_after: Some(1), ..ApiError::new(504, "Timeout", message) }
     }
 
-    /// What a kubelet would have to answer; `asked` is the sub-resource.
+    /// A sub-resource (`log`, `exec`, …) that only a kubelet could serve.
     pub(super) fn no_kubelet(pod: &str, asked: &str) -> Self {
         let instead = match asked {
             "log" => {
@@ -136,14 +132,12 @@ impl ApiError {
         ApiError::new(501, "NotImplemented", format!("pod {pod} has no container and no kubelet: {instead}"))
     }
 
-    /// The server is misbehaving.
     pub(super) fn unavailable() -> Self {
         let message = "the server is currently unable to handle the request";
         let details = Some(json!({"retryAfterSeconds": 1}));
         ApiError { details, retry_after: Some(1), ..ApiError::new(503, "ServiceUnavailable", message) }
     }
 
-    /// An object that breaks the API's rules.
     pub(super) fn invalid(kind: &str, group: &str, name: &str, causes: &[Cause]) -> Self {
         let texts: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
@@ -157,16 +151,9 @@ impl ApiError {
         ApiError { details, ..ApiError::new(422, "Invalid", message) }
     }
 
-    /// Why the store did not take an object.
     pub(super) fn of_object(resource: &Resource, name: &str, error: &ObjectError) -> Self {
         let (field, problem) = match error {
             ObjectError::Field { field, problem, .. } => (field.as_str(), problem.clone()),
-            ObjectError::AddressTaken { field, address, owner, .. } => {
-                (field.as_str(), format!("{address} already belongs to {owner}"))
-            }
-            ObjectError::PortTaken { field, port, protocol, owner, .. } => {
-                (field.as_str(), format!("node port {port}/{protocol} already belongs to {owner}"))
-            }
             ObjectError::Exhausted { .. } => return ApiError::new(500, "InternalError", error.to_string()),
             ObjectError::Missing { .. } => ("metadata.name", error.to_string()),
         };
@@ -175,7 +162,6 @@ impl ApiError {
         ApiError::invalid(resource.kind.name(), resource.group, name, &[cause])
     }
 
-    /// The `Status` object.
     pub(super) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status",
@@ -189,7 +175,7 @@ impl ApiError {
         if let Some(details) = &self.details {
             status["details"] = details.clone();
         }
-        if let Some(token) = &self.go_on {
+        if let Some(token) = &self.continue_token {
             status["metadata"] = json!({"continue": token});
         }
         status

@@ -1,8 +1,8 @@
-//! One event, two forms: `v1 Event`, which is stored, and `events.k8s.io/v1 Event`, which components write today.
+//! Converts Events between `v1` (stored) and `events.k8s.io/v1`.
 
 use serde_json::{Map, Value, json};
 
-/// (name in `v1`, name in `events.k8s.io/v1`); all other fields have one name in both.
+/// (field in `v1`, field in `events.k8s.io/v1`)
 const RENAMED: [(&str, &str); 6] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -11,7 +11,7 @@ const RENAMED: [(&str, &str); 6] = [
     ("lastTimestamp", "deprecatedLastTimestamp"),
     ("count", "deprecatedCount"),
 ];
-/// One more, which upstream renames the other way round.
+/// kube-apiserver renames this field in the other direction.
 const CONTROLLER: (&str, &str) = ("reportingComponent", "reportingController");
 
 fn renamed(event: &mut Value, version: &str, name: impl Fn(&(&str, &str)) -> (String, String)) {
@@ -26,16 +26,14 @@ fn renamed(event: &mut Value, version: &str, name: impl Fn(&(&str, &str)) -> (St
     *fields = result;
 }
 
-/// From `events.k8s.io/v1` to the stored form.
 pub(super) fn to_stored(event: &mut Value) {
     renamed(event, "v1", |(core, events)| ((*events).to_owned(), (*core).to_owned()));
     if let Value::Object(fields) = event {
-        // Required in the stored type, optional in the other.
+        // `v1` requires this field.
         fields.entry("involvedObject").or_insert_with(|| json!({}));
     }
 }
 
-/// From the stored form to `events.k8s.io/v1`.
 pub(super) fn from_stored(event: &mut Value) {
     renamed(event, "events.k8s.io/v1", |(core, events)| ((*core).to_owned(), (*events).to_owned()));
 }
@@ -45,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_survives_the_way_there_and_back() {
+    fn an_event_survives_both_conversions() {
         let written = json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "a"}, "note": "it broke",
             "regarding": {"kind": "Node", "name": "node-a"}, "reportingController": "kube-proxy", "reason": "Broken",

@@ -1,26 +1,22 @@
-//! Begins and ends faults.
-
 use super::faults::{AddedEvent, ServerFault};
 use super::shared::{ServerState, SharedStore};
 
-/// Does `what` in front of another server, whose newest version is `version`. That server's history is not changed: only clients
-/// see events that are missing, repeated or out of order. [`ServerFault::BookmarkAhead`] sends `version`: the caller has written objects
-/// before, so that the version is ahead.
+/// For a relay whose upstream is at `version`. Changes only what clients see. Before [`ServerFault::BookmarkAhead`] the
+/// caller has increased the upstream's version.
 pub(super) fn misbehave_before(shared: &SharedStore, what: ServerFault, version: u64) {
     match what {
-        ServerFault::Compact => shared.with(|state| state.faults.forgotten = version),
-        ServerFault::Repeat(kind) => shared.with(|state| state.faults.added.push((kind, AddedEvent::Repeat))),
+        ServerFault::Compact => shared.update(|state| state.faults.oldest_version = version),
+        ServerFault::Repeat(kind) => shared.update(|state| state.faults.added.push((kind, AddedEvent::Repeat))),
         ServerFault::BookmarkAhead { kind, .. } => {
-            shared.with(|state| state.faults.added.push((kind, AddedEvent::Bookmark(version))));
+            shared.update(|state| state.faults.added.push((kind, AddedEvent::Bookmark(version))));
         }
         other => misbehave(shared, other),
     }
     shared.wake();
 }
 
-/// Does `what`, at once.
 pub(super) fn misbehave(shared: &SharedStore, what: ServerFault) {
-    shared.with(|state| {
+    shared.update(|state| {
         let ServerState { store, log, faults } = state;
         match what {
             ServerFault::CloseWatches { abrupt } => faults.closed = (faults.closed.0 + 1, abrupt),
@@ -28,7 +24,7 @@ pub(super) fn misbehave(shared: &SharedStore, what: ServerFault) {
             ServerFault::Expire { requests } => faults.expire = requests,
             ServerFault::Refuse(refusal) => faults.refusal = Some(refusal),
             ServerFault::Accept => {
-                // Watches that were answered badly end.
+                // Watches with a hostile answer end.
                 if faults.hostile.take().is_some() {
                     faults.closed = (faults.closed.0 + 1, false);
                 }

@@ -1,103 +1,96 @@
-//! ServerFault on request: what real API servers, load balancers in front of them and etcd do to their clients.
+//! Faults of API servers, load balancers and etcd.
 
 use std::collections::BTreeSet;
 
 use super::hostile::HostileAnswer;
 use crate::objects::ObjectKind;
 
-/// How the server turns connections away.
+/// How the server refuses clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerRefusal {
-    /// Every request is answered 503 Service Unavailable; watches that are open go on.
+    /// Answers every request with 503; open watches continue.
     Unavailable,
-    /// Every connection is closed, new ones are reset before a byte is read.
+    /// Resets every open and new connection.
     Reset,
 }
 
-/// Something to do wrong.
+/// A fault that begins, or a command that ends one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerFault {
-    /// Ends every open watch, as a restarted API server does; `abrupt` leaves the answer unfinished.
+    /// Ends every open watch, as a restart of the API server does.
     CloseWatches {
-        /// Break off instead of ending the body.
+        /// Breaks the body off instead of ending it.
         abrupt: bool,
     },
-    /// Forgets all history: watches and lists from an earlier version are answered 410 Gone. Open watches go on.
+    /// Drops all history: watches and lists of an earlier version get 410 Gone; open watches continue.
     Compact,
     /// Answers 410 Gone to the next requests that name a version (watches, exact lists, continued lists).
     Expire {
-        /// How many requests.
+        /// Number of requests.
         requests: u32,
     },
-    /// Turns everybody away until [`ServerFault::Accept`].
+    /// Refuses every client until [`ServerFault::Accept`].
     Refuse(ServerRefusal),
-    /// Lets everybody in again.
+    /// Ends [`ServerFault::Refuse`] and [`ServerFault::Answer`].
     Accept,
-    /// Open and new watches of every kind stay silent until [`ServerFault::Resume`]; lists are answered.
+    /// Withholds the events of every watch until [`ServerFault::Resume`]; lists are served.
     Stall,
-    /// Watches tell what they missed.
+    /// Ends [`ServerFault::Stall`]; watches send what they withheld.
     Resume,
-    /// Watches of one kind stay silent until [`ServerFault::Release`]: other kinds' changes overtake.
+    /// Withholds the events of one kind until [`ServerFault::Release`], so that events of other kinds overtake them.
     Hold(ObjectKind),
-    /// Watches of one kind tell what they missed.
+    /// Ends [`ServerFault::Hold`]; watches send what they withheld.
     Release(ObjectKind),
-    /// Answers lists or watches of Services, EndpointSlices and Nodes with this, until [`ServerFault::Accept`]. Watches that are
-    /// open end.
+    /// Ends open watches, and sends this answer to lists or watches of Services, EndpointSlices and Nodes until
+    /// [`ServerFault::Accept`].
     Answer(&'static HostileAnswer),
-    /// Sends the last event of one kind again, to every watch that is open.
+    /// Sends the last event of a kind again to every open watch.
     Repeat(ObjectKind),
-    /// Lets many versions go by, as if objects that nobody here watches had changed, and sends a bookmark.
+    /// Skips versions, as if unwatched objects had changed, and sends a bookmark.
     BookmarkAhead {
-        /// Whose watches get it.
+        /// The kind whose watches get the bookmark.
         kind: ObjectKind,
-        /// How many versions go by.
+        /// Number of versions.
         by: u64,
     },
 }
 
-/// What is wrong at the moment.
 #[derive(Debug, Default)]
 pub(super) struct ActiveFaults {
     pub(super) refusal: Option<ServerRefusal>,
     pub(super) stalled: bool,
     pub(super) held: BTreeSet<ObjectKind>,
     pub(super) expire: u32,
-    /// What lists or watches are answered instead.
     pub(super) hostile: Option<&'static HostileAnswer>,
-    /// How often, and with how many bytes.
     pub(super) hostile_answers: usize,
     pub(super) hostile_bytes: usize,
-    /// How often watches were closed, and whether abruptly the last time.
+    /// Number of closes, and whether the last one was abrupt.
     pub(super) closed: (u64, bool),
-    /// In front of another server: versions before this one are answered 410 Gone.
-    pub(super) forgotten: u64,
-    /// In front of another server: what watches of a kind are sent beside its events, in order.
+    /// Relay: versions older than this get 410 Gone.
+    pub(super) oldest_version: u64,
+    /// Relay: additional events for watches.
     pub(super) added: Vec<(ObjectKind, AddedEvent)>,
 }
 
-/// What a relay adds to a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddedEvent {
-    /// Its last event once more.
+    /// The last event of the watch.
     Repeat,
-    /// A bookmark of this version.
+    /// A bookmark with this version.
     Bookmark(u64),
 }
 
 impl ActiveFaults {
-    /// Whether anything at all is kept from clients.
-    pub(super) fn withhold(&self) -> bool {
+    pub(super) fn withholds_changes(&self) -> bool {
         self.refusal.is_some() || self.stalled || !self.held.is_empty() || self.hostile.is_some()
     }
 
-    /// Whether watches of `kind` are to keep silent.
-    pub(super) fn silent(&self, kind: ObjectKind) -> bool {
-        // A connection that is about to be reset must not tell what happened since: its task may wake up late.
+    pub(super) fn is_silent(&self, kind: ObjectKind) -> bool {
+        // A connection that is about to be reset must not send newer events first: its task may wake up late.
         self.stalled || self.held.contains(&kind) || self.refusal == Some(ServerRefusal::Reset)
     }
 
-    /// Whether this request, which names a version, is to be told that the version is gone.
-    pub(super) fn expires(&mut self) -> bool {
+    pub(super) fn take_expiry(&mut self) -> bool {
         let expires = self.expire > 0;
         self.expire = self.expire.saturating_sub(1);
         expires

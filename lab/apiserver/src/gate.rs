@@ -1,15 +1,14 @@
-//! The way between the server and the clients of one listener, which can be shut: bytes then neither come nor go, and
-//! without notice, as in a network that loses every packet. What was under way arrives once it is open again.
+//! A gate for one listener. While it is shut no byte passes, as in a network that drops every packet; delayed bytes
+//! arrive when it opens.
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Open at first.
 #[derive(Default)]
 pub(super) struct Gate(Mutex<GateState>);
 
@@ -20,8 +19,7 @@ struct GateState {
 }
 
 impl Gate {
-    /// Shuts it, or opens it and lets everybody through who waited.
-    pub(super) fn shut(&self, shut: bool) {
+    pub(super) fn set_shut(&self, shut: bool) {
         let mut state = self.lock();
         state.shut = shut;
         let waiting = if shut { Vec::new() } else { std::mem::take(&mut state.waiting) };
@@ -29,12 +27,10 @@ impl Gate {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether it is shut.
     pub(super) fn is_shut(&self) -> bool {
         self.lock().shut
     }
 
-    /// Returns once it is open.
     pub(super) async fn open(&self) {
         poll_fn(|context| self.poll_open(context)).await
     }
@@ -55,7 +51,6 @@ impl Gate {
     }
 }
 
-/// A connection through a gate.
 pub(super) struct GatedStream<S> {
     stream: S,
     gate: Arc<Gate>,
@@ -70,20 +65,16 @@ impl<S> GatedStream<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for GatedStream<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        match this.gate.poll_open(context) {
-            Poll::Ready(()) => Pin::new(&mut this.stream).poll_read(context, into),
-            Poll::Pending => Poll::Pending,
-        }
+        ready!(this.gate.poll_open(context));
+        Pin::new(&mut this.stream).poll_read(context, into)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for GatedStream<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        match this.gate.poll_open(context) {
-            Poll::Ready(()) => Pin::new(&mut this.stream).poll_write(context, bytes),
-            Poll::Pending => Poll::Pending,
-        }
+        ready!(this.gate.poll_open(context));
+        Pin::new(&mut this.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -92,9 +83,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GatedStream<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        match this.gate.poll_open(context) {
-            Poll::Ready(()) => Pin::new(&mut this.stream).poll_shutdown(context),
-            Poll::Pending => Poll::Pending,
-        }
+        ready!(this.gate.poll_open(context));
+        Pin::new(&mut this.stream).poll_shutdown(context)
     }
 }

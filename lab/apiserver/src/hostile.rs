@@ -1,7 +1,6 @@
-//! Answers that no API server should give, and that some thing between a client and its API server has given: load balancers,
-//! TLS terminators, aggregated servers, restored databases, and attackers.
+//! Answers that load balancers, TLS terminators, aggregated servers, restored databases or attackers may send.
 //!
-//! Whatever comes, a proxy keeps the rules that it has, says what is wrong in a line, and takes in no more than a bounded part.
+//! On such an answer a proxy keeps its rules, logs one line and reads a bounded number of bytes.
 
 use std::io;
 use std::time::Duration;
@@ -12,29 +11,29 @@ use hyper::StatusCode;
 
 use crate::objects::ObjectKind;
 
-/// A piece of an answer without end, in bytes.
+/// Chunk size of an endless answer, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// One of them. In texts, `@list`, `@kind` and `@api` stand for the kinds and the version that were asked for.
+/// A hostile answer. In its text `@list`, `@kind` and `@api` stand for the requested list kind, kind and API version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostileAnswer {
-    /// What a scenario calls it.
+    /// Name in scenarios.
     pub name: &'static str,
-    /// HostileTarget which requests it is given.
+    /// The requests that get the answer.
     pub to: HostileTarget,
     code: u16,
     retry_after: Option<u16>,
     body: HostileBody,
 }
 
-/// Which requests are answered so; those to the others are answered well.
+/// The requests that get a hostile answer; the server answers all others correctly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostileTarget {
-    /// Lists. Watches are answered 410 Gone, so that clients list.
+    /// Lists. Watches get 410 Gone, so that clients list.
     Lists,
-    /// Watches: this is the whole answer.
+    /// Watches: the whole answer.
     Watches,
-    /// Watches: this is a line of the answer, which goes on.
+    /// Watches: one line, after which the watch stays open.
     Events,
 }
 
@@ -42,13 +41,13 @@ pub enum HostileTarget {
 enum HostileBody {
     Text(&'static str),
     Bytes(&'static [u8]),
-    /// The text, and then the connection breaks.
+    /// The text, then the connection breaks.
     Broken(&'static str),
-    /// The text, and then spaces or zeros for as long as the client reads.
+    /// The text, then this byte for as long as the client reads.
     Endless(&'static str, u8),
-    /// So many opening brackets.
+    /// This many opening brackets.
     Deep(usize),
-    /// Headers, and then nothing.
+    /// Headers only; the body never begins.
     Silence,
 }
 
@@ -70,7 +69,7 @@ const fn event(name: &'static str, body: HostileBody) -> HostileAnswer {
 
 use HostileBody::{Broken, Bytes as Raw, Deep, Endless, Silence, Text};
 
-/// All of them.
+/// All hostile answers.
 pub const HOSTILE_ANSWERS: [HostileAnswer; 50] = [
     list(
         "status",
@@ -156,13 +155,13 @@ pub const HOSTILE_ANSWERS: [HostileAnswer; 50] = [
     event("endless event", Endless(r#"{"type":"ADDED","object":{"#, b' ')),
 ];
 
-/// By its name.
+/// Finds an answer by its name.
 pub fn named(name: &str) -> Option<&'static HostileAnswer> {
     HOSTILE_ANSWERS.iter().find(|answer| answer.name == name)
 }
 
 impl HostileAnswer {
-    /// Whether this request is answered so. `None`: as ever.
+    /// `None` is the normal reply.
     pub(super) fn reply(&self, watch: bool) -> Option<HostileReply> {
         match (self.to, watch) {
             (HostileTarget::Lists, false) | (HostileTarget::Watches | HostileTarget::Events, true) => {
@@ -181,7 +180,7 @@ impl HostileAnswer {
         self.retry_after
     }
 
-    /// The body; `sent` is called with the number of bytes of each piece.
+    /// Calls `sent` with the size of each chunk.
     pub(super) fn body<F: Fn(usize) + Send>(
         &self,
         kind: ObjectKind,
@@ -218,23 +217,20 @@ impl HostileAnswer {
         })
     }
 
-    /// Whether a client gives up waiting rather than being answered.
+    /// Whether the client runs into its own timeout instead of getting a body.
     pub fn waits(&self) -> bool {
         self.body == Silence
     }
 
-    /// The longest that a client is asked to stay away.
+    /// The value of `Retry-After`: how long the client is asked to wait.
     pub fn asks_for(&self) -> Duration {
         Duration::from_secs(self.retry_after.unwrap_or(0).into())
     }
 }
 
-/// How a request is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostileReply {
-    /// With this answer.
     This,
-    /// 410 Gone.
     Gone,
 }
 

@@ -1,5 +1,3 @@
-//! Sends the hostile answer of an active [`ServerFault::Answer`](super::ServerFault::Answer).
-
 use super::error::ApiError;
 use super::hostile::HostileReply;
 use super::query::Query;
@@ -8,7 +6,6 @@ use super::response::ApiResponse;
 use super::shared::SharedStore;
 use crate::objects::ObjectKind;
 
-/// The response to this request if the fault concerns the request, otherwise `None`.
 pub(super) fn hostile_response(
     shared: &SharedStore,
     path: &ObjectPath,
@@ -18,7 +15,7 @@ pub(super) fn hostile_response(
     if path.name.is_some() || !matches!(kind, ObjectKind::Service | ObjectKind::EndpointSlice | ObjectKind::Node) {
         return None;
     }
-    let hostile = shared.look(|state| state.faults.hostile)?;
+    let hostile = shared.inspect(|state| state.faults.hostile)?;
     if hostile.reply(query.watch)? == HostileReply::Gone {
         // A server without streaming lists (KEP-3157) answers 422, and clients fall back to plain lists.
         let (code, reason, message) = match query.initial_events.is_some() {
@@ -27,9 +24,9 @@ pub(super) fn hostile_response(
         };
         return Some(Err(ApiError::new(code, reason, message)));
     }
-    shared.with(|state| state.faults.hostile_answers += 1);
+    shared.update(|state| state.faults.hostile_answers += 1);
     let counter = shared.clone();
-    let body = hostile.body(kind, move |bytes| counter.with(|state| state.faults.hostile_bytes += bytes));
+    let body = hostile.body(kind, move |bytes| counter.update(|state| state.faults.hostile_bytes += bytes));
     let response = ApiResponse::stream(hostile.code(), body);
     Some(Ok(ApiResponse { retry_after: hostile.retry_after(), ..response }))
 }

@@ -1,5 +1,3 @@
-//! The file that tells a client where the API is and what to say there.
-
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -7,32 +5,32 @@ use std::path::{Path, PathBuf};
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
-/// What a kubeconfig says.
+/// Contents of a kubeconfig file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kubeconfig {
     /// URL of the API, as in `https://10.0.0.1:6443`.
     pub server: String,
-    /// Whose it is; the user's and the context's name.
+    /// Name of the user and of the context.
     pub client: String,
-    /// The client's bearer token, where the server wants one.
+    /// Bearer token, if the server requires one.
     pub token: Option<String>,
-    /// The authority that signed the server's certificate, PEM.
+    /// PEM certificate of the authority that signed the server's certificate.
     pub ca_pem: Option<String>,
 }
 
-/// The file could not be written.
+/// Writing the file failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the kubeconfig {path}")]
 pub struct KubeconfigError {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The cause.
     #[source]
     pub source: io::Error,
 }
 
 impl Kubeconfig {
-    /// The file's content: JSON, which every reader of YAML takes.
+    /// The file's text: JSON, which is valid YAML.
     pub fn text(&self) -> String {
         let mut cluster = json!({"server": self.server});
         if let Some(pem) = &self.ca_pem {
@@ -50,10 +48,7 @@ impl Kubeconfig {
         format!("{config:#}\n")
     }
 
-    /// Writes it to `path`, for its owner only.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
+    /// Writes the file with mode 0600.
     pub fn write(&self, path: &Path) -> Result<(), KubeconfigError> {
         let open = || std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
         let written = open().and_then(|mut file| io::Write::write_all(&mut file, self.text().as_bytes()));

@@ -1,19 +1,17 @@
-//! A small Kubernetes API over the lab's objects: what service proxies, `kubectl` and client libraries use of it.
+//! A small Kubernetes API over the lab's objects, for service proxies, `kubectl` and client libraries.
 //!
-//! [`crate::objects::Store`] stays the home of the objects, and its writes run the controllers. [`SharedStore`] shares
-//! one store between scenario steps and API clients and keeps the history of its changes; [`ApiServer`] serves it over
-//! HTTP.
+//! [`objects::Store`] holds the objects; its writes run the controllers. [`SharedStore`] shares a store between
+//! scenario steps and API clients and keeps the history of changes. [`ApiServer`] serves it over HTTP.
 //!
-//! Served are Services, EndpointSlices, Nodes, Pods, Deployments, ReplicaSets, Namespaces, Events (both API versions), Leases and
-//! ServiceCIDRs: get, list, watch, create, update, patch, delete, status, scale; tables for `kubectl get`; JSON only. Not served: what a
-//! kubelet answers (logs, exec), server-side apply (415),
-//! protobuf (406, 415), OpenAPI schemas, every other resource (404), authorization (a token has all rights), graceful
-//! deletion and finalizers.
+//! Served: Services, EndpointSlices, Nodes, Pods, Deployments, ReplicaSets, Namespaces, Events (both API versions),
+//! Leases and ServiceCIDRs with get, list, watch, create, update, patch, delete, status and scale, in JSON. Not served:
+//! kubelet sub-resources (501), server-side apply (415), protobuf (406, 415), OpenAPI schemas, other resources (404),
+//! authorization, graceful deletion and finalizers.
 //!
-//! With an [`Upstream`] it serves another API server's objects instead, and only its faults are its own.
+//! With an [`Upstream`] the server relays another API server and adds faults.
 //!
-//! [`ServerFault`] makes it do what real API servers do on bad days, and [`HOSTILE_ANSWERS`] what none should: `examples/bad_day.rs` serves
-//! a manifest and misbehaves as lines of its standard input say. Tables, strategic merge patches, discovery and OpenAPI are the feature `kubectl`.
+//! [`ServerFault`] reproduces failures of real API servers, [`HOSTILE_ANSWERS`] answers that none should send; see
+//! `examples/bad_day.rs`. The feature `kubectl` adds tables, strategic merge patches, discovery and OpenAPI.
 
 #![warn(missing_docs)]
 
@@ -46,8 +44,8 @@ mod scale;
 mod selector;
 mod serve;
 mod shared;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod tls;

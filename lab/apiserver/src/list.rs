@@ -1,5 +1,3 @@
-//! Lists: of the newest version or an earlier one, whole or page by page.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,19 +12,18 @@ use super::shared::{ServerState, SharedStore};
 use super::view::ResponseView;
 use crate::objects::{ObjectKind, Record};
 
-/// How long a client's version that is still to come is waited for (upstream's watch cache does the same).
+/// Like the watch cache of kube-apiserver.
 const FUTURE: Duration = Duration::from_secs(3);
 
-/// The objects of one request and the version that they are of.
 pub(super) struct ListPage {
     pub(super) version: u64,
     pub(super) records: Vec<Arc<Record>>,
-    /// Where the next page begins, and how many objects it and those after it have.
+    /// Start of the next page, and the number of remaining objects.
     next: Option<(ContinueToken, usize)>,
 }
 
 impl ListPage {
-    /// `metadata` of the list. How many remain is only known where nothing was selected.
+    /// `remainingItemCount` is known only without a selector.
     pub(super) fn metadata(&self, query: &Query) -> Value {
         let mut metadata = json!({"resourceVersion": self.version.to_string()});
         if let Some((next, remaining)) = &self.next {
@@ -39,7 +36,6 @@ impl ListPage {
     }
 }
 
-/// Answers a list request.
 pub(super) async fn list(
     shared: &SharedStore,
     view: &ResponseView,
@@ -50,8 +46,7 @@ pub(super) async fn list(
     Ok(view.list(page.records.iter().map(Arc::as_ref), page.metadata(query)))
 }
 
-/// Waits until the version that a client has seen elsewhere is here.
-pub(super) async fn reach(shared: &SharedStore, version: u64) -> Result<(), ApiError> {
+pub(super) async fn wait_for_version(shared: &SharedStore, version: u64) -> Result<(), ApiError> {
     let mut ticks = shared.ticks();
     let reached = async {
         while shared.version() < version {
@@ -75,9 +70,9 @@ pub(super) async fn page(
         (None, _) => None,
     };
     if let VersionMatch::Exact(version) | VersionMatch::NotOlderThan(version) = query.version {
-        reach(shared, version).await?;
+        wait_for_version(shared, version).await?;
     }
-    let (version, mut records) = shared.with(|state| snapshot(state, kind, exact, query))?;
+    let (version, mut records) = shared.update(|state| snapshot(state, kind, exact, query))?;
     records.retain(|record| {
         namespace.is_none_or(|namespace| record.key.namespace == namespace) && query.selector.matches(record)
     });
@@ -85,7 +80,7 @@ pub(super) async fn page(
         let after = token.after();
         records.retain(|record| record.key > after);
     }
-    // Upstream's watch cache answers `resourceVersion=0` whole, whatever the limit.
+    // The watch cache of kube-apiserver ignores the limit of a list with `resourceVersion=0`.
     let limit = query.limit.filter(|_| query.version != VersionMatch::Any || query.continued.is_some());
     let next = limit.filter(|limit| records.len() > *limit).and_then(|limit| {
         let last = records.get(limit.checked_sub(1)?)?;
@@ -105,26 +100,26 @@ fn snapshot(
 ) -> Result<(u64, Vec<Arc<Record>>), ApiError> {
     let current = state.store.version();
     let Some(version) = exact else { return Ok((current, state.store.records(kind).cloned().collect())) };
-    let asked = if state.faults.expires() {
+    let asked = if state.faults.take_expiry() {
         Err(Expired { oldest: current })
     } else {
         state.log.snapshot(&state.store, kind, version)
     };
     match asked {
         Ok(records) => Ok((version, records)),
-        Err(expired) => Err(gone(version, expired, current, query)),
+        Err(expired) => Err(expired_error(version, expired, current, query)),
     }
 }
 
-/// 410; a list that was being continued learns how to go on with newer objects.
-fn gone(version: u64, expired: Expired, current: u64, query: &Query) -> ApiError {
+/// 410; for a continued list with a token to continue with newer objects.
+fn expired_error(version: u64, expired: Expired, current: u64, query: &Query) -> ApiError {
     let mut error = ApiError::expired(version, expired);
     if let Some(token) = &query.continued {
         error.message =
             "the continue token has expired: start over without it, or go on with the one given here, at the \
                          price of a list that mixes two versions"
                 .to_owned();
-        error.go_on = Some(ContinueToken { rv: current, ..token.clone() }.token());
+        error.continue_token = Some(ContinueToken { rv: current, ..token.clone() }.token());
     }
     error
 }

@@ -1,26 +1,20 @@
-//! Which form of answer a client takes, and which form of body it sent.
+//! Content negotiation.
 
 use super::error::ApiError;
 use super::kubectl;
 
-/// Kubernetes' own binary form.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// What the body of an answer is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResponseForm {
-    /// The objects.
     Objects,
-    /// `meta.k8s.io/v1 Table`, for people.
+    /// `meta.k8s.io/v1 Table`.
     Table,
     /// `meta.k8s.io/v1 PartialObjectMetadata`.
     Metadata,
 }
 
-/// Picks the first form that both sides can have. Clients that prefer protobuf name JSON after it.
-///
-/// # Errors
-/// 406 when there is none.
+/// Clients that prefer protobuf list JSON after it.
 pub(super) fn accept(header: Option<&str>) -> Result<ResponseForm, ApiError> {
     let header = header.filter(|header| !header.trim().is_empty()).unwrap_or("*/*");
     header.split(',').find_map(one).ok_or_else(ApiError::not_acceptable)
@@ -37,19 +31,15 @@ fn one(media: &str) -> Option<ResponseForm> {
         ("", ..) => Some(ResponseForm::Objects),
         ("Table", "meta.k8s.io", "v1") if kubectl::TABLES => Some(ResponseForm::Table),
         ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(ResponseForm::Metadata),
-        // Aggregated discovery, older table versions: clients name plain JSON next.
+        // Aggregated discovery or an older table version: clients list plain JSON next.
         _ => None,
     }
 }
 
-/// Whether a body is one that can be read.
-///
-/// # Errors
-/// 415 for protobuf and everything else that is not JSON.
 pub(super) fn content(header: Option<&str>) -> Result<(), ApiError> {
     match media(header) {
         "" | "application/json" => Ok(()),
-        // What `kubectl create` sends for kinds that it knows.
+        // `kubectl create` sends protobuf for built-in kinds.
         PROTOBUF => Err(ApiError::unsupported_media(
             "application/json; `kubectl create … --dry-run=client -o yaml | kubectl apply -f -` sends that",
         )),
@@ -57,7 +47,6 @@ pub(super) fn content(header: Option<&str>) -> Result<(), ApiError> {
     }
 }
 
-/// The media type without its parameters.
 pub(super) fn media(header: Option<&str>) -> &str {
     header.unwrap_or_default().split(';').next().unwrap_or_default().trim()
 }
@@ -67,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_form_that_is_served_wins() {
+    fn the_first_served_media_type_is_chosen() {
         let protobuf = "application/vnd.kubernetes.protobuf";
         for (header, expected) in [
             ("", Some(ResponseForm::Objects)),
@@ -92,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_bodies_are_refused() {
+    fn a_protobuf_body_is_rejected() {
         let refused = content(Some("application/vnd.kubernetes.protobuf")).unwrap_err();
         assert!(refused.code == 415 && refused.message.contains("kubectl apply -f -"), "{refused:?}");
         assert_eq!(content(Some("application/json; charset=utf-8")), Ok(()));

@@ -1,16 +1,13 @@
-//! The three forms of patch that are served, each applied to the object as the client sees it.
-
 use serde_json::Value;
 
 use super::error::ApiError;
 use super::{kubectl, negotiate};
 use crate::objects::ObjectKind;
 
-/// The media types, for the 415 answer. Server-side apply needs field ownership, which the lab does not keep.
+/// Server-side apply would need field ownership, which the lab does not store.
 const ACCEPTED: &str =
     "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
 
-/// A patch that was read.
 #[derive(Debug)]
 pub(super) enum ObjectPatch {
     Json(json_patch::Patch),
@@ -19,10 +16,6 @@ pub(super) enum ObjectPatch {
 }
 
 impl ObjectPatch {
-    /// Reads the body of a PATCH request.
-    ///
-    /// # Errors
-    /// 415 for any other media type, 400 for a body that is no patch.
     pub(super) fn parse(content_type: Option<&str>, body: &[u8]) -> Result<Self, ApiError> {
         fn read<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
             serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("the patch: {error}")))
@@ -39,10 +32,6 @@ impl ObjectPatch {
         }
     }
 
-    /// Applies it to an object of `kind`.
-    ///
-    /// # Errors
-    /// 422 when a JSON patch does not fit the object, 400 when a strategic one is malformed.
     pub(super) fn apply(&self, kind: ObjectKind, object: &mut Value) -> Result<(), ApiError> {
         match self {
             ObjectPatch::Json(patch) => json_patch::patch(object, patch).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The options of a request: what its query says, checked against the rules that `ListOptions` has upstream.
+//! Query parameters, with the rules of `ListOptions`.
 
 use std::time::Duration;
 
@@ -9,27 +9,22 @@ use super::error::{ApiError, Cause};
 use super::selector::Selector;
 use crate::objects::{ObjectKey, ObjectKind};
 
-/// `resourceVersion` and `resourceVersionMatch` together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VersionMatch {
-    /// Nothing was said: the newest there is.
+    /// No version given.
     Newest,
-    /// `0`: whatever is at hand, which here is the newest.
+    /// Version `0`: any version; the lab serves the newest.
     Any,
-    /// At least as new as this version.
     NotOlderThan(u64),
-    /// Exactly this version.
     Exact(u64),
 }
 
-/// Where a list goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ContinueToken {
-    /// The version that the first page was of.
+    /// Version of the first page.
     pub(super) rv: u64,
-    /// The last object of the page before.
+    /// Last object of the previous page.
     pub(super) namespace: String,
-    /// Its name.
     pub(super) name: String,
 }
 
@@ -45,13 +40,11 @@ impl ContinueToken {
             .ok_or_else(|| ApiError::bad_request("continue key is not valid: it is none that this server gave out"))
     }
 
-    /// The object after which the next page begins.
     pub(super) fn after(&self) -> ObjectKey {
         ObjectKey { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
 
-/// How to treat fields that Kubernetes does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldValidation {
     Ignore,
@@ -59,7 +52,6 @@ pub(super) enum FieldValidation {
     Strict,
 }
 
-/// Everything that a query can say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Query {
     pub(super) watch: bool,
@@ -72,11 +64,9 @@ pub(super) struct Query {
     pub(super) timeout: Option<Duration>,
     pub(super) dry_run: bool,
     pub(super) validation: FieldValidation,
-    /// `includeObject` of tables.
     pub(super) include_object: String,
 }
 
-/// The parameters as written.
 #[derive(Default)]
 struct QueryPairs {
     pairs: Vec<(String, String)>,
@@ -87,7 +77,7 @@ impl QueryPairs {
         self.pairs.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
 
-    /// `None` when absent or empty.
+    /// `None` if absent; `true` if present without a value.
     fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.get(name) {
             "" if self.pairs.iter().any(|(key, _)| key == name) => Ok(Some(true)),
@@ -110,20 +100,19 @@ impl QueryPairs {
 }
 
 impl Query {
-    /// Reads the query of a request for objects of `kind`.
     pub(super) fn parse(kind: ObjectKind, text: &str) -> Result<Self, ApiError> {
         let raw = QueryPairs { pairs: form_urlencoded::parse(text.as_bytes()).into_owned().collect() };
         let watch = raw.flag("watch")?.unwrap_or(false);
         let limit = raw.number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
         let initial_events = raw.flag("sendInitialEvents")?;
-        rules(&raw, watch, initial_events)?;
+        check_combinations(&raw, watch, initial_events)?;
         let continued = match raw.get("continue") {
             "" => None,
             token => Some(ContinueToken::parse(token)?),
         };
         Ok(Query {
             watch,
-            version: wanted(&raw, watch, limit)?,
+            version: version_match(&raw, watch, limit)?,
             limit,
             continued,
             selector: Selector::parse(kind, raw.get("labelSelector"), raw.get("fieldSelector"))?,
@@ -152,8 +141,8 @@ fn invalid(cause: Cause) -> ApiError {
     ApiError::invalid("ListOptions", "meta.k8s.io", "", &[cause])
 }
 
-/// Which options exclude each other, as upstream's validation of `ListOptions` says.
-fn rules(raw: &QueryPairs, watch: bool, initial_events: Option<bool>) -> Result<(), ApiError> {
+/// `ValidateListOptions` of kube-apiserver.
+fn check_combinations(raw: &QueryPairs, watch: bool, initial_events: Option<bool>) -> Result<(), ApiError> {
     let version = raw.get("resourceVersion");
     let matching = raw.get("resourceVersionMatch");
     let forbid = |field: &str, detail: &str| Err(invalid(Cause::forbidden(field, detail)));
@@ -190,8 +179,8 @@ fn rules(raw: &QueryPairs, watch: bool, initial_events: Option<bool>) -> Result<
     Ok(())
 }
 
-/// Without `resourceVersionMatch` a limited list of a version is exact, any other is not older than it.
-fn wanted(raw: &QueryPairs, watch: bool, limit: Option<usize>) -> Result<VersionMatch, ApiError> {
+/// Only a list with a limit defaults to the exact version.
+fn version_match(raw: &QueryPairs, watch: bool, limit: Option<usize>) -> Result<VersionMatch, ApiError> {
     let text = raw.get("resourceVersion");
     let version = match text {
         "" => return Ok(VersionMatch::Newest),
@@ -216,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_mean_what_the_api_documentation_says() {
+    fn resource_version_and_match_decide_the_version() {
         for (text, wanted) in [
             ("", VersionMatch::Newest),
             ("resourceVersion=0", VersionMatch::Any),
@@ -231,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_exclude_each_other_are_invalid() {
+    fn incompatible_options_are_rejected() {
         for (text, code) in [
             ("resourceVersionMatch=Exact", 422),
             ("resourceVersionMatch=Newest&resourceVersion=1", 422),
@@ -251,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_continue_token_comes_back_as_it_was() {
+    fn a_continue_token_round_trips() {
         let page = ContinueToken { rv: 7, namespace: "default".into(), name: "web".into() };
         assert_eq!(parse(&format!("limit=1&continue={}", page.token())).unwrap().continued, Some(page));
     }

@@ -31,7 +31,7 @@ async fn handle(context: &ServerContext, request: Request<Incoming>) -> Result<A
     if !matches!(found, Some(ApiRoute::Health | ApiRoute::Version)) {
         context.check_token(&request)?;
     }
-    let found = found.ok_or_else(ApiError::no_route)?;
+    let found = found.ok_or_else(ApiError::unknown_path)?;
     let form = negotiate::accept(header(&request, ACCEPT))?;
     let path = match found {
         ApiRoute::Objects(path) => path,
@@ -39,7 +39,11 @@ async fn handle(context: &ServerContext, request: Request<Incoming>) -> Result<A
         ApiRoute::Kubelet { pod, asked } => return Err(ApiError::no_kubelet(&pod, asked)),
         _ if request.method() != Method::GET => return Err(ApiError::method_not_allowed()),
         ApiRoute::Health => return Ok(ApiResponse::bytes(StatusCode::OK, Bytes::from_static(b"ok"))),
-        about => return kubectl::about(&about).map(|value| ApiResponse::json(&value)).ok_or_else(ApiError::no_route),
+        about => {
+            return kubectl::api_document(&about)
+                .map(|value| ApiResponse::json(&value))
+                .ok_or_else(ApiError::unknown_path);
+        }
     };
     let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;
     let view = ResponseView { resource: path.resource, form, include_object: query.include_object.clone() };
@@ -50,7 +54,6 @@ async fn handle(context: &ServerContext, request: Request<Incoming>) -> Result<A
     }
 }
 
-/// Serves the sub-resource `/scale`.
 async fn scale(
     context: &ServerContext,
     path: &ObjectPath,
@@ -62,15 +65,15 @@ async fn scale(
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let shared = &context.shared;
     let shown = match head.method {
-        Method::GET => shared.look(|state| scale::of(state, path, &name))?,
+        Method::GET => shared.inspect(|state| scale::of(state, path, &name))?,
         Method::PUT => {
             negotiate::content(content_type)?;
             let value = parse(&collect(body).await?)?;
-            shared.with(|state| scale::update(state, path, &query, &name, &value))?
+            shared.update(|state| scale::update(state, path, &query, &name, &value))?
         }
         Method::PATCH => {
             let patch = ObjectPatch::parse(content_type, &collect(body).await?)?;
-            shared.with(|state| scale::patch(state, path, &query, &name, &patch))?
+            shared.update(|state| scale::patch(state, path, &query, &name, &patch))?
         }
         _ => return Err(ApiError::method_not_allowed()),
     };
@@ -96,7 +99,7 @@ async fn read(
         return Ok(ApiResponse::bytes(StatusCode::OK, body));
     };
     if let VersionMatch::NotOlderThan(version) | VersionMatch::Exact(version) = query.version {
-        list::reach(shared, version).await?;
+        list::wait_for_version(shared, version).await?;
     }
     let key = ObjectKey { namespace: path.namespace.clone().unwrap_or_default(), name: name.clone() };
     let record = shared.read(|store| store.record(path.resource.kind, &key).cloned());
@@ -122,26 +125,26 @@ async fn change(
             }
             negotiate::content(content_type)?;
             let value = parse(&body)?;
-            shared.with(|state| write::create(state, path, query, value))?
+            shared.update(|state| write::create(state, path, query, value))?
         }
         (&Method::PUT, Some(name), _) => {
             negotiate::content(content_type)?;
             let value = parse(&body)?;
-            shared.with(|state| write::update(state, path, query, name, value))?
+            shared.update(|state| write::update(state, path, query, name, value))?
         }
         (&Method::PATCH, Some(name), _) => {
             let patch = ObjectPatch::parse(content_type, &body)?;
-            shared.with(|state| write::patch(state, path, query, name, &patch))?
+            shared.update(|state| write::patch(state, path, query, name, &patch))?
         }
         (&Method::DELETE, Some(name), false) => {
             negotiate::content(content_type)?;
             let options = DeleteOptions::parse(&body)?;
-            let written = shared.with(|state| write::delete(state, path, query, name, &options))?;
-            let response = ApiResponse::json(&write::deleted(path, &written.record));
+            let written = shared.update(|state| write::delete(state, path, query, name, &options))?;
+            let response = ApiResponse::json(&write::deletion_response(path, &written.record));
             return Ok(ApiResponse { warnings: written.warnings, ..response });
         }
         (&Method::DELETE, None, false) => {
-            let deleted = shared.with(|state| write::delete_collection(state, path, query))?;
+            let deleted = shared.update(|state| write::delete_collection(state, path, query))?;
             let metadata = json!({"resourceVersion": shared.version().to_string()});
             let body = view.list(deleted.iter().map(AsRef::as_ref), metadata);
             return Ok(ApiResponse::bytes(StatusCode::OK, body));
@@ -150,7 +153,6 @@ async fn change(
     };
     let WriteResult { record, created, warnings } = written;
     let code = if created { StatusCode::CREATED } else { StatusCode::OK };
-    // A client that accepts tables gets the written object itself; only metadata is shortened.
     let response = ApiResponse::bytes(code, view.single(&record, view.form == ResponseForm::Table));
     Ok(ApiResponse { warnings, ..response })
 }

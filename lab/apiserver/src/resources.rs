@@ -1,18 +1,15 @@
-//! What is served, and which request path means what.
+//! Resource types and request paths.
 
 use crate::objects::ObjectKind;
 
-/// A resource type under one API group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Resource {
     pub(super) kind: ObjectKind,
-    /// API group; empty for the core group. Every served version is `v1`.
+    /// Empty for the core group. The version is always `v1`.
     pub(super) group: &'static str,
     pub(super) plural: &'static str,
     pub(super) short: &'static [&'static str],
-    /// Has a `/status` sub-resource.
     pub(super) status: bool,
-    /// Belongs to `kubectl get all`.
     pub(super) in_all: bool,
 }
 
@@ -25,7 +22,7 @@ const fn resource(
     Resource { kind, group, plural, short, status: false, in_all: false }
 }
 
-/// Every resource type, by group and name.
+/// By group and plural.
 pub(super) static RESOURCES: [Resource; 11] = [
     resource(ObjectKind::Event, "", "events", &["ev"]),
     Resource { status: true, ..resource(ObjectKind::Namespace, "", "namespaces", &["ns"]) },
@@ -41,73 +38,60 @@ pub(super) static RESOURCES: [Resource; 11] = [
 ];
 
 impl Resource {
-    /// `apiVersion` of its objects.
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) }
     }
 
-    /// Whether it has a `/scale` sub-resource.
     pub(super) fn scales(&self) -> bool {
         matches!(self.kind, ObjectKind::Deployment | ObjectKind::ReplicaSet)
     }
 
-    /// `services`, `endpointslices.discovery.k8s.io`: how messages call it.
+    /// `services`, `endpointslices.discovery.k8s.io`.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// Whether objects are stored in another form than this resource shows.
+    /// Whether the stored API version differs.
     pub(super) fn converted(&self) -> bool {
         self.group == "events.k8s.io"
     }
 }
 
-/// What a request path asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ApiRoute<'a> {
-    /// `/healthz`, `/livez`, `/readyz` and the checks below them.
+    /// `/healthz`, `/livez`, `/readyz` and paths below them.
     Health,
-    /// `/version`.
     Version,
-    /// `/`.
     Root,
-    /// `/api`.
     CoreVersions,
-    /// `/apis`.
     Groups,
-    /// `/apis/GROUP`.
     Group(&'a str),
     /// `/api/v1`, `/apis/GROUP/v1`.
     Resources(&'a str),
-    /// `/openapi/v3`.
     OpenApi,
     /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/v1`.
     OpenApiGroup(&'a str),
-    /// Objects.
     Objects(ObjectPath),
-    /// How many pods an object asks for.
+    /// The sub-resource `/scale`.
     Scale(ObjectPath),
-    /// What only a kubelet could answer: `log`, `exec` and their like of a pod.
+    /// A pod's sub-resource that only a kubelet could serve, such as `log` or `exec`.
     Kubelet {
         /// Namespace and name of the pod.
         pod: String,
-        /// What is asked of it.
+        /// The sub-resource.
         asked: &'a str,
     },
 }
 
-/// Objects of one type, or one of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ObjectPath {
     pub(super) resource: &'static Resource,
-    /// `None` for all namespaces and for types without.
     pub(super) namespace: Option<String>,
     pub(super) name: Option<String>,
-    /// Asks for the `/status` sub-resource.
     pub(super) status: bool,
 }
 
-/// Reads a request path; `None` when nothing is there.
+/// `None` for an unknown path.
 pub(super) fn route(path: &str) -> Option<ApiRoute<'_>> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
@@ -141,7 +125,7 @@ pub(super) fn route(path: &str) -> Option<ApiRoute<'_>> {
     }
 }
 
-/// The groups beside the core one.
+/// Without the core group.
 pub(super) fn groups() -> impl Iterator<Item = &'static str> {
     let mut groups: Vec<&str> =
         RESOURCES.iter().map(|resource| resource.group).filter(|group| !group.is_empty()).collect();
@@ -155,7 +139,6 @@ fn known(group: &str) -> bool {
 
 fn objects(group: &str, parts: &[&str]) -> Option<ObjectPath> {
     let (namespace, parts) = match parts {
-        // The sub-resource of a namespace, not a type inside it.
         ["namespaces", _, "status"] => (None, parts),
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some((*namespace).to_owned()), rest),
         _ => (None, parts),

@@ -1,5 +1,3 @@
-//! Bodies of requests and responses.
-
 use std::convert::Infallible;
 use std::io;
 
@@ -14,10 +12,9 @@ use serde_json::Value;
 
 use super::error::ApiError;
 
-/// The largest request body, in bytes (the limit of kube-apiserver).
+/// The limit of kube-apiserver, in bytes.
 const LARGEST: usize = 3 << 20;
 
-/// A whole body, or the stream of a watch.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
 
 pub(super) struct ApiResponse {
@@ -51,7 +48,6 @@ pub(super) fn stream_body(body: impl Stream<Item = io::Result<Bytes>> + Send + '
     StreamBody::new(body.map_ok(Frame::data)).boxed_unsync()
 }
 
-/// Builds the HTTP response; an error becomes its `Status` object.
 pub(super) fn respond(answered: Result<ApiResponse, ApiError>) -> Response<ResponseBody> {
     let (retry_after, answer) = match answered {
         Ok(answer) => (answer.retry_after.map(u32::from), answer),
@@ -81,7 +77,7 @@ pub(super) fn header<B>(request: &Request<B>, name: HeaderName) -> Option<&str> 
     request.headers().get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Reads a whole request body; one that is too large is answered 413.
+/// Fails with 413 if the body is too large.
 pub(super) async fn collect(body: Incoming) -> Result<Bytes, ApiError> {
     let collected = Limited::new(body, LARGEST).collect().await;
     collected.map(http_body_util::Collected::to_bytes).map_err(|error| {

@@ -10,12 +10,10 @@ use super::shared::ServerState;
 use super::write;
 use crate::objects::Record;
 
-/// Shows how many pods an object asks for.
 pub(super) fn of(state: &ServerState, path: &ObjectPath, name: &str) -> Result<Value, ApiError> {
-    write::present(state, path, name).map(|record| shown(&record))
+    write::existing_object(state, path, name).map(|record| shown(&record))
 }
 
-/// PUT.
 pub(super) fn update(
     state: &mut ServerState,
     path: &ObjectPath,
@@ -23,19 +21,18 @@ pub(super) fn update(
     name: &str,
     value: &Value,
 ) -> Result<Value, ApiError> {
-    let before = write::present(state, path, name)?;
+    let before = write::existing_object(state, path, name)?;
     let replicas = value["spec"]["replicas"].as_i64().unwrap_or(0);
     if i32::try_from(replicas).is_err() || replicas < 0 {
         return Err(ApiError::bad_request(format!("spec.replicas: {replicas}: expected a number of pods")));
     }
     let mut object = before.value();
     object["spec"]["replicas"] = json!(replicas);
-    // One that was read before is refused if the object has changed since.
+    // Lets the update conflict if the object has changed since.
     object["metadata"]["resourceVersion"] = value["metadata"]["resourceVersion"].clone();
     write::update(state, path, query, name, object).map(|written| shown(&written.record))
 }
 
-/// PATCH.
 pub(super) fn patch(
     state: &mut ServerState,
     path: &ObjectPath,

@@ -1,15 +1,12 @@
-//! Label and field selectors, as `labelSelector=` and `fieldSelector=` write them.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::ApiError;
 use crate::objects::{ObjectKind, Record, selectable};
 
-/// Which objects a list or watch is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Selector {
     labels: Vec<LabelRequirement>,
-    /// (field, wanted value, whether it must be equal).
+    /// (field, value, whether the field must equal the value).
     fields: Vec<(String, String, bool)>,
 }
 
@@ -22,7 +19,7 @@ struct LabelRequirement {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum LabelOperator {
     In(BTreeSet<String>),
-    /// Objects without the label match, too.
+    /// Also matches objects without the label.
     NotIn(BTreeSet<String>),
     Exists,
     Missing,
@@ -31,7 +28,6 @@ enum LabelOperator {
 }
 
 impl Selector {
-    /// Reads both selectors for objects of `kind`.
     pub(super) fn parse(kind: ObjectKind, labels: &str, fields: &str) -> Result<Self, ApiError> {
         let labels = parse_labels(labels)
             .map_err(|problem| ApiError::bad_request(format!("unable to parse labelSelector: {problem}")))?;
@@ -43,9 +39,8 @@ impl Selector {
     }
 
     pub(super) fn matches(&self, record: &Record) -> bool {
-        let field = |name: &str| record.fields.get(name).map_or("", String::as_str);
         self.labels.iter().all(|requirement| requirement.holds(&record.labels))
-            && self.fields.iter().all(|(name, value, equal)| (field(name) == value) == *equal)
+            && self.fields.iter().all(|(name, value, equal)| (record.field(name) == *value) == *equal)
     }
 }
 
@@ -68,7 +63,7 @@ fn parse_labels(text: &str) -> Result<Vec<LabelRequirement>, String> {
     split(text)?.into_iter().map(|term| requirement(term.trim())).collect()
 }
 
-/// The terms between commas that stand outside parentheses.
+/// At commas outside parentheses.
 fn split(text: &str) -> Result<Vec<&str>, String> {
     let (mut terms, mut begin, mut inside) = (Vec::new(), 0, false);
     for (at, sign) in text.char_indices() {
@@ -139,18 +134,17 @@ pub(super) fn is_label_value(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// A label or annotation name: an optional DNS domain and `/`, then a name of the form of a label value.
+/// A label or annotation name: an optional DNS domain and `/`, then a non-empty label value.
 pub(super) fn is_qualified(text: &str) -> bool {
     let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
     !name.is_empty() && is_label_value(name) && domain.is_none_or(is_subdomain)
 }
 
-/// A DNS-1123 subdomain.
 pub(super) fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|label| is_dns_label(label, 253))
 }
 
-/// Lower-case letters, digits and `-`, with a letter or digit at both ends, at most `length` long.
+/// Lower-case letters, digits and `-`, with a letter or digit at both ends.
 pub(super) fn is_dns_label(text: &str, length: usize) -> bool {
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -189,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn label_selectors_select() {
+    fn a_label_selector_matches_its_labels() {
         let web: &[(&str, &str)] = &[("app", "web"), ("tier", "front"), ("example.com/size", "5")];
         let none: &[(&str, &str)] = &[];
         for (selector, on_web, on_none) in [
@@ -212,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn malformed_selectors_are_refused() {
+    fn a_malformed_selector_is_rejected() {
         for selector in ["app in web", "app in (web", "=web", "a b", "app=we b", ",", "app>x", "(a)", "app on (web)"] {
             assert!(parse_labels(selector).is_err(), "{selector}");
         }
     }
 
     #[test]
-    fn field_selectors_know_their_kind() {
+    fn a_field_selector_accepts_fields_of_its_kind_only() {
         assert!(parse_fields(ObjectKind::Pod, "spec.nodeName=a,metadata.name!=b").is_ok());
         let error = parse_fields(ObjectKind::Service, "spec.nodeName=a").unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (400, "field label not supported: spec.nodeName"));

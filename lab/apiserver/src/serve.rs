@@ -1,4 +1,4 @@
-//! Accepts connections on every listener and serves HTTP/1.1, over TLS if configured.
+//! Serves HTTP/1.1 on every listener, over TLS if configured.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,9 +25,9 @@ use super::shared::SharedStore;
 use super::tls::Tls;
 use super::watch::WatchTimes;
 
-/// The server closes a connection whose TLS handshake takes longer.
+/// Closes a connection whose handshake takes longer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Pause after a failed accept, for example when no file descriptors are left.
+/// For example, no file descriptor was left.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
 /// Options of an [`ApiServer`].
@@ -97,19 +97,19 @@ impl ApiServer {
 
     /// Whether a fault withholds changes from clients.
     pub fn withholds(&self) -> bool {
-        self.store().look(|state| state.faults.withhold())
+        self.store().inspect(|state| state.faults.withholds_changes())
     }
 
     /// Number of requests that got the [`HostileAnswer`](super::HostileAnswer), and number of its bytes that clients read.
     pub fn hostile_answers(&self) -> (usize, usize) {
-        self.store().look(|state| (state.faults.hostile_answers, state.faults.hostile_bytes))
+        self.store().inspect(|state| (state.faults.hostile_answers, state.faults.hostile_bytes))
     }
 
     /// Stops or resumes all traffic of listener number `listener` (index into [`ApiServer::addresses`]) without closing
     /// a connection: established connections fall silent, and the kernel alone accepts new ones.
     pub fn cut_off(&self, listener: usize, cut_off: bool) {
         if let Some(gate) = self.gates.get(listener) {
-            gate.shut(cut_off);
+            gate.set_shut(cut_off);
         }
     }
 
@@ -124,7 +124,6 @@ impl ApiServer {
     }
 }
 
-/// Serves the connections of all listeners.
 struct Service {
     context: ServerContext,
     upstream: Option<Upstream>,
@@ -179,16 +178,14 @@ impl Service {
             };
             Ok::<_, Infallible>(response)
         });
-        // A broken connection leaves no peer to report the error to.
         let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
     }
 
-    /// Whether the fault "reset" is active.
     fn resets(&self) -> bool {
-        self.context.shared.look(|state| state.faults.refusal) == Some(ServerRefusal::Reset)
+        self.context.shared.inspect(|state| state.faults.refusal) == Some(ServerRefusal::Reset)
     }
 
-    /// Returns when the fault "reset" is active and the gate is open.
+    /// Also waits for the gate to open.
     async fn wait_for_reset(&self, gate: &Gate) {
         let mut ticks = self.context.shared.ticks();
         while gate.is_shut() || !self.resets() {

@@ -1,4 +1,4 @@
-//! One store for scenario steps and API clients: every write ends up in the log and wakes the watches.
+//! One store for scenario steps and API clients: a write is logged and wakes the watches.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use super::change_log::{ChangeLog, HistoryBounds};
 use super::faults::ActiveFaults;
 use crate::objects::Store;
 
-/// A handle on the cluster's objects; clones are the same objects.
+/// A handle on the cluster's objects; clones share them.
 #[derive(Clone)]
 pub struct SharedStore {
     inner: Arc<SharedState>,
@@ -17,13 +17,12 @@ pub struct SharedStore {
 
 struct SharedState {
     state: Mutex<ServerState>,
-    /// Counts everything that a watch may have to react to.
+    /// Incremented by everything that may concern a watch.
     ticks: watch::Sender<u64>,
-    /// When it was made.
     began: Instant,
 }
 
-/// What the lock guards: objects and log never disagree.
+/// One lock, so that objects and history agree.
 pub(super) struct ServerState {
     pub(super) store: Store,
     pub(super) log: ChangeLog,
@@ -31,12 +30,12 @@ pub(super) struct ServerState {
 }
 
 impl SharedStore {
-    /// Takes `store` over. Its objects count as made now, and its timestamps are the machine's from now on.
+    /// Takes over `store` and switches its timestamps to the system clock; existing objects count as created now.
     pub fn new(store: Store) -> Self {
         SharedStore::with_bounds(store, HistoryBounds::default())
     }
 
-    /// Like [`SharedStore::new`], with a history of another size.
+    /// Like [`SharedStore::new`], with other bounds of the history.
     pub fn with_bounds(mut store: Store, bounds: HistoryBounds) -> Self {
         store.use_system_clock();
         store.record_changes();
@@ -45,19 +44,19 @@ impl SharedStore {
         SharedStore { inner: Arc::new(SharedState { state, ticks: watch::Sender::new(0), began: Instant::now() }) }
     }
 
-    /// The moment that watches count whole minutes from.
+    /// The start of whole minutes for bookmarks.
     pub(super) fn began(&self) -> Instant {
         self.inner.began
     }
 
-    /// Looks at the objects. The store is locked meanwhile: be quick, and call nothing that locks it again.
+    /// Reads the objects. The store is locked meanwhile: `look` must be quick and must not lock it again.
     pub fn read<R>(&self, look: impl FnOnce(&Store) -> R) -> R {
         look(&self.lock().store)
     }
 
-    /// Changes the objects; watches see each change once `change` is back.
+    /// Changes the objects; watches see the changes after `change` returns.
     pub fn write<R>(&self, change: impl FnOnce(&mut Store) -> R) -> R {
-        self.with(|state| change(&mut state.store))
+        self.update(|state| change(&mut state.store))
     }
 
     /// The version of the newest change.
@@ -65,8 +64,8 @@ impl SharedStore {
         self.read(Store::version)
     }
 
-    /// Changes anything behind the lock, then tells the watches if an object changed.
-    pub(super) fn with<R>(&self, change: impl FnOnce(&mut ServerState) -> R) -> R {
+    /// Wakes the watches if an object changed.
+    pub(super) fn update<R>(&self, change: impl FnOnce(&mut ServerState) -> R) -> R {
         let (result, changed) = {
             let mut state = self.lock();
             let result = change(&mut state);
@@ -81,27 +80,21 @@ impl SharedStore {
         result
     }
 
-    /// Makes every watch and connection look again.
     pub(super) fn wake(&self) {
         self.inner.ticks.send_modify(|ticks| *ticks += 1);
     }
 
-    /// Looks at anything behind the lock.
-    pub(super) fn look<R>(&self, look: impl FnOnce(&ServerState) -> R) -> R {
-        look(&self.lock())
+    pub(super) fn inspect<R>(&self, inspect: impl FnOnce(&ServerState) -> R) -> R {
+        inspect(&self.lock())
     }
 
-    /// Changes its value with everything that may have changed an object.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.ticks()
-    }
-
-    pub(super) fn ticks(&self) -> watch::Receiver<u64> {
+    /// A counter that increases with every change of an object or fault.
+    pub fn ticks(&self) -> watch::Receiver<u64> {
         self.inner.ticks.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, ServerState> {
-        // A panic elsewhere leaves objects that are each whole.
+        // A panic in another thread leaves every object complete.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

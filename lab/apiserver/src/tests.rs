@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
 use super::change_log::LogEntry;
@@ -15,9 +15,7 @@ use super::{HistoryBounds, ServerFault, SharedStore, WatchTimes, list, testing, 
 use crate::objects::{ObjectKey, ObjectKind};
 
 fn shared() -> SharedStore {
-    let shared = SharedStore::new(testing::store());
-    shared.write(testing::fill);
-    shared
+    SharedStore::new(testing::filled_store())
 }
 
 fn path(text: &str) -> ObjectPath {
@@ -43,7 +41,7 @@ fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
 }
 
-/// Opens a watch and returns its next `count` events as `TYPE name@version`, or fewer if it ends before.
+/// Returns fewer than `count` events if the watch ends.
 async fn watched(shared: &SharedStore, at: &str, options: &str, count: usize) -> Vec<String> {
     let events = open(shared, at, options).await;
     tokio::pin!(events);
@@ -100,13 +98,13 @@ fn label(shared: &SharedStore, service: &str, labels: Value) {
     );
     let patch = patch.unwrap();
     shared
-        .with(|state| write::patch(state, &at, &query(ObjectKind::Service, ""), service, &patch))
+        .update(|state| write::patch(state, &at, &query(ObjectKind::Service, ""), service, &patch))
         .map(|_| ())
         .unwrap();
 }
 
 #[test]
-fn paths_mean_what_the_api_conventions_say() {
+fn a_path_is_routed_to_its_resource() {
     for (text, expected) in [
         ("/api/v1/services", Some((ObjectKind::Service, None, None, false))),
         ("/api/v1/namespaces/x/services/y", Some((ObjectKind::Service, Some("x"), Some("y"), false))),
@@ -140,7 +138,7 @@ fn paths_mean_what_the_api_conventions_say() {
 }
 
 #[tokio::test]
-async fn a_list_page_by_page_is_of_one_version() {
+async fn all_pages_of_a_list_have_one_version() {
     let shared = shared();
     let first = listed(&shared, "/api/v1/services", "limit=2").await.unwrap();
     assert_eq!(names(&first), ["outside", "public"]);
@@ -160,7 +158,7 @@ async fn a_list_page_by_page_is_of_one_version() {
 }
 
 #[tokio::test]
-async fn lists_select_and_know_their_versions() {
+async fn a_list_applies_selectors_and_version() {
     let shared = shared();
     let version = shared.version();
     label(&shared, "web", json!({"tier": "back"}));
@@ -183,7 +181,7 @@ async fn lists_select_and_know_their_versions() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_what_there_is_and_then_what_changes() {
+async fn a_watch_sends_initial_objects_and_then_changes() {
     let shared = shared();
     let options = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let initial = watched(&shared, "/api/v1/services", options, 4).await;
@@ -202,7 +200,7 @@ async fn a_watch_tells_what_there_is_and_then_what_changes() {
 }
 
 #[tokio::test]
-async fn who_leaves_a_selector_is_deleted_and_who_enters_is_added() {
+async fn an_object_that_stops_matching_is_deleted_and_one_that_begins_is_added() {
     let shared = shared();
     let since = format!("labelSelector=tier%3Dfront&resourceVersion={}", shared.version());
     label(&shared, "web", json!({"tier": "back"}));
@@ -213,7 +211,7 @@ async fn who_leaves_a_selector_is_deleted_and_who_enters_is_added() {
 }
 
 #[tokio::test]
-async fn bookmarks_come_from_time_to_time_and_before_the_end() {
+async fn a_watch_sends_bookmarks_periodically_and_before_its_end() {
     let shared = shared();
     let version = shared.version();
     let seen = async |options: &str| {
@@ -230,8 +228,8 @@ async fn bookmarks_come_from_time_to_time_and_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_version_from_before_the_history_is_gone() {
-    let shared = SharedStore::with_bounds(testing::store(), HistoryBounds { events: 2, bytes: 1 << 20 });
+async fn a_version_older_than_the_history_expires() {
+    let shared = SharedStore::with_bounds(testing::store(false, 0), HistoryBounds { events: 2, bytes: 1 << 20 });
     let begin = shared.version();
     shared.write(testing::fill);
     let seen = watched(&shared, "/api/v1/services", &format!("resourceVersion={begin}"), 9).await;
@@ -241,20 +239,19 @@ async fn a_version_from_before_the_history_is_gone() {
 }
 
 #[tokio::test]
-async fn each_misbehaviour_does_what_it_says() {
+async fn each_fault_affects_an_open_watch() {
     let shared = shared();
     let since = format!("resourceVersion={}&allowWatchBookmarks=true", shared.version());
     let events = open(&shared, "/api/v1/services", &since).await;
     tokio::pin!(events);
-    let pending = |shared: &SharedStore| shared.look(|state| state.log.end(ObjectKind::Service));
+    let pending = |shared: &SharedStore| shared.inspect(|state| state.log.end(ObjectKind::Service));
 
     misbehave(&shared, ServerFault::Hold(ObjectKind::Service));
     label(&shared, "web", json!({"x": "1"}));
     assert!(pending(&shared) > 0);
-    // A held kind is silent while another one speaks.
     let slices = watched(&shared, "/apis/discovery.k8s.io/v1/endpointslices", "resourceVersion=0", 2).await;
     assert_eq!(slices.len(), 2);
-    assert!(tokio::time::timeout(Duration::from_millis(50), events.next()).await.is_err());
+    assert!(events.next().now_or_never().is_none());
     misbehave(&shared, ServerFault::Release(ObjectKind::Service));
     assert_eq!(events.next().await.unwrap(), "MODIFIED web");
 
@@ -267,7 +264,7 @@ async fn each_misbehaviour_does_what_it_says() {
 
     misbehave(&shared, ServerFault::Stall);
     label(&shared, "web", json!({"x": "2"}));
-    assert!(tokio::time::timeout(Duration::from_millis(50), events.next()).await.is_err());
+    assert!(events.next().now_or_never().is_none());
     misbehave(&shared, ServerFault::Resume);
     assert_eq!(events.next().await.unwrap(), "MODIFIED web");
     assert_eq!(
@@ -296,16 +293,16 @@ async fn each_misbehaviour_does_what_it_says() {
 }
 
 #[test]
-fn the_history_is_bounded_by_bytes_too() {
-    let shared = SharedStore::with_bounds(testing::store(), HistoryBounds { events: 1_000, bytes: 8 << 10 });
+fn the_history_drops_changes_beyond_its_bytes() {
+    let shared = SharedStore::with_bounds(testing::store(false, 0), HistoryBounds { events: 1_000, bytes: 8 << 10 });
     shared.write(testing::fill);
     for number in 0..100 {
         label(&shared, "web", json!({"x": number.to_string()}));
     }
-    let kept = shared.look(|state| {
+    let kept = shared.inspect(|state| {
         let oldest = state.log.oldest(ObjectKind::Service);
-        let place = state.log.place(ObjectKind::Service, oldest).unwrap();
-        let entries = state.log.from(ObjectKind::Service, place, 1_000).unwrap();
+        let place = state.log.position_after(ObjectKind::Service, oldest).unwrap();
+        let entries = state.log.entries_from(ObjectKind::Service, place, 1_000).unwrap();
         entries
             .iter()
             .map(|entry| if let LogEntry::Change(change) = entry.as_ref() { change.record.json.len() } else { 0 })
@@ -315,13 +312,13 @@ fn the_history_is_bounded_by_bytes_too() {
 }
 
 #[test]
-fn writes_follow_the_rules_of_the_registry() {
+fn an_invalid_write_is_rejected_and_changes_nothing() {
     let shared = shared();
     let all = query(ObjectKind::Service, "");
     let (services, web) =
         (path("/api/v1/namespaces/default/services"), path("/api/v1/namespaces/default/services/web"));
-    let create = |value: Value| shared.with(|state| write::create(state, &services, &all, value));
-    let update = |value: Value| shared.with(|state| write::update(state, &web, &all, "web", value));
+    let create = |value: Value| shared.update(|state| write::create(state, &services, &all, value));
+    let update = |value: Value| shared.update(|state| write::update(state, &web, &all, "web", value));
     let code =
         |result: Result<write::WriteResult, super::error::ApiError>| result.map_or_else(|error| error.code, |_| 200);
     let spec = json!({"ports": [{"port": 80}]});
@@ -344,7 +341,7 @@ fn writes_follow_the_rules_of_the_registry() {
     assert_eq!(code(create(taken)), 422);
     let elsewhere = path("/api/v1/namespaces/nowhere/services");
     let lost =
-        shared.with(|state| write::create(state, &elsewhere, &all, json!({"metadata": {"name": "y"}, "spec": spec})));
+        shared.update(|state| write::create(state, &elsewhere, &all, json!({"metadata": {"name": "y"}, "spec": spec})));
     assert_eq!(code(lost), 404);
 
     let present = shared.read(|store| store.record(ObjectKind::Service, &ObjectKey::new(None, "web")).unwrap().value());
@@ -365,13 +362,13 @@ fn writes_follow_the_rules_of_the_registry() {
 
     let dry = query(ObjectKind::Service, "dryRun=All");
     let version = shared.version();
-    let tried =
-        shared.with(|state| write::create(state, &services, &dry, json!({"metadata": {"name": "dry"}, "spec": spec})));
+    let tried = shared
+        .update(|state| write::create(state, &services, &dry, json!({"metadata": {"name": "dry"}, "spec": spec})));
     assert_eq!(tried.unwrap().record.key.name, "dry");
     assert_eq!(shared.version(), version);
     let strict = query(ObjectKind::Service, "fieldValidation=Strict");
     let odd = json!({"metadata": {"name": "odd"}, "spec": {"ports": [{"port": 80}], "clutserIP": "x"}});
-    let refused = shared.with(|state| write::create(state, &services, &strict, odd.clone())).map(|_| ()).unwrap_err();
+    let refused = shared.update(|state| write::create(state, &services, &strict, odd.clone())).map(|_| ()).unwrap_err();
     assert_eq!(
         (refused.code, refused.message.as_str()),
         (400, "strict decoding error: unknown field \"spec.clutserIP\"")
@@ -380,13 +377,13 @@ fn writes_follow_the_rules_of_the_registry() {
 }
 
 #[test]
-fn deletions_follow_the_rules_of_the_registry() {
+fn a_deletion_checks_preconditions_and_dry_run() {
     let shared = shared();
     let all = query(ObjectKind::Service, "");
     let delete = |at: &str, name: &str, body: Value| {
         let options = write::DeleteOptions::parse(body.to_string().as_bytes()).unwrap();
         shared
-            .with(|state| write::delete(state, &path(at), &all, name, &options))
+            .update(|state| write::delete(state, &path(at), &all, name, &options))
             .map_or_else(|error| error.code, |_| 200)
     };
     let web = "/api/v1/namespaces/default/services/web";
@@ -397,7 +394,7 @@ fn deletions_follow_the_rules_of_the_registry() {
     assert_eq!(delete("/api/v1/namespaces/default", "default", json!({})), 403);
     let services = path("/api/v1/namespaces/default/services");
     let gone = shared
-        .with(|state| write::delete_collection(state, &services, &query(ObjectKind::Service, "labelSelector=!x")));
+        .update(|state| write::delete_collection(state, &services, &query(ObjectKind::Service, "labelSelector=!x")));
     assert_eq!(gone.unwrap().len(), 2);
     assert_eq!(
         shared.read(|store| store.records(ObjectKind::Service).count() + store.records(ObjectKind::EndpointSlice).count()),

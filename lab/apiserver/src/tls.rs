@@ -1,5 +1,3 @@
-//! The lab's own certificate authority: made anew for each lab, never written anywhere but into kubeconfigs.
-
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
@@ -8,19 +6,19 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// The certificates could not be made.
+/// Generating or loading certificates failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Key or certificate.
+    /// Generating a key or certificate failed.
     #[error("cannot make the lab's certificates for {hosts:?}")]
     Certificate {
-        /// What the server's certificate was to be for.
+        /// Hosts of the server's certificate.
         hosts: Vec<String>,
-        /// Why.
+        /// The cause.
         #[source]
         source: rcgen::Error,
     },
-    /// The TLS library refuses them.
+    /// The TLS library rejects the certificates.
     #[error("cannot serve TLS with the lab's certificates")]
     Config(#[source] tokio_rustls::rustls::Error),
 }
@@ -36,10 +34,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Makes both; the server's certificate is good for `hosts`, which are names or addresses.
-    ///
-    /// # Errors
-    /// When a host is no name that a certificate can carry.
+    /// Generates both; the server certificate is valid for `hosts`, names or addresses.
     pub fn generate(hosts: &[String]) -> Result<Self, TlsError> {
         let failed = |source| TlsError::Certificate { hosts: hosts.to_vec(), source };
         let mut authority = CertificateParams::default();
@@ -72,22 +67,21 @@ impl Tls {
         })
     }
 
-    /// The authority's certificate, for clients.
+    /// PEM certificate of the authority.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// The server's certificate, for another server of the same hosts.
+    /// PEM certificate of the server.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
 
-    /// The key of that certificate.
+    /// PEM key of the server's certificate.
     pub fn key_pem(&self) -> &str {
         &self.key_pem
     }
 
-    /// Connects to servers whose certificates this authority signed.
     pub(super) fn connector(&self) -> Result<TlsConnector, TlsError> {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()

@@ -1,5 +1,5 @@
-//! A service that changes its type leaves behind what only the old type had, unless the client says something new about
-//! it: `kubectl patch` with a new `type` alone would otherwise be refused for fields that the server itself filled in.
+//! Clears fields that only the old type of a Service had, unless the client changed them: a patch of `type` alone must
+//! not fail because of fields that the server itself set.
 
 use serde_json::{Map, Value};
 
@@ -28,10 +28,9 @@ fn has_cluster_ip(spec: &Value) -> bool {
     text(spec, "type") != "ExternalName"
 }
 
-/// Whether a type of service has a field.
 type FieldRule = fn(&Value) -> bool;
 
-/// Fields and who has them.
+/// (field, whether a spec may have it)
 const FIELDS: [(&str, FieldRule); 9] = [
     ("clusterIP", has_cluster_ip),
     ("clusterIPs", has_cluster_ip),
@@ -44,7 +43,7 @@ const FIELDS: [(&str, FieldRule); 9] = [
     ("externalTrafficPolicy", has_policy),
 ];
 
-/// Drops from `new` what it only has because `old` was of another type.
+/// Fields that only the old type allows and that the update does not change.
 pub(super) fn drop_stale(old: &Value, new: &mut Value) {
     let old = &old["spec"];
     let Some(spec) = new.get("spec").cloned() else { return };
@@ -56,17 +55,17 @@ pub(super) fn drop_stale(old: &Value, new: &mut Value) {
     let node_ports = |spec: &Value| -> Vec<Value> {
         spec["ports"].as_array().into_iter().flatten().map(|port| port["nodePort"].clone()).collect()
     };
-    let ports_too = is_external(old) && !is_external(&spec) && node_ports(old) == node_ports(&spec);
+    let clears_node_ports = is_external(old) && !is_external(&spec) && node_ports(old) == node_ports(&spec);
     let Some(Value::Object(fields)) = new.get_mut("spec") else { return };
     fields.retain(|field, _| !stale.contains(&field.as_str()));
-    one_family_again(old, fields);
-    if ports_too && let Some(Value::Array(ports)) = fields.get_mut("ports") {
+    release_second_family(old, fields);
+    if clears_node_ports && let Some(Value::Array(ports)) = fields.get_mut("ports") {
         ports.iter_mut().filter_map(Value::as_object_mut).for_each(without_node_port);
     }
 }
 
-/// Who asks for one family where there were two, and says nothing else, gives the second one back.
-fn one_family_again(old: &Value, new: &mut Map<String, Value>) {
+/// If the update does not change the lists.
+fn release_second_family(old: &Value, new: &mut Map<String, Value>) {
     let single = new.get("ipFamilyPolicy").and_then(Value::as_str) == Some("SingleStack");
     if !single || text(old, "ipFamilyPolicy") == "SingleStack" {
         return;
@@ -91,7 +90,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_what_the_old_type_had_and_nobody_changed_goes() {
+    fn a_type_change_clears_unchanged_fields_of_the_old_type() {
         let old = json!({"spec": {
             "type": "LoadBalancer", "clusterIP": "10.0.0.1", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30001,
             "allocateLoadBalancerNodePorts": true, "ports": [{"port": 80, "nodePort": 30000}],
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_family_goes_with_its_policy() {
+    fn a_single_stack_policy_releases_the_second_family() {
         let both = json!({"spec": {
             "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"], "clusterIPs": ["10.0.0.1", "fd00::1"],
         }});

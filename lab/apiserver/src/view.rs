@@ -1,4 +1,4 @@
-//! How one client sees records: as they are, in another API version, as metadata, or as a table.
+//! Renders objects for one client.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -10,17 +10,15 @@ use super::negotiate::ResponseForm;
 use super::resources::Resource;
 use crate::objects::Record;
 
-/// The form that one request asked for.
 #[derive(Debug, Clone)]
 pub(super) struct ResponseView {
     pub(super) resource: &'static Resource,
     pub(super) form: ResponseForm,
-    /// `includeObject` of tables: `None`, `Metadata` (the default) or `Object`.
+    /// `None`, `Metadata` (the default) or `Object`.
     pub(super) include_object: String,
 }
 
 impl ResponseView {
-    /// The object in the API version of the resource.
     pub(super) fn object(&self, record: &Record) -> Value {
         let mut value = record.value();
         if self.resource.converted() {
@@ -29,7 +27,7 @@ impl ResponseView {
         value
     }
 
-    /// One object as an answer of its own, or within a watch event. `columns` says whether a table describes itself.
+    /// `columns`: whether a table contains its column definitions.
     pub(super) fn single(&self, record: &Record, columns: bool) -> Bytes {
         match self.form {
             ResponseForm::Objects if !self.resource.converted() => record.json.clone(),
@@ -43,7 +41,6 @@ impl ResponseView {
         }
     }
 
-    /// A list with the given metadata.
     pub(super) fn list<'a>(&self, records: impl Iterator<Item = &'a Record>, metadata: Value) -> Bytes {
         if self.form == ResponseForm::Table {
             let rows = records.map(|record| self.row(record)).collect();
@@ -53,7 +50,6 @@ impl ResponseView {
             ResponseForm::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
             _ => (format!("{}List", self.resource.kind.name()), self.resource.api_version()),
         };
-        // Items are serialised already: joining them is all that is left to do.
         let mut text =
             format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[")
                 .into_bytes();
@@ -88,7 +84,7 @@ impl ResponseView {
         }
     }
 
-    /// What a bookmark carries: a kind, a version, and for the end of the initial events an annotation.
+    /// The bookmark after the initial events has an annotation.
     pub(super) fn bookmark(&self, version: u64, initial_events_end: bool) -> Value {
         let mut metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
         if initial_events_end {

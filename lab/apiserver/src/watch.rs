@@ -1,5 +1,3 @@
-//! Watches: a stream of JSON lines, one an event, until the client, the time-out or a fault ends it.
-
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -13,27 +11,26 @@ use tokio::time::{Instant, sleep_until};
 
 use super::change_log::{Expired, LogEntry};
 use super::error::ApiError;
-use super::list::reach;
+use super::list::wait_for_version;
 use super::negotiate::ResponseForm;
 use super::query::{Query, VersionMatch};
 use super::shared::{ServerState, SharedStore};
 use super::view::ResponseView;
 use crate::objects::{Record, RecordChange};
 
-/// How many events are taken from the log at once: the lock is held meanwhile.
+/// Entries per lock.
 const BATCH: usize = 256;
 
-/// Upstream sends a bookmark about once a minute (`defaultBookmarkFrequency` of its watch cache), those of about one moment
-/// together. Here all go together, at whole minutes: a client with many watches wakes up once.
+/// `defaultBookmarkFrequency` of kube-apiserver. All watches get bookmarks at whole minutes, so that a client with many
+/// watches wakes up once.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How long a watch lasts that says nothing about it, and how often it gets bookmarks.
+/// Timeout and bookmark interval of watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchTimes {
-    /// Upstream ends watches after 30 to 60 minutes.
+    /// Default timeout; kube-apiserver uses 30 to 60 minutes.
     pub longest: Duration,
-    /// Between a change of anything and the bookmark that tells its version, at least. A watch with nothing new to tell
-    /// gets one every minute, as upstream has it.
+    /// Minimum time between a change and the bookmark with its version. An idle watch gets one every minute.
     pub bookmark_every: Duration,
 }
 
@@ -43,7 +40,6 @@ impl Default for WatchTimes {
     }
 }
 
-/// One open watch.
 struct OpenWatch {
     shared: SharedStore,
     ticks: watch::Receiver<u64>,
@@ -51,26 +47,25 @@ struct OpenWatch {
     namespace: Option<String>,
     query: Query,
     times: WatchTimes,
-    /// Place in the log.
-    place: u64,
-    /// Changes up to this version are known to the client.
+    /// Sequence number of the next entry of the log.
+    position: u64,
+    /// The client knows all changes up to this version.
     since: u64,
-    /// Watches closed before this one began.
+    /// Value of `faults.closed` when this watch began.
     closed: u64,
-    /// The initial objects, until they are sent.
+    /// Initial objects that are not sent yet.
     initial: Vec<Arc<Record>>,
     initial_bookmark: bool,
-    /// The first event of a table watch describes the columns.
+    /// Whether the next event of a table watch contains the column definitions.
     columns: bool,
     lines: VecDeque<Bytes>,
     ends: Instant,
     last_bookmark: Instant,
-    /// The newest version that the client was told.
-    told: u64,
+    /// The newest version sent to the client.
+    sent_version: u64,
     over: bool,
 }
 
-/// What a look at the log brought.
 enum LogRead {
     Entries(Vec<Arc<LogEntry>>),
     Nothing { version: u64 },
@@ -79,10 +74,7 @@ enum LogRead {
     Expired(Expired),
 }
 
-/// Begins a watch; errors after this are events in the stream.
-///
-/// # Errors
-/// When the client's version is still to come and does not.
+/// Later errors are events of the stream.
 pub(super) async fn watch(
     shared: &SharedStore,
     view: ResponseView,
@@ -91,7 +83,7 @@ pub(super) async fn watch(
     times: WatchTimes,
 ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, ApiError> {
     if let (VersionMatch::NotOlderThan(version), Some(true)) = (query.version, query.initial_events) {
-        reach(shared, version).await?;
+        wait_for_version(shared, version).await?;
     }
     let now = Instant::now();
     let ends = now + query.timeout.map_or(times.longest, |timeout| timeout.min(times.longest));
@@ -104,7 +96,7 @@ pub(super) async fn watch(
         namespace,
         query,
         times,
-        place: 0,
+        position: 0,
         since: 0,
         closed: 0,
         initial: Vec::new(),
@@ -113,10 +105,10 @@ pub(super) async fn watch(
         lines: VecDeque::new(),
         ends,
         last_bookmark: now,
-        told: 0,
+        sent_version: 0,
         over: false,
     };
-    let begun = shared.with(|state| {
+    let begun = shared.update(|state| {
         watch.closed = state.faults.closed.0;
         let from = match (watch.query.initial_events, watch.query.version) {
             (Some(true), _) | (None, VersionMatch::Newest | VersionMatch::Any) => None,
@@ -126,7 +118,7 @@ pub(super) async fn watch(
         match from {
             None => {
                 watch.initial = state.store.records(kind).cloned().collect();
-                watch.place = state.log.end(kind);
+                watch.position = state.log.end(kind);
                 watch.since = state.store.version();
                 Ok(())
             }
@@ -135,7 +127,7 @@ pub(super) async fn watch(
     });
     if let Err(expired) = begun {
         let version = watch.since;
-        watch.end_with(&ApiError::expired(version, expired));
+        watch.end_with_error(&ApiError::expired(version, expired));
     }
     watch.initial_bookmark = watch.query.initial_events == Some(true) && watch.query.bookmarks;
     Ok(unfold(watch, OpenWatch::next))
@@ -144,14 +136,13 @@ pub(super) async fn watch(
 impl OpenWatch {
     fn begin_at(&mut self, state: &mut ServerState, version: u64) -> Result<(), Expired> {
         self.since = version;
-        if state.faults.expires() {
+        if state.faults.take_expiry() {
             return Err(Expired { oldest: state.store.version() });
         }
-        self.place = state.log.place(self.view.resource.kind, version)?;
+        self.position = state.log.position_after(self.view.resource.kind, version)?;
         Ok(())
     }
 
-    /// The next line of the stream.
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         loop {
             if let Some(line) = self.lines.pop_front() {
@@ -161,37 +152,37 @@ impl OpenWatch {
                 return None;
             }
             self.ticks.mark_unchanged();
-            match self.shared.look(|state| self.see(state)) {
+            match self.shared.inspect(|state| self.read_log(state)) {
                 LogRead::Closed { abrupt: true } => {
                     self.over = true;
                     return Some((Err(io::ErrorKind::ConnectionAborted.into()), self));
                 }
                 LogRead::Closed { abrupt: false } => self.over = true,
-                LogRead::Expired(expired) => self.end_with(&ApiError::expired(self.since, expired)),
+                LogRead::Expired(expired) => self.end_with_error(&ApiError::expired(self.since, expired)),
                 LogRead::Silent => self.wait(None).await,
                 LogRead::Entries(entries) => {
-                    self.place += entries.len() as u64;
-                    entries.iter().for_each(|entry| self.tell(entry));
+                    self.position += entries.len() as u64;
+                    entries.iter().for_each(|entry| self.send_entry(entry));
                 }
-                LogRead::Nothing { .. } if self.tell_initial() => {}
+                LogRead::Nothing { .. } if self.send_initial() => {}
                 LogRead::Nothing { version } => self.wait(Some(version)).await,
             }
         }
     }
 
-    fn see(&self, state: &ServerState) -> LogRead {
+    fn read_log(&self, state: &ServerState) -> LogRead {
         let kind = self.view.resource.kind;
         let (closed, abrupt) = state.faults.closed;
         if closed != self.closed {
             return LogRead::Closed { abrupt };
         }
-        if state.faults.silent(kind) {
+        if state.faults.is_silent(kind) {
             return LogRead::Silent;
         }
         if self.has_initial() {
             return LogRead::Nothing { version: self.since };
         }
-        match state.log.from(kind, self.place, BATCH) {
+        match state.log.entries_from(kind, self.position, BATCH) {
             Err(expired) => LogRead::Expired(expired),
             Ok(entries) if entries.is_empty() => LogRead::Nothing { version: state.store.version() },
             Ok(entries) => LogRead::Entries(entries),
@@ -202,8 +193,8 @@ impl OpenWatch {
         !self.initial.is_empty() || self.initial_bookmark
     }
 
-    /// Tells what was there when the watch began; `false` when that is done.
-    fn tell_initial(&mut self) -> bool {
+    /// Returns `false` if there is nothing to send.
+    fn send_initial(&mut self) -> bool {
         if !self.has_initial() {
             return false;
         }
@@ -223,18 +214,18 @@ impl OpenWatch {
             && self.query.selector.matches(record)
     }
 
-    fn tell(&mut self, entry: &LogEntry) {
+    fn send_entry(&mut self, entry: &LogEntry) {
         match entry {
             LogEntry::Bookmark(version) if *version > self.since => self.bookmark(*version, false),
-            // A version from the future is only told about what comes after it.
-            LogEntry::Change(change) if change.record.version > self.since => self.change(change),
-            LogEntry::Repeat(change) => self.change(change),
+            // A client that requested a future version gets only later changes.
+            LogEntry::Change(change) if change.record.version > self.since => self.send_change(change),
+            LogEntry::Repeat(change) => self.send_change(change),
             LogEntry::Change(_) | LogEntry::Bookmark(_) => {}
         }
     }
 
-    /// An object that begins to match was added as far as this client can tell, one that no longer does is deleted.
-    fn change(&mut self, change: &RecordChange) {
+    /// An object that begins to match is added to the client, one that no longer matches is deleted.
+    fn send_change(&mut self, change: &RecordChange) {
         let before = change.before.as_ref().filter(|before| self.selects(before));
         match (before, !change.deleted && self.selects(&change.record)) {
             (None, true) => self.event("ADDED", &change.record),
@@ -249,14 +240,13 @@ impl OpenWatch {
     }
 
     fn event(&mut self, type_: &'static str, record: &Record) {
-        self.told = self.told.max(record.version);
+        self.sent_version = self.sent_version.max(record.version);
         let columns = std::mem::take(&mut self.columns) && self.view.form == ResponseForm::Table;
         let head: &'static [u8] = match type_ {
             "ADDED" => b"{\"type\":\"ADDED\",\"object\":",
             "MODIFIED" => b"{\"type\":\"MODIFIED\",\"object\":",
             _ => b"{\"type\":\"DELETED\",\"object\":",
         };
-        // The object's bytes are the record's own, shared by every watch.
         self.lines.push_back(Bytes::from_static(head));
         self.lines.push_back(self.view.single(record, columns));
         self.lines.push_back(Bytes::from_static(b"}\n"));
@@ -267,11 +257,11 @@ impl OpenWatch {
             let object = self.view.bookmark(version, initial_events_end);
             self.line(&json!({"type": "BOOKMARK", "object": object}));
         }
-        self.told = self.told.max(version);
+        self.sent_version = self.sent_version.max(version);
         self.last_bookmark = Instant::now();
     }
 
-    fn end_with(&mut self, error: &ApiError) {
+    fn end_with_error(&mut self, error: &ApiError) {
         self.line(&json!({"type": "ERROR", "object": error.status()}));
         self.initial.clear();
         self.initial_bookmark = false;
@@ -282,14 +272,13 @@ impl OpenWatch {
         self.lines.push_back(format!("{event}\n").into());
     }
 
-    /// Waits for something to happen. A watch that has told everything up to `version` gets a bookmark of it from time
-    /// to time, and one before it ends.
+    /// If everything up to `version` is sent, sends bookmarks of it, the last one before the watch ends.
     async fn wait(&mut self, version: Option<u64>) {
         let until = match version {
             Some(version) => {
                 let soon = self.last_bookmark + self.times.bookmark_every.min(IDLE);
                 let late = || whole_minute(self.shared.began(), self.last_bookmark);
-                self.ends.min(if version > self.told { soon } else { late() })
+                self.ends.min(if version > self.sent_version { soon } else { late() })
             }
             None => self.ends,
         };
@@ -305,7 +294,7 @@ impl OpenWatch {
     }
 }
 
-/// The first whole minute since `began` after `last`.
+/// Counted from `began`.
 fn whole_minute(began: Instant, last: Instant) -> Instant {
     let minutes = last.saturating_duration_since(began).as_secs() / IDLE.as_secs() + 1;
     u32::try_from(minutes).map_or(last + IDLE, |minutes| began + IDLE * minutes)
@@ -316,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bookmarks_of_idle_watches_go_together() {
+    fn idle_watches_get_bookmarks_at_whole_minutes() {
         let began = Instant::now();
         let at = |millis| began + Duration::from_millis(millis);
         for (last, next) in [(0, 60_000), (1, 60_000), (59_999, 60_000), (60_000, 120_000), (61_200, 120_000)] {

@@ -1,4 +1,4 @@
-//! In place of the feature `kubectl`, where it is off: objects alone are served.
+//! Replaces `kubectl/` if the feature `kubectl` is off.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::resources::ApiRoute;
 pub(crate) const TABLES: bool = false;
 pub(crate) const STRATEGIC: bool = false;
 
-pub(crate) fn about(_: &ApiRoute<'_>) -> Option<Value> {
+pub(crate) fn api_document(_: &ApiRoute<'_>) -> Option<Value> {
     None
 }
 

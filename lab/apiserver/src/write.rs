@@ -1,10 +1,9 @@
-//! Create, update, patch, delete: from a request's body to the store, by the rules of Kubernetes' generic registry.
+//! Writes, by the rules of Kubernetes' generic registry.
 //!
-//! Every one of them runs under the store's lock from reading the present object to writing the new one, so a
-//! `resourceVersion` that fits is still the present one when it counts.
+//! Each operation holds the store's lock from reading the old object to writing the new one, so a matching
+//! `resourceVersion` is still current at the write.
 //!
-//! Deletions are immediate: no finalizer is waited for (the answer warns), and pods get no grace period. The lab's own
-//! steps say when a pod is terminating.
+//! Deletions are immediate: no finalizer delays them (the response warns), and pods have no grace period.
 
 use std::sync::Arc;
 
@@ -20,20 +19,16 @@ use super::type_change;
 use super::validate;
 use crate::objects::{Object, ObjectKey, ObjectKind, Record, Store, generated_name};
 
-/// What an API server sets and clients cannot.
 const SERVER_SIDE: [&str; 5] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
-/// Kinds of which an update makes what is not there (`AllowCreateOnUpdate` of upstream's strategies).
-const MADE_BY_UPDATES: [ObjectKind; 3] = [ObjectKind::Service, ObjectKind::Event, ObjectKind::Lease];
-/// Kinds whose deletion is answered with the object (`ReturnDeletedObject`); that of the others with a `Status`.
-const TOLD_WHEN_DELETED: [ObjectKind; 2] = [ObjectKind::Service, ObjectKind::Pod];
-/// Namespaces that stay.
-const PERMANENT: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// `AllowCreateOnUpdate` of kube-apiserver's strategies.
+const CREATED_BY_UPDATE: [ObjectKind; 3] = [ObjectKind::Service, ObjectKind::Event, ObjectKind::Lease];
+/// `ReturnDeletedObject` of kube-apiserver's strategies.
+const RETURNED_WHEN_DELETED: [ObjectKind; 2] = [ObjectKind::Service, ObjectKind::Pod];
+const PERMANENT_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// A written (or removed) object and what the client should be warned of.
 pub(super) struct WriteResult {
     pub(super) record: Arc<Record>,
-    /// It was not there before.
     pub(super) created: bool,
     pub(super) warnings: Vec<String>,
 }
@@ -50,8 +45,8 @@ fn metadata(value: &mut Value) -> Result<&mut Map<String, Value>, ApiError> {
     metadata.as_object_mut().ok_or_else(|| ApiError::bad_request("metadata: expected an object"))
 }
 
-/// Refuses a body of another type, and turns it into the stored form.
-fn identify(path: &ObjectPath, value: &mut Value) -> Result<(), ApiError> {
+/// Rejects a body of another type.
+fn to_stored_version(path: &ObjectPath, value: &mut Value) -> Result<(), ApiError> {
     let (kind, version) = (path.resource.kind.name(), path.resource.api_version());
     for (field, expected) in [("kind", kind), ("apiVersion", version.as_str())] {
         match value.get(field).and_then(Value::as_str) {
@@ -73,8 +68,7 @@ fn identify(path: &ObjectPath, value: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Reads the typed object and checks the rules.
-fn admit(
+fn decode_and_validate(
     path: &ObjectPath,
     query: &Query,
     value: &Value,
@@ -97,8 +91,8 @@ fn admit(
     if causes.is_empty() { Ok(object) } else { Err(ApiError::invalid(kind.name(), path.resource.group, name, &causes)) }
 }
 
-/// Writes `object`, or only tries to.
-fn store(
+/// A dry run writes to a copy of the store.
+fn write_object(
     state: &mut ServerState,
     path: &ObjectPath,
     query: &Query,
@@ -119,16 +113,15 @@ fn store(
     written(&state.store)
 }
 
-/// POST.
 pub(super) fn create(
     state: &mut ServerState,
     path: &ObjectPath,
     query: &Query,
     mut value: Value,
 ) -> Result<WriteResult, ApiError> {
-    identify(path, &mut value)?;
+    to_stored_version(path, &mut value)?;
     let kind = path.resource.kind;
-    // Upstream lets nobody but nodes be born with a status.
+    // kube-apiserver clears the status of every new object except a Node.
     if path.resource.status && kind != ObjectKind::Node {
         value.as_object_mut().map(|fields| fields.remove("status"));
     }
@@ -137,7 +130,7 @@ pub(super) fn create(
         return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
     }
     SERVER_SIDE.iter().for_each(|field| drop(fields.remove(*field)));
-    same_namespace(path, fields)?;
+    set_namespace(path, fields)?;
     let name = match (fields.get("name").and_then(Value::as_str), fields.get("generateName").and_then(Value::as_str)) {
         (Some(name), _) if !name.is_empty() => name.to_owned(),
         (_, Some(prefix)) if !prefix.is_empty() => generated_name(prefix, state.store.version()),
@@ -146,7 +139,7 @@ pub(super) fn create(
     fields.insert("name".to_owned(), json!(name));
     let key = key_of(path, &name);
     let mut warnings = Vec::new();
-    let object = admit(path, query, &value, None, &mut warnings)?;
+    let object = decode_and_validate(path, query, &value, None, &mut warnings)?;
     if let Some(namespace) = &path.namespace
         && state.store.record(ObjectKind::Namespace, &ObjectKey::unscoped(namespace)).is_none()
     {
@@ -157,12 +150,12 @@ pub(super) fn create(
     if state.store.record(kind, &key).is_some() {
         return Err(ApiError::already_exists(path.resource, &name));
     }
-    let record = store(state, path, query, &key, object)?;
+    let record = write_object(state, path, query, &key, object)?;
     Ok(WriteResult { record, created: true, warnings })
 }
 
-/// The body's namespace is the path's or left out.
-fn same_namespace(path: &ObjectPath, metadata: &mut Map<String, Value>) -> Result<(), ApiError> {
+/// Rejects another namespace than that of the path.
+fn set_namespace(path: &ObjectPath, metadata: &mut Map<String, Value>) -> Result<(), ApiError> {
     let written = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     match &path.namespace {
         Some(namespace) if !written.is_empty() && written != namespace => {
@@ -180,13 +173,11 @@ fn same_namespace(path: &ObjectPath, metadata: &mut Map<String, Value>) -> Resul
     }
 }
 
-/// The object of that name.
-pub(super) fn present(state: &ServerState, path: &ObjectPath, name: &str) -> Result<Arc<Record>, ApiError> {
+pub(super) fn existing_object(state: &ServerState, path: &ObjectPath, name: &str) -> Result<Arc<Record>, ApiError> {
     let found = state.store.record(path.resource.kind, &key_of(path, name));
     found.cloned().ok_or_else(|| ApiError::not_found(path.resource, name))
 }
 
-/// PUT.
 pub(super) fn update(
     state: &mut ServerState,
     path: &ObjectPath,
@@ -194,17 +185,16 @@ pub(super) fn update(
     name: &str,
     mut value: Value,
 ) -> Result<WriteResult, ApiError> {
-    identify(path, &mut value)?;
+    to_stored_version(path, &mut value)?;
     let absent = state.store.record(path.resource.kind, &key_of(path, name)).is_none();
     let named = value["metadata"]["name"].as_str() == Some(name);
-    if absent && named && !path.status && MADE_BY_UPDATES.contains(&path.resource.kind) {
+    if absent && named && !path.status && CREATED_BY_UPDATE.contains(&path.resource.kind) {
         return create(state, path, query, value);
     }
-    let before = present(state, path, name)?;
+    let before = existing_object(state, path, name)?;
     replace(state, path, query, &before, value)
 }
 
-/// PATCH.
 pub(super) fn patch(
     state: &mut ServerState,
     path: &ObjectPath,
@@ -212,17 +202,17 @@ pub(super) fn patch(
     name: &str,
     patch: &ObjectPatch,
 ) -> Result<WriteResult, ApiError> {
-    let before = present(state, path, name)?;
+    let before = existing_object(state, path, name)?;
     let mut value = before.value();
     if path.resource.converted() {
         event_versions::from_stored(&mut value);
     }
     patch.apply(path.resource.kind, &mut value)?;
-    identify(path, &mut value)?;
+    to_stored_version(path, &mut value)?;
     replace(state, path, query, &before, value)
 }
 
-/// Replaces `before` with `value`: the status on the status path, everything else on the other.
+/// On the path `/status` only the status, otherwise everything else.
 fn replace(
     state: &mut ServerState,
     path: &ObjectPath,
@@ -233,7 +223,7 @@ fn replace(
     let name = &before.key.name;
     let old = before.value();
     let fields = metadata(&mut value)?;
-    same_namespace(path, fields)?;
+    set_namespace(path, fields)?;
     if fields.get("name").and_then(Value::as_str) != Some(name) {
         let message = format!("the name of the object does not match the name on the URL ({name})");
         return Err(ApiError::bad_request(message));
@@ -265,12 +255,11 @@ fn replace(
         type_change::drop_stale(&old, &mut value);
     }
     let mut warnings = Vec::new();
-    let object = admit(path, query, &value, Some(before), &mut warnings)?;
-    let record = store(state, path, query, &before.key, object)?;
+    let object = decode_and_validate(path, query, &value, Some(before), &mut warnings)?;
+    let record = write_object(state, path, query, &before.key, object)?;
     Ok(WriteResult { record, created: false, warnings })
 }
 
-/// `DeleteOptions`, as far as they mean something here.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct DeleteOptions {
@@ -286,7 +275,6 @@ struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// Reads the body of a DELETE request; most clients send none.
     pub(super) fn parse(body: &[u8]) -> Result<Self, ApiError> {
         if body.is_empty() {
             return Ok(DeleteOptions::default());
@@ -295,7 +283,6 @@ impl DeleteOptions {
     }
 }
 
-/// DELETE of one object.
 pub(super) fn delete(
     state: &mut ServerState,
     path: &ObjectPath,
@@ -303,7 +290,7 @@ pub(super) fn delete(
     name: &str,
     options: &DeleteOptions,
 ) -> Result<WriteResult, ApiError> {
-    let before = present(state, path, name)?;
+    let before = existing_object(state, path, name)?;
     let wanted = options.preconditions.as_ref();
     let other = |wanted: Option<&String>, actual: &str| wanted.is_some_and(|wanted| wanted != actual);
     if other(wanted.and_then(|wanted| wanted.uid.as_ref()), &before.uid)
@@ -311,7 +298,7 @@ pub(super) fn delete(
     {
         return Err(ApiError::conflict(path.resource, name, "the object is not the one of the preconditions"));
     }
-    if path.resource.kind == ObjectKind::Namespace && PERMANENT.contains(&name) {
+    if path.resource.kind == ObjectKind::Namespace && PERMANENT_NAMESPACES.contains(&name) {
         return Err(ApiError::forbidden(path.resource, name, "this namespace may not be deleted"));
     }
     let mut warnings = Vec::new();
@@ -326,7 +313,6 @@ pub(super) fn delete(
     Ok(WriteResult { record: before, created: false, warnings })
 }
 
-/// DELETE of everything that the request selects.
 pub(super) fn delete_collection(
     state: &mut ServerState,
     path: &ObjectPath,
@@ -346,9 +332,8 @@ pub(super) fn delete_collection(
     Ok(selected)
 }
 
-/// The answer to a deletion.
-pub(super) fn deleted(path: &ObjectPath, record: &Record) -> Value {
-    if TOLD_WHEN_DELETED.contains(&record.kind) {
+pub(super) fn deletion_response(path: &ObjectPath, record: &Record) -> Value {
+    if RETURNED_WHEN_DELETED.contains(&record.kind) {
         return record.value();
     }
     let mut details = json!({"name": record.key.name, "kind": path.resource.plural, "uid": record.uid});

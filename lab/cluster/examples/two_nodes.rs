@@ -1,5 +1,4 @@
-//! A cluster of two nodes and a pod on this machine, without root, and who answers whom:
-//! `cargo run -p svclab-cluster --example two_nodes`.
+//! Probes a pod in a cluster of two nodes, without root: `cargo run -p svclab-cluster --example two_nodes`.
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::error::Error;
@@ -12,7 +11,7 @@ use svclab_netns::sandbox;
 use svclab_spec::{ClusterSpec, NodeSpec, PodSpec, Protocol, ServerPort};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // First of all, before there is any other thread: the cluster stands in namespaces of its own, which go with the program.
+    // Must run before any other thread exists; the cluster's namespaces disappear with this program.
     sandbox::enter()?;
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(probe())
 }

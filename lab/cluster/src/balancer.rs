@@ -1,4 +1,4 @@
-//! The cloud load balancer: a host that asks the nodes for their health and sends to those that answer.
+//! The cloud load balancer, which health-checks the nodes and forwards to healthy ones.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,14 +20,11 @@ use super::validate::address_for;
 use super::vip_relay::NodeAddresses;
 use super::{ClusterError, http_get, vip_relay};
 
-/// How often health is asked for. Clouds take seconds; tests must not wait for them.
 const CHECK_EVERY: Duration = Duration::from_millis(75);
-/// How long a health check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Metric of the route that swallows packets for an address that no node may get.
+/// Metric of a blackhole route, which takes effect while no node is healthy.
 const LAST_RESORT: u32 = 4096;
 
-/// The load balancer's host.
 pub(super) struct LoadBalancer {
     pub(super) namespace: Arc<Namespace>,
     spec: LoadBalancerSpec,
@@ -35,7 +32,6 @@ pub(super) struct LoadBalancer {
     active: Mutex<BTreeMap<IpAddr, ActiveVip>>,
 }
 
-/// One address at work; its tasks end when this is dropped.
 struct ActiveVip {
     vip: LoadBalancerVip,
     healthy: watch::Receiver<Vec<String>>,
@@ -51,7 +47,7 @@ impl LoadBalancer {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address of this host that packets for `vip` are sent to.
+    /// Next hop for `vip`.
     pub(super) fn gateway(&self, vip: IpAddr) -> Result<IpAddr, ClusterError> {
         address_for(&self.spec.addresses, vip).ok_or_else(|| {
             let problem = "the load balancer has no address of that family";
@@ -59,24 +55,21 @@ impl LoadBalancer {
         })
     }
 
-    /// Addresses at work, and how.
     pub(super) fn vips(&self) -> Vec<LoadBalancerVip> {
         self.active().values().map(|active| active.vip.clone()).collect()
     }
 
-    /// Whether `vip` is this host's own address anyway.
     pub(super) fn owns(&self, vip: IpAddr) -> bool {
         self.spec.addresses.contains(&vip)
     }
 
-    /// Healthy nodes of an address, sorted, now and later.
+    /// Sorted node names.
     pub(super) fn healthy(&self, vip: IpAddr) -> Result<watch::Receiver<Vec<String>>, ClusterError> {
         let active = self.active();
         let found = active.get(&vip).map(|active| active.healthy.clone());
         found.ok_or_else(|| ClusterError::Unknown(format!("load-balancer address {vip}")))
     }
 
-    /// Starts serving an address.
     pub(super) async fn publish(&self, vip: LoadBalancerVip) -> Result<(), ClusterError> {
         let failed = || ClusterError::kernel(format!("load-balancer address {}", vip.address));
         let links = self.namespace.links();
@@ -118,7 +111,6 @@ impl LoadBalancer {
         Ok(())
     }
 
-    /// Stops serving an address.
     pub(super) async fn withdraw(&self, vip: IpAddr) -> Result<(), ClusterError> {
         let Some(mut active) = self.active().remove(&vip) else {
             return Ok(());
@@ -129,7 +121,7 @@ impl LoadBalancer {
         let done = match active.vip.mode {
             VipMode::Vip => {
                 if nodes > 0 {
-                    // Its tasks may have been stopped between changing the route and reporting it.
+                    // The task may have stopped between changing the route and reporting the change.
                     let _ = links.remove_route(vip.into(), None).await;
                 }
                 links.remove_route(vip.into(), Some(LAST_RESORT)).await
@@ -141,7 +133,6 @@ impl LoadBalancer {
     }
 }
 
-/// Follows the nodes' health for one address.
 struct HealthFollower {
     namespace: Arc<Namespace>,
     vip: LoadBalancerVip,
@@ -152,7 +143,7 @@ struct HealthFollower {
 impl HealthFollower {
     async fn follow(self) {
         let Some(port) = self.vip.health_check_node_port else {
-            // Keeps the sender alive as long as the address is served.
+            // Keeps the sender of the channel alive.
             return std::future::pending().await;
         };
         let mut tick = interval(CHECK_EVERY);
@@ -168,13 +159,12 @@ impl HealthFollower {
             });
             let healthy: Vec<String> = join_all(checks).await.into_iter().flatten().collect();
             if *self.report.borrow() != healthy {
-                // A refused route is tried again at the next tick, for nothing was reported.
+                // If the route is rejected, nothing is reported and the next tick tries again.
                 let _ = self.switch(healthy).await;
             }
         }
     }
 
-    /// Sends to `healthy` from now on, then says so.
     async fn switch(&self, healthy: Vec<String>) -> Result<(), NetnsError> {
         if self.vip.mode == VipMode::Vip {
             let gateways: Vec<IpAddr> = healthy.iter().filter_map(|name| self.targets.get(name).copied()).collect();

@@ -1,4 +1,4 @@
-//! Building a cluster: namespaces first, then hosts, then pods; each stage all at once.
+//! Builds a cluster: node network, hosts, pods; each stage concurrently.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,7 +20,6 @@ async fn namespace(name: &str, isolation: Isolation) -> Result<Arc<Namespace>, C
     made.map(Arc::new).map_err(ClusterError::kernel(format!("making {name}")))
 }
 
-/// An outside host: a client or the load balancer's.
 async fn outside_host(
     fabric: &NodeNetwork,
     port: usize,
@@ -57,7 +56,6 @@ async fn node(
     Ok((spec.name.clone(), Node { spec: spec.clone(), namespace: host, port: port as u32 }))
 }
 
-/// Builds what `spec` says.
 pub(super) async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
     validate::cluster(spec)?;
     let switch = NodeNetwork::build(!spec.second_network.is_empty()).await?;

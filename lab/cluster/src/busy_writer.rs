@@ -1,4 +1,4 @@
-//! A program that rewrites an nft table of its own again and again, as a reload of `nft -f` does.
+//! Rewrites its own nft table repeatedly, like reloads with `nft -f`.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,13 +12,12 @@ use nix::sys::socket::sockopt::ReceiveTimeout;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-/// The table and its chain.
 const TABLE: &str = "svclab-busy";
 const CHAIN: &str = "rules";
-/// How long the kernel may take to answer, in seconds.
+/// Seconds.
 const PATIENCE: i64 = 10;
 
-// `include/uapi/linux/netfilter/nfnetlink.h` and `nf_tables.h`.
+// linux/netfilter/nfnetlink.h and nf_tables.h.
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 const SUBSYSTEM: u16 = 10;
@@ -29,10 +28,9 @@ const NEW_CHAIN: u16 = SUBSYSTEM << 8 | 3;
 const TABLE_NAME: u16 = 1;
 /// `NFTA_CHAIN_NAME`.
 const CHAIN_NAME: u16 = 3;
-/// Length of a netlink header.
 const HEADER: usize = 16;
 
-/// The program; it stops when this is dropped.
+/// A thread that rewrites the table; it stops when this is dropped.
 pub struct BusyWriter {
     stop: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
@@ -41,7 +39,7 @@ pub struct BusyWriter {
 }
 
 impl BusyWriter {
-    /// A socket to nf_tables of the calling thread's network namespace.
+    /// Call on the node's thread.
     pub(super) fn open() -> io::Result<OwnedFd> {
         let raw = SockType::Raw;
         let opened = socket(AddressFamily::Netlink, raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkNetFilter)?;
@@ -49,7 +47,7 @@ impl BusyWriter {
         Ok(opened)
     }
 
-    /// Writes so many times a second from now on; the first time when this is back.
+    /// The first write has succeeded when this returns.
     pub(super) fn start(socket: OwnedFd, per_second: u32) -> io::Result<BusyWriter> {
         rewrite(&socket)?;
         let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(1)));
@@ -61,7 +59,7 @@ impl BusyWriter {
                 thread::sleep(next.saturating_duration_since(Instant::now()));
                 rewrite(&socket)?;
                 count.fetch_add(1, Ordering::Relaxed);
-                // What was missed on a busy machine is not caught up with.
+                // Does not catch up on missed writes.
                 next = (next + pause).max(Instant::now());
             }
             transact(&socket, &[message(DELETE_TABLE, libc::NLM_F_ACK, &[(TABLE_NAME, TABLE)])])
@@ -70,10 +68,10 @@ impl BusyWriter {
         Ok(BusyWriter { stop, written, since: Instant::now(), thread: Some(thread) })
     }
 
-    /// Ends it and takes its table away; how often it has written, in how long.
+    /// Stops the thread and deletes the table; returns the number of writes and their time span.
     ///
     /// # Errors
-    /// When the kernel has refused a write.
+    /// The kernel rejected a write.
     pub fn end(mut self) -> io::Result<(u64, Duration)> {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().map(JoinHandle::join);
@@ -91,7 +89,7 @@ impl Drop for BusyWriter {
     }
 }
 
-/// The table away, if it is there, and anew with its chain, in one transaction.
+/// One transaction.
 fn rewrite(socket: &OwnedFd) -> io::Result<()> {
     let create = libc::NLM_F_CREATE;
     let table = || message(NEW_TABLE, create, &[(TABLE_NAME, TABLE)]);
@@ -99,7 +97,7 @@ fn rewrite(socket: &OwnedFd) -> io::Result<()> {
     transact(socket, &[table(), message(DELETE_TABLE, 0, &[(TABLE_NAME, TABLE)]), table(), chain])
 }
 
-/// One transaction; the last of its messages asks for an answer.
+/// The last message must request an acknowledgement.
 fn transact(socket: &OwnedFd, messages: &[Vec<u8>]) -> io::Result<()> {
     let frame = |kind| packet(kind, 0, [libc::AF_UNSPEC as u8, 0, 0, SUBSYSTEM as u8], &[]);
     let batch = [&[frame(BATCH_BEGIN)], messages, &[frame(BATCH_END)]].concat().concat();
@@ -107,7 +105,7 @@ fn transact(socket: &OwnedFd, messages: &[Vec<u8>]) -> io::Result<()> {
     let mut answer = vec![0; 1 << 15];
     let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
     let mut rest = &answer[..length];
-    // `struct nlmsgerr` begins with the error; a refused transaction has one for each message that was refused.
+    // `struct nlmsgerr` begins with the error code; a rejected transaction returns one per rejected message.
     while let Some(own) = rest.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes) {
         let code = rest.get(HEADER..HEADER + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
         match code {
@@ -120,12 +118,11 @@ fn transact(socket: &OwnedFd, messages: &[Vec<u8>]) -> io::Result<()> {
     Ok(())
 }
 
-/// A message about the tables of IPv4.
 fn message(kind: u16, flags: i32, texts: &[(u16, &str)]) -> Vec<u8> {
     packet(kind, flags, [libc::AF_INET as u8, 0, 0, 0], texts)
 }
 
-/// `struct nlmsghdr`, `struct nfgenmsg` (family, version, resource) and attributes of text.
+/// `struct nlmsghdr`, `struct nfgenmsg` (family, version, resource), string attributes.
 fn packet(kind: u16, flags: i32, header: [u8; 4], texts: &[(u16, &str)]) -> Vec<u8> {
     let mut body = header.to_vec();
     for (attribute, text) in texts {

@@ -1,38 +1,36 @@
-//! What can go wrong with a cluster, in words that name the item.
-
 use std::io;
 use std::time::Duration;
 
 use svclab_netns::NetnsError;
 
-/// A cluster operation that failed.
+/// A cluster operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The specification cannot be built; found before the kernel was touched.
+    /// The specification is invalid; reported before any kernel operation.
     #[error("{item}: {problem}")]
     Invalid {
-        /// What it is about, for example `pod default/web`.
+        /// The invalid item, for example `pod default/web`.
         item: String,
-        /// What is wrong with it.
+        /// What is wrong.
         problem: String,
     },
     /// No such node, pod, client, load balancer or address.
     #[error("there is no {0} in this cluster")]
     Unknown(String),
-    /// The kernel refused something.
+    /// A namespace or netlink operation failed.
     #[error("{attempted}: {source}")]
     Kernel {
-        /// What was attempted, on what.
+        /// The operation and its object.
         attempted: String,
-        /// The kernel's answer.
+        /// The cause.
         source: NetnsError,
     },
     /// A socket, file or process operation failed.
     #[error("{attempted}: {source}")]
     Io {
-        /// What was attempted, on what.
+        /// The operation and its object.
         attempted: String,
-        /// The operating system's answer.
+        /// The cause.
         source: io::Error,
     },
     /// A condition did not become true in time.
@@ -40,24 +38,24 @@ pub enum ClusterError {
     TimedOut {
         /// The condition.
         waiting_for: String,
-        /// How long it was waited for.
+        /// The time limit.
         after: Duration,
     },
 }
 
 impl ClusterError {
-    /// A specification that cannot be built.
+    /// Shorthand for [`ClusterError::Invalid`].
     pub fn invalid(item: impl Into<String>, problem: impl Into<String>) -> Self {
         ClusterError::Invalid { item: item.into(), problem: problem.into() }
     }
 
-    /// For `map_err`: names what was attempted.
+    /// For `map_err`.
     pub fn kernel(attempted: impl Into<String>) -> impl FnOnce(NetnsError) -> Self {
         let attempted = attempted.into();
         move |source| ClusterError::Kernel { attempted, source }
     }
 
-    /// For `map_err`: names what was attempted.
+    /// For `map_err`.
     pub fn io(attempted: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let attempted = attempted.into();
         move |source| ClusterError::Io { attempted, source }

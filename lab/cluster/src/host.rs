@@ -1,4 +1,4 @@
-//! The node network, and what hangs on it: one layer-2 segment, nodes, clients and the load balancer's host.
+//! The node network, and kernel settings and routes of hosts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -14,32 +14,26 @@ use super::ClusterError;
 use super::overlay;
 use super::validate::{address_for, gateway, range_for};
 
-/// The loopback interface; the kernel's number.
 pub(super) const LOOPBACK: u32 = 1;
-/// `eth0` of nodes, pods, clients and the load balancer. Low numbers may be taken by the kernel's fallback tunnels.
+/// The kernel's fallback tunnels may have lower indices.
 pub(super) const ETH0: u32 = 10;
-/// `cni0` of nodes.
 pub(super) const CNI0: u32 = 11;
-/// `eth1` of nodes, if they have one.
 const ETH1: u32 = 13;
 
-/// A layer-2 segment: a bridge of the fabric, and the interface that hosts have on it.
+/// A layer-2 segment.
 pub(super) struct BridgeSegment {
-    /// The bridge.
     bridge: &'static str,
     index: u32,
-    /// Names and numbers of its ports begin so.
+    /// Prefix of the names of its ports.
     port: &'static str,
     first_port: u32,
-    /// Of each host.
+    /// Name of the hosts' interfaces on the segment.
     interface: &'static str,
     host_index: u32,
 }
 
-/// The node network.
 pub(super) const NODES: BridgeSegment =
     BridgeSegment { bridge: "segment", index: 10, port: "port", first_port: 100, interface: "eth0", host_index: ETH0 };
-/// The second network.
 pub(super) const SECOND: BridgeSegment = BridgeSegment {
     bridge: "second",
     index: 11,
@@ -49,10 +43,10 @@ pub(super) const SECOND: BridgeSegment = BridgeSegment {
     host_index: ETH1,
 };
 
-/// The fabric bridges' own hardware address: what is sent to it is lost, for the fabric has no IP.
+/// MAC address of the bridges, which have no IP address.
 const NO_HOST: Mac = [0x02, 0, 0, 0, 0, 0x01];
 
-/// The gateway of default routes, link-local: resolved by a permanent neighbour entry, it needs no address of a range.
+/// The link-local next hop of default routes; a permanent neighbour entry resolves it.
 pub(super) fn link_local_gateway(family_of: IpAddr) -> IpAddr {
     match family_of {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1)),
@@ -60,7 +54,6 @@ pub(super) fn link_local_gateway(family_of: IpAddr) -> IpAddr {
     }
 }
 
-/// The range of all addresses of a family.
 pub(super) fn everywhere(family_of: IpAddr) -> IpNet {
     match family_of {
         IpAddr::V4(_) => IpNet::V4(ipnet::Ipv4Net::default()),
@@ -68,14 +61,11 @@ pub(super) fn everywhere(family_of: IpAddr) -> IpNet {
     }
 }
 
-/// What a namespace is used as; decides its kernel settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostRole {
-    /// A pod or a client: sends and receives for itself.
+    /// A pod or a client, which does not forward.
     Endpoint,
-    /// A node of a cluster with this kind of pod network, and what it asks of sources.
     Node(Cni, ReversePath),
-    /// The load balancer's host.
     Balancer,
 }
 
@@ -89,16 +79,14 @@ impl HostRole {
     }
 }
 
-/// Kernel settings of a new namespace.
-///
-/// ICMP errors are not rate-limited: every probe must hear its own. Redirects would make later packets take another way
-/// than earlier ones. IPv6 addresses are usable at once.
+/// Turns off ICMP rate limits, because every probe must get its own error; redirects, because they change routes
+/// between packets; and duplicate address detection.
 fn settings(role: HostRole, ipv6: bool) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     let mut set = |key: &str, value: &str| all.push((key.to_owned(), value.to_owned()));
     set("net/ipv4/icmp_ratemask", "0");
     set("net/ipv6/icmp/ratelimit", "0");
-    // An empty text would be no write at all.
+    // The kernel ignores an empty write.
     set("net/ipv6/icmp/ratemask", "\n");
     for scope in ["all", "default"] {
         set(&format!("net/ipv4/conf/{scope}/rp_filter"), role.rp_filter());
@@ -121,14 +109,13 @@ fn settings(role: HostRole, ipv6: bool) -> Vec<(String, String)> {
         set("net/bridge/bridge-nf-call-ip6tables", "1");
     }
     if role == HostRole::Balancer {
-        // By addresses and ports, so that one connection stays with one node.
+        // Hash of addresses and ports: one connection stays with one node.
         set("net/ipv4/fib_multipath_hash_policy", "1");
         set("net/ipv6/fib_multipath_hash_policy", "1");
     }
     all
 }
 
-/// Settings and loopback for a new namespace.
 pub(super) async fn prepare(namespace: &Namespace, role: HostRole, ipv6: bool) -> Result<(), ClusterError> {
     let failed = |what: &str| ClusterError::kernel(format!("{}: {what}", namespace.name()));
     let done = namespace.sysctl(settings(role, ipv6)).await;
@@ -137,15 +124,13 @@ pub(super) async fn prepare(namespace: &Namespace, role: HostRole, ipv6: bool) -
     done.map_err(failed("loopback"))
 }
 
-/// The node network's switch.
 pub(super) struct NodeNetwork {
-    /// No proxy programs anything in here.
+    /// Without rules of any proxy.
     pub(super) namespace: Arc<Namespace>,
     segments: Vec<BridgeSegment>,
 }
 
 impl NodeNetwork {
-    /// Makes the switch of the node network, and of the second one if there is one.
     pub(super) async fn build(has_second: bool) -> Result<NodeNetwork, ClusterError> {
         let failed = || ClusterError::kernel("node network");
         let namespace = Namespace::create("fabric", Isolation::Network).await.map_err(failed())?;
@@ -156,13 +141,12 @@ impl NodeNetwork {
             let bridge = Bridge { name: segment.bridge, index: segment.index, mac: NO_HOST };
             namespace.links().add_bridge(&bridge).await.map_err(failed())?;
         }
-        // For control requests.
+        // Control requests of `traffic::drop_check` use its loopback.
         namespace.links().up(LOOPBACK).await.map_err(failed())?;
         Ok(NodeNetwork { namespace: Arc::new(namespace), segments })
     }
 
-    /// Cuts the host on port `port` off, or lets it in again. It is the switch that drops the frames: to the host its link
-    /// is up, and it keeps addresses, routes and neighbours, as with a fault far away.
+    /// To the host this looks like a remote failure: links, addresses, routes and neighbours stay.
     pub(super) async fn cut_off(&self, port: u32, cut_off: bool) -> Result<(), ClusterError> {
         for segment in &self.segments {
             let bridge = (!cut_off).then_some(segment.index);
@@ -172,7 +156,7 @@ impl NodeNetwork {
         Ok(())
     }
 
-    /// Has what the switch sends to the host on port `port` delayed, lost and so on; or no longer.
+    /// Affects frames towards the host.
     pub(super) async fn impair(&self, port: u32, impairment: Option<&Impairment>) -> Result<(), ClusterError> {
         for segment in &self.segments {
             let done = self.namespace.links().impair(segment.first_port + port, impairment).await;
@@ -181,7 +165,6 @@ impl NodeNetwork {
         Ok(())
     }
 
-    /// Gives `host` an interface on port `port` of a segment, with addresses of the segment's network.
     pub(super) async fn attach(
         &self,
         segment: &BridgeSegment,
@@ -200,7 +183,7 @@ impl NodeNetwork {
         let far = VethEnd { name: segment.interface, index: segment.host_index, mac: mac::of(*primary, LinkEnd::Host) };
         let done = self.namespace.add_veth(&near, Some(segment.index), &far, host).await;
         done.map_err(failed())?;
-        // One after the other: the first of a family is the primary one.
+        // In order: the first address of a family is the primary one.
         let all = addresses.iter().map(|a| (*a, false));
         for (address, secondary) in all.chain(extra.iter().map(|a| (*a, true))) {
             let Some(range) = range_for(network, address) else {
@@ -214,8 +197,8 @@ impl NodeNetwork {
     }
 }
 
-/// A node's routes: to other nodes' pods (by an overlay, if there is one), and a default that leads nowhere (so that service addresses are routable
-/// before they are translated, and what nobody translates is lost in silence).
+/// The default route has a nonexistent gateway: it makes service addresses routable before translation, and
+/// untranslated packets disappear silently.
 pub(super) async fn node_routes(
     spec: &ClusterSpec,
     node: &NodeSpec,
@@ -252,7 +235,7 @@ pub(super) async fn node_routes(
     Ok(())
 }
 
-/// The bridge that a node's pods hang on, with the gateway address of each pod range.
+/// With the gateway address of each pod range.
 pub(super) async fn pod_bridge(node: &NodeSpec, namespace: &Namespace) -> Result<(), ClusterError> {
     let failed = || ClusterError::kernel(format!("cni0 of node {}", node.name));
     let gateways = node.pod_cidrs.iter().filter_map(|range| {

@@ -1,5 +1,3 @@
-//! A GET from within a namespace, for health checks and metrics.
-
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
@@ -11,21 +9,21 @@ use hyper_util::rt::TokioIo;
 use svclab_netns::namespace::Namespace;
 use svclab_netns::sockets;
 
-/// Longest body that is read, in bytes.
+/// Bytes.
 const MAX_BODY: usize = 1 << 20;
 
-/// ProbeAnswer to [`super::Cluster::http_get`].
+/// Response to [`super::Cluster::http_get`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpAnswer {
-    /// Status code, for example 200.
+    /// Status code.
     pub status: u16,
-    /// Header fields in the order received, names in lower case.
+    /// Headers in the received order, names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Body, bytes that are not UTF-8 replaced.
+    /// Body with invalid UTF-8 replaced.
     pub body: String,
 }
 
-/// Asks for `path` over a connection of its own; the caller limits the time.
+/// The caller limits the time.
 pub(super) async fn get(namespace: &Namespace, address: SocketAddr, path: &str) -> io::Result<HttpAnswer> {
     let socket = namespace.run(move || sockets::tcp(address)).await;
     let socket = socket.map_err(io::Error::other)??;
@@ -43,7 +41,7 @@ pub(super) async fn get(namespace: &Namespace, address: SocketAddr, path: &str) 
         let headers = headers.map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
         Ok(HttpAnswer { status: head.status.as_u16(), headers, body: String::from_utf8_lossy(&body).into_owned() })
     };
-    // The connection ends with its only answer; what it says then, the answer has said.
+    // The response covers an error of the connection.
     let (answer, _) = tokio::join!(answer, connection);
     answer
 }

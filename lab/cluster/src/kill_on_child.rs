@@ -1,4 +1,4 @@
-//! Killing a program in the middle of something: while it waits for a child of its.
+//! Kills a program while one of its children runs.
 
 use std::fs;
 use std::thread::sleep;
@@ -8,16 +8,16 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::task::JoinHandle;
 
-/// Between two looks; a restore of a few rules takes ten times as long.
+/// Restoring a few rules takes ten times as long.
 const LOOK: Duration = Duration::from_micros(300);
 
-/// A kill that waits for its moment.
+/// A pending kill.
 pub struct KillOnChild(JoinHandle<Option<String>>);
 
 impl KillOnChild {
-    /// Lies in wait for process group `victim`: `after` that much time of a child whose command line contains `child`, or
-    /// at the child's end if that comes earlier, all of the group gets SIGKILL. Gives up at the limit.
-    pub(super) fn lay(victim: Pid, child: &'static str, after: Duration, limit: Duration) -> KillOnChild {
+    /// Waits for a child of process group `victim` whose command line contains `child`, then for `after` or the child's
+    /// end, and kills the group.
+    pub(super) fn start(victim: Pid, child: &'static str, after: Duration, limit: Duration) -> KillOnChild {
         KillOnChild(tokio::task::spawn_blocking(move || {
             let deadline = Instant::now() + limit;
             while Instant::now() < deadline {
@@ -40,28 +40,27 @@ impl KillOnChild {
         }))
     }
 
-    /// The moment of the kill, in words; `None` when it never came.
+    /// Describes the moment of the kill; `None` if the kill did not happen.
     pub async fn moment(self) -> Option<String> {
         self.0.await.ok().flatten()
     }
 }
 
-/// A child of `parent` whose command line contains `wanted`. One that still has its parent's command line is none yet:
-/// between fork and exec a child is called as its parent is, whose arguments may contain the word, too.
+/// Skips a child with the parent's command line: it has not called exec yet.
 fn child_of(parent: Pid, wanted: &str) -> Option<(i32, String)> {
     let parents_own = command_line(parent.as_raw())?;
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     pids.find_map(|pid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // `PID (NAME) STATE PPID …`, and a name may contain anything.
+        // `PID (NAME) STATE PPID …`; the name may contain any character.
         let ppid = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<i32>().ok()?;
         let command = (ppid == parent.as_raw()).then(|| command_line(pid))??;
         (command.contains(wanted) && command != parents_own).then_some((pid, command))
     })
 }
 
-/// Arguments with spaces in between; `None` for a process that is gone or a zombie.
+/// Joined by spaces; `None` if the process has ended or is a zombie.
 fn command_line(pid: i32) -> Option<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
@@ -77,20 +76,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_program_dies_with_its_child_and_not_before() {
-        // The shell's first child is not the one that is waited for.
+    async fn a_program_is_killed_while_its_child_runs() {
+        // The kill must wait for the second child.
         let script = "sleep 0.2; echo begun >&2; sleep 77; echo survived >&2";
         let shell =
             Command::new("sh").args(["-c", script]).stderr(std::process::Stdio::piped()).process_group(0).spawn();
         let shell = shell.unwrap();
         let pid = Pid::from_raw(shell.id() as i32);
-        let kill = KillOnChild::lay(pid, "sleep 77", Duration::from_millis(5), Duration::from_secs(20));
+        let kill = KillOnChild::start(pid, "sleep 77", Duration::from_millis(5), Duration::from_secs(20));
         let moment = kill.moment().await.unwrap();
         assert!(moment.ends_with(" ms into sleep"), "{moment}");
         let output = shell.wait_with_output().unwrap();
         assert_eq!(output.status.signal(), Some(9));
         assert_eq!(String::from_utf8_lossy(&output.stderr), "begun\n");
-        let never = KillOnChild::lay(pid, "sleep 77", Duration::ZERO, Duration::from_millis(5));
+        let never = KillOnChild::start(pid, "sleep 77", Duration::ZERO, Duration::from_millis(5));
         assert_eq!(never.moment().await, None);
     }
 }

@@ -1,4 +1,4 @@
-//! The cluster: namespaces, links and routes for nodes, pods, outside clients and the load balancer.
+//! Clusters of network namespaces: nodes, pods, clients, a load balancer.
 //!
 //! ```no_run
 //! # async fn example(spec: svclab_spec::ClusterSpec, probe: svclab_cluster::traffic::probe::Probe) -> Result<(), svclab_cluster::ClusterError> {
@@ -9,11 +9,11 @@
 //! # }
 //! ```
 //!
-//! `examples/two_nodes.rs` is a whole program. No service proxy is part of it: [`Cluster::spawn_on_node`] starts one.
+//! A complete program: `examples/two_nodes.rs`. A cluster contains no service proxy; [`Cluster::spawn_on_node`] starts
+//! one.
 //!
-//! All methods take `&self`; share a cluster as `Arc<Cluster>`. Everything happens inside the sandbox that
-//! [`svclab_netns::sandbox::enter`] made, on the caller's tokio runtime. Dropping the cluster ends its processes,
-//! servers and namespaces.
+//! A cluster lives in the sandbox of [`svclab_netns::sandbox::enter`] and on the caller's tokio runtime. Dropping it
+//! ends its processes and namespaces.
 
 #![warn(missing_docs)]
 
@@ -65,9 +65,7 @@ use crate::traffic::probe::ClusterHost;
 
 /// `XT_LOCK_NAME` of iptables' `configure.ac`.
 const IPTABLES_LOCK: &str = "/run/xtables.lock";
-/// How long a command that has the lock may keep it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
-/// Between two attempts to take it.
 const LOCK_LOOK: Duration = Duration::from_millis(2);
 
 /// A running cluster.
@@ -87,7 +85,7 @@ pub struct Cluster {
 struct Node {
     spec: NodeSpec,
     namespace: Arc<Namespace>,
-    /// Of the node network's switch.
+    /// Port of the node network.
     port: u32,
 }
 
@@ -96,24 +94,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cluster {
-    /// Validates `spec`, then builds it. The servers of all pods listen when this returns.
+    /// Validates `spec` and builds the cluster; all servers listen when this returns.
     pub async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
         let cluster = build::build(spec).await?;
         cluster.publish_places()?;
         Ok(cluster)
     }
 
-    /// The specification that the cluster was built from, with the pods as they are now.
+    /// The specification with the current pods.
     pub fn spec(&self) -> ClusterSpec {
         lock(&self.spec).clone()
     }
 
-    /// Adds a pod; its servers listen when this returns.
-    pub async fn add_pod(&self, pod: &PodSpec) -> Result<(), ClusterError> {
-        self.add_pods(std::slice::from_ref(pod)).await
-    }
-
-    /// Adds pods, all at once; their servers listen when this returns.
+    /// Adds pods concurrently; their servers listen when this returns.
     pub async fn add_pods(&self, pods: &[PodSpec]) -> Result<(), ClusterError> {
         let _changing = self.changing.lock().await;
         let mut spec = self.spec();
@@ -132,12 +125,7 @@ impl Cluster {
         self.publish_places()
     }
 
-    /// Removes a pod, its link first: connections to it fall silent, as when a pod is deleted.
-    pub async fn remove_pod(&self, namespace: &str, name: &str) -> Result<(), ClusterError> {
-        self.remove_pods(&[(namespace.to_owned(), name.to_owned())]).await
-    }
-
-    /// Removes pods, `(namespace, name)`, all at once.
+    /// Removes pods, given by `(namespace, name)`, links first: connections time out instead of being reset.
     pub async fn remove_pods(&self, keys: &[(String, String)]) -> Result<(), ClusterError> {
         let _changing = self.changing.lock().await;
         try_join_all(keys.iter().map(async |(namespace, name)| {
@@ -150,12 +138,12 @@ impl Cluster {
         self.publish_places()
     }
 
-    /// Stops or starts a pod's servers; stopping also breaks its connections, as when its process dies.
+    /// Stops or starts a pod's servers; stopping also closes their connections.
     pub async fn set_serving(&self, namespace: &str, name: &str, serving: bool) -> Result<(), ClusterError> {
         self.pod(namespace, name)?.serve(serving).await
     }
 
-    /// Makes client `client` send packets for `destination` to node `via_node` (replaces an earlier route to it).
+    /// Routes a client's packets for `destination` to node `via_node`; replaces an earlier route.
     pub async fn add_client_route(&self, client: &str, destination: IpNet, via_node: &str) -> Result<(), ClusterError> {
         let host = self.client(client)?;
         let node = &self.node(via_node)?.spec;
@@ -172,7 +160,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Undoes [`Cluster::add_client_route`].
+    /// Reverts [`Cluster::add_client_route`].
     pub async fn remove_client_route(&self, client: &str, destination: IpNet) -> Result<(), ClusterError> {
         let host = self.client(client)?;
         let mut routes = self.client_routes.lock().await;
@@ -187,25 +175,25 @@ impl Cluster {
         Ok(())
     }
 
-    /// Cuts a node off the node network, or lets it in again: neither other nodes' pods nor hosts outside reach it or its
-    /// pods. It keeps its links, addresses, routes and rules; its pods go on among themselves.
+    /// Detaches a node from the node network, or attaches it again. The node keeps its links, addresses, routes and
+    /// rules; its pods still reach each other.
     pub async fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), ClusterError> {
         self.fabric.cut_off(self.node(node)?.port, cut_off).await
     }
 
-    /// Has everything that others send to a node, or to its pods, delayed, lost and so on; or no longer. What the node sends
-    /// is left alone, and so is what its own pods send to each other.
+    /// Delays, drops, duplicates or reorders packets that others send to a node or its pods; `None` ends this. Packets
+    /// from the node and between its pods are unaffected.
     pub async fn impair(&self, node: &str, impairment: Option<&Impairment>) -> Result<(), ClusterError> {
         self.fabric.impair(self.node(node)?.port, impairment).await
     }
 
-    /// Starts a long-running program on a node (its network namespace, `/sys` and `/run`).
+    /// Starts a long-running program in a node's network namespace, `/sys` and `/run`.
     pub async fn spawn_on_node(&self, node: &str, process: ProcessSpec) -> Result<ProcessHandle, ClusterError> {
         ProcessHandle::start(&self.node(node)?.namespace, &process).await
     }
 
-    /// Runs `work` on the thread that lives in a place: sockets that it makes and programs that it starts are of that place.
-    /// It must be short, for everything else there waits for it.
+    /// Runs `work` on the host's thread, so that its sockets and child processes belong to the host. `work` must be
+    /// short: it blocks all other work of the host.
     pub async fn run<T: Send + 'static>(
         &self,
         place: &ClusterHost,
@@ -214,12 +202,12 @@ impl Cluster {
         self.namespace(place)?.run(work).await.map_err(ClusterError::kernel(place.to_string()))
     }
 
-    /// Holds the lock that all commands of iptables' legacy variant share on a node, until it is dropped.
+    /// Takes the xtables lock of a node until the result is dropped.
     pub async fn hold_iptables_lock(&self, node: &str) -> Result<Flock<File>, ClusterError> {
         let attempted = || format!("locking {IPTABLES_LOCK} of node {node}");
         let deadline = Instant::now() + LOCK_PATIENCE;
         loop {
-            // A descriptor of the node's own file; a thread that waits for it would keep everything else there waiting.
+            // Only the open must run on the node's thread; waiting there would block the node.
             let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(IPTABLES_LOCK);
             let file =
                 self.run(&ClusterHost::Node(node.to_owned()), open).await?.map_err(ClusterError::io(attempted()))?;
@@ -231,7 +219,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a program on a node that rewrites an nft table of its own so many times a second.
+    /// Starts to rewrite an nft table on a node `per_second` times per second.
     pub async fn busy_writer(&self, node: &str, per_second: u32) -> Result<BusyWriter, ClusterError> {
         let attempted = || format!("rewriting a table of nf_tables on node {node}");
         let socket = self.run(&ClusterHost::Node(node.to_owned()), BusyWriter::open).await?;
@@ -239,7 +227,7 @@ impl Cluster {
         started.map_err(ClusterError::io(attempted()))
     }
 
-    /// Runs a command to its end in a place and collects its output; killed after `timeout`.
+    /// Runs a command on a host and returns its output; kills the command after `timeout`.
     pub async fn exec(
         &self,
         place: &ClusterHost,
@@ -249,7 +237,7 @@ impl Cluster {
         process::exec(&*self.namespace(place)?, argv, timeout).await
     }
 
-    /// Minimal HTTP GET from a place.
+    /// HTTP GET from a host.
     pub async fn http_get(
         &self,
         place: &ClusterHost,
@@ -265,7 +253,7 @@ impl Cluster {
         }
     }
 
-    /// Listens on `address` in a place (for example an API server on every node's loopback); served by the caller.
+    /// Listens on `address` of a host.
     pub async fn listen(
         &self,
         place: &ClusterHost,
@@ -275,14 +263,14 @@ impl Cluster {
         listener.map_err(ClusterError::kernel(place.to_string()))
     }
 
-    /// The shell line that enters a place from another terminal (append a command, or get a shell); needs `nsenter`.
+    /// The `nsenter` command line that enters a host from another terminal.
     pub fn enter_line(&self, place: &ClusterHost) -> Result<String, ClusterError> {
         let namespace = self.namespace(place)?;
         let unknown = || ClusterError::Unknown(format!("sandbox around {place}"));
         enter::line(&namespace).ok_or_else(unknown)
     }
 
-    /// Every place of the cluster: nodes, pods, clients, the load balancer.
+    /// Every host of the cluster.
     pub fn places(&self) -> Vec<ClusterHost> {
         let nodes = self.nodes.keys().cloned().map(ClusterHost::Node);
         let pods: Vec<_> = lock(&self.pods).keys().cloned().collect();

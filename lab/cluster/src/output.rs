@@ -1,5 +1,3 @@
-//! What a program prints, and who reads it.
-
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,21 +8,20 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::sync::watch;
 
-/// Lines of output that are kept per process; older ones are forgotten.
+/// Per process.
 const KEPT_LINES: usize = 10_000;
 
-/// How the reader of a program's output behaves.
+/// The state of the reader of a program's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputReader {
-    /// It takes every line.
+    /// Reads every line.
     Reads,
-    /// It takes nothing, for now.
+    /// Reads nothing for now.
     Stalls,
-    /// It has closed its end.
+    /// Has closed its end of the pipe.
     IsGone,
 }
 
-/// Output lines, oldest first, and a counter of all that ever came.
 pub(super) struct OutputLog {
     pub(super) lines: Mutex<VecDeque<String>>,
     pub(super) seen: watch::Sender<u64>,
@@ -41,7 +38,7 @@ impl OutputLog {
             lines.pop_front();
         }
         lines.push_back(line);
-        // Under the lock, so that lines and their number agree.
+        // Under the lock, so that lines and counter agree.
         self.seen.send_modify(|seen| *seen += 1);
     }
 
@@ -51,7 +48,7 @@ impl OutputLog {
     }
 }
 
-/// Takes lines as the reader does, up to the end of the output.
+/// Reads lines as `reader` allows.
 pub(super) async fn collect(
     output: impl AsyncRead + Unpin,
     log: Arc<OutputLog>,
@@ -64,12 +61,12 @@ pub(super) async fn collect(
         tokio::select! {
             biased;
             changed = reader.changed() => if changed.is_err() { return },
-            // What it has read of a line when it is interrupted stays in `line`.
+            // `line` keeps a partial line across interruptions.
             read = lines.read_until(b'\n', &mut line), if now == OutputReader::Reads => {
                 if !matches!(read, Ok(1..)) {
                     return;
                 }
-                // Filled in by `fill`.
+                // A filler of `fill`.
                 if line != b"\n" {
                     log.push(String::from_utf8_lossy(&line).trim_end().to_owned());
                 }
@@ -80,10 +77,7 @@ pub(super) async fn collect(
     }
 }
 
-/// Fills the pipes of a process's standard output and error with empty lines: its next line finds no room.
-///
-/// # Errors
-/// When they cannot be opened.
+/// Fills the pipes of standard output and error, so that the next write blocks.
 pub(super) fn fill(pid: Pid) -> io::Result<()> {
     for output in [1, 2] {
         let mut options = std::fs::OpenOptions::new();

@@ -1,5 +1,4 @@
-//! An overlay between nodes, as flannel's backend `vxlan` makes it: a device on every node, a neighbour entry and a tunnel for each
-//! other node, and a route to its pods by them (github.com/flannel-io/flannel, Documentation/backends.md).
+//! A VXLAN overlay as flannel builds it (github.com/flannel-io/flannel, Documentation/backends.md).
 
 use std::net::IpAddr;
 
@@ -11,13 +10,11 @@ use svclab_spec::{ClusterSpec, NodeSpec};
 
 use super::ClusterError;
 
-/// Largest packet of pods and of the device: 1500 less 50 for the outer headers over IPv4, and less 70 over IPv6.
+/// 1500 minus outer headers of at most 70 bytes (IPv6).
 pub(super) const MTU: u32 = 1430;
-/// The device, by flannel's name for VNI 1.
 const NAME: &str = "flannel.1";
-/// Its number.
 const INDEX: u32 = 12;
-/// flannel's VNI, and Linux' own UDP port.
+/// flannel's VNI, Linux' default port.
 const VNI: u32 = 1;
 const PORT: u16 = 8472;
 
@@ -25,7 +22,6 @@ fn mac(own: &[IpAddr]) -> Option<Mac> {
     own.first().map(|first| mac::of(*first, LinkEnd::Host))
 }
 
-/// Makes the node's end, with the way to every other node's pods.
 pub(super) async fn build(spec: &ClusterSpec, node: &NodeSpec, namespace: &Namespace) -> Result<(), ClusterError> {
     let failed = || ClusterError::kernel(format!("overlay of node {}", node.name));
     let own = spec.overlay_addresses(node);

@@ -1,5 +1,3 @@
-//! Pods: a namespace each (or the node's), a link to the node, echo servers.
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -16,31 +14,28 @@ use super::overlay;
 use super::validate::{gateway, range_for};
 use crate::traffic::servers::{EchoServers, ServerIdentity};
 
-/// Node side of the first pod's link; the next ones follow.
+/// Index of the node's end of the first link.
 const FIRST_LINK: u32 = 1000;
 
-/// A pod that stands.
 pub(super) struct Pod {
     pub(super) spec: PodSpec,
     pub(super) namespace: Arc<Namespace>,
-    /// Its own addresses and loopback, or for the host network all of the node's.
+    /// The pod's addresses and loopback; with host network, all addresses of the node.
     listen: Vec<IpAddr>,
-    /// Node side of its link; none on the host network.
+    /// Index of the node's end of the link; `None` with host network.
     link: Option<u32>,
     servers: Mutex<Option<EchoServers>>,
 }
 
-/// What a new pod is put on.
 pub(super) struct PodSite<'a> {
     pub(super) cluster: &'a ClusterSpec,
     pub(super) node: &'a NodeSpec,
     pub(super) namespace: &'a Arc<Namespace>,
-    /// Number of the pod's link, unique in the cluster.
+    /// Unique in the cluster.
     pub(super) number: u32,
 }
 
 impl Pod {
-    /// Makes the pod and starts its servers.
     pub(super) async fn build(spec: &PodSpec, site: PodSite<'_>) -> Result<Pod, ClusterError> {
         let name = format!("pod/{}/{}", spec.namespace, spec.name);
         let mut listen = spec.addresses.clone();
@@ -57,7 +52,7 @@ impl Pod {
             let namespace = Namespace::create(&name, Isolation::Network)
                 .await
                 .map_err(ClusterError::kernel(format!("making {name}")))?;
-            let link = wire(spec, &namespace, &site).await?;
+            let link = connect_to_node(spec, &namespace, &site).await?;
             (Arc::new(namespace), Some(link))
         };
         let pod = Pod { spec: spec.clone(), namespace, listen, link, servers: Mutex::new(None) };
@@ -65,7 +60,6 @@ impl Pod {
         Ok(pod)
     }
 
-    /// Starts or stops the servers.
     pub(super) async fn serve(&self, serving: bool) -> Result<(), ClusterError> {
         let mut servers = self.servers.lock().await;
         if !serving {
@@ -83,7 +77,7 @@ impl Pod {
         Ok(())
     }
 
-    /// Cuts the link, then lets servers and namespace go: no reset reaches anybody.
+    /// Removes the link first, so that no client gets a reset.
     pub(super) async fn unplug(&self, node: &Namespace) -> Result<(), ClusterError> {
         if let Some(link) = self.link {
             let attempted = format!("unplugging pod {}/{}", self.spec.namespace, self.spec.name);
@@ -93,8 +87,8 @@ impl Pod {
     }
 }
 
-/// Connects a pod to its node; returns the number of the node's interface.
-async fn wire(pod: &PodSpec, namespace: &Namespace, site: &PodSite<'_>) -> Result<u32, ClusterError> {
+/// Returns the index of the node's interface.
+async fn connect_to_node(pod: &PodSpec, namespace: &Namespace, site: &PodSite<'_>) -> Result<u32, ClusterError> {
     let failed = || ClusterError::kernel(format!("wiring {}", namespace.name()));
     let ipv6 = pod.addresses.iter().any(IpAddr::is_ipv6);
     host::prepare(namespace, HostRole::Endpoint, ipv6).await?;
@@ -117,10 +111,10 @@ async fn wire(pod: &PodSpec, namespace: &Namespace, site: &PodSite<'_>) -> Resul
     }
     for address in &pod.addresses {
         match site.cluster.cni {
-            Cni::Bridge => on_bridge(*address, namespace, site).await?,
+            Cni::Bridge => add_bridge_address(*address, namespace, site).await?,
             Cni::PointToPoint => {
                 let gateway = host::link_local_gateway(*address);
-                on_route((*address, gateway), namespace, &near, &far, site).await?;
+                add_routed_address((*address, gateway), namespace, &near, &far, site).await?;
             }
             Cni::Ptp => {
                 let range = range_for(&site.node.pod_cidrs, *address);
@@ -128,15 +122,15 @@ async fn wire(pod: &PodSpec, namespace: &Namespace, site: &PodSite<'_>) -> Resul
                     return Err(ClusterError::invalid(namespace.name(), format!("{address} has no range")));
                 };
                 node.add_address(near.index, gateway.into(), false).await.map_err(failed())?;
-                on_route((*address, gateway), namespace, &near, &far, site).await?;
+                add_routed_address((*address, gateway), namespace, &near, &far, site).await?;
             }
         }
     }
     Ok(near.index)
 }
 
-/// An address in the bridge's range, and the bridge as gateway.
-async fn on_bridge(address: IpAddr, namespace: &Namespace, site: &PodSite<'_>) -> Result<(), ClusterError> {
+/// The bridge is the gateway.
+async fn add_bridge_address(address: IpAddr, namespace: &Namespace, site: &PodSite<'_>) -> Result<(), ClusterError> {
     let failed = || ClusterError::kernel(format!("{} on cni0", namespace.name()));
     let range = range_for(&site.node.pod_cidrs, address);
     let Some((range, gateway)) = range.and_then(|range| Some((range, gateway(range)?))) else {
@@ -149,8 +143,8 @@ async fn on_bridge(address: IpAddr, namespace: &Namespace, site: &PodSite<'_>) -
     links.set_route(&default).await.map_err(failed())
 }
 
-/// A single address, a gateway, and a host route in the node; neighbours are known, none is asked for.
-async fn on_route(
+/// Single address, gateway, host route on the node, permanent neighbour entries.
+async fn add_routed_address(
     (address, gateway): (IpAddr, IpAddr),
     namespace: &Namespace,
     near: &VethEnd<'_>,

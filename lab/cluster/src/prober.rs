@@ -1,4 +1,4 @@
-//! Probes from places of the cluster.
+//! Probes from hosts of the cluster.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -15,12 +15,12 @@ use crate::traffic::port_scan;
 use crate::traffic::probe::{ClusterHost, Probe, ProbeOutcome};
 use crate::traffic::stray_segment::TcpTap;
 
-/// Sends probes from one place, by itself.
+/// Sends probes from one host independently of the [`Cluster`].
 #[derive(Clone)]
 pub struct Prober(ProbeOrigin);
 
 impl Prober {
-    /// Sends one request; see [`Cluster::probe`].
+    /// See [`Cluster::probe`].
     pub async fn send(&self, probe: &Probe) -> Result<ProbeOutcome, ClusterError> {
         let sent = client::send(&self.0, probe).await;
         sent.map_err(ClusterError::kernel(format!("probe from {} to {}", probe.from, probe.to)))
@@ -28,7 +28,7 @@ impl Prober {
 }
 
 impl Cluster {
-    /// A prober at `place`, which tasks of their own can use.
+    /// A prober on `place` for another task.
     pub fn prober(&self, place: &ClusterHost) -> Result<Prober, ClusterError> {
         self.origin(place).map(Prober)
     }
@@ -37,23 +37,23 @@ impl Cluster {
         Ok(ProbeOrigin { namespace: self.namespace(place)?, control: Arc::clone(&self.fabric.namespace) })
     }
 
-    /// Sends one request. Network conditions are the [`ProbeOutcome`]; an error means that the lab could not try.
+    /// Sends one probe. Network failures are a [`ProbeOutcome`]; an error means that the lab could not send the probe.
     pub async fn probe(&self, probe: &Probe) -> Result<ProbeOutcome, ClusterError> {
         self.prober(&probe.from)?.send(probe).await
     }
 
-    /// Sends many, at most `concurrency` at a time; results in the order of `probes`.
+    /// Sends probes, at most `concurrency` at once; returns the outcomes in the order of `probes`.
     pub async fn probe_many(&self, probes: Vec<Probe>, concurrency: usize) -> Result<Vec<ProbeOutcome>, ClusterError> {
         let sent = probes.iter().enumerate();
         let sent = sent.map(|(index, probe)| async move { Ok((index, self.probe(probe).await?)) });
-        // Unordered, or one silent probe would hold back all behind it.
+        // Unordered, so that an unanswered probe does not delay later ones.
         let sent = stream::iter(sent).buffer_unordered(concurrency.max(1));
         let mut outcomes: Vec<(usize, ProbeOutcome)> = sent.try_collect().await?;
         outcomes.sort_by_key(|(index, _)| *index);
         Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
     }
 
-    /// Sends two datagrams at once from one socket, so many times, one after the other; an outcome for each datagram.
+    /// Sends two concurrent datagrams from one socket, `count` times in sequence; returns an outcome per datagram.
     pub async fn probe_pairs(&self, probe: &Probe, count: usize) -> Result<Vec<ProbeOutcome>, ClusterError> {
         let origin = self.origin(&probe.from)?;
         let mut outcomes = Vec::with_capacity(2 * count);
@@ -64,7 +64,7 @@ impl Cluster {
         Ok(outcomes)
     }
 
-    /// The TCP ports of `address` among `ports` that accept a connection from `place`, each within `patience`.
+    /// The TCP ports among `ports` that accept a connection from `place` within `patience`.
     pub async fn scan(
         &self,
         place: &ClusterHost,
@@ -76,7 +76,7 @@ impl Cluster {
         found.map_err(ClusterError::kernel(format!("scan of {address} from {place}")))
     }
 
-    /// A tap on what pod `namespace/name` gets over TCP on its address of the family of `like`.
+    /// Captures the TCP segments that a pod receives on its address of the family of `like`.
     pub async fn tap(&self, namespace: &str, name: &str, like: SocketAddr) -> Result<TcpTap, ClusterError> {
         let pod = self.pod(namespace, name)?;
         let own = pod.spec.addresses.iter().copied().find(|address| address.is_ipv4() == like.is_ipv4());
@@ -87,7 +87,7 @@ impl Cluster {
         opened.map_err(ClusterError::io(format!("listening to what {pod_name} gets")))
     }
 
-    /// Opens a TCP connection that stays open; see [`ProbeConnection::ask`]. The inner error is what came back instead.
+    /// Opens a persistent TCP connection; the inner error is the outcome of a failed attempt.
     pub async fn connect(&self, probe: &Probe) -> Result<Result<ProbeConnection, ProbeOutcome>, ClusterError> {
         let opened = client::connect(self.origin(&probe.from)?, probe).await;
         opened.map_err(ClusterError::kernel(format!("connection from {} to {}", probe.from, probe.to)))

@@ -1,4 +1,4 @@
-//! Programs in the cluster: started, watched, ended.
+//! Programs on nodes.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -21,7 +21,6 @@ pub use super::output::OutputReader;
 use super::output::{self, OutputLog, collect};
 pub use super::tree_usage::TreeUsage;
 
-/// Between two looks at whether a process has stopped.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A program to start on a node.
@@ -31,16 +30,16 @@ pub struct ProcessSpec {
     pub program: PathBuf,
     /// Arguments without the program's name.
     pub args: Vec<String>,
-    /// Environment variables on top of the lab's own.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
 }
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessEnd {
-    /// With this exit status.
+    /// Exit status.
     Exited(i32),
-    /// By this signal.
+    /// Terminating signal.
     Signaled(i32),
 }
 
@@ -53,34 +52,34 @@ impl From<ExitStatus> for ProcessEnd {
     }
 }
 
-/// A command's end and output.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutput {
-    /// How it ended.
+    /// How the command ended.
     pub ended: ProcessEnd,
-    /// Standard output, bytes that are not UTF-8 replaced.
+    /// Standard output with invalid UTF-8 replaced.
     pub stdout: String,
-    /// Standard error, likewise.
+    /// Standard error with invalid UTF-8 replaced.
     pub stderr: String,
 }
 
 impl ExecOutput {
-    /// Whether it exited with status 0.
+    /// Whether the exit status was 0.
     pub fn success(&self) -> bool {
         self.ended == ProcessEnd::Exited(0)
     }
 }
 
-/// What a process has used (proc(5), `stat` and `status`).
+/// Resource usage of a process (proc(5), `stat` and `status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessUsage {
-    /// Processor time, its ended children's included, to the kernel's tick of usually 10 ms.
+    /// CPU time including ended children, in kernel ticks (usually 10 ms).
     pub processor: Duration,
-    /// The most memory that it ever had resident, in bytes, without its children's.
+    /// Peak resident memory without children, in bytes.
     pub peak_memory: u64,
 }
 
-/// A running (or ended) program on a node. Dropping the handle kills it and its children.
+/// A program on a node. Dropping the handle kills the program's process group.
 pub struct ProcessHandle {
     name: String,
     pid: Pid,
@@ -105,22 +104,22 @@ impl ProcessHandle {
         let log = OutputLog::new();
         let (end, ended) = watch::channel(None);
         let (reader, read) = watch::channel(OutputReader::Reads);
-        tokio::spawn(mind(child, Arc::clone(&log), end, read));
+        tokio::spawn(supervise(child, Arc::clone(&log), end, read));
         Ok(ProcessHandle { name, pid: Pid::from_raw(pid as i32), ended, log, reader })
     }
 
-    /// Its process id as the sandbox sees it.
+    /// Process id in the sandbox.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
 
-    /// Sends a signal (for example 15 or 9) to the process; nothing happens when it has ended.
+    /// Sends a signal unless the process has ended.
     pub fn signal(&self, signal: i32) -> Result<(), ClusterError> {
         let attempted = || format!("sending signal {signal} to {}", self.name);
         let signal = Signal::try_from(signal).map_err(|e| ClusterError::io(attempted())(e.into()))?;
         if self.is_alive() {
             match kill(self.pid, signal) {
-                // It has ended, and the last of its output is still being read.
+                // The process has ended, but its output is not read yet.
                 Ok(()) | Err(Errno::ESRCH) => {}
                 Err(error) => return Err(ClusterError::io(attempted())(error.into())),
             }
@@ -128,10 +127,8 @@ impl ProcessHandle {
         Ok(())
     }
 
-    /// Has the reader of its output behave so from now on. One that stalls leaves no room for another line; one that is gone never comes back.
-    ///
-    /// # Errors
-    /// When its pipes cannot be filled.
+    /// Sets the state of the output's reader. `Stalls` also fills the pipes, so that the next write blocks; `IsGone` is
+    /// final.
     pub fn set_reader(&self, reader: OutputReader) -> Result<(), ClusterError> {
         self.reader.send_replace(reader);
         match reader {
@@ -142,10 +139,10 @@ impl ProcessHandle {
         }
     }
 
-    /// Stops it (SIGSTOP) and waits until it has: a thread at work on another processor goes on for a moment.
+    /// Sends SIGSTOP and waits until all threads have stopped.
     ///
     /// # Errors
-    /// When it cannot be sent a signal, or a thread does not stop within `patience`.
+    /// A thread does not stop within `patience`.
     pub async fn stop(&self, patience: Duration) -> Result<(), ClusterError> {
         self.signal(Signal::SIGSTOP as i32)?;
         let deadline = Instant::now() + patience;
@@ -159,21 +156,20 @@ impl ProcessHandle {
         Ok(())
     }
 
-    /// Whether none of its threads runs, or it has ended.
     fn has_stopped(&self) -> bool {
         let tasks = procfs::process::Process::new(self.pid()).and_then(|process| process.tasks());
-        // One that ends meanwhile is not there at the next look.
+        // A thread that ends meanwhile counts as stopped.
         let stopped = |task: procfs::process::Task| task.stat().is_ok_and(|stat| matches!(stat.state, 'T' | 'Z' | 'X'));
         tasks.map_or(true, |tasks| tasks.flatten().all(stopped))
     }
 
-    /// Kills it and its children once it waits for a child whose command line contains `child`: `after` that has run so
-    /// long or, if that is earlier, at its end. Gives up at the limit.
+    /// Kills the process group while it waits for a child whose command line contains `child`: `after` the child's
+    /// start, or at its end if that is earlier. Gives up after `limit`.
     pub fn kill_on_child(&self, child: &'static str, after: Duration, limit: Duration) -> KillOnChild {
-        KillOnChild::lay(self.pid, child, after, limit)
+        KillOnChild::start(self.pid, child, after, limit)
     }
 
-    /// What it has used so far; `None` when it has ended.
+    /// Resource usage so far; `None` after the end.
     pub fn usage(&self) -> Option<ProcessUsage> {
         let process = procfs::process::Process::new(self.pid()).ok()?;
         let (stat, status) = (process.stat().ok()?, process.status().ok()?);
@@ -185,17 +181,17 @@ impl ProcessHandle {
         })
     }
 
-    /// What it and its children use at this moment; `None` when it has ended.
-    pub fn work(&self) -> Option<TreeUsage> {
+    /// Current resource usage of the process and its descendants; `None` after the end.
+    pub fn tree_usage(&self) -> Option<TreeUsage> {
         TreeUsage::of(self.pid)
     }
 
-    /// Whether it still runs.
+    /// Whether the process runs.
     pub fn is_alive(&self) -> bool {
         self.ended.borrow().is_none()
     }
 
-    /// Waits for the end and for the last of its output.
+    /// Waits for the end of the process and of its output.
     pub async fn wait(&self, limit: Duration) -> Result<ProcessEnd, ClusterError> {
         let mut ended = self.ended.clone();
         let late = || ClusterError::TimedOut { waiting_for: format!("the end of {}", self.name), after: limit };
@@ -205,14 +201,14 @@ impl ProcessHandle {
         }
     }
 
-    /// The last `lines` lines of standard output and error, in the order they came.
+    /// The last `lines` lines of standard output and error.
     pub fn log_tail(&self, lines: usize) -> String {
         let kept = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let skip = kept.len().saturating_sub(lines);
         kept.iter().skip(skip).map(|line| format!("{line}\n")).collect()
     }
 
-    /// The number of lines of output so far, and those after the first `seen` of them, as far as they are still kept.
+    /// The number of output lines so far, and the stored lines after the first `seen`.
     pub fn log_since(&self, seen: u64) -> (u64, Vec<String>) {
         let kept = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let all = *self.log.seen.borrow();
@@ -220,7 +216,7 @@ impl ProcessHandle {
         (all, kept.iter().skip(kept.len() - new).cloned().collect())
     }
 
-    /// Waits until a line of output contains `text`; false when the program ended or the time was over before.
+    /// Waits for an output line that contains `text`; returns `false` at the process's end or after `limit`.
     pub async fn wait_for_log(&self, text: &str, limit: Duration) -> bool {
         let mut seen = self.log.seen.subscribe();
         let mut ended = self.ended.clone();
@@ -245,8 +241,7 @@ impl Drop for ProcessHandle {
     }
 }
 
-/// Collects a child's output and its end.
-async fn mind(
+async fn supervise(
     mut child: Child,
     log: Arc<OutputLog>,
     end: watch::Sender<Option<ProcessEnd>>,
@@ -261,13 +256,13 @@ async fn mind(
     .collect();
     let status = child.wait().await;
     for reader in readers {
-        // A grandchild may hold the pipe open for ever.
+        // A grandchild may keep the pipe open.
         let _ = timeout(Duration::from_millis(500), reader).await;
     }
     end.send_replace(Some(status.map_or(ProcessEnd::Signaled(0), ProcessEnd::from)));
 }
 
-/// Runs a command to its end; at the time limit its process group is killed.
+/// Kills the process group after `limit`.
 pub(super) async fn exec(namespace: &Namespace, argv: &[String], limit: Duration) -> Result<ExecOutput, ClusterError> {
     let place = namespace.name();
     let (program, args) = argv.split_first().ok_or_else(|| ClusterError::invalid(place, "no command given"))?;

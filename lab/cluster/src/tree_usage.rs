@@ -1,4 +1,4 @@
-//! What a program on a node uses together with its children, at one moment.
+//! Current resource usage of a process tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,29 +8,26 @@ use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 use procfs::process::{Process, Stat, all_processes};
 
-/// Of a process, its process group and all of their descendants.
+/// Resource usage of a process, its process group and all descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TreeUsage {
-    /// Processor time so far: of the processes that there are to the nanosecond, threads that have ended included; of
-    /// children that have ended to the kernel's tick of usually 10 ms.
+    /// CPU time: exact for existing processes, in kernel ticks (usually 10 ms) for ended children.
     pub processor: Duration,
-    /// How often each thread, by its number, has gone to sleep, and so has woken up (`voluntary_ctxt_switches`). What a thread did
-    /// that has ended is lost.
+    /// Voluntary context switches by thread id, without threads that have ended.
     pub sleeps: BTreeMap<i32, u64>,
     /// Open files.
     pub files: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Resident memory in bytes, without files' pages. What a child shares with its parent since its fork counts once.
+    /// Resident memory in bytes, without file pages; pages shared between parent and child count once.
     pub memory: u64,
 }
 
 impl TreeUsage {
-    /// Of the group that `leader` leads; `None` when it has ended.
     pub(super) fn of(leader: Pid) -> Option<TreeUsage> {
         Process::new(leader.as_raw()).ok()?;
         let all = all_processes().ok()?.flatten();
-        // What ends meanwhile is not there at the next look.
+        // Skips processes that end meanwhile.
         let all: Vec<(Process, Stat)> =
             all.filter_map(|one| Some((one.stat().ok()?, one))).map(|(a, b)| (b, a)).collect();
         let mut members = BTreeSet::from([leader.as_raw()]);
@@ -47,11 +44,11 @@ impl TreeUsage {
         Some(own.fold(TreeUsage::default(), |sum, (process, stat)| sum.and(process, stat)))
     }
 
-    /// How often the threads that are there now have woken up since `before`. A sum would go down with each thread that ends.
+    /// Wake-ups of the current threads since `before`. Works per thread, because the sum decreases when a thread ends.
     #[must_use]
-    pub fn woken_since(&self, before: &TreeUsage) -> u64 {
+    pub fn wakeups_since(&self, before: &TreeUsage) -> u64 {
         let since = |(thread, now): (&i32, &u64)| {
-            // One that counts less than before is another with the same number.
+            // A lower count means that the thread id was reused.
             let then = before.sleeps.get(thread).filter(|then| *then <= now);
             now - then.unwrap_or(&0)
         };
@@ -74,14 +71,14 @@ impl TreeUsage {
     }
 }
 
-/// A process's part of its anonymous and shared memory (`Pss_Anon`, `Pss_Shmem` of `/proc/PID/smaps_rollup`, Linux 5.4).
+/// Proportional share (`Pss_Anon`, `Pss_Shmem` of `/proc/PID/smaps_rollup`, Linux 5.4).
 fn memory(process: &Process) -> Option<u64> {
     let rollup = process.smaps_rollup().ok()?.memory_map_rollup;
     let figures = &rollup.0.first()?.extension.map;
     Some(figures.get("Pss_Anon")? + figures.get("Pss_Shmem")?)
 }
 
-/// The processor time of a process without its children's; one that has ended has its ticks still.
+/// Without children; in ticks after the process's end.
 fn clock(stat: &Stat) -> Duration {
     let now = clock_getcpuclockid(Pid::from_raw(stat.pid)).and_then(|clock| clock.now());
     now.map(|now: TimeSpec| Duration::from(now)).unwrap_or_else(|_| {
@@ -99,22 +96,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_ends_takes_no_wake_ups_of_others_along() {
+    fn an_ended_thread_does_not_reduce_wakeups() {
         let work =
             |sleeps: &[(i32, u64)]| TreeUsage { sleeps: sleeps.iter().copied().collect(), ..TreeUsage::default() };
         let before = work(&[(1, 500), (2, 10)]);
-        assert_eq!(work(&[(1, 500), (2, 10)]).woken_since(&before), 0);
-        assert_eq!(work(&[(2, 40)]).woken_since(&before), 30);
+        assert_eq!(work(&[(1, 500), (2, 10)]).wakeups_since(&before), 0);
+        assert_eq!(work(&[(2, 40)]).wakeups_since(&before), 30);
         assert_eq!(
-            work(&[(1, 3), (2, 10), (3, 4)]).woken_since(&before),
+            work(&[(1, 3), (2, 10), (3, 4)]).wakeups_since(&before),
             7,
             "new ones, one of them with an old number"
         );
     }
 
     #[test]
-    fn what_a_child_shares_with_its_parent_counts_once() {
-        // 32 MB in the shell, and in a shell that was forked from it.
+    fn shared_memory_counts_once() {
+        // 32 MB, shared by a shell and its forked child.
         let script = "text=$(head -c 32000000 /dev/zero | tr '\\0' x); (sleep 1000; :) & wait";
         let mut child = Command::new("sh").args(["-c", script]).process_group(0).spawn().unwrap();
         let leader = Pid::from_raw(child.id() as i32);
@@ -136,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn children_and_the_group_are_counted() {
+    fn children_and_process_group_are_counted() {
         let script = "sleep 1000 & setsid sleep 1000 & exec 3</dev/null; read line; while :; do :; done";
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::piped()).process_group(0);
@@ -151,8 +148,8 @@ mod tests {
             assert!(Instant::now() < deadline, "{work:?}");
             std::thread::sleep(Duration::from_millis(1));
         };
-        // The shell with four files, and two that sleep.
-        let calm = look(&|work| work.threads == 3 && work.files >= 10 && work.woken_since(&TreeUsage::default()) > 0);
+        // The shell has four open files, each `sleep` three.
+        let calm = look(&|work| work.threads == 3 && work.files >= 10 && work.wakeups_since(&TreeUsage::default()) > 0);
         assert!(calm.memory > 1 << 17 && calm.processor > Duration::ZERO, "{calm:?}");
         drop(child.stdin.take());
         let busy = look(&|work| work.processor >= calm.processor + Duration::from_millis(20));

@@ -1,5 +1,3 @@
-//! Finds what is wrong with a specification before the kernel is touched.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -8,7 +6,7 @@ use svclab_spec::{ClusterSpec, Cni, PodSpec};
 
 use super::ClusterError;
 
-/// Address of a pod range's gateway: the first host address.
+/// The first host address.
 pub(super) fn gateway(range: &IpNet) -> Option<IpAddr> {
     match range {
         IpNet::V4(v4) => Some(u32::from(v4.network()).checked_add(1)?).map(|bits| IpAddr::V4(bits.into())),
@@ -16,17 +14,14 @@ pub(super) fn gateway(range: &IpNet) -> Option<IpAddr> {
     }
 }
 
-/// The range among `ranges` that has the same family as `address`.
 pub(super) fn range_for(ranges: &[IpNet], address: IpAddr) -> Option<&IpNet> {
     ranges.iter().find(|range| range.addr().is_ipv4() == address.is_ipv4())
 }
 
-/// The address among `addresses` that has the same family as `other`.
 pub(super) fn address_for(addresses: &[IpAddr], other: IpAddr) -> Option<IpAddr> {
     addresses.iter().copied().find(|address| address.is_ipv4() == other.is_ipv4())
 }
 
-/// Checks the whole specification.
 pub(super) fn cluster(spec: &ClusterSpec) -> Result<(), ClusterError> {
     let mut seen = ClaimedResources::default();
     ranges(spec)?;
@@ -160,7 +155,6 @@ fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
 }
 
-/// What is taken already, and by whom.
 #[derive(Default)]
 struct ClaimedResources {
     names: BTreeSet<String>,

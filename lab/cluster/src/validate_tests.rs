@@ -1,4 +1,4 @@
-//! One broken specification per rule, and the words that come of it.
+//! One invalid specification per rule.
 
 use svclab_spec::{ClientSpec, NodeSpec, Protocol, ServerPort};
 
@@ -34,12 +34,12 @@ fn sound() -> ClusterSpec {
 }
 
 #[test]
-fn a_sound_one_passes() {
+fn a_valid_specification_passes() {
     cluster(&sound()).unwrap();
 }
 
 #[test]
-fn every_fault_names_its_item() {
+fn an_invalid_specification_names_the_item() {
     type Break = fn(&mut ClusterSpec);
     let cases: [(Break, &str); 14] = [
         (|s| s.nodes[1].name = "a".into(), "node a: there are two of that name"),

@@ -1,4 +1,4 @@
-//! `ipMode: Proxy`: the load balancer accepts for itself and connects to node ports from its own address.
+//! `ipMode: Proxy`: the load balancer accepts connections and connects to node ports itself.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -17,15 +17,11 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long a node may take to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a UDP conversation may be silent before it is forgotten.
 const UDP_IDLE: Duration = Duration::from_secs(60);
 
-/// Nodes that can serve an address, by name: their address of the same family.
 pub(super) type NodeAddresses = BTreeMap<String, IpAddr>;
 
-/// One port of one address.
 pub(super) struct VipRelay {
     pub(super) namespace: Arc<Namespace>,
     pub(super) targets: Arc<NodeAddresses>,
@@ -34,7 +30,6 @@ pub(super) struct VipRelay {
 }
 
 impl VipRelay {
-    /// Listens, and serves in `tasks`.
     pub(super) async fn start(
         self,
         protocol: Protocol,
@@ -50,13 +45,13 @@ impl VipRelay {
                 let socket = sockets::udp(&self.namespace, listen).await?;
                 tasks.spawn(self.relay_udp(Arc::new(socket)));
             }
-            // No published address has such a port.
+            // Published addresses have no SCTP ports.
             Protocol::Sctp => {}
         }
         Ok(())
     }
 
-    /// The next healthy node, in turn.
+    /// Round-robin.
     fn next(&self, turn: &AtomicUsize) -> Option<SocketAddr> {
         let healthy = self.healthy.borrow();
         let turn = turn.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +67,7 @@ impl VipRelay {
                 accepted = listener.accept() => {
                     let Ok((client, _)) = accepted else { continue };
                     let (target, namespace) = (self.next(&turn), Arc::clone(&self.namespace));
-                    connections.spawn(pass_on(client, target, namespace));
+                    connections.spawn(relay_connection(client, target, namespace));
                 }
                 Some(_) = connections.join_next() => {}
             }
@@ -96,7 +91,7 @@ impl VipRelay {
                     let upstream = Arc::clone(free.insert(Arc::new(upstream)));
                     let (back, socket, known) = (Arc::clone(&upstream), Arc::clone(&socket), Arc::clone(&known));
                     conversations.spawn(async move {
-                        answer_udp(&back, &socket, client).await;
+                        relay_replies(&back, &socket, client).await;
                         known.lock().await.remove(&client);
                     });
                     upstream
@@ -108,8 +103,8 @@ impl VipRelay {
     }
 }
 
-/// Joins a client's connection to one to a node; without a node, or when it refuses, the client is reset.
-async fn pass_on(mut client: TcpStream, target: Option<SocketAddr>, namespace: Arc<Namespace>) {
+/// Without a node that accepts, the client gets a reset.
+async fn relay_connection(mut client: TcpStream, target: Option<SocketAddr>, namespace: Arc<Namespace>) {
     let connect = async {
         let target = target?;
         let socket = namespace.run(move || sockets::tcp(target));
@@ -133,8 +128,8 @@ async fn udp_to(namespace: &Namespace, target: SocketAddr) -> Result<UdpSocket, 
     Ok(socket)
 }
 
-/// Passes a node's answers back until there are none for a while.
-async fn answer_udp(upstream: &UdpSocket, socket: &UdpSocket, client: SocketAddr) {
+/// Until the association is idle.
+async fn relay_replies(upstream: &UdpSocket, socket: &UdpSocket, client: SocketAddr) {
     let mut datagram = [0; 65_536];
     while let Ok(Ok(length)) = timeout(UDP_IDLE, upstream.recv(&mut datagram)).await {
         let _ = socket.send_to(&datagram[..length], client).await;

@@ -1,5 +1,3 @@
-//! Load-balancer addresses of the cluster: who is routed to them, and who serves them.
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,10 +10,10 @@ use super::host::ETH0;
 use super::{Cluster, ClusterError};
 
 impl Cluster {
-    /// Sets the load balancer's addresses; addresses that are not in `vips` any more are withdrawn.
+    /// Sets the load balancer's addresses; withdraws all others.
     ///
-    /// Clients are routed to them through the load balancer. Nodes are too under `ipMode: Proxy`; under `Vip` a packet
-    /// that a node has not translated is lost like any other to a service address.
+    /// Clients reach the addresses through the load balancer; with `ipMode: Proxy` nodes do, too. With `Vip`, a packet
+    /// that a node does not translate is dropped like any other to a service address.
     pub async fn set_vips(&self, vips: Vec<LoadBalancerVip>) -> Result<(), ClusterError> {
         let _changing = self.changing.lock().await;
         let balancer = self.balancer()?;
@@ -32,8 +30,8 @@ impl Cluster {
         }
         let old = balancer.vips();
         for gone in old.iter().filter(|old| !vips.contains(old)) {
-            for host in self.routed(gone) {
-                // Somebody may have put a route of their own in its place, and removed it.
+            for host in self.hosts_with_route(gone) {
+                // Another route may have replaced this one and been removed.
                 let _ = host.links().remove_route(gone.address.into(), None).await;
             }
             balancer.withdraw(gone.address).await?;
@@ -41,7 +39,7 @@ impl Cluster {
         for new in vips.into_iter().filter(|new| !old.contains(new)) {
             let failed = || ClusterError::kernel(format!("routes to {}", new.address));
             let route = self.vip_route(&new)?;
-            for host in self.routed(&new) {
+            for host in self.hosts_with_route(&new) {
                 host.links().set_route(&route).await.map_err(failed())?;
             }
             balancer.publish(new).await?;
@@ -49,12 +47,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Names of the nodes that the load balancer sends `vip` to now, sorted.
+    /// Sorted names of the nodes that get traffic for `vip`.
     pub fn lb_healthy(&self, vip: IpAddr) -> Result<Vec<String>, ClusterError> {
         Ok(self.balancer()?.healthy(vip)?.borrow().clone())
     }
 
-    /// Waits until [`Cluster::lb_healthy`] is `nodes` (any order).
+    /// Waits until [`Cluster::lb_healthy`] equals `nodes`, in any order.
     pub async fn wait_lb_healthy(&self, vip: IpAddr, nodes: &[String], timeout: Duration) -> Result<(), ClusterError> {
         let mut healthy = self.balancer()?.healthy(vip)?;
         let mut wanted = nodes.to_vec();
@@ -77,8 +75,8 @@ impl Cluster {
         Ok(Route::new(vip.address.into(), NextHop::Gateway(gateway, ETH0)))
     }
 
-    /// Hosts that need a route to `vip`: none when it is the load balancer's own address, which everybody reaches.
-    fn routed<'a>(&'a self, vip: &LoadBalancerVip) -> impl Iterator<Item = &'a Namespace> {
+    /// None if `vip` is the load balancer's own address.
+    fn hosts_with_route<'a>(&'a self, vip: &LoadBalancerVip) -> impl Iterator<Item = &'a Namespace> {
         let own = self.balancer.as_ref().is_some_and(|lb| lb.owns(vip.address));
         let proxied = vip.mode == VipMode::Proxy;
         let clients = self.clients.values().filter(move |_| !own).map(|host| &**host);

@@ -1,4 +1,4 @@
-//! Requests to the API server, with their answers as JSON.
+//! Raw requests to an API server.
 
 use hyper::{Method, Request, StatusCode};
 use kube::client::Body;
@@ -8,48 +8,38 @@ use serde_json::Value;
 
 use crate::ControlPlaneError;
 
-/// A client of an API server.
 #[derive(Clone)]
 pub struct ApiClient {
     client: Client,
 }
 
-/// What a request was answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiAnswer {
-    /// The status.
     pub code: u16,
-    /// The object, or the `Status` that says what is wrong.
     pub body: Value,
 }
 
 impl ApiAnswer {
-    /// Whether the request was done.
     pub fn is_success(&self) -> bool {
         StatusCode::from_u16(self.code).is_ok_and(|code| code.is_success())
     }
 
-    /// What a `Status` says.
+    /// The message of a `Status`.
     pub fn message(&self) -> String {
         self.body["message"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// `metadata.resourceVersion`; 0 of what has none.
     pub fn version(&self) -> u64 {
         version_of(&self.body)
     }
 }
 
-/// `metadata.resourceVersion`; 0 of what has none.
+/// `metadata.resourceVersion`, or 0.
 pub(crate) fn version_of(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 impl ApiClient {
-    /// A client that a kubeconfig describes.
-    ///
-    /// # Errors
-    /// When the kubeconfig cannot be used.
     pub async fn new(kubeconfig: &str) -> Result<Self, ControlPlaneError> {
         let broken = |error: kube::config::KubeconfigError| ControlPlaneError::Answer {
             request: "the kubeconfig".to_owned(),
@@ -57,14 +47,14 @@ impl ApiClient {
         };
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig).map_err(broken)?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(broken)?;
-        let client = Client::try_from(config).map_err(|error| ControlPlaneError::Client(Box::new(error)))?;
+        let client = Client::try_from(config)?;
         Ok(ApiClient { client })
     }
 
-    /// One request; `media` is the type of its body.
+    /// Sends one request with a body of type `media`.
     ///
     /// # Errors
-    /// When there is no answer, or none that is JSON. A refusal is an answer.
+    /// No answer, or no JSON. An answer with an error code is no error.
     pub async fn ask(
         &self,
         method: Method,
@@ -81,10 +71,10 @@ impl ApiClient {
             .header("Accept", "application/json")
             .body(Body::from(bytes.into_bytes()))
             .map_err(|error| ControlPlaneError::Answer { request: said.clone(), answer: error.to_string() })?;
-        let response = self.client.send(request).await.map_err(|error| ControlPlaneError::Client(Box::new(error)))?;
+        let response = self.client.send(request).await?;
         let code = response.status().as_u16();
         let bytes = response.into_body().collect_bytes().await;
-        let bytes = bytes.map_err(|error| ControlPlaneError::Client(Box::new(error)))?;
+        let bytes = bytes?;
         let body = serde_json::from_slice(&bytes).map_err(|_| {
             let answer = String::from_utf8_lossy(&bytes).chars().take(200).collect();
             ControlPlaneError::Answer { request: said, answer }
@@ -92,32 +82,24 @@ impl ApiClient {
         Ok(ApiAnswer { code, body })
     }
 
-    /// GET.
-    ///
-    /// # Errors
-    /// As [`ApiClient::ask`].
     pub async fn get(&self, path: &str) -> Result<ApiAnswer, ControlPlaneError> {
         self.ask(Method::GET, path, "application/json", None).await
     }
 
-    /// GET of a watch, to its end: its lines.
-    ///
-    /// # Errors
-    /// When there is no answer, or it breaks off.
+    /// Reads a watch until it ends; returns its lines.
     pub async fn lines(&self, path: &str) -> Result<Vec<String>, ControlPlaneError> {
         let text = self.text(path).await?;
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// GET of what is a word, as health is.
+    /// GET of a plain text, such as `/readyz`.
     pub(crate) async fn text(&self, path: &str) -> Result<String, ControlPlaneError> {
         let request = Request::get(path).body(Vec::new());
         let request = request
             .map_err(|error| ControlPlaneError::Answer { request: path.to_owned(), answer: error.to_string() })?;
-        self.client.request_text(request).await.map_err(|error| ControlPlaneError::Client(Box::new(error)))
+        Ok(self.client.request_text(request).await?)
     }
 
-    /// The client itself.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }

@@ -1,4 +1,4 @@
-//! Whether what watches have told is what the lab has written.
+//! Checks whether watches show what the lab has written.
 
 use serde_json::Value;
 use svclab_apiserver::objects::{ObjectKey, ObjectKind, Store};
@@ -9,17 +9,22 @@ use crate::observe::ObservedObjects;
 use crate::slice_comparison;
 use crate::watch_selectors::{WATCHED, is_selected};
 
-/// The label of a slice without cluster IPs behind it.
+/// The label of slices of headless Services.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// What is not yet so, in words; `None` once everything has been seen. `controllers`: whether EndpointSlices are made by
-/// somebody else.
-pub(crate) fn lacks(seen: &ObservedObjects, mirror: &Mirror, store: &Store, controllers: bool) -> Option<String> {
+/// Describes the first difference; `None` if there is none. `controllers`: kube-controller-manager makes the
+/// EndpointSlices.
+pub(crate) fn first_difference(
+    seen: &ObservedObjects,
+    mirror: &Mirror,
+    store: &Store,
+    controllers: bool,
+) -> Option<String> {
     for kind in WATCHED {
         for (record, version) in mirror.of(kind) {
             let has = seen.get(kind, &record.key).is_some_and(|object| version_of(object) >= version);
             if !has && is_selected(kind, &record.value()) {
-                return Some(format!("version {version} of {kind}/{} is not told", record.key));
+                return Some(format!("watches have not sent version {version} of {kind}/{}", record.key));
             }
         }
     }
@@ -29,7 +34,7 @@ pub(crate) fn lacks(seen: &ObservedObjects, mirror: &Mirror, store: &Store, cont
     };
     for kind in WATCHED {
         if let Some((key, _)) = seen.of(kind).find(|(key, object)| is_left(kind, key, object)) {
-            return Some(format!("{kind}/{key} is still told"));
+            return Some(format!("watches still show {kind}/{key}"));
         }
     }
     if !controllers {
@@ -40,7 +45,7 @@ pub(crate) fn lacks(seen: &ObservedObjects, mirror: &Mirror, store: &Store, cont
         .map(|(_, slice)| slice)
         .filter(|slice| slice_comparison::is_controllers(slice));
     let made = made.filter(|slice| slice["metadata"]["labels"].get(HEADLESS).is_none());
-    let made = slice_comparison::meaning(made.filter(|slice| !slice["endpoints"].is_null()));
+    let made = slice_comparison::service_endpoints(made.filter(|slice| !slice["endpoints"].is_null()));
     let mut wanted = endpoints(store);
     wanted.retain(|service, _| {
         let record = store.record(ObjectKind::Service, service);
@@ -52,7 +57,7 @@ pub(crate) fn lacks(seen: &ObservedObjects, mirror: &Mirror, store: &Store, cont
     slice_comparison::difference(&wanted, &made)
 }
 
-/// What every API server makes for itself.
+/// Every API server creates these itself.
 fn is_own(kind: ObjectKind, key: &ObjectKey) -> bool {
     key.name == "kubernetes" && matches!(kind, ObjectKind::Service | ObjectKind::ServiceCidr)
 }

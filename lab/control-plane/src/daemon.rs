@@ -1,5 +1,3 @@
-//! A program of the control plane: it ends with whoever started it.
-
 use std::collections::VecDeque;
 use std::path::Path;
 use std::process::Stdio;
@@ -10,12 +8,11 @@ use tokio::process::{Child, Command};
 
 use crate::ControlPlaneError;
 
-/// Lines that are kept of what it writes.
+/// Log lines in memory.
 const KEPT: usize = 200;
-/// Lines that a message shows.
+/// Log lines in a message.
 const SHOWN: usize = 3;
 
-/// A running program.
 pub(crate) struct ChildProgram {
     name: &'static str,
     child: Child,
@@ -23,10 +20,9 @@ pub(crate) struct ChildProgram {
 }
 
 impl ChildProgram {
-    /// Starts the program `name` of `directory`.
     pub(crate) fn start(directory: &Path, name: &'static str, args: &[String]) -> Result<Self, ControlPlaneError> {
         let mut command = Command::new(directory.join(name));
-        // Its flags are all that it is to know.
+        // Flags alone configure the program.
         command.args(args).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.kill_on_drop(true).process_group(0);
         svclab_netns::die_with_this_process(command.as_std_mut());
@@ -42,16 +38,15 @@ impl ChildProgram {
         Ok(ChildProgram { name, child, log })
     }
 
-    /// An error if it has ended.
+    /// Fails if the program has ended.
     pub(crate) fn alive(&mut self) -> Result<(), ControlPlaneError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.failed(format!("has ended: {status}"))),
-            Err(error) => Err(self.failed(format!("cannot be looked at: {error}"))),
+            Err(error) => Err(self.failed(format!("cannot be checked: {error}"))),
         }
     }
 
-    /// What to say of it.
     pub(crate) fn failed(&self, problem: String) -> ControlPlaneError {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let last = log.iter().skip(log.len().saturating_sub(SHOWN)).cloned().collect::<Vec<_>>().join(" | ");

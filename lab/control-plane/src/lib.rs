@@ -1,13 +1,13 @@
-//! A real control plane under the lab: etcd and kube-apiserver and, where it is there, kube-controller-manager, which makes the
-//! EndpointSlices. What the lab's own store decides (addresses, node ports, who is ready) is written into it, so that both say the
-//! same, and what it tells its clients is watched, so that the lab knows which versions they are to have seen.
+//! A real control plane: etcd, kube-apiserver and optionally kube-controller-manager, which makes the EndpointSlices.
+//! The lab mirrors its store's objects (addresses, node ports, readiness) to the API, and watches the API to know which
+//! versions proxies must have seen.
 //!
-//! - [`Programs`]: which programs, and how new they are.
-//! - [`ControlPlane`]: they run, until it is dropped. [`ControlPlane::follow`] makes the API's objects those of a
+//! - [`Programs`]: the programs and their version.
+//! - [`ControlPlane`]: the running programs; [`ControlPlane::follow`] mirrors a
 //!   [`Store`](svclab_apiserver::objects::Store).
-//! - [`ApiClient`]: requests, for whoever wants to ask it more.
+//! - [`ApiClient`]: raw requests.
 //!
-//! It needs a sandbox around it (`svclab_netns::sandbox`), for everything listens on the loopback interface of that.
+//! All programs listen on the loopback interface of the sandbox (`svclab_netns::sandbox`).
 
 mod api;
 mod convergence;

@@ -1,4 +1,4 @@
-//! Writes what the lab's store has into the API, object by object, each only where it has changed.
+//! Mirrors the store's objects to the API server; writes only changed objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,13 @@ use crate::{ControlPlaneError, slice_comparison};
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
-/// Pods that are written at a time: there may be hundreds, and nothing depends on their order.
+/// Concurrent writes: there may be hundreds of pods, and their order does not matter.
 const PODS_AT_ONCE: usize = 8;
-/// Keeps an object that is to be seen with a deletion timestamp.
+/// The finalizer of objects that must stay visible with a deletion timestamp.
 const HELD: &str = "svclab.invalid/held";
-/// How often a write that lost a race with a controller is tried.
+/// Attempts of a write that conflicts with a controller.
 const TRIES: usize = 5;
 
-/// The kinds that are written.
 const KINDS: [ObjectKind; 6] = [
     ObjectKind::Namespace,
     ObjectKind::Node,
@@ -32,21 +31,19 @@ const KINDS: [ObjectKind; 6] = [
     ObjectKind::EndpointSlice,
 ];
 
-/// An object of the store, and what became of it at the API.
 struct Mirrored {
     record: Arc<Record>,
-    /// Its version there after the last write.
+    /// Its version at the API server after the last write.
     version: u64,
 }
 
-/// What has been written.
 #[derive(Default)]
 pub(crate) struct Mirror {
     objects: BTreeMap<(ObjectKind, ObjectKey), Mirrored>,
 }
 
 impl Mirror {
-    /// Makes the API's objects those of `store`. `controllers`: whether EndpointSlices are made by somebody else.
+    /// `controllers`: kube-controller-manager makes the EndpointSlices.
     pub(crate) async fn write(
         &mut self,
         api: &ApiClient,
@@ -62,7 +59,7 @@ impl Mirror {
             .filter(wanted)
             .map(|record| ((record.kind, record.key.clone()), Arc::clone(record)))
             .collect();
-        // First what goes: another object may be about to have its address.
+        // Deletions first: a new object may reuse an address.
         let gone: Vec<_> = self.objects.keys().filter(|key| !records.contains_key(key)).cloned().collect();
         for key in gone {
             remove(api, key.0, &key.1).await?;
@@ -89,19 +86,18 @@ impl Mirror {
         Ok(())
     }
 
-    /// What was written of a kind, each with its version at the API.
+    /// The written objects of a kind with their versions at the API server.
     pub(crate) fn of(&self, kind: ObjectKind) -> impl Iterator<Item = (&Record, u64)> {
         let of_kind = self.objects.values().filter(move |one| one.record.kind == kind);
         of_kind.map(|one| (one.record.as_ref(), one.version))
     }
 
-    /// Whether an object was written.
     pub(crate) fn has(&self, kind: ObjectKind, key: &ObjectKey) -> bool {
         self.objects.contains_key(&(kind, key.clone()))
     }
 }
 
-/// What others stand in comes before them. Within a rank the order is the store's own.
+/// Containing objects first; within a rank, the store's order.
 fn rank(kind: ObjectKind) -> u8 {
     match kind {
         ObjectKind::Namespace => 0,
@@ -110,14 +106,14 @@ fn rank(kind: ObjectKind) -> u8 {
     }
 }
 
-/// Writes one object; returns its version.
+/// Returns the object's version.
 async fn put(api: &ApiClient, before: Option<&Arc<Record>>, record: &Record) -> Result<u64, ControlPlaneError> {
     let new = wire::of(record);
     let before = before.map(|before| wire::of(before));
     let (kind, key) = (record.kind, &record.key);
     let Some(before) = before else { return create(api, kind, key, &new).await };
     if kind == ObjectKind::Pod && before.main["spec"] != new.main["spec"] {
-        // A pod that is another one under the same name.
+        // A pod's spec is immutable: this is another pod with the same name.
         remove(api, kind, key).await?;
         return create(api, kind, key, &new).await;
     }
@@ -131,12 +127,12 @@ async fn create(
     new: &WireObject,
 ) -> Result<u64, ControlPlaneError> {
     if new.dated {
-        let message = "its manifest says when it was made, and an API server sets creationTimestamp itself".to_owned();
+        let message = "its manifest sets creationTimestamp, which only the API server may set".to_owned();
         return Err(ControlPlaneError::Refused { kind, key: key.clone(), message });
     }
     let mut main = new.main.clone();
     if kind == ObjectKind::Node {
-        // Kubelets register with their status.
+        // kubelets register with a status.
         main["status"] = new.status.clone().unwrap_or_default();
     }
     if new.deleted && kind != ObjectKind::Pod {
@@ -144,19 +140,19 @@ async fn create(
     }
     let made = api.ask(Method::POST, &wire::collection(kind, Some(&key.namespace)), JSON, Some(&main)).await?;
     if made.code == 409 && made.body["reason"] == "AlreadyExists" {
-        // What every API server has: namespaces, the ServiceCIDR of its flags.
+        // Every API server has some objects: namespaces, the ServiceCIDR of its flags.
         let there = api.get(&wire::path(kind, key)).await?;
         let there = WireObject { main: overlaid(&there.body, &new.main), ..WireObject::default() };
         return change(api, kind, key, &there, &WireObject { status: None, ..new.clone() }).await;
     }
-    let version = taken(kind, key, &made)?.version();
+    let version = check_accepted(kind, key, &made)?.version();
     let nothing = WireObject { main: new.main.clone(), ..WireObject::default() };
     let born_with = kind == ObjectKind::Node;
     let later = WireObject { status: new.status.clone().filter(|_| !born_with), ..new.clone() };
     Ok(change(api, kind, key, &nothing, &later).await?.max(version))
 }
 
-/// Of `there` only what `new` speaks about: the rest is the server's.
+/// The part of `there` that `new` also contains.
 fn overlaid(there: &Value, new: &Value) -> Value {
     match (there, new) {
         (Value::Object(there), Value::Object(new)) => {
@@ -167,7 +163,7 @@ fn overlaid(there: &Value, new: &Value) -> Value {
     }
 }
 
-/// Patches what is different; returns the version.
+/// Patches the differences; returns the object's version.
 async fn change(
     api: &ApiClient,
     kind: ObjectKind,
@@ -186,9 +182,9 @@ async fn change(
         version = version.max(patched(api, kind, key, &format!("{path}/status"), &patch).await?);
     }
     if new.deleted && !before.deleted {
-        // A pod with a node waits for its kubelet, which the lab has none of.
+        // Without a kubelet, a scheduled pod stays terminating.
         let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 30 });
-        taken(kind, key, &api.ask(Method::DELETE, &path, JSON, Some(&options)).await?)?;
+        check_accepted(kind, key, &api.ask(Method::DELETE, &path, JSON, Some(&options)).await?)?;
         version = version.max(api.get(&path).await?.version());
     }
     if version == 0 {
@@ -211,10 +207,9 @@ async fn patched(
         }
         answer = api.ask(Method::PATCH, path, MERGE, Some(patch)).await?;
     }
-    Ok(taken(kind, key, &answer)?.version())
+    Ok(check_accepted(kind, key, &answer)?.version())
 }
 
-/// Removes an object at once.
 async fn remove(api: &ApiClient, kind: ObjectKind, key: &ObjectKey) -> Result<(), ControlPlaneError> {
     let path = wire::path(kind, key);
     let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0 });
@@ -224,19 +219,23 @@ async fn remove(api: &ApiClient, kind: ObjectKind, key: &ObjectKey) -> Result<()
     {
         answer = api.ask(Method::PATCH, &path, MERGE, Some(&json!({"metadata": {"finalizers": null}}))).await?;
     }
-    if answer.code == 404 { Ok(()) } else { taken(kind, key, &answer).map(drop) }
+    if answer.code == 404 { Ok(()) } else { check_accepted(kind, key, &answer).map(drop) }
 }
 
-fn taken<'a>(kind: ObjectKind, key: &ObjectKey, answer: &'a ApiAnswer) -> Result<&'a ApiAnswer, ControlPlaneError> {
+fn check_accepted<'a>(
+    kind: ObjectKind,
+    key: &ObjectKey,
+    answer: &'a ApiAnswer,
+) -> Result<&'a ApiAnswer, ControlPlaneError> {
     if answer.is_success() {
         return Ok(answer);
     }
     Err(ControlPlaneError::Refused { kind, key: key.clone(), message: answer.message() })
 }
 
-/// What the EndpointSlice controller of the lab would have made, where another makes it.
+/// The slices that the lab's controller makes.
 pub(crate) fn endpoints(store: &Store) -> slice_comparison::ServiceEndpoints {
     let made = store.records(ObjectKind::EndpointSlice).filter(|record| store.is_controllers_slice(&record.key));
     let values: Vec<Value> = made.map(|record| record.value()).collect();
-    slice_comparison::meaning(values.iter())
+    slice_comparison::service_endpoints(values.iter())
 }

@@ -1,7 +1,7 @@
-//! What the API tells those who watch it: the lab watches as proxies do.
+//! Watches the API server as proxies do.
 //!
-//! A proxy tells which version it has seen of each kind, and a real API server sends bookmarks once a minute only: what a proxy can
-//! be expected to have seen is the version of the last event that its watch was sent.
+//! kube-apiserver sends bookmarks only once a minute, so a proxy can only be expected to know the version of the last
+//! event on its watch.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,9 @@ use crate::api::{ApiClient, version_of};
 use crate::watch_selectors::{WATCHED, selector};
 use crate::{ControlPlaneError, wire};
 
-/// Between two attempts to list.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The newest version that watches of each kind have been told.
+/// The newest versions that watches have sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedVersions {
     kinds: BTreeMap<ObjectKind, u64>,
@@ -30,32 +29,28 @@ pub struct ObservedVersions {
 }
 
 impl ObservedVersions {
-    /// That of a kind.
     pub fn of(&self, kind: ObjectKind) -> u64 {
         self.kinds.get(&kind).copied().unwrap_or(0)
     }
 
-    /// That of one node's object: a proxy watches no other.
+    /// A proxy watches only its own Node.
     pub fn of_node(&self, node: &str) -> u64 {
         self.nodes.get(node).copied().unwrap_or(0)
     }
 }
 
-/// The objects of the watched kinds, as watches have told them.
 #[derive(Debug, Default)]
 pub(crate) struct ObservedObjects {
     objects: BTreeMap<ObjectKind, BTreeMap<ObjectKey, Value>>,
-    /// Of events and of objects in lists, never of a list itself: nobody need have seen that.
+    /// From events and objects in lists, not from the lists themselves, whose version a proxy need not know.
     newest: BTreeMap<ObjectKind, u64>,
 }
 
 impl ObservedObjects {
-    /// Those of a kind.
     pub(crate) fn of(&self, kind: ObjectKind) -> impl Iterator<Item = (&ObjectKey, &Value)> {
         self.objects.get(&kind).into_iter().flatten()
     }
 
-    /// One of them.
     pub(crate) fn get(&self, kind: ObjectKind, key: &ObjectKey) -> Option<&Value> {
         self.objects.get(&kind)?.get(key)
     }
@@ -84,7 +79,6 @@ fn key_of(object: &Value) -> ObjectKey {
     ObjectKey { namespace: text("namespace"), name: text("name") }
 }
 
-/// Watches every watched kind.
 pub(crate) struct ApiObserver {
     seen: Arc<Mutex<ObservedObjects>>,
     ticks: watch::Receiver<u64>,
@@ -92,7 +86,7 @@ pub(crate) struct ApiObserver {
 }
 
 impl ApiObserver {
-    /// Begins to watch, and returns once every kind has been listed.
+    /// Returns after the first list of every kind.
     pub(crate) async fn start(api: &ApiClient) -> Result<Self, ControlPlaneError> {
         let (seen, (tick, ticks)) = (Arc::new(Mutex::new(ObservedObjects::default())), watch::channel(0));
         let (tick, mut tasks) = (Arc::new(tick), JoinSet::new());
@@ -104,17 +98,14 @@ impl ApiObserver {
         Ok(ApiObserver { seen, ticks, _tasks: tasks })
     }
 
-    /// Looks at what was seen.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&ObservedObjects) -> T) -> T {
         look(&self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes with everything that is seen.
     pub(crate) fn ticks(&self) -> watch::Receiver<u64> {
         self.ticks.clone()
     }
 
-    /// The newest versions that were seen.
     pub(crate) fn versions(&self) -> ObservedVersions {
         self.look(|seen| ObservedVersions {
             kinds: seen.newest.clone(),
@@ -156,7 +147,7 @@ impl KindWatch {
         loop {
             match self.follow(&mut version).await {
                 Ok(()) => {}
-                // The history ends where it wants to: what is there now is what counts.
+                // The watch ended or its version expired: list again.
                 Err(_) => match self.list().await {
                     Ok(now) => version = now,
                     Err(_) => tokio::time::sleep(AGAIN).await,
@@ -165,13 +156,12 @@ impl KindWatch {
         }
     }
 
-    /// One watch, to its end.
+    /// Runs one watch until it ends.
     async fn follow(&self, version: &mut u64) -> Result<(), ControlPlaneError> {
         let path = format!("{}watch=true&allowWatchBookmarks=true&resourceVersion={version}", self.path());
-        let failed = |error: kube::Error| ControlPlaneError::Client(Box::new(error));
         let broken = |answer: String| ControlPlaneError::Answer { request: path.clone(), answer };
         let request = Request::get(&path).body(Vec::new()).map_err(|error| broken(error.to_string()))?;
-        let stream = self.api.client().request_stream(request).await.map_err(failed)?;
+        let stream = self.api.client().request_stream(request).await?;
         let mut lines = stream.lines().map_err(|error| ControlPlaneError::io("reading a watch")(error)).boxed();
         while let Some(line) = lines.next().await {
             let line = line?;

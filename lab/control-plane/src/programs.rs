@@ -1,5 +1,3 @@
-//! The programs of a control plane.
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -7,10 +5,9 @@ use semver::Version;
 
 use crate::ControlPlaneError;
 
-/// ServiceCIDRs are served as `networking.k8s.io/v1` since then; proxies ask for them.
+/// The first release with ServiceCIDRs as `networking.k8s.io/v1`, which proxies watch.
 const OLDEST: Version = Version::new(1, 33, 0);
 
-/// Where the programs are, and how new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
     directory: PathBuf,
@@ -19,10 +16,6 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Those in `directory`.
-    ///
-    /// # Errors
-    /// When etcd or kube-apiserver is not there, or kube-apiserver is too old.
     pub fn find(directory: &Path) -> Result<Self, ControlPlaneError> {
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         for program in ["etcd", "kube-apiserver"] {
@@ -42,23 +35,20 @@ impl Programs {
         Ok(Programs { directory, version, has_controllers })
     }
 
-    /// Where they are.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The version of kube-apiserver.
     pub fn version(&self) -> &Version {
         &self.version
     }
 
-    /// Whether kube-controller-manager is there, to make EndpointSlices.
     pub fn has_controllers(&self) -> bool {
         self.has_controllers
     }
 }
 
-/// `Kubernetes v1.36.2`
+/// Parses `Kubernetes v1.36.2`.
 fn version(said: &str) -> Option<Version> {
     Version::parse(said.strip_prefix("Kubernetes v")?).ok()
 }
@@ -70,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_or_too_old_is_said_in_a_sentence() {
+    fn a_missing_or_old_program_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);

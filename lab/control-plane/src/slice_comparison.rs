@@ -1,30 +1,29 @@
-//! EndpointSlices of two controllers, compared: names, and how endpoints are spread over slices, are each one's own.
+//! Compares EndpointSlices of two controllers, whose names and distribution of endpoints may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use svclab_apiserver::objects::ObjectKey;
 
-/// The label that ties a slice to its service.
+/// The label that names a slice's Service.
 const SERVICE: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
-/// What the slices of services say, one text for each endpoint with its family and ports.
+/// One text per endpoint, with family and ports.
 pub(crate) type ServiceEndpoints = BTreeMap<ObjectKey, BTreeSet<String>>;
 
-/// Whether a slice is the EndpointSlice controller's.
+/// Whether the EndpointSlice controller made the slice.
 pub(crate) fn is_controllers(slice: &Value) -> bool {
     slice["metadata"]["labels"][MANAGED_BY] == CONTROLLER
 }
 
-/// What these slices say, by service.
-pub(crate) fn meaning<'a>(slices: impl Iterator<Item = &'a Value>) -> ServiceEndpoints {
-    let mut meaning = ServiceEndpoints::new();
+pub(crate) fn service_endpoints<'a>(slices: impl Iterator<Item = &'a Value>) -> ServiceEndpoints {
+    let mut endpoints = ServiceEndpoints::new();
     for slice in slices {
         let namespace = slice["metadata"]["namespace"].as_str();
         let service = slice["metadata"]["labels"][SERVICE].as_str().unwrap_or_default();
-        let said = meaning.entry(ObjectKey::new(namespace, service)).or_default();
+        let said = endpoints.entry(ObjectKey::new(namespace, service)).or_default();
         let mut ports: Vec<String> = slice["ports"].as_array().into_iter().flatten().map(port).collect();
         ports.sort();
         let family = slice["addressType"].as_str().unwrap_or_default();
@@ -32,7 +31,7 @@ pub(crate) fn meaning<'a>(slices: impl Iterator<Item = &'a Value>) -> ServiceEnd
             said.insert(format!("{family} [{}] {}", ports.join(", "), self::endpoint(endpoint)));
         }
     }
-    meaning
+    endpoints
 }
 
 fn port(port: &Value) -> String {
@@ -55,7 +54,7 @@ fn endpoint(endpoint: &Value) -> Value {
     })
 }
 
-/// The first service about which the two disagree, in words. A service about which one says nothing has no endpoints there.
+/// Describes the first Service whose endpoints differ. A missing Service has no endpoints.
 pub(crate) fn difference(wanted: &ServiceEndpoints, seen: &ServiceEndpoints) -> Option<String> {
     let nothing = BTreeSet::new();
     let services: BTreeSet<&ObjectKey> = wanted.keys().chain(seen.keys()).collect();
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_does_not_matter_which_slice_an_endpoint_is_in() {
+    fn the_distribution_over_slices_makes_no_difference() {
         let slice = |name: &str, addresses: &[&str], ready: bool| {
             let endpoints: Vec<Value> = addresses
                 .iter()
@@ -89,10 +88,13 @@ mod tests {
         };
         let one = [slice("web-1", &["10.0.0.1", "10.0.0.2"], true)];
         let two = [slice("web-a", &["10.0.0.2"], true), slice("web-b", &["10.0.0.1"], true)];
-        assert_eq!(difference(&meaning(one.iter()), &meaning(two.iter())), None);
+        assert_eq!(difference(&service_endpoints(one.iter()), &service_endpoints(two.iter())), None);
         let other = [slice("web-a", &["10.0.0.2"], true), slice("web-b", &["10.0.0.1"], false)];
-        let said = difference(&meaning(one.iter()), &meaning(other.iter())).unwrap();
+        let said = difference(&service_endpoints(one.iter()), &service_endpoints(other.iter())).unwrap();
         assert!(said.contains("default/web are not the lab's, without IPv4") && said.contains(", with IPv4"), "{said}");
-        assert_eq!(difference(&meaning([].iter()), &meaning([slice("web-1", &[], true)].iter())), None);
+        assert_eq!(
+            difference(&service_endpoints([].iter()), &service_endpoints([slice("web-1", &[], true)].iter())),
+            None
+        );
     }
 }

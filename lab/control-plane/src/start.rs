@@ -1,4 +1,4 @@
-//! Starts the programs, and keeps the API's objects the lab's.
+//! Starts the programs and mirrors a store to them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -20,42 +20,34 @@ use crate::mirror::Mirror;
 use crate::observe::{ApiObserver, ObservedVersions};
 use crate::{ControlPlaneError, Programs, convergence, wire};
 
-/// How long the programs may take to come up: 3 s on an idle machine.
+/// 3 s on an idle machine.
 const READY: Duration = Duration::from_secs(90);
-/// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long controllers may take to make what the lab's objects ask for.
+/// Time for controllers to react to the lab's objects.
 const SETTLE: Duration = Duration::from_secs(30);
-/// Who the lab is: a member of `system:masters`.
+/// The lab's user, a member of `system:masters`.
 const LAB: &str = "svclab";
-/// Who every node's proxy is. The API server's own bootstrap policy binds this user to the role `system:node-proxier`.
+/// The proxies' user. kube-apiserver's bootstrap policy binds it to the role `system:node-proxier`.
 const PROXY: &str = "system:kube-proxy";
-/// Nobody connects to it: the address that the API server would tell in the endpoints of `default/kubernetes`, which it is told
-/// not to make. From the range for documentation (RFC 5737).
+/// A documentation address (RFC 5737). It would appear in the endpoints of `default/kubernetes`, which are disabled.
 const ADVERTISED: &str = "192.0.2.1";
-/// The controllers that make what a cluster of the lab has: slices, the readiness of ServiceCIDRs, and an end to what belonged to
-/// objects that are gone.
+/// EndpointSlices, the readiness of ServiceCIDRs, and garbage collection.
 const CONTROLLERS: &str = "endpointslice-controller,service-cidr-controller,garbage-collector-controller";
-/// ObservedVersions that [`ControlPlane::let_versions_pass`] lets by at the most, for each is a write.
+/// Upper limit, because each version costs a write.
 const MOST_PASSED: u64 = 1_000;
 
-/// What a control plane is told.
 pub struct ControlPlaneOptions<'a> {
-    /// The programs.
     pub programs: &'a Programs,
-    /// The ranges of cluster IPs, the first family's first.
+    /// Primary family first.
     pub service_cidrs: &'a [IpNet],
-    /// Endpoints in a slice.
     pub max_endpoints_per_slice: usize,
-    /// The certificates of the API.
     pub tls: &'a Tls,
-    /// The tokens of the nodes' proxies.
     pub tokens: &'a Tokens,
-    /// The seed of the lab's own token.
+    /// Determines the lab's own token.
     pub seed: u64,
 }
 
-/// A running control plane; it ends when this is dropped.
+/// A running control plane; dropping it ends the programs.
 pub struct ControlPlane {
     address: SocketAddr,
     api: ApiClient,
@@ -63,15 +55,12 @@ pub struct ControlPlane {
     mirror: Mutex<Mirror>,
     daemons: std::sync::Mutex<Vec<ChildProgram>>,
     controllers: bool,
-    // After what uses it.
+    // Dropped after the programs that use it.
     _directory: TempDir,
 }
 
 impl ControlPlane {
-    /// Starts the programs and waits until the API is ready.
-    ///
-    /// # Errors
-    /// When a program does not start or ends, or the API does not get ready.
+    /// Returns when the API server is ready.
     pub async fn start(options: &ControlPlaneOptions<'_>) -> Result<Self, ControlPlaneError> {
         svclab_netns::loopback_up().await?;
         let directory = tempfile::tempdir().map_err(ControlPlaneError::io("making a directory"))?;
@@ -98,7 +87,6 @@ impl ControlPlane {
         })
     }
 
-    /// Where the API listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -108,47 +96,42 @@ impl ControlPlane {
         &self.api
     }
 
-    /// Makes the API's objects those of `store`, and waits until watches have told all of it, and the controllers' slices are those
-    /// that the store's own controller makes.
+    /// Mirrors `store`, then waits until watches show all its objects and the controllers' slices equal those of the
+    /// store's own controller.
     ///
     /// # Errors
-    /// When the API refuses an object, or does not come to show what the store has.
+    /// The API server rejects an object, or does not show the store's objects in time.
     pub async fn follow(&self, store: &Store) -> Result<(), ControlPlaneError> {
         let mut mirror = self.mirror.lock().await;
         let written = mirror.write(&self.api, store, self.controllers).await;
-        // A program that has ended is why nothing is answered.
+        // An ended program explains a failed write.
         self.alive()?;
         written?;
         let (mut ticks, deadline) = (self.observer.ticks(), Instant::now() + SETTLE);
         loop {
             ticks.mark_unchanged();
-            let lacks = self.observer.look(|seen| convergence::lacks(seen, &mirror, store, self.controllers));
-            let Some(lacks) = lacks else { return Ok(()) };
+            let difference =
+                self.observer.look(|seen| convergence::first_difference(seen, &mirror, store, self.controllers));
+            let Some(difference) = difference else { return Ok(()) };
             self.alive()?;
             if timeout_at(deadline, ticks.changed()).await.is_err() {
-                return Err(ControlPlaneError::Differs(format!("{lacks}, {} s on", SETTLE.as_secs())));
+                return Err(ControlPlaneError::Differs(format!("{difference}, after {} s", SETTLE.as_secs())));
             }
         }
     }
 
-    /// The versions that watches have been told: what proxies can be expected to have seen.
+    /// The versions that proxies must have seen.
     pub fn versions(&self) -> ObservedVersions {
         self.observer.versions()
     }
 
-    /// The newest version of anything.
-    ///
-    /// # Errors
-    /// When the API does not answer.
+    /// The newest `resourceVersion`.
     pub async fn newest(&self) -> Result<u64, ControlPlaneError> {
         let path = format!("{}?limit=1", wire::collection(ObjectKind::Namespace, None));
         Ok(self.api.get(&path).await?.version())
     }
 
-    /// Lets versions go by that nobody watches, and returns the newest; at most 1000, each of which is a write.
-    ///
-    /// # Errors
-    /// When the API does not answer.
+    /// Increases the version by up to 1000 writes of an unwatched object; returns the newest version.
     pub async fn let_versions_pass(&self, number: u64) -> Result<u64, ControlPlaneError> {
         let key = ObjectKey::new(None, "svclab-passes");
         let lease = json!({
@@ -170,13 +153,12 @@ impl ControlPlane {
     }
 }
 
-/// Waits until the API serves.
 async fn ready(api: &ApiClient, daemons: &mut [ChildProgram]) -> Result<(), ControlPlaneError> {
     let deadline = Instant::now() + READY;
     loop {
         daemons.iter_mut().try_for_each(ChildProgram::alive)?;
         let is_ready = api.text("/readyz").await.is_ok_and(|text| text == "ok");
-        // Made once it is ready; pods are refused without.
+        // The API server creates it when ready, and rejects pods before.
         let namespace = wire::path(ObjectKind::Namespace, &ObjectKey::unscoped("default"));
         if is_ready && api.get(&namespace).await.is_ok_and(|answer| answer.is_success()) {
             return Ok(());
@@ -190,7 +172,6 @@ async fn ready(api: &ApiClient, daemons: &mut [ChildProgram]) -> Result<(), Cont
     }
 }
 
-/// Where everything is.
 struct ControlPlaneSetup {
     directory: PathBuf,
     etcd: SocketAddr,
@@ -200,7 +181,7 @@ struct ControlPlaneSetup {
 }
 
 impl ControlPlaneSetup {
-    /// Chooses ports and writes the files that the programs read.
+    /// Chooses ports and writes the programs' files.
     fn new(options: &ControlPlaneOptions<'_>, directory: &Path) -> Result<Self, ControlPlaneError> {
         let free = || {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -252,7 +233,7 @@ impl ControlPlaneSetup {
             format!("--listen-peer-urls={peers}"),
             format!("--initial-advertise-peer-urls={peers}"),
             format!("--initial-cluster=default={peers}"),
-            // Nothing outlives the run.
+            // No data outlives the run.
             "--unsafe-no-fsync".to_owned(),
         ]
     }
@@ -270,11 +251,11 @@ impl ControlPlaneSetup {
             "--authorization-mode=RBAC".to_owned(),
             format!("--advertise-address={ADVERTISED}"),
             "--endpoint-reconciler-type=none".to_owned(),
-            // Service accounts must be set up, though nobody uses one; a certificate has the public key.
+            // Service account flags are mandatory; the certificate contains a public key.
             "--service-account-issuer=https://svclab.invalid".to_owned(),
             format!("--service-account-signing-key-file={}", self.file("server.key")),
             format!("--service-account-key-file={}", self.file("server.crt")),
-            // Pods of the lab have no service account, and its nodes are ready when they come.
+            // The lab's pods have no service account, and its nodes are ready from the start.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".to_owned(),
         ]
     }
@@ -284,7 +265,7 @@ impl ControlPlaneSetup {
             format!("--kubeconfig={}", self.file("kubeconfig")),
             format!("--controllers={CONTROLLERS}"),
             "--leader-elect=false".to_owned(),
-            // Nothing listens: nobody asks it for its health.
+            // No health endpoint.
             "--secure-port=0".to_owned(),
             format!("--max-endpoints-per-slice={}", options.max_endpoints_per_slice),
         ]

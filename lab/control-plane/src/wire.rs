@@ -1,9 +1,9 @@
-//! A record of the lab's store as what a client writes: without what a server sets, and with what it insists on.
+//! Converts the store's records to what a client may write.
 
 use serde_json::{Map, Value, json};
 use svclab_apiserver::objects::{ObjectKey, ObjectKind, Record};
 
-/// What the server sets.
+/// Metadata that only the server sets.
 const SERVER_SIDE: [&str; 8] = [
     "uid",
     "resourceVersion",
@@ -14,48 +14,36 @@ const SERVER_SIDE: [&str; 8] = [
     "deletionGracePeriodSeconds",
     "generateName",
 ];
-/// The image of containers that name none. Nobody pulls it: pods are the lab's namespaces.
+/// The image of containers without one; pods are network namespaces, so nothing pulls it.
 const IMAGE: &str = "svclab.invalid/echo";
 
-/// The path of the objects of a kind, in a namespace if it has some.
+/// `namespace` is ignored for kinds without namespace.
 pub(crate) fn collection(kind: ObjectKind, namespace: Option<&str>) -> String {
-    let (api, plural) = match kind {
-        ObjectKind::Node => ("/api/v1", "nodes"),
-        ObjectKind::Service => ("/api/v1", "services"),
-        ObjectKind::Pod => ("/api/v1", "pods"),
-        ObjectKind::Namespace => ("/api/v1", "namespaces"),
-        ObjectKind::Event => ("/api/v1", "events"),
-        ObjectKind::EndpointSlice => ("/apis/discovery.k8s.io/v1", "endpointslices"),
-        ObjectKind::Lease => ("/apis/coordination.k8s.io/v1", "leases"),
-        ObjectKind::ServiceCidr => ("/apis/networking.k8s.io/v1", "servicecidrs"),
-        ObjectKind::ReplicaSet => ("/apis/apps/v1", "replicasets"),
-        ObjectKind::Deployment => ("/apis/apps/v1", "deployments"),
+    let api = match kind.api_version() {
+        "v1" => "/api/v1".to_owned(),
+        version => format!("/apis/{version}"),
     };
     match namespace.filter(|_| kind.namespaced()) {
-        Some(namespace) => format!("{api}/namespaces/{namespace}/{plural}"),
-        None => format!("{api}/{plural}"),
+        Some(namespace) => format!("{api}/namespaces/{namespace}/{kind}s"),
+        None => format!("{api}/{kind}s"),
     }
 }
 
-/// The path of an object.
 pub(crate) fn path(kind: ObjectKind, key: &ObjectKey) -> String {
     format!("{}/{}", collection(kind, Some(&key.namespace)), key.name)
 }
 
-/// An object as a client writes it, and what the lab says beside that.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct WireObject {
-    /// Everything but the status.
+    /// Everything except the status.
     pub(crate) main: Value,
-    /// What is written to the status.
     pub(crate) status: Option<Value>,
-    /// Whether it has a deletion timestamp.
+    /// The object has a deletion timestamp.
     pub(crate) deleted: bool,
-    /// Whether its manifest says when it was made.
+    /// The manifest sets `creationTimestamp`.
     pub(crate) dated: bool,
 }
 
-/// What is written of a record.
 pub(crate) fn of(record: &Record) -> WireObject {
     let mut main = record.value();
     main["apiVersion"] = json!(record.kind.api_version());
@@ -72,13 +60,13 @@ pub(crate) fn of(record: &Record) -> WireObject {
         }
         ObjectKind::Service => status,
         ObjectKind::Node => status.map(dated),
-        // The other kinds' statuses are their controllers'.
+        // Controllers write the status of other kinds.
         _ => None,
     };
     WireObject { main, status, deleted, dated: record.dated }
 }
 
-/// A server takes no pod without containers, and no container without an image.
+/// kube-apiserver requires a container with an image.
 fn containers(pod: &mut Value) {
     let spec = &mut pod["spec"];
     if spec["containers"].as_array().is_none_or(Vec::is_empty) {
@@ -91,7 +79,7 @@ fn containers(pod: &mut Value) {
     }
 }
 
-/// A pod of the host network has all addresses of its node; a server takes one of each family.
+/// A pod with host network has all addresses of its node; kube-apiserver accepts one per family.
 fn one_address_per_family(mut status: Value) -> Value {
     for list in ["podIPs", "hostIPs"] {
         let Some(addresses) = status[list].as_array() else { continue };
@@ -107,7 +95,7 @@ fn one_address_per_family(mut status: Value) -> Value {
     status
 }
 
-/// Times that a server would take as the year 1 are left out.
+/// kube-apiserver would read a null time as the year 1.
 fn dated(mut status: Value) -> Value {
     if let Some(fields) = status.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
@@ -115,7 +103,7 @@ fn dated(mut status: Value) -> Value {
     status
 }
 
-/// The merge patch (RFC 7386) that makes `old` what `new` is; `None` where they are alike.
+/// The merge patch (RFC 7386) from `old` to `new`; `None` if they are equal.
 pub(crate) fn patch(old: &Value, new: &Value) -> Option<Value> {
     if old == new {
         return None;
@@ -139,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_says_what_is_new_and_what_is_gone() {
+    fn a_merge_patch_contains_only_differences() {
         let old = json!({"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]});
         let new = json!({"a": 1, "b": {"c": 4}, "e": [1], "f": {}});
         assert_eq!(patch(&old, &new), Some(json!({"b": {"c": 4, "d": null}, "e": [1], "f": {}})));
@@ -147,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_has_one_address_of_each_family() {
+    fn a_status_keeps_one_address_per_family() {
         let addresses = json!([{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}, {"ip": "fd00::1"}, {"ip": "fd00::2"}]);
         let status = one_address_per_family(json!({ "podIPs": addresses }));
         assert_eq!(status, json!({"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}));

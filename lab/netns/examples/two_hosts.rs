@@ -1,5 +1,4 @@
-//! Two hosts with a cable between them, without root, and a connection from one to the other:
-//! `cargo run -p svclab-netns --example two_hosts`.
+//! Two hosts on a veth pair, without root: `cargo run -p svclab-netns --example two_hosts`.
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::error::Error;
@@ -10,11 +9,10 @@ use svclab_netns::mac::{self, LinkEnd};
 use svclab_netns::namespace::{Isolation, Namespace};
 use svclab_netns::{sandbox, sockets};
 
-/// The number of the only interface of each.
 const ETH0: u32 = 2;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // First of all, before there is any other thread: the rest of the program runs in namespaces of its own, which go with it.
+    // Must run before any other thread exists.
     sandbox::enter()?;
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(connect())
 }
@@ -28,7 +26,7 @@ async fn connect() -> Result<(), Box<dyn Error>> {
     a.links().add_address(ETH0, "192.0.2.1/24".parse()?, false).await?;
     b.links().add_address(ETH0, "192.0.2.2/24".parse()?, false).await?;
 
-    // A socket belongs to the namespace in which it is made; afterwards the runtime serves both.
+    // A socket belongs to the namespace in which it is created.
     let to = SocketAddr::new(far, 80);
     let listener = sockets::listen(&b, to).await?;
     let socket = a.run(move || sockets::tcp(to)).await??;

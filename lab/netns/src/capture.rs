@@ -1,7 +1,6 @@
-//! What passes all interfaces of a namespace, by a packet socket (packet(7)).
+//! Captures packets on all interfaces of a namespace (packet(7)).
 //!
-//! The kernel queues packets with the time at which they passed, so nobody need read while they do. When the queue is full, later
-//! ones are lost: the first are the ones that matter.
+//! The kernel queues packets with timestamps, so reading can wait. A full queue drops later packets.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,31 +12,31 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
-/// Bytes of packets, with the kernel's own of each, that may wait to be read.
+/// Bytes, including the kernel's overhead.
 const QUEUE: usize = 8 << 20;
-/// Bytes of a packet that are read: more than any snap length of interest.
+/// Bytes read per packet; exceeds any useful snap length.
 pub const LONGEST: usize = 2048;
 
-/// A packet as it passed an interface, without the link's header.
+/// A captured packet without link header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedPacket {
-    /// Since 1970.
+    /// Time since the Unix epoch.
     pub at: Duration,
-    /// The interface's number.
+    /// Interface index.
     pub interface: u32,
-    /// The protocol's number in Ethernet's header.
+    /// EtherType.
     pub protocol: u16,
-    /// The kind of link (`ARPHRD_…`).
+    /// Type of link (`ARPHRD_…`).
     pub hardware: u16,
-    /// In or out (`PACKET_…`).
+    /// Direction (`PACKET_…`).
     pub direction: u8,
-    /// The sender's address on the link.
+    /// Link address of the sender.
     pub address: [u8; 8],
-    /// Bytes of it.
+    /// Length of the address.
     pub address_length: u8,
-    /// Bytes that the packet had.
+    /// Original length of the packet.
     pub length: usize,
-    /// The first of them.
+    /// The first [`LONGEST`] bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -46,23 +45,17 @@ pub struct CapturedPacket {
 pub struct Capture(OwnedFd);
 
 impl Capture {
-    /// Begins; call on the namespace's thread. A packet socket that is bound to nothing hears every interface.
-    ///
-    /// # Errors
-    /// When the kernel does not allow it.
+    /// Begins the capture; call on the namespace's thread.
     pub fn open() -> io::Result<Capture> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, SockProtocol::EthAll)?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-        // A smaller queue does as well, unless there is other traffic.
+        // Without the privilege the default queue must do.
         let _ = setsockopt(&socket, sockopt::RcvBufForce, &QUEUE);
         Ok(Capture(socket))
     }
 
-    /// The first packets so far, at most so many, that are `wanted`; those after them are lost.
-    ///
-    /// # Errors
-    /// When the socket cannot be read.
+    /// The first packets for which `wanted` holds; others are lost.
     pub fn packets(&self, most: usize, wanted: impl Fn(&CapturedPacket) -> bool) -> io::Result<Vec<CapturedPacket>> {
         let mut packets = Vec::new();
         while packets.len() < most {
@@ -70,7 +63,7 @@ impl Capture {
                 Ok(Some(packet)) if wanted(&packet) => packets.push(packet),
                 Ok(_) => {}
                 Err(Errno::EAGAIN) => break,
-                // An interface went down; the others are still heard.
+                // An interface went down; the capture of others continues.
                 Err(Errno::ENETDOWN) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -78,20 +71,17 @@ impl Capture {
         Ok(packets)
     }
 
-    /// The packets that have passed since the last time, for who reads while they do.
-    ///
-    /// # Errors
-    /// When the socket cannot be read.
+    /// The packets since the last call.
     pub fn waiting(&self) -> io::Result<Vec<CapturedPacket>> {
         self.packets(usize::MAX, |_| true)
     }
 
-    /// The next in the queue; `None`: the kernel did not say where it passed, or when.
+    /// `None` without interface or timestamp.
     fn next(&self) -> nix::Result<Option<CapturedPacket>> {
         let mut buffer = vec![0; LONGEST];
         let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
         let mut parts = [IoSliceMut::new(&mut buffer)];
-        // With MSG_TRUNC the length is that of the whole packet.
+        // With MSG_TRUNC `got.bytes` is the original length.
         let got = recvmsg::<LinkAddr>(self.0.as_raw_fd(), &mut parts, Some(&mut control), MsgFlags::MSG_TRUNC)?;
         let at = got.cmsgs()?.find_map(|message| match message {
             ControlMessageOwned::ScmTimestampns(at) => Some(Duration::from(at)),

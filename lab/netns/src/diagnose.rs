@@ -1,4 +1,4 @@
-//! Why the kernel refused the sandbox, as one sentence that says what would help.
+//! Explains why the kernel refused the sandbox.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,6 @@ fn sysctl_is(key: &str, value: &str) -> bool {
     fs::read_to_string(format!("/proc/sys/{key}")).is_ok_and(|v| v.trim() == value)
 }
 
-/// Neither a user namespace nor the real root's capabilities could be had.
 pub(super) fn no_user_namespace(error: &io::Error) -> SandboxError {
     let why = if sysctl_is("user/max_user_namespaces", "0") {
         "user namespaces are switched off here; switch them on with `sysctl user.max_user_namespaces=15000`, or run as root"
@@ -34,7 +33,6 @@ pub(super) fn no_user_namespace(error: &io::Error) -> SandboxError {
     SandboxError(why)
 }
 
-/// A user namespace was made, but it gives no capabilities: what a security module does.
 pub(super) fn no_capabilities(attempted: &str, error: &io::Error) -> SandboxError {
     if sysctl_is("kernel/apparmor_restrict_unprivileged_userns", "1") {
         return SandboxError(format!(
@@ -48,7 +46,6 @@ pub(super) fn no_capabilities(attempted: &str, error: &io::Error) -> SandboxErro
     ))
 }
 
-/// A kernel feature is missing.
 pub(super) fn no_feature(attempted: &str, option: &str, error: &str) -> SandboxError {
     SandboxError(format!(
         "{attempted} failed ({error}); the kernel needs {option}: load the module as root, or boot a distribution kernel"

@@ -1,7 +1,6 @@
-//! Entering a place of a running lab from another terminal.
+//! Enters a host of a running lab from another terminal.
 //!
-//! `/proc/PID/task/TID/ns/{net,mnt,uts}` are a place's namespaces, `/proc/PID/ns/{user,pid}` the sandbox's; [`labs`](super::labs)
-//! has the numbers.
+//! Uses the namespaces of the host's thread and of the sandbox's first process; [`labs`](super::labs) finds both.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ pub use super::labs::{LabPlace, running};
 use super::namespace::Namespace;
 use super::{NetnsError, sandbox, sys};
 
-/// The line that enters a place from another terminal; needs `nsenter` of util-linux.
+/// The `nsenter` command line (util-linux) that enters a host.
 pub fn line(namespace: &Namespace) -> Option<String> {
     let thread = namespace.thread_dir()?;
     let process = thread.parent()?.parent()?.display();
@@ -30,29 +29,29 @@ pub fn line(namespace: &Namespace) -> Option<String> {
     ))
 }
 
-/// Why a command did not run in a place.
+/// Running a command in a lab failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// The place could not be entered.
+    /// Entering the namespaces failed.
     #[error(transparent)]
     Enter(#[from] NetnsError),
-    /// The program could not be started in there.
+    /// Starting the program failed.
     #[error("{program}: {source}")]
     Program {
-        /// As it was named.
+        /// The program.
         program: String,
-        /// The kernel's answer.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
-/// Moves this process into a place of a running lab, but for its process ids, which are its children's. Call before any thread
+/// Moves this process into a host of a running lab (the PID namespace applies to its children). Call before any thread
 /// exists.
 ///
 /// # Errors
-/// When the process is no lab of this user's (any more), or the kernel does not allow it.
+/// The process is no lab of this user any more, or the kernel refuses.
 pub fn join(place: &LabPlace) -> Result<(), NetnsError> {
-    // Looked at anew: the number may be another process's by now.
+    // The process id may have been reused.
     let refused = |source| NetnsError::Io { attempted: format!("entering {}", place.place), source };
     let init = Init::own(place.pid).ok_or_else(|| refused(not_own(place.pid)))?;
     let thread = Path::new("task").join(place.tid.to_string());
@@ -61,7 +60,7 @@ pub fn join(place: &LabPlace) -> Result<(), NetnsError> {
         (PathBuf::from("ns/pid"), CloneFlags::CLONE_NEWPID),
         (thread.join("ns/uts"), CloneFlags::CLONE_NEWUTS),
         (thread.join("ns/net"), CloneFlags::CLONE_NEWNET),
-        // Last: /proc is another one after it.
+        // Last, because it replaces /proc.
         (thread.join("ns/mnt"), CloneFlags::CLONE_NEWNS),
     ];
     let failed = |path: &Path| NetnsError::io(format!("entering {} of process {}", path.display(), place.pid));
@@ -79,21 +78,17 @@ pub fn join(place: &LabPlace) -> Result<(), NetnsError> {
     Ok(())
 }
 
-/// Runs a command in a running lab's place with this terminal; `environment` is added to this process's. Call before any thread
-/// exists.
-///
-/// # Errors
-/// When the place cannot be entered, or the program not be started there.
+/// Runs a command on a host of a running lab with additional environment variables. Call before any thread exists.
 pub fn exec(place: &LabPlace, argv: &[String], environment: &[(String, String)]) -> Result<ExitStatus, ExecError> {
     let (program, args) = argv.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
     join(place)?;
     let mut command = Command::new(program);
     command.args(args).envs(environment.iter().cloned());
-    // Some shells believe the variable and not the kernel.
+    // Some shells trust this variable.
     if let Ok(host) = nix::unistd::gethostname() {
         command.env("HOSTNAME", host);
     }
-    // The terminal's Ctrl-C is for the command; this process stays to return its status.
+    // Ctrl-C is for the command only.
     let mut quiet = SigSet::empty();
     quiet.add(Signal::SIGINT);
     quiet.add(Signal::SIGQUIT);

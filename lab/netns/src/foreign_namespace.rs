@@ -1,4 +1,4 @@
-//! Namespaces that somebody else has made: a container's, for example.
+//! Network namespaces of other programs, such as containers.
 
 use std::fs::File;
 use std::io;
@@ -9,11 +9,8 @@ use nix::sched::CloneFlags;
 
 use super::sys;
 
-/// Runs `work` in the network namespace that `namespace` refers to (a file such as `/proc/4711/ns/net`), on a thread that ends with
-/// it. Sockets that it makes belong there for good. Needs `CAP_SYS_ADMIN`.
-///
-/// # Errors
-/// When the namespace cannot be entered.
+/// Runs `work` in the network namespace of a file like `/proc/4711/ns/net`, on a temporary thread. Needs
+/// `CAP_SYS_ADMIN`.
 pub fn in_network<T: Send>(namespace: &File, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let visit = scope.spawn(|| sys::join(namespace, CloneFlags::CLONE_NEWNET).map(|()| work()));

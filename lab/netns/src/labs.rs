@@ -1,8 +1,7 @@
-//! Which labs run on this machine, seen from another terminal.
+//! Finds the labs that run on this machine.
 //!
-//! A lab lists its places in a file of its private `/run`, which this user sees as `/proc/PID/root/run/svclab/places`
-//! as long as the lab runs; PID is the lab's first process inside. One that is up to be looked around in says in a second file
-//! what it is, and may listen on a socket beside it.
+//! A lab lists its hosts in a file in its private `/run`, which its user sees below `/proc/PID/root`; PID is its first
+//! inner process. An interactive lab also describes itself and may listen on a socket.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -20,58 +19,54 @@ use nix::unistd::Pid;
 use super::namespace::Namespace;
 use super::{sandbox, sys};
 
-/// File in [`sandbox::WORK_DIR`] with one `TID<tab>PLACE` line per place.
+/// One line `TID<tab>HOST` per host.
 const PLACES: &str = "places";
-/// File there with the lab's name, scenario and mode, a line each.
+/// Name, scenario and mode, one per line.
 const ABOUT: &str = "about";
-/// Bytes of a list that are read: thousands of places.
+/// Bytes: thousands of hosts.
 const LONGEST_LIST: u64 = 1 << 20;
-/// How long a lab may take to end before it is killed: longer than its outer process leaves it.
+/// Exceeds the outer process's own limit.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Between two looks at whether a process is gone.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A place of a running lab, seen from outside.
+/// A host of a running lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabPlace {
-    /// Process id of the lab, in the caller's numbering.
+    /// First inner process, in the caller's PID namespace.
     pub pid: i32,
-    /// The place, as a cluster prints it, for example `node/a` or `pod/default/web`.
+    /// The host, for example `node/a` or `pod/default/web`.
     pub place: String,
-    /// Thread that lives in the place's namespaces, in the caller's numbering.
+    /// The host's thread, in the caller's PID namespace.
     pub tid: i32,
 }
 
-/// What a lab says of itself.
+/// A lab's description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabDescription {
-    /// Its name, which no other lab of this user has.
+    /// The lab's name, unique per user.
     pub name: String,
-    /// What it was built from.
+    /// The scenario's path.
     pub scenario: String,
-    /// The mode of its proxies.
+    /// The mode of the proxies.
     pub mode: String,
 }
 
-/// A running lab, seen from outside.
+/// A running lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningLab {
-    /// Its first process inside, in the caller's numbering.
+    /// First inner process, in the caller's PID namespace.
     pub pid: i32,
-    /// The process that the user started.
+    /// Process id of the outer process.
     pub outer: i32,
-    /// None: it is no lab to look around in, but a run of scenarios.
+    /// `None` for a non-interactive run.
     pub about: Option<LabDescription>,
-    /// When it was up.
+    /// Start time.
     pub since: SystemTime,
-    /// Its places.
+    /// Its hosts.
     pub places: Vec<LabPlace>,
 }
 
-/// Writes the list of this lab's places.
-///
-/// # Errors
-/// When the file cannot be written.
+/// Writes the list of this lab's hosts.
 pub fn publish<'a>(places: impl Iterator<Item = (String, &'a Namespace)>) -> io::Result<()> {
     let mut text = String::new();
     for (place, namespace) in places {
@@ -83,10 +78,7 @@ pub fn publish<'a>(places: impl Iterator<Item = (String, &'a Namespace)>) -> io:
     replace(PLACES, &text)
 }
 
-/// Says what this lab is.
-///
-/// # Errors
-/// When the file cannot be written.
+/// Writes this lab's description.
 pub fn announce(about: &LabDescription) -> io::Result<()> {
     replace(ABOUT, &format!("{}\n{}\n{}\n", about.name, about.scenario, about.mode))
 }
@@ -98,7 +90,7 @@ fn replace(name: &str, text: &str) -> io::Result<()> {
     fs::rename(fresh, work.join(name))
 }
 
-/// All running labs that this user has started, those that only run scenarios included.
+/// All labs of this user.
 #[must_use]
 pub fn labs() -> Vec<RunningLab> {
     let Ok(entries) = fs::read_dir("/proc") else {
@@ -110,26 +102,23 @@ pub fn labs() -> Vec<RunningLab> {
     labs
 }
 
-/// All places of all running labs that this user has started.
+/// All hosts of all labs of this user.
 #[must_use]
 pub fn running() -> Vec<LabPlace> {
     labs().into_iter().flat_map(|lab| lab.places).collect()
 }
 
-/// Connects to the socket `name` of a lab's work directory.
-///
-/// # Errors
-/// When process `pid` is no lab of this user's, or nothing listens there.
+/// Connects to a socket in a lab's work directory.
 pub fn connect(pid: i32, name: &str) -> io::Result<UnixStream> {
     let init = Init::own(pid).ok_or_else(|| not_own(pid))?;
     let folder = init.work_dir()?;
     UnixStream::connect(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
 
-/// Ends a lab as ctrl-c does, and waits until it is gone, the process that the user started included.
+/// Ends a lab with SIGINT, later SIGKILL, and waits for its inner and outer process.
 ///
 /// # Errors
-/// When it is no lab of this user's (any more), or does not even end when it is killed.
+/// The process is no lab of this user any more, or survives SIGKILL.
 pub fn end(lab: &RunningLab) -> io::Result<()> {
     let init = Init::own(lab.pid).ok_or_else(|| not_own(lab.pid))?;
     let outer = Init::directory(lab.outer);
@@ -141,19 +130,17 @@ pub fn end(lab: &RunningLab) -> io::Result<()> {
     if gone { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
 }
 
-/// What to say of a process that must not be entered.
 pub(super) fn not_own(pid: i32) -> io::Error {
     let why = format!("process {pid} is no lab that this user has started");
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// The first process of a sandbox, by its open directory in `/proc`: what is opened by way of it is this process's, whatever
-/// becomes of its number.
+/// A sandbox's first process, by its `/proc` directory: reuse of the process id cannot redirect later opens.
 pub(super) struct Init(File);
 
 impl Init {
-    /// Process `pid`, if it can be a lab of this user's. Root could enter any other user's as well, and would run there what
-    /// that user has put in the place of programs.
+    /// `None` unless the process can be a lab of this user. Root must not enter others: it would run programs that
+    /// their users control.
     pub(super) fn own(pid: i32) -> Option<Init> {
         let init = Init::directory(pid)?;
         let status = init.status().ok()?;
@@ -164,7 +151,6 @@ impl Init {
         is_own.then_some(init)
     }
 
-    /// Any process.
     fn directory(pid: i32) -> Option<Init> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         Some(Init(open(Path::new(&format!("/proc/{pid}")), flags, Mode::empty()).ok()?.into()))
@@ -176,7 +162,7 @@ impl Init {
         Ok(status)
     }
 
-    /// Whether it has ended, or does so in time. One whose parent has not asked for its status yet has ended.
+    /// A zombie counts as gone.
     fn is_gone_within(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         loop {
@@ -189,12 +175,10 @@ impl Init {
         }
     }
 
-    /// Opens a file below its directory. Links of the kernel's own, such as namespaces, are followed.
     pub(super) fn open(&self, path: impl AsRef<Path>, flags: OFlag) -> io::Result<File> {
         Ok(openat(&self.0, path.as_ref(), flags | OFlag::O_CLOEXEC, Mode::empty())?.into())
     }
 
-    /// The lab that it is.
     fn lab(&self, pid: i32) -> io::Result<RunningLab> {
         let folder = self.work_dir()?;
         let (places, up) = read(&folder, PLACES)?;
@@ -210,7 +194,7 @@ impl Init {
         Ok(RunningLab { pid, outer, about, since, places: places.collect() })
     }
 
-    /// Its work directory: one of this user's, to which no link leads.
+    /// Rejects symbolic links and other users' directories.
     fn work_dir(&self) -> io::Result<File> {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_PATH | OFlag::O_DIRECTORY;
         let mut folder = self.open("root", OFlag::O_PATH | OFlag::O_DIRECTORY)?;
@@ -221,7 +205,7 @@ impl Init {
     }
 }
 
-/// A file of this user's in a lab's work directory, and when it was written.
+/// Text and modification time; rejects other users' files.
 fn read(folder: &File, name: &str) -> io::Result<(String, SystemTime)> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY | OFlag::O_NONBLOCK;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
@@ -243,14 +227,13 @@ fn about_of(text: &str) -> Option<LabDescription> {
     Some(LabDescription { name: lines.next()?, scenario: lines.next()?, mode: lines.next()? })
 }
 
-/// The words of a field of a process's `status`.
 fn field<'a>(status: &'a str, name: &str) -> Vec<&'a str> {
     let values = status.lines().find_map(|line| line.strip_prefix(name));
     values.unwrap_or_default().split_whitespace().collect()
 }
 
-/// Whether a process, by its `status`, is the first of a PID namespace below ours (its programs see the same files) and is
-/// user `own`, in all four user ids: a program that has got rights by its set-user-ID bit is not.
+/// Whether the process is PID 1 of a nested PID namespace, with `own` as all four user ids (unlike a set-user-ID
+/// program).
 fn is_sandbox_init_of(status: &str, own: u32) -> bool {
     let (ids, users, own) = (field(status, "NSpid:"), field(status, "Uid:"), own.to_string());
     ids.len() > 1 && ids.last() == Some(&"1") && users.len() == 4 && users.iter().all(|user| *user == own)
@@ -266,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lab_is_a_first_process_that_is_its_user_in_every_way() {
+    fn a_lab_is_pid_1_with_all_user_ids_of_its_user() {
         let status = |pids: &str, users: &str| format!("Name:\tx\nUid:\t{users}\nGid:\t0 0 0 0\nNSpid:\t{pids}\n");
         for (pids, users, is_own) in [
             ("4711\t1", "1000\t1000\t1000\t1000", true),
@@ -282,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lab_says_of_itself_is_read_again() {
+    fn a_labs_description_is_parsed() {
         let about = LabDescription { name: "a".to_owned(), scenario: "s.yaml".to_owned(), mode: "ipvs".to_owned() };
         assert_eq!(about_of("a\ns.yaml\nipvs\n"), Some(about));
         assert_eq!(about_of("a\n"), None);

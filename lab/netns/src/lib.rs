@@ -1,11 +1,10 @@
-//! Network namespaces without root: the sandbox that everything runs in, one thread per network namespace, and links between them.
+//! Network namespaces without root.
 //!
-//! [`sandbox::enter`], called first thing in `main`, puts the rest of the program into new mount, network, PID, IPC and UTS
-//! namespaces (and a user namespace, unless the host's root runs it); whatever ends the program ends all that is inside. [`namespace::Namespace`] is a host in there: closures that it runs
-//! make sockets of that host, programs that it starts live there. [`links`] makes veth pairs, bridges, VXLAN devices, addresses and
-//! routes by netlink, [`netem`] impairs them. `examples/two_hosts.rs` has two hosts and a cable in a screen of code.
+//! [`sandbox::enter`], called first in `main`, moves the rest of the program into new namespaces; everything inside
+//! ends with the program. A [`namespace::Namespace`] is a host inside: its thread creates sockets and starts programs.
+//! [`links`] configures interfaces and routes, [`netem`] impairs traffic. See `examples/two_hosts.rs`.
 //!
-//! All entering of namespaces, forking and mounting is in `sys.rs`; nothing else in the lab does any of it.
+//! Only `sys.rs` enters namespaces, forks and mounts.
 
 #![warn(missing_docs)]
 
@@ -31,43 +30,42 @@ use std::io;
 
 pub use loopback::loopback_up;
 
-/// Has the kernel kill the command's process when the thread that starts it ends, whatever ends it.
+/// The kernel kills the command's process when the thread that starts it ends.
 pub fn die_with_this_process(command: &mut std::process::Command) {
     sys::die_with_this_process(command);
 }
 
-/// A kernel operation that failed.
+/// A kernel operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// A system call.
+    /// A system call failed.
     #[error("{attempted}: {source}")]
     Io {
-        /// What was attempted, on what.
+        /// The operation and its object.
         attempted: String,
-        /// The kernel's answer.
+        /// The cause.
         source: io::Error,
     },
-    /// A route netlink request.
+    /// A route netlink request failed.
     #[error("{attempted}: {source}")]
     Netlink {
-        /// What was attempted, on what.
+        /// The operation and its object.
         attempted: String,
-        /// The kernel's answer.
+        /// The cause.
         source: Box<rtnetlink::Error>,
     },
-    /// The thread that lives in the namespace has ended.
+    /// The namespace's thread has ended.
     #[error("namespace {0} is gone")]
     Gone(String),
 }
 
 impl NetnsError {
-    /// For `map_err`: names what was attempted.
+    /// For `map_err`.
     pub fn io(attempted: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let attempted = attempted.into();
         move |source| NetnsError::Io { attempted, source }
     }
 
-    /// For `map_err`: names what was attempted.
     pub(crate) fn netlink(attempted: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Self {
         let attempted = attempted.into();
         move |source| NetnsError::Netlink { attempted, source: Box::new(source) }

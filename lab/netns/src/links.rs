@@ -1,6 +1,6 @@
-//! Links, addresses, routes and neighbours of one namespace, over route netlink.
+//! Interfaces, addresses, routes and neighbours, over route netlink.
 //!
-//! Interface numbers are chosen by the caller: no look-ups, and the same cluster has the same numbers each time.
+//! The caller chooses interface indices: no look-ups, deterministic.
 
 use std::future::ready;
 use std::net::{IpAddr, Ipv6Addr};
@@ -24,84 +24,84 @@ use tokio::task::AbortHandle;
 use super::NetnsError;
 use super::mac::Mac;
 
-/// How long a new interface may take to work; milliseconds are usual.
+/// Milliseconds are usual.
 const WORKING_WITHIN: Duration = Duration::from_secs(5);
 
-/// A bridge to make.
+/// A bridge.
 #[derive(Debug, Clone, Copy)]
 pub struct Bridge<'a> {
     /// Interface name.
     pub name: &'a str,
-    /// Interface number.
+    /// Interface index.
     pub index: u32,
-    /// Hardware address.
+    /// MAC address.
     pub mac: Mac,
 }
 
-/// A VXLAN device to make.
+/// A VXLAN device.
 #[derive(Debug, Clone, Copy)]
 pub struct Vxlan<'a> {
     /// Interface name.
     pub name: &'a str,
-    /// Interface number.
+    /// Interface index.
     pub index: u32,
-    /// Hardware address.
+    /// MAC address.
     pub mac: Mac,
-    /// Number of the overlay (VNI).
+    /// VXLAN network identifier.
     pub vni: u32,
-    /// UDP port of the outer packets, of both ends.
+    /// UDP port of both ends.
     pub port: u16,
-    /// Source address of the outer packets.
+    /// Source address of outer packets.
     pub local: IpAddr,
-    /// Largest inner packet.
+    /// MTU of inner packets.
     pub mtu: u32,
 }
 
-/// One end of a veth pair to make.
+/// One end of a veth pair.
 #[derive(Debug, Clone, Copy)]
 pub struct VethEnd<'a> {
     /// Interface name.
     pub name: &'a str,
-    /// Interface number in its namespace.
+    /// Interface index in its namespace.
     pub index: u32,
-    /// Hardware address.
+    /// MAC address.
     pub mac: Mac,
 }
 
-/// Where a route leads.
+/// The next hop of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextHop {
-    /// Straight out of an interface.
+    /// A directly connected interface, by index.
     Device(u32),
-    /// To a gateway that is reached through an interface.
+    /// A gateway behind an interface.
     Gateway(IpAddr, u32),
-    /// To one of several gateways through an interface, chosen by the flow's hash.
+    /// Several gateways behind an interface, chosen by flow hash.
     OneOf(Vec<IpAddr>, u32),
-    /// Nowhere, silently.
+    /// Drops packets silently.
     Blackhole,
 }
 
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Where to.
+    /// Destination range.
     pub destination: IpNet,
-    /// Which way.
+    /// Next hop.
     pub hop: NextHop,
-    /// Source address of connections that start here, if not the kernel's choice.
+    /// Preferred source address.
     pub source: Option<IpAddr>,
-    /// Metric (`RTA_PRIORITY`), lower wins; the kernel's default when `None`.
+    /// Metric (`RTA_PRIORITY`, lower wins); `None` for the kernel's default.
     pub metric: Option<u32>,
 }
 
 impl Route {
-    /// A route without preferred source or metric.
+    /// Without preferred source and metric.
     pub fn new(destination: IpNet, hop: NextHop) -> Route {
         Route { destination, hop, source: None, metric: None }
     }
 }
 
-/// A route netlink socket that was opened in the namespace.
+/// A route netlink socket of a namespace.
 #[derive(Clone)]
 pub struct Links {
     namespace: Arc<str>,
@@ -118,7 +118,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl Links {
-    /// Opens the socket; call on the thread that lives in the namespace.
+    /// Call on the namespace's thread.
     pub(super) fn open(namespace: &str, runtime: &tokio::runtime::Handle) -> Result<Links, NetnsError> {
         let _context = runtime.enter();
         let (connection, handle, _) = rtnetlink::new_connection()
@@ -138,8 +138,7 @@ impl Links {
         done.map_err(self.failed(format_args!("setting interface {index} up")))
     }
 
-    /// Waits until an interface works: the kernel makes it so a moment after the link came up, and drops what is sent
-    /// before.
+    /// Waits until an interface is operational; until then the kernel drops packets.
     pub async fn working(&self, index: u32) -> Result<(), NetnsError> {
         let up = LinkAttribute::OperState(State::Up);
         self.wait_for(format!("interface {index} to work"), async || {
@@ -150,7 +149,7 @@ impl Links {
         .await
     }
 
-    /// Makes a bridge, up, without multicast snooping (there is no querier to learn from).
+    /// Adds a bridge, up, without multicast snooping (no querier).
     pub async fn add_bridge(&self, bridge: &Bridge<'_>) -> Result<(), NetnsError> {
         let message = LinkBridge::new(bridge.name)
             .mcast_snooping(false)
@@ -162,7 +161,7 @@ impl Links {
         done.map_err(self.failed(format_args!("making bridge {}", bridge.name)))
     }
 
-    /// Makes a veth pair: `near` here, up (a port of bridge `controller`, if given), `far` in the namespace of this descriptor.
+    /// `far` goes into the namespace of the descriptor `into`.
     pub(super) async fn make_veth(
         &self,
         near: &VethEnd<'_>,
@@ -187,7 +186,7 @@ impl Links {
         done.map_err(self.failed(format_args!("making veth pair {}/{}", near.name, far.name)))
     }
 
-    /// Makes a VXLAN device, up, that learns nothing: where its neighbours are, [`Links::add_tunnel`] says.
+    /// Adds a VXLAN device, up, without learning.
     pub async fn add_vxlan(&self, vxlan: &Vxlan<'_>) -> Result<(), NetnsError> {
         let device = LinkVxlan::new(vxlan.name, vxlan.vni).port(vxlan.port).learning(false);
         let device = match vxlan.local {
@@ -199,7 +198,7 @@ impl Links {
         done.map_err(self.failed(format_args!("making VXLAN device {}", vxlan.name)))
     }
 
-    /// Tells a VXLAN device at which host a hardware address is.
+    /// Tells a VXLAN device the remote host of a MAC address.
     pub async fn add_tunnel(&self, index: u32, mac: Mac, host: IpAddr) -> Result<(), NetnsError> {
         let done = self
             .handle
@@ -213,23 +212,22 @@ impl Links {
         done.map_err(self.failed(format_args!("adding the tunnel to {host}")))
     }
 
-    /// Sets the largest packet of an interface.
+    /// Sets the MTU of an interface.
     pub async fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetnsError> {
         let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
         let done = self.handle.link().change(message).execute().await;
         done.map_err(self.failed(format_args!("setting the MTU of interface {index}")))
     }
 
-    /// Lets a bridge port send a frame back out where it came from.
+    /// Sets hairpin mode of a bridge port.
     pub async fn set_hairpin(&self, port: u32, on: bool) -> Result<(), NetnsError> {
         let message = LinkBridgePort::new(port).hairpin(on).build();
         let done = self.handle.link().change(message).execute().await;
         done.map_err(self.failed(format_args!("setting hairpin mode on port {port}")))
     }
 
-    /// Makes an interface a port of bridge `controller`, or of none: then no frame passes, though both ends of its cable
-    /// keep their carrier. (The state `disabled` of a port is no way to do that: a bridge without spanning tree sets it to
-    /// `forwarding` again at once.)
+    /// Makes an interface a port of a bridge, or of none: then no frame passes, but both ends keep their carrier.
+    /// (Without spanning tree a bridge resets the port state `disabled` to `forwarding`.)
     pub async fn set_controller(&self, index: u32, controller: Option<u32>) -> Result<(), NetnsError> {
         let message = LinkUnspec::new_with_index(index);
         let message = match controller {
@@ -240,14 +238,13 @@ impl Links {
         done.map_err(self.failed(format_args!("making interface {index} a port of {controller:?}")))
     }
 
-    /// Removes an interface (and its peer).
+    /// Removes an interface and its veth peer.
     pub async fn remove(&self, index: u32) -> Result<(), NetnsError> {
         let done = self.handle.link().del(index).execute().await;
         done.map_err(self.failed(format_args!("removing interface {index}")))
     }
 
-    /// Adds an address that is usable at once (no duplicate address detection). A `secondary` one is never chosen as
-    /// source.
+    /// Adds an address without duplicate address detection. A `secondary` IPv6 address is never a source.
     pub async fn add_address(&self, index: u32, address: IpNet, secondary: bool) -> Result<(), NetnsError> {
         let mut request = self.handle.address().add(index, address.addr(), address.prefix_len());
         let message = request.message_mut();
@@ -267,8 +264,7 @@ impl Links {
         }
     }
 
-    /// Waits until packets for an IPv6 address are delivered: the kernel sets up their route a moment later, and loses
-    /// them before.
+    /// Until the local route exists, the kernel drops packets for the address.
     async fn deliverable(&self, address: Ipv6Addr) -> Result<(), NetnsError> {
         let wanted = RouteAttribute::Destination(RouteAddress::Inet6(address));
         self.wait_for(format!("a route for the own address {address}"), async || {
@@ -283,7 +279,6 @@ impl Links {
         .await
     }
 
-    /// Asks until the answer is yes.
     async fn wait_for(
         &self,
         what: String,
@@ -292,7 +287,7 @@ impl Links {
         let end = Instant::now() + WORKING_WITHIN;
         while Instant::now() < end {
             let answer = match holds().await {
-                // The kernel makes one dump at a time for a socket, and another pod of the node is asked for.
+                // A socket has only one dump at a time.
                 Err(rtnetlink::Error::NetlinkError(refusal)) if refusal.raw_code() == -nix::libc::EBUSY => false,
                 answer => answer.map_err(self.failed(format_args!("asking for {what}")))?,
             };
@@ -313,7 +308,7 @@ impl Links {
         done.map_err(self.failed(format_args!("removing address {address}")))
     }
 
-    /// Adds a route, or replaces the one with the same destination and metric.
+    /// Adds or replaces a route.
     pub async fn set_route(&self, route: &Route) -> Result<(), NetnsError> {
         let attempt = format!("setting the route to {}", route.destination);
         let message = self.route_message(route, &attempt)?;
@@ -321,12 +316,12 @@ impl Links {
         done.map_err(self.failed(attempt))
     }
 
-    /// Removes the route to `destination` with this metric, or with the lowest one, wherever it leads.
+    /// Removes the route with this metric, or with the lowest one.
     pub async fn remove_route(&self, destination: IpNet, metric: Option<u32>) -> Result<(), NetnsError> {
         let attempt = format!("removing the route to {destination}");
         let route = Route { metric, ..Route::new(destination, NextHop::Blackhole) };
         let mut message = self.route_message(&route, &attempt)?;
-        // As `ip route del` says "whatever kind".
+        // As `ip route del` does for any type.
         message.header.kind = RouteType::Unspec;
         message.header.scope = RouteScope::NoWhere;
         let done = self.handle.route().del(message).execute().await;

@@ -1,26 +1,26 @@
-//! Hardware addresses as a function of the IP address, so that the same cluster always has the same ones.
+//! MAC addresses derived from IP addresses, for determinism.
 
 use std::net::IpAddr;
 
-/// An Ethernet address.
+/// A MAC address.
 pub type Mac = [u8; 6];
 
-/// Which end of a link an address is for; the two ends of one link must differ.
+/// Both ends of a link need different addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkEnd {
-    /// The interface that has the IP address.
+    /// The interface with the IP address.
     Host,
     /// The other end of its veth pair.
     Peer,
-    /// A bridge that has the IP address.
+    /// A bridge with the IP address.
     Bridge,
 }
 
-/// The hardware address for `address`: locally administered, unicast, the IPv4 address (or a digest of the IPv6 one) in it.
+/// Locally administered unicast, from the IPv4 address or a digest of the IPv6 address.
 pub fn of(address: IpAddr, end: LinkEnd) -> Mac {
     let [a, b, c, d] = match address {
         IpAddr::V4(v4) => v4.octets(),
-        // FNV-1a (offset basis and prime of its 32-bit form): a short digest, no security needed.
+        // FNV-1a, 32 bits.
         IpAddr::V6(v6) => v6
             .octets()
             .iter()
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_of_a_link_differ_and_are_local_unicast() {
+    fn the_ends_of_a_link_have_different_local_unicast_addresses() {
         for address in ["10.0.0.1", "fd00::1"] {
             let address: IpAddr = address.parse().unwrap();
             let ends = [LinkEnd::Host, LinkEnd::Peer, LinkEnd::Bridge].map(|end| of(address, end));

@@ -1,7 +1,7 @@
-//! One network namespace: a descriptor, and one thread that lives in it and runs what must happen there.
+//! A network namespace and the thread that lives in it.
 //!
-//! A socket belongs to the namespace of the thread that makes it, so closures make sockets here and the lab's single
-//! runtime uses them. Programs started here inherit the thread's namespaces, and die when the thread ends.
+//! A socket belongs to the namespace of the thread that creates it: closures create sockets here, and the caller's
+//! runtime uses them. Programs inherit the thread's namespaces and die with it.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,21 +21,21 @@ use super::links::{Links, VethEnd};
 use super::sandbox::{self, SandboxRights, WORK_DIR};
 use super::{NetnsError, guard, sys};
 
-/// Characters of a host name: Linux takes 64, and Kubernetes 63.
+/// Linux allows 64 characters, Kubernetes 63.
 const LONGEST_HOST_NAME: usize = 63;
 
 type NamespaceJob = Box<dyn FnOnce() + Send>;
 
-/// What a namespace has of its own besides the network.
+/// What a namespace has besides its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
     /// A host name: for pods and clients.
     Network,
-    /// That, a `/sys` that shows its devices and a `/run`: for nodes.
+    /// A host name, a `/sys` of its devices and a `/run`: for nodes.
     Host,
 }
 
-/// A network namespace; it goes when this is dropped and its sockets and programs are closed.
+/// A network namespace; it ends after this is dropped and its sockets and programs have ended.
 pub struct Namespace {
     name: String,
     jobs: mpsc::Sender<NamespaceJob>,
@@ -44,7 +44,6 @@ pub struct Namespace {
     links: Links,
 }
 
-/// What the new thread reports once it stands.
 struct NamespaceParts {
     net: File,
     thread_dir: Option<PathBuf>,
@@ -52,7 +51,7 @@ struct NamespaceParts {
 }
 
 impl Namespace {
-    /// Makes a namespace. `name` is for messages; what follows its last `/` is the host name.
+    /// The part of `name` after its last `/` becomes the host name.
     pub async fn create(name: &str, isolation: Isolation) -> Result<Namespace, NetnsError> {
         let (jobs, queue) = mpsc::channel::<NamespaceJob>();
         let (ready, started) = oneshot::channel();
@@ -80,20 +79,17 @@ impl Namespace {
         &self.name
     }
 
-    /// Descriptor of the network namespace, valid as long as `self`.
+    /// Descriptor of the network namespace.
     pub fn net_fd(&self) -> RawFd {
         self.net.as_raw_fd()
     }
 
-    /// Links, addresses and routes in here.
+    /// Interfaces, addresses and routes.
     pub fn links(&self) -> &Links {
         &self.links
     }
 
-    /// Makes a veth pair, both ends (and the bridge) working: `near` here (a port of bridge `controller`, if given), `far` in namespace `into`.
-    ///
-    /// # Errors
-    /// When the kernel refuses, or an end does not work soon.
+    /// Adds a veth pair (`near` here, optionally a bridge port; `far` in `into`) and waits until all are operational.
     pub async fn add_veth(
         &self,
         near: &VethEnd<'_>,
@@ -102,7 +98,7 @@ impl Namespace {
         into: &Namespace,
     ) -> Result<(), NetnsError> {
         self.links.make_veth(near, controller, far, into.net_fd()).await?;
-        // The kernel refuses to make a peer that is up: it has no other end yet.
+        // A peer cannot be created up.
         into.links.up(far.index).await?;
         try_join!(self.links.working(near.index), into.links.working(far.index))?;
         match controller {
@@ -111,15 +107,13 @@ impl Namespace {
         }
     }
 
-    /// The thread's directory in `/proc` as seen from outside the sandbox, for example `/proc/4711/task/4720`:
-    /// its `ns/net`, `ns/mnt`, `ns/uts` can be entered from another terminal. `None` outside a sandbox.
+    /// The thread's directory in the host's `/proc`, such as `/proc/4711/task/4720`; `None` outside a sandbox.
     pub fn thread_dir(&self) -> Option<&Path> {
         self.thread_dir.as_deref()
     }
 
-    /// Runs `work` on the thread that lives in the namespace. A panic in it goes on in the caller.
-    ///
-    /// `work` must be short: everything else for this namespace waits for it.
+    /// Runs `work` on the namespace's thread. `work` must be short: it blocks other work there. A panic continues in
+    /// the caller.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NetnsError> {
         let (reply, answer) = oneshot::channel();
         let job: NamespaceJob = Box::new(move || {
@@ -133,7 +127,7 @@ impl Namespace {
         }
     }
 
-    /// Starts a program in the namespace, in a process group of its own. It is killed when the namespace is dropped.
+    /// Starts a program in its own process group; it dies with the namespace.
     pub async fn spawn(&self, mut command: Command) -> Result<Child, NetnsError> {
         let program = command.as_std().get_program().to_string_lossy().into_owned();
         for variable in sandbox::PRIVATE_ENVIRONMENT {
@@ -151,7 +145,7 @@ impl Namespace {
         started.map_err(NetnsError::io(format!("starting {program} in {}", self.name)))
     }
 
-    /// Writes kernel settings of this namespace, such as `("net/ipv4/ip_forward", "1")`.
+    /// Writes sysctls such as `("net/ipv4/ip_forward", "1")`.
     pub async fn sysctl(&self, settings: Vec<(String, String)>) -> Result<(), NetnsError> {
         let name = self.name.clone();
         self.run(move || {
@@ -164,7 +158,6 @@ impl Namespace {
     }
 }
 
-/// On the new thread: leaves the old namespaces and opens what the others need.
 fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<NamespaceParts, NetnsError> {
     let io = |what: &str| NetnsError::io(format!("namespace {name}: {what}"));
     let own = "/proc/thread-self/ns/net";
@@ -188,19 +181,19 @@ fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<Namespace
     Ok(NamespaceParts { net, thread_dir, links })
 }
 
-/// The host name of `default/web-1` and its like, cut as a kubelet cuts it.
+/// As the kubelet truncates it.
 fn host_name(name: &str) -> &str {
     let name = name.rsplit('/').next().unwrap_or(name);
     let end = name.char_indices().nth(LONGEST_HOST_NAME).map_or(name.len(), |(end, _)| end);
     name[..end].trim_end_matches(['-', '.'])
 }
 
-/// A `/sys` for the new network namespace and an empty `/run` that shows the lab's work directory only.
+/// The `/run` contains only the lab's work directory.
 fn host_mounts() -> io::Result<()> {
     if sandbox::outside().is_some_and(|outside| outside.rights == SandboxRights::Root) {
         guard::devices()?;
     } else {
-        // A container with a masked /sys refuses a fresh one; programs then see the sandbox's devices there.
+        // A container with a masked /sys refuses a new one.
         let _ = sys::mount_pseudo("sysfs", Path::new("/sys"));
     }
     let work = File::open(WORK_DIR)?;
@@ -215,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_name_is_the_end_of_the_name() {
+    fn a_host_name_is_the_last_part_of_the_name() {
         assert_eq!(host_name("node-a"), "node-a");
         assert_eq!(host_name("pod/default/web-1"), "web-1");
         let long = format!("pod/default/{}-{}", "a".repeat(62), "b".repeat(40));

@@ -1,4 +1,4 @@
-//! Delay, loss and disorder on what leaves through an interface: the kernel's `netem`, over route netlink.
+//! Impairs outgoing packets with `netem`.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,37 +13,36 @@ use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use super::NetnsError;
 use super::links::Links;
 
-/// `TCA_OPTIONS` (linux/rtnetlink.h). The options of `netem` begin with a structure, which the crate's list of attributes
-/// cannot say.
+/// linux/rtnetlink.h. netem's options begin with a structure, which the netlink crate cannot express.
 const TCA_OPTIONS: u16 = 2;
-/// `TCA_NETEM_REORDER`, `TCA_NETEM_LATENCY64` and `TCA_NETEM_JITTER64` (linux/pkt_sched.h).
+/// linux/pkt_sched.h.
 const REORDER: u16 = 3;
 const LATENCY64: u16 = 10;
 const JITTER64: u16 = 11;
-/// Packets that may wait at a time; more are lost.
+/// Packets.
 const QUEUE: u32 = 10_000;
 
-/// What happens to packets on their way. Shares are of all packets, from 0 to 1.
+/// Impairments of packets. Probabilities are between 0 and 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Impairment {
-    /// Each is late by that much …
+    /// Delay of each packet.
     pub delay: Duration,
-    /// … or by up to so much less or more, evenly; that puts some out of order, too.
+    /// Uniform deviation of the delay, which also reorders packets.
     pub jitter: Duration,
-    /// Lost.
+    /// Probability of loss.
     pub loss: f64,
-    /// Sent twice.
+    /// Probability of duplication.
     pub duplicate: f64,
-    /// Not delayed, so that they overtake others.
+    /// Probability that a packet is sent without delay and overtakes others.
     pub reorder: f64,
 }
 
 impl Impairment {
-    /// The value of `TCA_OPTIONS`: `struct tc_netem_qopt`, then attributes.
+    /// `struct tc_netem_qopt`, then attributes.
     fn options(&self) -> Vec<u8> {
-        // Of every so many packets one may overtake; 0 would turn that off.
+        // Every `gap`-th packet may be reordered; 0 disables reordering.
         let gap = u32::from(self.reorder > 0.0);
-        // Latency and jitter are in attributes of their own, in nanoseconds.
+        // Latency and jitter are attributes.
         let structure = [0, QUEUE, share(self.loss), gap, share(self.duplicate), 0];
         let mut bytes: Vec<u8> = structure.iter().flat_map(|value| value.to_ne_bytes()).collect();
         let mut attribute = |kind: u16, value: [u8; 8]| {
@@ -54,7 +53,7 @@ impl Impairment {
         attribute(LATENCY64, nanoseconds(self.delay));
         attribute(JITTER64, nanoseconds(self.jitter));
         if gap > 0 {
-            // Probability and correlation with the packet before.
+            // Probability and correlation.
             let [a, b, c, d] = share(self.reorder).to_ne_bytes();
             attribute(REORDER, [a, b, c, d, 0, 0, 0, 0]);
         }
@@ -77,16 +76,15 @@ fn nanoseconds(span: Duration) -> [u8; 8] {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX).to_ne_bytes()
 }
 
-/// A probability as the kernel has it, in parts of 2^32 - 1.
 fn share(part: f64) -> u32 {
     (part * f64::from(u32::MAX)).round() as u32
 }
 
 impl Links {
-    /// Has what leaves through interface `index` impaired, in place of an earlier impairment; or no longer.
+    /// Replaces the impairment of an interface; `None` removes it.
     ///
     /// # Errors
-    /// When the kernel refuses: it has no `netem`, or nothing was impaired.
+    /// The kernel lacks `netem`, or there is nothing to remove.
     pub async fn impair(&self, index: u32, impairment: Option<&Impairment>) -> Result<(), NetnsError> {
         let mut message = TcMessage::with_index(index as i32);
         message.header.parent = TcHandle::ROOT;
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_laid_out_as_the_kernel_reads_them() {
+    fn options_have_the_kernels_layout() {
         let words = |impairment: Impairment| -> Vec<u32> {
             let bytes = impairment.options();
             bytes.chunks(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]])).collect()

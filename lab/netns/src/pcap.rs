@@ -1,16 +1,16 @@
-//! The file format of captures (draft-ietf-opsawg-pcap), with the link type that has the interface of each packet.
+//! Capture files (draft-ietf-opsawg-pcap) with the interface of each packet.
 
 use std::time::Duration;
 
 use super::capture::CapturedPacket;
 
-/// Microseconds, in this machine's order of bytes: readers tell the order by it.
+/// Microseconds, native byte order.
 const MAGIC: u32 = 0xa1b2_c3d4;
 const VERSION: [u16; 2] = [2, 4];
-/// `LINKTYPE_LINUX_SLL2`: what `tcpdump -i any` writes.
+/// As `tcpdump -i any` writes.
 const LINUX_SLL2: u32 = 276;
 
-/// A whole file.
+/// A complete file.
 #[must_use]
 pub fn file(packets: &[CapturedPacket], snap_length: u32) -> Vec<u8> {
     let mut file = head(snap_length);
@@ -20,19 +20,19 @@ pub fn file(packets: &[CapturedPacket], snap_length: u32) -> Vec<u8> {
     file
 }
 
-/// What a file begins with.
+/// The file header.
 #[must_use]
 pub fn head(snap_length: u32) -> Vec<u8> {
     let mut file = MAGIC.to_ne_bytes().to_vec();
     file.extend(VERSION.iter().flat_map(|part| part.to_ne_bytes()));
-    // Two reserved fields.
+    // Reserved.
     file.extend([0; 8]);
     file.extend(snap_length.to_ne_bytes());
     file.extend(LINUX_SLL2.to_ne_bytes());
     file
 }
 
-/// Appends a packet to a file.
+/// Appends a packet record to a file.
 pub fn record(file: &mut Vec<u8>, packet: &CapturedPacket, snap_length: u32) {
     let header = header(packet);
     let most = usize::try_from(snap_length).unwrap_or(usize::MAX).saturating_sub(header.len());
@@ -47,7 +47,7 @@ pub fn record(file: &mut Vec<u8>, packet: &CapturedPacket, snap_length: u32) {
     file.extend(kept);
 }
 
-/// The header of that link type; its numbers are in network order.
+/// Network byte order.
 fn header(packet: &CapturedPacket) -> Vec<u8> {
     let mut header = packet.protocol.to_be_bytes().to_vec();
     header.extend([0; 2]);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_its_header_and_no_more_than_the_snap_length() {
+    fn a_record_has_header_and_snap_length() {
         let packet = CapturedPacket {
             at: Duration::new(7, 5_000),
             interface: 3,

@@ -1,5 +1,4 @@
-//! The sandbox: new mount, network, PID, IPC and UTS namespaces around the whole run, and a user namespace for whoever is not
-//! the host's root.
+//! The sandbox: namespaces around a run, with a user namespace unless the host's root runs it.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,45 +14,41 @@ use nix::sys::signal::SigSet;
 
 use super::{diagnose, guard, self_test, supervisor, sys};
 
-/// Private tmpfs directory inside the sandbox for working files; gone with the last process.
+/// Private tmpfs directory for working files.
 ///
-/// All of `/run` is private in there: programs that keep a lock or a socket in it touch nothing of the host's.
+/// The whole `/run` is private, so programs do not touch the host's locks and sockets.
 pub const WORK_DIR: &str = "/run/svclab";
 
-/// Environment variable that tells the inner process which descriptor to watch, and whose rights it has.
+/// The inner process's rights and lifeline descriptor.
 const MARKER: &str = "SVCLAB_SANDBOX";
-/// Another with a message from the outer process to the inner one.
 const MESSAGE: &str = "SVCLAB_MESSAGE";
 
-/// Why this machine cannot run the lab: one sentence that says what is missing and how to get it (exit status 3).
+/// Why this machine cannot run the lab, and the remedy (exit status 3).
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SandboxError(pub String);
 
-/// Proof that the process is inside the sandbox.
+/// Proof that the process is in the sandbox.
 #[derive(Debug)]
 pub struct InsideSandbox {
     _private: (),
 }
 
-/// What the inner process remembers about the world outside.
 pub(super) struct HostView {
-    /// `/proc` as it was before ours covered it: numbers processes as the user's other terminals do.
+    /// The host's `/proc`, with the process ids of the user's terminals.
     proc: File,
-    /// Whose rights the sandbox has.
     pub(super) rights: SandboxRights,
-    /// Open as long as the outer process lives.
+    /// Open while the outer process lives.
     _lifeline: File,
 }
 
-/// Whose rights the lab has in its namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SandboxRights {
-    /// Those of a user namespace of its own.
+    /// Those of its own user namespace.
     UserNamespace,
-    /// The host's root's: what is not of the lab's namespaces is kept from it.
+    /// The host's root, restricted by `guard.rs`.
     Root,
-    /// Those of the namespace that it found: a container's root's, or those of a machine that is the lab's alone.
+    /// An existing user namespace: a container's root, or a microVM.
     AsFound,
 }
 
@@ -71,37 +66,32 @@ impl SandboxRights {
 
 static OUTSIDE: OnceLock<HostView> = OnceLock::new();
 
-/// What is known of the world outside, inside the sandbox.
 pub(super) fn outside() -> Option<&'static HostView> {
     OUTSIDE.get()
 }
 
 impl HostView {
-    /// The calling thread's directory in `/proc` as seen from outside, for example `/proc/4711/task/4720`.
+    /// In the host's `/proc`.
     pub(super) fn thread_dir(&self) -> io::Result<PathBuf> {
         let link = format!("/proc/self/fd/{}/thread-self", self.proc.as_raw_fd());
         Ok(Path::new("/proc").join(fs::read_link(link)?))
     }
 }
 
-/// Puts the rest of the program into the sandbox: call first thing in `main`, before any thread exists.
+/// Moves the rest of the program into the sandbox. Call first in `main`, before any thread exists.
 ///
-/// The outer process starts the same program again inside, forwards SIGINT, SIGTERM and SIGHUP to it (and kills it if it
-/// has not ended ten seconds later, or at a second signal), and exits with its status: there this function does not
-/// return. It returns in the inner process, which is PID 1 of its own PID namespace, so that whatever kills it or the
-/// outer process ends everything that was started. PID 1 ignores signals that it has no handler for: handle SIGINT and
-/// SIGTERM if the run has something to tidy or report.
+/// The outer process starts the program again inside, forwards SIGINT, SIGTERM and SIGHUP, kills it ten seconds later
+/// or at a second signal, and exits with its status. This function returns only in the inner process, PID 1 of its
+/// namespace; the end of either process ends everything. PID 1 ignores signals without a handler: handle SIGINT and
+/// SIGTERM to clean up.
 ///
 /// # Errors
-/// When this machine cannot run the lab.
+/// This machine cannot run the lab.
 pub fn enter() -> Result<InsideSandbox, SandboxError> {
     enter_with_message(None)
 }
 
-/// Likewise, with a message for the inner process, of something that only the outer one can find out: see [`message`].
-///
-/// # Errors
-/// When this machine cannot run the lab.
+/// Like [`enter`], with a [`message`] for the inner process.
 pub fn enter_with_message(message: Option<&str>) -> Result<InsideSandbox, SandboxError> {
     if nix::unistd::getpid().as_raw() == 1
         && let Ok(marker) = std::env::var(MARKER)
@@ -122,7 +112,7 @@ pub fn enter_with_message(message: Option<&str>) -> Result<InsideSandbox, Sandbo
     command
         .args(args)
         .env(MARKER, format!("{}:{}", rights.word(), lifeline.as_raw_fd()))
-        // A terminal's Ctrl-C must reach the lab alone, not the proxies that it is to end in order.
+        // Ctrl-C must reach the lab, not the proxies.
         .process_group(0);
     command.envs(message.map(|message| (MESSAGE, message)));
     let child = command.spawn().map_err(failed)?;
@@ -132,29 +122,27 @@ pub fn enter_with_message(message: Option<&str>) -> Result<InsideSandbox, Sandbo
     std::process::exit(code)
 }
 
-/// The message of the outer process; `None` in the outer process, and where there is none.
+/// The outer process's message, in the inner process.
 #[must_use]
 pub fn message() -> Option<String> {
     let is_inner = nix::unistd::getpid().as_raw() == 1 && std::env::var_os(MARKER).is_some();
     std::env::var(MESSAGE).ok().filter(|_| is_inner)
 }
 
-/// Set where the whole machine is the lab's, in a microVM: it then stays in the first user namespace, which alone is allowed
-/// to use IPVS and some settings.
+/// Environment variable of a microVM. The sandbox then stays in the first user namespace, which alone may use IPVS and
+/// some settings.
 pub const WHOLE_MACHINE: &str = "SVCLAB_WHOLE_MACHINE";
 
-/// Leaves the host's namespaces.
-///
-/// The host's root stays in the first user namespace: only there may a netlink socket's buffer grow beyond the host's limit
-/// (`SO_SNDBUFFORCE`), which `iptables-nft-restore` and `nft` need for a transaction of a few hundred rules, and only there does
-/// IPVS work.
+/// The host's root stays in the first user namespace: only there may netlink buffers exceed the host's limit
+/// (`SO_SNDBUFFORCE`), which large transactions of `iptables-nft-restore` and `nft` need, and only there does IPVS
+/// work.
 fn leave_host() -> Result<SandboxRights, SandboxError> {
     if std::env::var_os(WHOLE_MACHINE).is_some() {
         let failed = |error| SandboxError(format!("making the lab's namespaces in the microVM: {error}"));
         return sys::unshare_for_sandbox(false).map(|()| SandboxRights::AsFound).map_err(failed);
     }
     let is_first = is_first_user_namespace();
-    // A container's root may lack what it takes.
+    // Fails for a container's root without the capabilities.
     if is_first && nix::unistd::geteuid().is_root() && sys::unshare_for_sandbox(false).is_ok() {
         return Ok(SandboxRights::Root);
     }
@@ -169,7 +157,7 @@ fn leave_host() -> Result<SandboxRights, SandboxError> {
             map().map_err(|e| diagnose::no_capabilities("mapping the user", &e))?;
             Ok(SandboxRights::UserNamespace)
         }
-        // A root may do without, where user namespaces are switched off.
+        // Root without user namespaces.
         Err(refused) => match sys::unshare_for_sandbox(false) {
             Ok(()) => Ok(if is_first { SandboxRights::Root } else { SandboxRights::AsFound }),
             Err(_) => Err(diagnose::no_user_namespace(&refused)),
@@ -177,20 +165,18 @@ fn leave_host() -> Result<SandboxRights, SandboxError> {
     }
 }
 
-/// Whether this process is in the user namespace that the machine has booted with (`include/uapi/linux/nsfs.h`).
+/// include/uapi/linux/nsfs.h.
 fn is_first_user_namespace() -> bool {
     const FIRST: u64 = 0xEFFF_FFFD;
     fs::metadata("/proc/self/ns/user").is_ok_and(|namespace| namespace.ino() == FIRST)
 }
 
-/// Whether programs in here are refused what only the machine's root may have, such as netlink messages beyond the limit for
-/// sockets' buffers.
+/// Whether the machine's root rights, such as large netlink buffers, are missing.
 #[must_use]
 pub fn lacks_root() -> bool {
     outside().is_some() && !is_first_user_namespace()
 }
 
-/// The inner process: ties itself to the outer one, makes mounts private and proves that the kernel lets it work.
 fn settle(marker: &str) -> Result<InsideSandbox, SandboxError> {
     let failed = |what: &'static str| move |e: io::Error| SandboxError(format!("sandbox: {what}: {e}"));
     let (rights, fd) = marker
@@ -209,7 +195,7 @@ fn settle(marker: &str) -> Result<InsideSandbox, SandboxError> {
     sys::make_mounts_private().map_err(|e| diagnose::no_capabilities("mounting", &e))?;
     sys::mount_tmpfs(Path::new("/run")).map_err(|e| diagnose::no_capabilities("mounting a private /run", &e))?;
     fs::create_dir_all(WORK_DIR).map_err(failed("making the work directory"))?;
-    // A container may refuse a fresh /proc. The old one works as well, only its process ids are the outer ones.
+    // A container may refuse a new /proc.
     let _ = sys::mount_pseudo("proc", Path::new("/proc"));
     raise_descriptor_limit();
     if rights == SandboxRights::Root {
@@ -223,12 +209,11 @@ fn settle(marker: &str) -> Result<InsideSandbox, SandboxError> {
     Ok(InsideSandbox { _private: () })
 }
 
-/// Thousands of concurrent probes are thousands of sockets.
+/// One socket per concurrent probe.
 fn raise_descriptor_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(1 << 18), hard);
     }
 }
 
-/// Environment variables that programs started in the lab must not see.
 pub(super) const PRIVATE_ENVIRONMENT: &[&str] = &[MARKER, MESSAGE];

@@ -1,4 +1,4 @@
-//! Proves with real operations, not with a user id, that the sandbox can do what the lab needs.
+//! Tests the kernel by real operations.
 
 use std::path::Path;
 
@@ -7,7 +7,6 @@ use super::namespace::{Isolation, Namespace};
 use super::sandbox::SandboxError;
 use super::{NetnsError, diagnose};
 
-/// Makes a host's namespace, a bridge in it and a link to it, and lets them go again.
 pub(super) fn real_operation() -> Result<(), SandboxError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! The outer process: waits for the one in the sandbox, passes on signals and the exit status.
+//! The outer process.
 
 use std::fs::File;
 use std::io;
@@ -12,16 +12,14 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
-/// How long the lab may tidy up after a signal before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Blocks what [`supervise`] handles, and returns the descriptor that reports it.
 pub(super) fn block_signals() -> io::Result<SignalFd> {
     let mut set = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGCHLD] {
         set.add(signal);
     }
-    // A lab that was started by nohup(1) outlives its terminal.
+    // A lab started by nohup(1) survives its terminal.
     if !ignores(Signal::SIGHUP, &std::fs::read_to_string("/proc/self/status")?) {
         set.add(Signal::SIGHUP);
     }
@@ -29,14 +27,13 @@ pub(super) fn block_signals() -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
-/// Whether a process ignores a signal, by its `status`.
 fn ignores(signal: Signal, status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     mask & (1 << (signal as i32 - 1)) != 0
 }
 
-/// Waits until `child` ends; returns the status to exit with (128 + N when signal N ended it).
+/// 128 + N after signal N.
 pub(super) fn supervise(mut child: Child, signals: &SignalFd) -> io::Result<i32> {
     let pid = Pid::from_raw(child.id() as i32);
     let mut deadline: Option<Instant> = None;
@@ -63,7 +60,6 @@ pub(super) fn supervise(mut child: Child, signals: &SignalFd) -> io::Result<i32>
     }
 }
 
-/// Whether nobody holds the other end of the pipe any more.
 pub(super) fn is_gone(lifeline: &File) -> bool {
     let mut fds = [PollFd::new(lifeline.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
@@ -74,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ignored_hangup_is_seen() {
+    fn an_ignored_sighup_is_detected() {
         let status = |mask: &str| format!("Name:\tx\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\nSigCgt:\t01\n");
         assert!(ignores(Signal::SIGHUP, &status("0000000000001001")));
         assert!(!ignores(Signal::SIGHUP, &status("0000000000001000")));

@@ -1,13 +1,9 @@
-//! What clients ask first: versions, groups, resource types.
-
 use serde_json::{Value, json};
 
 use crate::resources::{RESOURCES, Resource, groups};
 
-/// The Kubernetes release whose API this is a part of.
 const RELEASE: (u32, u32) = (1, 36);
 
-/// `/version`.
 pub(crate) fn version() -> Value {
     let (major, minor) = RELEASE;
     json!({
@@ -23,7 +19,6 @@ pub(crate) fn version() -> Value {
     })
 }
 
-/// `/`.
 pub(crate) fn root() -> Value {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
     paths.extend(groups().flat_map(|group| [format!("/apis/{group}"), format!("/apis/{group}/v1")]));
@@ -31,18 +26,15 @@ pub(crate) fn root() -> Value {
     json!({ "paths": paths })
 }
 
-/// `/api`.
 pub(crate) fn core_versions() -> Value {
     json!({"kind": "APIVersions", "apiVersion": "v1", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
-/// `/apis`.
 pub(crate) fn group_list() -> Value {
     let groups: Vec<Value> = groups().map(group_entry).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/GROUP`.
 pub(crate) fn group(name: &str) -> Value {
     let mut group = group_entry(name);
     group["kind"] = json!("APIGroup");
@@ -55,18 +47,14 @@ fn group_entry(name: &str) -> Value {
     json!({"name": name, "versions": [version], "preferredVersion": version})
 }
 
-/// `/api/v1` and `/apis/GROUP/v1`.
 pub(crate) fn resource_list(group: &str) -> Value {
     let of_group = || RESOURCES.iter().filter(|resource| resource.group == group);
-    let resources: Vec<Value> = of_group()
-        .flat_map(|resource| [Some(entry(resource)), status_entry(resource), scale_entry(resource)])
-        .flatten()
-        .collect();
+    let resources: Vec<Value> = of_group().flat_map(entries).collect();
     let version = of_group().next().map(Resource::api_version);
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources})
 }
 
-fn entry(resource: &Resource) -> Value {
+fn entries(resource: &Resource) -> Vec<Value> {
     let mut entry = json!({
         "name": resource.plural,
         "singularName": resource.kind.to_string(),
@@ -80,31 +68,23 @@ fn entry(resource: &Resource) -> Value {
     if resource.in_all {
         entry["categories"] = json!(["all"]);
     }
-    entry
-}
-
-fn status_entry(resource: &Resource) -> Option<Value> {
-    resource.status.then(|| {
+    let sub_resource = |name: &str, kind: &str| {
         json!({
-            "name": format!("{}/status", resource.plural),
+            "name": format!("{}/{name}", resource.plural),
             "singularName": "",
             "namespaced": resource.kind.namespaced(),
-            "kind": resource.kind.name(),
+            "kind": kind,
             "verbs": ["get", "patch", "update"],
         })
-    })
-}
-
-fn scale_entry(resource: &Resource) -> Option<Value> {
-    resource.scales().then(|| {
-        json!({
-            "name": format!("{}/scale", resource.plural),
-            "singularName": "",
-            "namespaced": true,
-            "group": "autoscaling",
-            "version": "v1",
-            "kind": "Scale",
-            "verbs": ["get", "patch", "update"],
-        })
-    })
+    };
+    let mut entries = vec![entry];
+    if resource.status {
+        entries.push(sub_resource("status", resource.kind.name()));
+    }
+    if resource.scales() {
+        let mut scale = sub_resource("scale", "Scale");
+        (scale["group"], scale["version"]) = (json!("autoscaling"), json!("v1"));
+        entries.push(scale);
+    }
+    entries
 }

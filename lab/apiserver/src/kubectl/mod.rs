@@ -1,5 +1,5 @@
-//! What `kubectl` and client libraries ask for besides objects: discovery, OpenAPI documents, tables, strategic merge patches.
-//! The feature `kubectl` of this crate; without it `without_kubectl.rs` stands here.
+//! The feature `kubectl`: discovery, OpenAPI, tables and strategic merge patches. `without_kubectl.rs` replaces this
+//! module.
 
 mod discovery;
 mod openapi;
@@ -13,13 +13,10 @@ pub(crate) use table::{cells, columns};
 
 use crate::resources::ApiRoute;
 
-/// Whether objects are served as tables.
 pub(crate) const TABLES: bool = true;
-/// Whether strategic merge patches are taken.
 pub(crate) const STRATEGIC: bool = true;
 
-/// What is served at a route that is about the API itself.
-pub(crate) fn about(route: &ApiRoute<'_>) -> Option<Value> {
+pub(crate) fn api_document(route: &ApiRoute<'_>) -> Option<Value> {
     match route {
         ApiRoute::Version => Some(discovery::version()),
         ApiRoute::Root => Some(discovery::root()),

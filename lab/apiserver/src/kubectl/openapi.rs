@@ -1,16 +1,14 @@
-//! As much of OpenAPI v3 as `kubectl` wants before it writes: that `fieldValidation` is understood, by which types.
-//! There are no schemas: `kubectl explain` has nothing to read, and client-side validation is left to the server.
+//! The part of OpenAPI v3 that tells `kubectl` which types support `fieldValidation`, without schemas: no `kubectl
+//! explain`, and validation only by the server.
 
 use serde_json::{Map, Value, json};
 
 use crate::resources::{RESOURCES, Resource, groups};
 
-/// Where the document of one group is.
 fn document_path(group: &str) -> String {
     if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") }
 }
 
-/// `/openapi/v3`: the documents that there are.
 pub(crate) fn index() -> Value {
     let entry = |group: &str| {
         let path = document_path(group);
@@ -21,7 +19,6 @@ pub(crate) fn index() -> Value {
     json!({ "paths": paths })
 }
 
-/// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/v1`.
 pub(crate) fn document(group: &str) -> Value {
     let paths: Map<String, Value> = RESOURCES
         .iter()

@@ -1,24 +1,21 @@
-//! Strategic merge patch: a merge patch in which lists of named things are merged by their names.
-//!
-//! Which lists those are stands in the types' `patchStrategy` and `patchMergeKey`; [`list_rule`] holds them for the types
-//! that are served.
+//! Strategic merge patches, which merge some lists by a key. [`list_rule`] repeats `patchStrategy` and `patchMergeKey`
+//! of the served types.
 
 use serde_json::{Map, Value};
 
 use crate::objects::ObjectKind;
 
-/// How a list is patched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListRule {
-    /// The patch's list takes the place of the old one.
+    /// The patch replaces the list.
     Atomic,
-    /// Items with the same value of this field are one item.
+    /// Items with the same value of this field are merged.
     Keyed(&'static str),
-    /// Values are added.
+    /// The patch adds values.
     Set,
 }
 
-/// The rule for the list at `path`, a field path without indices.
+/// `path` has no indices.
 fn list_rule(kind: ObjectKind, path: &str) -> ListRule {
     match (kind, path) {
         (_, "metadata.finalizers") | (ObjectKind::Node, "spec.podCIDRs") => ListRule::Set,
@@ -32,7 +29,6 @@ fn list_rule(kind: ObjectKind, path: &str) -> ListRule {
         (ObjectKind::Pod, "spec.volumes" | "spec.imagePullSecrets") => ListRule::Keyed("name"),
         (ObjectKind::Pod, "spec.topologySpreadConstraints") => ListRule::Keyed("topologyKey"),
         (ObjectKind::Deployment | ObjectKind::ReplicaSet, "status.conditions") => ListRule::Keyed("type"),
-        // What pods are made of is patched as pods are.
         (ObjectKind::Deployment | ObjectKind::ReplicaSet, path) => {
             path.strip_prefix("spec.template.").map_or(ListRule::Atomic, |path| list_rule(ObjectKind::Pod, path))
         }
@@ -58,10 +54,6 @@ fn container_rule(path: &str) -> ListRule {
     }
 }
 
-/// Applies `patch` to an object of `kind`.
-///
-/// # Errors
-/// A list item without its merge key, or a directive that does not exist: what is wrong, in a sentence.
 pub(crate) fn apply(kind: ObjectKind, object: &mut Value, patch: &Value) -> Result<(), String> {
     merge(kind, object, patch, "")
 }
@@ -109,7 +101,6 @@ fn merge(kind: ObjectKind, target: &mut Value, patch: &Value, path: &str) -> Res
     directives(kind, fields, patch, path)
 }
 
-/// `$deleteFromPrimitiveList/…`, `$setElementOrder/…` and `$retainKeys`, after the fields.
 fn directives(
     kind: ObjectKind,
     fields: &mut Map<String, Value>,
@@ -198,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn every_directive_does_what_it_says() {
+    fn each_directive_changes_the_list() {
         let (http, dns) = (json!({"port": 80, "name": "http"}), json!({"port": 53, "name": "dns"}));
         let both = json!([http, dns]);
         for (patch, ports) in [
@@ -226,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn maps_merge_and_null_removes() {
+    fn a_null_removes_a_map_entry() {
         let mut object = service(json!([]));
         apply(ObjectKind::Service, &mut object, &json!({"metadata": {"labels": {"a": null, "c": "3"}}})).unwrap();
         assert_eq!(object["metadata"]["labels"], json!({"b": "2", "c": "3"}));
     }
 
     #[test]
-    fn containers_and_their_ports_have_keys_of_their_own() {
+    fn containers_and_ports_merge_by_their_keys() {
         let mut pod = json!({"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 1}], "args": ["x"]}]}});
         let patch = json!({"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 2}], "args": ["y"]}]}});
         apply(ObjectKind::Pod, &mut pod, &patch).unwrap();
@@ -242,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_grow_and_shrink() {
+    fn a_set_adds_and_deletes_values() {
         let mut node = json!({"spec": {"podCIDRs": ["a"]}});
         apply(ObjectKind::Node, &mut node, &json!({"spec": {"podCIDRs": ["b", "a"]}})).unwrap();
         assert_eq!(node["spec"]["podCIDRs"], json!(["a", "b"]));
@@ -251,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn items_without_their_key_and_unknown_directives_are_errors() {
+    fn a_missing_merge_key_or_unknown_directive_is_an_error() {
         let mut object = service(json!([]));
         assert!(apply(ObjectKind::Service, &mut object, &json!({"spec": {"ports": [{"name": "x"}]}})).is_err());
         assert!(apply(ObjectKind::Service, &mut object, &json!({"spec": {"$patch": "burn"}})).is_err());

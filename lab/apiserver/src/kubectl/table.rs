@@ -1,90 +1,34 @@
-//! The columns that `kubectl get` prints.
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::objects::{ObjectKind, Record};
 
-/// (name, type, format, only with `-o wide`).
-type Column = (&'static str, &'static str, &'static str, bool);
-
-fn definitions(kind: ObjectKind) -> &'static [Column] {
+/// Columns, and columns of `-o wide` only.
+fn definitions(kind: ObjectKind) -> (&'static [&'static str], &'static [&'static str]) {
     match kind {
-        ObjectKind::Service => &[
-            ("Name", "string", "name", false),
-            ("Type", "string", "", false),
-            ("Cluster-IP", "string", "", false),
-            ("External-IP", "string", "", false),
-            ("Port(s)", "string", "", false),
-            ("Age", "string", "", false),
-            ("Selector", "string", "", true),
-        ],
-        ObjectKind::EndpointSlice => &[
-            ("Name", "string", "name", false),
-            ("AddressType", "string", "", false),
-            ("Ports", "string", "", false),
-            ("Endpoints", "string", "", false),
-            ("Age", "string", "", false),
-        ],
-        ObjectKind::Node => &[
-            ("Name", "string", "name", false),
-            ("Status", "string", "", false),
-            ("Roles", "string", "", false),
-            ("Age", "string", "", false),
-            ("Version", "string", "", false),
-            ("Internal-IP", "string", "", true),
-            ("External-IP", "string", "", true),
-        ],
-        ObjectKind::Pod => &[
-            ("Name", "string", "name", false),
-            ("Ready", "string", "", false),
-            ("Status", "string", "", false),
-            ("Restarts", "string", "", false),
-            ("Age", "string", "", false),
-            ("IP", "string", "", true),
-            ("Node", "string", "", true),
-        ],
-        ObjectKind::Deployment => &[
-            ("Name", "string", "name", false),
-            ("Ready", "string", "", false),
-            ("Up-to-date", "string", "", false),
-            ("Available", "string", "", false),
-            ("Age", "string", "", false),
-        ],
-        ObjectKind::ReplicaSet => &[
-            ("Name", "string", "name", false),
-            ("Desired", "string", "", false),
-            ("Current", "string", "", false),
-            ("Ready", "string", "", false),
-            ("Age", "string", "", false),
-        ],
-        ObjectKind::Namespace => {
-            &[("Name", "string", "name", false), ("Status", "string", "", false), ("Age", "string", "", false)]
-        }
-        ObjectKind::Event => &[
-            ("Last Seen", "string", "", false),
-            ("Type", "string", "", false),
-            ("Reason", "string", "", false),
-            ("Object", "string", "", false),
-            ("Message", "string", "", false),
-            ("Name", "string", "name", true),
-        ],
-        ObjectKind::ServiceCidr => {
-            &[("Name", "string", "name", false), ("CIDRs", "string", "", false), ("Age", "string", "", false)]
-        }
-        ObjectKind::Lease => {
-            &[("Name", "string", "name", false), ("Holder", "string", "", false), ("Age", "string", "", false)]
-        }
+        ObjectKind::Service => (&["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age"], &["Selector"]),
+        ObjectKind::EndpointSlice => (&["Name", "AddressType", "Ports", "Endpoints", "Age"], &[]),
+        ObjectKind::Node => (&["Name", "Status", "Roles", "Age", "Version"], &["Internal-IP", "External-IP"]),
+        ObjectKind::Pod => (&["Name", "Ready", "Status", "Restarts", "Age"], &["IP", "Node"]),
+        ObjectKind::Deployment => (&["Name", "Ready", "Up-to-date", "Available", "Age"], &[]),
+        ObjectKind::ReplicaSet => (&["Name", "Desired", "Current", "Ready", "Age"], &[]),
+        ObjectKind::Namespace => (&["Name", "Status", "Age"], &[]),
+        ObjectKind::Event => (&["Last Seen", "Type", "Reason", "Object", "Message"], &["Name"]),
+        ObjectKind::ServiceCidr => (&["Name", "CIDRs", "Age"], &[]),
+        ObjectKind::Lease => (&["Name", "Holder", "Age"], &[]),
     }
 }
 
-/// The description of the columns.
 pub(crate) fn columns(kind: ObjectKind) -> Vec<Value> {
-    let column = |(name, type_, format, wide): &Column| json!({"name": name, "type": type_, "format": format, "description": name, "priority": i32::from(*wide)});
-    definitions(kind).iter().map(column).collect()
+    let column = |name: &str, priority: i32| {
+        let format = if name == "Name" { "name" } else { "" };
+        json!({"name": name, "type": "string", "format": format, "description": name, "priority": priority})
+    };
+    let (always, wide) = definitions(kind);
+    always.iter().map(|name| column(name, 0)).chain(wide.iter().map(|name| column(name, 1))).collect()
 }
 
-/// The cells of one object, in the order of [`columns`].
+/// In the order of [`columns`].
 pub(crate) fn cells(record: &Record, object: &Value, now: Timestamp) -> Vec<Value> {
     let age = age(record.created.0, now);
     let name = record.key.name.clone();
@@ -129,7 +73,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// As `kubectl` writes durations: the largest unit, or two where one would say too little.
+/// One unit, or two where one is too coarse, as `kubectl` formats.
 pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
@@ -184,8 +128,7 @@ fn external_ips(object: &Value, kind: &str) -> String {
     or(all.join(","), if kind == "LoadBalancer" { "<pending>" } else { "<none>" })
 }
 
-/// At most three of `all`, then how many more there are.
-fn some(all: &[String]) -> String {
+fn first_three(all: &[String]) -> String {
     let shown = all.iter().take(3).cloned().collect::<Vec<_>>().join(",");
     match all.len().saturating_sub(3) {
         0 => shown,
@@ -200,7 +143,13 @@ fn slice(object: &Value, name: String, age: String) -> Vec<String> {
         .collect();
     let endpoints: Vec<String> =
         list(&object["endpoints"]).iter().flat_map(|endpoint| list(&endpoint["addresses"])).map(text).collect();
-    vec![name, text(&object["addressType"]), or(some(&ports), "<unset>"), or(some(&endpoints), "<unset>"), age]
+    vec![
+        name,
+        text(&object["addressType"]),
+        or(first_three(&ports), "<unset>"),
+        or(first_three(&endpoints), "<unset>"),
+        age,
+    ]
 }
 
 fn node(object: &Value, name: String, age: String) -> Vec<String> {
@@ -256,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_short() {
+    fn an_age_has_one_or_two_units() {
         let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
         for (seconds, expected) in [
             (0, "0s"),
@@ -277,15 +226,22 @@ mod tests {
 
     #[test]
     fn a_row_has_a_cell_for_every_column() {
+        let mut store = crate::testing::filled_store();
+        let deployment = json!({"metadata": {"name": "d"}, "spec": {
+            "selector": {"matchLabels": {"a": "d"}},
+            "template": {"metadata": {"labels": {"a": "d"}}, "spec": {"containers": [{"name": "c"}]}},
+        }});
+        for (kind, value) in [
+            (ObjectKind::Deployment, deployment),
+            (
+                ObjectKind::Event,
+                json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Node", "name": "node-a"}}),
+            ),
+            (ObjectKind::Lease, json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}})),
+        ] {
+            store.apply(crate::objects::Object::from_value(kind, &value).unwrap().0).unwrap();
+        }
         for kind in ObjectKind::ALL {
-            let mut store = crate::testing::store();
-            crate::testing::fill(&mut store);
-            let deployment = json!({"metadata": {"name": "d"}, "spec": {
-                "selector": {"matchLabels": {"a": "d"}},
-                "template": {"metadata": {"labels": {"a": "d"}}, "spec": {"containers": [{"name": "c"}]}},
-            }});
-            let (deployment, _) = crate::objects::Object::from_value(ObjectKind::Deployment, &deployment).unwrap();
-            store.apply(deployment).unwrap();
             assert!(store.records(kind).next().is_some(), "{kind}");
             for record in store.records(kind) {
                 let cells = cells(record, &record.value(), Timestamp::now());

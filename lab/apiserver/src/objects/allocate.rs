@@ -1,4 +1,4 @@
-//! Addresses and ports, as the API server hands them out – but as a function of the file and the seed alone.
+//! Allocates addresses and ports deterministically, from manifest and seed alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,22 +6,20 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use svclab_spec::nth_address;
 
-/// First and last node port (the API server's `--service-node-port-range` default).
+/// Default of `--service-node-port-range`.
 pub(super) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
-/// Which address and port belongs to whom.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Allocations {
     addresses: BTreeMap<IpAddr, String>,
     node_ports: BTreeMap<(u16, String), String>,
-    /// Ports of addresses that several owners may share, each with ports of its own.
+    /// Ports of addresses that several owners share.
     frontends: BTreeMap<(IpAddr, u16, String), String>,
     held: BTreeMap<String, OwnedAllocations>,
-    /// Host numbers below this are taken, by range: so that filling a range takes no time proportional to its square.
+    /// Per range: all host numbers below this are taken. Avoids quadratic time when a range fills up.
     taken_below: BTreeMap<IpNet, u64>,
 }
 
-/// What one owner has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OwnedAllocations {
     addresses: BTreeSet<IpAddr>,
@@ -30,7 +28,7 @@ pub(super) struct OwnedAllocations {
 }
 
 impl Allocations {
-    /// Gives `address` to `owner`; the present owner if somebody else has it.
+    /// Fails with the present owner.
     pub(super) fn claim_address(&mut self, address: IpAddr, owner: &str) -> Result<(), String> {
         match self.addresses.get(&address) {
             Some(present) if present != owner => Err(present.clone()),
@@ -42,8 +40,8 @@ impl Allocations {
         }
     }
 
-    /// Gives `owner` these ports (number and protocol) of `address`, which others may have other ports of; whoever has one of
-    /// them, or all of the address, if somebody does.
+    /// Claims ports (number, protocol) of an address that several owners may share. Fails with the owner of one of them
+    /// or of the whole address.
     pub(super) fn share_address(
         &mut self,
         address: IpAddr,
@@ -66,13 +64,12 @@ impl Allocations {
         Ok(())
     }
 
-    /// Who has ports of a shared address.
     fn sharers(&self, address: IpAddr) -> impl Iterator<Item = &String> {
         let from = (address, 0, String::new());
         self.frontends.range(from..).take_while(move |((of, ..), _)| *of == address).map(|(_, owner)| owner)
     }
 
-    /// Gives node port `port` to `owner`; the present owner if somebody else has it.
+    /// Fails with the present owner.
     pub(super) fn claim_port(&mut self, port: u16, protocol: &str, owner: &str) -> Result<(), String> {
         let port = (port, protocol.to_owned());
         match self.node_ports.get(&port) {
@@ -85,9 +82,9 @@ impl Allocations {
         }
     }
 
-    /// A free address of `range` for `owner`, looked for from a place that `seed` and the owner decide.
+    /// Begins the search at a place that `seed` and `owner` determine.
     pub(super) fn free_address(&mut self, range: IpNet, seed: u64, owner: &str) -> Option<IpAddr> {
-        let size = usable(range);
+        let size = last_host_number(range);
         let start = mix(seed, owner) % size;
         for offset in 0..size {
             let address = nth_address(range, 1 + (start + offset) % size)?;
@@ -98,10 +95,9 @@ impl Allocations {
         None
     }
 
-    /// The first free address of `range` from host number `first` on.
     pub(super) fn next_address(&mut self, range: IpNet, first: u64, owner: &str) -> Option<IpAddr> {
         let begin = self.taken_below.get(&range).copied().unwrap_or(first).max(first);
-        let (number, address) = (begin..=usable(range)).find_map(|number| {
+        let (number, address) = (begin..=last_host_number(range)).find_map(|number| {
             let address = nth_address(range, number)?;
             self.claim_address(address, owner).ok().map(|()| (number, address))
         })?;
@@ -109,7 +105,7 @@ impl Allocations {
         Some(address)
     }
 
-    /// A free node port for `owner`; `what` keeps the ports of one service apart.
+    /// `what` distinguishes the ports of one Service.
     pub(super) fn free_port(&mut self, seed: u64, protocol: &str, owner: &str, what: &str) -> Option<u16> {
         let size = u64::from(NODE_PORTS.end() - NODE_PORTS.start()) + 1;
         let start = mix(seed, &format!("{owner}:{what}")) % size;
@@ -120,7 +116,6 @@ impl Allocations {
         })
     }
 
-    /// Takes back everything that belongs to `owner`, and says what that was.
     pub(super) fn release(&mut self, owner: &str) -> OwnedAllocations {
         let held = self.held.remove(owner).unwrap_or_default();
         for port in &held.frontends {
@@ -134,7 +129,7 @@ impl Allocations {
             }
             self.addresses.remove(address);
             for (range, below) in self.taken_below.iter_mut().filter(|(range, _)| range.contains(address)) {
-                *below = number_of(*range, *address).min(*below);
+                *below = host_number(*range, *address).min(*below);
             }
         }
         for port in &held.node_ports {
@@ -143,7 +138,6 @@ impl Allocations {
         held
     }
 
-    /// Gives `owner` exactly what it had when it was released.
     pub(super) fn restore(&mut self, owner: &str, held: OwnedAllocations) {
         self.release(owner);
         for address in &held.addresses {
@@ -155,14 +149,13 @@ impl Allocations {
     }
 }
 
-/// Host numbers 1 to this are usable; IPv4's broadcast address is left out, and huge ranges are cut.
-fn usable(range: IpNet) -> u64 {
+/// Without the IPv4 broadcast address, and at most 16 bits.
+fn last_host_number(range: IpNet) -> u64 {
     let bits = u32::from(range.max_prefix_len() - range.prefix_len()).min(16);
     ((1_u64 << bits).saturating_sub(2)).max(1)
 }
 
-/// The number of `address` in `range`.
-fn number_of(range: IpNet, address: IpAddr) -> u64 {
+fn host_number(range: IpNet, address: IpAddr) -> u64 {
     let offset = match (range.network(), address) {
         (IpAddr::V4(network), IpAddr::V4(address)) => u128::from(u32::from(address).saturating_sub(u32::from(network))),
         (IpAddr::V6(network), IpAddr::V6(address)) => u128::from(address).saturating_sub(u128::from(network)),
@@ -171,7 +164,7 @@ fn number_of(range: IpNet, address: IpAddr) -> u64 {
     u64::try_from(offset).unwrap_or(u64::MAX)
 }
 
-/// FNV-1a over the seed and a name, finished with an avalanche so that neighbouring seeds differ everywhere.
+/// FNV-1a over the seed and a name, with a final avalanche so that similar seeds give unrelated values.
 pub fn mix(seed: u64, name: &str) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325_u64;
     let hash = seed
@@ -183,24 +176,22 @@ pub fn mix(seed: u64, name: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// What upstream makes generated names of: no vowels, no look-alikes.
-const NAME_SIGNS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const NAME_CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// So many signs of a generated name that `number` decides.
-pub(super) fn signs(number: u64, count: u32) -> String {
-    let base = NAME_SIGNS.len() as u64;
+pub(super) fn name_characters(number: u64, count: u32) -> String {
+    let base = NAME_CHARACTERS.len() as u64;
     let sign = |place: u32| {
         let index = number.checked_div(base.pow(place)).unwrap_or(0) % base;
-        usize::try_from(index).ok().and_then(|index| NAME_SIGNS.get(index)).copied().map_or('x', char::from)
+        usize::try_from(index).ok().and_then(|index| NAME_CHARACTERS.get(index)).copied().map_or('x', char::from)
     };
     (0..count).map(sign).collect()
 }
 
-/// `metadata.generateName` and five signs that `number` decides.
-pub fn generated_name(prefix: &str, number: u64) -> String {
-    // Room for the five signs within 63.
+/// `metadata.generateName` followed by five characters that `number` determines.
+pub(crate) fn generated_name(prefix: &str, number: u64) -> String {
+    // A name has at most 63 characters.
     let prefix: String = prefix.chars().take(58).collect();
-    format!("{prefix}{}", signs(mix(number, &prefix), 5))
+    format!("{prefix}{}", name_characters(mix(number, &prefix), 5))
 }
 
 #[cfg(test)]
@@ -208,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_shared_by_ports() {
+    fn owners_with_different_ports_share_an_address() {
         let address: IpAddr = "10.0.0.7".parse().unwrap();
         let tcp = |port: u16| [(port, "TCP".to_owned())];
         let mut allocations = Allocations::default();
@@ -229,11 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_free_address_is_given_again() {
+    fn a_released_address_is_allocated_again() {
         let range: IpNet = "10.0.0.0/29".parse().unwrap();
         let mut allocations = Allocations::default();
         let next = |allocations: &mut Allocations, owner: &str| {
-            allocations.next_address(range, 2, owner).map(|address| number_of(range, address))
+            allocations.next_address(range, 2, owner).map(|address| host_number(range, address))
         };
         let given: Vec<_> = ["a", "b", "c"].iter().map(|owner| next(&mut allocations, owner)).collect();
         assert_eq!(given, [Some(2), Some(3), Some(4)]);

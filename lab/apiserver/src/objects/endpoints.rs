@@ -1,4 +1,4 @@
-//! Runs the EndpointSlice controller after each change, for the services that the change concerns.
+//! The EndpointSlice controller, run after each change for the affected Services.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +12,35 @@ use super::object::{Object, ObjectKey, key_of};
 use super::pod::PodEntry;
 use super::store::Store;
 use super::versions::Clock;
-use super::workloads::controller;
+use super::workloads::controller_of;
 use super::{slice_packing, slices};
 
-/// When the change behind a slice happened: kube-proxy's network programming latency starts there.
+/// Start of kube-proxy's network programming latency.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// What the controller remembers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EndpointController {
-    /// Its slices, by service.
+    /// The controller's slices by Service.
     slices: BTreeMap<ObjectKey, Vec<EndpointSlice>>,
-    /// The service of each of its slices.
+    /// The Service of each of these slices.
     owners: BTreeMap<ObjectKey, ObjectKey>,
     pods: LabelIndex,
-    /// Services by the first label that they select.
+    /// Services by the first label of their selector.
     selectors: LabelIndex,
 }
 
 impl EndpointController {
-    /// Whether it has made this slice.
     pub(super) fn is_owner_of(&self, slice: &ObjectKey) -> bool {
         self.owners.contains_key(slice)
     }
 }
 
-/// The first label of a selector: every selected pod has it.
-fn first_term(service: &Service) -> Option<(&String, &String)> {
+/// Every selected pod has this label.
+fn first_selector_label(service: &Service) -> Option<(&String, &String)> {
     service.spec.as_ref()?.selector.as_ref()?.first_key_value()
 }
 
 impl Store {
-    /// A pod came, changed or went.
     pub(super) fn pod_changed(&mut self, key: &ObjectKey, before: Option<&PodEntry>) {
         let now = self.pods.get(key);
         if let Some(before) = before {
@@ -68,23 +65,21 @@ impl Store {
         for service in concerned {
             self.rebuild(&service);
         }
-        let owners = before.into_iter().chain(self.pods.get(key)).filter_map(|pod| controller(&pod.object.metadata));
+        let owners = before.into_iter().chain(self.pods.get(key)).filter_map(|pod| controller_of(&pod.object.metadata));
         let owners: Vec<ObjectKey> = owners.map(|owner| ObjectKey::new(Some(&key.namespace), &owner.name)).collect();
-        owners.into_iter().for_each(|owner| self.workloads.due(ObjectKind::ReplicaSet, owner));
+        owners.into_iter().for_each(|owner| self.workloads.enqueue(ObjectKind::ReplicaSet, owner));
     }
 
-    /// A service came, changed or went.
     pub(super) fn service_changed(&mut self, key: &ObjectKey, before: Option<&Service>) {
         if let Some(before) = before {
-            self.endpoints.selectors.remove(key, first_term(before));
+            self.endpoints.selectors.remove(key, first_selector_label(before));
         }
         if let Some(now) = self.services.get(key) {
-            self.endpoints.selectors.insert(key, first_term(now));
+            self.endpoints.selectors.insert(key, first_selector_label(now));
         }
         self.rebuild(key);
     }
 
-    /// Something changed that any endpoint may show.
     pub(super) fn rebuild_all(&mut self) {
         for key in self.services.keys().cloned().collect::<Vec<_>>() {
             self.rebuild(&key);
@@ -92,8 +87,8 @@ impl Store {
     }
 
     fn rebuild(&mut self, key: &ObjectKey) {
-        // The controller lets go of a service that has no selector any more: its slices stay as they are.
-        if self.services.get(key).is_some_and(|service| !slices::managed(service)) {
+        // The controller ignores a Service that has lost its selector, and leaves its slices unchanged.
+        if self.services.get(key).is_some_and(|service| !slices::is_managed(service)) {
             return;
         }
         let current = self.endpoints.slices.remove(key).unwrap_or_default();
@@ -108,7 +103,7 @@ impl Store {
         for slice in &mut wanted {
             let before = current.iter().find(|before| before.metadata.name == slice.metadata.name);
             let name = name_of(slice, key);
-            self.carry(&name, slice, before);
+            self.carry_over_metadata(&name, slice, before);
             self.put(&name, slice);
             self.endpoints.owners.insert(name, key.clone());
         }
@@ -118,24 +113,23 @@ impl Store {
     }
 
     fn wanted(&self, key: &ObjectKey, current: &[EndpointSlice]) -> Vec<EndpointSlice> {
-        let Some(service) = self.services.get(key).filter(|service| slices::managed(service)) else {
+        let Some(service) = self.services.get(key).filter(|service| slices::is_managed(service)) else {
             return Vec::new();
         };
-        let Some((name, value)) = first_term(service) else { return Vec::new() };
+        let Some((name, value)) = first_selector_label(service) else { return Vec::new() };
         let pods = self.endpoints.pods.with(&key.namespace, name, value);
         let selected =
             pods.filter_map(|key| self.pods.get_key_value(key)).filter(|(_, pod)| slices::selects(service, pod));
-        let groups = slices::groups(service, selected, &self.spec.nodes);
+        let groups = slices::endpoint_groups(service, selected, &self.spec.nodes);
         let taken = |name: &str| {
             let slice = ObjectKey { namespace: key.namespace.clone(), name: name.to_owned() };
             let owner = self.endpoints.owners.get(&slice);
             owner.map_or_else(|| self.versions.get(ObjectKind::EndpointSlice, &slice).is_some(), |owner| owner != key)
         };
-        slice_packing::place(key, service, current, groups, self.options.max_endpoints_per_slice, taken)
+        slice_packing::pack(key, service, current, groups, self.options.max_endpoints_per_slice, taken)
     }
 
-    /// Continues generation and trigger time of the slice that was there.
-    fn carry(&self, key: &ObjectKey, slice: &mut EndpointSlice, before: Option<&EndpointSlice>) {
+    fn carry_over_metadata(&self, key: &ObjectKey, slice: &mut EndpointSlice, before: Option<&EndpointSlice>) {
         let same = before.is_some_and(|before| before.endpoints == slice.endpoints && before.ports == slice.ports);
         slice.metadata.generation = Some(self.generation(key, slice));
         slice.metadata.annotations = before.and_then(|before| before.metadata.annotations.clone());
@@ -145,10 +139,10 @@ impl Store {
         }
     }
 
-    /// Takes an author's slice. One of the controller's own is written, seen by whoever watches, and put right again.
+    /// The controller then restores its own slices; watches see both changes.
     pub(super) fn apply_slice(&mut self, mut slice: EndpointSlice) -> Result<String, ObjectError> {
         let key = key_of(&slice.metadata, "endpointslice")?;
-        complete(&mut slice);
+        set_port_defaults(&mut slice);
         slice.metadata.generation = Some(self.generation(&key, &slice));
         self.put(&key, &mut slice);
         if let Some(owner) = self.endpoints.owners.get(&key).cloned() {
@@ -157,7 +151,7 @@ impl Store {
         Ok(format!("endpointslice/{key}"))
     }
 
-    /// `metadata.generation` of a slice that is about to be stored: another one where more than its metadata changes.
+    /// Increases when anything but metadata changes.
     fn generation(&self, key: &ObjectKey, slice: &EndpointSlice) -> i64 {
         let Some(record) = self.versions.get(ObjectKind::EndpointSlice, key) else { return 1 };
         let Ok((Object::EndpointSlice(before), _)) = Object::from_value(ObjectKind::EndpointSlice, &record.value())
@@ -170,11 +164,11 @@ impl Store {
         if content(&before) == content(slice) { generation } else { generation + 1 }
     }
 
-    /// Removes a slice; one of the controller's own comes back as a new object.
+    /// The controller recreates its own slices with a new UID.
     pub(super) fn remove_slice(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
         self.versions.remove(ObjectKind::EndpointSlice, key);
         if let Some(owner) = self.endpoints.owners.get(key).cloned() {
-            if self.services.get(&owner).is_some_and(|service| !slices::managed(service)) {
+            if self.services.get(&owner).is_some_and(|service| !slices::is_managed(service)) {
                 self.endpoints.owners.remove(key);
                 let left = self.endpoints.slices.entry(owner).or_default();
                 left.retain(|slice| slice.metadata.name.as_deref() != Some(&key.name));
@@ -186,9 +180,8 @@ impl Store {
     }
 }
 
-/// Sets what an author left open and an API server always sets: proxies rely on it
-/// (`SetDefaults_EndpointPort`, pkg/apis/discovery/v1/defaults.go).
-fn complete(slice: &mut EndpointSlice) {
+/// `SetDefaults_EndpointPort`, pkg/apis/discovery/v1/defaults.go; proxies rely on it.
+fn set_port_defaults(slice: &mut EndpointSlice) {
     for port in slice.ports.iter_mut().flatten() {
         port.name.get_or_insert_default();
         port.protocol.get_or_insert_with(|| "TCP".to_owned());

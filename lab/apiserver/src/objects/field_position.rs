@@ -1,16 +1,14 @@
-//! Where a field stands in the text of a document.
-
 use serde_saphyr::granit_parser::{Event, Parser, Span};
 
-/// A part of a field's path.
 #[derive(Debug, PartialEq, Eq)]
 enum PathPart<'a> {
     Key(&'a str),
     Index(usize),
 }
 
-/// Line and column, from 1, at which the field `path` (`spec.ports[0].port`) is written in the YAML `text`: those of its name or, in
-/// a list, of the item. Of a field that is not there, those of the nearest one around it. `None` for what is no YAML.
+/// Line and column, counted from 1, of the field `path` (as `spec.ports[0].port`) in the YAML `text`: of its key or, in
+/// a list, of the item. For a missing field, the position of the nearest enclosing field; `None` if the text is no
+/// YAML.
 pub fn field_position(text: &str, path: &str) -> Option<(usize, usize)> {
     let parts = parts(path);
     let mut walk = YamlWalk { events: NodeEvents::new(text)?, found: None };
@@ -33,7 +31,6 @@ fn parts(path: &str) -> Vec<PathPart<'_>> {
     parts
 }
 
-/// The events of a document's nodes.
 struct NodeEvents<'a> {
     parser: Parser<'a, serde_saphyr::granit_parser::StrInput<'a>>,
 }
@@ -43,7 +40,7 @@ impl<'a> NodeEvents<'a> {
         Some(NodeEvents { parser: Parser::new_from_str(text) })
     }
 
-    /// `None` at the end, and at a mistake.
+    /// `None` at the end and at a syntax error.
     fn next(&mut self) -> Option<(Event<'a>, Span)> {
         loop {
             let (event, span) = self.parser.next_event()?.ok()?;
@@ -55,7 +52,6 @@ impl<'a> NodeEvents<'a> {
                 | Event::SequenceEnd
                 | Event::MappingStart(..)
                 | Event::MappingEnd => return Some((event, span)),
-                // Begins of documents, and comments.
                 _ => {}
             }
         }
@@ -72,7 +68,7 @@ impl YamlWalk<'_> {
         self.found = Some((span.start.line(), span.start.col() + 1));
     }
 
-    /// Reads a node; `wanted` is the rest of the path from here, if it leads through here.
+    /// `wanted` is the rest of the path if the path leads through this node.
     fn node(&mut self, wanted: Option<&[PathPart<'_>]>) -> Option<()> {
         let (event, _) = self.events.next()?;
         self.begun(&event, wanted)
@@ -118,7 +114,7 @@ impl YamlWalk<'_> {
     }
 }
 
-/// Whether `name` is the older field in whose place the newer list `newer` may be: what is read from either is told of the list.
+/// As `clusterIP` of `clusterIPs`: errors name the list even if the manifest has the singular form.
 fn is_singular(name: &str, newer: &str) -> bool {
     newer.strip_suffix('s').is_some_and(|one| one == name && one.ends_with("IP"))
 }
@@ -128,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_found_however_it_is_written() {
+    fn a_field_is_found_in_block_and_flow_style() {
         let text = "kind: Service\nspec:\n  selector: {app: web}\n  ports:\n  - port: 80\n    targetPort: http\n  - {port: 81, name: b}\n  clusterIP: 10.96.0.9\n";
         for (path, place) in [
             ("kind", (1, 1)),
@@ -137,7 +133,7 @@ mod tests {
             ("spec.ports[0].targetPort", (6, 5)),
             ("spec.ports[1].name", (7, 16)),
             ("spec.clusterIPs[0]", (8, 3)),
-            // Not there: the nearest one around it.
+            // Missing fields: the nearest enclosing field.
             ("spec.ports[1].nodePort", (7, 5)),
             ("spec.externalName", (2, 1)),
         ] {

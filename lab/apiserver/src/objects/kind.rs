@@ -1,5 +1,3 @@
-//! The kinds of object that a cluster of the lab holds.
-
 use std::fmt;
 
 /// A kind of Kubernetes object.
@@ -15,7 +13,7 @@ pub enum ObjectKind {
     Pod,
     /// `v1 Namespace`.
     Namespace,
-    /// `v1 Event`, which `events.k8s.io/v1` shows in another form.
+    /// `v1 Event`, also served as `events.k8s.io/v1`.
     Event,
     /// `coordination.k8s.io/v1 Lease`.
     Lease,
@@ -42,7 +40,7 @@ impl ObjectKind {
         ObjectKind::Deployment,
     ];
 
-    /// `kind` of its objects.
+    /// `kind` as in manifests.
     pub fn name(self) -> &'static str {
         match self {
             ObjectKind::Node => "Node",
@@ -58,7 +56,7 @@ impl ObjectKind {
         }
     }
 
-    /// `apiVersion` of its objects as they are stored.
+    /// `apiVersion` of the stored objects.
     pub fn api_version(self) -> &'static str {
         match self {
             ObjectKind::EndpointSlice => "discovery.k8s.io/v1",
@@ -69,7 +67,7 @@ impl ObjectKind {
         }
     }
 
-    /// Whether its objects live in a namespace.
+    /// Whether the objects have a namespace.
     pub fn namespaced(self) -> bool {
         !matches!(self, ObjectKind::Node | ObjectKind::Namespace | ObjectKind::ServiceCidr)
     }

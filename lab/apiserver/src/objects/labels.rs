@@ -1,4 +1,4 @@
-//! Finds objects by one label, so that a changed pod costs time for its own services only.
+//! Finds objects by label, so that a pod's change costs time for its own Services only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,6 @@ use super::object::ObjectKey;
 /// (namespace, label, value).
 type LabelTerm = (String, String, String);
 
-/// Objects by label.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LabelIndex {
     terms: BTreeMap<LabelTerm, BTreeSet<ObjectKey>>,
@@ -33,7 +32,6 @@ impl LabelIndex {
         }
     }
 
-    /// The objects of `namespace` that carry one label.
     pub(super) fn with(&self, namespace: &str, name: &str, value: &str) -> impl Iterator<Item = &ObjectKey> + use<'_> {
         let term = (namespace.to_owned(), name.to_owned(), value.to_owned());
         self.terms.get(&term).into_iter().flatten()

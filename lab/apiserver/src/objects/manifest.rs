@@ -1,4 +1,4 @@
-//! Plain multi-document Kubernetes YAML to typed objects, with the line of everything that is wrong.
+//! Parses multi-document YAML, with positions of all errors.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -7,30 +7,29 @@ use super::field_position::field_position;
 use super::kind::ObjectKind;
 use super::object::{Object, WrongType};
 
-/// One document of a manifest and where it begins.
+/// A document of a manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// Line of its first line within the text, counted from 1.
+    /// Its first line in the text, counted from 1.
     pub line: usize,
-    /// Its text.
+    /// The document's text.
     pub text: String,
-    /// What it holds.
+    /// The parsed object.
     pub object: Object,
 }
 
-/// What is wrong with a manifest text.
+/// An error in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct ManifestError {
-    /// Line within the text, counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
-    /// Column within the text, counted from 1.
+    /// Column, counted from 1.
     pub column: usize,
     /// What is wrong and what was expected.
     pub message: String,
 }
 
-/// Only what decides how to read the rest.
 #[derive(Deserialize)]
 struct TypeMeta {
     #[serde(rename = "apiVersion")]
@@ -38,10 +37,10 @@ struct TypeMeta {
     kind: String,
 }
 
-/// Reads every document of `text`; all errors, not only the first.
+/// Parses every document of `text`; returns all errors.
 ///
 /// # Errors
-/// Malformed YAML, a kind that the lab has no use for, a wrong type, a field that Kubernetes does not know.
+/// Malformed YAML, an unsupported kind, a value of the wrong type, an unknown field.
 pub fn parse(text: &str) -> Result<Vec<Document>, Vec<ManifestError>> {
     let (mut documents, mut errors) = (Vec::new(), Vec::new());
     for (start, document) in split(text) {
@@ -55,7 +54,7 @@ pub fn parse(text: &str) -> Result<Vec<Document>, Vec<ManifestError>> {
     if errors.is_empty() { Ok(documents) } else { Err(errors) }
 }
 
-/// The documents between `---` lines, each with the line it starts at; those without content are left out.
+/// Returns documents with their first lines; skips empty ones.
 fn split(text: &str) -> Vec<(usize, String)> {
     let mut documents = vec![(1, String::new())];
     for (index, line) in text.lines().enumerate() {
@@ -102,7 +101,6 @@ fn read(text: &str) -> Result<Object, Vec<ManifestError>> {
     Err(unknown.iter().map(|path| at_field(text, path, message(path))).collect())
 }
 
-/// Replaces the names of Rust's types by words.
 fn plain_types(message: &str) -> String {
     TYPES.iter().fold(message.to_owned(), |text, (name, words)| match text.strip_suffix(&format!("expected {name}")) {
         Some(start) => format!("{start}expected {words}"),
@@ -120,7 +118,6 @@ const TYPES: [(&str, &str); 7] = [
     ("bool", "true or false"),
 ];
 
-/// A mistake in a field.
 fn at_field(text: &str, path: &str, message: String) -> ManifestError {
     let (line, column) = field_position(text, path).unwrap_or((1, 1));
     ManifestError { line, column, message }
@@ -137,7 +134,7 @@ fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, ManifestError> {
     })
 }
 
-/// The fields of `written` that reading it as a Kubernetes type dropped: a misspelt name would otherwise be silently ignored.
+/// Fields missing in `kept`, the typed form: unknown or misspelt names.
 pub(super) fn lost_fields(written: &serde_json::Value, kept: &serde_json::Value) -> Vec<String> {
     let mut lost = Vec::new();
     gather_lost(written, kept, String::new(), &mut lost);
@@ -166,7 +163,7 @@ fn gather_lost(written: &serde_json::Value, kept: &serde_json::Value, path: Stri
     }
 }
 
-/// A YAML error's message alone: no source excerpt, no position, and numbers' ranges in plain words.
+/// The message of a YAML error without source excerpt and position.
 pub fn plain_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let text = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);

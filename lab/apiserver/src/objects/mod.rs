@@ -1,12 +1,10 @@
-//! The cluster's Kubernetes objects: what authors wrote, what the API server would have defaulted and allocated, and
-//! the EndpointSlices that a controller would have made of it.
+//! The cluster's objects, with the defaults and allocations of an API server and the EndpointSlices of a controller.
 //!
-//! [`Store`] is the one home of objects. Scenario steps write to it, and so does [`crate::ApiServer`]: admission,
-//! allocation and the EndpointSlice controller run inside every write, and each changed object becomes a [`Record`]
-//! with a version of its own, which the API server lists and watches.
+//! [`Store`] holds all objects. Every write (of a scenario step or of [`crate::ApiServer`]) runs admission, allocation
+//! and the controllers. Each changed object becomes a [`Record`] with its own version.
 //!
-//! Everything here is pure: no kernel, no randomness beyond the seed, and no clock unless the API server asks for one.
-//! Writing the list to disk for the proxies is the one exception and lives in [`publish`].
+//! Deterministic: no I/O except [`publish`], no randomness beyond the seed, no clock unless the API server asks for
+//! one.
 
 mod allocate;
 mod builtin;
@@ -30,15 +28,18 @@ mod versions;
 mod vips;
 mod workloads;
 
-pub use allocate::{generated_name, mix};
+pub(crate) use allocate::generated_name;
+pub use allocate::mix;
 pub use error::ObjectError;
 pub use field_position::field_position;
 pub use kind::ObjectKind;
 pub use manifest::{Document, ManifestError, parse as parse_manifests, plain_message};
 pub use object::{Object, ObjectKey, WrongType};
 pub use pod::PodState;
-pub use record::{Record, RecordChange, selectable};
-pub use service::{family_name, ingress_of};
+pub use record::Record;
+pub(crate) use record::{RecordChange, selectable};
+pub use service::family_name;
+pub(crate) use service::ingress_of;
 pub use store::{Store, StoreOptions};
 
 #[cfg(test)]

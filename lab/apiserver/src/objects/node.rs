@@ -1,16 +1,13 @@
-//! Node objects for the cluster's nodes.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec as KubeNodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use svclab_spec::NodeSpec;
 
-/// The well-known zone label.
 pub(super) const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// The Node object that a kubelet on `node` would have registered.
-pub(super) fn object(node: &NodeSpec) -> Node {
+/// As the kubelet registers it.
+pub(super) fn generate(node: &NodeSpec) -> Node {
     let mut labels = BTreeMap::from([("kubernetes.io/hostname".to_owned(), node.name.clone())]);
     if let Some(zone) = &node.zone {
         labels.insert(ZONE_LABEL.to_owned(), zone.clone());
@@ -37,9 +34,8 @@ pub(super) fn object(node: &NodeSpec) -> Node {
     }
 }
 
-/// Lays what an author wrote over the generated object: labels, annotations, taints and what the object says of the machine's
-/// addresses are theirs. The machine itself and its ranges stay the lab's.
-pub(super) fn merge(generated: &mut Node, written: Node) {
+/// The manifest decides labels, annotations, taints and addresses, but not the pod ranges.
+pub(super) fn merge_manifest(generated: &mut Node, written: Node) {
     let labels = written.metadata.labels.unwrap_or_default();
     generated.metadata.labels.get_or_insert_default().extend(labels);
     generated.metadata.annotations = written.metadata.annotations;

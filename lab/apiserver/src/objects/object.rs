@@ -1,5 +1,3 @@
-//! Names of objects, and the objects themselves as they are handed to the store.
-
 use std::fmt;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -16,23 +14,23 @@ use super::error::ObjectError;
 use super::kind::ObjectKind;
 use super::manifest::lost_fields;
 
-/// `namespace/name`.
+/// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Kubernetes namespace.
+    /// Empty for kinds without namespace.
     pub namespace: String,
-    /// Kubernetes name.
+    /// `metadata.name`.
     pub name: String,
 }
 
 impl ObjectKey {
-    /// A key; an empty or missing namespace is `default`.
+    /// Replaces an empty or missing namespace by `default`.
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         let namespace = namespace.filter(|namespace| !namespace.is_empty()).unwrap_or("default");
         ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// The key of an object that lives in no namespace.
+    /// The key of an object without namespace.
     pub fn unscoped(name: &str) -> Self {
         ObjectKey { namespace: String::new(), name: name.to_owned() }
     }
@@ -47,69 +45,83 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// An object that authors may write.
+/// A typed object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Object {
-    /// A pod, which the lab builds.
+    /// The lab builds a network namespace for it.
     Pod(Box<Pod>),
-    /// A service.
+    /// `v1 Service`.
     Service(Box<Service>),
-    /// Labels and taints for one of the cluster's nodes.
+    /// One of the cluster's nodes.
     Node(Box<Node>),
-    /// A slice for a service without selector.
+    /// `discovery.k8s.io/v1 EndpointSlice`.
     EndpointSlice(Box<EndpointSlice>),
-    /// A namespace.
+    /// `v1 Namespace`.
     Namespace(Box<Namespace>),
-    /// What a component reports.
+    /// `v1 Event`.
     Event(Box<Event>),
-    /// A component's sign of life.
+    /// `coordination.k8s.io/v1 Lease`.
     Lease(Box<Lease>),
-    /// Where cluster IPs come from.
+    /// `networking.k8s.io/v1 ServiceCIDR`.
     ServiceCidr(Box<ServiceCIDR>),
-    /// So many pods alike.
+    /// `apps/v1 ReplicaSet`.
     ReplicaSet(Box<ReplicaSet>),
-    /// The same, with an orderly change to others.
+    /// `apps/v1 Deployment`.
     Deployment(Box<Deployment>),
 }
 
 impl Object {
-    /// Reads an object of `kind`. The second value names the fields that Kubernetes does not know.
-    ///
-    /// # Errors
-    /// A value of the wrong type.
+    /// Decodes an object of `kind`; also returns the paths of unknown fields.
     pub fn from_value(kind: ObjectKind, value: &Value) -> Result<(Self, Vec<String>), WrongType> {
-        fn read<T: DeserializeOwned + Serialize>(value: &Value) -> Result<(Box<T>, Vec<String>), WrongType> {
+        fn read<T: DeserializeOwned + Serialize>(
+            value: &Value,
+            wrap: fn(Box<T>) -> Object,
+        ) -> Result<(Object, Vec<String>), WrongType> {
             let object: T = serde_path_to_error::deserialize(value)
                 .map_err(|error| WrongType { field: error.path().to_string(), expected: error.inner().to_string() })?;
             let kept = serde_json::to_value(&object).unwrap_or_default();
-            Ok((Box::new(object), lost_fields(value, &kept)))
+            Ok((wrap(Box::new(object)), lost_fields(value, &kept)))
         }
-        Ok(match kind {
-            ObjectKind::Node => read(value).map(|(object, lost)| (Object::Node(object), lost))?,
-            ObjectKind::Service => read(value).map(|(object, lost)| (Object::Service(object), lost))?,
-            ObjectKind::EndpointSlice => read(value).map(|(object, lost)| (Object::EndpointSlice(object), lost))?,
-            ObjectKind::Pod => read(value).map(|(object, lost)| (Object::Pod(object), lost))?,
-            ObjectKind::Namespace => read(value).map(|(object, lost)| (Object::Namespace(object), lost))?,
-            ObjectKind::Event => read(value).map(|(object, lost)| (Object::Event(object), lost))?,
-            ObjectKind::Lease => read(value).map(|(object, lost)| (Object::Lease(object), lost))?,
-            ObjectKind::ServiceCidr => read(value).map(|(object, lost)| (Object::ServiceCidr(object), lost))?,
-            ObjectKind::ReplicaSet => read(value).map(|(object, lost)| (Object::ReplicaSet(object), lost))?,
-            ObjectKind::Deployment => read(value).map(|(object, lost)| (Object::Deployment(object), lost))?,
-        })
+        match kind {
+            ObjectKind::Node => read(value, Object::Node),
+            ObjectKind::Service => read(value, Object::Service),
+            ObjectKind::EndpointSlice => read(value, Object::EndpointSlice),
+            ObjectKind::Pod => read(value, Object::Pod),
+            ObjectKind::Namespace => read(value, Object::Namespace),
+            ObjectKind::Event => read(value, Object::Event),
+            ObjectKind::Lease => read(value, Object::Lease),
+            ObjectKind::ServiceCidr => read(value, Object::ServiceCidr),
+            ObjectKind::ReplicaSet => read(value, Object::ReplicaSet),
+            ObjectKind::Deployment => read(value, Object::Deployment),
+        }
+    }
+
+    pub(crate) fn head(&self) -> (ObjectKind, &ObjectMeta) {
+        match self {
+            Object::Node(node) => (ObjectKind::Node, &node.metadata),
+            Object::Service(service) => (ObjectKind::Service, &service.metadata),
+            Object::EndpointSlice(slice) => (ObjectKind::EndpointSlice, &slice.metadata),
+            Object::Pod(pod) => (ObjectKind::Pod, &pod.metadata),
+            Object::Namespace(namespace) => (ObjectKind::Namespace, &namespace.metadata),
+            Object::Event(event) => (ObjectKind::Event, &event.metadata),
+            Object::Lease(lease) => (ObjectKind::Lease, &lease.metadata),
+            Object::ServiceCidr(cidr) => (ObjectKind::ServiceCidr, &cidr.metadata),
+            Object::ReplicaSet(set) => (ObjectKind::ReplicaSet, &set.metadata),
+            Object::Deployment(deployment) => (ObjectKind::Deployment, &deployment.metadata),
+        }
     }
 }
 
-/// A field whose value has the wrong type.
+/// A field has a value of the wrong type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {expected}")]
 pub struct WrongType {
-    /// The field's path, as in `spec.ports[0].port`; `.` for the object itself.
+    /// Path of the field, as `spec.ports[0].port`; `.` for the object itself.
     pub field: String,
-    /// The type that was found and the one that was expected.
+    /// The found and the expected type.
     pub expected: String,
 }
 
-/// The key of an object that lives in a namespace.
 pub(super) fn key_of(metadata: &ObjectMeta, kind: &str) -> Result<ObjectKey, ObjectError> {
     match metadata.name.as_deref() {
         Some(name) if !name.is_empty() => Ok(ObjectKey::new(metadata.namespace.as_deref(), name)),

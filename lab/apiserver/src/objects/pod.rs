@@ -1,5 +1,3 @@
-//! Pods: from a manifest to what the lab builds and what the EndpointSlice controller reads.
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -12,47 +10,39 @@ use super::allocate::Allocations;
 use super::error::ObjectError;
 use super::object::ObjectKey;
 
-/// Host number 1 of a pod range is the node's own address in it; pods come after.
+/// Host number 1 is the node's own address.
 const FIRST_POD: u64 = 2;
-/// `status.phase` of a pod that waits to be started.
 pub(super) const PENDING: &str = "Pending";
-/// `terminationGracePeriodSeconds` unless a pod says otherwise.
+/// Default of `terminationGracePeriodSeconds`.
 const GRACE_PERIOD: i64 = 30;
 
-/// A pod with everything that services need to know about it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PodEntry {
-    /// What the lab builds.
     pub(super) spec: PodSpec,
-    /// Its labels.
     pub(super) labels: BTreeMap<String, String>,
-    /// Named container ports: name and protocol to number.
+    /// (name, protocol) to number.
     pub(super) named_ports: BTreeMap<(String, String), i32>,
-    /// The `Ready` condition.
     pub(super) ready: bool,
-    /// Has a deletion timestamp.
     pub(super) terminating: bool,
-    /// Nobody has started it yet: it has no endpoint.
+    /// Not started yet; has no endpoint.
     pub(super) pending: bool,
-    /// Its containers have ended for good: it has no endpoint any more.
+    /// All containers have ended; has no endpoint.
     pub(super) finished: bool,
-    /// The Pod as the API shows it.
     pub(super) object: Pod,
 }
 
-/// A pod, and whether it is the one of that name that was there before.
+/// A pod's identity and what the lab builds for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodState {
-    /// Its name.
+    /// Namespace and name.
     pub key: ObjectKey,
-    /// Its UID.
+    /// The UID, which distinguishes pods with the same name.
     pub uid: String,
     /// What the lab builds.
     pub spec: PodSpec,
 }
 
 impl PodEntry {
-    /// Sets the `Ready` condition.
     pub(super) fn set_ready(&mut self, ready: bool) {
         self.ready = ready;
         let conditions = self.object.status.get_or_insert_default().conditions.get_or_insert_default();
@@ -63,7 +53,6 @@ impl PodEntry {
         }
     }
 
-    /// It stands, and serves.
     pub(super) fn set_running(&mut self, node: &NodeSpec, at: Time) {
         self.pending = false;
         let status = self.object.status.get_or_insert_default();
@@ -71,17 +60,15 @@ impl PodEntry {
         (status.reason, status.message) = (None, None);
         status.start_time.get_or_insert(at);
         self.ready = true;
-        complete(self, node);
+        set_scheduler_and_kubelet_fields(self, node);
     }
 
-    /// Says why it does not stand yet.
     pub(super) fn set_waiting(&mut self, why: &str) {
         let status = self.object.status.get_or_insert_default();
         status.reason = Some("CreatePodError".to_owned());
         status.message = Some(why.to_owned());
     }
 
-    /// Gives it a deletion timestamp.
     pub(super) fn set_terminating(&mut self, at: Time) {
         self.terminating = true;
         let metadata = &mut self.object.metadata;
@@ -90,7 +77,7 @@ impl PodEntry {
     }
 }
 
-/// Reads `pod` and gives it a node and addresses. `position` is its place among all pods, for the scheduler.
+/// `position` is the pod's number, for round-robin scheduling.
 pub(super) fn admit(
     pod: &Pod,
     key: &ObjectKey,
@@ -125,7 +112,7 @@ pub(super) fn admit(
             node: node.name.clone(),
             addresses,
             host_network,
-            ports: servers(&ports, &object)?,
+            ports: server_ports(&ports, &object)?,
         },
         labels: pod.metadata.labels.clone().unwrap_or_default(),
         named_ports: ports
@@ -138,12 +125,11 @@ pub(super) fn admit(
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         object: pod.clone(),
     };
-    complete(&mut entry, node);
+    set_scheduler_and_kubelet_fields(&mut entry, node);
     Ok(entry)
 }
 
-/// Fills in what the scheduler and the kubelet would have written.
-fn complete(entry: &mut PodEntry, node: &NodeSpec) {
+fn set_scheduler_and_kubelet_fields(entry: &mut PodEntry, node: &NodeSpec) {
     let spec = entry.object.spec.get_or_insert_default();
     spec.node_name = Some(node.name.clone());
     spec.restart_policy.get_or_insert_with(|| "Always".to_owned());
@@ -162,7 +148,7 @@ fn protocol_of(port: &ContainerPort) -> String {
     port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())
 }
 
-/// The named node, or by turns.
+/// Round-robin without a name.
 fn schedule<'a>(
     name: Option<&str>,
     nodes: &'a [NodeSpec],
@@ -180,8 +166,7 @@ fn schedule<'a>(
     })
 }
 
-/// What the manifest's status says, parsed.
-fn explicit(pod: &Pod, object: &str) -> Result<Vec<IpAddr>, ObjectError> {
+fn addresses_in_status(pod: &Pod, object: &str) -> Result<Vec<IpAddr>, ObjectError> {
     let Some(status) = &pod.status else { return Ok(Vec::new()) };
     let listed = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone());
     let texts: Vec<String> =
@@ -196,7 +181,7 @@ fn explicit(pod: &Pod, object: &str) -> Result<Vec<IpAddr>, ObjectError> {
 }
 
 fn host_addresses(pod: &Pod, node: &NodeSpec, object: &str) -> Result<Vec<IpAddr>, ObjectError> {
-    let written = explicit(pod, object)?;
+    let written = addresses_in_status(pod, object)?;
     if written.iter().all(|address| node.addresses.contains(address)) {
         return Ok(node.addresses.clone());
     }
@@ -210,7 +195,7 @@ fn pod_addresses(
     object: &str,
     allocations: &mut Allocations,
 ) -> Result<Vec<IpAddr>, ObjectError> {
-    let written = explicit(pod, object)?;
+    let written = addresses_in_status(pod, object)?;
     let mut addresses = Vec::new();
     for range in &node.pod_cidrs {
         let same_family = |address: &&IpAddr| address.is_ipv4() == matches!(range, IpNet::V4(_));
@@ -245,13 +230,11 @@ fn claim(
         let problem = format!("{address} is not in node {}'s pod range {range}", node.name);
         return Err(ObjectError::field(object, field, problem));
     }
-    let taken =
-        |owner| ObjectError::AddressTaken { object: object.to_owned(), field: field.to_owned(), address, owner };
+    let taken = |owner| ObjectError::field(object, field, format!("{address} already belongs to {owner}"));
     allocations.claim_address(address, object).map(|()| address).map_err(taken)
 }
 
-/// What the echo servers listen on.
-fn servers(ports: &[ContainerPort], object: &str) -> Result<Vec<ServerPort>, ObjectError> {
+fn server_ports(ports: &[ContainerPort], object: &str) -> Result<Vec<ServerPort>, ObjectError> {
     let mut servers = Vec::new();
     for port in ports {
         let field = "spec.containers[].ports[]";

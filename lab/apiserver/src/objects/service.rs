@@ -1,4 +1,4 @@
-//! Services: the defaults and allocations that the API server would have added.
+//! Defaults and allocations of Services.
 
 use std::net::IpAddr;
 
@@ -13,28 +13,25 @@ use super::allocate::{Allocations, NODE_PORTS};
 use super::error::ObjectError;
 use super::object::ObjectKey;
 
-/// How long an affinity lasts unless a service says otherwise: three hours.
+/// Three hours.
 const AFFINITY_SECONDS: i32 = 10_800;
+const INGRESS_IP: &str = "status.loadBalancer.ingress[].ip";
 
-/// Where a service's addresses and ports may come from.
 pub(super) struct AddressPools<'a> {
-    /// Cluster-IP ranges, primary family first.
+    /// Primary family first.
     pub(super) service_cidrs: &'a [IpNet],
-    /// Load-balancer ranges; empty without a load balancer.
+    /// Empty without a load balancer.
     pub(super) vip_ranges: &'a [IpNet],
-    /// Decides among the free values.
     pub(super) seed: u64,
 }
 
-/// What one service is being given.
 struct ServiceAdmission<'a> {
     object: String,
     pools: &'a AddressPools<'a>,
     allocations: &'a mut Allocations,
 }
 
-/// Defaults and allocates as the API server does. What `previous` had is kept where the new manifest is silent, as with
-/// `kubectl apply`.
+/// Omitted fields keep the value of `previous`.
 pub(super) fn admit(
     mut service: Service,
     key: &ObjectKey,
@@ -48,30 +45,29 @@ pub(super) fn admit(
     defaults(&mut spec);
     if spec.type_.as_deref() != Some("ExternalName") {
         admission.cluster_ips(&mut spec, &previous_spec)?;
-        // What is written or kept comes first: a free port must not be one of those.
-        admission.given_node_ports(&mut spec, &previous_spec)?;
+        // Claims requested and kept ports first, so that no free port collides with them.
+        admission.claim_requested_node_ports(&mut spec, &previous_spec)?;
         admission.health_check_port(&mut spec, &previous_spec)?;
-        admission.free_node_ports(&mut spec)?;
+        admission.allocate_missing_node_ports(&mut spec)?;
         admission.external_ips(&spec)?;
     }
-    admission.load_balancer(&mut service, &spec, previous)?;
+    admission.publish_addresses(&mut service, &spec, previous)?;
     service.spec = Some(spec);
     Ok(service)
 }
 
-fn is(value: Option<&String>, expected: &str) -> bool {
+fn equals(value: Option<&String>, expected: &str) -> bool {
     value.is_some_and(|value| value == expected)
 }
 
-/// Whether the service may have ports on nodes.
 fn may_have_node_ports(spec: &ServiceSpec) -> bool {
-    is(spec.type_.as_ref(), "NodePort") || is(spec.type_.as_ref(), "LoadBalancer")
+    equals(spec.type_.as_ref(), "NodePort") || equals(spec.type_.as_ref(), "LoadBalancer")
 }
 
-/// Whether it gets some that nobody asks for (`allocateLoadBalancerNodePorts` in the API's documentation of ServiceSpec:
-/// ports that are written are respected, whatever it says).
-fn gets_node_ports(spec: &ServiceSpec) -> bool {
-    let not_wanted = is(spec.type_.as_ref(), "LoadBalancer") && spec.allocate_load_balancer_node_ports == Some(false);
+/// Requested ports are kept even if this is false.
+fn wants_automatic_node_ports(spec: &ServiceSpec) -> bool {
+    let not_wanted =
+        equals(spec.type_.as_ref(), "LoadBalancer") && spec.allocate_load_balancer_node_ports == Some(false);
     may_have_node_ports(spec) && !not_wanted
 }
 
@@ -79,21 +75,21 @@ fn defaults(spec: &mut ServiceSpec) {
     let text = |value: &str| Some(value.to_owned());
     spec.type_ = spec.type_.take().or_else(|| text("ClusterIP"));
     spec.session_affinity = spec.session_affinity.take().or_else(|| text("None"));
-    if is(spec.type_.as_ref(), "ExternalName") {
+    if equals(spec.type_.as_ref(), "ExternalName") {
         return;
     }
-    let affinity = is(spec.session_affinity.as_ref(), "ClientIP");
+    let affinity = equals(spec.session_affinity.as_ref(), "ClientIP");
     let config = spec.session_affinity_config.take().filter(|_| affinity);
     let client_ip = config.and_then(|config| config.client_ip).unwrap_or_default();
     spec.session_affinity_config = affinity.then(|| SessionAffinityConfig {
         client_ip: Some(ClientIPConfig { timeout_seconds: client_ip.timeout_seconds.or(Some(AFFINITY_SECONDS)) }),
     });
-    if is(spec.type_.as_ref(), "LoadBalancer") {
+    if equals(spec.type_.as_ref(), "LoadBalancer") {
         spec.allocate_load_balancer_node_ports.get_or_insert(true);
     }
     spec.internal_traffic_policy = spec.internal_traffic_policy.take().or_else(|| text("Cluster"));
     let external = spec.external_ips.as_ref().is_some_and(|addresses| !addresses.is_empty());
-    if !is(spec.type_.as_ref(), "ClusterIP") || external {
+    if !equals(spec.type_.as_ref(), "ClusterIP") || external {
         spec.external_traffic_policy = spec.external_traffic_policy.take().or_else(|| text("Cluster"));
     }
     for port in spec.ports.iter_mut().flatten() {
@@ -116,16 +112,11 @@ impl ServiceAdmission<'_> {
     }
 
     fn claim(&mut self, field: &str, address: IpAddr) -> Result<(), ObjectError> {
-        self.allocations.claim_address(address, &self.object).map_err(|owner| ObjectError::AddressTaken {
-            object: self.object.clone(),
-            field: field.to_owned(),
-            address,
-            owner,
-        })
+        let claimed = self.allocations.claim_address(address, &self.object);
+        claimed.map_err(|owner| self.field(field, format!("{address} already belongs to {owner}")))
     }
 
-    /// The cluster's ranges that this service takes an address of, by `ipFamilies` and `ipFamilyPolicy`.
-    fn ranges(&self, spec: &ServiceSpec) -> Result<Vec<IpNet>, ObjectError> {
+    fn ranges_for_families(&self, spec: &ServiceSpec) -> Result<Vec<IpNet>, ObjectError> {
         let available = self.pools.service_cidrs;
         let policy = spec.ip_family_policy.as_deref().unwrap_or("SingleStack");
         let wanted: Vec<IpNet> = match &spec.ip_families {
@@ -155,15 +146,15 @@ impl ServiceAdmission<'_> {
 
     fn cluster_ips(&mut self, spec: &mut ServiceSpec, previous: &ServiceSpec) -> Result<(), ObjectError> {
         let selects = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
-        if is(spec.cluster_ip.as_ref(), "None") && !selects && spec.ip_family_policy.is_none() {
-            // Whose endpoints they are nobody knows: they may be of any family, whatever the cluster has.
+        if equals(spec.cluster_ip.as_ref(), "None") && !selects && spec.ip_family_policy.is_none() {
+            // Endpoints may have families that the cluster lacks.
             return headless_without_selector(spec, self.pools.service_cidrs);
         }
-        let ranges = self.ranges(spec)?;
+        let ranges = self.ranges_for_families(spec)?;
         spec.ip_families = Some(ranges.iter().map(|range| family_name(range.addr()).to_owned()).collect());
         let policy = if ranges.len() > 1 { "PreferDualStack" } else { "SingleStack" };
         spec.ip_family_policy.get_or_insert_with(|| policy.to_owned());
-        if is(spec.cluster_ip.as_ref(), "None") {
+        if equals(spec.cluster_ip.as_ref(), "None") {
             spec.cluster_ips = Some(vec!["None".to_owned()]);
             return Ok(());
         }
@@ -194,7 +185,11 @@ impl ServiceAdmission<'_> {
         Ok(())
     }
 
-    fn given_node_ports(&mut self, spec: &mut ServiceSpec, previous: &ServiceSpec) -> Result<(), ObjectError> {
+    fn claim_requested_node_ports(
+        &mut self,
+        spec: &mut ServiceSpec,
+        previous: &ServiceSpec,
+    ) -> Result<(), ObjectError> {
         let wanted = may_have_node_ports(spec);
         for (index, port) in spec.ports.iter_mut().flatten().enumerate() {
             let protocol = port.protocol.clone().unwrap_or_default();
@@ -208,8 +203,8 @@ impl ServiceAdmission<'_> {
         Ok(())
     }
 
-    fn free_node_ports(&mut self, spec: &mut ServiceSpec) -> Result<(), ObjectError> {
-        let wanted = gets_node_ports(spec);
+    fn allocate_missing_node_ports(&mut self, spec: &mut ServiceSpec) -> Result<(), ObjectError> {
+        let wanted = wants_automatic_node_ports(spec);
         let ports = spec.ports.iter_mut().flatten().enumerate();
         for (index, port) in ports.filter(|(_, port)| wanted && port.node_port.is_none()) {
             let protocol = port.protocol.clone().unwrap_or_default();
@@ -227,21 +222,14 @@ impl ServiceAdmission<'_> {
             let range = format!("{number}: expected {} to {}", NODE_PORTS.start(), NODE_PORTS.end());
             self.field(field, range)
         })?;
-        self.allocations.claim_port(port, protocol, &self.object).map(|()| port).map_err(|owner| {
-            ObjectError::PortTaken {
-                object: self.object.clone(),
-                field: field.to_owned(),
-                port,
-                protocol: protocol.to_owned(),
-                owner,
-            }
-        })
+        let claimed = self.allocations.claim_port(port, protocol, &self.object).map(|()| port);
+        claimed.map_err(|owner| self.field(field, format!("node port {port}/{protocol} already belongs to {owner}")))
     }
 
     fn health_check_port(&mut self, spec: &mut ServiceSpec, previous: &ServiceSpec) -> Result<(), ObjectError> {
         let field = "spec.healthCheckNodePort";
-        let local = is(spec.external_traffic_policy.as_ref(), "Local");
-        if !local || !is(spec.type_.as_ref(), "LoadBalancer") {
+        let local = equals(spec.external_traffic_policy.as_ref(), "Local");
+        if !local || !equals(spec.type_.as_ref(), "LoadBalancer") {
             spec.health_check_node_port = None;
             return Ok(());
         }
@@ -261,16 +249,16 @@ impl ServiceAdmission<'_> {
         spec.external_ips.iter().flatten().try_for_each(|text| self.address("spec.externalIPs", text).map(|_| ()))
     }
 
-    /// Published addresses: the manifest's own, what was published before, or fresh ones from the lab's range. An
-    /// ingress entry without address asks for a fresh one with its `ipMode`.
-    fn load_balancer(
+    /// Uses the addresses of the manifest, else the previous ones, else new ones. An ingress entry without address
+    /// requests a new one with the entry's `ipMode`.
+    fn publish_addresses(
         &mut self,
         service: &mut Service,
         spec: &ServiceSpec,
         previous: Option<&Service>,
     ) -> Result<(), ObjectError> {
         let conditions = service.status.as_ref().and_then(|status| status.conditions.clone());
-        if !is(spec.type_.as_ref(), "LoadBalancer") {
+        if !equals(spec.type_.as_ref(), "LoadBalancer") {
             let load_balancer = Some(LoadBalancerStatus::default());
             service.status = Some(ServiceStatus { conditions, load_balancer });
             return Ok(());
@@ -282,8 +270,8 @@ impl ServiceAdmission<'_> {
             ingress = previous.map(ingress_of).unwrap_or_default();
         }
         for entry in &mut ingress {
-            let address = self.address("status.loadBalancer.ingress[].ip", entry.ip.as_deref().unwrap_or_default())?;
-            self.share(spec, address)?;
+            let address = self.address(INGRESS_IP, entry.ip.as_deref().unwrap_or_default())?;
+            self.share_published_address(spec, address)?;
             entry.ip_mode.get_or_insert_with(|| "VIP".to_owned());
         }
         if ingress.is_empty() {
@@ -299,19 +287,15 @@ impl ServiceAdmission<'_> {
         Ok(())
     }
 
-    /// A published address may belong to several services, as far as their ports differ.
-    fn share(&mut self, spec: &ServiceSpec, address: IpAddr) -> Result<(), ObjectError> {
+    /// Services with different ports may share an address.
+    fn share_published_address(&mut self, spec: &ServiceSpec, address: IpAddr) -> Result<(), ObjectError> {
         let port = |port: &ServicePort| {
             let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
             Some((u16::try_from(port.port).ok()?, protocol))
         };
         let ports: Vec<_> = spec.ports.iter().flatten().filter_map(port).collect();
-        self.allocations.share_address(address, &ports, &self.object).map_err(|owner| ObjectError::AddressTaken {
-            object: self.object.clone(),
-            field: "status.loadBalancer.ingress[].ip".to_owned(),
-            address,
-            owner,
-        })
+        let shared = self.allocations.share_address(address, &ports, &self.object);
+        shared.map_err(|owner| self.field(INGRESS_IP, format!("{address} already belongs to {owner}")))
     }
 
     fn fresh_ingress(&mut self, spec: &ServiceSpec, mode: &str) -> Result<Vec<LoadBalancerIngress>, ObjectError> {
@@ -322,8 +306,8 @@ impl ServiceAdmission<'_> {
                 let address = self
                     .allocations
                     .next_address(*range, 1, &self.object)
-                    .ok_or_else(|| self.exhausted("status.loadBalancer.ingress[].ip", range.to_string()))?;
-                self.share(spec, address)?;
+                    .ok_or_else(|| self.exhausted(INGRESS_IP, range.to_string()))?;
+                self.share_published_address(spec, address)?;
                 let (ip, ip_mode) = (Some(address.to_string()), Some(mode.to_owned()));
                 ingress.push(LoadBalancerIngress { ip, ip_mode, ..LoadBalancerIngress::default() });
             }
@@ -332,7 +316,7 @@ impl ServiceAdmission<'_> {
     }
 }
 
-/// The families of a headless service without selector: both, those that are written first.
+/// Both families, the requested ones first.
 fn headless_without_selector(spec: &mut ServiceSpec, ranges: &[IpNet]) -> Result<(), ObjectError> {
     let first = ranges.first().map_or("IPv4", |range| family_name(range.addr()));
     let families = spec.ip_families.get_or_insert_with(|| vec![first.to_owned()]);
@@ -346,13 +330,12 @@ fn headless_without_selector(spec: &mut ServiceSpec, ranges: &[IpNet]) -> Result
     Ok(())
 }
 
-/// The published addresses of `service`.
-pub fn ingress_of(service: &Service) -> Vec<LoadBalancerIngress> {
+pub(crate) fn ingress_of(service: &Service) -> Vec<LoadBalancerIngress> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     status.and_then(|status| status.ingress.clone()).unwrap_or_default()
 }
 
-/// Kubernetes' name of an address' family.
+/// `IPv4` or `IPv6`.
 pub fn family_name(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }

@@ -1,7 +1,7 @@
-//! The EndpointSlice controller's second half: endpoints into slices, so that a change touches as few slices as it can.
+//! The second half of the EndpointSlice controller: distributes endpoints over as few changed slices as possible.
 //!
-//! Like upstream's controller: an endpoint stays in the slice where it is, new ones fill slices that have room, and a
-//! slice that would end is used again for what is left. A service without endpoints keeps one empty slice per family.
+//! As in Kubernetes, endpoints stay in their slices, new ones fill free room, and empty slices are reused. A Service
+//! without endpoints keeps one empty slice per family.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,18 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
 use super::object::ObjectKey;
-use super::slices::{EndpointGroups, PortKey, metadata, ports};
+use super::slices::{EndpointGroups, PortKey, slice_metadata, slice_ports};
 
-/// A slice being filled.
 struct SliceDraft {
-    /// Name of the slice that it continues.
+    /// Name of the existing slice.
     name: Option<String>,
     family: String,
     ports: Vec<PortKey>,
     endpoints: Vec<Endpoint>,
 }
 
-/// The slices that `service` is to have, given those it has. `taken` says which names belong to somebody else.
-pub(super) fn place(
+/// `taken` reports names of other owners.
+pub(super) fn pack(
     key: &ObjectKey,
     service: &Service,
     current: &[EndpointSlice],
@@ -31,7 +30,7 @@ pub(super) fn place(
 ) -> Vec<EndpointSlice> {
     let limit = limit.max(1);
     let families = service.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
-    let (mut drafts, mut spare) = keep(current, &mut groups);
+    let (mut drafts, mut spare) = keep_endpoints(current, &mut groups);
     for ((family, ports), endpoints) in groups {
         let mut waiting = endpoints.into_values();
         for draft in drafts.iter_mut().filter(|draft| draft.family == family && draft.ports == ports) {
@@ -44,7 +43,7 @@ pub(super) fn place(
                 break;
             }
             drafts.push(SliceDraft {
-                name: reuse(&mut spare, &family),
+                name: reuse_slice(&mut spare, &family),
                 family: family.clone(),
                 ports: ports.clone(),
                 endpoints,
@@ -53,22 +52,23 @@ pub(super) fn place(
     }
     for family in families {
         if !drafts.iter().any(|draft| draft.family == family) {
-            let name = reuse(&mut spare, &family);
+            let name = reuse_slice(&mut spare, &family);
             drafts.push(SliceDraft { name, family, ports: Vec::new(), endpoints: Vec::new() });
         }
     }
-    finish(key, service, drafts, taken)
+    build_slices(key, service, drafts, taken)
 }
 
-/// Leaves every endpoint where it is; what has no endpoint left is spare. Placed endpoints leave `groups`.
-fn keep(current: &[EndpointSlice], groups: &mut EndpointGroups) -> (Vec<SliceDraft>, Vec<(String, String)>) {
+/// Removes kept endpoints from `groups`; also returns slices that became empty.
+fn keep_endpoints(current: &[EndpointSlice], groups: &mut EndpointGroups) -> (Vec<SliceDraft>, Vec<(String, String)>) {
     let (mut drafts, mut spare) = (Vec::new(), Vec::new());
     for slice in current {
         let (name, family) = (slice.metadata.name.clone().unwrap_or_default(), slice.address_type.clone());
-        let group =
-            groups.iter_mut().find(|((group, keys), _)| *group == family && Some(&ports(keys)) == slice.ports.as_ref());
+        let group = groups
+            .iter_mut()
+            .find(|((group, keys), _)| *group == family && Some(&slice_ports(keys)) == slice.ports.as_ref());
         let kept = group.map(|((_, keys), endpoints)| {
-            let present = slice.endpoints.iter().flatten().filter_map(|endpoint| endpoints.remove(&target(endpoint)?));
+            let present = slice.endpoints.iter().flatten().filter_map(|endpoint| endpoints.remove(&pod_of(endpoint)?));
             (keys.clone(), present.collect::<Vec<_>>())
         });
         match kept {
@@ -81,19 +81,18 @@ fn keep(current: &[EndpointSlice], groups: &mut EndpointGroups) -> (Vec<SliceDra
     (drafts, spare)
 }
 
-/// The pod behind an endpoint.
-fn target(endpoint: &Endpoint) -> Option<ObjectKey> {
+fn pod_of(endpoint: &Endpoint) -> Option<ObjectKey> {
     let target = endpoint.target_ref.as_ref()?;
     Some(ObjectKey::new(target.namespace.as_deref(), target.name.as_deref()?))
 }
 
-/// A slice's family never changes: only a name of the same family can be used again.
-fn reuse(spare: &mut Vec<(String, String)>, family: &str) -> Option<String> {
+/// A slice's family is immutable.
+fn reuse_slice(spare: &mut Vec<(String, String)>, family: &str) -> Option<String> {
     let index = spare.iter().position(|(of, _)| of == family)?;
     Some(spare.remove(index).1)
 }
 
-fn finish(
+fn build_slices(
     key: &ObjectKey,
     service: &Service,
     drafts: Vec<SliceDraft>,
@@ -107,13 +106,13 @@ fn finish(
             candidates.filter(|name| !taken(name)).find(|name| !names.contains(name)).unwrap_or_default()
         });
         names.insert(name.clone());
-        let mut metadata = metadata(key, service);
+        let mut metadata = slice_metadata(key, service);
         metadata.name = Some(name);
         slices.push(EndpointSlice {
             address_type: draft.family,
             metadata,
             endpoints: Some(draft.endpoints),
-            ports: Some(ports(&draft.ports)),
+            ports: Some(slice_ports(&draft.ports)),
         });
     }
     slices

@@ -1,4 +1,4 @@
-//! The EndpointSlice controller's first half: which endpoints a service has. [`super::slice_packing`] puts them into slices.
+//! The first half of the EndpointSlice controller: the endpoints of a Service.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,26 +13,22 @@ use super::object::ObjectKey;
 use super::pod::PodEntry;
 use super::service::family_name;
 
-/// The label that ties a slice to its service.
 pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// The endpoints of one service that can share slices: same family, same resolved ports.
+/// Endpoints by family and resolved ports; only those of one group share slices.
 pub(super) type EndpointGroups = BTreeMap<(String, Vec<PortKey>), BTreeMap<ObjectKey, Endpoint>>;
 
-/// Whether the controller makes slices for `service`: not without a selector, and not for an ExternalName.
-pub(super) fn managed(service: &Service) -> bool {
+pub(super) fn is_managed(service: &Service) -> bool {
     let Some(spec) = &service.spec else { return false };
     spec.selector.as_ref().is_some_and(|selector| !selector.is_empty()) && spec.type_.as_deref() != Some("ExternalName")
 }
 
-/// Whether `service` selects `pod`.
 pub(super) fn selects(service: &Service, pod: &PodEntry) -> bool {
     let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     selector.is_some_and(|selector| selector.iter().all(|(name, value)| pod.labels.get(name) == Some(value)))
 }
 
-/// The endpoints that `pods`, all selected by `service`, make.
-pub(super) fn groups<'a>(
+pub(super) fn endpoint_groups<'a>(
     service: &Service,
     pods: impl Iterator<Item = (&'a ObjectKey, &'a PodEntry)>,
     nodes: &[NodeSpec],
@@ -42,7 +38,7 @@ pub(super) fn groups<'a>(
     for (key, pod) in pods.filter(|(_, pod)| !pod.finished && !pod.pending) {
         for family in spec.ip_families.iter().flatten() {
             if let Some(address) = pod.spec.addresses.iter().find(|address| family_name(**address) == family) {
-                let group = groups.entry((family.clone(), ports_for(&spec.ports, pod))).or_default();
+                let group = groups.entry((family.clone(), resolved_ports(&spec.ports, pod))).or_default();
                 group.insert(key.clone(), endpoint(pod, *address, service, nodes));
             }
         }
@@ -50,11 +46,11 @@ pub(super) fn groups<'a>(
     groups
 }
 
-/// A resolved port: (name, protocol, number), in the service's order.
+/// (index in the Service, name, protocol, number).
 pub(super) type PortKey = (usize, Option<String>, String, i32);
 
-/// The service's ports as `pod` has them; a named target port that the pod lacks is left out.
-fn ports_for(ports: &Option<Vec<ServicePort>>, pod: &PodEntry) -> Vec<PortKey> {
+/// Omits named target ports that the pod lacks.
+fn resolved_ports(ports: &Option<Vec<ServicePort>>, pod: &PodEntry) -> Vec<PortKey> {
     let resolve = |(index, port): (usize, &ServicePort)| {
         let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
         let number = match &port.target_port {
@@ -80,7 +76,6 @@ fn endpoint(pod: &PodEntry, address: IpAddr, service: &Service, nodes: &[NodeSpe
             serving: Some(pod.ready),
             terminating: Some(pod.terminating),
         }),
-        // Who is not ready is for nobody yet.
         hints: hints(distribution.filter(|_| ready), pod, zone.as_deref()),
         node_name: Some(pod.spec.node.clone()),
         target_ref: Some(ObjectReference {
@@ -95,8 +90,7 @@ fn endpoint(pod: &PodEntry, address: IpAddr, service: &Service, nodes: &[NodeSpe
     }
 }
 
-/// Every endpoint is for its own zone, or for its own node (KEP-4444 and KEP-3015): the simplest allocation that keeps
-/// the promise, and the one that upstream's controller makes for `trafficDistribution`.
+/// An endpoint's own zone or node (KEP-4444, KEP-3015), as in Kubernetes.
 fn hints(distribution: Option<&str>, pod: &PodEntry, zone: Option<&str>) -> Option<EndpointHints> {
     let for_zones = zone.map(|zone| vec![ForZone { name: zone.to_owned() }]);
     match distribution? {
@@ -105,13 +99,12 @@ fn hints(distribution: Option<&str>, pod: &PodEntry, zone: Option<&str>) -> Opti
             Some(EndpointHints { for_nodes, for_zones })
         }
         "PreferSameZone" | "PreferClose" if for_zones.is_some() => Some(EndpointHints { for_nodes: None, for_zones }),
-        // Upstream's controller treats a distribution that it does not know as none.
+        // Kubernetes' controller ignores an unknown distribution.
         _ => None,
     }
 }
 
-/// The ports of a slice.
-pub(super) fn ports(keys: &[PortKey]) -> Vec<EndpointPort> {
+pub(super) fn slice_ports(keys: &[PortKey]) -> Vec<EndpointPort> {
     let port = |(_, name, protocol, number): &PortKey| EndpointPort {
         name: Some(name.clone().unwrap_or_default()),
         port: Some(*number),
@@ -121,9 +114,8 @@ pub(super) fn ports(keys: &[PortKey]) -> Vec<EndpointPort> {
     keys.iter().map(port).collect()
 }
 
-/// The metadata that every slice of `service` has.
-pub(super) fn metadata(key: &ObjectKey, service: &Service) -> ObjectMeta {
-    // The controller mirrors the service's labels: consumers select slices by `service-proxy-name` as well.
+pub(super) fn slice_metadata(key: &ObjectKey, service: &Service) -> ObjectMeta {
+    // Proxies select slices by `service-proxy-name`.
     let mut labels = service.metadata.labels.clone().unwrap_or_default();
     labels.insert(SERVICE_LABEL.to_owned(), key.name.clone());
     labels.insert("endpointslice.kubernetes.io/managed-by".to_owned(), "endpointslice-controller.k8s.io".to_owned());

@@ -1,5 +1,3 @@
-//! All objects of one cluster, and the versions of their changes.
-
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
@@ -21,18 +19,18 @@ use super::vips::vips_of;
 use super::workloads::Workloads;
 use super::{builtin, node, pod, service};
 
-/// How objects are allocated and grouped.
+/// Options of a [`Store`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Decides cluster IPs and node ports that nobody wrote down.
+    /// Determines cluster IPs and node ports that manifests do not set.
     pub seed: u64,
-    /// Upstream's controller default is 100.
+    /// kube-controller-manager's default is 100.
     pub max_endpoints_per_slice: usize,
-    /// Where load-balancer addresses come from, at most one range per family.
+    /// Ranges of load-balancer addresses, at most one per family.
     pub vip_ranges: Vec<IpNet>,
 }
 
-/// The objects.
+/// The objects of a cluster.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(super) spec: ClusterSpec,
@@ -42,7 +40,7 @@ pub struct Store {
     nodes: BTreeMap<String, Node>,
     pub(super) pods: BTreeMap<ObjectKey, PodEntry>,
     pods_seen: usize,
-    /// New pods wait until somebody starts them.
+    /// New pods are pending until [`Store::set_running`].
     holds_pods: bool,
     pub(super) workloads: Workloads,
     pub(super) services: BTreeMap<ObjectKey, Service>,
@@ -50,7 +48,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// A cluster of `spec`'s nodes and service ranges with no other object yet; `spec.pods` is left to manifests.
+    /// A cluster with the nodes and service ranges of `spec`; ignores `spec.pods`.
     pub fn new(spec: ClusterSpec, options: StoreOptions) -> Self {
         let mut store = Store {
             versions: Versions::new(options.seed),
@@ -65,26 +63,26 @@ impl Store {
             services: BTreeMap::new(),
             endpoints: EndpointController::default(),
         };
-        for name in builtin::FIRST_NAMESPACES {
+        for name in builtin::INITIAL_NAMESPACES {
             store.versions.put(&ObjectKey::unscoped(name), &mut builtin::namespace(name));
         }
         if let Some(mut ranges) = builtin::service_ranges(&store.spec.service_cidrs, store.versions.now()) {
-            store.versions.put(&ObjectKey::unscoped(builtin::SERVICE_RANGES), &mut ranges);
+            store.versions.put(&ObjectKey::unscoped(builtin::DEFAULT_SERVICE_CIDR), &mut ranges);
         }
         for spec in store.spec.nodes.clone() {
-            store.put_node(&spec.name, node::object(&spec));
+            store.put_node(&spec.name, node::generate(&spec));
         }
         store
     }
 
-    /// Creates or replaces `object` and returns its `kind/namespace/name`. What the author leaves open is kept or
-    /// allocated; a Node manifest is laid over what the lab says of that node.
+    /// Creates or replaces `object` and returns its `kind/namespace/name`. Omitted fields keep their values or are
+    /// allocated; the manifest of a Node is merged into the generated object.
     ///
     /// # Errors
-    /// When the object cannot be in this cluster; the store is then unchanged.
+    /// The cluster cannot have the object; the store is then unchanged.
     pub fn apply(&mut self, object: Object) -> Result<String, ObjectError> {
         let applied = self.apply_one(object);
-        self.settle();
+        self.run_controllers();
         applied
     }
 
@@ -111,11 +109,8 @@ impl Store {
         }
     }
 
-    /// Like [`Store::apply`], but a Node becomes what `object` says, as with an API client's update: labels that are
-    /// not in it are gone.
-    ///
-    /// # Errors
-    /// When the object cannot be in this cluster; the store is then unchanged.
+    /// Like [`Store::apply`], but replaces a Node as an API client's update does: labels that `object` lacks are
+    /// removed.
     pub fn replace(&mut self, object: Object) -> Result<String, ObjectError> {
         match object {
             Object::Node(node) => self.apply_node(*node, true),
@@ -128,7 +123,7 @@ impl Store {
         let name = format!("pod/{key}");
         let present = self.pods.get(&key);
         if let Some(present) = present {
-            // Pods do not move: a replaced manifest that says nothing keeps node and addresses.
+            // A pod cannot move: without node and addresses the manifest keeps the present ones.
             let spec = written.spec.get_or_insert_default();
             spec.node_name.get_or_insert_with(|| present.spec.node.clone());
             if spec.node_name.as_ref() != Some(&present.spec.node) {
@@ -183,11 +178,11 @@ impl Store {
         let zone = if whole { zone } else { zone.or_else(|| spec.zone.clone()) };
         let moved = spec.zone != zone;
         spec.zone = zone;
-        let mut object = self.nodes.get(&name).cloned().unwrap_or_else(|| node::object(spec));
+        let mut object = self.nodes.get(&name).cloned().unwrap_or_else(|| node::generate(spec));
         if whole {
             object = written;
         } else {
-            node::merge(&mut object, written);
+            node::merge_manifest(&mut object, written);
         }
         self.put_node(&name, object);
         if moved {
@@ -206,7 +201,7 @@ impl Store {
         if name.is_empty() {
             return Err(ObjectError::field("namespace", "metadata.name", "every object needs a name"));
         }
-        builtin::complete(&mut namespace, &name);
+        builtin::set_namespace_defaults(&mut namespace, &name);
         self.versions.put(&ObjectKey::unscoped(&name), &mut namespace);
         Ok(format!("namespace/{name}"))
     }
@@ -222,7 +217,7 @@ impl Store {
         Ok(format!("event/{key}"))
     }
 
-    /// Records a namespaced object, and its namespace if nobody made that.
+    /// Creates the namespace if needed.
     pub(super) fn put<T: StoredObject>(&mut self, key: &ObjectKey, object: &mut T) {
         let namespace = ObjectKey::unscoped(&key.namespace);
         if self.versions.get(ObjectKind::Namespace, &namespace).is_none() {
@@ -231,10 +226,7 @@ impl Store {
         self.versions.put(key, object);
     }
 
-    /// Removes a `pod`, `service`, `endpointslice` or `servicecidr`.
-    ///
-    /// # Errors
-    /// When there is none of that name.
+    /// Removes a `pod`, `service`, `servicecidr` or (any other `kind`) EndpointSlice.
     pub fn delete(&mut self, kind: &str, key: &ObjectKey) -> Result<(), ObjectError> {
         match kind {
             "pod" => self.remove(ObjectKind::Pod, key),
@@ -244,14 +236,11 @@ impl Store {
         }
     }
 
-    /// Removes an object at once, and what belongs to it: a service's slices, a namespace's objects. A slice that the
-    /// controller made comes back.
-    ///
-    /// # Errors
-    /// When there is none of that name.
+    /// Removes an object at once, with the slices of a Service or the objects of a namespace. The controller recreates
+    /// its own slices.
     pub fn remove(&mut self, kind: ObjectKind, key: &ObjectKey) -> Result<(), ObjectError> {
         let removed = self.remove_one(kind, key);
-        self.settle();
+        self.run_controllers();
         removed
     }
 
@@ -291,24 +280,18 @@ impl Store {
         for kind in workloads.into_iter().chain(others) {
             let inside = self.versions.of(kind).filter(|record| record.key.namespace == namespace);
             for key in inside.map(|record| record.key.clone()).collect::<Vec<_>>() {
-                // Each was there a moment ago, and none brings another back: services and workloads went first.
+                // The object exists, and no controller recreates it: Services and workloads were removed first.
                 let _ = self.remove_one(kind, &key);
             }
         }
     }
 
     /// Sets a pod's `Ready` condition.
-    ///
-    /// # Errors
-    /// When there is no such pod.
     pub fn set_ready(&mut self, key: &ObjectKey, ready: bool) -> Result<(), ObjectError> {
         self.change_pod(key, |pod, _| pod.set_ready(ready))
     }
 
-    /// Gives a pod a deletion timestamp: its endpoints are terminating, and serving for as long as it is ready.
-    ///
-    /// # Errors
-    /// When there is no such pod.
+    /// Gives a pod a deletion timestamp. Its endpoints become terminating, and remain serving while the pod is ready.
     pub fn set_terminating(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
         self.change_pod(key, PodEntry::set_terminating)
     }
@@ -321,16 +304,16 @@ impl Store {
         self.put(key, &mut entry.object);
         let before = self.pods.insert(key.clone(), entry);
         self.pod_changed(key, before.as_ref());
-        self.settle();
+        self.run_controllers();
         Ok(())
     }
 
-    /// From now on new pods wait, without endpoints, until [`Store::set_running`] says that they stand.
+    /// Keeps new pods pending, without endpoints, until [`Store::set_running`].
     pub fn hold_pods(&mut self) {
         self.holds_pods = true;
     }
 
-    /// Every pod, sorted.
+    /// Every pod, sorted by key.
     pub fn pod_states(&self) -> Vec<PodState> {
         let state = |(key, pod): (&ObjectKey, &PodEntry)| PodState {
             key: key.clone(),
@@ -340,7 +323,7 @@ impl Store {
         self.pods.iter().map(state).collect()
     }
 
-    /// A pod that waited stands and serves: it is running and ready. Nothing happens if it is gone, or another one.
+    /// Marks a pending pod as running and ready. Does nothing if the pod is gone or has another UID.
     pub fn set_running(&mut self, key: &ObjectKey, uid: &str) {
         let nodes = self.spec.nodes.clone();
         self.change_waiting(key, uid, |pod, now| {
@@ -350,7 +333,7 @@ impl Store {
         });
     }
 
-    /// A pod that waited cannot be started.
+    /// Records why a pending pod cannot start.
     pub fn set_waiting(&mut self, key: &ObjectKey, uid: &str, why: &str) {
         self.change_waiting(key, uid, |pod, _| pod.set_waiting(why));
     }
@@ -358,7 +341,6 @@ impl Store {
     fn change_waiting(&mut self, key: &ObjectKey, uid: &str, change: impl FnOnce(&mut PodEntry, Time)) {
         let waits = |pod: &PodEntry| pod.pending && pod.object.metadata.uid.as_deref() == Some(uid);
         if self.pods.get(key).is_some_and(waits) {
-            // It is there.
             let _ = self.change_pod(key, change);
         }
     }
@@ -369,28 +351,22 @@ impl Store {
         ObjectError::Missing { object: format!("{kind}/{key}"), known }
     }
 
-    /// The pod of that name.
-    ///
-    /// # Errors
-    /// When there is none.
+    /// The pod with this key.
     pub fn pod(&self, key: &ObjectKey) -> Result<&PodSpec, ObjectError> {
         self.pods.get(key).map(|pod| &pod.spec).ok_or_else(|| self.missing(ObjectKind::Pod, key))
     }
 
-    /// The service of that name, with its allocations.
-    ///
-    /// # Errors
-    /// When there is none.
+    /// The Service with this key, with its allocations.
     pub fn service(&self, key: &ObjectKey) -> Result<&Service, ObjectError> {
         self.services.get(key).ok_or_else(|| self.missing(ObjectKind::Service, key))
     }
 
-    /// The cluster as it has to stand now, pods included.
+    /// The cluster's specification, including the current pods.
     pub fn cluster_spec(&self) -> ClusterSpec {
         ClusterSpec { pods: self.pods.values().map(|pod| pod.spec.clone()).collect(), ..self.spec.clone() }
     }
 
-    /// What a proxy is to know: Nodes, Services, EndpointSlices and ServiceCIDRs as one `List`, sorted.
+    /// Nodes, Services, EndpointSlices and ServiceCIDRs as one sorted `List`, for proxies.
     pub fn list(&self) -> Value {
         let kinds = [ObjectKind::Node, ObjectKind::Service, ObjectKind::EndpointSlice, ObjectKind::ServiceCidr];
         let items: Vec<Value> =
@@ -403,17 +379,17 @@ impl Store {
         })
     }
 
-    /// Every service, sorted.
+    /// Every Service, sorted by key.
     pub fn services(&self) -> impl Iterator<Item = (&ObjectKey, &Service)> {
         self.services.iter()
     }
 
-    /// The published addresses of one service; none if it is not there.
+    /// The published addresses of a Service; none if the Service does not exist.
     pub fn vips_of(&self, service: &ObjectKey) -> Vec<LoadBalancerVip> {
         self.services.get(service).map(vips_of).unwrap_or_default()
     }
 
-    /// What the cloud load balancer has to serve.
+    /// All published addresses, for the cloud load balancer.
     pub fn vips(&self) -> Vec<LoadBalancerVip> {
         let mut vips: Vec<LoadBalancerVip> = Vec::new();
         for vip in self.services.values().flat_map(vips_of) {
@@ -430,7 +406,7 @@ impl Store {
     }
 }
 
-/// Runs `admit` with nothing allocated to `owner`; gives back what it had when `admit` fails.
+/// Restores the allocations if `admit` fails.
 fn with_fresh_allocations<T>(
     allocations: &mut Allocations,
     owner: &str,

@@ -1,32 +1,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
-use svclab_spec::{ClusterSpec, Cni, NodeSpec, VipMode};
+use svclab_spec::VipMode;
 
 use super::*;
 
 fn store(seed: u64) -> Store {
-    let node = |name: &str, zone: &str, number: u8| NodeSpec {
-        name: name.into(),
-        zone: Some(zone.into()),
-        addresses: vec![
-            format!("172.18.0.{number}").parse().unwrap(),
-            format!("fd00:172:18::{number}").parse().unwrap(),
-        ],
-        extra_addresses: vec![],
-        pod_cidrs: vec![
-            format!("10.244.{number}.0/24").parse().unwrap(),
-            format!("fd00:10:244:{number}::/64").parse().unwrap(),
-        ],
-    };
-    let spec = ClusterSpec {
-        cni: Cni::Bridge,
-        node_network: vec!["172.18.0.0/24".parse().unwrap(), "fd00:172:18::/64".parse().unwrap()],
-        service_cidrs: vec!["10.96.0.0/16".parse().unwrap(), "fd00:10:96::/112".parse().unwrap()],
-        cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap(), "fd00:10:244::/56".parse().unwrap()],
-        nodes: vec![node("node-a", "z1", 2), node("node-b", "z2", 3)],
-        ..ClusterSpec::default()
-    };
-    let vip_ranges = vec!["203.0.113.0/24".parse().unwrap()];
-    Store::new(spec, StoreOptions { seed, max_endpoints_per_slice: 100, vip_ranges })
+    crate::testing::store(true, seed)
 }
 
 fn apply(store: &mut Store, text: &str) -> Result<(), ObjectError> {
@@ -48,7 +26,7 @@ fn slices(store: &Store) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn allocation_is_a_function_of_file_and_seed() {
+fn the_same_manifest_and_seed_give_the_same_allocation() {
     let list = |seed| {
         let mut store = store(seed);
         apply(&mut store, WEB).unwrap();
@@ -59,7 +37,7 @@ fn allocation_is_a_function_of_file_and_seed() {
 }
 
 #[test]
-fn named_target_port_resolves_per_pod_and_conditions_follow_the_pod() {
+fn a_named_target_port_resolves_per_pod_and_conditions_follow_the_pod() {
     let mut store = store(0);
     apply(&mut store, &format!("{}{}{WEB}", pod("a", "node-a", "web"), pod("b", "node-b", "web"))).unwrap();
     store.set_ready(&ObjectKey::new(None, "a"), false).unwrap();
@@ -80,7 +58,7 @@ fn named_target_port_resolves_per_pod_and_conditions_follow_the_pod() {
 }
 
 #[test]
-fn pods_with_different_numbers_for_one_name_go_to_different_slices() {
+fn pods_with_different_port_numbers_get_different_slices() {
     let mut store = store(0);
     let other = pod("b", "node-b", "web").replace("8080", "9090");
     apply(&mut store, &format!("{}{other}{WEB}", pod("a", "node-a", "web"))).unwrap();
@@ -113,7 +91,7 @@ fn dual_stack_services_get_an_address_and_slices_per_family() {
 }
 
 #[test]
-fn hints_follow_traffic_distribution() {
+fn a_traffic_distribution_sets_hints_of_ready_endpoints() {
     let mut store = store(0);
     let near = WEB.replace("spec:\n", "spec:\n  trafficDistribution: PreferSameNode\n");
     apply(&mut store, &format!("{}{near}", pod("a", "node-a", "web"))).unwrap();
@@ -127,7 +105,7 @@ fn hints_follow_traffic_distribution() {
 }
 
 #[test]
-fn slices_of_a_service_that_loses_its_selector_stay_as_they_are() {
+fn a_service_that_loses_its_selector_keeps_its_slices() {
     let mut store = store(0);
     apply(&mut store, &format!("{}{WEB}", pod("a", "node-a", "web"))).unwrap();
     let before = slices(&store);
@@ -144,7 +122,7 @@ fn slices_of_a_service_that_loses_its_selector_stay_as_they_are() {
 }
 
 #[test]
-fn a_headless_service_without_selector_is_of_both_families() {
+fn a_headless_service_without_selector_gets_both_families() {
     let mut store = store(0);
     let text = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: None, ports: [{port: 80}]}\n";
     apply(&mut store, text).unwrap();
@@ -155,7 +133,7 @@ fn a_headless_service_without_selector_is_of_both_families() {
 }
 
 #[test]
-fn load_balancers_get_ports_addresses_and_a_health_check() {
+fn a_load_balancer_gets_ports_address_and_health_check() {
     let mut store = store(0);
     let text = WEB.replace("spec:\n", "spec:\n  type: LoadBalancer\n  externalTrafficPolicy: Local\n");
     apply(&mut store, &text).unwrap();
@@ -170,7 +148,7 @@ fn load_balancers_get_ports_addresses_and_a_health_check() {
 }
 
 #[test]
-fn a_replaced_service_keeps_what_it_was_given() {
+fn a_replaced_service_keeps_its_allocations() {
     let mut store = store(7);
     let node_port = WEB.replace("spec:\n", "spec:\n  type: NodePort\n");
     apply(&mut store, &node_port).unwrap();
@@ -183,7 +161,7 @@ fn a_replaced_service_keeps_what_it_was_given() {
 }
 
 #[test]
-fn clashes_and_strays_are_errors() {
+fn conflicting_and_foreign_values_are_rejected() {
     let explicit = |name: &str, ip: &str, port: u16| {
         format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{type: NodePort, clusterIP: {ip}, ports: [{{port: 80, nodePort: {port}}}]}}\n"
@@ -204,10 +182,7 @@ fn clashes_and_strays_are_errors() {
             second(pod("p", "node-a", "web").replace("spec:\n", "status: {podIP: 10.1.1.1}\nspec:\n")),
             second("apiVersion: v1\nkind: Node\nmetadata: {name: node-z}\n".into()),
         ]
-        .join(
-            "
-"
-        )
+        .join("\n")
     );
 }
 
@@ -223,14 +198,11 @@ fn manifest_errors_name_line_and_field() {
             errors("kind: Pod\n"),
             errors("a: [\n"),
         ]
-        .join(
-            "
-"
-        )
+        .join("\n")
     );
 }
 
-/// (slice, its endpoints' pods, `metadata.generation`), as the list tells them.
+/// (slice, pods of its endpoints, generation)
 fn placed(store: &Store) -> Vec<(String, Vec<String>, u64)> {
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let one = |slice: serde_json::Value| {
@@ -242,7 +214,7 @@ fn placed(store: &Store) -> Vec<(String, Vec<String>, u64)> {
 }
 
 #[test]
-fn a_change_touches_as_few_slices_as_it_can() {
+fn a_change_modifies_as_few_slices_as_possible() {
     let mut store = store(0);
     store.options.max_endpoints_per_slice = 2;
     apply(&mut store, WEB).unwrap();
@@ -271,7 +243,7 @@ fn a_change_touches_as_few_slices_as_it_can() {
 }
 
 #[test]
-fn every_change_has_a_version_and_no_change_has_none() {
+fn only_a_change_gets_a_new_version() {
     let mut store = store(0);
     store.record_changes();
     apply(&mut store, &format!("{}{WEB}", pod("a", "node-a", "web"))).unwrap();
@@ -296,7 +268,7 @@ fn every_change_has_a_version_and_no_change_has_none() {
 }
 
 #[test]
-fn what_is_refused_leaves_nothing_behind() {
+fn a_rejected_object_leaves_no_allocation() {
     let mut store = store(0);
     let with_port = |port: u32| {
         WEB.replace("spec:\n", "spec:\n  type: NodePort\n").replace("port: 80", &format!("port: 80, nodePort: {port}"))
@@ -320,7 +292,7 @@ fn a_finished_pod_has_no_endpoint() {
 }
 
 #[test]
-fn a_free_port_is_none_that_the_service_keeps() {
+fn a_free_node_port_differs_from_requested_ones() {
     let service = |ports: &str, more: &str| {
         format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{type: LoadBalancer, {more} ports: [{ports}]}}\n"
@@ -330,7 +302,7 @@ fn a_free_port_is_none_that_the_service_keeps() {
         let service = store.service(&ObjectKey::new(None, "web")).unwrap().spec.clone().unwrap();
         service.ports.unwrap()[nth].node_port.unwrap()
     };
-    // What port 80 gets when nothing stands in the way.
+    // The port that a free choice gives to port 80.
     let mut fresh = store(3);
     apply(&mut fresh, &service("{name: a, port: 80}", "")).unwrap();
     let first_choice = number(&fresh, 0);
@@ -347,9 +319,8 @@ fn a_free_port_is_none_that_the_service_keeps() {
     assert_ne!(number(&checked, 0), first_choice);
 }
 
-/// `allocateLoadBalancerNodePorts` is about ports that nobody asked for, and an empty list is no external IP.
 #[test]
-fn what_is_written_is_respected() {
+fn a_requested_node_port_is_kept_without_automatic_allocation() {
     let mut store = store(0);
     let balanced = "apiVersion: v1\nkind: Service\nmetadata: {name: lb}\nspec:\n  type: LoadBalancer\n  allocateLoadBalancerNodePorts: false\n  \
                     selector: {app: web}\n  ports: [{name: a, port: 80, nodePort: 30123}, {name: b, port: 81}]\n";
@@ -363,7 +334,7 @@ fn what_is_written_is_respected() {
 }
 
 #[test]
-fn an_authors_slice_gets_the_defaults_of_its_ports_and_a_generation() {
+fn a_custom_slice_gets_port_defaults_and_a_generation() {
     let mut store = store(0);
     let mut generations = Vec::new();
     for (label, ready) in [("a", true), ("b", true), ("b", false)] {

@@ -1,4 +1,4 @@
-//! The record of every object, and the version of every change: what etcd is to a real API server.
+//! Records of all objects and versions of all changes: the part of etcd.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,27 +13,26 @@ use super::kind::ObjectKind;
 use super::object::ObjectKey;
 use super::record::{Record, RecordChange, StoredObject};
 
-/// 2026-01-01T00:00:00Z, where the virtual clock starts.
+/// 2026-01-01T00:00:00Z.
 const VIRTUAL_EPOCH: i64 = 1_767_225_600;
 
-/// Where timestamps come from.
+/// The source of timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Clock {
-    /// One second per change after a fixed day: the same file gives the same bytes.
+pub(super) enum Clock {
+    /// One second per change, from a fixed day: the same manifests give the same bytes.
     #[default]
     Virtual,
-    /// The machine's clock: ages and latencies that people and proxies compute from the objects make sense.
+    /// The system clock, for realistic ages and latencies.
     System,
 }
 
-/// All records.
 #[derive(Debug, Clone)]
 pub(super) struct Versions {
     seed: u64,
     clock: Clock,
     version: u64,
     records: BTreeMap<ObjectKind, BTreeMap<ObjectKey, Arc<Record>>>,
-    /// Changes that nobody has taken yet; `None` when nobody ever will.
+    /// Changes that [`Versions::take`] has not returned yet; `None` before [`Versions::record_changes`].
     untaken: Option<Vec<RecordChange>>,
 }
 
@@ -50,8 +49,7 @@ impl Versions {
         self.version = self.version.saturating_add(by);
     }
 
-    /// Takes timestamps from `clock`, those of all objects that are there included, unless their manifest says when they
-    /// were made.
+    /// Also changes existing objects whose manifest sets no timestamp.
     pub(super) fn use_clock(&mut self, clock: Clock) {
         self.clock = clock;
         let now = self.now();
@@ -65,7 +63,6 @@ impl Versions {
         self.clock
     }
 
-    /// Keeps changes from now on, for [`Versions::take`].
     pub(super) fn record_changes(&mut self) {
         self.untaken.get_or_insert_default();
     }
@@ -94,8 +91,7 @@ impl Versions {
         Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
     }
 
-    /// Records `object` under a new version and completes its metadata; nothing happens, and `false` comes back, when
-    /// it is what was there already. A new object may say when it was made.
+    /// Returns `false` without a new version if nothing changed. Only a new object may set `creationTimestamp`.
     pub(super) fn put<T: StoredObject>(&mut self, key: &ObjectKey, object: &mut T) -> bool {
         let before = self.get(T::STORED, key).cloned();
         let (now, next) = (self.now(), self.version + 1);
@@ -125,7 +121,6 @@ impl Versions {
             dated,
             version: next,
             labels: object.metadata().labels.clone().unwrap_or_default(),
-            fields: fields(key, object),
             json: to_json(object),
         });
         self.records.entry(T::STORED).or_default().insert(key.clone(), Arc::clone(&record));
@@ -133,7 +128,6 @@ impl Versions {
         true
     }
 
-    /// Takes the record away; `false` when there is none.
     pub(super) fn remove(&mut self, kind: ObjectKind, key: &ObjectKey) -> bool {
         let Some(before) = self.records.get_mut(&kind).and_then(|records| records.remove(key)) else {
             return false;
@@ -150,7 +144,7 @@ impl Versions {
         }
     }
 
-    /// A UID in the usual form that the seed, the object and its birth decide.
+    /// Depends on the seed, the key and the version of the creation.
     fn fresh_uid(&self, kind: ObjectKind, key: &ObjectKey, version: u64) -> String {
         let name = format!("{kind}/{key}@{version}");
         let (high, low) = (mix(self.seed, &name), mix(!self.seed, &name));
@@ -166,8 +160,7 @@ impl Versions {
 }
 
 impl Record {
-    /// The same object under another version, as deletions and selector changes show it.
-    pub fn at_version(&self, version: u64) -> Record {
+    pub(crate) fn at_version(&self, version: u64) -> Record {
         Record { version, ..self.with_metadata("resourceVersion", json!(version.to_string())) }
     }
 
@@ -179,22 +172,13 @@ impl Record {
         Record { json: Bytes::from(value.to_string()), ..self.clone() }
     }
 
-    /// The object, parsed again.
+    /// The parsed JSON of the object.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or_default()
     }
 }
 
-/// Kubernetes types serialise without fail: their maps have string keys.
+/// Cannot fail: the maps of Kubernetes types have string keys.
 fn to_json<T: StoredObject>(object: &T) -> Bytes {
     Bytes::from(serde_json::to_vec(object).unwrap_or_default())
-}
-
-fn fields<T: StoredObject>(key: &ObjectKey, object: &T) -> BTreeMap<&'static str, String> {
-    let mut fields: BTreeMap<_, _> = object.fields().into_iter().collect();
-    fields.insert("metadata.name", key.name.clone());
-    if T::STORED.namespaced() {
-        fields.insert("metadata.namespace", key.namespace.clone());
-    }
-    fields
 }

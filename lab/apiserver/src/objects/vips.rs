@@ -1,5 +1,3 @@
-//! What the cloud load balancer has to do for a service.
-
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
@@ -7,7 +5,6 @@ use svclab_spec::{LoadBalancerVip, Protocol, VipMode};
 
 use super::service;
 
-/// The published addresses of `service`.
 pub(super) fn vips_of(service: &Service) -> Vec<LoadBalancerVip> {
     let spec = service.spec.clone().unwrap_or_default();
     let port = |number: i32| u16::try_from(number).ok();
@@ -18,11 +15,11 @@ pub(super) fn vips_of(service: &Service) -> Vec<LoadBalancerVip> {
         .filter_map(|entry| {
             let protocol = match entry.protocol.as_deref() {
                 Some("UDP") => Protocol::Udp,
-                // The load balancer speaks TCP and UDP only.
+                // The load balancer supports TCP and UDP only.
                 Some("SCTP") => return None,
                 _ => Protocol::Tcp,
             };
-            // Without node ports the pair only tells `Vip` which ports there are.
+            // `Vip` mode needs only the service port.
             Some((protocol, port(entry.port)?, port(entry.node_port.unwrap_or(entry.port))?))
         })
         .collect();

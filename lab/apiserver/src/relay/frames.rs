@@ -1,17 +1,15 @@
-//! Where one event of a watch ends and the next begins.
+//! Splits the body of a watch into events.
 
 use bytes::{Bytes, BytesMut};
 
-/// How events are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchFraming {
-    /// A line of JSON each.
+    /// One JSON line per event.
     Lines,
-    /// Kubernetes' protobuf: each after its length in four bytes, the highest first.
+    /// Protobuf: each event follows its length, four bytes in big-endian order.
     Lengths,
 }
 
-/// Cuts a stream of bytes into events.
 #[derive(Debug)]
 pub(super) struct EventSplitter {
     pub(super) form: WatchFraming,
@@ -19,18 +17,16 @@ pub(super) struct EventSplitter {
 }
 
 impl EventSplitter {
-    /// For a body of this media type.
     pub(super) fn of(media: &str) -> Self {
         let form = if media.contains("protobuf") { WatchFraming::Lengths } else { WatchFraming::Lines };
         EventSplitter { form, rest: BytesMut::new() }
     }
 
-    /// Takes more bytes in.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.rest.extend_from_slice(bytes);
     }
 
-    /// The next whole event, with what marks its end.
+    /// Includes the delimiter.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         let length = match self.form {
             WatchFraming::Lines => self.rest.iter().position(|byte| *byte == b'\n')? + 1,
@@ -42,7 +38,6 @@ impl EventSplitter {
         (self.rest.len() >= length).then(|| self.rest.split_to(length).freeze())
     }
 
-    /// What is left of an event that broke off.
     pub(super) fn take_rest(&mut self) -> Option<Bytes> {
         (!self.rest.is_empty()).then(|| self.rest.split().freeze())
     }
@@ -53,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_whole_however_they_are_cut() {
+    fn events_are_complete_for_every_chunk_size() {
         for (media, stream, events) in [
             ("application/json", &b"{}\n{\"a\":1}\n{"[..], vec![&b"{}\n"[..], b"{\"a\":1}\n"]),
             (

@@ -1,8 +1,7 @@
-//! Relays requests to another API server and adds the lab's faults.
+//! Relays requests to another API server and adds faults.
 //!
-//! Clients authenticate with the lab's tokens; the other server must know these tokens and decides what each client may
-//! do. Faults of the connection (resets, cut-off nodes) work as without a relay. The relay itself answers the faults of
-//! requests (503, 410, hostile answers); the faults of watches withhold, end or add events.
+//! The other server must know the lab's tokens and does the authorization. The relay answers the faults of requests
+//! (503, 410, hostile answers) itself, and withholds, ends or adds events of watches.
 
 mod frames;
 mod stream;
@@ -21,7 +20,6 @@ use super::resources::{ApiRoute, ObjectPath, route};
 use super::response::{ApiResponse, ResponseBody, collect, respond};
 pub use upstream::Upstream;
 
-/// Sends `request` to `upstream` and returns the response.
 pub(super) async fn answer(
     context: &ServerContext,
     upstream: &Upstream,
@@ -43,7 +41,7 @@ async fn forward(
             return Ok(respond(response));
         }
         match check_version(context, query) {
-            // The watch cache of kube-apiserver reports an expired version as an event and ends the watch.
+            // As the watch cache of kube-apiserver does: an event that ends the watch.
             Err(error) if query.watch => {
                 let event = json!({ "type": "ERROR", "object": error.status() });
                 return Ok(respond(Ok(ApiResponse::bytes(StatusCode::OK, format!("{event}\n").into()))));
@@ -51,7 +49,7 @@ async fn forward(
             checked => checked?,
         }
     }
-    let closed = context.shared.look(|state| state.faults.closed.0);
+    let closed = context.shared.inspect(|state| state.faults.closed.0);
     let (mut head, body) = request.into_parts();
     // The relay cannot split the events of a compressed watch.
     head.headers.remove(ACCEPT_ENCODING);
@@ -63,7 +61,7 @@ async fn forward(
     head.headers.remove(CONNECTION);
     head.headers.remove(TRANSFER_ENCODING);
     let body = match read.filter(|(_, query)| query.watch && head.status.is_success()) {
-        None => stream::whole(body),
+        None => stream::relay_body(body),
         Some((path, query)) => {
             let media = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
             let splitter = frames::EventSplitter::of(media.unwrap_or_default());
@@ -74,24 +72,23 @@ async fn forward(
     Ok(Response::from_parts(head, body))
 }
 
-/// Path and query of a list or watch; `None` for any other request, which faults do not concern.
+/// `None` for requests other than lists and watches.
 fn read_query(request: &Request<Incoming>) -> Option<(ObjectPath, Query)> {
     let Some(ApiRoute::Objects(path)) = route(request.uri().path()) else { return None };
     let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default()).ok()?;
     (request.method() == Method::GET && path.name.is_none()).then_some((path, query))
 }
 
-/// Answers 410 if the request names a version that a fault has expired.
+/// Fails with 410 if a fault has expired the requested version.
 fn check_version(context: &ServerContext, query: &Query) -> Result<(), ApiError> {
     let version = match (&query.continued, query.version) {
         (None, VersionMatch::Exact(version)) => version,
-        // The newest version always satisfies a list that must not be older than a version.
         (None, VersionMatch::NotOlderThan(version)) if query.watch && query.initial_events.is_none() => version,
         _ => return Ok(()),
     };
-    context.shared.with(|state| {
-        let oldest = state.faults.forgotten;
-        if state.faults.expires() || version < oldest {
+    context.shared.update(|state| {
+        let oldest = state.faults.oldest_version;
+        if state.faults.take_expiry() || version < oldest {
             return Err(ApiError::new(410, "Expired", format!("too old resource version: {version} ({oldest})")));
         }
         Ok(())

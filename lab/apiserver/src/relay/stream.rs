@@ -1,4 +1,4 @@
-//! What a client gets of a watch: the other server's events, held back, repeated or broken off as faults say.
+//! Relays the events of a watch and applies the faults of watches.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,20 +16,18 @@ use crate::objects::ObjectKind;
 use crate::response::{ResponseBody, stream_body};
 use crate::shared::SharedStore;
 
-/// An answer that is passed on as it comes.
-pub(super) fn whole(body: Incoming) -> ResponseBody {
+pub(super) fn relay_body(body: Incoming) -> ResponseBody {
     body.map_err(io::Error::other).boxed_unsync()
 }
 
-/// One open watch.
 pub(super) struct RelayedWatch {
     shared: SharedStore,
     ticks: watch::Receiver<u64>,
     kind: ObjectKind,
     bookmarks: bool,
-    /// Watches closed before this one began.
+    /// Value of `faults.closed` when this watch began.
     closed: u64,
-    /// What faults had added to watches before this one began.
+    /// Number of entries of `faults.added` that this watch has handled or that are older than the watch.
     added: u64,
     splitter: EventSplitter,
     last: Option<Bytes>,
@@ -52,12 +50,11 @@ impl RelayedWatch {
         splitter: EventSplitter,
     ) -> Self {
         let ticks = shared.ticks();
-        let added = shared.look(|state| state.faults.added.len() as u64);
+        let added = shared.inspect(|state| state.faults.added.len() as u64);
         let (last, waiting) = (None, VecDeque::new());
         RelayedWatch { shared, ticks, kind, bookmarks, closed, added, splitter, last, waiting, over: false }
     }
 
-    /// The body that a client reads.
     pub(super) fn body(self, upstream: Incoming) -> ResponseBody {
         let pieces = BodyStream::new(upstream).try_filter_map(async |frame| Ok(frame.into_data().ok()));
         let pieces = pieces.map_err(io::Error::other).boxed();
@@ -74,7 +71,7 @@ impl RelayedWatch {
     ) -> Option<io::Result<Bytes>> {
         loop {
             self.ticks.mark_unchanged();
-            match self.look() {
+            match self.apply_faults() {
                 _ if self.over && self.waiting.is_empty() => return None,
                 WatchState::Closed { abrupt: true } => {
                     self.over = true;
@@ -83,7 +80,7 @@ impl RelayedWatch {
                 }
                 WatchState::Closed { abrupt: false } => return None,
                 WatchState::Silent => {
-                    // What the other server sends meanwhile waits in the socket.
+                    // Meanwhile the socket buffers the upstream's events.
                     self.ticks.changed().await.ok()?;
                     continue;
                 }
@@ -115,14 +112,14 @@ impl RelayedWatch {
         }
     }
 
-    /// What faults say now; what they add waits behind what came before it.
-    fn look(&mut self) -> WatchState {
+    /// Queues events of faults behind those already received.
+    fn apply_faults(&mut self) -> WatchState {
         let (kind, from) = (self.kind, usize::try_from(self.added).unwrap_or(usize::MAX));
-        let (seen, added) = self.shared.look(|state| {
+        let (seen, added) = self.shared.inspect(|state| {
             let (closed, abrupt) = state.faults.closed;
             let seen = match () {
                 () if closed != self.closed => WatchState::Closed { abrupt },
-                () if state.faults.silent(kind) => WatchState::Silent,
+                () if state.faults.is_silent(kind) => WatchState::Silent,
                 () => WatchState::Open,
             };
             let added = state.faults.added.get(from..).unwrap_or_default();

@@ -1,5 +1,3 @@
-//! The other API server: a connection for each request.
-
 use std::io;
 use std::net::SocketAddr;
 
@@ -15,7 +13,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::tls::{Tls, TlsError};
 
-/// An API server that speaks TLS with a certificate of the lab's own authority.
+/// An API server whose TLS certificate the lab's authority signed.
 #[derive(Clone)]
 pub struct Upstream {
     address: SocketAddr,
@@ -23,23 +21,19 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// The one at `address`.
-    ///
-    /// # Errors
-    /// When the TLS library refuses the authority.
+    /// An upstream at `address`.
     pub fn new(address: SocketAddr, tls: &Tls) -> Result<Self, TlsError> {
         Ok(Upstream { address, connector: tls.connector()? })
     }
 
-    /// Sends one request. Its connection is closed when the answer's body is dropped or has ended: a client that lets go of a
-    /// watch ends it at the other server as well.
+    /// Dropping or finishing the body closes the connection, which ends the upstream's watch.
     pub(super) async fn send(&self, mut request: Request<Bytes>) -> io::Result<Response<Incoming>> {
         let stream = TcpStream::connect(self.address).await?;
         let _ = stream.set_nodelay(true);
         let stream = self.connector.connect(ServerName::IpAddress(self.address.ip().into()), stream).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         tokio::spawn(connection);
-        // As it came: the path and the query alone.
+        // Without authority, as the client sent it.
         let path = request.uri().path_and_query().map(|path| path.as_str().to_owned()).unwrap_or_default();
         *request.uri_mut() = path.parse().map_err(io::Error::other)?;
         *request.version_mut() = hyper::Version::HTTP_11;

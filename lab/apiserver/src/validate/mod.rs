@@ -1,5 +1,5 @@
-//! The rules that an API server checks before it takes an object from a client. Scenario authors write past them: a
-//! proxy must survive objects that no API server would take.
+//! Validation of objects that clients write. Scenario steps bypass it: a proxy must survive objects that no API server
+//! would accept.
 
 mod range;
 mod service;
@@ -14,38 +14,24 @@ use super::error::Cause;
 use super::selector::{is_dns_label, is_label_value, is_qualified, is_subdomain};
 use crate::objects::{Object, ObjectKind};
 
-/// Everything that is wrong with `object`; `before` is what it replaces.
 pub(super) fn check(object: &Object, before: Option<&Object>) -> Vec<Cause> {
-    let mut causes = match object {
-        Object::Service(service) => metadata(ObjectKind::Service, &service.metadata),
-        Object::EndpointSlice(slice) => metadata(ObjectKind::EndpointSlice, &slice.metadata),
-        Object::Pod(pod) => metadata(ObjectKind::Pod, &pod.metadata),
-        Object::Node(node) => metadata(ObjectKind::Node, &node.metadata),
-        Object::Namespace(namespace) => metadata(ObjectKind::Namespace, &namespace.metadata),
-        Object::Event(event) => metadata(ObjectKind::Event, &event.metadata),
-        Object::Lease(lease) => metadata(ObjectKind::Lease, &lease.metadata),
-        Object::ServiceCidr(cidr) => metadata(ObjectKind::ServiceCidr, &cidr.metadata),
-        Object::ReplicaSet(set) => metadata(ObjectKind::ReplicaSet, &set.metadata),
-        Object::Deployment(deployment) => metadata(ObjectKind::Deployment, &deployment.metadata),
-    };
+    let (kind, head) = object.head();
+    let mut causes = metadata(kind, head);
     match (object, before) {
-        (Object::Service(service), before) => {
-            let before =
-                before.and_then(|before| if let Object::Service(before) = before { Some(before) } else { None });
-            causes.extend(service::check(service, before.map(AsRef::as_ref)));
+        (Object::Service(service), Some(Object::Service(before))) => {
+            causes.extend(service::check(service, Some(before)));
         }
-        (Object::EndpointSlice(slice), before) => {
-            let before =
-                before.and_then(|before| if let Object::EndpointSlice(before) = before { Some(before) } else { None });
-            causes.extend(slice::check(slice, before.map(AsRef::as_ref)));
+        (Object::Service(service), _) => causes.extend(service::check(service, None)),
+        (Object::EndpointSlice(slice), Some(Object::EndpointSlice(before))) => {
+            causes.extend(slice::check(slice, Some(before)));
         }
-        (Object::ServiceCidr(cidr), before) => {
-            let before =
-                before.and_then(|before| if let Object::ServiceCidr(before) = before { Some(before) } else { None });
-            causes.extend(range::check(cidr, before.map(AsRef::as_ref)));
+        (Object::EndpointSlice(slice), _) => causes.extend(slice::check(slice, None)),
+        (Object::ServiceCidr(cidr), Some(Object::ServiceCidr(before))) => {
+            causes.extend(range::check(cidr, Some(before)));
         }
+        (Object::ServiceCidr(cidr), _) => causes.extend(range::check(cidr, None)),
         (Object::Pod(pod), Some(Object::Pod(before))) => {
-            let (old, new) = (pod_rest(json!(before.spec)), pod_rest(json!(pod.spec)));
+            let (old, new) = (immutable_pod_spec(json!(before.spec)), immutable_pod_spec(json!(pod.spec)));
             if old != new {
                 let detail = "a pod's spec stays as it is but for images, tolerations, activeDeadlineSeconds and \
                               terminationGracePeriodSeconds";
@@ -67,8 +53,7 @@ pub(super) fn check(object: &Object, before: Option<&Object>) -> Vec<Cause> {
     causes
 }
 
-/// What of a pod's spec may not change.
-fn pod_rest(mut spec: Value) -> Value {
+fn immutable_pod_spec(mut spec: Value) -> Value {
     if let Value::Object(fields) = &mut spec {
         for field in ["tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"] {
             fields.remove(field);

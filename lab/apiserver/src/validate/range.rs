@@ -1,5 +1,3 @@
-//! ServiceCIDRs.
-
 use ipnet::IpNet;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use serde_json::json;

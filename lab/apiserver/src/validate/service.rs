@@ -1,5 +1,3 @@
-//! Services.
-
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
@@ -13,7 +11,7 @@ use crate::objects::ingress_of;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
-/// A day: the longest session affinity.
+/// In seconds: a day.
 const LONGEST_AFFINITY: i32 = 86_400;
 
 pub(super) fn check(service: &Service, before: Option<&Service>) -> Vec<Cause> {
@@ -21,29 +19,28 @@ pub(super) fn check(service: &Service, before: Option<&Service>) -> Vec<Cause> {
         return vec![Cause::required("spec", "")];
     };
     let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
-    // An API server allocates before it looks at the rest: of an address that it cannot read it tells nothing else.
-    if let Some(ip) = spec.cluster_ip.as_ref().filter(|ip| kind != "ExternalName" && !is_given(ip)) {
+    // kube-apiserver allocates first and then reports an unreadable address alone.
+    if let Some(ip) = spec.cluster_ip.as_ref().filter(|ip| kind != "ExternalName" && !is_valid_cluster_ip(ip)) {
         return vec![Cause::invalid("spec.clusterIPs[0]", &json!(ip), ADDRESS)];
     }
     let mut causes = Vec::new();
-    words(spec, &mut causes);
+    enumerated_fields(spec, &mut causes);
     ports(spec, kind, &mut causes);
     if kind == "ExternalName" && spec.external_name.as_deref().unwrap_or_default().is_empty() {
         causes.push(Cause::required("spec.externalName", "an ExternalName service needs one"));
     }
     addresses(spec, kind, before.and_then(|before| before.spec.as_ref()), &mut causes);
     families(spec, &mut causes);
-    published(service, kind, before, &mut causes);
+    published_addresses(service, kind, before, &mut causes);
     affinity(spec, &mut causes);
     traffic(spec, kind, &mut causes);
     if let Some(before) = before.and_then(|before| before.spec.as_ref()) {
-        kept(before, spec, kind, &mut causes);
+        immutable_fields(before, spec, kind, &mut causes);
     }
     causes
 }
 
-/// Fields that are one of a few words.
-fn words(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
+fn enumerated_fields(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
     let fields: [(&str, Option<&String>, &[&str]); 6] = [
         ("spec.type", spec.type_.as_ref(), &TYPES),
         ("spec.sessionAffinity", spec.session_affinity.as_ref(), &["ClientIP", "None"]),
@@ -113,7 +110,6 @@ fn one_port(port: &ServicePort, field: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid(format!("{field}.name"), &json!(name), "expected a DNS-1123 label"));
     }
     match &port.target_port {
-        // It is the port's own number then.
         None if !(1..=65_535).contains(&port.port) => {
             causes.push(Cause::invalid(format!("{field}.targetPort"), &json!(port.port), RANGE));
         }
@@ -129,7 +125,7 @@ fn one_port(port: &ServicePort, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// RFC 6335's service names.
+/// Service names of RFC 6335.
 fn is_port_name(name: &str) -> bool {
     is_dns_label(name, 15) && !name.contains("--") && name.bytes().any(|byte| byte.is_ascii_lowercase())
 }
@@ -140,8 +136,7 @@ fn is_address(text: &str) -> bool {
     text.parse::<std::net::IpAddr>().is_ok()
 }
 
-/// Whether a cluster IP is an address, or a word that stands for none.
-fn is_given(ip: &str) -> bool {
+fn is_valid_cluster_ip(ip: &str) -> bool {
     ip.is_empty() || ip == "None" || is_address(ip)
 }
 
@@ -156,7 +151,7 @@ fn addresses(spec: &ServiceSpec, kind: &str, before: Option<&ServiceSpec>, cause
         if kind == "ExternalName" {
             causes.push(Cause::forbidden("spec.clusterIP", "may not be set when `type` is 'ExternalName'"));
         } else if cluster_ips.first().is_some_and(|first| first != ip)
-            // Who changes the one alone means both, and is told that they stay.
+            // If only `clusterIP` changed, the update fails with "field is immutable" instead.
             && before.is_none_or(|before| before.cluster_ips.as_deref() != Some(cluster_ips))
         {
             causes.push(Cause::invalid("spec.clusterIPs", &json!(cluster_ips), "first value must match `clusterIP`"));
@@ -170,16 +165,14 @@ fn addresses(spec: &ServiceSpec, kind: &str, before: Option<&ServiceSpec>, cause
         }
     }
     for (index, range) in spec.load_balancer_source_ranges.iter().flatten().enumerate() {
-        // Surrounding space is trimmed by every reader: it has always been allowed.
+        // kube-apiserver trims white space around a range.
         if range.trim().parse::<IpNet>().is_err() {
-            // The field is spelt so in what an API server says.
             let field = format!("spec.LoadBalancerSourceRanges[{index}]");
             causes.push(Cause::invalid(field, &json!(range), "must be a valid CIDR value"));
         }
     }
 }
 
-/// Which families a service asks for.
 fn families(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
     let families = spec.ip_families.as_deref().unwrap_or_default();
     for (index, family) in families.iter().enumerate() {
@@ -194,8 +187,7 @@ fn families(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Published addresses, where they are new.
-fn published(service: &Service, kind: &str, before: Option<&Service>, causes: &mut Vec<Cause>) {
+fn published_addresses(service: &Service, kind: &str, before: Option<&Service>, causes: &mut Vec<Cause>) {
     let ingress = ingress_of(service);
     if before.is_some_and(|before| ingress_of(before) == ingress) {
         return;
@@ -218,7 +210,7 @@ fn published(service: &Service, kind: &str, before: Option<&Service>, causes: &m
 fn affinity(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
     let client_ip = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
     let Some(seconds) = client_ip.and_then(|client_ip| client_ip.timeout_seconds) else { return };
-    // Without affinity the setting is dropped, not refused.
+    // kube-apiserver drops the setting if the Service has no affinity.
     if spec.session_affinity.as_deref() == Some("ClientIP") && !(1..=LONGEST_AFFINITY).contains(&seconds) {
         let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
         causes.push(Cause::invalid(field, &json!(seconds), "must be greater than 0 and at most 86400"));
@@ -236,22 +228,19 @@ fn traffic(spec: &ServiceSpec, kind: &str, causes: &mut Vec<Cause>) {
         let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         causes.push(Cause::invalid("spec.healthCheckNodePort", &json!(port), detail));
     }
-    if spec.load_balancer_source_ranges.as_ref().is_some_and(|ranges| !ranges.is_empty()) && kind != "LoadBalancer" {
-        let detail = "may only be used when `type` is 'LoadBalancer'";
-        causes.push(Cause::forbidden("spec.LoadBalancerSourceRanges", detail));
-    }
-    if spec.load_balancer_class.is_some() && kind != "LoadBalancer" {
-        let detail = "may only be used when `type` is 'LoadBalancer'";
-        causes.push(Cause::forbidden("spec.loadBalancerClass", detail));
-    }
-    if spec.allocate_load_balancer_node_ports.is_some() && kind != "LoadBalancer" {
-        let detail = "may only be used when `type` is 'LoadBalancer'";
-        causes.push(Cause::forbidden("spec.allocateLoadBalancerNodePorts", detail));
+    let ranges = spec.load_balancer_source_ranges.as_ref();
+    for (is_set, field) in [
+        (ranges.is_some_and(|ranges| !ranges.is_empty()), "spec.LoadBalancerSourceRanges"),
+        (spec.load_balancer_class.is_some(), "spec.loadBalancerClass"),
+        (spec.allocate_load_balancer_node_ports.is_some(), "spec.allocateLoadBalancerNodePorts"),
+    ] {
+        if is_set && kind != "LoadBalancer" {
+            causes.push(Cause::forbidden(field, "may only be used when `type` is 'LoadBalancer'"));
+        }
     }
 }
 
-/// What an update may not touch.
-fn kept(before: &ServiceSpec, now: &ServiceSpec, kind: &str, causes: &mut Vec<Cause>) {
+fn immutable_fields(before: &ServiceSpec, now: &ServiceSpec, kind: &str, causes: &mut Vec<Cause>) {
     const IMMUTABLE: &str = "field is immutable";
     let old_kind = before.type_.as_deref().unwrap_or("ClusterIP");
     if kind == "ExternalName" || old_kind == "ExternalName" {

@@ -1,5 +1,3 @@
-//! EndpointSlices.
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -9,13 +7,10 @@ use serde_json::json;
 use super::super::error::Cause;
 use super::super::selector::{is_dns_label, is_subdomain};
 
-/// Endpoints in a slice.
 const MAX_ENDPOINTS: usize = 1_000;
-/// Ports in a slice.
 const MAX_PORTS: usize = 20_000;
-/// Addresses of an endpoint.
 const MAX_ADDRESSES: usize = 100;
-/// Zones, or nodes, that an endpoint is hinted for.
+/// Per kind of hint.
 const MAX_HINTS: usize = 8;
 
 const FAMILIES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];

@@ -26,7 +26,7 @@ fn fields(object: &Object, before: Option<&Object>) -> Vec<String> {
 }
 
 #[test]
-fn every_broken_rule_of_a_service_names_its_field() {
+fn an_invalid_service_names_the_field() {
     for (change, expected) in [
         (json!({}), vec![]),
         (json!({"metadata": {"name": "1web"}}), vec!["Invalid metadata.name"]),
@@ -91,7 +91,7 @@ fn every_broken_rule_of_a_service_names_its_field() {
 }
 
 #[test]
-fn a_service_keeps_its_cluster_ip() {
+fn a_changed_cluster_ip_is_rejected() {
     let with = |ip: &str| service(json!({"spec": {"clusterIP": ip}}));
     assert_eq!(fields(&with("10.96.0.2"), Some(&with("10.96.0.1"))), ["Invalid spec.clusterIPs[0]"]);
     assert!(fields(&with(""), Some(&with("10.96.0.1"))).is_empty());
@@ -99,7 +99,7 @@ fn a_service_keeps_its_cluster_ip() {
 }
 
 #[test]
-fn every_broken_rule_of_a_slice_names_its_field() {
+fn an_invalid_slice_names_the_field() {
     for (change, expected) in [
         (json!({}), vec![]),
         (json!({"addressType": "IPX"}), vec!["NotSupported addressType"]),
@@ -117,7 +117,7 @@ fn every_broken_rule_of_a_slice_names_its_field() {
 }
 
 #[test]
-fn a_pods_spec_stays() {
+fn a_changed_pod_spec_is_rejected() {
     let pod = |image: &str, port: u16| {
         let spec = json!({"containers": [{"name": "c", "image": image, "ports": [{"containerPort": port}]}]});
         Object::Pod(Box::new(serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap()))

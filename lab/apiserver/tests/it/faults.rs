@@ -1,4 +1,4 @@
-//! Clients of a server that misbehaves end up knowing what it knows.
+//! Clients of a faulty server converge to the server's state.
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use tokio::task::JoinHandle;
 
 use super::support::{DEADLINE, Served, client, until};
 
-/// Keeps a store of `K` up to date until it is dropped.
 pub(super) struct Follower<K: kube::core::Resource<DynamicType = ()> + Clone + 'static> {
     pub(super) store: Store<K>,
     task: JoinHandle<()>,
@@ -29,7 +28,6 @@ impl<K: kube::core::Resource<DynamicType = ()> + Clone> Drop for Follower<K> {
     }
 }
 
-/// Tries again soon, for ever: tests do not wait for seconds.
 struct Soon;
 
 impl Iterator for Soon {
@@ -71,7 +69,7 @@ pub(super) async fn sees(follower: &Follower<Service>, number: u32, what: &str) 
 }
 
 #[tokio::test]
-async fn watchers_survive_every_misbehaviour() {
+async fn a_watcher_converges_after_each_fault() {
     for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
         let served = Served::start(false);
         let (server, shared) = (&served.server, served.server.store().clone());
@@ -103,7 +101,7 @@ async fn watchers_survive_every_misbehaviour() {
 }
 
 #[tokio::test]
-async fn a_refused_client_is_refused_until_told_otherwise() {
+async fn a_refusal_lasts_until_accept() {
     let served = Served::start(false);
     let api: Api<Service> = Api::all(served.client().await);
     served.server.misbehave(ServerFault::Refuse(ServerRefusal::Unavailable));
@@ -140,9 +138,8 @@ async fn held_services_arrive_after_their_slices() {
     until("the service", || knows(&services)).await;
 }
 
-/// A few hundred random changes and faults with a short history: in the end the follower has what the server has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_happens_followers_converge() {
+async fn followers_converge_after_random_changes_and_faults() {
     let times = WatchTimes { longest: Duration::from_millis(300), bookmark_every: Duration::from_millis(20) };
     let served = Served::with(false, HistoryBounds { events: 16, bytes: 1 << 20 }, times);
     let shared = served.server.store().clone();
@@ -198,7 +195,7 @@ async fn whatever_happens_followers_converge() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_cut_off_hears_nothing_and_misses_nothing() {
+async fn a_cut_off_client_catches_up_later() {
     let served = Served::start(false);
     let (server, shared) = (&served.server, served.server.store().clone());
     let here = follow::<Service>(served.client().await, watcher::Config::default());

@@ -1,6 +1,6 @@
-//! `kubectl` itself, from 1.20 (Debian 12's `kubernetes-client`) on. At a desk it may be missing, in CI it may not.
+//! Requires `kubectl` 1.20 or newer; skipped without it, except in CI.
 //!
-//! Versions before 1.25 want schemas (`/openapi/v2`) to validate what is applied, which this API does not have: `--validate=false`.
+//! Before 1.25 `kubectl` validates with schemas (`/openapi/v2`), which this API lacks: `--validate=false`.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -18,7 +18,7 @@ spec:
   ports: [{name: http, port: 80, targetPort: http}]
 ";
 
-/// Runs `kubectl`; `None` where there is none.
+/// `None` without `kubectl`.
 async fn kubectl(kubeconfig: &Path, arguments: &str, input: &str) -> Option<(bool, String)> {
     let cache = kubeconfig.with_extension("cache");
     let mut command = Command::new("kubectl");
@@ -32,7 +32,7 @@ async fn kubectl(kubeconfig: &Path, arguments: &str, input: &str) -> Option<(boo
 }
 
 #[tokio::test]
-async fn kubectl_is_satisfied() {
+async fn kubectl_commands_succeed() {
     let served = Served::start(true);
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");

@@ -1,5 +1,3 @@
-//! Reading and writing through the `kube` crate.
-
 use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
@@ -30,7 +28,7 @@ fn made<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
 }
 
 #[tokio::test]
-async fn everything_can_be_listed_over_tls_and_plain_http() {
+async fn every_kind_is_listed_over_tls_and_plain_http() {
     for tls in [true, false] {
         let served = Served::start(tls);
         let client = served.client().await;
@@ -46,7 +44,7 @@ async fn everything_can_be_listed_over_tls_and_plain_http() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_told_so_and_a_wrong_authority_is_not_trusted() {
+async fn a_wrong_token_gets_401_and_a_wrong_authority_is_not_trusted() {
     let served = Served::start(true);
     let mut wrong = served.kubeconfig();
     wrong.token = Some("wrong".to_owned());
@@ -61,7 +59,7 @@ async fn a_wrong_token_is_told_so_and_a_wrong_authority_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn a_list_comes_page_by_page() {
+async fn a_paged_list_keeps_its_version() {
     let served = Served::start(false);
     let api: Api<Service> = Api::all(served.client().await);
     let (mut names, mut token) = (Vec::new(), None);
@@ -83,7 +81,7 @@ async fn a_list_comes_page_by_page() {
 }
 
 #[tokio::test]
-async fn services_are_created_changed_and_deleted() {
+async fn a_service_is_created_patched_replaced_and_deleted() {
     let served = Served::start(false);
     let api: Api<Service> = Api::default_namespaced(served.client().await);
     let service = json!({"metadata": {"name": "app"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
@@ -126,7 +124,7 @@ async fn services_are_created_changed_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_pods_readiness_reaches_the_slices() {
+async fn an_unready_pod_changes_its_slice() {
     let served = Served::start(false);
     let client = served.client().await;
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
@@ -148,7 +146,7 @@ async fn a_pods_readiness_reaches_the_slices() {
 }
 
 #[tokio::test]
-async fn the_controller_defends_its_slices() {
+async fn the_controller_restores_its_slices() {
     let served = Served::start(false);
     let slices: Api<EndpointSlice> = Api::default_namespaced(served.client().await);
     let before = slices.get("web-ipv4-0").await.unwrap();
@@ -167,7 +165,7 @@ async fn the_controller_defends_its_slices() {
 }
 
 #[tokio::test]
-async fn events_are_one_object_in_two_versions_and_leases_and_cluster_ip_ranges_are_kept() {
+async fn events_leases_and_service_cidrs_are_stored() {
     let served = Served::start(false);
     let client = served.client().await;
     let new: Api<NewEvent> = Api::default_namespaced(client.clone());
@@ -191,7 +189,7 @@ async fn events_are_one_object_in_two_versions_and_leases_and_cluster_ip_ranges_
     let lease = json!({"metadata": {"name": "node-a"}, "spec": {"holderIdentity": "node-a"}});
     leases.create(&PostParams::default(), &made(lease)).await.unwrap();
     assert_eq!(leases.list(&ListParams::default()).await.unwrap().items.len(), 1);
-    // kube-proxy watches these since 1.33, and complains for ever where they are not served.
+    // kube-proxy watches ServiceCIDRs since 1.33 and logs errors if the API lacks them.
     let spaces: Api<Namespace> = Api::all(client.clone());
     let ranges: Api<ServiceCIDR> = Api::all(client);
     let range = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/16"]}});
@@ -199,7 +197,7 @@ async fn events_are_one_object_in_two_versions_and_leases_and_cluster_ip_ranges_
     let found = ranges.get("more").await.unwrap();
     assert_eq!(found.spec.and_then(|spec| spec.cidrs), Some(vec!["10.97.0.0/16".to_owned()]));
     assert_eq!(found.metadata.namespace, None);
-    // The cluster's own, as every API server publishes its range.
+    // Every API server publishes its own range under this name.
     let own = ranges.get("kubernetes").await.unwrap();
     assert_eq!(own.spec.and_then(|spec| spec.cidrs), Some(vec!["10.96.0.0/16".to_owned()]));
     let ready = own.status.and_then(|status| status.conditions).unwrap_or_default();
@@ -211,7 +209,7 @@ async fn events_are_one_object_in_two_versions_and_leases_and_cluster_ip_ranges_
 }
 
 #[tokio::test]
-async fn nodes_take_labels_and_keep_their_ranges() {
+async fn a_node_accepts_labels_and_keeps_its_pod_ranges() {
     let served = Served::start(false);
     let client = served.client().await;
     let nodes: Api<Node> = Api::all(client.clone());
@@ -232,7 +230,7 @@ async fn nodes_take_labels_and_keep_their_ranges() {
 }
 
 #[tokio::test]
-async fn streaming_lists_end_with_their_bookmark() {
+async fn a_streaming_list_ends_with_a_bookmark() {
     let served = Served::start(false);
     let api: Api<Service> = Api::all(served.client().await);
     let params = WatchParams::default().initial_events().timeout(1);
@@ -245,7 +243,7 @@ async fn streaming_lists_end_with_their_bookmark() {
 }
 
 #[tokio::test]
-async fn history_that_is_gone_is_told_within_the_watch() {
+async fn an_expired_version_is_an_event_of_the_watch() {
     let served = Served::start(false);
     let api: Api<Service> = Api::all(served.client().await);
     let version = served.server.resource_version();
@@ -258,7 +256,7 @@ async fn history_that_is_gone_is_told_within_the_watch() {
 }
 
 #[tokio::test]
-async fn a_reflector_holds_what_the_store_holds() {
+async fn a_reflector_gets_every_object() {
     let served = Served::start(false);
     let api: Api<EndpointSlice> = Api::all(served.client().await);
     let (reader, writer) = reflector::store();

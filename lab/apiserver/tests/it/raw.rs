@@ -1,5 +1,3 @@
-//! Requests as `kubectl` and client-go write them.
-
 use hyper::Request;
 use kube::Client;
 use kube::client::Body;
@@ -7,10 +5,8 @@ use serde_json::{Value, json};
 
 use super::support::Served;
 
-/// What `kubectl get` accepts.
 const TABLE: &str =
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-/// What kube-proxy sends and accepts by default.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 pub(super) async fn ask(
@@ -36,7 +32,7 @@ pub(super) async fn get(client: &Client, path: &str, accept: &str) -> (u16, Valu
 }
 
 #[tokio::test]
-async fn tables_are_what_kubectl_prints() {
+async fn a_table_has_the_columns_of_kubectl() {
     let served = Served::start(false);
     let client = served.client().await;
     let mut shown = String::new();
@@ -61,7 +57,7 @@ async fn tables_are_what_kubectl_prints() {
 }
 
 #[tokio::test]
-async fn discovery_names_every_type() {
+async fn discovery_lists_every_resource() {
     let served = Served::start(false);
     let client = served.client().await;
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
@@ -119,10 +115,9 @@ async fn a_deployment_is_scaled_by_its_sub_resource() {
     let mut anew = seen;
     anew["spec"]["replicas"] = json!(0);
     assert_eq!(ask(&client, "PUT", &scale, &[], &anew.to_string()).await.0, 200);
-    // What was read before that change is out of date.
+    // The version read before that change is stale.
     assert_eq!(ask(&client, "PUT", &scale, &[], &scaled.to_string()).await.0, 409);
     assert_eq!(ask(&client, "PATCH", &scale, &merge, r#"{"spec":{"replicas":-1}}"#).await.0, 400);
-    // A strategic patch merges containers by their names.
     let strategic = [("content-type", "application/strategic-merge-patch+json")];
     let image = r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"b"}]}}}}"#;
     let (code, patched) = ask(&client, "PATCH", &format!("{all}/shop"), &strategic, image).await;
@@ -132,7 +127,7 @@ async fn a_deployment_is_scaled_by_its_sub_resource() {
 }
 
 #[tokio::test]
-async fn what_a_kubelet_would_answer_says_what_to_use_instead() {
+async fn a_kubelet_sub_resource_gets_501_with_an_alternative() {
     let served = Served::start(false);
     let client = served.client().await;
     for (method, asked, instead) in [
@@ -149,7 +144,7 @@ async fn what_a_kubelet_would_answer_says_what_to_use_instead() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_is_refused_so_that_clients_fall_back() {
+async fn unsupported_requests_get_the_code_that_makes_clients_fall_back() {
     let served = Served::start(false);
     let client = served.client().await;
     let both = format!("{PROTOBUF},application/json");
@@ -191,7 +186,7 @@ async fn what_is_not_served_is_refused_so_that_clients_fall_back() {
 }
 
 #[tokio::test]
-async fn an_invalid_object_is_told_field_by_field() {
+async fn an_invalid_object_gets_a_cause_per_field() {
     let served = Served::start(false);
     let client = served.client().await;
     let body = json!({"metadata": {"name": "Web"}, "spec": {"ports": [{"port": 0}, {"port": 80, "protocol": "ICMP"}]}});
@@ -201,7 +196,7 @@ async fn an_invalid_object_is_told_field_by_field() {
 }
 
 #[tokio::test]
-async fn every_listener_serves_the_same_objects_and_nobody_without_a_token() {
+async fn every_listener_serves_the_same_objects_with_a_token_only() {
     let served = Served::start(false);
     let mut kubeconfig = served.kubeconfig();
     kubeconfig.server = served.server.url(served.server.addresses()[1]);

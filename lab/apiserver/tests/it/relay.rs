@@ -1,5 +1,3 @@
-//! In front of another API server: what it answers comes through as it is, and every fault works as on the lab's own objects.
-
 use std::net::TcpListener;
 
 use futures_util::StreamExt;
@@ -8,6 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 use svclab_apiserver::objects::ObjectKind;
+use svclab_apiserver::testing::filled_store;
 use svclab_apiserver::{
     ApiServer, HistoryBounds, Kubeconfig, ServeOptions, ServerFault, ServerRefusal, SharedStore, Upstream, WatchTimes,
     hostile_answer,
@@ -15,9 +14,8 @@ use svclab_apiserver::{
 
 use super::faults::{follow, mark, sees};
 use super::raw::{ask, get};
-use super::support::{Served, client, store};
+use super::support::{Served, client};
 
-/// Another server, and the one in front of it.
 struct Relayed {
     behind: Served,
     front: ApiServer,
@@ -35,8 +33,8 @@ impl Relayed {
             ..ServeOptions::default()
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // Its own objects are nobody's business.
-        let front = ApiServer::start(SharedStore::new(store()), [listener], options).unwrap();
+        // The relay does not serve its own objects.
+        let front = ApiServer::start(SharedStore::new(filled_store()), [listener], options).unwrap();
         Relayed { behind, front }
     }
 
@@ -44,20 +42,18 @@ impl Relayed {
         Kubeconfig { server: self.front.url(self.front.addresses()[0]), ..self.behind.kubeconfig() }
     }
 
-    /// Does something wrong, as of now.
     fn misbehave(&self, what: ServerFault) {
         self.front.misbehave_before(what, self.behind.server.resource_version());
     }
 }
 
 #[tokio::test]
-async fn what_the_other_server_answers_comes_through() {
+async fn the_relay_returns_the_upstreams_responses() {
     let relayed = Relayed::start();
     let (here, there) = (client(&relayed.kubeconfig()).await, relayed.behind.client().await);
     for path in ["/version", "/api/v1/services?limit=1", "/api/v1/namespaces/default/services/nobody", "/apis/none"] {
         let (mut one, mut other) =
             (get(&here, path, "application/json").await, get(&there, path, "application/json").await);
-        // Each page has a token of its own.
         one.1["metadata"]["continue"] = json!(null);
         other.1["metadata"]["continue"] = json!(null);
         assert_eq!(one, other, "{path}");
@@ -72,7 +68,7 @@ async fn what_the_other_server_answers_comes_through() {
 }
 
 #[tokio::test]
-async fn watches_end_up_with_what_is_there_whatever_they_went_through() {
+async fn a_relayed_watch_converges_after_each_fault() {
     let relayed = Relayed::start();
     let services = follow::<Service>(client(&relayed.kubeconfig()).await, watcher::Config::default());
     let (behind, mut number) = (relayed.behind.server.store(), 0);
@@ -100,7 +96,7 @@ async fn watches_end_up_with_what_is_there_whatever_they_went_through() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_held_tells_nothing_until_it_is_released() {
+async fn a_held_watch_sends_nothing_until_released() {
     let relayed = Relayed::start();
     let services = follow::<Service>(client(&relayed.kubeconfig()).await, watcher::Config::default());
     let (behind, plain) = (relayed.behind.server.store(), client(&relayed.kubeconfig()).await);
@@ -113,7 +109,7 @@ async fn a_watch_that_is_held_tells_nothing_until_it_is_released() {
         relayed.misbehave(begin);
         assert!(relayed.front.withholds());
         mark(behind, 2);
-        // Lists are answered: once one has come through, so could the event have.
+        // The list shows that the event could have arrived, too.
         let (_, list) = get(&plain, "/api/v1/services?labelSelector=mark%3D2", "application/json").await;
         assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{begin:?}");
         let state = services.store.state();
@@ -128,7 +124,7 @@ async fn a_watch_that_is_held_tells_nothing_until_it_is_released() {
 }
 
 #[tokio::test]
-async fn what_faults_add_stands_behind_what_was_told() {
+async fn added_events_follow_received_events() {
     let relayed = Relayed::start();
     let client = client(&relayed.kubeconfig()).await;
     let from = relayed.behind.server.resource_version();
@@ -151,7 +147,7 @@ async fn what_faults_add_stands_behind_what_was_told() {
 }
 
 #[tokio::test]
-async fn versions_that_are_forgotten_are_gone() {
+async fn a_compacted_version_expires() {
     let relayed = Relayed::start();
     let client = client(&relayed.kubeconfig()).await;
     let before = relayed.behind.server.resource_version();

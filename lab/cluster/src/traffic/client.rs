@@ -1,4 +1,4 @@
-//! Probes: sockets made in the place's namespace, awaited together on the lab's runtime.
+//! Sends probes from a host's namespace.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -16,10 +16,9 @@ use super::drop_check::{ProbeOrigin, answer_within};
 use super::echo_protocol::EchoRequest;
 use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
 
-/// What a client asks.
 const WHO: &str = "who?";
 
-/// A TCP connection that stays open between questions.
+/// A TCP connection for several requests.
 pub struct ProbeConnection {
     origin: ProbeOrigin,
     stream: BufReader<TcpStream>,
@@ -27,21 +26,21 @@ pub struct ProbeConnection {
 }
 
 impl ProbeConnection {
-    /// The client's own address and port.
+    /// The client's address and port.
     pub fn client(&self) -> SocketAddr {
         self.client
     }
 
-    /// Sends a line and waits for the server's.
+    /// Sends a request and waits for the reply.
     ///
     /// # Errors
-    /// When the machine is too slow to tell silence within `limit` from a late answer.
+    /// The machine is too slow to distinguish a drop within `limit` from a late reply.
     pub async fn ask(&mut self, limit: Duration) -> Result<ProbeAnswer, NetnsError> {
         answer_within(&self.origin, limit, question(&mut self.stream)).await
     }
 }
 
-/// Sends one probe. An error means that the socket could not be made or bound as wanted.
+/// Fails only if the socket cannot be created or bound.
 pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {
     match probe.protocol {
         Protocol::Tcp | Protocol::Sctp => send_stream(origin, probe).await,
@@ -49,7 +48,7 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOut
     }
 }
 
-/// Opens a connection and leaves it open; the inner error is what came back instead of an acceptance.
+/// The inner error is the outcome of a failed attempt.
 pub(crate) async fn connect(
     origin: ProbeOrigin,
     probe: &Probe,
@@ -58,7 +57,7 @@ pub(crate) async fn connect(
     let (mut opened, start) = (None, Instant::now());
     let accepted = async {
         match socket.connect(probe.to).await {
-            // Not an answer yet: the caller asks for one.
+            // No answer yet: the caller sends a request.
             Ok(stream) => opened = Some(stream),
             Err(error) => return classify(&error),
         }
@@ -75,7 +74,7 @@ pub(crate) async fn connect(
 
 async fn send_stream(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, NetnsError> {
     let socket = stream_socket(&origin.namespace, probe).await?;
-    // An abortive close leaves no TIME_WAIT, so that a source port can be used again at once.
+    // A reset leaves no TIME_WAIT, so the source port is reusable at once.
     socket.set_zero_linger().map_err(NetnsError::io("setting SO_LINGER"))?;
     let (mut client, start) = (None, Instant::now());
     let exchange = async {
@@ -114,14 +113,14 @@ async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, N
     let socket = sockets::udp(&origin.namespace, bind).await?;
     let (mut client, start) = (None, Instant::now());
     let exchange = async {
-        // A connected socket hears ICMP errors.
+        // Only a connected socket receives ICMP errors.
         if let Err(error) = socket.connect(probe.to).await {
             return classify(&error);
         }
         client = socket.local_addr().ok();
         let question = EchoRequest::new(WHO);
         match socket.send(&question.line()).await {
-            // Netfilter of this very machine took it, which may have sent an ICMP error instead: the socket hears of that next.
+            // Netfilter on this machine dropped or rejected the packet; for a reject, an ICMP error follows.
             Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {}
             Err(error) => return classify(&error),
             Ok(_) => {}
@@ -131,7 +130,7 @@ async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, N
             match socket.recv(&mut datagram).await {
                 Ok(length) => match question.answer(&datagram[..length]) {
                     Some(answer) => return answer,
-                    // The port was another request's before.
+                    // A reply to an earlier request from the same port.
                     None => continue,
                 },
                 Err(error) => return classify(&error),
@@ -150,7 +149,7 @@ async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket
     namespace
         .run(move || {
             let socket = if protocol == Protocol::Sctp { sockets::sctp(bind) } else { sockets::tcp(bind) }?;
-            // Unbound sockets get a port at connect time, which may be shared between destinations.
+            // An unbound socket gets its port at connect; such ports can be shared between destinations.
             if chosen {
                 socket.set_reuseaddr(true)?;
                 socket.bind(bind)?;
@@ -161,19 +160,18 @@ async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket
         .map_err(NetnsError::io(attempt))
 }
 
-/// Where to bind: the wildcard of the destination's family and port 0, as far as nothing else is asked for.
+/// Wildcard and port 0 unless the probe sets them.
 pub(super) fn source(probe: &Probe) -> SocketAddr {
     let any = sockets::anywhere(probe.to);
     let port = probe.source_port.unwrap_or(any.port());
     SocketAddr::new(probe.source_address.unwrap_or(any.ip()), port)
 }
 
-/// What an error before the answer means.
 pub(super) fn classify(error: &io::Error) -> ProbeAnswer {
     match error.kind() {
         ErrorKind::ConnectionRefused => ProbeAnswer::Refused,
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ProbeAnswer::Broken(error.to_string()),
-        // The kernel's own time-out, or a packet that netfilter dropped on its way out: silence on the wire.
+        // The kernel's own timeout, or a packet that netfilter dropped on output.
         ErrorKind::TimedOut => ProbeAnswer::TimedOut,
         _ if error.raw_os_error() == Some(Errno::EPERM as i32) => ProbeAnswer::TimedOut,
         _ => ProbeAnswer::Unreachable(error.to_string()),
@@ -185,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_sorted_by_what_the_wire_did() {
+    fn a_socket_error_maps_to_the_networks_answer() {
         let of = |errno: Errno| classify(&io::Error::from(errno));
         assert_eq!(of(Errno::ECONNREFUSED), ProbeAnswer::Refused);
         assert_eq!(of(Errno::ETIMEDOUT), ProbeAnswer::TimedOut);

@@ -1,5 +1,5 @@
-//! Two datagrams at once from one socket, as resolvers ask for A and AAAA: the kernel may see the second before it has made
-//! up its mind about the flow of the first.
+//! Two concurrent datagrams from one socket, like the A and AAAA queries of a resolver: the kernel may process the
+//! second before the first's conntrack entry is confirmed.
 
 use std::io;
 use std::sync::{Arc, Barrier};
@@ -15,15 +15,14 @@ use super::drop_check::{ProbeOrigin, answer_within};
 use super::echo_protocol::EchoRequest;
 use super::probe::{Probe, ProbeAnswer, ProbeOutcome};
 
-/// What a resolver asks for.
 const RECORDS: [&str; 2] = ["A?", "AAAA?"];
 
-/// Sends the two, each by a thread of its own, and waits for both answers: an outcome for each question.
+/// Returns an outcome per datagram.
 pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOutcome; 2], NetnsError> {
     let bind = source(probe);
     let failed = || NetnsError::io(format!("two datagrams from {bind} in {}", origin.namespace.name()));
     let socket = origin.namespace.run(move || sockets::bind_udp(bind)).await?.map_err(failed())?;
-    // A connected socket hears ICMP errors.
+    // Only a connected socket receives ICMP errors.
     socket.connect(probe.to).map_err(failed())?;
     let client = socket.local_addr().ok();
     let senders = [socket.try_clone().map_err(failed())?, socket.try_clone().map_err(failed())?];
@@ -32,9 +31,9 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOu
     let questions = RECORDS.map(EchoRequest::new);
     let lines = [questions[0].line(), questions[1].line()];
     let mut outcomes: [Option<ProbeOutcome>; 2] = [None, None];
-    // The answer that completes the pair, or what both got that have none by then.
+    // The reply that completes the pair, or the outcome of datagrams without a reply.
     let exchange = async {
-        match tokio::task::spawn_blocking(|| both(senders, lines)).await {
+        match tokio::task::spawn_blocking(|| send_concurrently(senders, lines)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return classify(&error),
             Err(error) => return ProbeAnswer::Broken(error.to_string()),
@@ -60,8 +59,8 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOu
     Ok(outcomes.map(|outcome| outcome.unwrap_or_else(|| rest.clone())))
 }
 
-/// Sends both at the same moment, as far as the processors allow.
-fn both(senders: [std::net::UdpSocket; 2], lines: [Vec<u8>; 2]) -> io::Result<()> {
+/// From two threads.
+fn send_concurrently(senders: [std::net::UdpSocket; 2], lines: [Vec<u8>; 2]) -> io::Result<()> {
     let together = Arc::new(Barrier::new(senders.len()));
     let threads: Vec<_> = senders
         .into_iter()
@@ -84,12 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_are_sent() {
+    fn both_datagrams_are_sent() {
         let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(server.local_addr().unwrap()).unwrap();
-        both([client.try_clone().unwrap(), client], RECORDS.map(|record| record.as_bytes().to_vec())).unwrap();
+        send_concurrently([client.try_clone().unwrap(), client], RECORDS.map(|record| record.as_bytes().to_vec()))
+            .unwrap();
         let mut heard: Vec<String> = (0..2)
             .map(|_| {
                 let mut datagram = [0; 16];

@@ -1,8 +1,7 @@
-//! Whether no answer is the network's silence, or a machine that is too slow to answer in time.
+//! Distinguishes a dropped request from a slow machine.
 //!
-//! When the time of a request is over, a control request goes over the loopback of a namespace that no rules are in, to a
-//! server on the same runtime, while the request itself still waits. The request was sent first: if its answer does not come
-//! before the control's, and the control took a small part of the time that the request was given, then there was none.
+//! After a timeout the request keeps waiting, while a control request goes over the loopback of a namespace without
+//! rules, to a server on the same runtime. If the control's reply is first and quick, the request was dropped.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,26 +17,22 @@ use tokio::time::timeout;
 
 use super::probe::ProbeAnswer;
 
-/// A control proves nothing if it takes more than this part of the time that the request was given.
-const PART: u32 = 4;
-/// How many controls are sent before the machine is called too slow.
+/// The control must take at most the request's time limit divided by this.
+const LIMIT_SHARE: u32 = 4;
 const CONTROLS: usize = 40;
-/// How long one control is waited for. On a machine that is that slow no time-out means anything.
-const LOST: Duration = Duration::from_secs(5);
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where requests start.
 #[derive(Clone)]
 pub(crate) struct ProbeOrigin {
-    /// The network namespace.
     pub(crate) namespace: Arc<Namespace>,
-    /// Where control requests go: a namespace whose loopback is up, and in which no proxy ever programs anything.
+    /// Its loopback is up, and no proxy programs rules in it.
     pub(crate) control: Arc<Namespace>,
 }
 
-/// The answer of `exchange`, or [`ProbeAnswer::TimedOut`] if there is none within `limit` nor until a control has been answered.
+/// [`ProbeAnswer::TimedOut`] if a control's reply arrives before the answer.
 ///
 /// # Errors
-/// When no control is answered in time: the machine is too slow for this limit, or has no loopback.
+/// No control was answered in time.
 pub(super) async fn answer_within(
     origin: &ProbeOrigin,
     limit: Duration,
@@ -46,10 +41,7 @@ pub(super) async fn answer_within(
     Ok(finished_within(origin, limit, exchange).await?.unwrap_or(ProbeAnswer::TimedOut))
 }
 
-/// What `exchange` comes to; `None` if it does not end within `limit` nor until a control has been answered.
-///
-/// # Errors
-/// As with [`answer_within`].
+/// `None` if a control's reply arrives before the result.
 pub(super) async fn finished_within<T>(
     origin: &ProbeOrigin,
     limit: Duration,
@@ -62,7 +54,7 @@ pub(super) async fn finished_within<T>(
     )))
 }
 
-/// The same with any control; it says how long it took.
+/// With an injectable control.
 async fn confirmed<T, C: Future<Output = io::Result<Duration>>>(
     limit: Duration,
     exchange: impl Future<Output = T>,
@@ -76,7 +68,7 @@ async fn confirmed<T, C: Future<Output = io::Result<Duration>>>(
         let mut took = Duration::ZERO;
         for _ in 0..CONTROLS {
             took = control().await?;
-            if took <= limit / PART {
+            if took <= limit / LIMIT_SHARE {
                 return Ok(None);
             }
         }
@@ -90,23 +82,23 @@ async fn confirmed<T, C: Future<Output = io::Result<Duration>>>(
     }
 }
 
-/// One datagram to a server and back.
 async fn control(namespace: &Namespace) -> io::Result<Duration> {
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let socket = || async { sockets::udp(namespace, loopback).await.map_err(io::Error::other) };
     let (client, server) = (socket().await?, socket().await?);
     client.connect(server.local_addr()?).await?;
     let start = Instant::now();
-    // A task of its own, as the servers are that the request waits for.
+    // A separate task, like the servers that answer probes.
     let served = tokio::spawn(echo(server));
     let mut datagram = [0; 8];
     let exchange = async {
         client.send(b"control").await?;
         client.recv(&mut datagram).await
     };
-    let answered = timeout(LOST, exchange).await;
+    let answered = timeout(CONTROL_TIMEOUT, exchange).await;
     served.abort();
-    answered.map_err(|_| io::Error::other(format!("no control over the loopback was answered in {LOST:?}")))??;
+    answered
+        .map_err(|_| io::Error::other(format!("no control over the loopback was answered in {CONTROL_TIMEOUT:?}")))??;
     Ok(start.elapsed())
 }
 
@@ -125,24 +117,23 @@ mod tests {
 
     use super::*;
 
-    /// The time is over at once: only controls decide.
     const OVER: Duration = Duration::ZERO;
     const SLOW: Duration = Duration::from_millis(400);
 
     #[tokio::test]
-    async fn an_answer_in_time_needs_no_control() {
+    async fn a_timely_answer_sends_no_control() {
         let control = || async { panic!("a control was sent") };
         assert_eq!(confirmed(OVER, ready(ProbeAnswer::Refused), control).await.unwrap(), Some(ProbeAnswer::Refused));
     }
 
     #[tokio::test]
-    async fn silence_is_confirmed_by_a_control() {
+    async fn a_quick_control_confirms_a_drop() {
         let control = || ready(Ok(Duration::ZERO));
         assert_eq!(confirmed(OVER, pending::<()>(), control).await.unwrap(), None);
     }
 
     #[tokio::test]
-    async fn a_late_answer_counts_where_the_controls_are_late_too() {
+    async fn a_late_answer_counts_while_controls_are_late() {
         let (sender, answered) = oneshot::channel();
         let (sender, controls) = (RefCell::new(Some(sender)), Cell::new(0));
         let late = async { answered.await.unwrap() };
@@ -158,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_that_is_too_slow_has_judged_nothing() {
+    async fn slow_controls_are_an_error() {
         let error = confirmed(OVER, pending::<()>(), || ready(Ok(SLOW))).await.unwrap_err().to_string();
         assert_eq!(error, "the last of 40 controls over the loopback took 400 ms");
     }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 on an echo server's port, for people with `curl`: every request is answered with who answered and whom it saw.
+//! HTTP/1.1 on an echo server's port, for `curl`.
 
 use std::convert::Infallible;
 
@@ -13,25 +13,24 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::servers::{ConnectionEnds, ServerIdentity};
 
-/// Methods of RFC 9110 and RFC 5789.
+/// RFC 9110 and RFC 5789.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
-/// Whether `line`, the first of a connection, is an HTTP request's: a method begins it, or the protocol's version ends it. What
-/// the lab's own clients ask is neither.
+/// The line begins with a method or ends with the protocol version, unlike the lab's own requests.
 pub(super) fn is_request(line: &[u8]) -> bool {
     let (first, last) = (line.split(|byte| *byte == b' ').next(), line.split(|byte| *byte == b' ').next_back());
     let begins = first.is_some_and(|word| word.len() < line.len() && METHODS.iter().any(|it| it.as_bytes() == word));
     begins || last.is_some_and(|word| word.starts_with(b"HTTP/"))
 }
 
-/// Answers every request of a connection. What is no request is answered with 400, and the connection closed.
+/// Answers 400 to a malformed request and closes.
 pub(super) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     identity: &ServerIdentity,
     called: ConnectionEnds,
 ) {
     let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(request, identity, called).await) });
-    // Clients such as `nc` say with the end of their side that they have asked everything. An error is a client that has gone.
+    // Clients like `nc` half-close after their last request.
     let _ = http1::Builder::new().half_close(true).serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -45,7 +44,7 @@ async fn answer(
         let types = value.to_str().unwrap_or_default().split([',', ';']);
         types.map(str::trim).any(|one| one == "application/json")
     });
-    // Read to its end, for the connection to serve another request.
+    // The next request follows the body.
     while let Some(Ok(_)) = body.frame().await {}
     let (kind, text) = if wants_json {
         ("application/json", format!("{}\n", identity.json(called)))
@@ -72,8 +71,7 @@ mod tests {
         ServerIdentity { server: "default/web".to_owned(), node: "node-a".to_owned() }
     }
 
-    /// What the server says to these bytes until it closes the connection, or the client has.
-    async fn said(bytes: &str) -> String {
+    async fn response_to(bytes: &str) -> String {
         let called = ConnectionEnds { peer: "10.0.0.1:4711".parse().unwrap(), at: "10.0.0.2:80".parse().unwrap() };
         let (client, server) = tokio::io::duplex(1 << 16);
         let (mut reader, mut writer) = tokio::io::split(client);
@@ -89,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_from_the_labs_own_questions() {
+    fn an_http_request_differs_from_the_labs_requests() {
         for line in ["GET / HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n", "BREW /pot HTTP/1.1\n", "GET /cut"] {
             assert!(is_request(line.as_bytes()), "{line}");
         }
@@ -102,7 +100,7 @@ mod tests {
     async fn a_connection_serves_one_request_after_the_other() {
         let post = "POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhello";
         let json = "GET / HTTP/1.1\r\nhost: x\r\naccept: application/json\r\n\r\n";
-        let said = said(&format!("{post}{json}HEAD /b HTTP/1.1\r\nhost: x\r\n\r\n")).await;
+        let said = response_to(&format!("{post}{json}HEAD /b HTTP/1.1\r\nhost: x\r\n\r\n")).await;
         assert_eq!(said.matches("HTTP/1.1 200 OK").count(), 3, "{said}");
         let sentence = "default/web on node-a answered at 10.0.0.2:80; it saw you as 10.0.0.1:4711\n";
         assert_eq!(said.matches(sentence).count(), 1, "a HEAD has no body: {said}");
@@ -110,11 +108,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_request_ends_with_400() {
+    async fn a_malformed_request_gets_400() {
         for bytes in ["GET / HTTP/9\r\n\r\n", "GET /\r\n no header\r\n\r\n", "POST / HTTP/1.1\r\n:x\r\n\r\n"] {
-            let said = said(bytes).await;
+            let said = response_to(bytes).await;
             assert!(said.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{bytes:?}: {said}");
         }
-        assert!(said("CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n").await.starts_with("HTTP/1.1 405"));
+        assert!(response_to("CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n").await.starts_with("HTTP/1.1 405"));
     }
 }

@@ -1,5 +1,4 @@
-//! Traffic: echo servers that say who answered and whom they saw, and probes. No answer counts as silence only on a machine
-//! that is quick enough to have answered.
+//! Echo servers and probes.
 
 pub mod client;
 pub(crate) mod datagram_pair;

@@ -1,5 +1,3 @@
-//! Which TCP ports of an address answer.
-
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,14 +11,10 @@ use tokio::net::TcpSocket;
 
 use super::drop_check::{ProbeOrigin, finished_within};
 
-/// Ports that are knocked at together, as far as there are descriptors for them: most answer with silence, which is waited
-/// for once for all of these.
-const TOGETHER: u64 = 16_384;
+/// Concurrent ports, limited by file descriptors. Dropped probes cost the timeout once per batch.
+const BATCH: u64 = 16_384;
 
-/// Knocks at each of `ports` of `address`; returns those that accept a connection within `patience`.
-///
-/// # Errors
-/// When no socket can be made, or the machine is too slow to tell a port that is silent from one that is late.
+/// The ports that accept a connection within `patience`.
 pub(crate) async fn scan(
     origin: &ProbeOrigin,
     address: IpAddr,
@@ -29,21 +23,21 @@ pub(crate) async fn scan(
 ) -> Result<Vec<u16>, NetnsError> {
     let ports: Vec<u16> = ports.iter().copied().collect();
     let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-    let together = usize::try_from(TOGETHER.min(descriptors / 2)).unwrap_or(1).max(1);
+    let batch = usize::try_from(BATCH.min(descriptors / 2)).unwrap_or(1).max(1);
     let mut open = Vec::new();
-    for ports in ports.chunks(together) {
-        let doors: Vec<SocketAddr> = ports.iter().map(|port| SocketAddr::new(address, *port)).collect();
-        let knocking = doors.clone();
-        let made = move || knocking.iter().map(|door| socket(*door)).collect::<std::io::Result<Vec<TcpSocket>>>();
+    for ports in ports.chunks(batch) {
+        let addresses: Vec<SocketAddr> = ports.iter().map(|port| SocketAddr::new(address, *port)).collect();
+        let targets = addresses.clone();
+        let made = move || targets.iter().map(|address| socket(*address)).collect::<std::io::Result<Vec<TcpSocket>>>();
         let sockets = origin.namespace.run(made).await?.map_err(NetnsError::io(format!("scanning {address}")))?;
-        let knocks = sockets.into_iter().zip(doors).map(|(socket, door)| async move {
-            let accepted = socket.connect(door).await;
-            accepted.is_ok().then(|| door.port())
+        let attempts = sockets.into_iter().zip(addresses).map(|(socket, address)| async move {
+            let accepted = socket.connect(address).await;
+            accepted.is_ok().then(|| address.port())
         });
-        let mut knocks: FuturesUnordered<_> = knocks.collect();
+        let mut attempts: FuturesUnordered<_> = attempts.collect();
         let all = async {
-            while let Some(knocked) = knocks.next().await {
-                open.extend(knocked);
+            while let Some(port) = attempts.next().await {
+                open.extend(port);
             }
         };
         finished_within(origin, patience, all).await?;
@@ -52,9 +46,9 @@ pub(crate) async fn scan(
     Ok(open)
 }
 
-/// One whose end is a reset: thousands of them must not wait out TIME_WAIT.
-fn socket(door: SocketAddr) -> std::io::Result<TcpSocket> {
-    let socket = sockets::tcp(door)?;
+/// A reset on close avoids thousands of sockets in TIME_WAIT.
+fn socket(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = sockets::tcp(address)?;
     socket.set_zero_linger()?;
     Ok(socket)
 }

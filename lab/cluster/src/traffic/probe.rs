@@ -1,4 +1,4 @@
-//! What a probe is and what came of it, as plain data.
+//! Probes and their outcomes.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use svclab_spec::Protocol;
 
-/// A place in the lab that traffic can start from or a command can run in.
+/// A host of the cluster: source of traffic, or place to run a command.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterHost {
-    /// A pod.
+    /// A pod's namespace.
     Pod {
         /// Kubernetes namespace.
         namespace: String,
         /// Kubernetes name.
         name: String,
     },
-    /// A node (its own network namespace).
+    /// A node's namespace.
     Node(String),
-    /// An outside client.
+    /// A client outside the cluster.
     Client(String),
     /// The cloud load balancer's host.
     LoadBalancer,
@@ -35,52 +35,52 @@ impl fmt::Display for ClusterHost {
     }
 }
 
-/// One request: a TCP connection with one line each way, or one datagram each way.
+/// One request and reply: a TCP connection or a datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// Where it starts.
+    /// The client.
     pub from: ClusterHost,
-    /// Where it goes.
+    /// The destination.
     pub to: SocketAddr,
-    /// Over what.
+    /// The transport protocol.
     pub protocol: Protocol,
-    /// Source address to bind, if not the kernel's choice.
+    /// Source address; `None` leaves the choice to the kernel.
     pub source_address: Option<IpAddr>,
-    /// Source port to bind, if not the kernel's choice.
+    /// Source port; `None` leaves the choice to the kernel.
     pub source_port: Option<u16>,
-    /// How long silence is taken for a drop.
+    /// Time limit after which the probe counts as dropped.
     pub timeout: Duration,
 }
 
-/// What came back.
+/// The answer to a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeAnswer {
-    /// A server answered.
+    /// A server replied.
     Replied {
-        /// Who: `namespace/pod`.
+        /// `namespace/pod` of the server.
         server: String,
-        /// The peer address that the server saw.
+        /// The client address that the server saw.
         peer: SocketAddr,
-        /// Its own address and port, as it was called there.
+        /// The server's own address and port of the connection.
         at: SocketAddr,
     },
     /// TCP reset or ICMP port unreachable.
     Refused,
-    /// Another ICMP error or no route; the operating system's words.
+    /// Another ICMP error, or no route; the system's message.
     Unreachable(String),
-    /// Silence until the deadline.
+    /// No answer within the time limit.
     TimedOut,
-    /// The connection stood and then broke (reset in the middle, bad reply); what was seen.
+    /// The connection broke after it was established; the reason.
     Broken(String),
 }
 
-/// A probe's result.
+/// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeOutcome {
-    /// What came back.
+    /// The answer.
     pub answer: ProbeAnswer,
-    /// The client's own address and port, as its socket had it.
+    /// The client's address and port.
     pub client: Option<SocketAddr>,
-    /// From the first packet to the answer, or to the end of patience.
+    /// Time from the first packet to the answer or the timeout.
     pub took: Duration,
 }

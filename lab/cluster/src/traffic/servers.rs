@@ -1,7 +1,7 @@
-//! Echo servers: who answered, and which peer they saw. Over TCP they speak HTTP/1.1 as well.
+//! Echo servers; over TCP they also speak HTTP/1.1.
 //!
-//! Sockets are bound to each address by itself: a datagram's answer then leaves from the address that it was sent to,
-//! without further ado. Only TCP servers on a node's own network listen on every address, as real ones there do.
+//! One socket per address, so that a UDP reply leaves from the address of the request. Only TCP servers with host
+//! network listen on the wildcard.
 
 use std::collections::BTreeSet;
 use std::io::{self, Cursor};
@@ -18,24 +18,23 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
-use super::http_echo;
+use super::{echo_protocol::canonical, http_echo};
 
-/// Longest line that is answered, in bytes; longer ones end the connection.
+/// Bytes; a longer request ends the connection.
 const MAX_LINE: u64 = 4096;
 
-/// A pod's running servers. Dropping them ends them too, a moment later.
+/// A pod's running servers; dropping them ends them asynchronously.
 pub struct EchoServers {
     tasks: JoinSet<()>,
 }
 
-/// A socket that the runtime does not know yet.
 enum BoundSocket {
     Tcp(TcpSocket),
     Sctp(TcpSocket),
     Udp(std::net::UdpSocket),
 }
 
-/// Who a server says it is.
+/// The identity that a server reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerIdentity {
     /// `namespace/pod`.
@@ -44,38 +43,32 @@ pub struct ServerIdentity {
     pub node: String,
 }
 
-/// The two ends of a call, as the server sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ConnectionEnds {
     pub(super) peer: SocketAddr,
-    /// Where the server was called.
     pub(super) at: SocketAddr,
 }
 
 impl ConnectionEnds {
-    /// IPv4 addresses in IPv6's form become IPv4.
     fn new(peer: SocketAddr, at: SocketAddr) -> ConnectionEnds {
-        let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
         ConnectionEnds { peer: canonical(peer), at: canonical(at) }
     }
 }
 
 impl ServerIdentity {
-    /// For people.
     pub(super) fn sentence(&self, called: ConnectionEnds) -> String {
         let (server, node, ConnectionEnds { peer, at }) = (&self.server, &self.node, called);
         format!("{server} on {node} answered at {at}; it saw you as {peer}\n")
     }
 
-    /// For programs.
     pub(super) fn json(&self, called: ConnectionEnds) -> serde_json::Value {
         serde_json::json!({"server": self.server, "node": self.node, "peer": called.peer, "at": called.at})
     }
 }
 
 impl EchoServers {
-    /// Starts a server that says that it is `identity` on every port of every address; with `wildcard`, those of TCP listen on every
-    /// address of the namespace, in the families of `addresses`.
+    /// Starts a server on every port of every address. With `wildcard`, TCP servers listen on all addresses of the
+    /// families in `addresses`.
     pub async fn start(
         namespace: &Namespace,
         identity: &ServerIdentity,
@@ -90,7 +83,7 @@ impl EchoServers {
         Ok(EchoServers { tasks })
     }
 
-    /// Ends them; nothing listens any more and connections are closed when this returns.
+    /// Ends the servers; all sockets are closed when this returns.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
@@ -124,7 +117,7 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
                 Protocol::Udp => sockets::bind_udp(address).map(BoundSocket::Udp),
                 Protocol::Sctp => match sockets::bind_sctp(address).transpose() {
                     Some(socket) => socket.map(BoundSocket::Sctp),
-                    // A scenario whose steps speak it says that it needs it; to others such a port is a word in a rule.
+                    // The kernel lacks SCTP; scenarios that send SCTP require the capability.
                     None => continue,
                 },
             };
@@ -134,7 +127,6 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
     Ok(bound)
 }
 
-/// The answer to a question: one line of JSON.
 fn answer(identity: &ServerIdentity, called: ConnectionEnds, question: &[u8]) -> String {
     let question = String::from_utf8_lossy(question);
     let json = serde_json::json!({
@@ -146,14 +138,14 @@ fn answer(identity: &ServerIdentity, called: ConnectionEnds, question: &[u8]) ->
 }
 
 async fn serve_stream(listener: TcpListener, identity: Arc<ServerIdentity>, speaks_http: bool) {
-    // Not tasks of their own: they end in the same moment as the listener.
+    // Not separate tasks: connections close together with the listener.
     let mut connections = FuturesUnordered::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                // An error is one connection's (reset before accept); the listener itself goes on.
+                // An error concerns one connection only (reset before accept).
                 if let Ok((stream, peer)) = accepted {
-                    connections.push(converse(stream, peer, Arc::clone(&identity), speaks_http));
+                    connections.push(serve_connection(stream, peer, Arc::clone(&identity), speaks_http));
                 }
             }
             Some(()) = connections.next() => {}
@@ -161,8 +153,8 @@ async fn serve_stream(listener: TcpListener, identity: Arc<ServerIdentity>, spea
     }
 }
 
-/// Answers line by line; the first line tells whether the client speaks HTTP instead.
-async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<ServerIdentity>, speaks_http: bool) {
+/// The first line decides between the echo protocol and HTTP.
+async fn serve_connection(mut stream: TcpStream, peer: SocketAddr, identity: Arc<ServerIdentity>, speaks_http: bool) {
     let Ok(at) = stream.local_addr() else { return };
     let called = ConnectionEnds::new(peer, at);
     let (reader, mut writer) = stream.split();
@@ -173,7 +165,7 @@ async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<ServerI
         line.clear();
         let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await;
         if is_first && read.is_ok() && http_echo::is_request(&line) {
-            // In a box, or every connection of the lab's own clients would have room for HTTP as well.
+            // Boxed, so that plain connections do not reserve the size of the HTTP state.
             let stream = tokio::io::join(Cursor::new(line).chain(reader), writer);
             return Box::pin(http_echo::serve(stream, &identity, called)).await;
         }
@@ -186,11 +178,11 @@ async fn converse(mut stream: TcpStream, peer: SocketAddr, identity: Arc<ServerI
 }
 
 async fn serve_udp(socket: UdpSocket, identity: Arc<ServerIdentity>) {
-    // BoundSocket to one address: it is the one that every datagram was sent to.
+    // The bound address is the destination of every datagram.
     let Ok(at) = socket.local_addr() else { return };
     let mut datagram = [0; 2048];
     loop {
-        // Errors are late ICMP messages about earlier answers.
+        // Errors are late ICMP messages about earlier replies.
         if let Ok((length, peer)) = socket.recv_from(&mut datagram).await {
             let answer = answer(&identity, ConnectionEnds::new(peer, at), &datagram[..length]);
             let _ = socket.send_to(answer.as_bytes(), peer).await;

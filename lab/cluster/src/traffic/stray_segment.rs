@@ -1,40 +1,36 @@
-//! Segments that belong nowhere: sent from a server's end of a TCP connection, far outside of its window, as a middlebox or
-//! an overtaken packet would bring them.
+//! TCP segments far outside the receive window, as a middlebox may deliver them, sent from a server's end.
 //!
-//! The connection's numbers are overheard: a raw socket in the server's namespace gets a copy of what the client sends.
+//! A raw socket in the server's namespace captures the sequence numbers.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// How far beyond what the client expects next: more than any window (RFC 7323 allows 2^30 bytes).
+/// More than any window (2^30 bytes, RFC 7323).
 const BEYOND: u32 = 1 << 30;
-/// Flags of a segment that carries data (RFC 9293).
 const PSH_ACK: u8 = 0x18;
-/// Data offset of a header without options, in its place in the header.
 const NO_OPTIONS: u8 = 5 << 4;
-/// What the stray segment carries.
 const PAYLOAD: &[u8] = b"stray";
 
-/// Hears what arrives at a host over TCP.
+/// Captures the TCP segments that a host receives.
 pub struct TcpTap {
     socket: Socket,
     own: IpAddr,
 }
 
-/// What a client sent last.
+/// The last captured segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ClientSegment {
     server_port: u16,
-    /// What the client sends next.
+    /// The client's next sequence number.
     next: u32,
-    /// What it expects next.
+    /// The client's next expected sequence number.
     expects: u32,
 }
 
 impl TcpTap {
-    /// A tap on the host that has the address `own`; call on its namespace's thread.
+    /// Call on the thread of the namespace.
     pub(crate) fn open(own: IpAddr) -> io::Result<TcpTap> {
         let domain = Domain::for_address(SocketAddr::new(own, 0));
         let socket = Socket::new(domain, Type::RAW, Some(Protocol::TCP))?;
@@ -42,29 +38,29 @@ impl TcpTap {
         Ok(TcpTap { socket, own })
     }
 
-    /// Sends a stray segment to `client` (as the server sees it) over the connection that was last heard of from its port.
+    /// Sends a stray segment to `client` (as the server sees it) on its last captured connection.
     ///
     /// # Errors
-    /// When nothing was heard of such a connection, or the segment cannot be sent.
-    pub fn stray(&self, client: SocketAddr) -> io::Result<()> {
+    /// No segment of such a connection was captured, or sending failed.
+    pub fn send_stray(&self, client: SocketAddr) -> io::Result<()> {
         let mut last = None;
         let mut packet = vec![0; 65_536];
         loop {
             match (&self.socket).read(&mut packet) {
-                Ok(length) => last = heard(&packet[..length], client).or(last),
+                Ok(length) => last = parse_segment(&packet[..length], client).or(last),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
         }
         let heard = last.ok_or_else(|| io::Error::other(format!("nothing was heard from {client}")))?;
         let segment = segment(SocketAddr::new(self.own, heard.server_port), client, &heard);
-        // The port of a raw socket's destination means nothing, and must be 0 with IPv6.
+        // A raw socket ignores the destination port, which must be 0 with IPv6.
         self.socket.send_to(&segment, &SocketAddr::new(client.ip(), 0).into()).map(|_| ())
     }
 }
 
-/// What a packet from `client` tells, as a raw socket gets it: with its header under IPv4, without under IPv6.
-fn heard(packet: &[u8], client: SocketAddr) -> Option<ClientSegment> {
+/// A raw socket delivers the IP header for IPv4 only.
+fn parse_segment(packet: &[u8], client: SocketAddr) -> Option<ClientSegment> {
     let header = if client.is_ipv4() { usize::from(packet.first()? & 0xf) * 4 } else { 0 };
     let segment = packet.get(header..)?;
     let short = |at: usize| Some(u16::from_be_bytes(segment.get(at..at + 2)?.try_into().ok()?));
@@ -74,7 +70,7 @@ fn heard(packet: &[u8], client: SocketAddr) -> Option<ClientSegment> {
     (short(0)? == client.port()).then_some(heard)
 }
 
-/// The stray segment. What it acknowledges is right: a reset that answers it is believed.
+/// The acknowledgement number is correct, so the client accepts a reset in reply.
 fn segment(server: SocketAddr, client: SocketAddr, heard: &ClientSegment) -> Vec<u8> {
     let mut segment = Vec::new();
     segment.extend(server.port().to_be_bytes());
@@ -88,14 +84,13 @@ fn segment(server: SocketAddr, client: SocketAddr, heard: &ClientSegment) -> Vec
     segment
 }
 
-/// The Internet checksum (RFC 1071) of the pseudo header and the segment; the sum is the same for both families' headers.
+/// RFC 1071, with pseudo header.
 fn checksum(from: IpAddr, to: IpAddr, segment: &[u8]) -> u16 {
     let octets = |address: IpAddr| match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     };
     let mut text = [octets(from), octets(to)].concat();
-    // Protocol (TCP) and length.
     text.extend([0, 6]);
     text.extend((segment.len() as u16).to_be_bytes());
     text.extend(segment);
@@ -112,18 +107,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stray_segment_is_right_but_for_its_place() {
+    fn a_stray_segment_is_valid_but_outside_the_window() {
         let (server, client) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:4711".parse().unwrap());
         let mut packet = vec![0x45; 20];
         packet.extend([0x12, 0x67, 0, 80, 0, 0, 0, 100, 0, 0, 3, 232, 0x50, PSH_ACK, 0, 0, 0, 0, 0, 0]);
         packet.extend(b"who?\n");
-        let told = heard(&packet, client).unwrap();
-        assert_eq!(told, ClientSegment { server_port: 80, next: 105, expects: 1000 });
-        assert_eq!(heard(&packet, "10.0.0.2:4712".parse().unwrap()), None);
-        assert_eq!(heard(&packet[..30], client), None);
-        let segment = segment(server, client, &told);
+        let captured = parse_segment(&packet, client).unwrap();
+        assert_eq!(captured, ClientSegment { server_port: 80, next: 105, expects: 1000 });
+        assert_eq!(parse_segment(&packet, "10.0.0.2:4712".parse().unwrap()), None);
+        assert_eq!(parse_segment(&packet[..30], client), None);
+        let segment = segment(server, client, &captured);
         assert_eq!(segment[4..12], [0x40, 0, 3, 232, 0, 0, 0, 105]);
-        // A segment with its checksum in place sums up to nothing.
+        // The checksum of a segment with a correct checksum is 0.
         assert_eq!(checksum(server.ip(), client.ip(), &segment), 0);
     }
 }

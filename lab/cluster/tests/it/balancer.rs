@@ -1,5 +1,3 @@
-//! The cloud load balancer on the real kernel: it follows the nodes' health checks.
-
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -15,10 +13,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub const CASES: &[SandboxCase] = &[
-    case!(Inside vip_follows_health),
-    case!(Inside vip_without_health_check_uses_every_node),
-    case!(Inside proxy_connects_from_its_own_address),
-    case!(Inside wrong_addresses_are_refused),
+    case!(Inside a_vip_reaches_only_healthy_nodes),
+    case!(Inside a_vip_without_health_check_reaches_every_node),
+    case!(Inside a_proxy_vip_connects_from_its_own_address),
+    case!(Inside invalid_vips_are_rejected),
 ];
 
 fn vip(address: &str, mode: VipMode, health: Option<u16>) -> LoadBalancerVip {
@@ -30,7 +28,7 @@ fn vip(address: &str, mode: VipMode, health: Option<u16>) -> LoadBalancerVip {
     }
 }
 
-/// A health-check node port on node `name` that answers with the status in the returned number.
+/// The returned number is the status code of the health check.
 async fn health_server(cluster: &Cluster, name: &str, address: IpAddr) -> Arc<AtomicU16> {
     let status = Arc::new(AtomicU16::new(200));
     let listener = cluster.listen(&node(name), SocketAddr::new(address, 30000)).await.unwrap();
@@ -47,7 +45,6 @@ async fn health_server(cluster: &Cluster, name: &str, address: IpAddr) -> Arc<At
     status
 }
 
-/// Translates a VIP to a pod on a node, as a service proxy would.
 async fn translate(cluster: &Cluster, name: &str, vip: &str, to: &str) {
     let tool = if vip.contains(':') { "ip6tables" } else { "iptables" };
     for protocol in ["tcp", "udp"] {
@@ -57,7 +54,7 @@ async fn translate(cluster: &Cluster, name: &str, vip: &str, to: &str) {
     }
 }
 
-async fn vip_follows_health() {
+async fn a_vip_reaches_only_healthy_nodes() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::Dual, 2, 2)).await.unwrap();
     for (address, client, pods, nodes) in [
         ("203.0.113.10", "192.168.0.100", ["10.244.1.10:8080", "10.244.2.11:8080"], ["192.168.0.1", "192.168.0.2"]),
@@ -103,7 +100,7 @@ async fn vip_follows_health() {
                     assert_eq!(peer, client.parse::<IpAddr>().unwrap());
                     servers.insert(if server == "default/p0" { "a" } else { "b" });
                 }
-                // 64 connections miss one of two nodes once in 2^63 runs.
+                // 64 connections all miss one of two nodes once in 2^63 runs.
                 assert_eq!(servers.into_iter().collect::<Vec<_>>(), healthy, "{to} {protocol:?}");
             }
         }
@@ -113,16 +110,16 @@ async fn vip_follows_health() {
     }
 }
 
-async fn vip_without_health_check_uses_every_node() {
+async fn a_vip_without_health_check_reaches_every_node() {
     let cluster = Cluster::build(&spec(Cni::PointToPoint, Families::V4, 2, 2)).await.unwrap();
     cluster.set_vips(vec![vip("203.0.113.10", VipMode::Vip, None)]).await.unwrap();
     let ip = "203.0.113.10".parse().unwrap();
     assert_eq!(cluster.lb_healthy(ip).unwrap(), ["a", "b"]);
-    // Nobody translates: lost, not bounced between the load balancer and the nodes.
+    // Without translation the packet is dropped and does not loop between load balancer and nodes.
     assert_eq!(ask(&cluster, out(), "203.0.113.10:80").await, ProbeAnswer::TimedOut);
 }
 
-async fn proxy_connects_from_its_own_address() {
+async fn a_proxy_vip_connects_from_its_own_address() {
     let mut spec = spec(Cni::Bridge, Families::V4, 2, 0);
     for (i, name) in ["a", "b"].into_iter().enumerate() {
         let port = |protocol| ServerPort { protocol, port: 30080 };
@@ -161,7 +158,7 @@ async fn proxy_connects_from_its_own_address() {
     assert_eq!(ask(&cluster, out(), "192.168.0.200:80").await, ProbeAnswer::Refused);
 }
 
-async fn wrong_addresses_are_refused() {
+async fn invalid_vips_are_rejected() {
     let mut without = spec(Cni::Bridge, Families::V4, 1, 0);
     let cluster = Cluster::build(&without).await.unwrap();
     let one = vip("203.0.113.10", VipMode::Vip, None);

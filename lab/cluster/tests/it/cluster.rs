@@ -1,5 +1,3 @@
-//! Clusters on the real kernel: who reaches whom, and from which address.
-
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -14,22 +12,22 @@ use svclab_spec::{Cni, PodSpec, Protocol};
 const EVERY: [Cni; 3] = [Cni::Bridge, Cni::PointToPoint, Cni::Ptp];
 
 pub const CASES: &[SandboxCase] = &[
-    case!(Inside everybody_reaches_every_pod),
-    case!(Inside clients_need_a_route),
-    case!(Inside service_addresses_are_lost_in_silence),
-    case!(Inside hairpin_needs_masquerade),
-    case!(Inside servers_stop_and_pods_come_and_go),
-    case!(Inside a_connection_stays_open),
-    case!(Inside commands_run_in_places),
-    case!(Inside processes_are_watched),
-    case!(Inside thousands_of_probes),
-    case!(Inside source_ports_are_used_again),
-    case!(Inside every_refusal_is_heard),
-    case!(Inside a_machine_that_stands_still_fakes_no_drop),
+    case!(Inside every_host_reaches_every_pod),
+    case!(Inside a_client_without_a_route_is_unreachable),
+    case!(Inside untranslated_service_addresses_time_out),
+    case!(Inside a_hairpin_without_masquerade_times_out),
+    case!(Inside stopped_servers_refuse_and_removed_pods_time_out),
+    case!(Inside a_connection_serves_several_requests),
+    case!(Inside commands_run_on_every_host),
+    case!(Inside a_process_reports_output_and_end),
+    case!(Inside two_thousand_probes_all_get_an_answer),
+    case!(Inside a_source_port_is_reusable_at_once),
+    case!(Inside every_refused_probe_gets_its_icmp_error),
+    case!(Inside a_slow_machine_is_not_reported_as_a_drop),
 ];
 
-/// Kernels send 50 ICMP errors at once and 1,000 a second, unless told otherwise.
-async fn every_refusal_is_heard() {
+/// By default the kernel limits ICMP errors to a burst of 50, then 1,000 per second.
+async fn every_refused_probe_gets_its_icmp_error() {
     let spec = spec(Cni::Bridge, Families::Dual, 2, 2);
     let cluster = Cluster::build(&spec).await.unwrap();
     for address in &spec.nodes[1].addresses {
@@ -43,8 +41,7 @@ async fn every_refusal_is_heard() {
     }
 }
 
-/// All pods and one node to all pods, both protocols, all families: the pod itself answers and sees the source.
-async fn everybody_reaches_every_pod() {
+async fn every_host_reaches_every_pod() {
     for cni in EVERY {
         for families in Families::ALL {
             let spec = spec(cni, families, 2, 4);
@@ -87,7 +84,7 @@ async fn everybody_reaches_every_pod() {
     }
 }
 
-async fn clients_need_a_route() {
+async fn a_client_without_a_route_is_unreachable() {
     let mut spec = spec(Cni::Bridge, Families::V4, 2, 2);
     spec.pods.push(PodSpec {
         host_network: true,
@@ -111,7 +108,7 @@ async fn clients_need_a_route() {
     assert!(cluster.remove_client_route("out", pods).await.is_err());
 }
 
-async fn service_addresses_are_lost_in_silence() {
+async fn untranslated_service_addresses_time_out() {
     for cni in EVERY {
         let cluster = Cluster::build(&spec(cni, Families::Dual, 1, 1)).await.unwrap();
         let mut probes = Vec::new();
@@ -126,8 +123,8 @@ async fn service_addresses_are_lost_in_silence() {
     }
 }
 
-/// A pod that reaches itself through a service address: without masquerade its own packet comes back from nowhere.
-async fn hairpin_needs_masquerade() {
+/// Without masquerade a pod's packet to itself has a martian source.
+async fn a_hairpin_without_masquerade_times_out() {
     for cni in EVERY {
         let cluster = Cluster::build(&spec(cni, Families::Dual, 1, 1)).await.unwrap();
         for (tool, service, to, own) in [
@@ -153,9 +150,10 @@ async fn hairpin_needs_masquerade() {
     }
 }
 
-async fn servers_stop_and_pods_come_and_go() {
+async fn stopped_servers_refuse_and_removed_pods_time_out() {
     let families = Families::V4;
     let cluster = Cluster::build(&spec(Cni::PointToPoint, families, 1, 2)).await.unwrap();
+    let p0 = [("default".to_owned(), "p0".to_owned())];
     let target = "10.244.1.10:8080";
     let is_p0 = |answer: ProbeAnswer| matches!(answer, ProbeAnswer::Replied { server, .. } if server == "default/p0");
     assert!(is_p0(ask(&cluster, in_pod("p1"), target).await));
@@ -165,21 +163,21 @@ async fn servers_stop_and_pods_come_and_go() {
     cluster.set_serving("default", "p0", true).await.unwrap();
     assert!(is_p0(ask(&cluster, in_pod("p1"), target).await));
 
-    cluster.remove_pod("default", "p0").await.unwrap();
+    cluster.remove_pods(&p0).await.unwrap();
     assert_eq!(ask(&cluster, in_pod("p1"), target).await, ProbeAnswer::TimedOut);
     let links = run(&cluster, node("a"), "ip -o link").await.stdout;
     assert!(links.contains("veth1@") && !links.contains("veth0@"), "{links}");
-    assert!(cluster.remove_pod("default", "p0").await.is_err());
+    assert!(cluster.remove_pods(&p0).await.is_err());
 
-    let again = pod("p0", "a", 1, 10, families);
-    cluster.add_pod(&again).await.unwrap();
+    let again = [pod("p0", "a", 1, 10, families)];
+    cluster.add_pods(&again).await.unwrap();
     assert!(is_p0(ask(&cluster, in_pod("p1"), target).await));
-    let twice = cluster.add_pod(&again).await.unwrap_err().to_string();
+    let twice = cluster.add_pods(&again).await.unwrap_err().to_string();
     assert_eq!(twice, "pod default/p0: there are two of that name");
     assert_eq!(cluster.spec().pods.len(), 2);
 }
 
-async fn a_connection_stays_open() {
+async fn a_connection_serves_several_requests() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
     let to = "10.244.2.11:8080".parse().unwrap();
     let opened = cluster.connect(&probe(in_pod("p0"), Protocol::Tcp, to)).await.unwrap();
@@ -197,31 +195,34 @@ async fn a_connection_stays_open() {
     assert_eq!(refused.err().unwrap().answer, ProbeAnswer::Refused);
 }
 
-/// The lab's own runtime runs one thing every 300 ms, and a request is given 100: no answer comes in time.
-async fn a_machine_that_stands_still_fakes_no_drop() {
-    let stalled = std::thread::spawn(|| {
+/// The runtime's only thread blocks until the time limit of the request is over, so every reply is late.
+async fn a_slow_machine_is_not_reported_as_a_drop() {
+    const LIMIT: Duration = Duration::from_millis(100);
+    let slow = std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
             tokio::spawn(async {
                 loop {
-                    std::thread::sleep(Duration::from_millis(300));
+                    let begin = Instant::now();
+                    while begin.elapsed() <= LIMIT {
+                        std::thread::park_timeout(LIMIT);
+                    }
                     tokio::task::yield_now().await;
                 }
             });
             for protocol in [Protocol::Tcp, Protocol::Udp] {
-                let hurried = Duration::from_millis(100);
                 let request = probe(in_pod("p0"), protocol, "10.244.2.11:8080".parse().unwrap());
-                let outcome = cluster.probe(&Probe { timeout: hurried, ..request }).await.unwrap();
-                assert!(outcome.took > hurried, "{:?}", outcome.took);
+                let outcome = cluster.probe(&Probe { timeout: LIMIT, ..request }).await.unwrap();
+                assert!(outcome.took > LIMIT, "{:?}", outcome.took);
                 assert!(matches!(outcome.answer, ProbeAnswer::Replied { .. }), "{protocol}: {outcome:?}");
             }
         });
     });
-    tokio::task::spawn_blocking(|| stalled.join()).await.unwrap().unwrap();
+    tokio::task::spawn_blocking(|| slow.join()).await.unwrap().unwrap();
 }
 
-async fn commands_run_in_places() {
+async fn commands_run_on_every_host() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
     let devices = run(&cluster, node("a"), "ls /sys/class/net").await.stdout;
     let devices: BTreeSet<&str> = devices.split_whitespace().collect();
@@ -246,7 +247,7 @@ async fn commands_run_in_places() {
     assert_eq!(unknown.to_string(), "there is no node z in this cluster");
 }
 
-async fn processes_are_watched() {
+async fn a_process_reports_output_and_end() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 1, 0)).await.unwrap();
     let script = "trap 'echo bye; exit 7' TERM; echo hello $WHO; while :; do sleep 0.05; done";
     let process = ProcessSpec {
@@ -275,11 +276,11 @@ async fn processes_are_watched() {
     crate::support::eventually("a dropped handle's process ends", ended);
 }
 
-async fn thousands_of_probes() {
+async fn two_thousand_probes_all_get_an_answer() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 4)).await.unwrap();
     let many = |protocol, to: &str| -> Vec<Probe> {
         let to: SocketAddr = to.parse().unwrap();
-        // Patience: 200 at a time, on processors that other tests use too.
+        // A long limit: other tests use the CPUs, too.
         let one = |i| Probe { timeout: Duration::from_secs(10), ..probe(in_pod(&format!("p{}", i % 4)), protocol, to) };
         (0..2000).map(one).collect()
     };
@@ -288,13 +289,13 @@ async fn thousands_of_probes() {
         let outcomes = cluster.probe_many(many(protocol, "10.244.2.11:8080"), 200).await.unwrap();
         println!("2000 {protocol:?} probes: {:?}", begin.elapsed());
         assert!(outcomes.iter().all(|outcome| replied(outcome).0 == "default/p1"));
-        // Nobody listens: all hear of it, the kernel's limit on ICMP errors notwithstanding.
+        // The kernel's rate limit does not suppress ICMP errors.
         let outcomes = cluster.probe_many(many(protocol, "10.244.2.11:9"), 200).await.unwrap();
         assert!(outcomes.iter().all(|outcome| outcome.answer == ProbeAnswer::Refused));
     }
 }
 
-async fn source_ports_are_used_again() {
+async fn a_source_port_is_reusable_at_once() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 2)).await.unwrap();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let mut fixed = probe(in_pod("p0"), protocol, "10.244.2.11:8080".parse().unwrap());

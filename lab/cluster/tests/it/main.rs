@@ -1,4 +1,3 @@
-//! Clusters on the real kernel. Each case enters the sandbox in a process of its own, before any thread exists.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,3 @@
-//! The sandbox: nothing stays behind whatever kills it, it can be entered, and it says what is missing.
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,22 +17,22 @@ use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_netns::{enter, sandbox};
 use svclab_spec::Cni;
 
-/// Tells this test's processes from all others, wherever they are in the process tree.
+/// An environment variable that marks this test's processes.
 const TOKEN: &str = "SVCLAB_TEST_TOKEN";
 
 pub const CASES: &[SandboxCase] = &[
-    case!(Outside sigkill_leaves_nothing),
-    case!(Outside signals_and_status_pass_through),
+    case!(Outside a_killed_sandbox_leaves_nothing),
+    case!(Outside the_sandbox_forwards_signals_and_exit_status),
     case!(Outside a_running_lab_can_be_entered),
-    case!(Outside what_is_missing_is_said),
-    case!(Outside works_as_root_without_user_namespaces),
-    case!(Inside the_hosts_settings_are_out_of_reach),
+    case!(Outside a_reached_limit_is_reported),
+    case!(Outside root_needs_no_user_namespaces),
+    case!(Inside programs_cannot_write_settings_of_the_machine),
     case!(Helper hold),
     case!(Helper exit_7_on_sigterm),
     case!(Helper build_one),
 ];
 
-/// Builds a cluster with a program on each node, prints how to enter node `a`, and stays.
+/// Waits in a cluster with a program on each node.
 async fn hold() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::Dual, 3, 10)).await.unwrap();
     let sleep = ProcessSpec { program: "sleep".into(), args: vec!["600".into()], env: vec![] };
@@ -55,9 +53,9 @@ async fn exit_7_on_sigterm() {
     std::process::exit(7);
 }
 
-/// Starts a helper and returns once it has printed its line, without `READY`. `None`: this machine cannot run it.
+/// Returns the helper's first line without `READY`; `None` if this machine cannot run it.
 fn start(helper: &str) -> Option<(Child, String, String)> {
-    // Tests may share a process: each start has a token of its own.
+    // Tests may share a process, so each start has a unique token.
     static STARTS: AtomicU32 = AtomicU32::new(0);
     let token = format!("{helper}-{}-{}", std::process::id(), STARTS.fetch_add(1, Ordering::Relaxed));
     let mut command = inside_command(helper);
@@ -73,7 +71,7 @@ fn start(helper: &str) -> Option<(Child, String, String)> {
     Some((child, token, line.trim_start_matches("READY").trim().to_owned()))
 }
 
-/// Processes (not yet only zombies) that inherited the token.
+/// Excludes zombies.
 fn holders(token: &str) -> BTreeSet<String> {
     let wanted = format!("{TOKEN}={token}");
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -84,7 +82,7 @@ fn holders(token: &str) -> BTreeSet<String> {
     pids.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// What a run could leave behind on the host: mounts, links, files.
+/// What a run could leave on the host.
 fn host_state() -> (String, BTreeSet<String>, BTreeSet<String>) {
     let names = |dir: &str| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -96,9 +94,9 @@ fn host_state() -> (String, BTreeSet<String>, BTreeSet<String>) {
     (mounts, names("/sys/class/net"), files.filter(ours).collect())
 }
 
-fn sigkill_leaves_nothing() {
+fn a_killed_sandbox_leaves_nothing() {
     let before = host_state();
-    // Once the outer process, once the first process inside.
+    // Kills the outer process, then the first process inside.
     for inner in [false, true] {
         let Some((mut child, token, _)) = start("hold") else { return };
         assert_eq!(holders(&token).len(), 5, "outer, inner, one program per node");
@@ -113,7 +111,7 @@ fn sigkill_leaves_nothing() {
     }
 }
 
-fn signals_and_status_pass_through() {
+fn the_sandbox_forwards_signals_and_exit_status() {
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let Some((mut child, token, _)) = start("exit_7_on_sigterm") else { return };
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
@@ -142,7 +140,7 @@ fn a_running_lab_can_be_entered() {
     eventually("all processes are gone", || holders(&token).is_empty());
 }
 
-/// What `svclab exec` does.
+/// The equivalent of `svclab exec`.
 pub fn enter_place(place: &str) {
     let token = std::env::var("WANTED").unwrap();
     let found = enter::running()
@@ -157,8 +155,7 @@ async fn build_one() {
     run(&cluster, node("a"), "iptables -t nat -N HERE").await;
 }
 
-/// Runs a helper in a user namespace of its own with a limit, which is that namespace's and not the host's. `None`: this machine
-/// cannot.
+/// Runs a helper in a user namespace with its own limit; `None` if this machine cannot.
 fn limited(limit: &str, helper: &str) -> Option<Output> {
     let inner = inside_command(helper);
     let mut command = Command::new("unshare");
@@ -174,15 +171,13 @@ fn limited(limit: &str, helper: &str) -> Option<Output> {
     (!unable).then_some(output)
 }
 
-/// As the root of a namespace that allows no further user namespaces.
-fn works_as_root_without_user_namespaces() {
+fn root_needs_no_user_namespaces() {
     let Some(output) = limited("max_user_namespaces", "build_one") else { return };
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Whoever runs the lab: the settings of its own network can be written, and those of the machine cannot. Each is written as it
-/// is, so that nothing comes of a lab that lets it through.
-async fn the_hosts_settings_are_out_of_reach() {
+/// Writes current values, so that a broken sandbox changes nothing.
+async fn programs_cannot_write_settings_of_the_machine() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 1, 1)).await.unwrap();
     let is_root = !sandbox::lacks_root();
     for place in [node("a"), in_pod("p0")] {
@@ -203,7 +198,7 @@ async fn the_hosts_settings_are_out_of_reach() {
             .await;
         }
         if is_root {
-            // In a user namespace this is that namespace's.
+            // In a user namespace the setting belongs to that namespace.
             let setting = "/proc/sys/user/max_net_namespaces";
             shell(
                 &cluster,
@@ -216,18 +211,17 @@ async fn the_hosts_settings_are_out_of_reach() {
         }
         shell(&cluster, &place, "! date -s now 2>/dev/null").await;
     }
-    // The settings of a device can be written, and no other namespace's devices are seen.
+    // Device settings are writable; devices of other namespaces are invisible.
     shell(&cluster, &node("a"), "echo 0 >/sys/class/net/cni0/bridge/multicast_snooping").await;
     shell(&cluster, &node("a"), "test -d /sys/class/net/eth0 -a ! -d /sys/class/net/segment").await;
 }
 
-/// Runs a line of shell in a place; panics when it fails.
 async fn shell(cluster: &Cluster, place: &ClusterHost, line: &str) {
     let output = cluster.exec(place, &["sh", "-euc", line].map(str::to_owned), Duration::from_secs(20)).await.unwrap();
     assert!(output.success(), "{place}: {line}: {output:?}");
 }
 
-fn what_is_missing_is_said() {
+fn a_reached_limit_is_reported() {
     let Some(output) = limited("max_net_namespaces", "build_one") else { return };
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{output:?}");

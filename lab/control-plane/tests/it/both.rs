@@ -1,4 +1,4 @@
-//! ServerPair servers, asked the same.
+//! Sends the same requests to both servers.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,18 +7,17 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use serde_json::{Value, json};
 use svclab_apiserver::objects::{Store, StoreOptions};
-use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens};
+use svclab_apiserver::{ApiServer, Kubeconfig, ServeOptions, SharedStore, Tls, Tokens, testing};
 use svclab_control_plane::{ApiAnswer, ApiClient, ControlPlane, ControlPlaneOptions, Programs};
-use svclab_spec::{ClusterSpec, Cni, NodeSpec};
 
 use crate::exchange::{Exchange, groups};
 use crate::known::DifferenceLedger;
 use crate::normal::{Normalizer, differences};
 
-/// How long a controller may take.
+/// Time limit of a controller.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
-/// How many events a watch may have.
+/// Duration of a watch.
 const EVENTS: Duration = Duration::from_secs(2);
 const CLIENT: &str = "conformance";
 const SEED: u64 = 5;
@@ -27,14 +26,16 @@ struct ServerPair {
     lab: ApiClient,
     real: ApiClient,
     normal: Normalizer,
-    /// The newest version of each path, at each server.
+    /// The newest version of each object at both servers.
     versions: BTreeMap<String, (u64, u64)>,
 }
 
-/// Asks everything; what differs without being known to.
+/// Returns the unknown differences.
 pub async fn compare(programs: &Programs) -> String {
     let (tls, tokens) = (Tls::generate(&["127.0.0.1".to_owned()]).unwrap(), Tokens::new(SEED, [CLIENT.to_owned()]));
-    let store = store();
+    // A new kube-apiserver has no load balancer either.
+    let options = StoreOptions { seed: SEED, max_endpoints_per_slice: 100, vip_ranges: Vec::new() };
+    let store = Store::new(testing::spec(true), options);
     let options = ControlPlaneOptions {
         programs,
         service_cidrs: &store.cluster_spec().service_cidrs,
@@ -75,40 +76,12 @@ pub async fn compare(programs: &Programs) -> String {
     ledger.end()
 }
 
-/// Two nodes in two zones, both families.
-fn store() -> Store {
-    let node = |name: &str, zone: &str, number: u8| NodeSpec {
-        name: name.into(),
-        zone: Some(zone.into()),
-        addresses: vec![
-            format!("172.18.0.{number}").parse().unwrap(),
-            format!("fd00:172:18::{number}").parse().unwrap(),
-        ],
-        extra_addresses: vec![],
-        pod_cidrs: vec![
-            format!("10.244.{number}.0/24").parse().unwrap(),
-            format!("fd00:10:244:{number}::/64").parse().unwrap(),
-        ],
-    };
-    let spec = ClusterSpec {
-        cni: Cni::Bridge,
-        node_network: vec!["172.18.0.0/24".parse().unwrap(), "fd00:172:18::/64".parse().unwrap()],
-        service_cidrs: vec!["10.96.0.0/16".parse().unwrap(), "fd00:10:96::/112".parse().unwrap()],
-        cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap(), "fd00:10:244::/48".parse().unwrap()],
-        nodes: vec![node("node-a", "z1", 2), node("node-b", "z2", 3)],
-        ..ClusterSpec::default()
-    };
-    // No load balancer: a fresh API server has none either.
-    Store::new(spec, StoreOptions { seed: SEED, max_endpoints_per_slice: 100, vip_ranges: Vec::new() })
-}
-
-/// The newest version of anything.
 async fn version(api: &ApiClient) -> u64 {
     api.get("/api/v1/namespaces?limit=1").await.unwrap().version()
 }
 
 impl ServerPair {
-    /// The fields in which the two answer one request differently.
+    /// Returns the differing fields.
     async fn exchange(
         &mut self,
         exchange: &Exchange,
@@ -142,7 +115,7 @@ impl ServerPair {
         }
     }
 
-    /// ServerPair answers, and of a write whether it has made a new version.
+    /// For a write, both results also tell whether the version increased.
     fn normalised(&mut self, exchange: &Exchange, path: &str, lab: &ApiAnswer, real: &ApiAnswer) -> (Value, Value) {
         let (mut normal_lab, mut normal_real) =
             (self.normal.answer(lab.code, &lab.body), self.normal.answer(real.code, &real.body));
@@ -167,12 +140,12 @@ impl ServerPair {
     }
 }
 
-/// `NS` in texts is the group's namespace.
+/// Replaces the string `NS` by the group's namespace.
 fn replaced(value: &Value, namespace: &str) -> Value {
     serde_json::from_str(&value.to_string().replace("\"NS\"", &format!("{namespace:?}"))).unwrap()
 }
 
-/// What a watch of `path` has told since `version`: the kinds of event, and the object of each.
+/// Types and objects of the events of `path` since `version`.
 async fn events(api: &ApiClient, path: &str, version: u64, normal: &Normalizer) -> Value {
     let joint = if path.contains('?') { '&' } else { '?' };
     let path = format!("{path}{joint}watch=true&resourceVersion={version}&timeoutSeconds={}", EVENTS.as_secs());

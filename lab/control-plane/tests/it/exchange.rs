@@ -1,4 +1,4 @@
-//! The requests, from the files in `exchanges/`.
+//! Requests from the files in `exchanges/`.
 
 use std::path::Path;
 
@@ -6,37 +6,33 @@ use hyper::Method;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Requests that follow one another.
+/// Requests that run in order.
 pub struct ExchangeGroup {
-    /// Its file, without the ending; also the namespace of its objects.
+    /// File name without extension; also the namespace of the objects.
     pub name: String,
     pub exchanges: Vec<Exchange>,
 }
 
-/// One request.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// What is asked, in words: the key by which a known difference names it.
+    /// Names the request in `known.yaml`.
     pub name: String,
     /// Method and path; `NS` in the path is the group's namespace.
     pub ask: String,
-    /// The body.
     pub body: Option<Value>,
-    /// Which patch the body is.
     pub patch: Option<PatchType>,
-    /// Asked until both answers are alike: a controller works in the background.
+    /// Repeat until both responses are equal: a controller works in the background.
     #[serde(default)]
     pub eventually: bool,
-    /// The path is watched from the version before the group's first request: every event until now is the answer.
+    /// Watch the path from the version before the group's first request; the events are the response.
     #[serde(default)]
     pub watch: bool,
-    /// Asked of kube-controller-manager's work: left out where that is not there.
+    /// Skip without kube-controller-manager.
     #[serde(default)]
     pub controllers: bool,
 }
 
-/// The media types of patches.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PatchType {
@@ -66,7 +62,6 @@ impl Exchange {
     }
 }
 
-/// Every file's.
 pub fn groups() -> Vec<ExchangeGroup> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/exchanges");
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -1,20 +1,19 @@
-//! What is known to differ, and why.
+//! Known differences, with reasons.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// Places at which the answers may differ.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownDifference {
-    /// Where: `group/name of the exchange` (with `*` at the end: whatever begins so), or `*` for all of them.
+    /// `group/name` of a request (a final `*` matches any suffix), or `*` for all.
     #[serde(rename = "in")]
     pub exchanges: Vec<String>,
-    /// The fields that differ; of an item of a list without its number, as in `items[].spec.ports`.
+    /// Differing fields, without list indices, as `items[].spec.ports`.
     pub fields: Vec<String>,
-    /// Why, and why it is left so.
+    /// The reason, and why the difference stays.
     pub why: String,
 }
 
@@ -29,7 +28,6 @@ impl KnownDifference {
     }
 }
 
-/// Every known difference.
 pub fn all() -> Vec<KnownDifference> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/known.yaml");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -39,7 +37,7 @@ pub fn all() -> Vec<KnownDifference> {
     known
 }
 
-/// Takes differences, and tells those that nobody knows and those that are no more.
+/// Collects unknown differences, and known ones that no longer occur.
 pub struct DifferenceLedger {
     known: Vec<KnownDifference>,
     met: BTreeSet<usize>,
@@ -58,7 +56,7 @@ impl DifferenceLedger {
         }
     }
 
-    /// What is to be said; empty if all is as it is known.
+    /// Empty if exactly the known differences occurred.
     pub fn end(self) -> String {
         let gone = self.known.iter().enumerate().filter(|(index, _)| !self.met.contains(index));
         let gone = gone.map(|(_, known)| format!("no longer differs: {:?} in {:?}", known.fields, known.exchanges));

@@ -1,8 +1,7 @@
-//! The lab's own API before a real one: the same requests to both, and the answers compared.
+//! Compares the responses of the lab's API and of a real kube-apiserver.
 //!
-//! Runs where `$KUBEBUILDER_ASSETS` names a folder with etcd and kube-apiserver (and kube-controller-manager, for what slices say);
-//! elsewhere it says that it was not run. What is known to differ is in `known.yaml`, each with its reason: anything else that differs
-//! fails the test, and so does what no longer differs.
+//! Requires `$KUBEBUILDER_ASSETS`, a directory with etcd, kube-apiserver and optionally kube-controller-manager. The
+//! test fails if responses differ in any other way than `known.yaml` lists.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +27,6 @@ use svclab_control_plane::Programs;
 use svclab_netns::sandbox;
 
 const INSIDE: &str = "--inside";
-/// How long all of it may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn main() {
@@ -46,7 +44,6 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
 }
 
-/// Those of `$KUBEBUILDER_ASSETS`.
 fn programs() -> Option<Programs> {
     Programs::find(&PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?)).ok()
 }

@@ -1,17 +1,15 @@
-//! Answers without what no two servers have alike: times, UIDs, versions, and values that are drawn.
+//! Removes what differs between any two servers: times, UIDs, versions and allocated values.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// Fields that are each server's own.
 const OWN: [&str; 6] = ["uid", "resourceVersion", "managedFields", "selfLink", "continue", "observedGeneration"];
-/// When the change behind a slice happened.
+/// Time of the change behind a slice.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// What to keep apart.
 pub struct Normalizer {
-    /// All that requests have said so far: an address or a port that is in none of it has been drawn.
+    /// All request bodies so far: an address or port outside of them was allocated.
     said: String,
 }
 
@@ -20,12 +18,11 @@ impl Normalizer {
         Normalizer { said: String::new() }
     }
 
-    /// A request is about to be sent.
     pub fn says(&mut self, body: &Value) {
         self.said.push_str(&body.to_string());
     }
 
-    /// An answer, comparable. Messages are each server's own; which fields they are about is not.
+    /// Keeps code, reason and fields of a `Status`, but not its message.
     pub fn answer(&self, code: u16, body: &Value) -> Value {
         if body["kind"] == "Status" {
             let causes = body["details"]["causes"].as_array().into_iter().flatten();
@@ -40,12 +37,11 @@ impl Normalizer {
         json!({ "code": code, "body": self.object(body) })
     }
 
-    /// An object, or a list of some.
     pub fn object(&self, object: &Value) -> Value {
         let mut value = self.value("", object);
-        // Not by its index, which would make the field.
+        // `items` must not become part of the field names.
         if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
-            // A real server leaves out of a list's items what the list says; clients read neither.
+            // A real server omits kind and version of list items.
             for item in items.iter_mut().filter_map(Value::as_object_mut) {
                 item.remove("kind");
                 item.remove("apiVersion");
@@ -69,7 +65,7 @@ impl Normalizer {
                 let mut kept = Map::new();
                 for (name, value) in fields {
                     let is_time = name.ends_with("Timestamp") || name.ends_with("Time") || name == TRIGGER;
-                    // A deletion that is due is worth knowing, when it is not.
+                    // Keeps the fact of a deletion, but not its time.
                     let value = if name == "deletionTimestamp" { json!("(a time)") } else { self.value(name, value) };
                     let is_nothing = match &value {
                         Value::Null => true,
@@ -83,7 +79,7 @@ impl Normalizer {
                 }
                 if let (Some(prefix), true) = (kept.get("generateName").cloned(), kept.contains_key("name")) {
                     kept.insert("name".to_owned(), json!(format!("{}(drawn)", text(&prefix))));
-                    // How many steps a controller has made of a change is its own business.
+                    // The number of a controller's steps may differ.
                     kept.remove("generation");
                 }
                 Value::Object(kept)
@@ -112,7 +108,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The fields in which two answers differ, each with both values. Items of a list of the same length are compared one by one.
+/// Returns field and both values; compares items of equally long lists one by one.
 pub fn differences(lab: &Value, real: &Value) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     gather("", lab, real, &mut found);

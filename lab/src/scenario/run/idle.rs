@@ -43,7 +43,7 @@ struct Look {
 
 impl Look {
     fn at(handle: &ProcessHandle) -> Option<Look> {
-        Some(Look { work: handle.work()?, lines: handle.log_since(u64::MAX).0 })
+        Some(Look { work: handle.tree_usage()?, lines: handle.log_since(u64::MAX).0 })
     }
 
     /// The last of several looks, with what should not grow as it is in the middle one of them.
@@ -109,7 +109,7 @@ impl Lab {
             };
             let did = Did {
                 processor: after.work.processor.saturating_sub(before.work.processor),
-                wake_ups: after.work.woken_since(&before.work),
+                wake_ups: after.work.wakeups_since(&before.work),
                 over,
             };
             texts.push(format!("{node} {}", words(&did)));

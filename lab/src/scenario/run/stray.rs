@@ -23,6 +23,6 @@ impl Lab {
             return Ok(());
         }
         let failed = |error| LabError::Step(format!("a stray segment from {server} over connection {name}: {error}"));
-        tap.stray(peer).map_err(failed)
+        tap.send_stray(peer).map_err(failed)
     }
 }

@@ -1,26 +1,23 @@
-//! Deployments: a ReplicaSet for each template that they have had, and an orderly change from one to the next.
+//! The Deployment controller: one ReplicaSet per pod template.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::rollout::{ReplicaCounts, RolloutPace, next};
 use super::{generation, owned_by, selector_problem};
-use crate::objects::allocate::{mix, signs};
+use crate::objects::allocate::{mix, name_characters};
 use crate::objects::error::ObjectError;
 use crate::objects::kind::ObjectKind;
 use crate::objects::object::{ObjectKey, key_of};
 use crate::objects::store::Store;
 
-/// The label that keeps pods of different templates apart, and the annotation that numbers templates.
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
-/// Signs of the hash.
-const HASH_SIGNS: u32 = 10;
-/// Templates that are remembered for `kubectl rollout undo`, upstream's default.
+const HASH_LENGTH: u32 = 10;
+/// Default of `revisionHistoryLimit`.
 const HISTORY: i32 = 10;
 
 impl Store {
-    /// Takes a Deployment that somebody has written.
     pub(in crate::objects) fn apply_deployment(&mut self, mut written: Deployment) -> Result<String, ObjectError> {
         let key = key_of(&written.metadata, "deployment")?;
         let name = format!("deployment/{key}");
@@ -37,7 +34,7 @@ impl Store {
         let changed = before.is_none_or(|before| before.spec != written.spec);
         written.metadata.generation = Some(generation(before.map(|before| &before.metadata), changed));
         self.put_deployment(&key, written);
-        self.workloads.due(ObjectKind::Deployment, key);
+        self.workloads.enqueue(ObjectKind::Deployment, key);
         Ok(name)
     }
 
@@ -46,11 +43,11 @@ impl Store {
         self.workloads.deployments.insert(key.clone(), deployment);
     }
 
-    /// Goes one step towards the newest template, and counts. What its sets do next brings it here again.
-    pub(super) fn settle_deployment(&mut self, key: &ObjectKey) {
+    /// Advances the rollout by one step; changes of its ReplicaSets enqueue the Deployment again.
+    pub(super) fn reconcile_deployment(&mut self, key: &ObjectKey) {
         let Some(mut deployment) = self.workloads.deployments.get(key).cloned() else { return };
         let spec = deployment.spec.clone();
-        let hash = hash(&spec);
+        let hash = template_hash(&spec);
         let paused = spec.paused == Some(true);
         let mut sets = self.sets_of(key, &deployment.metadata);
         let new = ObjectKey { namespace: key.namespace.clone(), name: format!("{}-{hash}", key.name) };
@@ -59,16 +56,16 @@ impl Store {
             sets.push(new.clone());
         }
         if !paused {
-            let revision = self.number(&sets, &new);
+            let revision = self.assign_revision(&sets, &new);
             deployment.metadata.annotations.get_or_insert_default().insert(REVISION.to_owned(), revision.to_string());
         }
-        // While it is paused the template of the newest set is the present one.
+        // A paused Deployment keeps the template of its newest ReplicaSet.
         let newest = sets.iter().max_by_key(|set| self.revision(set)).cloned();
         let new = if paused { newest.unwrap_or(new) } else { new };
         let wanted = spec.replicas.unwrap_or(1);
         let old: Vec<ObjectKey> = sets.iter().filter(|set| **set != new).cloned().collect();
         let state = |key: &ObjectKey| {
-            self.workloads.sets.get(key).map(state_of).unwrap_or(ReplicaCounts { wanted: 0, there: 0, ready: 0 })
+            self.workloads.sets.get(key).map(state_of).unwrap_or(ReplicaCounts { wanted: 0, existing: 0, ready: 0 })
         };
         let (new_state, old_states) = (state(&new), old.iter().map(state).collect::<Vec<_>>());
         let pace = RolloutPace::of(spec.strategy.as_ref(), wanted);
@@ -79,14 +76,14 @@ impl Store {
         };
         self.scale(&new, up);
         old.iter().zip(down).for_each(|(set, count)| self.scale(set, count));
-        self.forget(&old, spec.revision_history_limit.unwrap_or(HISTORY));
+        self.prune_replica_sets(&old, spec.revision_history_limit.unwrap_or(HISTORY));
         let unavailable = if let RolloutPace::Rolling { unavailable, .. } = pace { unavailable } else { wanted };
-        count(&mut deployment, new_state, &old_states, (wanted, wanted - unavailable), self.versions.now());
+        update_status(&mut deployment, new_state, &old_states, (wanted, wanted - unavailable), self.versions.now());
         self.put_deployment(key, deployment);
     }
 
-    /// Gives the set of the present template the highest number.
-    fn number(&mut self, sets: &[ObjectKey], new: &ObjectKey) -> u64 {
+    /// The current template gets the highest revision.
+    fn assign_revision(&mut self, sets: &[ObjectKey], new: &ObjectKey) -> u64 {
         let highest = sets.iter().filter(|set| *set != new).map(|set| self.revision(set)).max().unwrap_or(0);
         let own = self.revision(new);
         if own > highest {
@@ -105,7 +102,6 @@ impl Store {
         annotations.and_then(|all| all.get(REVISION)?.parse().ok()).unwrap_or(0)
     }
 
-    /// Has a set ask for so many pods.
     fn scale(&mut self, key: &ObjectKey, count: i32) {
         let Some(mut set) = self.workloads.sets.get(key).cloned() else { return };
         let spec = &mut set.spec;
@@ -113,27 +109,27 @@ impl Store {
             spec.replicas = Some(count);
             set.metadata.generation = Some(generation(Some(&set.metadata.clone()), true));
             self.put_set(key, set);
-            self.workloads.due(ObjectKind::ReplicaSet, key.clone());
+            self.workloads.enqueue(ObjectKind::ReplicaSet, key.clone());
         }
     }
 
-    /// Removes the oldest sets without pods, but for so many.
-    fn forget(&mut self, old: &[ObjectKey], limit: i32) {
+    /// Keeps `limit` ReplicaSets without pods.
+    fn prune_replica_sets(&mut self, old: &[ObjectKey], limit: i32) {
         let is_empty = |key: &&ObjectKey| {
-            self.workloads.sets.get(*key).is_some_and(|set| state_of(set).wanted == 0 && state_of(set).there == 0)
+            self.workloads.sets.get(*key).is_some_and(|set| state_of(set).wanted == 0 && state_of(set).existing == 0)
         };
         let mut empty: Vec<ObjectKey> = old.iter().filter(is_empty).cloned().collect();
         empty.sort_by_key(|key| self.revision(key));
         let surplus = empty.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
         for set in &empty[..surplus] {
-            self.remove_known(ObjectKind::ReplicaSet, set);
+            self.remove_existing(ObjectKind::ReplicaSet, set);
         }
     }
 }
 
-/// Decided by the template alone, so that an old template finds its old set.
-fn hash(spec: &DeploymentSpec) -> String {
-    signs(mix(0, &serde_json::to_string(&spec.template).unwrap_or_default()), HASH_SIGNS)
+/// Depends on the template alone, so that an old template finds its old ReplicaSet.
+fn template_hash(spec: &DeploymentSpec) -> String {
+    name_characters(mix(0, &serde_json::to_string(&spec.template).unwrap_or_default()), HASH_LENGTH)
 }
 
 fn new_set(key: &ObjectKey, deployment: &Deployment, spec: &DeploymentSpec, hash: &str) -> ReplicaSet {
@@ -163,26 +159,26 @@ fn new_set(key: &ObjectKey, deployment: &Deployment, spec: &DeploymentSpec, hash
 fn state_of(set: &ReplicaSet) -> ReplicaCounts {
     let status = set.status.clone().unwrap_or_default();
     let wanted = set.spec.replicas.unwrap_or(0);
-    ReplicaCounts { wanted, there: status.replicas, ready: status.ready_replicas.unwrap_or(0) }
+    ReplicaCounts { wanted, existing: status.replicas, ready: status.ready_replicas.unwrap_or(0) }
 }
 
-/// Writes down how far it has come; `least` is how many pods have to serve.
-fn count(
+/// `least` is the minimum number of ready pods.
+fn update_status(
     deployment: &mut Deployment,
     new: ReplicaCounts,
     old: &[ReplicaCounts],
     (wanted, least): (i32, i32),
     now: Time,
 ) {
-    let there = new.there + old.iter().map(|set| set.there).sum::<i32>();
+    let existing = new.existing + old.iter().map(|set| set.existing).sum::<i32>();
     let ready = new.ready + old.iter().map(|set| set.ready).sum::<i32>();
     let observed = deployment.metadata.generation;
     let status = deployment.status.get_or_insert_default();
     status.observed_generation = observed;
-    (status.replicas, status.updated_replicas) = (Some(there), Some(new.there));
+    (status.replicas, status.updated_replicas) = (Some(existing), Some(new.existing));
     (status.ready_replicas, status.available_replicas) = (Some(ready), Some(ready));
-    status.unavailable_replicas = Some((wanted.max(there) - ready).max(0));
-    let is_done = new.there == wanted && new.ready == wanted && there == wanted;
+    status.unavailable_replicas = Some((wanted.max(existing) - ready).max(0));
+    let is_done = new.existing == wanted && new.ready == wanted && existing == wanted;
     let available = match ready >= least {
         true => ("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability."),
         false => ("Available", "False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."),

@@ -1,20 +1,16 @@
-//! ReplicaSets: as many pods as they ask for.
-
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{controller, generation, owned_by, selector_problem};
+use super::{controller_of, generation, owned_by, selector_problem};
 use crate::objects::allocate::generated_name;
 use crate::objects::error::ObjectError;
 use crate::objects::kind::ObjectKind;
 use crate::objects::object::{Object, ObjectKey, key_of};
 use crate::objects::store::Store;
 
-/// The condition of a set whose pods cannot be made.
 const FAILURE: &str = "ReplicaFailure";
 
 impl Store {
-    /// Takes a ReplicaSet that somebody has written.
     pub(in crate::objects) fn apply_replica_set(&mut self, mut set: ReplicaSet) -> Result<String, ObjectError> {
         let key = key_of(&set.metadata, "replicaset")?;
         let name = format!("replicaset/{key}");
@@ -28,18 +24,16 @@ impl Store {
         let changed = before.is_none_or(|before| before.spec != set.spec);
         set.metadata.generation = Some(generation(before.map(|before| &before.metadata), changed));
         self.put_set(&key, set);
-        self.workloads.due(ObjectKind::ReplicaSet, key);
+        self.workloads.enqueue(ObjectKind::ReplicaSet, key);
         Ok(name)
     }
 
-    /// Records a set.
     pub(super) fn put_set(&mut self, key: &ObjectKey, mut set: ReplicaSet) {
         self.put(key, &mut set);
         self.workloads.sets.insert(key.clone(), set);
     }
 
-    /// Makes or removes pods until there are as many as asked for, and counts them.
-    pub(super) fn settle_set(&mut self, key: &ObjectKey) {
+    pub(super) fn reconcile_replica_set(&mut self, key: &ObjectKey) {
         let Some(mut set) = self.workloads.sets.get(key).cloned() else { return };
         let spec = set.spec.clone();
         let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
@@ -55,16 +49,16 @@ impl Store {
             }
         }
         if own.len() > wanted {
-            for pod in self.superfluous(&own, own.len() - wanted) {
-                self.remove_known(ObjectKind::Pod, &pod);
+            for pod in self.surplus_pods(&own, own.len() - wanted) {
+                self.remove_existing(ObjectKind::Pod, &pod);
             }
             own = self.pods_of(key, &set.metadata);
         }
-        self.count(&mut set, &own, failure);
-        let owner = controller(&set.metadata)
+        self.update_status(&mut set, &own, failure);
+        let owner = controller_of(&set.metadata)
             .map(|owner| ObjectKey { namespace: key.namespace.clone(), name: owner.name.clone() });
         self.put_set(key, set);
-        owner.into_iter().for_each(|owner| self.workloads.due(ObjectKind::Deployment, owner));
+        owner.into_iter().for_each(|owner| self.workloads.enqueue(ObjectKind::Deployment, owner));
     }
 
     fn make_pod(&mut self, key: &ObjectKey, set: &ReplicaSet, spec: &ReplicaSetSpec) -> Result<ObjectKey, ObjectError> {
@@ -84,8 +78,8 @@ impl Store {
         Ok(pod)
     }
 
-    /// So many of `pods` to take away: those that do not serve first, then the youngest, as upstream has it.
-    fn superfluous(&self, pods: &[ObjectKey], count: usize) -> Vec<ObjectKey> {
+    /// Pods that are not ready first, then the youngest, as in Kubernetes.
+    fn surplus_pods(&self, pods: &[ObjectKey], count: usize) -> Vec<ObjectKey> {
         let mut ranked: Vec<&ObjectKey> = pods.iter().collect();
         let rank = |key: &&ObjectKey| {
             let pod = self.pods.get(*key)?;
@@ -96,7 +90,7 @@ impl Store {
         ranked.into_iter().take(count).cloned().collect()
     }
 
-    fn count(&self, set: &mut ReplicaSet, own: &[ObjectKey], failure: Option<String>) {
+    fn update_status(&self, set: &mut ReplicaSet, own: &[ObjectKey], failure: Option<String>) {
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         let ready = number(own.iter().filter(|key| self.pods.get(*key).is_some_and(|pod| pod.ready)).count());
         let now = self.versions.now();

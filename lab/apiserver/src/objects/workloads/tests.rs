@@ -1,5 +1,3 @@
-//! Pods that controllers make, by the store alone.
-
 use serde_json::{Value, json};
 
 use crate::objects::{Object, ObjectKey, ObjectKind, Store};
@@ -42,7 +40,6 @@ fn endpoints(store: &Store) -> usize {
     store.records(ObjectKind::EndpointSlice).map(|record| count(record.value())).sum()
 }
 
-/// Starts everything that waits.
 fn start(store: &mut Store) {
     for pod in store.pod_states() {
         store.set_running(&pod.key, &pod.uid);
@@ -50,8 +47,8 @@ fn start(store: &mut Store) {
 }
 
 #[test]
-fn a_deployment_has_as_many_pods_as_it_asks_for() {
-    let mut store = testing::store();
+fn a_deployment_scales_and_replaces_its_pods() {
+    let mut store = testing::store(false, 0);
     apply(&mut store, ObjectKind::Service, &service()).unwrap();
     apply(&mut store, ObjectKind::Deployment, &deployment(3, "a")).unwrap();
     let three = pods(&store);
@@ -76,8 +73,8 @@ fn a_deployment_has_as_many_pods_as_it_asks_for() {
 }
 
 #[test]
-fn a_new_template_replaces_pods_while_enough_of_them_serve() {
-    let mut store = testing::store();
+fn a_rollout_keeps_enough_ready_pods() {
+    let mut store = testing::store(false, 0);
     store.hold_pods();
     apply(&mut store, ObjectKind::Service, &service()).unwrap();
     apply(&mut store, ObjectKind::Deployment, &deployment(4, "a")).unwrap();
@@ -94,7 +91,6 @@ fn a_new_template_replaces_pods_while_enough_of_them_serve() {
     while !is_done(&store) {
         assert!((3..=4).contains(&endpoints(&store)), "{}", status(&store));
         assert!(pods(&store).len() <= 5, "one more than asked for: {:?}", pods(&store));
-        // One at a time.
         let states = store.pod_states();
         let waits =
             |key: &ObjectKey| store.record(ObjectKind::Pod, key).unwrap().value()["status"]["phase"] == "Pending";
@@ -107,7 +103,6 @@ fn a_new_template_replaces_pods_while_enough_of_them_serve() {
     assert_eq!((pods(&store).len(), endpoints(&store), store.records(ObjectKind::ReplicaSet).count()), (4, 4, 2));
     assert_eq!(status(&store)["updatedReplicas"], 4);
 
-    // The first template again: its set is used once more.
     apply(&mut store, ObjectKind::Deployment, &deployment(4, "a")).unwrap();
     while !is_done(&store) {
         start(&mut store);
@@ -118,8 +113,8 @@ fn a_new_template_replaces_pods_while_enough_of_them_serve() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_a_namespace_goes_whole() {
-    let mut store = testing::store();
+fn an_invalid_deployment_is_rejected_and_a_namespace_removes_its_objects() {
+    let mut store = testing::store(false, 0);
     let mut wrong = deployment(1, "a");
     wrong["spec"]["selector"] = json!({"matchLabels": {"app": "other"}});
     assert!(apply(&mut store, ObjectKind::Deployment, &wrong).unwrap_err().contains("`selector` does not match"));
@@ -135,7 +130,6 @@ fn what_cannot_be_is_refused_and_a_namespace_goes_whole() {
     store.remove(ObjectKind::Namespace, &ObjectKey::unscoped("mall")).unwrap();
     assert_eq!((pods(&store).len(), store.records(ObjectKind::Deployment).count()), (0, 0));
 
-    // A pod that cannot be made shows in its set.
     let mut hosts = deployment(2, "a");
     hosts["spec"]["template"]["spec"]["containers"][0]["ports"][0]["hostPort"] = json!(80);
     apply(&mut store, ObjectKind::Deployment, &hosts).unwrap();

@@ -1,4 +1,4 @@
-//! Clusters and probes for tests. Node N has 192.168.0.N, pods of node N are 10.244.N.P, IPv6 alike under fd00.
+//! Node N has 192.168.0.N, its pods have 10.244.N.P; IPv6 is analogous.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,7 +8,6 @@ use svclab_cluster::process::ExecOutput;
 use svclab_cluster::traffic::probe::{ClusterHost, Probe, ProbeAnswer, ProbeOutcome};
 use svclab_spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, PodSpec, Protocol, ServerPort};
 
-/// IP families of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Families {
     V4,
@@ -32,11 +31,10 @@ impl Families {
     }
 }
 
-/// Ports that every pod serves.
 pub const PORTS: [ServerPort; 2] =
     [ServerPort { protocol: Protocol::Tcp, port: 8080 }, ServerPort { protocol: Protocol::Udp, port: 8080 }];
 
-/// `nodes` nodes `a`, `b`, … with `pods` pods in turn (`p0` on `a`, `p1` on `b`, …), a client and a load balancer.
+/// Nodes `a`, `b`, … with pods in turn (`p0` on `a`, `p1` on `b`, …), a client and a load balancer.
 pub fn spec(cni: Cni, families: Families, nodes: u8, pods: u8) -> ClusterSpec {
     let name = |n: u8| char::from(b'a' + n - 1).to_string();
     let node = |n: u8| NodeSpec {
@@ -60,7 +58,6 @@ pub fn spec(cni: Cni, families: Families, nodes: u8, pods: u8) -> ClusterSpec {
     }
 }
 
-/// A pod `default/NAME` with both servers.
 pub fn pod(name: &str, node: &str, n: u8, last: u8, families: Families) -> PodSpec {
     PodSpec {
         namespace: "default".to_owned(),
@@ -84,18 +81,17 @@ pub fn out() -> ClusterHost {
     ClusterHost::Client("out".to_owned())
 }
 
-/// A probe with a second of patience.
 pub fn probe(from: ClusterHost, protocol: Protocol, to: SocketAddr) -> Probe {
     Probe { from, to, protocol, source_address: None, source_port: None, timeout: Duration::from_secs(1) }
 }
 
-/// What a TCP probe to `to` brings.
+/// The answer to a TCP probe.
 pub async fn ask(cluster: &Cluster, from: ClusterHost, to: &str) -> ProbeAnswer {
     let probe = probe(from, Protocol::Tcp, to.parse().unwrap());
     cluster.probe(&probe).await.unwrap().answer
 }
 
-/// The server and the peer address that it saw; panics when nobody answered.
+/// The server and the peer address that it saw; panics without a reply.
 pub fn replied(outcome: &ProbeOutcome) -> (&str, IpAddr) {
     match &outcome.answer {
         ProbeAnswer::Replied { server, peer, .. } => (server, peer.ip()),
@@ -103,7 +99,7 @@ pub fn replied(outcome: &ProbeOutcome) -> (&str, IpAddr) {
     }
 }
 
-/// Runs a command line in a place; panics when it fails.
+/// Runs a command on a host; panics if it fails.
 pub async fn run(cluster: &Cluster, place: ClusterHost, line: &str) -> ExecOutput {
     let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let output = cluster.exec(&place, &argv, Duration::from_secs(20)).await.unwrap();

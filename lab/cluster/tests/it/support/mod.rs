@@ -1,6 +1,6 @@
-//! Runs test cases that need the sandbox: each in a process of its own, which enters it before any thread exists.
+//! Runs each case in its own process and sandbox, which must be entered before any thread exists.
 //!
-//! A machine that cannot do it skips the case loudly, or fails it where `CI` is set.
+//! A machine that cannot do so skips the case, except in CI.
 
 pub mod clusters;
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -16,22 +16,19 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 pub use process::{eventually, finish, unable};
 use svclab_netns::sandbox;
 
-/// How long one case may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
 type Boxed = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A test case.
 pub enum SandboxCase {
-    /// Runs in the sandbox, on a multi-threaded runtime.
+    /// Runs in the sandbox on a multi-threaded runtime.
     Inside(&'static str, fn() -> Boxed),
-    /// Runs outside; the argument starts helpers. Panics when it fails.
+    /// Runs outside and may start helpers.
     Outside(&'static str, fn()),
-    /// No test: what [`start_helper`] runs in the sandbox.
+    /// Not a test: a program that `inside_command` runs in the sandbox.
     Helper(&'static str, fn() -> Boxed),
 }
 
-/// Makes a [`SandboxCase`] out of a function, named by its path; a helper by the function alone.
 macro_rules! case {
     (Outside $function:ident) => {
         $crate::support::SandboxCase::Outside(concat!(module_path!(), "::", stringify!($function)), $function)
@@ -47,14 +44,13 @@ macro_rules! case {
 }
 pub(crate) use case;
 
-/// A command that runs helper or case `name` of this test binary in the sandbox.
+/// A command that runs a helper or case of this test binary in the sandbox.
 pub fn inside_command(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--inside", name]).stdin(Stdio::null());
     command
 }
 
-/// The test binary's `main`.
 pub fn main(cases: &[&'static SandboxCase]) {
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some("--inside") {

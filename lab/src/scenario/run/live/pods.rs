@@ -31,7 +31,7 @@ impl Lab {
 
     /// Keeps the cluster as the API has it.
     pub(super) async fn keep_pods(&self, mut standing: Standing, tell: &dyn Fn(&str)) -> LabError {
-        let mut changes = self.store.changes();
+        let mut changes = self.store.ticks();
         loop {
             if let Err(error) = self.follow(&mut standing, tell).await {
                 tell(&error.to_string());
@@ -91,7 +91,7 @@ impl Lab {
             Err(_) => {
                 let mut built = Vec::new();
                 for spec in &specs {
-                    built.push(self.cluster.add_pod(spec).await);
+                    built.push(self.cluster.add_pods(std::slice::from_ref(spec)).await);
                 }
                 built
             }

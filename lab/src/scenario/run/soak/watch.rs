@@ -39,7 +39,7 @@ impl Watched {
         let handle = lab.proxies.handle(&node);
         let pid = handle.map_or(-1, |handle| handle.pid());
         let read = handle.map_or(0, |handle| handle.log_since(u64::MAX).0);
-        let used = handle.and_then(ProcessHandle::work).map_or(Duration::ZERO, |work| work.processor);
+        let used = handle.and_then(ProcessHandle::tree_usage).map_or(Duration::ZERO, |work| work.processor);
         Watched { node, pid, samples: Vec::new(), read, complaints: 0, kept: Vec::new(), failures: 0, syncs: 0, used }
     }
 
@@ -68,7 +68,7 @@ impl Watched {
     pub(super) async fn row(&mut self, lab: &Lab, changes: usize) -> NodeRow {
         self.look(lab);
         let used =
-            lab.proxies.handle(&self.node).and_then(ProcessHandle::work).map_or(self.used, |work| work.processor);
+            lab.proxies.handle(&self.node).and_then(ProcessHandle::tree_usage).map_or(self.used, |work| work.processor);
         let spent = used.saturating_sub(std::mem::replace(&mut self.used, used));
         let place = ClusterHost::Node(self.node.clone());
         if let Ok(answer) = lab.cluster.http_get(&place, METRICS, "/metrics", PATIENCE).await {
