@@ -1,39 +1,35 @@
-//! What a user decides of what is not known: `owner=no`.
+//! Assumptions of a user about unknown facts: `owner=no`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Answers to what rules ask and nobody knows, by the name of the match.
+/// Answers to unknown facts, by name.
 ///
-/// A name is that of a match (`owner`, `socket`, `mac`, `bpf`), `input-interface` or `output-interface` for the names of
-/// [invented](crate::host::Interface::invented) interfaces, or `NFQUEUE`: yes accepts, no drops. An answer is that to the match as it
-/// stands in the rule, with its `!`, and to all matches of the name on the machine; what the simulator knows by itself it does
-/// not change.
+/// A name is a match (`owner`, `socket`, `mac`, `bpf`), `input-interface` or `output-interface` for names of
+/// [invented](crate::host::HostInterface::invented) interfaces, or `NFQUEUE` (yes accepts, no drops). An answer is the
+/// result of the match with its `!`, and holds for all matches of the name on the machine. Known facts take precedence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Assumptions(BTreeMap<String, bool>);
 
-/// A text that is no assumption.
+/// A text that is not an assumption.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssumptionError {
-    /// Not of that form.
+    /// The text does not have the form `NAME=yes` or `NAME=no`.
     #[error("{0:?} is no assumption: it is written NAME=yes or NAME=no, such as owner=no")]
     Form(String),
-    /// Both answers.
+    /// One name with both answers.
     #[error("{0} is assumed to be both yes and no")]
     Both(String),
 }
 
 impl Assumptions {
-    /// None.
+    /// No assumptions.
     #[must_use]
     pub fn new() -> Assumptions {
         Assumptions::default()
     }
 
-    /// Reads texts such as `owner=no`, each of which may hold several with commas between them.
-    ///
-    /// # Errors
-    /// The first that is no assumption, or contradicts another.
+    /// Reads texts such as `owner=no`; commas separate several assumptions in one text.
     pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Assumptions, AssumptionError> {
         let mut all = Assumptions::new();
         for text in texts.into_iter().flat_map(|text| text.split(',')) {
@@ -55,23 +51,23 @@ impl Assumptions {
         Ok(all)
     }
 
-    /// Decides a name.
+    /// Adds or replaces the assumption about `name`.
     pub fn set(&mut self, name: &str, holds: bool) {
         self.0.insert(name.to_owned(), holds);
     }
 
-    /// The answer that is assumed.
+    /// The assumed answer.
     #[must_use]
     pub fn answer(&self, name: &str) -> Option<bool> {
         self.0.get(name).copied()
     }
 
-    /// All of them, by name.
+    /// All assumptions, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, bool)> {
         self.0.iter().map(|(name, holds)| (name.as_str(), *holds))
     }
 
-    /// Whether there are none.
+    /// Whether there are no assumptions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

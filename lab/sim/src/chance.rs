@@ -1,21 +1,20 @@
-//! Where chance comes from: one seeded source, or every possibility in turn.
+//! Chance of a walk: one seeded source of draws, or every combination of draws in turn.
 //!
-//! The walk asks a [`Chance`] whenever the kernel would draw (`statistic --mode random`), take the next in a rotation
-//! (`statistic --mode nth`, IPVS `rr` and `wrr`), or pick a port. With a seed it gets one answer. For exact results
-//! (`explore`) the same walk runs again and again, each time with the next combination of answers, until all have
-//! been given; the product of the answers' probabilities is the way's. So there is one walk, not two.
+//! A walk asks [`Chance`] wherever the kernel draws (`statistic --mode random`), rotates (`--mode nth`, IPVS `rr` and
+//! `wrr`) or picks a port. For exact results `explore` repeats the walk with the next combination of draws until all
+//! are done; the product of the draws' probabilities is the probability of the walk.
 
 use crate::fraction::Fraction;
 
-/// One decision that chance took, with the share that it had.
+/// One draw with its probability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Decision {
     answer: usize,
-    /// How many answers have a share at all: they are numbered from 0.
+    /// Number of possible answers (share above 0), which are numbered from 0.
     of: usize,
     numerator: u64,
     denominator: u64,
-    /// Not chance: an answer that nobody knows, which has no probability.
+    /// An unknown fact and not a draw: it has no probability.
     unknown: bool,
 }
 
@@ -24,13 +23,13 @@ impl Decision {
         self.answer
     }
 
-    /// Whether it was an answer that nobody knows: 0 is no, 1 is yes.
+    /// Whether this is an unknown fact: answer 0 is no, 1 is yes.
     pub(crate) fn is_unknown(&self) -> bool {
         self.unknown
     }
 }
 
-/// The probability of all of these.
+/// The probability that all draws happen; unknown facts do not count.
 pub(crate) fn product(decisions: &[Decision]) -> Fraction {
     let drawn = decisions.iter().filter(|decision| decision.of > 1 && !decision.unknown);
     drawn.fold(Fraction::one(), |product, decision| product.times(decision.numerator, decision.denominator))
@@ -39,33 +38,32 @@ pub(crate) fn product(decisions: &[Decision]) -> Fraction {
 #[derive(Debug, Clone)]
 enum ChanceSource {
     Seeded(u64),
-    /// Answers to give, then the first possible one for each further question.
+    /// The first answers; further draws take their first possible answer.
     Script(Vec<usize>),
 }
 
-/// The source of chance of a walk.
+/// The source of the draws of one walk.
 #[derive(Debug, Clone)]
 pub struct Chance {
     source: ChanceSource,
     taken: Vec<Decision>,
-    /// Whether something was asked that nobody knows.
+    /// Whether the walk met an unknown fact.
     asked_unknown: bool,
 }
 
 impl Chance {
-    /// A source of numbers that are a function of `seed`: SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom
-    /// Number Generators", 2014), which passes through all 2⁶⁴ states.
+    /// Draws that are a function of `seed` (SplitMix64; Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
+    /// Generators", 2014).
     #[must_use]
     pub fn seeded(seed: u64) -> Chance {
         Chance { source: ChanceSource::Seeded(seed), taken: Vec::new(), asked_unknown: false }
     }
 
-    /// The answers of `script`, then the first of each question's.
     pub(crate) fn scripted(script: Vec<usize>) -> Chance {
         Chance { source: ChanceSource::Script(script), taken: Vec::new(), asked_unknown: false }
     }
 
-    /// Whether all possibilities are explored, one after the other.
+    /// Whether the walk is one of an exploration of all draws.
     pub(crate) fn is_exact(&self) -> bool {
         matches!(self.source, ChanceSource::Script(_))
     }
@@ -78,13 +76,13 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of `shares.len()` answers, each with its share of the sum. Shares of 0 are never given.
+    /// Draws an index of `shares`, each with its share of the sum. Shares of 0 are never drawn.
     pub(crate) fn choose(&mut self, shares: &[u64]) -> usize {
         let total: u64 = shares.iter().sum();
         let possible: Vec<usize> = (0..shares.len()).filter(|i| shares[*i] > 0).collect();
         let answer = match &mut self.source {
             ChanceSource::Seeded(state) => {
-                // The multiply-high of a 64-bit draw: a bias below total/2^64.
+                // Multiply-high of a 64-bit draw: the bias is below total/2^64.
                 let mut drawn = ((u128::from(Self::next(state)) * u128::from(total)) >> 64) as u64;
                 possible.iter().position(|i| {
                     let hit = drawn < shares[*i];
@@ -103,7 +101,7 @@ impl Chance {
         chosen
     }
 
-    /// The answer to a question that nobody can answer: with a seed none, in exact walks first no and then yes.
+    /// Answers an unknown fact: `None` with a seed; in exact walks first no, then yes.
     pub(crate) fn unknown(&mut self) -> Option<bool> {
         let ChanceSource::Script(script) = &self.source else {
             return None;
@@ -114,7 +112,7 @@ impl Chance {
         Some(answer == 1)
     }
 
-    /// A question that nobody can answer was asked, and neither answer has an effect.
+    /// Records an unknown fact whose answer has no effect.
     pub(crate) fn note_unknown(&mut self) {
         self.asked_unknown = true;
     }
@@ -123,19 +121,16 @@ impl Chance {
         self.asked_unknown
     }
 
-    /// The decisions, in their order.
     pub(crate) fn into_decisions(self) -> Vec<Decision> {
         self.taken
     }
 
-    /// True with probability `threshold` / 2³¹.
     pub(crate) fn below(&mut self, threshold: u32) -> bool {
         let rest = 0x8000_0000 - u64::from(threshold);
         self.choose(&[u64::from(threshold), rest]) == 0
     }
 
-    /// A number below `size`, for ports: with a seed drawn, in exact walks always 0, for no verdict depends on which
-    /// free port is taken, and 64,512 ways would.
+    /// Draws a number below `size`, for ports. Exact walks take 0: no verdict depends on which free port is taken.
     pub(crate) fn offset(&mut self, size: u32) -> u32 {
         match &mut self.source {
             ChanceSource::Seeded(state) => ((u128::from(Self::next(state)) * u128::from(size)) >> 64) as u32,
@@ -143,13 +138,13 @@ impl Chance {
         }
     }
 
-    /// The probability of all answers given so far.
+    /// The probability of all draws so far.
     #[must_use]
     pub fn probability(&self) -> Fraction {
         product(&self.taken)
     }
 
-    /// The answers that come after these, in order; none when these were the last.
+    /// The next combination of draws, or `None` after the last.
     fn successor(&self) -> Option<Vec<usize>> {
         let last = self.taken.iter().rposition(|decision| decision.answer + 1 < decision.of)?;
         let mut script: Vec<usize> = self.taken[..=last].iter().map(|decision| decision.answer).collect();
@@ -158,12 +153,11 @@ impl Chance {
     }
 }
 
-/// Decisions of one walk, at most: each is two ways at least.
+/// Limit of draws in one walk: each draw at least doubles the number of walks.
 const DECISIONS: usize = 10_000;
 
-/// Runs `walk` with every combination of answers; hands each result, with the answers that led to it, to `take`.
-///
-/// Returns false if there were more than `limit` ways, or `take` wanted no more.
+/// Runs `walk` with every combination of draws and passes each result to `take`. Returns false after more than `limit`
+/// walks, or if `take` returns false.
 pub(crate) fn explore<T>(
     limit: usize,
     mut walk: impl FnMut(&mut Chance) -> T,

@@ -1,19 +1,19 @@
-//! Kernel settings that a verdict depends on, by the names of `/proc/sys`.
+//! Kernel settings that affect verdicts, named as in `/proc/sys`.
 
-/// Settings of a machine. [`Sysctls::default`] is the kernel's own, [`Sysctls::node`] what Kubernetes nodes have.
+/// Settings of a machine. [`Sysctls::default`] has the kernel's defaults, [`Sysctls::node`] those of a Kubernetes node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sysctls {
     /// `net.ipv4.ip_forward`.
     pub ip_forward: bool,
     /// `net.ipv6.conf.all.forwarding`.
     pub ipv6_forward: bool,
-    /// `net.ipv4.conf.*.route_localnet`: 127.0.0.0/8 may be routed.
+    /// `net.ipv4.conf.*.route_localnet`: allows routing of 127.0.0.0/8.
     pub route_localnet: bool,
     /// `net.ipv4.conf.*.rp_filter`: 1 is strict, 2 is loose.
     pub rp_filter: u8,
-    /// `net.ipv4.conf.*.accept_local`: packets from outside may have one of this machine's addresses as source.
+    /// `net.ipv4.conf.*.accept_local`: accepts packets from outside whose source is an own address.
     pub accept_local: bool,
-    /// `net.ipv4.conf.*.arp_ignore`: 0 answers for any of this machine's addresses, 1 only for the interface's own.
+    /// `net.ipv4.conf.*.arp_ignore`: 0 answers for all addresses of the machine, 1 for those of the interface.
     pub arp_ignore: u8,
     /// `net.bridge.bridge-nf-call-iptables`.
     pub bridge_nf_call_iptables: bool,
@@ -21,13 +21,13 @@ pub struct Sysctls {
     pub bridge_nf_call_ip6tables: bool,
     /// `net.netfilter.nf_conntrack_tcp_be_liberal`.
     pub tcp_be_liberal: bool,
-    /// `net.netfilter.nf_conntrack_tcp_loose`: connections may be picked up in the middle.
+    /// `net.netfilter.nf_conntrack_tcp_loose`: tracks connections from the middle.
     pub tcp_loose: bool,
     /// `net.ipv4.vs.conntrack`.
     pub vs_conntrack: bool,
     /// `net.ipv4.vs.sloppy_tcp`.
     pub vs_sloppy_tcp: bool,
-    /// `net.ipv4.vs.conn_reuse_mode`: 0 keeps connections to their destination whatever comes.
+    /// `net.ipv4.vs.conn_reuse_mode`: 0 never reschedules a reused port.
     pub vs_conn_reuse_mode: u8,
     /// `net.ipv4.vs.expire_nodest_conn`.
     pub vs_expire_nodest_conn: bool,
@@ -35,25 +35,25 @@ pub struct Sysctls {
     pub vs_expire_quiescent_template: bool,
 }
 
-/// Settings of an interface, as they come out of its own and those of `all` (include/linux/inetdevice.h).
+/// Settings of an interface, combined from its own and those of `all` (include/linux/inetdevice.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InterfaceSysctls {
-    /// `net.ipv4.conf.IFACE.forwarding`: what comes in here is forwarded.
+    /// `net.ipv4.conf.IFACE.forwarding`: forwards packets that this interface receives.
     pub forwarding: bool,
-    /// `route_localnet`, of the interface or of `all` (`IN_DEV_ORCONF`).
+    /// `route_localnet` of the interface or `all` (`IN_DEV_ORCONF`).
     pub route_localnet: bool,
-    /// `accept_local`, of the interface or of `all`.
+    /// `accept_local` of the interface or `all`.
     pub accept_local: bool,
     /// `rp_filter`, the greater of the interface's and `all`'s (`IN_DEV_MAXCONF`).
     pub rp_filter: u8,
-    /// `src_valid_mark`, of the interface or of `all`: the look-up of `rp_filter` has the packet's mark.
+    /// `src_valid_mark` of the interface or `all`: `rp_filter` looks up routes with the packet's mark.
     pub src_valid_mark: bool,
     /// `arp_ignore`, the greater of the interface's and `all`'s.
     pub arp_ignore: u8,
 }
 
 impl Sysctls {
-    /// What holds for an interface that has no settings of its own.
+    /// The settings of an interface without its own.
     #[must_use]
     pub fn of_interfaces(&self) -> InterfaceSysctls {
         InterfaceSysctls {
@@ -90,8 +90,8 @@ impl Default for Sysctls {
 }
 
 impl Sysctls {
-    /// A node's: it forwards, bridged packets meet iptables, loopback addresses may be routed, and IPVS uses connection
-    /// tracking (kube-proxy sets the last two).
+    /// Settings of a Kubernetes node with kube-proxy: forwarding, bridge-nf-call-iptables, route_localnet, and
+    /// conntrack for IPVS.
     #[must_use]
     pub fn node() -> Sysctls {
         Sysctls {

@@ -1,5 +1,5 @@
-//! A Kubernetes cluster as machines on links: nodes and hosts outside on one segment, a link of its own for every pod. The
-//! laboratory wires its network namespaces the same way.
+//! A Kubernetes cluster as machines on links: nodes and external hosts on one segment, and a link per pod, as the lab
+//! wires its network namespaces.
 
 mod node_state;
 
@@ -15,89 +15,80 @@ use crate::masked::Masked;
 use crate::network::{HostId, Network, NetworkError};
 use crate::protocol::Protocol;
 
-/// Why there is no network.
+/// Why a network cannot be built.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum BuildError {
-    /// A machine cannot be: rules that do not go with sets and addresses, or something that the simulator does not model.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Links cannot be.
     #[error(transparent)]
     Network(#[from] NetworkError),
 }
 
-/// What a cluster's machines are. Names are those of machines, all different.
+/// The machines of a cluster. Names are unique.
 #[derive(Debug, Clone, Default)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Cluster {
-    /// Pods hang on a bridge `cni0` of their node, with hairpin mode on its ports; otherwise each on a link of its own.
+    /// Connects pods by a bridge `cni0` with hairpin mode; otherwise each pod by a link of its own.
     pub bridged: bool,
-    /// The nodes.
     pub nodes: Vec<Node>,
-    /// Hosts outside, on the nodes' segment.
+    /// Hosts outside the cluster, on the segment of the nodes.
     pub outside: Vec<ExternalHost>,
 }
 
-/// A node's end of an overlay, by the name of flannel's for VXLAN.
+/// A node's overlay interface, named as flannel's.
 const OVERLAY: &str = "flannel.1";
-/// A node's interface on the second segment.
 const SECOND: &str = "eth1";
 
-/// Protocols and ports on which a socket waits.
+/// Protocols and ports of listening sockets.
 pub type Listening = BTreeSet<(Protocol, u16)>;
 
-/// A node.
+/// A node with its pods.
 #[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Node {
-    /// Its machine.
     pub name: String,
-    /// Addresses of `eth0` with the segment's prefix length; packets to elsewhere come from the first of each family.
+    /// Addresses of `eth0` with prefix length; the first of each family is the source of outgoing packets.
     pub addresses: Vec<IpNet>,
-    /// Further addresses of `eth0`.
+    /// Secondary addresses of `eth0`.
     pub secondary: Vec<IpNet>,
-    /// The ranges of its pods: other nodes have routes to them.
+    /// Pod ranges, to which other nodes have routes.
     pub pod_ranges: Vec<IpNet>,
-    /// Addresses that it has for its pods, with their range's prefix length: on the bridge, or alone on its end of every link.
+    /// Gateway addresses of the pods: on the bridge, or on each pod link.
     pub gateways: Vec<IpNet>,
-    /// Addresses of its end of an overlay (`flannel.1`), if there is one: other nodes' pods are behind it then. What the overlay
-    /// itself sends over `eth0` is not modelled.
+    /// Addresses of `flannel.1`: other nodes reach the pods through this overlay. Encapsulation is not modelled.
     pub overlay: Vec<IpAddr>,
-    /// Addresses of `eth1`, its interface on a second segment, with that segment's prefix length, if it has one: other nodes' pods
-    /// are behind it then.
+    /// Addresses of `eth1` on a second segment: other nodes reach the pods through it.
     pub second: Vec<IpNet>,
-    /// Kernel settings.
     pub sysctls: Sysctls,
-    /// Sockets of its own, beside those of relays.
+    /// Listening sockets other than those of relays.
     pub listening: Listening,
-    /// Its pods by link; `None` where the pod has gone and its link is left.
+    /// Pods by link; `None` for a removed pod whose link remains.
     pub pods: Vec<(String, Option<Pod>)>,
 }
 
-/// A pod with a network of its own.
+/// A pod with its own network namespace.
 #[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Pod {
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Its sockets.
     pub listening: Listening,
 }
 
-/// A host outside the cluster.
+/// A host outside the cluster, on the segment of the nodes.
 #[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct ExternalHost {
-    /// Its machine.
     pub name: String,
-    /// Addresses with the segment's prefix length.
+    /// Addresses with prefix length.
     pub addresses: Vec<IpNet>,
-    /// Destinations that it sends by way of a node's address.
+    /// Destinations and the node address that is their gateway.
     pub routes: Vec<(IpNet, IpAddr)>,
 }
 
 impl Cluster {
-    /// Brings a network to these machines, each node with what `state` says of it: those of a name that is there are replaced, others added and linked. What packets
-    /// left behind stays, and so do machines that are no more.
-    ///
-    /// # Errors
-    /// A machine that cannot be.
+    /// Builds or updates the machines of `network`, each node with its `state`: adds new machines, replaces existing
+    /// ones by name, and keeps the machines and conntrack entries that exist.
     pub fn put<'s>(
         &self,
         network: &mut Network,
@@ -129,10 +120,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Replaces the hosts outside, for other routes, and changes nothing else.
-    ///
-    /// # Errors
-    /// As [`Cluster::put`].
+    /// Replaces only the external hosts, for changed routes.
     pub fn put_outside(&self, network: &mut Network) -> Result<(), BuildError> {
         self.put_each_outside(network, &mut Vec::new())
     }
@@ -211,7 +199,7 @@ impl Cluster {
         host
     }
 
-    /// A pod's machine; of one that is gone, the end of its link.
+    /// The machine of a pod; for a removed pod the end of its link.
     fn pod(&self, node: &Node, name: &str, pod: Option<&Pod>) -> Result<Host, BuildError> {
         let (mut eth0, mut host) = (HostInterface::new("eth0"), Host::builder(name));
         let Some(pod) = pod else { return Ok(host.interface(eth0).build()?) };
@@ -241,7 +229,7 @@ impl ExternalHost {
     }
 }
 
-/// Adds a machine, or puts it in the place of the one of that name.
+/// Adds the machine, or replaces the one with its name.
 fn put(network: &mut Network, host: Host, fresh: &mut Vec<HostId>) -> HostId {
     if let Some(id) = network.find(host.name()) {
         network.replace(id, host);
@@ -260,7 +248,7 @@ fn listening(host: HostBuilder, sockets: &Listening) -> HostBuilder {
     sockets.iter().fold(host, |host, (protocol, port)| host.listen(*protocol, *port))
 }
 
-/// The first of the family of `other`.
+/// The first address of the family of `other`.
 fn like(addresses: &[IpNet], other: IpAddr) -> Option<IpNet> {
     addresses.iter().copied().find(|address| address.addr().is_ipv4() == other.is_ipv4())
 }
@@ -282,12 +270,12 @@ fn masked(net: IpNet) -> Masked {
     range(net.network(), net.prefix_len())
 }
 
-/// Lengths are those of an [`IpNet`], or constants that fit.
+/// Prefix lengths come from an [`IpNet`] or fit by construction.
 fn range(address: IpAddr, length: u8) -> Masked {
     Masked::network(address, length).unwrap_or_else(|| range(address, bits(address)))
 }
 
-/// The gateway of default routes that lead nowhere, or to a node by a link of its own.
+/// The next hop of default routes: no machine, or a node by a link of its own.
 fn link_local(like: IpAddr) -> IpAddr {
     if like.is_ipv4() {
         Ipv4Addr::new(169, 254, 1, 1).into()

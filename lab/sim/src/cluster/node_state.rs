@@ -1,4 +1,4 @@
-//! What a proxy leaves on a node: rules of both families, IP sets, virtual services with their addresses, listening ports.
+//! The state that a proxy leaves on a node.
 
 use std::sync::Arc;
 
@@ -10,24 +10,20 @@ use crate::relays::Relays;
 use crate::rules::Rules;
 use crate::set::Sets;
 
-/// One node's.
+/// The rules, sets, virtual services and addresses of one node.
 #[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct NodeState {
-    /// IPv4 rules.
     pub v4: Arc<Rules>,
-    /// IPv6 rules.
     pub v6: Arc<Rules>,
-    /// Rules of the other variant of iptables, where both have some.
+    /// Rules of the second iptables variant.
     pub second: Vec<Arc<Rules>>,
-    /// Rules of nftables.
     pub nft: Arc<Ruleset>,
-    /// IP sets.
     pub sets: Sets,
-    /// Virtual services.
     pub servers: VirtualServices,
     /// Addresses of `kube-ipvs0`.
     pub addresses: Vec<Address>,
-    /// Where listening ports lead, in userspace mode.
+    /// Listening ports of the userspace proxy.
     pub relays: Relays,
 }
 
@@ -46,18 +42,18 @@ impl Default for NodeState {
     }
 }
 
-/// A line that the simulator does not understand, and in what.
+/// A listing that the simulator does not understand.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {problem}")]
 pub struct NodeReadError {
-    /// The command that printed it, the file, or the node.
+    /// The command, file or node that it is from.
     pub what: String,
-    /// What is wrong, with its line.
+    /// The error with its line.
     pub problem: String,
 }
 
 impl NodeReadError {
-    /// The problem with a line of `what`.
+    /// An error in the listing `what`.
     #[must_use]
     pub fn new(what: &str, problem: &dyn std::fmt::Display) -> NodeReadError {
         NodeReadError { what: what.to_owned(), problem: problem.to_string() }
@@ -65,7 +61,7 @@ impl NodeReadError {
 }
 
 impl NodeState {
-    /// The rules of a family.
+    /// The first iptables variant of a family.
     #[must_use]
     pub fn rules(&self, family: Family) -> &Arc<Rules> {
         match family {
@@ -74,19 +70,13 @@ impl NodeState {
         }
     }
 
-    /// Takes what `iptables-save` or `ip6tables-save` prints.
-    ///
-    /// # Errors
-    /// The first line that the simulator does not understand, with `what` it was read from.
+    /// Reads the output of `iptables-save` or `ip6tables-save`. `what` names the source in errors.
     pub fn read_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
         self.set_rules(Rules::read(family, text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
     }
 
-    /// Takes the same, and keeps as text what the simulator does not know ([`Rules::read_any`]).
-    ///
-    /// # Errors
-    /// The first line that is none of a dump's, with `what` it was read from.
+    /// As [`NodeState::read_rules`], and keeps unmodelled matches and targets as text ([`Rules::read_any`]).
     pub fn read_any_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
         self.set_rules(Rules::read_any(family, text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
@@ -99,47 +89,32 @@ impl NodeState {
         }
     }
 
-    /// The same of the other variant of iptables, whose rules stand beside the first one's.
-    ///
-    /// # Errors
-    /// As [`NodeState::read_any_rules`].
+    /// As [`NodeState::read_any_rules`], for the second iptables variant.
     pub fn read_second_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
         let rules = Rules::read_any(family, text).map_err(|error| NodeReadError::new(what, &error))?;
         self.second.push(Arc::new(rules));
         Ok(())
     }
 
-    /// Takes what `nft list ruleset` or `nft -j list ruleset` prints.
-    ///
-    /// # Errors
-    /// As [`NodeState::read_rules`]; what of a rule is not modelled is no error, as long as no packet gets there.
+    /// Reads the output of `nft list ruleset` or `nft -j list ruleset`. Unmodelled statements are no errors.
     pub fn read_nft(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         self.nft = Arc::new(Ruleset::read(text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
     }
 
-    /// Takes what `ipset save` prints.
-    ///
-    /// # Errors
-    /// As [`NodeState::read_rules`].
+    /// Reads the output of `ipset save`.
     pub fn read_sets(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         self.sets = Sets::read(text).map_err(|error| NodeReadError::new(what, &error))?;
         Ok(())
     }
 
-    /// Takes what `ipvsadm -Sn` prints.
-    ///
-    /// # Errors
-    /// As [`NodeState::read_rules`].
+    /// Reads the output of `ipvsadm -Sn`.
     pub fn read_servers(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         self.servers = VirtualServices::read(text).map_err(|error| NodeReadError::new(what, &error))?;
         Ok(())
     }
 
-    /// Takes lines `ip addr add ADDRESS dev kube-ipvs0`.
-    ///
-    /// # Errors
-    /// As [`NodeState::read_rules`].
+    /// Reads lines `ip addr add ADDRESS dev kube-ipvs0`.
     pub fn read_addresses(&mut self, what: &str, text: &str) -> Result<(), NodeReadError> {
         let addresses = text.lines().map(|line| line.parse().map_err(|error| NodeReadError::new(what, &error)));
         self.addresses = addresses.collect::<Result<_, _>>()?;

@@ -1,5 +1,5 @@
-//! Connection tracking: which connection a packet belongs to, how long it is remembered, and how it is translated
-//! (net/netfilter/nf_conntrack_core.c, nf_conntrack_proto_*.c, nf_nat_core.c).
+//! Connection tracking: lookup, timeouts and NAT of connections (net/netfilter/nf_conntrack_core.c,
+//! nf_conntrack_proto_*.c, nf_nat_core.c).
 
 pub(crate) mod nat;
 mod protocols;
@@ -14,12 +14,12 @@ use crate::rules::ct::{Zone, ZoneId, ZoneOf};
 use crate::sysctl::Sysctls;
 use protocols::ConnectionStage;
 
-/// Which way a packet goes.
+/// The direction of a packet within its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlowDirection {
-    /// As the first one.
+    /// The direction of the first packet.
     Original,
-    /// As the answers.
+    /// The direction of replies.
     Reply,
 }
 
@@ -32,22 +32,22 @@ impl FlowDirection {
     }
 }
 
-/// What connection tracking says of a packet.
+/// The conntrack state of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrackingState {
-    /// Not yet answered.
+    /// Without a reply so far.
     New,
-    /// Answered, or an answer.
+    /// After a reply, or a reply.
     Established,
-    /// An ICMP error about a connection.
+    /// An ICMP error about a tracked connection.
     Related,
-    /// No connection can be told.
+    /// Without a connection.
     Invalid,
-    /// Not tracked by wish.
+    /// Excluded by NOTRACK.
     Untracked,
 }
 
-/// In which zones the two tuples of a connection are (include/net/netfilter/nf_conntrack_zones.h); 0 is where no rule chooses one.
+/// The zones of both tuples (include/net/netfilter/nf_conntrack_zones.h); the default zone is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Zones {
     original: u16,
@@ -55,11 +55,11 @@ pub(crate) struct Zones {
 }
 
 impl Zones {
-    /// Those that a rule chose, for a packet with this mark (`nf_ct_zone_tmpl`).
+    /// The zones that a rule chose for a packet with this mark (`nf_ct_zone_tmpl`).
     pub(crate) fn of(zone: Zone, mark: u32) -> Zones {
         let id = match zone.id {
             ZoneId::Number(number) => number,
-            // The kernel keeps sixteen bits.
+            // The kernel uses 16 bits of the mark.
             ZoneId::Mark => mark as u16,
         };
         match zone.of {
@@ -70,7 +70,6 @@ impl Zones {
     }
 }
 
-/// A connection.
 #[derive(Debug, Clone)]
 pub(crate) struct ConntrackEntry {
     pub(crate) zones: Zones,
@@ -78,7 +77,7 @@ pub(crate) struct ConntrackEntry {
     pub(crate) reply: Tuple,
     pub(crate) source_nat: bool,
     pub(crate) destination_nat: bool,
-    /// Whether the choice of a translation (or of none) was made.
+    /// Whether source NAT and destination NAT are decided, with or without a translation.
     pub(crate) source_done: bool,
     pub(crate) destination_done: bool,
     pub(crate) confirmed: bool,
@@ -100,7 +99,7 @@ impl ConntrackEntry {
     }
 }
 
-/// A packet's connection.
+/// The connection of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AttachedConnection {
     pub(crate) id: usize,
@@ -108,7 +107,7 @@ pub(crate) struct AttachedConnection {
     pub(crate) tracked: TrackingState,
 }
 
-/// All connections of a machine.
+/// The connections of a machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConntrackTable {
     all: BTreeMap<usize, ConntrackEntry>,
@@ -116,7 +115,7 @@ pub(crate) struct ConntrackTable {
     /// By zone and tuple (`nf_ct_key_equal`).
     by_tuple: BTreeMap<(u16, Tuple), (usize, FlowDirection)>,
     unconfirmed: Vec<usize>,
-    /// Nothing ends before this time.
+    /// No connection expires before this time.
     quiet_until: u64,
 }
 
@@ -129,7 +128,6 @@ impl ConntrackTable {
         self.all.get_mut(&id)
     }
 
-    /// Forgets what ended before `now`.
     fn expire(&mut self, now: u64) {
         if now < self.quiet_until {
             return;
@@ -153,7 +151,7 @@ impl ConntrackTable {
         }
     }
 
-    /// Forgets all that `which` picks, as `conntrack -D` does; returns how many.
+    /// Removes connections as `conntrack -D` does, and returns how many.
     pub(crate) fn remove_where(&mut self, mut which: impl FnMut(&ConntrackEntry) -> bool) -> usize {
         let found: Vec<usize> =
             self.all.iter().filter(|(_, connection)| which(connection)).map(|(id, _)| *id).collect();
@@ -161,13 +159,13 @@ impl ConntrackTable {
         found.len()
     }
 
-    /// Whether answers to another connection look like this (nf_conntrack_tuple_taken).
+    /// Whether another connection has the reply tuple (`nf_conntrack_tuple_taken`).
     pub(crate) fn taken(&self, tuple: &Tuple, except: usize) -> bool {
         let zones = self.get(except).map(|connection| connection.zones).unwrap_or_default();
         self.by_tuple.get(&(zones.reply, *tuple)).is_some_and(|(owner, _)| *owner != except)
     }
 
-    /// `resolve_normal_ct`: a packet of the first direction is in the one zone, an answer in the other.
+    /// `resolve_normal_ct`: original packets use one zone, replies the other.
     fn find(&self, tuple: Tuple, zones: Zones) -> Option<(usize, FlowDirection)> {
         let found = self.by_tuple.get(&(zones.original, tuple)).copied();
         if zones.original == zones.reply {
@@ -178,7 +176,7 @@ impl ConntrackTable {
         found.filter(is(FlowDirection::Original)).or_else(reply)
     }
 
-    /// `nf_conntrack_in`: the packet's connection, a new one if it opens one; none for what is invalid.
+    /// `nf_conntrack_in`: finds or opens the connection of a packet; `None` for invalid packets.
     pub(crate) fn track(
         &mut self,
         packet: &Packet,
@@ -188,8 +186,8 @@ impl ConntrackTable {
     ) -> Option<AttachedConnection> {
         self.expire(now);
         if let PacketBody::Error { about, .. } = &packet.body {
-            // An error belongs to the connection that an answer to the packet that it is about would belong to: that
-            // packet looks as it did where it was refused, translated (`nf_conntrack_inet_error`).
+            // An error belongs to the connection that a reply to the quoted packet would belong to. The quoted packet
+            // is translated as it was where the error arose (`nf_conntrack_inet_error`).
             let (id, direction) = self.find(tuple_of(about)?.inverted(), zones)?;
             return Some(AttachedConnection { id, direction, tracked: TrackingState::Related });
         }
@@ -250,8 +248,8 @@ impl ConntrackTable {
         Some(AttachedConnection { id, direction: FlowDirection::Original, tracked: TrackingState::New })
     }
 
-    /// `__nf_conntrack_confirm`: remembers a connection whose first packet got through. False if another connection
-    /// has taken one of its tuples: then the packet is dropped.
+    /// `__nf_conntrack_confirm`: stores a connection whose first packet got through. Returns false if another
+    /// connection has one of its tuples; the packet is dropped then.
     pub(crate) fn confirm(&mut self, id: usize) -> bool {
         let Some(connection) = self.all.get_mut(&id) else {
             return true;
@@ -272,7 +270,7 @@ impl ConntrackTable {
         true
     }
 
-    /// `ip_vs_update_conntrack`: answers will come from the server that IPVS chose. No translation is recorded.
+    /// `ip_vs_update_conntrack`: expects replies from the server that IPVS chose, without recording a translation.
     pub(crate) fn serve_by(&mut self, attached: AttachedConnection, server: std::net::SocketAddr) {
         if let Some(connection) = self.all.get_mut(&attached.id)
             && !connection.confirmed
@@ -283,7 +281,7 @@ impl ConntrackTable {
         }
     }
 
-    /// Forgets a connection whose first packet did not get through.
+    /// Removes connections whose first packet was dropped.
     pub(crate) fn forget_unconfirmed(&mut self) {
         for id in std::mem::take(&mut self.unconfirmed) {
             if self.all.get(&id).is_some_and(|connection| !connection.confirmed) {
@@ -292,7 +290,6 @@ impl ConntrackTable {
         }
     }
 
-    /// All connections, for those that look at them from outside.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ConntrackEntry> {
         self.all.values()
     }

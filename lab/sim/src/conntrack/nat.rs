@@ -1,4 +1,4 @@
-//! Choosing a translation, and doing it (net/netfilter/nf_nat_core.c).
+//! NAT: choosing and applying translations (net/netfilter/nf_nat_core.c).
 
 use std::net::IpAddr;
 
@@ -9,20 +9,19 @@ use crate::packet::{Packet, PacketBody};
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
 
-/// Which end is translated.
+/// The end of the packet that NAT changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Manip {
-    /// At PREROUTING and OUTPUT.
+    /// In PREROUTING and OUTPUT.
     Destination,
-    /// At INPUT and POSTROUTING.
+    /// In INPUT and POSTROUTING.
     Source,
 }
 
-/// How many ports are tried before another start is drawn.
+/// Ports tried before another start is drawn.
 const ATTEMPTS: u32 = 128;
 
 impl ConntrackTable {
-    /// Whether the choice for that end was made.
     pub(crate) fn is_set_up(&self, id: usize, manip: Manip) -> bool {
         self.get(id).is_none_or(|connection| match manip {
             Manip::Source => connection.source_done,
@@ -30,7 +29,7 @@ impl ConntrackTable {
         })
     }
 
-    /// `nf_nat_setup_info`: chooses within the range and remembers how answers will look.
+    /// `nf_nat_setup_info`: chooses a translation within the range and sets the reply tuple.
     pub(crate) fn set_up(&mut self, id: usize, range: &NatRange, manip: Manip, chance: &mut Chance) {
         let Some(connection) = self.get(id) else {
             return;
@@ -56,7 +55,7 @@ impl ConntrackTable {
         }
     }
 
-    /// No rule wanted a translation: the addresses stay, a port that is taken does not.
+    /// Without a NAT rule addresses stay; a source port changes if it is taken.
     pub(crate) fn set_up_nothing(&mut self, id: usize, manip: Manip, chance: &mut Chance) {
         let Some(connection) = self.get(id) else {
             return;
@@ -104,7 +103,7 @@ impl ConntrackTable {
         tuple
     }
 
-    /// `find_appropriate_src`: what the same source was translated to before.
+    /// `find_appropriate_src`: the earlier translation of the same source.
     fn known_source(&self, id: usize, current: &Tuple, range: &NatRange) -> Option<Tuple> {
         let connection = self.get(id)?;
         let (original, zones) = (connection.original, connection.zones);
@@ -161,12 +160,12 @@ impl ConntrackTable {
         }
     }
 
-    /// `nf_nat_packet`: translates the packet for this end, if its connection says so. True if anything changed.
+    /// `nf_nat_packet`: translates one end of the packet; true if the connection has such a translation.
     pub(crate) fn translate(&self, id: usize, direction: FlowDirection, manip: Manip, packet: &mut Packet) -> bool {
         let Some(connection) = self.get(id) else {
             return false;
         };
-        // The way back undoes at the destination what the way there did to the source.
+        // Replies reverse at the destination what the original direction changed at the source.
         let by_source = (manip == Manip::Source) == (direction == FlowDirection::Original);
         if !(if by_source { connection.source_nat } else { connection.destination_nat }) {
             return false;
@@ -177,7 +176,7 @@ impl ConntrackTable {
     }
 }
 
-/// Writes one end of `target` into the packet; of an ICMP error into the packet that it is about, at the other end.
+/// Writes one end of `target` into the packet; for ICMP errors also into the opposite end of the quoted packet.
 fn apply(packet: &mut Packet, target: &Tuple, manip: Manip) {
     let error = matches!(packet.body, PacketBody::Error { .. });
     match manip {
@@ -210,15 +209,14 @@ fn apply(packet: &mut Packet, target: &Tuple, manip: Manip) {
     }
 }
 
-/// `in_range`, of the source.
+/// `in_range`, for the source.
 fn in_range(tuple: &Tuple, range: &NatRange) -> bool {
     let address = range.addresses.is_none_or(|(first, last)| (first..=last).contains(&tuple.source));
     address && range.ports.is_none_or(|(first, last)| (first..=last).contains(&tuple.source_port))
 }
 
-/// `find_best_ips_proto`: the kernel hashes source and destination under no secret; a range of several addresses is
-/// spread by this crate's own mixing of the same inputs, so which one it is may differ from a kernel's, but not that it
-/// is always the same for the same two addresses (for the same source, if the range is persistent).
+/// `find_best_ips_proto`: the kernel hashes source and destination. This hash differs, so another address of the range
+/// may be chosen; equal inputs give equal addresses (only the source counts if the range is persistent).
 fn choose_address(tuple: &mut Tuple, range: &NatRange, manip: Manip) {
     let Some((first, last)) = range.addresses else {
         return;

@@ -1,10 +1,9 @@
-//! What each protocol's packets do to a connection, and how long it is remembered then: the kernel's default time-outs.
+//! Protocol state of connections, and the kernel's default timeouts.
 
 use super::{ConntrackEntry, FlowDirection};
 use crate::packet::{Packet, PacketBody, TcpFlags};
 use crate::sysctl::Sysctls;
 
-/// How far a connection has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionStage {
     TcpSynSent,
@@ -22,7 +21,7 @@ pub(super) enum ConnectionStage {
 }
 
 impl ConnectionStage {
-    /// Milliseconds: nf_conntrack_proto_tcp.c, _udp.c, _sctp.c, _icmp.c, _generic.c.
+    /// Milliseconds (nf_conntrack_proto_tcp.c, _udp.c, _sctp.c, _icmp.c, _generic.c).
     pub(super) fn timeout(self) -> u64 {
         let seconds = match self {
             ConnectionStage::TcpSynSent
@@ -41,15 +40,15 @@ impl ConnectionStage {
     }
 }
 
-/// What a packet is to a connection whose tuple it has.
+/// The effect of a packet on the connection with its tuple.
 pub(super) enum PacketEffect {
     Belongs,
     Invalid,
-    /// It opens a new one with the tuple of a closed one.
+    /// Opens a new connection in place of a closed one.
     Reopens,
 }
 
-/// The stage of the connection that the packet opens; none if it cannot open one.
+/// The stage of the connection that the packet opens, if it can open one.
 pub(super) fn first(packet: &Packet, sysctls: &Sysctls) -> Option<ConnectionStage> {
     match packet.body {
         PacketBody::Tcp { flags, .. } => {
@@ -68,7 +67,7 @@ pub(super) fn first(packet: &Packet, sysctls: &Sysctls) -> Option<ConnectionStag
     }
 }
 
-/// Takes a packet into account.
+/// Updates the connection.
 pub(super) fn follow(
     connection: &mut ConntrackEntry,
     direction: FlowDirection,
@@ -92,7 +91,7 @@ pub(super) fn follow(
                 None => return PacketEffect::Invalid,
             }
         }
-        // A stream is what is answered and lasts for more than two seconds (nf_conntrack_udp_packet).
+        // A stream has replies and lasts more than two seconds (nf_conntrack_udp_packet).
         PacketBody::Udp { .. } if connection.seen_reply && now > connection.started + 2000 => {
             ConnectionStage::UdpStream
         }
@@ -110,14 +109,14 @@ pub(super) fn follow(
     PacketEffect::Belongs
 }
 
-/// The next stage (the table in nf_conntrack_proto_tcp.c, of which this is the part that matters here).
+/// The next stage; a subset of the table in nf_conntrack_proto_tcp.c.
 fn tcp(stage: ConnectionStage, original: bool, flags: TcpFlags) -> Option<ConnectionStage> {
     let (syn, ack) = (flags.has(TcpFlags::SYN), flags.has(TcpFlags::ACK));
     if flags.has(TcpFlags::RST) {
         return Some(ConnectionStage::TcpClosed);
     }
     if syn && ack {
-        // From the opener's side it answers nothing.
+        // The opener cannot send SYN-ACK.
         return match (stage, original) {
             (_, true) => None,
             (ConnectionStage::TcpSynSent, false) => Some(ConnectionStage::TcpSynReceived),
@@ -135,7 +134,7 @@ fn tcp(stage: ConnectionStage, original: bool, flags: TcpFlags) -> Option<Connec
         });
     }
     match (stage, original) {
-        // An acknowledgement of what was never answered.
+        // An ACK before any SYN-ACK.
         (ConnectionStage::TcpSynSent, _) => None,
         (ConnectionStage::TcpSynReceived, true) => Some(ConnectionStage::TcpEstablished),
         (other, _) => Some(other),

@@ -1,4 +1,4 @@
-//! What a connection is known by.
+//! Conntrack tuples.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,23 +6,19 @@ use std::net::IpAddr;
 use crate::packet::{Packet, PacketBody, endpoint};
 use crate::protocol::Protocol;
 
-/// Addresses, ports and protocol of packets that go one way.
+/// Addresses, ports and protocol of one direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tuple {
-    /// Protocol.
     pub protocol: Protocol,
-    /// Source.
     pub source: IpAddr,
-    /// Its port; an echo's identifier.
+    /// For echo packets the identifier.
     pub source_port: u16,
-    /// Destination.
     pub destination: IpAddr,
-    /// Its port.
     pub destination_port: u16,
 }
 
 impl Tuple {
-    /// Of the packets that go the other way. An echo's identifier is the same both ways.
+    /// The tuple of the opposite direction. Echo packets keep their identifier.
     #[must_use]
     pub fn inverted(&self) -> Tuple {
         let ports = if self.protocol.is_icmp() {
@@ -48,7 +44,7 @@ impl fmt::Display for Tuple {
     }
 }
 
-/// The tuple of a packet; none of an ICMP error, which has no connection of its own.
+/// The tuple of a packet; `None` for ICMP errors.
 pub(crate) fn tuple_of(packet: &Packet) -> Option<Tuple> {
     let (source_port, destination_port) = match packet.body {
         PacketBody::Error { .. } => return None,

@@ -1,4 +1,4 @@
-//! Addresses of interfaces, and the lines by which `ip` is told of them.
+//! Addresses of interfaces, and the `ip addr add` lines that add them.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -7,27 +7,27 @@ use crate::masked::Masked;
 
 /// An address of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Address {
-    /// The address.
     pub ip: IpAddr,
-    /// Length of its network's prefix.
+    /// Prefix length.
     pub prefix: u8,
-    /// An IPv4 address that comes after another of its network: never chosen as a source. Or a deprecated IPv6 address: not
-    /// chosen where there is another.
+    /// IPv4: a later address of the same network, never chosen as a source. IPv6: deprecated, chosen only without an
+    /// alternative.
     pub secondary: bool,
 }
 
-/// A line that is none of those that are understood.
+/// A line that is not a supported `ip addr add` command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line:?}: {problem} (understood is: ip addr add ADDRESS/LENGTH dev NAME [preferred_lft 0|forever])")]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct AddressError {
-    /// The line.
     pub line: String,
-    /// What is wrong with it.
+    /// What is wrong with the line.
     pub problem: String,
 }
 
-/// Reads `ip addr add ADDRESS/LENGTH dev NAME`, with what may follow.
+/// Reads `ip addr add ADDRESS/LENGTH dev NAME [preferred_lft …]`.
 impl FromStr for Address {
     type Err = AddressError;
 
@@ -67,7 +67,7 @@ mod tests {
             ("ip addr add fd00:96::1/128 dev kube-ipvs0", "fd00:96::1", 128, false),
             ("ip addr add fd00:96::1/64 dev eth0 preferred_lft forever", "fd00:96::1", 64, false),
             ("ip addr add fd00:96::1/128 dev kube-ipvs0 preferred_lft 0", "fd00:96::1", 128, true),
-            // IPv4 chooses no source by lifetimes.
+            // IPv4 source selection ignores lifetimes.
             ("ip addr add 10.96.0.1/32 dev kube-ipvs0 preferred_lft 0", "10.96.0.1", 32, false),
         ] {
             assert_eq!(line.parse(), Ok(Address { ip: ip.parse().unwrap(), prefix, secondary }), "{line}");

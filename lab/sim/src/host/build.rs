@@ -1,4 +1,4 @@
-//! Making a machine, and what can be wrong with one.
+//! Building a host, and the errors of that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,11 +18,12 @@ use crate::protocol::{Family, Protocol};
 use crate::rules::Rules;
 use crate::set::Sets;
 
-/// Why a machine cannot be.
+/// Why a host cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum HostError {
-    /// Something names an interface that there is not.
+    /// An interface name that the host does not have.
     #[error("host {host}: {what} names interface {interface:?}, which there is not")]
     NoInterface {
         /// The host.
@@ -32,7 +33,6 @@ pub enum HostError {
         /// The interface.
         interface: String,
     },
-    /// Two interfaces have one name.
     #[error("host {host}: interface {interface:?} is there twice")]
     Twice {
         /// The host.
@@ -40,7 +40,6 @@ pub enum HostError {
         /// The interface.
         interface: String,
     },
-    /// A prefix that is longer than the address.
     #[error("host {host}: address {address}/{prefix} has too long a prefix")]
     Prefix {
         /// The host.
@@ -50,44 +49,24 @@ pub enum HostError {
         /// The prefix.
         prefix: u8,
     },
-    /// A virtual service that is read but not walked.
+    /// A virtual service whose forwarding is not masquerading.
     #[error("host {host}: virtual service {service}: forwarding by routing or tunnel is not modelled")]
-    Forwarding {
-        /// The host.
-        host: String,
-        /// The service.
-        service: String,
-    },
-    /// A virtual service with lower thresholds.
+    Forwarding { host: String, service: String },
+    /// A virtual service with a lower threshold.
     #[error("host {host}: virtual service {service}: a lower threshold (-y) is not modelled")]
-    LowerThreshold {
-        /// The host.
-        host: String,
-        /// The service.
-        service: String,
-    },
-    /// Rules of nftables that name what there is not.
+    LowerThreshold { host: String, service: String },
+    /// nftables rules that refer to a missing chain or set.
     #[error("host {host}: {error}")]
-    Nft {
-        /// The host.
-        host: String,
-        /// What is missing.
-        error: MissingReference,
-    },
-    /// Rules that do not go with the rest.
+    Nft { host: String, error: MissingReference },
+    /// iptables rules that refer to a missing chain or set, or whose chains form a loop.
     #[error("host {host}: {error}")]
-    Rules {
-        /// The host.
-        host: String,
-        /// What is wrong.
-        error: CompileError,
-    },
+    Rules { host: String, error: CompileError },
 }
 
-/// Where the counters of the second variant's rules begin: no dump has so many rules.
+/// First counter of the second iptables variant: no dump has as many rules.
 const SECOND_COUNTERS: usize = 1 << 32;
 
-/// Gathers what a machine consists of. Loopback, with 127.0.0.1 and ::1, is there without being asked for.
+/// Collects the parts of a host. The loopback interface with 127.0.0.1 and ::1 always exists.
 #[derive(Debug, Clone)]
 pub struct HostBuilder {
     name: String,
@@ -140,7 +119,7 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a route. Those to the networks of the interfaces are there without being asked for.
+    /// Adds a route. Addresses add the routes to their networks themselves.
     #[must_use]
     pub fn route(mut self, route: Route) -> HostBuilder {
         self.routes.push(route);
@@ -156,14 +135,15 @@ impl HostBuilder {
         self
     }
 
-    /// The routes that were added are all that there are: addresses bring none along.
+    /// Disables the routes that addresses add.
     #[must_use]
     pub fn all_routes(mut self) -> HostBuilder {
         self.all_routes = true;
         self
     }
 
-    /// Adds a rule of policy routing. Once a family has one, it has no others: the local and the main table need theirs as well.
+    /// Adds a policy routing rule. It replaces the family's default rules, so the local and main tables need rules of
+    /// their own.
     #[must_use]
     pub fn policy(mut self, rule: PolicyRule) -> HostBuilder {
         self.policy.push(rule);
@@ -177,28 +157,28 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a permanent neighbour entry: `address` is what hangs at the far end of the interface's link.
+    /// Adds a permanent neighbour entry: `address` is at the other end of the interface's link.
     #[must_use]
     pub fn neighbour(mut self, interface: &str, address: IpAddr) -> HostBuilder {
         self.neighbours.push((interface.to_owned(), address));
         self
     }
 
-    /// Has a socket wait at a port of all addresses.
+    /// Adds a socket that listens on `port` of all addresses.
     #[must_use]
     pub fn listen(mut self, protocol: Protocol, port: u16) -> HostBuilder {
         self.listeners.push(Listener { protocol, address: None, port: Some(port) });
         self
     }
 
-    /// Has a socket wait.
+    /// Adds a listening socket.
     #[must_use]
     pub fn listener(mut self, listener: Listener) -> HostBuilder {
         self.listeners.push(listener);
         self
     }
 
-    /// Sets the rules of their family.
+    /// Sets the iptables rules of their family.
     #[must_use]
     pub fn rules(mut self, rules: impl Into<Arc<Rules>>) -> HostBuilder {
         let rules = rules.into();
@@ -209,8 +189,8 @@ impl HostBuilder {
         self
     }
 
-    /// Sets the rules of the other variant of iptables, which stand beside the first ones and are met after them: in truth those that were
-    /// registered later are met first, and no listing says which that is.
+    /// Sets the rules of the second iptables variant (nft or legacy). The walk runs them after the first variant's; in
+    /// the kernel the later registration runs first, which no dump shows.
     #[must_use]
     pub fn second_rules(mut self, rules: impl Into<Arc<Rules>>) -> HostBuilder {
         let rules = rules.into();
@@ -221,7 +201,8 @@ impl HostBuilder {
         self
     }
 
-    /// Sets the rules of nftables. Beside rules of iptables the tables of iptables-nft are left out: they are the same rules.
+    /// Sets the nftables rules. With iptables rules of a family, tables of iptables-nft are skipped: both listings
+    /// contain them.
     #[must_use]
     pub fn nft(mut self, ruleset: impl Into<Arc<Ruleset>>) -> HostBuilder {
         self.nft = ruleset.into();
@@ -235,31 +216,28 @@ impl HostBuilder {
         self
     }
 
-    /// Sets the virtual services.
+    /// Sets the virtual services of IPVS.
     #[must_use]
     pub fn virtual_services(mut self, services: VirtualServices) -> HostBuilder {
         self.services = services;
         self
     }
 
-    /// Says that there are sets which are not given: what rules ask of them nobody knows, where it is an error otherwise.
+    /// Declares that more sets exist than the given ones: matches on those are unknown facts instead of errors.
     #[must_use]
     pub fn other_sets(mut self) -> HostBuilder {
         self.other_sets = true;
         self
     }
 
-    /// Decides what its rules ask and nobody knows.
+    /// Sets answers to unknown facts.
     #[must_use]
     pub fn assume(mut self, assumptions: Assumptions) -> HostBuilder {
         self.assumptions = assumptions;
         self
     }
 
-    /// The machine, if everything fits together.
-    ///
-    /// # Errors
-    /// What names something that there is not, and what is read but cannot be walked.
+    /// Builds the host; fails on dangling references and on parts that the walk does not model.
     pub fn build(self) -> Result<Host, HostError> {
         let places = self.places()?;
         let place = |what: &str, interface: &str| {
@@ -335,7 +313,6 @@ impl HostBuilder {
         })
     }
 
-    /// What is read but cannot be walked.
     fn refuse(&self) -> Result<(), HostError> {
         let tunnelled = self
             .services
@@ -367,7 +344,7 @@ impl HostBuilder {
         Ok(places)
     }
 
-    /// The routes that addresses bring along.
+    /// The routes that the kernel adds for addresses.
     fn connected(&self) -> Vec<ResolvedRoute> {
         let all = self.interfaces.iter().enumerate().skip(1);
         let networks = all.flat_map(|(interface, one)| {

@@ -1,7 +1,6 @@
-//! One machine (or network namespace): interfaces, routes, kernel settings, rules, sets and virtual services.
+//! A machine or network namespace: interfaces, routes, settings, rules, sets, virtual services.
 //!
-//! A [`Host`] never changes while packets walk; what they leave behind (connections, lists of recent addresses,
-//! rotations) is kept beside it, by [`crate::Network`].
+//! A [`Host`] is immutable. [`crate::Network`] holds the state that packets leave on it.
 
 mod address;
 mod build;
@@ -27,25 +26,25 @@ use crate::program::iptables::IptablesProgram;
 use crate::protocol::{Family, Protocol};
 use crate::set::{CompiledIpSet, IpSet, Sets};
 
-/// A network interface.
+/// A network interface of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct HostInterface {
-    /// Its name.
     pub name: String,
-    /// Its addresses, in the order in which they were added.
+    /// The addresses in the order of their addition.
     pub addresses: Vec<Address>,
-    /// The bridge that it is a port of.
+    /// The bridge of which the interface is a port.
     pub bridge: Option<String>,
     /// Whether the bridge may send a packet back through this port.
     pub hairpin: bool,
-    /// Kernel settings of its own; without them the machine's hold.
+    /// Settings that differ from the host's.
     pub sysctls: Option<InterfaceSysctls>,
-    /// Whether only its place is known, not its name: nobody knows the answer of a rule that asks for the name.
+    /// Whether the name is a placeholder: matches on it are unknown facts.
     pub invented: bool,
 }
 
 impl HostInterface {
-    /// An interface with nothing on it.
+    /// An interface without addresses.
     #[must_use]
     pub fn new(name: &str) -> HostInterface {
         HostInterface {
@@ -58,8 +57,7 @@ impl HostInterface {
         }
     }
 
-    /// Adds an address; a prefix that is too long is reported when the host is built. An IPv4 address of a network that
-    /// has one here already is secondary, as in the kernel.
+    /// Adds an address. As in the kernel, an IPv4 address is secondary if the interface has one of its network.
     #[must_use]
     pub fn address(mut self, ip: IpAddr, prefix: u8) -> HostInterface {
         let network = Masked::network(ip, prefix);
@@ -77,28 +75,28 @@ impl HostInterface {
         self.with(Address { ip, prefix, secondary: true })
     }
 
-    /// Adds an address as it is.
+    /// Adds an address.
     #[must_use]
     pub fn with(mut self, address: Address) -> HostInterface {
         self.addresses.push(address);
         self
     }
 
-    /// Gives it kernel settings of its own.
+    /// Sets settings of the interface that differ from the host's.
     #[must_use]
     pub fn sysctls(mut self, sysctls: InterfaceSysctls) -> HostInterface {
         self.sysctls = Some(sysctls);
         self
     }
 
-    /// Says that its name is invented.
+    /// Marks the name as a placeholder.
     #[must_use]
     pub fn invented(mut self) -> HostInterface {
         self.invented = true;
         self
     }
 
-    /// Makes it a port of a bridge.
+    /// Makes the interface a port of `bridge`.
     #[must_use]
     pub fn port_of(mut self, bridge: &str, hairpin: bool) -> HostInterface {
         self.bridge = Some(bridge.to_owned());
@@ -107,33 +105,32 @@ impl HostInterface {
     }
 }
 
-/// Where a socket waits.
+/// A listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Listener {
-    /// Its protocol.
     pub protocol: Protocol,
-    /// Its address; none is all of the host's.
+    /// `None`: all addresses of the host.
     pub address: Option<IpAddr>,
-    /// Its port; none is every port.
+    /// `None`: all ports.
     pub port: Option<u16>,
 }
 
-/// A machine. Made by [`Host::builder`].
+/// A machine; [`Host::builder`] makes it.
 #[derive(Debug, Clone)]
 pub struct Host {
     pub(crate) name: Arc<str>,
     pub(crate) interfaces: Vec<HostInterface>,
     pub(crate) names: Vec<Arc<str>>,
-    /// For each interface, the bridge that it is a port of.
+    /// Per interface the bridge of which it is a port.
     pub(crate) bridge_of: Vec<Option<usize>>,
-    /// The main table.
     pub(crate) routes: Vec<route::ResolvedRoute>,
     pub(crate) policy: policy::RoutingPolicy,
     pub(crate) local: BTreeSet<IpAddr>,
     pub(crate) sysctls: Sysctls,
     pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
     pub(crate) listeners: Vec<Listener>,
-    /// Rules of IPv4; those of the other variant of iptables, if there are any.
+    /// Rules of the first and the second iptables variant.
     pub(crate) v4: (IptablesProgram, Option<IptablesProgram>),
     pub(crate) v6: (IptablesProgram, Option<IptablesProgram>),
     pub(crate) nft: crate::program::nft::NftProgram,
@@ -142,23 +139,23 @@ pub struct Host {
     pub(crate) assumptions: Assumptions,
 }
 
-/// The loopback interface's place: it is always the first.
+/// The index of the loopback interface.
 pub(crate) const LOOPBACK: usize = 0;
 
 impl Host {
-    /// Begins a machine.
+    /// A builder with a loopback interface only.
     #[must_use]
     pub fn builder(name: &str) -> HostBuilder {
         HostBuilder::new(name)
     }
 
-    /// Its name.
+    /// Unique within a network.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the address is one of this machine's.
+    /// Whether the host has the address; loopback addresses are always local.
     #[must_use]
     pub fn is_local(&self, address: IpAddr) -> bool {
         let loopback = match address {
@@ -168,17 +165,16 @@ impl Host {
         loopback || self.local.contains(&address)
     }
 
-    /// The settings that hold for an interface.
+    /// The settings of an interface: its own, or the host's.
     pub(crate) fn settings(&self, interface: usize) -> InterfaceSysctls {
         self.interfaces.get(interface).and_then(|one| one.sysctls).unwrap_or_else(|| self.sysctls.of_interfaces())
     }
 
-    /// The interface of that name.
     pub(crate) fn interface(&self, name: &str) -> Option<usize> {
         self.interfaces.iter().position(|interface| interface.name == name)
     }
 
-    /// The rules of a family, in the order in which packets meet them.
+    /// The compiled rules of a family in the order of the walk.
     pub(crate) fn programs(&self, family: Family) -> impl Iterator<Item = &IptablesProgram> {
         let (first, second) = match family {
             Family::V4 => &self.v4,
@@ -187,7 +183,7 @@ impl Host {
         std::iter::once(first).chain(second)
     }
 
-    /// Whether a socket takes what is sent to there.
+    /// Whether a socket listens there.
     pub(crate) fn listens(&self, protocol: Protocol, address: IpAddr, port: u16) -> bool {
         self.listeners.iter().any(|listener| {
             listener.protocol == protocol

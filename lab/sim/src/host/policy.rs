@@ -1,4 +1,5 @@
-//! Policy routing: rules that choose a table of routes by source, mark and incoming interface (net/core/fib_rules.c, ip-rule(8)).
+//! Policy routing: rules that select a routing table by source, mark and input interface (net/core/fib_rules.c,
+//! ip-rule(8)).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,49 +14,45 @@ pub const MAIN_TABLE: u32 = 254;
 /// `RT_TABLE_LOCAL`.
 pub const LOCAL_TABLE: u32 = 255;
 
-/// What a rule does.
+/// The action of a policy routing rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum PolicyAction {
-    /// Asks a table; if that says nothing, the next rule is asked.
+    /// Looks up a table, and continues with the next rule if no route matches.
     Lookup {
-        /// The table.
         table: u32,
-        /// Routes with a prefix of so many bits or fewer do not count (`suppress_prefixlength`).
+        /// Ignores routes with at most this prefix length (`suppress_prefixlength`).
         suppress: Option<u8>,
     },
-    /// Goes on at the first rule of that priority.
+    /// Continues with the first rule of at least this priority.
     Goto(u32),
-    /// Nothing.
     Nop,
-    /// Refuses, or swallows.
+    /// Ends with `unreachable`, `prohibit` or `blackhole`.
     Refuse(RouteKind),
 }
 
-/// A rule of policy routing.
+/// A policy routing rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct PolicyRule {
-    /// Whose packets.
     pub family: Family,
-    /// The lower is asked first.
+    /// Lower priorities come first.
     pub priority: u32,
-    /// Source range.
     pub from: Option<Masked>,
-    /// Destination range.
     pub to: Option<Masked>,
-    /// Incoming interface; `lo` is what starts on this machine.
+    /// Input interface; `lo` selects packets of this machine.
     pub input: Option<String>,
-    /// Outgoing interface that a socket is bound to: no socket here is, so that such a rule holds for no packet.
+    /// Interface to which the socket is bound. No socket of the simulator is, so the rule matches no packet.
     pub output: Option<String>,
-    /// Value and mask of the mark.
+    /// Value and mask.
     pub mark: Option<(u32, u32)>,
-    /// Holds for everything that it does not describe.
+    /// Inverts all selectors together.
     pub invert: bool,
-    /// What it does.
     pub action: PolicyAction,
 }
 
 impl PolicyRule {
-    /// One that holds for every packet of its family.
+    /// A rule that matches every packet of the family.
     #[must_use]
     pub fn of_all(family: Family, priority: u32, action: PolicyAction) -> PolicyRule {
         PolicyRule {
@@ -72,7 +69,7 @@ impl PolicyRule {
     }
 }
 
-/// A rule with its interface's place.
+/// A rule with the index of its interface.
 #[derive(Debug, Clone)]
 pub(super) struct Selector {
     rule: PolicyRule,
@@ -80,7 +77,7 @@ pub(super) struct Selector {
     input: Option<Option<usize>>,
 }
 
-/// Rules of both families by priority, and the tables beside the main one.
+/// The rules of both families, sorted by priority, and the tables other than main.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RoutingPolicy {
     v4: Vec<Selector>,
@@ -89,7 +86,6 @@ pub(crate) struct RoutingPolicy {
 }
 
 impl RoutingPolicy {
-    /// `place` finds an interface by its name.
     pub(super) fn new(
         rules: &[PolicyRule],
         tables: BTreeMap<u32, Vec<ResolvedRoute>>,
@@ -99,7 +95,7 @@ impl RoutingPolicy {
             let own = rules.iter().filter(|rule| rule.family == family);
             let own = own.map(|rule| Selector { input: rule.input.as_deref().map(&place), rule: rule.clone() });
             let mut own: Vec<Selector> = own.collect();
-            // Stable: of equals the one that was listed first.
+            // The sort is stable: equal priorities keep their order.
             own.sort_by_key(|selector| selector.rule.priority);
             own
         };
@@ -114,13 +110,13 @@ impl RoutingPolicy {
         self.tables.get(&table).map(Vec::as_slice)
     }
 
-    /// Whether a mark may change the way of a packet.
+    /// Whether a rule of the family selects by mark.
     pub(crate) fn asks_marks(&self, family: Family) -> bool {
         let rules = if family == Family::V4 { &self.v4 } else { &self.v6 };
         rules.iter().any(|selector| selector.rule.mark.is_some())
     }
 
-    /// What the first rule says that says anything.
+    /// The result of the first rule that decides.
     pub(super) fn decide(&self, host: &Host, look: &RouteQuery) -> RouteDecision {
         let rules = self.rules_of(look.to);
         let mut at = 0;
@@ -132,7 +128,7 @@ impl RoutingPolicy {
             match selector.rule.action {
                 PolicyAction::Nop => {}
                 PolicyAction::Refuse(kind) => return RouteDecision::Refused(kind),
-                // A jump goes forward only (`fib_nl_newrule`).
+                // A goto only jumps forward (`fib_nl_newrule`).
                 PolicyAction::Goto(priority) => {
                     let target = rules[at..].iter().position(|other| other.rule.priority >= priority);
                     at = target.map_or(rules.len(), |further| at + further);

@@ -1,4 +1,4 @@
-//! Routes: which way a packet leaves, by which neighbour, and from which address (net/ipv4/fib_*.c, net/ipv6/addrconf.c).
+//! Route lookup: output interface, next hop and source address (net/ipv4/fib_*.c, net/ipv6/addrconf.c).
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,70 +8,69 @@ use super::{Address, Host, HostInterface, LOOPBACK};
 use crate::masked::{Masked, bits};
 use crate::protocol::Family;
 
-/// What a route does.
+/// The type of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteKind {
-    /// Sends on.
+    /// Forwards.
     Unicast,
-    /// Swallows.
+    /// Drops silently.
     Blackhole,
-    /// Refuses.
+    /// Rejects as unreachable.
     Unreachable,
-    /// Refuses by administration.
+    /// Rejects as prohibited.
     Prohibit,
-    /// To this machine, whoever has the address (`ip route add local`).
+    /// Delivers to this machine, whichever address it is (`ip route add local`).
     Local,
-    /// Ends the look-up in this table: the next rule of policy routing is asked.
+    /// Ends the lookup in this table; the next policy routing rule follows.
     Throw,
 }
 
-/// A route, beyond those that addresses bring along.
+/// A route, in addition to those that addresses add.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Route {
-    /// Where to.
     pub to: Masked,
-    /// The gateway; none is a neighbour.
+    /// The gateway; `None` for neighbours.
     pub via: Option<IpAddr>,
-    /// The interface; needs none if the route sends nothing on.
+    /// `None` for routes that forward nothing.
     pub interface: Option<String>,
-    /// The source address for what starts here.
+    /// Preferred source address.
     pub source: Option<IpAddr>,
-    /// The lower wins among routes of one length.
+    /// The lowest wins among equal prefixes.
     pub metric: u32,
-    /// What it does.
     pub kind: RouteKind,
-    /// Its table: [`MAIN_TABLE`] unless policy routing has others.
+    /// [`MAIN_TABLE`], or a table of policy routing.
     pub table: u32,
 }
 
 impl Route {
-    /// Through a gateway.
+    /// A route through a gateway.
     #[must_use]
     pub fn via(to: Masked, gateway: IpAddr, interface: &str) -> Route {
         Route { via: Some(gateway), ..Route::link(to, interface) }
     }
 
-    /// To neighbours.
+    /// A route to neighbours.
     #[must_use]
     pub fn link(to: Masked, interface: &str) -> Route {
         let interface = Some(interface.to_owned());
         Route { to, via: None, interface, source: None, metric: 0, kind: RouteKind::Unicast, table: MAIN_TABLE }
     }
 
-    /// Nowhere.
+    /// A route that forwards nothing.
     #[must_use]
     pub fn nowhere(to: Masked, kind: RouteKind) -> Route {
         Route { to, via: None, interface: None, source: None, metric: 0, kind, table: MAIN_TABLE }
     }
 
-    /// In another table than the main one.
+    /// Moves the route to another table.
     #[must_use]
     pub fn in_table(mut self, table: u32) -> Route {
         self.table = table;
         self
     }
 
-    /// With a source address for what starts here.
+    /// Sets the preferred source address.
     #[must_use]
     pub fn from_address(mut self, source: IpAddr) -> Route {
         self.source = Some(source);
@@ -79,7 +78,7 @@ impl Route {
     }
 }
 
-/// A route with its interface's place.
+/// A route with the index of its interface.
 #[derive(Debug, Clone)]
 pub(crate) struct ResolvedRoute {
     pub(crate) to: Masked,
@@ -90,56 +89,50 @@ pub(crate) struct ResolvedRoute {
     pub(crate) kind: RouteKind,
 }
 
-/// The way out that a packet takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutputRoute {
     pub(crate) interface: usize,
     pub(crate) next_hop: IpAddr,
-    /// The address that a socket here would send from.
+    /// The source address for a socket without one.
     pub(crate) source: Option<IpAddr>,
 }
 
-/// The routing decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteDecision {
-    /// To this machine.
     Local,
-    /// To a network's broadcast address, or a multicast group.
+    /// The destination is a broadcast or multicast address.
     Broadcast,
-    /// Out.
     Out(OutputRoute),
-    /// No route, or one that refuses.
+    /// A route of type unreachable, prohibit or blackhole.
     Refused(RouteKind),
-    /// No route at all.
     NoRoute,
 }
 
-/// What routing looks at (`struct flowi4`, `struct flowi6`).
+/// The input of a route lookup (`struct flowi4`, `struct flowi6`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RouteQuery {
     pub(crate) to: IpAddr,
-    /// The source; a socket that is not bound to one has none yet.
+    /// `None`: the socket has no source address yet.
     pub(crate) from: Option<IpAddr>,
     pub(crate) mark: u32,
-    /// The interface that it came in by; the loopback one of what starts here.
+    /// The input interface; loopback for packets of this machine.
     pub(crate) input: usize,
 }
 
 impl RouteQuery {
-    /// For what starts here, from no address yet.
+    /// A packet of this machine without a source address.
     pub(crate) fn out(to: IpAddr) -> RouteQuery {
         RouteQuery { to, from: None, mark: 0, input: LOOPBACK }
     }
 }
 
 impl Host {
-    /// Where a packet to `to` goes that nothing else is known of.
+    /// The route of a packet of this machine.
     pub(crate) fn route(&self, to: IpAddr) -> RouteDecision {
         self.look_up(&RouteQuery::out(to))
     }
 
-    /// Where a packet goes: the first rule of policy routing that decides (`fib_rules_lookup`). Without rules the local table is
-    /// asked, then the main one.
+    /// `fib_rules_lookup`: the first policy routing rule that decides; without rules the local, then the main table.
     pub(crate) fn look_up(&self, look: &RouteQuery) -> RouteDecision {
         if self.policy.rules_of(look.to).is_empty() {
             let decided = self.local_table(look.to).or_else(|| self.in_table(&self.routes, look.to, None));
@@ -148,7 +141,7 @@ impl Host {
         self.policy.decide(self, look)
     }
 
-    /// The local table: this machine's addresses, broadcasts, and what else was routed here.
+    /// The local table: own addresses, broadcast addresses, and routes of type local.
     pub(super) fn local_table(&self, to: IpAddr) -> Option<RouteDecision> {
         if self.is_local(to) {
             return Some(RouteDecision::Local);
@@ -159,14 +152,14 @@ impl Host {
         self.policy.table(LOCAL_TABLE).and_then(|routes| self.in_table(routes, to, None))
     }
 
-    /// What a table says, if it says anything. Routes with a prefix of `suppressed` bits or fewer do not count.
+    /// Looks up one table and ignores routes with at most `suppressed` prefix bits.
     pub(super) fn in_table(
         &self,
         routes: &[ResolvedRoute],
         to: IpAddr,
         suppressed: Option<u8>,
     ) -> Option<RouteDecision> {
-        // Sorted by length, then metric: the first that fits is the one.
+        // Routes are sorted by prefix length, then metric: the first match wins.
         let route = routes.iter().find(|route| route.to.contains(to))?;
         if suppressed.is_some_and(|length| route.to.prefix().unwrap_or(0) <= length) {
             return None;
@@ -183,7 +176,7 @@ impl Host {
         })
     }
 
-    /// A network's broadcast address, or a multicast one.
+    /// Whether the address is a network's broadcast address or multicast.
     pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
         let IpAddr::V4(v4) = address else {
             return address.is_multicast();
@@ -199,7 +192,7 @@ impl Host {
         v4.is_broadcast() || v4.is_multicast() || self.interfaces.iter().flat_map(|one| &one.addresses).any(of)
     }
 
-    /// The source address for what leaves by an interface: a socket's that has none yet, and MASQUERADE's.
+    /// The source address on an interface, for sockets without one and for MASQUERADE.
     pub(crate) fn source_for(&self, interface: usize, next_hop: IpAddr, to: IpAddr) -> Option<IpAddr> {
         match Family::of(to) {
             Family::V4 => self.source_v4(interface, next_hop),
@@ -207,9 +200,8 @@ impl Host {
         }
     }
 
-    /// A machine that calls itself does so from the address that it calls; but the kernel's local routes to secondary addresses
-    /// name the primary one of their network as the source, and that to the loopback range names 127.0.0.1
-    /// (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
+    /// The source address of a connection to an own address: that address; for a secondary address the primary one of
+    /// its network, for 127.0.0.0/8 127.0.0.1 (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
     pub(crate) fn source_to_itself(&self, to: IpAddr) -> IpAddr {
         if to.is_ipv4() && to.is_loopback() {
             return Ipv4Addr::LOCALHOST.into();
@@ -224,8 +216,8 @@ impl Host {
         self.interfaces.iter().find(has).and_then(primary).unwrap_or(to)
     }
 
-    /// `inet_select_addr`: the interface's first address whose network holds the next hop, else its first, else the
-    /// first that any other interface has. Loopback addresses have the scope of the host alone, and are passed over.
+    /// `inet_select_addr`: the interface's first address in the next hop's network, else its first address, else the
+    /// first of another interface. Loopback addresses have host scope and are skipped.
     fn source_v4(&self, interface: usize, next_hop: IpAddr) -> Option<IpAddr> {
         let usable = |address: &&Address| address.ip.is_ipv4() && !address.ip.is_loopback() && !address.secondary;
         let own = || self.interfaces[interface].addresses.iter().filter(usable);
@@ -239,9 +231,9 @@ impl Host {
         near.or_else(|| own().next()).or_else(others).map(|address| address.ip)
     }
 
-    /// `ipv6_dev_get_saddr`, as far as it matters here: one that is not deprecated before one that is, an address of the
-    /// interface before others', then the longest common prefix with the destination, then one of the interface that was made first
-    /// (`for_each_netdev_rcu`), and of its addresses the one that was added last (`ipv6_link_dev_addr`).
+    /// `ipv6_dev_get_saddr`, simplified. Order of preference: not deprecated, on the output interface, longest common
+    /// prefix with the destination, the interface that was created first (`for_each_netdev_rcu`), the address that was
+    /// added last (`ipv6_link_dev_addr`).
     fn source_v6(&self, interface: usize, to: IpAddr) -> Option<IpAddr> {
         let link_local = |address: IpAddr| bits(address) >> 118 == 0xfe80 >> 6;
         let candidates = self.interfaces.iter().enumerate().filter(|(at, _)| *at != LOOPBACK).flat_map(|(at, one)| {
@@ -252,7 +244,7 @@ impl Host {
                 ((!address.secondary, at == interface, common, Reverse(at)), address.ip)
             })
         });
-        // max_by_key takes the last of equals.
+        // max_by_key returns the last maximum.
         candidates.max_by_key(|(rank, _)| *rank).map(|(_, ip)| ip)
     }
 }
@@ -261,7 +253,7 @@ impl Host {
 mod tests {
     use super::*;
 
-    /// On Linux 6.1 and 6.12, where `eth0` was made before `eth1`.
+    /// Observed on Linux 6.1 and 6.12 with `eth0` created before `eth1`.
     #[test]
     fn of_equally_near_addresses_the_first_interfaces_last_one_is_the_source() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();

@@ -1,28 +1,28 @@
-//! Which way a machine sends, for those who build the machines around it.
+//! Route lookup for builders of neighbouring machines.
 
 use std::net::IpAddr;
 
 use super::Host;
 use super::route::RouteDecision;
 
-/// Where a machine sends what goes to an address.
+/// Where a machine sends a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum RouteTo {
-    /// It is the machine's own.
+    /// The address is the machine's own.
     Itself,
-    /// Out by an interface, to a neighbour.
+    /// Through an interface to a neighbour.
     Out {
-        /// The interface.
         interface: String,
-        /// The neighbour: the address itself, or a gateway.
+        /// The destination itself, or a gateway.
         next_hop: IpAddr,
     },
-    /// Nowhere.
+    /// No route.
     Nowhere,
 }
 
 impl Host {
-    /// The way of what this machine itself sends there, from no address yet and without a mark.
+    /// The route of a packet from this machine, without a source address and mark.
     #[must_use]
     pub fn way_to(&self, to: IpAddr) -> RouteTo {
         match self.route(to) {
@@ -34,7 +34,7 @@ impl Host {
         }
     }
 
-    /// The addresses of an interface, as they were added.
+    /// The addresses of an interface in the order of their addition.
     #[must_use]
     pub fn addresses_of(&self, interface: &str) -> &[super::Address] {
         self.interface(interface).map_or(&[], |at| &self.interfaces[at].addresses)

@@ -1,4 +1,4 @@
-//! IPVS's own table of connections, and the templates by which clients persist (net/netfilter/ipvs/ip_vs_conn.c).
+//! IPVS connections, and the templates of persistent clients (net/netfilter/ipvs/ip_vs_conn.c).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,8 +11,8 @@ use crate::packet::{Packet, PacketBody, TcpFlags};
 use crate::protocol::Protocol;
 use crate::sysctl::Sysctls;
 
-/// Seconds of a connection by protocol: `ipvsadm --set`'s defaults of 15 minutes, 2 minutes after FIN and 5 minutes; what was
-/// reset is remembered for ten seconds (`tcp_timeouts` in ip_vs_proto_tcp.c).
+/// Timeouts in seconds: the defaults of `ipvsadm --set`, and ten seconds after a reset (`tcp_timeouts` in
+/// ip_vs_proto_tcp.c).
 const TCP_ESTABLISHED: u64 = 900;
 const TCP_OPENING: u64 = 60;
 const TCP_ENDING: u64 = 120;
@@ -20,12 +20,11 @@ const TCP_RESET: u64 = 10;
 const UDP: u64 = 300;
 const SCTP: u64 = 900;
 
-/// A service, by what it is called by: places change when services do.
+/// Services by address: indexes change when services do.
 type ServiceKey = (Protocol, SocketAddr);
-/// A template: of a service, for clients of a network.
+/// A service and the network of its clients.
 type TemplateKey = (ServiceKey, u128);
 
-/// A connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IpvsConnection {
     pub(crate) protocol: Protocol,
@@ -34,9 +33,9 @@ pub(crate) struct IpvsConnection {
     pub(crate) server: SocketAddr,
     service: ServiceKey,
     template: Option<TemplateKey>,
-    /// Whether it counts as active.
+    /// Whether `ipvsadm -L` counts the connection as active.
     active: bool,
-    /// Who has sent a FIN: 1 the client, 2 the server.
+    /// Which side has sent a FIN: bit 0 the client, bit 1 the server.
     finished: u8,
     /// Milliseconds of the clock.
     expires: u64,
@@ -45,7 +44,6 @@ pub(crate) struct IpvsConnection {
 /// A FIN from both sides, or a reset.
 const BOTH: u8 = 3;
 
-/// What IPVS remembers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IpvsState {
     all: BTreeMap<u64, IpvsConnection>,
@@ -54,26 +52,26 @@ pub(crate) struct IpvsState {
     by_server: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
     templates: BTreeMap<TemplateKey, (SocketAddr, u64)>,
     rotations: BTreeMap<ServiceKey, Rotation>,
-    /// When the table was last looked through: time stands still while packets walk.
+    /// Clock of the last expiry; the clock is constant during a walk.
     looked: Option<u64>,
 }
 
-/// Why there is no connection.
+/// Why a packet gets no IPVS connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoConnection {
-    /// The packet does not open one; it passes.
+    /// The packet opens no connection, and passes.
     Passes,
-    /// No server can be chosen; the packet is refused.
+    /// No server is available; the packet is rejected.
     NoServer,
-    /// It belongs to a connection whose destination is gone; the packet is dropped.
+    /// The connection's server was removed; the packet is dropped.
     Gone,
-    /// It would open a connection anew that connection tracking still knows; the packet is dropped, and its next try
-    /// is scheduled.
+    /// The packet reuses the port of a connection that conntrack still has; the packet is dropped, and a retry is
+    /// scheduled.
     Reused,
 }
 
 impl IpvsConnection {
-    /// Takes a packet of it into account (ip_vs_proto_tcp.c, ip_vs_proto_udp.c, ip_vs_proto_sctp.c).
+    /// Updates state and timeout (ip_vs_proto_tcp.c, ip_vs_proto_udp.c, ip_vs_proto_sctp.c).
     fn see(&mut self, packet: &Packet, reply: bool, now: u64) {
         let seconds = match packet.body {
             PacketBody::Tcp { flags, .. } => {
@@ -111,12 +109,12 @@ impl IpvsState {
         for id in ended {
             self.remove(id);
         }
-        // A template lives on while a connection does that it made.
+        // A template outlives its timeout while one of its connections exists.
         let held: Vec<TemplateKey> = self.all.values().filter_map(|one| one.template).collect();
         self.templates.retain(|key, (_, expires)| *expires > now || held.contains(key));
     }
 
-    /// How many there are that have not expired.
+    /// The number of unexpired connections.
     pub(crate) fn count(&self, service: ServiceKey, server: SocketAddr, now: u64) -> usize {
         let of = |one: &&IpvsConnection| one.service == service && one.server == server && one.expires > now;
         self.all.values().filter(of).count()
@@ -129,7 +127,7 @@ impl IpvsState {
         }
     }
 
-    /// The connection that the packet answers (`ip_vs_conn_out_get`).
+    /// The connection to which the packet is a reply (`ip_vs_conn_out_get`).
     pub(crate) fn answered(&mut self, packet: &Packet, now: u64) -> Option<IpvsConnection> {
         self.expire(now);
         let (from, to) = sockets(packet)?;
@@ -139,8 +137,8 @@ impl IpvsState {
         Some(*one)
     }
 
-    /// The connection that the packet calls by, made if need be (`ip_vs_in_hook`). `known` says that connection
-    /// tracking has seen a packet of it before.
+    /// Finds or schedules the connection of a request (`ip_vs_in_hook`). `known`: conntrack has confirmed its
+    /// connection.
     pub(crate) fn called(
         &mut self,
         packet: &Packet,
@@ -185,7 +183,7 @@ impl IpvsState {
             server,
             service: (protocol, to),
             template,
-            // Datagrams and SCTP count as soon as they come.
+            // UDP and SCTP connections are active from their first packet.
             active: true,
             finished: 0,
             expires: now,
@@ -211,7 +209,7 @@ impl IpvsState {
         let service = of(services, one.service);
         let there = service.is_some_and(|service| service.servers.iter().any(|server| server.address == one.server));
         if !there {
-            // The destination is gone: its packets are dropped, and the entry too if so configured.
+            // Without the server packets are dropped; the sysctl removes the connection, too.
             if sysctls.vs_expire_nodest_conn {
                 self.remove(id);
             }
@@ -229,7 +227,7 @@ impl IpvsState {
         self.all.insert(id, one);
     }
 
-    /// A destination, and the template that it comes from.
+    /// The server and the template of a new connection.
     fn schedule(
         &mut self,
         service: &VirtualService,
@@ -275,8 +273,8 @@ impl IpvsState {
     }
 }
 
-/// Whether the packet does not go on with its connection: a SYN on one that has ended (`is_new_conn_expected`; unless
-/// conn_reuse_mode is 0), or on one whose server has weight 0 while expire_nodest_conn is set.
+/// Whether a SYN replaces its connection: the connection has ended (`is_new_conn_expected`), or its server has weight 0
+/// and expire_nodest_conn is set; never with conn_reuse_mode 0.
 fn opens_anew(one: &IpvsConnection, packet: &Packet, services: &VirtualServices, sysctls: &Sysctls) -> bool {
     let PacketBody::Tcp { flags, .. } = packet.body else {
         return false;
@@ -287,12 +285,11 @@ fn opens_anew(one: &IpvsConnection, packet: &Packet, services: &VirtualServices,
     opens && sysctls.vs_conn_reuse_mode != 0 && (quiesced || one.finished == BOTH)
 }
 
-/// The service that a connection was made for, if it is still there.
 fn of(services: &VirtualServices, called: ServiceKey) -> Option<&VirtualService> {
     services.find(called.0, called.1.ip(), called.1.port()).map(|at| &services.services[at])
 }
 
-/// `ip_vs_check_template`: whether a persisting client may still go to its server.
+/// `ip_vs_check_template`: whether a persistent client may return to its server.
 fn kept(service: &VirtualService, server: SocketAddr, sysctls: &Sysctls) -> bool {
     let known = service.servers.iter().find(|known| known.address == server);
     known.is_some_and(|known| known.weight > 0 || !sysctls.vs_expire_quiescent_template)

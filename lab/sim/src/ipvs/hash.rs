@@ -1,17 +1,17 @@
-//! The hashes by which `sh`, `dh` and `mh` choose: the kernel's own, which have no secret.
+//! The hashes of the schedulers `sh`, `dh` and `mh`, equal to the kernel's, which use no secret.
 
 use std::net::IpAddr;
 
 use super::{RealServer, VirtualService};
 
-/// Buckets of `sh` and `dh` (`IP_VS_SH_TAB_BITS`, `IP_VS_DH_TAB_BITS` are 8).
+/// Buckets of `sh` and `dh` (`IP_VS_SH_TAB_BITS` and `IP_VS_DH_TAB_BITS` are 8).
 const BUCKETS: usize = 256;
-/// Buckets of `mh`: the fifth of its primes (`CONFIG_IP_VS_MH_TAB_INDEX` is 12 by default).
+/// Buckets of `mh`: the prime for the default `CONFIG_IP_VS_MH_TAB_INDEX`, 12.
 const MAGLEV_BUCKETS: usize = 4093;
-/// Bits of a weight that `mh` keeps.
+/// Significant bits of a weight in `mh`.
 const MAGLEV_BITS: u32 = 6;
 
-/// All four words of an IPv6 address in one.
+/// XORs the four words of an IPv6 address.
 fn fold(address: IpAddr) -> u32 {
     match address {
         IpAddr::V4(address) => address.to_bits(),
@@ -27,12 +27,11 @@ fn hash_32(value: u32) -> usize {
     (value.wrapping_mul(0x61c8_8647) >> 24) as usize
 }
 
-/// Whether the server may be chosen.
 pub(super) fn available(server: &RealServer, overloaded: bool) -> bool {
     server.weight > 0 && !overloaded
 }
 
-/// Who owns each bucket of `sh` (by weight) or `dh` (in turn).
+/// The server of each bucket, for `sh` by weight and for `dh` in turn.
 fn buckets(service: &VirtualService, weighted: bool) -> Vec<usize> {
     let (mut at, mut given) = (0, 0);
     let mut all = Vec::with_capacity(BUCKETS);
@@ -96,7 +95,7 @@ fn hsiphash(value: u32, key: u64) -> u32 {
         v[1] = v[1].rotate_left(17) ^ v[2];
         v[2] = v[2].rotate_left(32);
     };
-    // The length, 4, in the top byte, over the word.
+    // The length, 4, in the top byte.
     let block = 4 << 56 | u64::from(value);
     v[3] ^= block;
     round(&mut v);
@@ -108,7 +107,7 @@ fn hsiphash(value: u32, key: u64) -> u32 {
     (v[0] ^ v[1] ^ v[2] ^ v[3]) as u32
 }
 
-/// The two keys of ip_vs_mh.c (generate_hash_secret).
+/// The keys of ip_vs_mh.c (generate_hash_secret).
 const KEYS: [u64; 2] = [2_654_435_761, 2_654_446_892];
 
 fn maglev_key(address: IpAddr, port: u16, key: u64, offset: u32) -> u32 {
@@ -119,7 +118,7 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Who owns each bucket of `mh` (ip_vs_mh_permutate, ip_vs_mh_populate).
+/// The server of each bucket of `mh` (ip_vs_mh_permutate, ip_vs_mh_populate).
 fn maglev_buckets(service: &VirtualService) -> Option<Vec<usize>> {
     let divisor = service.servers.iter().map(|server| server.weight).fold(0, gcd);
     if divisor == 0 {
@@ -180,7 +179,7 @@ mod tests {
 
     fn service(scheduler: &str, weights: &[u32]) -> VirtualService {
         let mut text = format!("-A -t 10.96.0.1:80 -s {scheduler}\n");
-        // Whoever is added last is the first in the kernel's list.
+        // The kernel's list begins with the server that was added last.
         for (at, weight) in weights.iter().enumerate().rev() {
             text.push_str(&format!("-a -t 10.96.0.1:80 -r 10.244.0.{}:80 -m -w {weight}\n", at + 1));
         }

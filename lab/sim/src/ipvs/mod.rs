@@ -1,4 +1,4 @@
-//! IPVS: virtual services as `ipvsadm -Sn` prints them, schedulers, and the table of connections.
+//! IPVS: virtual services as `ipvsadm -Sn` prints them, schedulers, and connections.
 
 pub(crate) mod connections;
 mod hash;
@@ -12,30 +12,30 @@ pub use read::IpvsReadError;
 
 use crate::protocol::Protocol;
 
-/// How a destination is chosen (net/netfilter/ipvs/ip_vs_*.c).
+/// A scheduler (net/netfilter/ipvs/ip_vs_*.c).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheduler {
-    /// In turn.
+    /// `rr`.
     RoundRobin,
-    /// In turn, by weight.
+    /// `wrr`.
     WeightedRoundRobin,
-    /// Whoever has the fewest connections.
+    /// `lc`.
     LeastConnections,
-    /// Likewise, by weight.
+    /// `wlc`.
     WeightedLeastConnections,
-    /// By destination address, moved to who has fewest connections when overloaded.
+    /// `lblc`.
     LocalityLeastConnections,
-    /// Likewise, with several destinations for an address.
+    /// `lblcr`.
     LocalityLeastConnectionsReplicated,
-    /// By a hash of the destination address.
+    /// `dh`.
     DestinationHash,
-    /// By a hash of the source address.
+    /// `sh`.
     SourceHash,
-    /// The shortest expected delay.
+    /// `sed`.
     ShortestExpectedDelay,
-    /// Whoever is idle, else the shortest expected delay.
+    /// `nq`.
     NeverQueue,
-    /// By Maglev's hash of the source address.
+    /// `mh`.
     Maglev,
 }
 
@@ -54,7 +54,7 @@ const NAMES: [(&str, Scheduler); 11] = [
 ];
 
 impl Scheduler {
-    /// As ipvsadm calls it.
+    /// The name in `ipvsadm`.
     #[must_use]
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|(_, scheduler)| *scheduler == self).map_or("", |(name, _)| name)
@@ -65,64 +65,61 @@ impl Scheduler {
     }
 }
 
-/// How a packet gets to its destination.
+/// The forwarding method of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Forwarding {
-    /// `-m`: translated.
+    /// `-m`: NAT.
     Masquerade,
-    /// `-g`: as it is, to the destination's hardware address. Read, but not walked.
+    /// `-g`: direct routing; read, but not walked.
     Route,
-    /// `-i`: in a tunnel. Read, but not walked.
+    /// `-i`: tunnelling; read, but not walked.
     Tunnel,
 }
 
-/// Persistence: a client stays with its destination.
+/// Session persistence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Persistence {
-    /// Seconds after the last connection.
+    /// Timeout in seconds after the last connection.
     pub seconds: u32,
-    /// The length of the prefix of the client's address that counts.
+    /// Prefix length of the client network.
     pub prefix: u8,
 }
 
-/// A destination ("real server").
+/// A destination of a virtual service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct RealServer {
-    /// Its address and port.
     pub address: SocketAddr,
-    /// How packets get there.
     pub forwarding: Forwarding,
-    /// Its weight; with 0 it gets no new connections.
+    /// 0 accepts no new connections.
     pub weight: u32,
-    /// It gets no new connections above so many; 0 is no limit.
+    /// Upper connection threshold; 0 is no limit.
     pub upper: u32,
-    /// It gets new ones again below so many.
+    /// Lower connection threshold.
     pub lower: u32,
 }
 
-/// A virtual service.
+/// A virtual service with its servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct VirtualService {
     /// TCP, UDP or SCTP.
     pub protocol: Protocol,
-    /// The address and port that clients call.
     pub address: SocketAddr,
-    /// The scheduler.
     pub scheduler: Scheduler,
-    /// The scheduler's flags, as bits 1, 2, 4: for `sh` and `mh` fallback is 1, port is 2.
+    /// Scheduler flags: bits 1, 2 and 4.
     pub flags: u8,
-    /// Persistence.
     pub persistence: Option<Persistence>,
-    /// `-o`: every datagram is scheduled anew.
+    /// `-o`: schedules each datagram by itself.
     pub one_packet: bool,
-    /// Its destinations, in the kernel's order, by which schedulers go: the one that was added last is the first.
+    /// In the kernel's order: the server that was added last is first.
     pub servers: Vec<RealServer>,
 }
 
 impl VirtualService {
-    /// Scheduler flag: try another destination when the chosen one is not available.
+    /// Scheduler flag: tries another server when the chosen one is unavailable.
     pub const FALLBACK: u8 = 1;
-    /// Scheduler flag: the client's port counts too.
+    /// Scheduler flag: hashes the client's port, too.
     pub const PORT: u8 = 2;
 }
 
@@ -134,15 +131,11 @@ pub struct VirtualServices {
 }
 
 impl VirtualServices {
-    /// Reads what `ipvsadm -Sn` prints.
-    ///
-    /// # Errors
-    /// The first line that is not understood in full.
+    /// Reads the output of `ipvsadm -Sn`; fails at the first unknown line.
     pub fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
         read::read(text)
     }
 
-    /// The service that a packet calls.
     pub(crate) fn find(&self, protocol: Protocol, address: IpAddr, port: u16) -> Option<usize> {
         let wanted = SocketAddr::new(address, port);
         self.services.iter().position(|service| service.protocol == protocol && service.address == wanted)

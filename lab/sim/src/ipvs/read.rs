@@ -1,4 +1,4 @@
-//! The lines of `ipvsadm -Sn`.
+//! Reader of `ipvsadm -Sn`.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ pub struct IpvsReadError {
 
 type OptionResult<T> = Result<T, String>;
 
-/// Flags by their names; `flag-1` to `flag-3` are any scheduler's.
+/// Scheduler flags by name; `None` is any scheduler.
 const FLAGS: [(&str, Option<Scheduler>, u8); 7] = [
     ("sh-fallback", Some(Scheduler::SourceHash), 1),
     ("sh-port", Some(Scheduler::SourceHash), 2),
@@ -31,7 +31,6 @@ const FLAGS: [(&str, Option<Scheduler>, u8); 7] = [
     ("flag-3", None, 4),
 ];
 
-/// Prints flags.
 pub(super) fn flags(scheduler: Scheduler, bits: u8) -> String {
     let mut names = Vec::new();
     for bit in [1, 2, 4].into_iter().filter(|bit| bits & bit != 0) {
@@ -63,7 +62,7 @@ impl<'a> IpvsOptions<'a> {
         text.parse().map_err(|_| format!("{option} needs a numeric address:port (ipvsadm -n), not {text}"))
     }
 
-    /// `-t`, `-u` or `--sctp-service`, with the address.
+    /// Reads `-t`, `-u` or `--sctp-service` with the address.
     fn service(&mut self) -> OptionResult<(Protocol, SocketAddr)> {
         let option = self.value("a service")?;
         let protocol = match option {
@@ -134,7 +133,7 @@ fn server(words: &mut IpvsOptions<'_>) -> OptionResult<RealServer> {
             "-w" | "--weight" => weight = words.number(option)?,
             "-x" | "--u-threshold" => upper = words.number(option)?,
             "-y" | "--l-threshold" => lower = words.number(option)?,
-            // How a tunnel is built; kept out of `Forwarding` because no tunnel is walked.
+            // Tunnels are not walked.
             "--tun-type" => {
                 words.value(option)?;
             }
@@ -145,7 +144,6 @@ fn server(words: &mut IpvsOptions<'_>) -> OptionResult<RealServer> {
     Ok(RealServer { address, forwarding, weight, upper, lower })
 }
 
-/// Reads all lines.
 pub(super) fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
     let mut all = VirtualServices::default();
     for (line, number) in text.lines().zip(1..) {

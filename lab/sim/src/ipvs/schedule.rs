@@ -1,4 +1,4 @@
-//! Choosing a destination for a new connection (net/netfilter/ipvs/ip_vs_*.c, one file for each scheduler).
+//! Schedulers: the server of a new connection (net/netfilter/ipvs/ip_vs_*.c).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,21 +6,19 @@ use std::net::IpAddr;
 use super::{Scheduler, VirtualService, hash};
 use crate::chance::Chance;
 
-/// What a scheduler remembers of a service.
+/// The state of a scheduler for one service.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rotation {
-    /// How many steps of its round it has made.
     position: usize,
-    /// For `lblc` and `lblcr`: who serves each destination address.
+    /// The servers of each destination address, for `lblc` and `lblcr`.
     assigned: BTreeMap<IpAddr, Vec<usize>>,
 }
 
-/// How loaded a destination is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ServerLoad {
     pub(crate) active: u64,
     pub(crate) inactive: u64,
-    /// Above its upper threshold and not yet below the lower.
+    /// Above the upper threshold.
     pub(crate) overloaded: bool,
 }
 
@@ -31,7 +29,6 @@ impl ServerLoad {
     }
 }
 
-/// The packet that opens the connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpeningPacket {
     pub(crate) client: IpAddr,
@@ -39,14 +36,14 @@ pub(crate) struct OpeningPacket {
     pub(crate) to: IpAddr,
 }
 
-/// A choice, with its share of a round if it was one of several.
+/// The chosen server, with its share of the rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScheduledServer {
     pub(crate) server: usize,
     pub(crate) share: Option<(u64, u64)>,
 }
 
-/// Chooses; none if nobody is there.
+/// Chooses a server; `None` if no server is available.
 pub(crate) fn choose(
     service: &VirtualService,
     rotation: &mut Rotation,
@@ -79,12 +76,12 @@ pub(crate) fn choose(
     }
 }
 
-/// `rr`'s round.
+/// The rotation of `rr`.
 fn in_turn(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usize> {
     (0..service.servers.len()).filter(|at| free(*at)).collect()
 }
 
-/// `wrr`'s round: those with the highest weight first, then they and those with the next, and so on.
+/// The rotation of `wrr`: first the servers with the highest weight, then those and the next lower ones, and so on.
 fn by_weight(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usize> {
     fn gcd(a: u32, b: u32) -> u32 {
         if b == 0 { a } else { gcd(b, a % b) }
@@ -100,7 +97,7 @@ fn by_weight(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usi
     round
 }
 
-/// The next of a round; in exact walks any of it, each as often as it is in it.
+/// The next server of a rotation; in exact walks each server with its share of the rotation.
 fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Option<ScheduledServer> {
     if round.is_empty() {
         return None;
@@ -117,7 +114,7 @@ fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Optio
     Some(ScheduledServer { server, share: Some((count(server), round.len() as u64)) })
 }
 
-/// The server with the least `load / weight`, the first of equals.
+/// The server with the least `load / weight`; the first of equals.
 fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(usize) -> (u64, u32)) -> Option<usize> {
     let mut best: Option<(usize, u64, u32)> = None;
     for at in (0..service.servers.len()).filter(|at| free(*at)) {
@@ -130,8 +127,8 @@ fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(
     best.map(|(at, ..)| at)
 }
 
-/// `lblc`, `lblcr`: an address stays with its server (or one of its servers) unless that has more connections than its
-/// weight while another has fewer than half of its own. What is forgotten after a time of no use is not modelled.
+/// `lblc`, `lblcr`: an address keeps its server unless the server has more connections than its weight while another
+/// server has fewer than half of its weight. Expiry of unused entries is not modelled.
 fn local(
     service: &VirtualService,
     rotation: &mut Rotation,
@@ -173,7 +170,7 @@ mod tests {
 
     fn sequence(scheduler: &str, weights: &[u32], connections: usize) -> Vec<Option<usize>> {
         let mut text = format!("-A -t 10.96.0.1:80 -s {scheduler}\n");
-        // Whoever is added last is the first in the kernel's list.
+        // The kernel's list begins with the server that was added last.
         for (at, weight) in weights.iter().enumerate().rev() {
             text.push_str(&format!("-a -t 10.96.0.1:80 -r 10.244.0.{}:80 -m -w {weight}\n", at + 1));
         }

@@ -1,4 +1,4 @@
-//! What became of a packet and of the answer to it.
+//! Results of a packet and its reply.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,124 +7,106 @@ use crate::packet::Packet;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, NotModelled, Trace};
 
-/// How one way ends.
+/// The end of a packet's path in one direction.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum LegEnd {
-    /// At a socket, or where one was expected.
+    /// At a socket, or at a machine without one.
     Reached {
-        /// The machine.
         host: HostId,
-        /// The packet as it arrived.
         packet: Packet,
     },
-    /// It was rejected on a machine.
     Rejected {
-        /// The machine.
         host: HostId,
-        /// How.
         with: RejectWith,
     },
-    /// It was lost.
     Lost {
-        /// The machine on which it was last.
+        /// The last machine.
         host: HostId,
-        /// Why.
         why: DropReason,
     },
 }
 
-/// One way.
+/// The path in one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct JourneyLeg {
-    /// How it ends.
     pub end: LegEnd,
-    /// What happened on it.
     pub trace: Trace,
 }
 
-/// What is wrong with an answer.
+/// Why the sender did not get a valid reply.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum ReplyFailure {
-    /// It was lost.
     Lost {
-        /// The machine on which it was last.
+        /// The last machine.
         host: HostId,
-        /// Why.
         why: DropReason,
     },
-    /// It was rejected.
     Rejected {
-        /// The machine.
         host: HostId,
-        /// How.
         with: RejectWith,
     },
-    /// It reached the caller from another address or port than was called: a way back that is not the way there.
+    /// The reply has another source than the called address and port.
     WrongSource {
-        /// The address and port that it came from.
         from: SocketAddr,
     },
-    /// It reached somebody else.
+    /// The reply reached another machine.
     Strayed {
-        /// The machine.
         host: HostId,
     },
-    /// The packet asks for no answer.
+    /// The packet asks for no reply.
     None,
 }
 
-/// Everything in one word; equal ways have equal verdicts.
+/// The result of a packet and its reply; equal paths have equal verdicts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum PacketVerdict {
-    /// A socket answered, and the caller has the answer.
+    /// A socket replied, and the caller got the reply.
     Answered {
         /// The machine with the socket.
         by: HostId,
-        /// The address and port that the socket waits at.
+        /// The destination that the socket sees.
         at: SocketAddr,
-        /// The source that it saw.
+        /// The source that the socket sees.
         saw: SocketAddr,
     },
-    /// A socket took it, but the answer went wrong.
+    /// A socket got the packet, but the reply failed.
     Unanswered {
         /// The machine with the socket.
         by: HostId,
-        /// The address and port that the socket waits at.
+        /// The destination that the socket sees.
         at: SocketAddr,
-        /// The source that it saw.
+        /// The source that the socket sees.
         saw: SocketAddr,
-        /// What went wrong.
         why: ReplyFailure,
     },
-    /// It reached a machine where nothing waits.
+    /// The packet reached a machine without a listening socket.
     Refused {
-        /// The machine.
         by: HostId,
-        /// The address that was called there, and the port.
+        /// The called address and port.
         at: SocketAddr,
-        /// Whether that reached the caller.
+        /// Whether the reset or ICMP error reached the caller.
         delivered: bool,
     },
-    /// A rule, a route or IPVS rejected it.
+    /// A rule, a route or IPVS rejected the packet.
     Rejected {
-        /// The machine.
         by: HostId,
-        /// How.
         with: RejectWith,
-        /// Whether that reached the caller.
+        /// Whether the error reached the caller.
         delivered: bool,
     },
-    /// It was lost without a word.
     Dropped {
-        /// The machine on which it was last.
+        /// The last machine.
         by: HostId,
-        /// Why.
         why: DropReason,
     },
 }
 
 impl PacketVerdict {
-    /// The machine and address of the socket that answered.
+    /// The machine and address of the socket that replied.
     #[must_use]
     pub fn answered(&self) -> Option<(HostId, SocketAddr)> {
         match self {
@@ -143,22 +125,17 @@ impl PacketVerdict {
     }
 }
 
-/// A packet's way, and the way back of what it called forth: an answer, a reset, an ICMP error.
+/// The paths of a packet and of its reply (an answer, a reset or an ICMP error).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Journey {
-    /// The way there.
     pub request: JourneyLeg,
-    /// The way back, if anything came back.
     pub reply: Option<JourneyLeg>,
-    /// The whole.
     pub verdict: PacketVerdict,
 }
 
 impl Journey {
-    /// Whether everything on the way is modelled.
-    ///
-    /// # Errors
-    /// The rule that is not.
+    /// Fails if the packet reached an unmodelled rule.
     pub fn known(&self) -> Result<(), NotModelled> {
         match self.stopped_at() {
             Some(part) => Err(part.clone()),
@@ -166,7 +143,6 @@ impl Journey {
         }
     }
 
-    /// What a leg ends at that is not modelled.
     pub(super) fn stopped_at(&self) -> Option<&NotModelled> {
         self.legs().find_map(|leg| match &leg.end {
             LegEnd::Lost { why: DropReason::NotModelled(part), .. } => Some(&**part),

@@ -1,4 +1,4 @@
-//! Links: who hears a packet that is sent to a neighbour.
+//! Links: the interfaces that receive a packet for a neighbour.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::Network;
 use crate::host::Host;
 use crate::walk::BridgePorts;
 
-/// Interfaces that hear each other.
+/// The interfaces of one layer-2 segment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NetworkLink {
     /// Host and interface.
@@ -14,17 +14,16 @@ pub(super) struct NetworkLink {
 }
 
 impl Network {
-    /// The other ends of an interface's link.
     fn others(&self, host: usize, interface: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let link = self.link_of[host].get(interface).copied().flatten();
         let ends = link.map_or(&[][..], |link| &self.links[link].ends);
         ends.iter().copied().filter(move |end| *end != (host, interface))
     }
 
-    /// Whom a packet reaches that is sent out by an interface to `next_hop`.
+    /// The host and interface that receive a packet sent to `next_hop`.
     pub(super) fn neighbour(&self, host: usize, interface: usize, next_hop: IpAddr) -> Option<(usize, usize)> {
         if self.hosts[host].neighbours.contains(&(interface, next_hop)) {
-            // A permanent entry means whatever is at the far end, if that is one.
+            // A permanent neighbour entry means the only other end of the link.
             let mut others = self.others(host, interface);
             let far = others.next();
             return if others.next().is_none() { far } else { None };
@@ -32,8 +31,8 @@ impl Network {
         self.others(host, interface).find(|(far, at)| self.answers(*far, *at, next_hop))
     }
 
-    /// Whether somebody at or behind that end has the address: ARP answers for any address of the machine (unless
-    /// `arp_ignore` says otherwise), neighbour discovery only for the interface's own.
+    /// Whether a machine at that end, or behind its bridge, answers for the address: ARP answers for all addresses of
+    /// the machine (subject to `arp_ignore`), neighbour discovery for those of the interface.
     fn answers(&self, host: usize, interface: usize, address: IpAddr) -> bool {
         let this = &self.hosts[host];
         let Some(bridge) = this.bridge_of[interface] else {
@@ -42,7 +41,7 @@ impl Network {
         has(this, bridge, address) || self.port(host, bridge, Some(interface), address).is_some()
     }
 
-    /// The port of a bridge behind which somebody has the address.
+    /// The bridge port behind which a machine has the address.
     fn port(&self, host: usize, bridge: usize, except: Option<usize>, address: IpAddr) -> Option<usize> {
         let ports = self.hosts[host].bridge_of.iter().enumerate();
         let ports = ports.filter(|(port, of)| **of == Some(bridge) && Some(*port) != except).map(|(port, _)| port);
@@ -59,7 +58,6 @@ fn has(host: &Host, interface: usize, address: IpAddr) -> bool {
     }
 }
 
-/// The bridges of one machine.
 pub(super) struct PortsOf<'a> {
     pub(super) network: &'a Network,
     pub(super) host: usize,

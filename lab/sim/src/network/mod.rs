@@ -1,4 +1,4 @@
-//! Several machines on links: packets walk from one to the next until a socket takes them, and their answers walk back.
+//! Machines on links: packets walk until a socket gets them, and replies walk back.
 
 mod journey;
 mod link;
@@ -23,16 +23,16 @@ use crate::protocol::Protocol;
 use crate::walk::HostState;
 use link::NetworkLink;
 
-/// A machine of a network. It means something only to the network that it was made by, and to clones of that; another
-/// one may panic.
+/// The index of a machine, valid for the network that returned it and for clones of that network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub(crate) usize);
 
-/// Why links or packets cannot be.
+/// Why a link or a packet is impossible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum NetworkError {
-    /// A link ends at an interface that there is not.
+    /// A link to a missing interface.
     #[error("host {host} has no interface {interface:?} to link")]
     NoInterface {
         /// The host.
@@ -40,7 +40,7 @@ pub enum NetworkError {
         /// The interface.
         interface: String,
     },
-    /// An interface is on two links.
+    /// An interface on two links.
     #[error("interface {interface:?} of host {host} is linked already")]
     Linked {
         /// The host.
@@ -48,7 +48,7 @@ pub enum NetworkError {
         /// The interface.
         interface: String,
     },
-    /// A flow without a source address: none was given, and the host has none that leads there.
+    /// No source address: none given, and no route chooses one.
     #[error("host {host} has no address to call {to} from")]
     NoSource {
         /// The host.
@@ -56,63 +56,52 @@ pub enum NetworkError {
         /// The destination.
         to: SocketAddr,
     },
-    /// A flow that no first packet can be made of.
+    /// A protocol without ports, or addresses of two families.
     #[error("no first packet of {protocol} goes from {source_address} to {to}")]
-    NoPacket {
-        /// The protocol.
-        protocol: Protocol,
-        /// The source.
-        source_address: IpAddr,
-        /// The destination.
-        to: SocketAddr,
-    },
-    /// Exact results were asked for, and there are too many ways.
+    NoPacket { protocol: Protocol, source_address: IpAddr, to: SocketAddr },
     #[error(transparent)]
     TooManyWays(#[from] TooManyWays),
-    /// The packet reached a rule that asks for something that is not modelled.
     #[error(transparent)]
     NotModelled(#[from] NotModelled),
-    /// What becomes of the packet depends on what is not modelled or not known.
     #[error(transparent)]
     Undecided(#[from] Undecided),
 }
 
-/// A connection that somebody opens.
+/// A connection to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Flow {
-    /// Where the caller is.
+    /// The caller.
     pub from: HostId,
-    /// Its address; none is the one that its routes choose.
+    /// `None`: chosen by the caller's routes.
     pub source: Option<IpAddr>,
-    /// Its port.
     pub source_port: u16,
-    /// Whom it calls.
     pub to: SocketAddr,
     /// TCP, UDP or SCTP.
     pub protocol: Protocol,
 }
 
 impl Flow {
-    /// A call over TCP from port 40000 of the address that the caller's routes choose.
+    /// TCP from port 40000 of the address that the caller's routes choose.
     #[must_use]
     pub fn tcp(from: HostId, to: SocketAddr) -> Flow {
         Flow { from, source: None, source_port: 40_000, to, protocol: Protocol::TCP }
     }
 
-    /// Likewise over UDP.
+    /// As [`Flow::tcp`], over UDP.
     #[must_use]
     pub fn udp(from: HostId, to: SocketAddr) -> Flow {
         Flow { protocol: Protocol::UDP, ..Flow::tcp(from, to) }
     }
 
-    /// From another port.
+    /// Sets the source port.
     #[must_use]
     pub fn port(mut self, port: u16) -> Flow {
         self.source_port = port;
         self
     }
 
-    /// From a certain address.
+    /// Sets the source address.
     #[must_use]
     pub fn source(mut self, source: IpAddr) -> Flow {
         self.source = Some(source);
@@ -120,23 +109,22 @@ impl Flow {
     }
 }
 
-/// A connection as a machine remembers it, for those that look at it from outside.
+/// A conntrack entry of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct TrackedConnection {
-    /// How its packets looked as they came.
     pub original: Tuple,
-    /// How answers look as they come.
     pub reply: Tuple,
-    /// Whether it was answered.
+    /// Whether a reply was seen.
     pub answered: bool,
 }
 
-/// Machines, links, what packets left behind, and a clock that stands still unless it is moved.
+/// Machines, links, the state that packets left, and a clock that only [`Network::advance`] moves.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     hosts: Vec<Arc<Host>>,
     links: Vec<NetworkLink>,
-    /// For each host and interface, its link.
+    /// Per host and interface the index of the link.
     link_of: Vec<Vec<Option<usize>>>,
     states: Vec<HostState>,
     /// Milliseconds.
@@ -144,13 +132,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// Without machines.
+    /// An empty network.
     #[must_use]
     pub fn new() -> Network {
         Network::default()
     }
 
-    /// Adds a machine.
+    /// Adds a machine without links.
     pub fn add(&mut self, host: impl Into<Arc<Host>>) -> HostId {
         let host = host.into();
         self.link_of.push(vec![None; host.interfaces.len()]);
@@ -159,10 +147,7 @@ impl Network {
         HostId(self.hosts.len() - 1)
     }
 
-    /// Links interfaces, such as the two of a veth pair, or all that hang on one switch.
-    ///
-    /// # Errors
-    /// An interface that there is not, or that is on a link already.
+    /// Links interfaces: the two of a veth pair, or all on one switch.
     pub fn link(&mut self, ends: &[(HostId, &str)]) -> Result<(), NetworkError> {
         let mut link = NetworkLink::default();
         for (id, interface) in ends {
@@ -185,8 +170,8 @@ impl Network {
         Ok(())
     }
 
-    /// Puts another machine in a machine's place, as after a change of its rules: links stay (its interfaces must be
-    /// the same ones in the same order), and so does what packets have left behind.
+    /// Replaces a machine, such as after a change of its rules. Links and state remain, so the interfaces must be the
+    /// same in the same order.
     pub fn replace(&mut self, id: HostId, host: impl Into<Arc<Host>>) {
         let host = host.into();
         self.link_of[id.0].resize(host.interfaces.len(), None);
@@ -194,30 +179,30 @@ impl Network {
         self.hosts[id.0] = host;
     }
 
-    /// A machine.
+    /// Panics for an id of another network.
     #[must_use]
     pub fn host(&self, id: HostId) -> &Host {
         &self.hosts[id.0]
     }
 
-    /// The machine of that name.
+    /// Finds a machine by name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<HostId> {
         self.hosts.iter().position(|host| host.name() == name).map(HostId)
     }
 
-    /// Moves the clock.
+    /// Moves the clock forward.
     pub fn advance(&mut self, time: Duration) {
         self.clock += u64::try_from(time.as_millis()).unwrap_or(u64::MAX - self.clock);
     }
 
-    /// The time since the beginning.
+    /// The time since the start.
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_millis(self.clock)
     }
 
-    /// The connections that a machine remembers.
+    /// The confirmed conntrack entries of a machine.
     #[must_use]
     pub fn connections(&self, id: HostId) -> Vec<TrackedConnection> {
         let known = self.states[id.0].connections.iter().filter(|connection| connection.confirmed);
@@ -226,14 +211,13 @@ impl Network {
         known.collect()
     }
 
-    /// How many connections to a destination of a service a machine's IPVS remembers, ended ones too (`ActiveConn` and
-    /// `InActConn` of `ipvsadm -L`).
+    /// The number of IPVS connections to a server, ended ones included (`ActiveConn` and `InActConn` of `ipvsadm -L`).
     #[must_use]
     pub fn connections_to(&self, id: HostId, service: &VirtualService, server: SocketAddr) -> usize {
         self.states[id.0].ipvs.count((service.protocol, service.address), server, self.clock)
     }
 
-    /// Has a machine forget the connections that `which` picks, as `conntrack -D` does; returns how many.
+    /// Removes conntrack entries as `conntrack -D` does, and returns how many.
     pub fn forget(&mut self, id: HostId, mut which: impl FnMut(&TrackedConnection) -> bool) -> usize {
         self.states[id.0].connections.remove_where(|one| {
             which(&TrackedConnection { original: one.original, reply: one.reply, answered: one.seen_reply })
@@ -241,9 +225,6 @@ impl Network {
     }
 
     /// The first packet of a flow.
-    ///
-    /// # Errors
-    /// No source address, or no such packet.
     pub fn first_packet(&self, flow: &Flow) -> Result<Packet, NetworkError> {
         let host = &self.hosts[flow.from.0];
         let chosen = || match host.route(flow.to.ip()) {
@@ -257,10 +238,7 @@ impl Network {
         packet.ok_or(NetworkError::NoPacket { protocol: flow.protocol, source_address: source, to: flow.to })
     }
 
-    /// Opens a connection: its first packet, and the answer to it. What they leave behind stays.
-    ///
-    /// # Errors
-    /// No packet can be made of the flow.
+    /// Sends the first packet of a flow and the reply; the state that they leave remains.
     pub fn send(&mut self, flow: &Flow, chance: &mut Chance) -> Result<Journey, NetworkError> {
         let packet = self.first_packet(flow)?;
         let journey = self.send_packet(flow.from, &packet, chance);
@@ -268,7 +246,7 @@ impl Network {
         Ok(journey)
     }
 
-    /// Sends any packet from a machine's socket, and the answer to it back. [`Journey::known`] says whether all of it is modelled.
+    /// Sends a packet and its reply. [`Journey::known`] tells whether all rules on the way are modelled.
     pub fn send_packet(&mut self, from: HostId, packet: &Packet, chance: &mut Chance) -> Journey {
         let mut states = std::mem::take(&mut self.states);
         let journey = run::journey(self, &mut states, chance, from, packet);
@@ -276,19 +254,14 @@ impl Network {
         journey
     }
 
-    /// Every way that a flow's first packet and its answer can take, with exact probabilities. Nothing is left behind.
-    ///
-    /// # Errors
-    /// No packet can be made of the flow; otherwise as [`Network::packet_outcomes`].
+    /// All outcomes of a flow's first packet and its reply, with exact probabilities. The state does not change.
     pub fn outcomes(&self, flow: &Flow) -> Result<Outcomes, NetworkError> {
         let packet = self.first_packet(flow)?;
         self.packet_outcomes(flow.from, &packet)
     }
 
-    /// The same for any packet.
-    ///
-    /// # Errors
-    /// There are more than a hundred thousand ways, or what becomes of the packet depends on something that is not modelled.
+    /// As [`Network::outcomes`], for any packet. Fails above 100,000 paths, and if the outcome depends on an unknown
+    /// fact.
     pub fn packet_outcomes(&self, from: HostId, packet: &Packet) -> Result<Outcomes, NetworkError> {
         outcomes::explore(self, &self.states, from, packet)
     }

@@ -1,4 +1,4 @@
-//! All ways of a packet, with exact probabilities.
+//! All outcomes of a packet, with exact probabilities.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,20 +11,20 @@ use crate::packet::Packet;
 use crate::trace::{Event, NotModelled};
 use crate::walk::HostState;
 
-/// How many ways are explored at most.
+/// Limit of explored paths.
 const WAYS: usize = 100_000;
-/// How many if something is asked that nobody knows: each such question doubles them, and a person is to be told which they are.
+/// Limit if a path met an unknown fact: each fact doubles the paths, and the error lists the facts.
 const UNDECIDED_WAYS: usize = 10_000;
 
-/// There are more ways than are explored.
+/// The packet has more paths than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the packet has more than {WAYS} ways: ask for one draw instead")]
 pub struct TooManyWays;
 
-/// What becomes of a packet depends on something that is not modelled or not known.
+/// The outcome depends on unknown facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecided {
-    /// All parts of rules that the packet got to on any way and that could not be answered, each once, by machine and place.
+    /// The unknown facts on all paths, by machine and rule.
     pub parts: Vec<NotModelled>,
 }
 
@@ -43,29 +43,29 @@ impl fmt::Display for Undecided {
     }
 }
 
-/// What can become of a packet.
+/// A verdict with its probability.
 #[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct PacketOutcome {
-    /// The verdict.
     pub verdict: PacketVerdict,
-    /// The probability of it: that of all its ways together.
+    /// The sum over all paths with this verdict.
     pub probability: Fraction,
 }
 
-/// Everything that can become of a packet.
+/// All outcomes of a packet.
 #[derive(Debug, Clone)]
 pub struct Outcomes {
     /// Each verdict once, in the order of [`PacketVerdict`]; the probabilities sum to one.
     pub outcomes: Vec<PacketOutcome>,
-    /// Each way, in the order of the rules: the first is the one on which every rule that asks chance holds. Where rules asked
-    /// what is not known, the ways are those on which it is no.
+    /// All paths with their probabilities, in the order of the rules: on the first, each probabilistic rule matches.
+    /// Unknown facts are "no".
     pub ways: Vec<(Fraction, Journey)>,
-    /// What was asked that is not known and does not matter: the outcomes are the same with either answer.
+    /// Unknown facts on the paths; the outcomes are the same for both answers.
     pub undecided: Vec<NotModelled>,
 }
 
 impl Outcomes {
-    /// The one verdict, if chance has no say in it.
+    /// The only verdict, if the outcome is certain.
     #[must_use]
     pub fn certain(&self) -> Option<&PacketVerdict> {
         match self.outcomes.as_slice() {
@@ -82,7 +82,6 @@ impl Outcomes {
     }
 }
 
-/// One way, with the decisions that led to it.
 struct DecidedJourney {
     journey: Journey,
     decisions: Vec<Decision>,
@@ -109,7 +108,7 @@ pub(super) fn explore(
         return Err(Undecided { parts }.into());
     }
     if unknown {
-        // Decisions are kept in this case only: of a long chain of draws they are large.
+        // Only unknown facts need the decisions, which are large for long chains of draws.
         let mut all = Vec::new();
         chance::explore(WAYS, walk, |journey, chance| {
             all.push(DecidedJourney { journey, decisions: chance.into_decisions() });
@@ -135,8 +134,8 @@ fn merge<'a>(ways: impl Iterator<Item = (&'a PacketVerdict, Fraction)>) -> BTree
     merged
 }
 
-/// Of these ways, which took the same first `depth` decisions, those on which everything that is not known is no; none if an
-/// answer somewhere among them changes what becomes of the packet.
+/// Of paths with equal first `depth` decisions, those with all unknown facts "no"; `None` if the answer of a fact
+/// changes the outcome.
 fn with_one_answer(ways: &[DecidedJourney], depth: usize) -> Option<Vec<&DecidedJourney>> {
     let decision = match ways {
         [] => return None,
@@ -156,12 +155,12 @@ fn with_one_answer(ways: &[DecidedJourney], depth: usize) -> Option<Vec<&Decided
     (below(&no, depth) == below(&yes, depth)).then_some(no)
 }
 
-/// What can become of the packet after the decision at `depth`.
+/// The outcomes after the decision at `depth`.
 fn below<'a>(ways: &[&'a DecidedJourney], depth: usize) -> BTreeMap<&'a PacketVerdict, Fraction> {
     merge(ways.iter().map(|way| (&way.journey.verdict, chance::product(&way.decisions[depth + 1..]))))
 }
 
-/// Everything that was asked or reached on these ways and is not known.
+/// The unknown facts on these paths.
 fn parts<'a>(journeys: impl Iterator<Item = &'a Journey>) -> Vec<NotModelled> {
     let mut all = BTreeSet::new();
     for journey in journeys {

@@ -1,4 +1,4 @@
-//! Walking from machine to machine.
+//! Walking a packet from machine to machine.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::protocol::Family;
 use crate::trace::{DropReason, Event, Trace};
 use crate::walk::{HostState, PacketExit, Skb, Walker};
 
-/// More than the default hop limit allows.
+/// More than the default hop limit.
 const HOPS: usize = 64;
 
 struct NetworkWalk<'a> {
@@ -20,13 +20,12 @@ struct NetworkWalk<'a> {
     chance: &'a mut Chance,
 }
 
-/// What sets a packet on its way.
 enum LegStart {
     Socket(Packet),
     Kernel(Box<Skb>),
 }
 
-/// The way of `packet` from a socket of `from`, and of what comes back.
+/// Walks `packet` from a socket of `from`, and the reply back.
 pub(super) fn journey(
     network: &Network,
     states: &mut [HostState],
@@ -64,7 +63,7 @@ pub(super) fn journey(
         let verdict = PacketVerdict::Unanswered { by: host, at, saw, why: ReplyFailure::None };
         return Journey { request, reply: None, verdict };
     };
-    // Echoes are answered by the kernel.
+    // The kernel replies to echo requests.
     let start = if echo { LegStart::Kernel(Box::new(Skb::new(answer))) } else { LegStart::Socket(answer) };
     let (mut reply, _) = run.leg(host, start);
     let verdict = match broken(&reply, from, packet) {
@@ -80,7 +79,7 @@ pub(super) fn journey(
     Journey { request, reply: Some(reply), verdict }
 }
 
-/// What a machine sends back where no socket waits.
+/// What a machine without a listening socket sends back.
 fn refusal(packet: &Packet) -> Option<Packet> {
     match packet.body {
         PacketBody::Tcp { source, destination, flags, .. } if !flags.has(TcpFlags::RST) => {
@@ -100,7 +99,7 @@ fn refusal(packet: &Packet) -> Option<Packet> {
     }
 }
 
-/// Whether the packet comes back to where `sent` came from, as an answer to it.
+/// Why the packet is not a valid reply to `sent`.
 fn broken(reply: &JourneyLeg, from: HostId, sent: &Packet) -> Option<ReplyFailure> {
     let (host, packet) = match &reply.end {
         LegEnd::Reached { host, packet } => (*host, packet),
@@ -115,7 +114,7 @@ fn broken(reply: &JourneyLeg, from: HostId, sent: &Packet) -> Option<ReplyFailur
     (source != SocketAddr::new(sent.destination, there.1)).then_some(ReplyFailure::WrongSource { from: source })
 }
 
-/// Whether a rejection reaches the socket that `sent` came from.
+/// Whether a rejection reaches the socket that sent `sent`.
 fn delivered(reply: &JourneyLeg, from: HostId, sent: &Packet) -> bool {
     match &reply.end {
         LegEnd::Reached { host, packet: Packet { body: PacketBody::Error { about, .. }, .. } } => {
@@ -139,7 +138,7 @@ impl NetworkWalk<'_> {
         }
     }
 
-    /// One way; and what the kernel answers if it is rejected.
+    /// Walks one direction; also returns the kernel's error packet if the packet is rejected.
     fn leg(&mut self, from: HostId, start: LegStart) -> (JourneyLeg, Option<Box<Skb>>) {
         let network = self.network;
         let mut trace = Trace::with_capacity(48);
@@ -178,7 +177,7 @@ impl NetworkWalk<'_> {
         (JourneyLeg { end: LegEnd::Lost { host: HostId(host), why: DropReason::TooManyHops }, trace }, None)
     }
 
-    /// Of a bridge the port that leads to the neighbour.
+    /// For a bridge the port towards the neighbour.
     fn port_or_interface(&self, host: usize, interface: usize, next_hop: std::net::IpAddr) -> Option<usize> {
         use crate::walk::BridgePorts;
         let bridge = self.network.hosts[host].bridge_of.contains(&Some(interface));

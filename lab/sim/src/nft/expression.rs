@@ -1,19 +1,15 @@
-//! Expressions: what a rule loads from a packet, and what it compares that with.
+//! Expressions of nftables rules: values of packets and literals.
 
 use super::{DataType, Element};
 
-/// What two values make.
+/// A binary operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Binary {
-    /// `&`.
     And,
-    /// `|`.
     Or,
-    /// `^`.
     Xor,
-    /// `<<`.
     Left,
-    /// `>>`.
     Right,
 }
 
@@ -30,46 +26,43 @@ impl Binary {
     }
 }
 
-/// An expression. Literals are kept as they stand; what they mean follows from what they are compared with.
+/// An expression. The data type of a literal follows from the expression that is compared with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Expr {
     /// A literal: a number, an address, a name.
     Word(String),
-    /// A literal and a prefix length.
+    /// A literal with a prefix length.
     Prefix(Box<Expr>, u8),
-    /// From one literal to another.
     Range(Box<Expr>, Box<Expr>),
-    /// Flags, `established,related`.
+    /// `established,related`.
     Flags(Vec<Expr>),
-    /// Parts of a key, ` . ` between them.
+    /// `ip daddr . tcp dport`.
     Concat(Vec<Expr>),
     /// An anonymous set or map.
     Elements(Vec<Element>),
     /// `@name`.
     SetRef(String),
-    /// A field of a header: `ip daddr`.
+    /// A header field: `ip daddr`.
     Payload {
-        /// The header.
         protocol: String,
-        /// The field.
         field: String,
     },
     /// Bits of a header: `@th,16,16`.
     Raw {
-        /// `ll`, `nh`, `th`.
+        /// `ll`, `nh` or `th`.
         base: String,
-        /// Bits from its beginning.
+        /// In bits.
         offset: u32,
-        /// Bits.
+        /// In bits.
         length: u32,
     },
     /// `meta mark`.
     Meta(String),
     /// `ct state`, `ct original ip daddr`.
     Ct {
-        /// `original`, `reply`.
+        /// `original` or `reply`.
         direction: Option<String>,
-        /// What of the connection.
         key: String,
     },
     /// `fib daddr . iif type`.
@@ -81,39 +74,32 @@ pub enum Expr {
     },
     /// `numgen random mod 3 offset 1`.
     Numgen {
-        /// Drawn, or one more each time.
+        /// `random`, else `inc`.
         random: bool,
-        /// Below this.
         modulus: u32,
-        /// Added.
         offset: u32,
     },
-    /// `jhash ip saddr mod 2 seed 0x1`; without a key it is `symhash`.
+    /// `jhash ip saddr mod 2 seed 0x1`; without a key `symhash`.
     Hash {
-        /// What is hashed.
         key: Option<Box<Expr>>,
-        /// Below this.
         modulus: u32,
-        /// `None`: the kernel drew one.
+        /// `None`: random in the kernel.
         seed: Option<u32>,
-        /// Added.
         offset: u32,
     },
-    /// Of two values.
     Binary(Binary, Box<Expr>, Box<Expr>),
-    /// What a map has for a key.
+    /// `KEY map MAP`.
     Map {
-        /// The key.
         key: Box<Expr>,
         /// [`Expr::Elements`] or [`Expr::SetRef`].
         map: Box<Expr>,
     },
-    /// Not modelled; its text.
+    /// Unmodelled, as text.
     Unknown(String),
 }
 
 impl Expr {
-    /// The parts of a concatenation; anything else is one part.
+    /// The parts of a concatenation; other expressions have one part.
     #[must_use]
     pub fn parts(&self) -> &[Expr] {
         match self {
@@ -122,7 +108,7 @@ impl Expr {
         }
     }
 
-    /// What kind of value it has; none of literals.
+    /// The data type; `None` for literals.
     #[must_use]
     pub fn kind(&self) -> Option<DataType> {
         Some(match self {

@@ -1,11 +1,11 @@
-//! Kinds of values, and what literals of each mean. Every value is a number: an address as its bits, an interface's name as 16 bytes.
+//! Data types and their literals. All values are numbers: addresses as bits, interface names as 16 bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::Expr;
 use crate::protocol::Protocol;
 
-/// A kind of value (nft's data types, src/datatype.c).
+/// A data type of nft (src/datatype.c).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DataType {
     /// `ipv4_addr`.
@@ -22,9 +22,9 @@ pub enum DataType {
     InterfaceName,
     /// `iface_index`.
     Interface,
-    /// `ct_state`: flags.
+    /// `ct_state`.
     State,
-    /// `ct_status`: flags.
+    /// `ct_status`.
     Status,
     /// `ct_dir`.
     Direction,
@@ -38,13 +38,13 @@ pub enum DataType {
     Icmpv6Type,
     /// `icmp_code`, `icmpv6_code`.
     IcmpCode,
-    /// `tcp_flag`: flags.
+    /// `tcp_flag`.
     TcpFlags,
-    /// Numbers of so many bits.
+    /// With its number of bits.
     Integer(u32),
 }
 
-/// First and last of what a literal means.
+/// First and last value of a literal.
 pub(crate) type ValueRange = (u128, u128);
 
 const STATES: &[(&str, u128)] = &[("invalid", 1), ("established", 2), ("related", 4), ("new", 8), ("untracked", 64)];
@@ -117,7 +117,7 @@ const TCP_FLAGS: &[(&str, u128)] =
     &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32), ("ecn", 64), ("cwr", 128)];
 
 impl DataType {
-    /// By the name that `type` has.
+    /// Parses a type name.
     pub(crate) fn named(name: &str) -> Option<DataType> {
         Some(match name {
             "ipv4_addr" => DataType::Ipv4,
@@ -183,7 +183,6 @@ impl DataType {
         })
     }
 
-    /// Bits of a value.
     pub(crate) fn bits(self) -> u32 {
         match self {
             DataType::Ipv4
@@ -205,17 +204,17 @@ impl DataType {
         }
     }
 
-    /// Whether a value is a set of flags, of which an implicit comparison wants any.
+    /// Whether values are flags, of which an implicit comparison requires any.
     pub(crate) fn is_flags(self) -> bool {
         matches!(self, DataType::State | DataType::Status | DataType::TcpFlags)
     }
 
-    /// The largest value.
     pub(crate) fn largest(self) -> u128 {
         u128::MAX.checked_shr(128 - self.bits().min(128)).unwrap_or(0)
     }
 
-    /// What a literal means; `None` if it means nothing of this kind. `interface`: the number of an interface by its name.
+    /// The values of a literal, or `None` if the type has no such literal. `interface` returns the index of an
+    /// interface.
     pub(crate) fn range(self, literal: &Expr, interface: &dyn Fn(&str) -> Option<u128>) -> Option<ValueRange> {
         match literal {
             Expr::Word(word) => self.word(word, interface),
@@ -285,7 +284,7 @@ fn number(word: &str) -> Option<u128> {
     }
 }
 
-/// The bytes of a name, as `meta iifname` loads them: 16, zeros behind it.
+/// An interface name as `meta iifname` loads the name: 16 bytes, zero-padded.
 pub(crate) fn name_bits(name: &str) -> u128 {
     let mut bytes = [0; 16];
     for (to, from) in bytes.iter_mut().zip(name.bytes()) {
@@ -294,7 +293,7 @@ pub(crate) fn name_bits(name: &str) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// A name, or with `*` at its end all that begin so.
+/// An interface name, or a prefix with a trailing `*`.
 fn interface_name(word: &str) -> Option<ValueRange> {
     let (start, any) = word.strip_suffix('*').map_or((word, false), |start| (start, true));
     if start.len() > 15 {

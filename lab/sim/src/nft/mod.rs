@@ -1,8 +1,8 @@
-//! Rules of nftables: what `nft list ruleset` and `nft -j list ruleset` print, as data that can be changed and printed again.
+//! nftables rules as `nft list ruleset` and `nft -j list ruleset` print them.
 //!
-//! Readers are strict about the frame of a listing (tables, sets, chains) and lenient within a rule: a statement that is not modelled is kept
-//! as [`Statement::Unknown`], and refused when a packet reaches it. What lives here knows nothing of packets: `compile` makes a program of
-//! it, which `walk` walks.
+//! `text` and `json` read the two forms of a listing into one model, which `print` prints as text. The frame of a
+//! listing (tables, sets, chains) must be fully understood; an unmodelled statement of a rule becomes
+//! [`Statement::Unknown`].
 
 mod expression;
 mod json;
@@ -24,22 +24,17 @@ use crate::rules::{ChainPolicy, TableName};
 
 /// The family of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum TableFamily {
-    /// IPv4.
     Ip,
-    /// IPv6.
     Ip6,
-    /// Both.
     Inet,
-    /// Packets of a device, before (or behind) everything else.
+    /// Packets of a device, at ingress and egress.
     Netdev,
-    /// Frames that cross a bridge.
     Bridge,
-    /// ARP: no IP packet gets there.
     Arp,
 }
 
-/// Names as `nft` has them.
 const FAMILIES: [(&str, TableFamily); 6] = [
     ("ip", TableFamily::Ip),
     ("ip6", TableFamily::Ip6),
@@ -54,7 +49,7 @@ impl TableFamily {
         FAMILIES.iter().find(|(name, _)| *name == text).map(|(_, family)| *family)
     }
 
-    /// Whether packets of that family meet its chains at the hooks of IP.
+    /// Whether IP packets of the family pass the table's hooks.
     #[must_use]
     pub fn sees(self, family: Family) -> bool {
         match self {
@@ -76,139 +71,127 @@ impl fmt::Display for TableFamily {
 /// The type of a part of a set's key or data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeclaredType {
-    /// By its name: `ipv4_addr`.
+    /// By name: `ipv4_addr`.
     Named(String),
-    /// As that of an expression: `typeof ip daddr`.
+    /// `typeof ip daddr`.
     Of(Expr),
 }
 
-/// What elements have besides their key.
+/// What elements have besides the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum SetData {
-    /// Nothing: a set.
     Keys,
-    /// A verdict.
     Verdicts,
     /// Data of these types.
     Data(Vec<DeclaredType>),
 }
 
-/// The key of an element.
+/// The key of a set element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ElementKey {
-    /// Everything that no other element has (`*`).
+    /// `*`: all keys without an element.
     Any,
-    /// One value, prefix or range for each part.
+    /// One value, prefix or range per part.
     Parts(Vec<Expr>),
 }
 
 /// What an element has besides its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum ElementValue {
-    /// Nothing.
     None,
-    /// A verdict.
     Verdict(NftVerdict),
-    /// Data.
     Data(Vec<Expr>),
 }
 
 /// An element of a set or map.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Element {
-    /// Its key.
     pub key: ElementKey,
-    /// What it has besides.
     pub value: ElementValue,
-    /// How long it stays after it was put in, in milliseconds.
+    /// In milliseconds.
     pub timeout: Option<u64>,
-    /// How much of that is left, in milliseconds.
+    /// Remaining time in milliseconds.
     pub expires: Option<u64>,
 }
 
 /// A named set or map.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Set {
-    /// Its name.
     pub name: String,
-    /// The types of its key.
+    /// The types of the key's parts.
     pub key: Vec<DeclaredType>,
-    /// What elements have besides.
     pub holds: SetData,
     /// `interval`, `timeout`, `dynamic`, `constant`.
     pub flags: Vec<String>,
-    /// How long elements stay that do not say it themselves, in milliseconds.
+    /// Default timeout of elements in milliseconds.
     pub timeout: Option<u64>,
-    /// At most so many elements.
+    /// Maximum number of elements.
     pub size: Option<u32>,
-    /// A remark.
     pub comment: Option<String>,
-    /// Its elements.
     pub elements: Vec<Element>,
 }
 
-/// Which chain of the kernel's a base chain is.
+/// The hook of a base chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct BaseChain {
     /// `filter`, `nat` or `route`.
     pub kind: String,
     /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress` or `egress`.
     pub hook: String,
-    /// Lower ones come first.
+    /// Lower priorities run first.
     pub priority: i32,
-    /// The devices of an `ingress` or `egress` chain.
+    /// Devices of an `ingress` or `egress` chain.
     pub devices: Vec<String>,
-    /// What happens to packets at its end.
     pub policy: ChainPolicy,
 }
 
-/// A rule.
+/// A rule with its comment or counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Rule {
-    /// Its line in the text, from 1; 0 where there is none.
+    /// Line in the listing, from 1; 0 in JSON.
     pub line: usize,
-    /// From left to right: the first that does not match ends the rule.
+    /// From left to right: the first statement that does not match ends the rule.
     pub statements: Vec<Statement>,
-    /// A remark.
     pub comment: Option<String>,
 }
 
-/// A chain.
+/// A chain with its rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Chain {
-    /// Its name.
     pub name: String,
-    /// Of a base chain: where packets come in.
+    /// The hook; only of base chains.
     pub base: Option<BaseChain>,
-    /// A remark.
     pub comment: Option<String>,
-    /// Its rules.
     pub rules: Vec<Rule>,
 }
 
-/// A table.
+/// A table with its chains.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Table {
-    /// Its family.
     pub family: TableFamily,
-    /// Its name.
     pub name: String,
-    /// It is one of iptables-nft's, whose rules `iptables-save` prints.
+    /// A table of iptables-nft, whose rules `iptables-save` prints, too.
     pub by_iptables: bool,
     /// `dormant` and the like.
     pub flags: Vec<String>,
-    /// A remark.
     pub comment: Option<String>,
-    /// Its sets and maps.
     pub sets: Vec<Set>,
-    /// Its chains, in the order of the listing.
+    /// In the order of the listing.
     pub chains: Vec<Chain>,
 }
 
-/// Everything.
+/// A ruleset.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ruleset {
-    /// The tables, in the order of the listing.
+    /// In the order of the listing.
     pub tables: Vec<Table>,
 }
 
@@ -233,8 +216,8 @@ impl NftReadError {
 }
 
 impl Table {
-    /// Whether it is one that iptables-nft takes for its own: by its name, with base chains that are iptables' built-in ones. `nft` says so
-    /// in a comment only where a rule has an expression of xtables in it.
+    /// Whether the table looks like one of iptables-nft: name and base chains are those of iptables. `nft` prints its
+    /// comment on such tables only for rules with xtables expressions.
     fn has_chains_of_iptables(&self) -> bool {
         let named = TableName::ALL.into_iter().find(|table| table.name() == self.name);
         let built_in = |chain: &Chain| named.is_some_and(|table| table.built_in().contains(&chain.name.as_str()));
@@ -244,35 +227,32 @@ impl Table {
 }
 
 impl Ruleset {
-    /// Reads what `nft list ruleset` prints, or what `nft -f` takes in the same form; JSON (`nft -j list ruleset`) is known by its first
-    /// character.
-    ///
-    /// # Errors
-    /// What of the listing's frame is not understood. Statements of rules that are not modelled are no error.
+    /// Reads the output of `nft list ruleset`, or of `nft -j list ruleset` if the text begins with `{`. Fails if the
+    /// frame of the listing is not understood; unmodelled statements are no errors.
     pub fn read(text: &str) -> Result<Ruleset, NftReadError> {
         if text.trim_start().starts_with('{') { json::read(text) } else { text::read(text) }
     }
 
-    /// The table of that name.
+    /// Finds a table by family and name.
     #[must_use]
     pub fn table(&self, family: TableFamily, name: &str) -> Option<&Table> {
         self.tables.iter().find(|table| table.family == family && table.name == name)
     }
 
-    /// How many rules there are, those of iptables-nft left out.
+    /// The number of rules without those of iptables-nft.
     #[must_use]
     pub fn len(&self) -> usize {
         let own = self.tables.iter().filter(|table| !table.by_iptables);
         own.flat_map(|table| &table.chains).map(|chain| chain.rules.len()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether [`Ruleset::len`] is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Addresses that rules and maps have for translations.
+    /// The addresses that rules and maps translate to.
     pub fn translated_to(&self) -> Vec<IpAddr> {
         let mut found = Vec::new();
         for table in self.tables.iter().filter(|table| !table.by_iptables) {
@@ -286,7 +266,7 @@ impl Ruleset {
         found
     }
 
-    /// Statements that are not modelled, each with the place of its rule.
+    /// Unmodelled statements with table, chain and rule.
     pub fn unknown(&self) -> impl Iterator<Item = (&Table, &Chain, &Rule, &str)> {
         let own = self.tables.iter().filter(|table| !table.by_iptables);
         let chains = own.flat_map(|table| table.chains.iter().map(move |chain| (table, chain)));
@@ -308,7 +288,7 @@ fn addresses_of(elements: &[Element], found: &mut Vec<IpAddr>) {
     }
 }
 
-/// Of a range, its first address.
+/// The first address of ranges.
 fn addresses_in(expr: &Expr, found: &mut Vec<IpAddr>) {
     match expr {
         Expr::Word(word) => found.extend(word.parse::<IpAddr>().ok()),
@@ -320,7 +300,7 @@ fn addresses_in(expr: &Expr, found: &mut Vec<IpAddr>) {
     }
 }
 
-/// Priorities that have names (`include/uapi/linux/netfilter_ipv4.h`; `nft(8)`, "Standard priority names").
+/// Parses a priority or its name (`include/uapi/linux/netfilter_ipv4.h`; nft(8), "Standard priority names").
 pub(super) fn priority(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse() {
         return Some(number);

@@ -1,4 +1,4 @@
-//! Rules as `nft` prints them, for traces and for tools that changed one.
+//! Printing rules as `nft` does.
 
 use std::fmt;
 
@@ -93,7 +93,7 @@ impl fmt::Display for Expr {
     }
 }
 
-/// A time as `nft` takes it: in whole seconds, or with milliseconds.
+/// Seconds, or seconds and milliseconds.
 struct Milliseconds(u64);
 
 impl fmt::Display for Milliseconds {

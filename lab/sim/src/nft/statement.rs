@@ -1,140 +1,117 @@
-//! Statements: what a rule asks and does, from left to right.
+//! Statements of nftables rules.
 
 use super::Expr;
 
-/// How a value is compared.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Relation {
-    /// No operator: equal, within, or, of flags, any of them.
+    /// No operator: equality, membership, or any of the flags.
     Implicit,
-    /// `==`.
     Equal,
-    /// `!=`.
     NotEqual,
-    /// `<`.
     Less,
-    /// `<=`.
     LessOrEqual,
-    /// `>`.
     Greater,
-    /// `>=`.
     GreaterOrEqual,
-    /// `!`: none of these flags.
+    /// `!`: none of the flags.
     Without,
 }
 
-/// Where a packet goes on.
+/// A verdict statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum NftVerdict {
-    /// This base chain is done with it.
     Accept,
-    /// It is dropped.
     Drop,
-    /// Back to the calling chain; in a base chain to its policy.
+    /// Returns to the calling chain; in a base chain applies the policy.
     Return,
-    /// The next rule.
     Continue,
-    /// In a chain, and then back.
     Jump(String),
-    /// In a chain.
     Goto(String),
 }
 
-/// What a translation changes.
+/// The kind of a translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum NatKind {
-    /// The source.
     Snat,
-    /// The destination.
     Dnat,
-    /// The source, to an address of the interface that it leaves by.
     Masquerade,
-    /// The destination, to this machine.
     Redirect,
 }
 
-/// What a rule does to a set.
+/// An operation on a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum SetOperation {
-    /// Puts an element in, if it is not there.
+    /// Adds a new element.
     Add,
-    /// Puts an element in, or has its time begin anew.
+    /// Adds an element, or restarts its timeout.
     Update,
-    /// Takes an element out.
     Delete,
 }
 
-/// A statement.
+/// A statement: a condition or an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Statement {
-    /// Asks.
+    /// A comparison.
     Match {
-        /// What of the packet.
         left: Expr,
-        /// How.
         relation: Relation,
-        /// Compared with this.
         right: Expr,
     },
-    /// Decides.
     Verdict(NftVerdict),
-    /// Decides by a map.
+    /// `KEY vmap MAP`.
     VerdictMap {
-        /// The key.
         key: Expr,
         /// [`Expr::Elements`] or [`Expr::SetRef`].
         map: Expr,
     },
     /// `meta mark set …`, `ct mark set …`.
     Set {
-        /// What is changed.
         what: Expr,
-        /// What it becomes.
         value: Expr,
     },
     /// `update @set { ip saddr timeout 3h }`.
     Element {
-        /// What is done.
         operation: SetOperation,
-        /// The set.
         set: String,
-        /// The key.
         key: Expr,
-        /// Data, in a map.
+        /// Data of a map element.
         data: Option<Expr>,
-        /// In milliseconds; the set's, where there is none.
+        /// In milliseconds; `None` takes the set's.
         timeout: Option<u64>,
     },
     /// `dnat to …`.
     Nat {
-        /// What is translated.
         kind: NatKind,
-        /// The family that is named: `dnat ip to`.
+        /// `dnat ip to`.
         family: Option<String>,
-        /// Address, or address and port in one value.
+        /// Address, or address and port as one expression.
         address: Option<Expr>,
-        /// Port.
         port: Option<Expr>,
         /// `random`, `fully-random`, `persistent`.
         flags: Vec<String>,
     },
-    /// `reject with icmp port-unreachable`: `None` is the default; else protocol (`icmp`, `icmpv6`, `icmpx`, `tcp`) and name.
+    /// `reject with icmp port-unreachable`: protocol (`icmp`, `icmpv6`, `icmpx`, `tcp`) and name; `None` is the
+    /// default.
     Reject(Option<(String, String)>),
-    /// The connection is not tracked.
     Notrack,
     /// `limit rate over 10/second burst 5 packets`.
     Limit {
-        /// Packets.
+        /// Packets ...
         rate: u64,
-        /// Of so many milliseconds.
+        /// ... per so many milliseconds.
         per: u64,
-        /// Packets at once.
+        /// In packets.
         burst: u64,
-        /// Matches what is beyond.
+        /// Matches packets beyond the rate.
         over: bool,
     },
-    /// Of no concern to a verdict (`counter`, `log`, `flow add @…`); its text.
+    /// Without effect on verdicts (`counter`, `log`, `flow add @…`), as text.
     NoEffect(String),
-    /// Not modelled; its text.
+    /// Unmodelled, as text.
     Unknown(String),
 }

@@ -1,4 +1,4 @@
-//! Where chance divides: the alternatives, each with its share.
+//! Probabilistic choices with their alternatives.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,19 +11,18 @@ use crate::fraction::Fraction;
 use crate::network::PacketVerdict;
 use crate::trace::Event;
 
-/// Alternatives that have a line of their own, and how many more are named in the line after them.
+/// Alternatives with a line of their own; the next line names twice as many.
 const LINES: usize = 3;
 /// Names in a tooltip.
 const NAMES: usize = 200;
 
-/// A place where the packet may end up.
 struct Backend {
     address: String,
     on: String,
     share: Fraction,
 }
 
-/// Those of the ways, each once, in their order.
+/// The backends of the paths in order, without duplicates.
 fn alternatives(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<Backend> {
     let mut all: Vec<Backend> = Vec::new();
     let mut places: BTreeMap<(String, String), usize> = BTreeMap::new();
@@ -43,7 +42,7 @@ fn alternatives(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<Backend> {
     all
 }
 
-/// `about 1/3 each`; nothing if they differ.
+/// `about 1/3 each`, if all shares are equal.
 fn each(all: &[Backend]) -> Option<String> {
     let first = all.first()?;
     let equal = all.iter().all(|one| weight(&one.share) == weight(&first.share));
@@ -70,7 +69,7 @@ fn line(spans: Vec<Span>, whole: &str) -> TextRow {
     TextRow { by: "chance".to_owned(), tone: Tone::Choice, spans, whole: whole.to_owned() }
 }
 
-/// The chain that asks chance.
+/// The chain with the probabilistic rule.
 fn asks(ways: &[&JourneyEvents<'_>], from: usize) -> Option<Span> {
     let chain = match ways.first()?.events.get(from)? {
         Event::Chance { rule, .. } => labels::chain(rule.chain(), true),
@@ -80,7 +79,7 @@ fn asks(ways: &[&JourneyEvents<'_>], from: usize) -> Option<Span> {
     Some(Span::new(Ink::Code, format!("{chain} →")))
 }
 
-/// The choice among ways of one kind, the first of which goes on.
+/// The choice among alike paths; the drawing continues with the first.
 pub(super) fn alike(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<TextRow> {
     let all = alternatives(ways, from);
     let each = each(&all);
@@ -103,7 +102,7 @@ pub(super) fn alike(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<TextRow> {
     rows
 }
 
-/// The choice among kinds, of which the first `drawn` go on.
+/// The choice among kinds of paths; the drawing continues with the first `drawn` ones.
 pub(super) fn kinds(kinds: &[Vec<&JourneyEvents<'_>>], drawn: usize, from: usize) -> Vec<TextRow> {
     let title = Span::new(Ink::Strong, format!("{} ways that differ", kinds.len()));
     let asks = kinds.first().and_then(|kind| asks(kind, from));
@@ -131,7 +130,7 @@ fn summary(kind: &[&JourneyEvents<'_>]) -> String {
     format!("{} {}", about(&sum(kind)), ending(kind))
 }
 
-/// `about 2/3 answered, about 1/3 lost`; nothing if all ways end alike.
+/// `about 2/3 answered, about 1/3 lost`; empty if all paths end alike.
 pub(super) fn endings(kinds: &[Vec<&JourneyEvents<'_>>]) -> String {
     let mut ends: Vec<(&str, Fraction)> = Vec::new();
     for kind in kinds {
@@ -148,7 +147,6 @@ fn ending(kind: &[&JourneyEvents<'_>]) -> &'static str {
     kind.first().map(|way| word(&way.journey.verdict)).unwrap_or_default()
 }
 
-/// How a way ends, in a word.
 fn word(verdict: &PacketVerdict) -> &'static str {
     match verdict {
         PacketVerdict::Answered { .. } => "answered",
@@ -164,13 +162,13 @@ pub(super) fn letter(number: usize) -> String {
     letter.unwrap_or('?').to_string()
 }
 
-/// Over a kind that parts from the first one.
+/// The heading of a strand that branches off the first one.
 pub(super) fn heading(number: usize, kind: &[&JourneyEvents<'_>], from: usize) -> String {
     let all = alternatives(kind, from);
     format!("{}: {} of the packets go on like this, to {}", letter(number), about(&sum(kind)), addresses(&all))
 }
 
-/// Beneath the verdict: the exact probability of the way that was drawn, and of all that are alike.
+/// The exact probabilities of the drawn path, and of all alike paths.
 pub(super) fn probabilities(letter: Option<String>, kind: &[&JourneyEvents<'_>], from: usize) -> Vec<String> {
     let all = alternatives(kind, from);
     let whole = sum(kind);
@@ -184,7 +182,7 @@ pub(super) fn probabilities(letter: Option<String>, kind: &[&JourneyEvents<'_>],
     ]
 }
 
-/// `1/3`, or rounded with the exact figure behind it, where that is short enough to be read.
+/// `1/3`, or rounded with the exact value if that is short.
 fn exact(share: &Fraction) -> String {
     let (rounded, exact) = (share.to_string(), share.ratio());
     if rounded == "1" {

@@ -1,4 +1,4 @@
-//! How wide columns are: as their lines need it, within what a page has.
+//! Column widths: what the lines need, limited by the page.
 
 use std::sync::Arc;
 
@@ -6,20 +6,20 @@ use super::layout::SIZE;
 use super::line::{Ink, Span, total, width};
 use super::scene::{HostVisit, Strand};
 
-/// Within a box.
+/// Padding in a box.
 pub(super) const PAD: u32 = 8;
-/// For the names of tables.
+/// Width of table names.
 pub(super) const GUTTER: u32 = 70;
 const GAP: u32 = 28;
 const NARROW: u32 = 210;
-/// What is aimed at: a landscape page of A4 shows it at half an inch for 70 pixels, letters of 12 as of six points and a half.
+/// Target width: an A4 landscape page prints 70 pixels per half inch, 12 pixels as 6.5 points.
 const PAGE: u32 = 1400;
-/// However few machines there are.
+/// Maximum width of a column.
 const WIDE: u32 = 620;
-/// Room for titles and verdicts, which stand across all columns.
+/// Minimum total width, for titles and verdicts.
 const LINE: u32 = 760;
 
-/// Machines in the order of their first appearance.
+/// Columns in the order in which the machines first appear.
 pub(super) struct Columns {
     columns: Vec<(Arc<str>, u32, u32)>,
 }
@@ -71,13 +71,12 @@ impl Columns {
         self.x(at) + self.width(at) / 2
     }
 
-    /// The right end of the last one.
     pub(super) fn right(&self) -> u32 {
         self.columns.last().map_or(LINE, |(_, x, width)| x + width)
     }
 }
 
-/// Gives the widest one what the others leave of a title's room.
+/// Adds the remaining title width to the widest column.
 fn widen(columns: &mut [(Arc<str>, u32, u32)]) {
     let sum: u32 = columns.iter().map(|(.., width)| width + GAP).sum();
     if let Some((.., widest)) = columns.iter_mut().max_by_key(|(.., width)| *width) {
@@ -85,7 +84,7 @@ fn widen(columns: &mut [(Arc<str>, u32, u32)]) {
     }
 }
 
-/// Takes from the widest ones until a page holds all, or none has more than it needs at least.
+/// Narrows the widest columns until the page fits or all have the minimum width.
 fn shrink(columns: &mut [(Arc<str>, u32, u32)]) {
     const LEAST: u32 = 360;
     loop {
@@ -109,7 +108,7 @@ impl HostVisit {
         std::iter::once(Span::new(Ink::Strong, self.heading.as_str())).chain(note).collect()
     }
 
-    /// What its lines need to be written in full.
+    /// The width of the unabridged lines.
     fn width(&self) -> u32 {
         let gutter = if self.has_gutter() { GUTTER } else { 0 };
         let heads = self.lanes.iter().map(|lane| {

@@ -1,4 +1,4 @@
-//! What became of the packet, in a sentence. Names are those that the events tell: a verdict has numbers of machines only.
+//! The result of a packet as a sentence. Machine names come from events; verdicts only have machine numbers.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn broken(why: &ReplyFailure, back: &str) -> String {
     }
 }
 
-/// The rule that dropped or rejected the packet, or the answer to it.
+/// The rule that dropped or rejected the packet or its reply.
 fn culprit(journey: &Journey) -> Option<String> {
     let legs = std::iter::once(&journey.request).chain(&journey.reply);
     let leg = match &journey.verdict {
@@ -59,7 +59,7 @@ fn culprit(journey: &Journey) -> Option<String> {
     })?
 }
 
-/// The machine that a leg ends on.
+/// The machine on which a direction ends.
 fn name(leg: &JourneyLeg) -> Arc<str> {
     let last = leg.trace.iter().rev().find_map(|event: &Event| machine(event));
     last.cloned().unwrap_or_else(|| Arc::from("?"))

@@ -1,4 +1,4 @@
-//! A journey as a list of events, and what sets it apart from others.
+//! The events of a journey, and comparisons of journeys.
 
 use std::sync::Arc;
 
@@ -7,11 +7,10 @@ use crate::fraction::Fraction;
 use crate::network::{Journey, PacketVerdict};
 use crate::trace::Event;
 
-/// One way of a packet and its answer.
 pub(super) struct JourneyEvents<'a> {
     pub(super) share: &'a Fraction,
     pub(super) journey: &'a Journey,
-    /// There and back.
+    /// Of both directions.
     pub(super) events: Vec<&'a Event>,
 }
 
@@ -21,13 +20,12 @@ impl<'a> JourneyEvents<'a> {
         JourneyEvents { share, journey, events: journey.request.trace.iter().chain(back).collect() }
     }
 
-    /// Whether the events from `from` up to `to` are chance's alone.
     pub(super) fn only_chance(&self, from: usize, to: usize) -> bool {
         let events = self.events.get(from..to).unwrap_or_default();
         events.iter().all(|event| is_chance(event))
     }
 
-    /// Where the packet ends up: `10.244.1.5:8080`, and the machine, and who passed it along after event `from`.
+    /// The backend's address (`10.244.1.5:8080`), and the machine with the forwarding machines after event `from`.
     pub(super) fn backend(&self, from: usize) -> (String, String) {
         let trace = &self.journey.request.trace;
         let address = trace.iter().rev().find_map(|event| match event {
@@ -58,7 +56,6 @@ impl<'a> JourneyEvents<'a> {
     }
 }
 
-/// The machine that an event happens on, where it says so.
 pub(super) fn machine(event: &Event) -> Option<&Arc<str>> {
     match event {
         Event::Sent { host, .. }
@@ -73,7 +70,7 @@ pub(super) fn is_chance(event: &Event) -> bool {
     matches!(event, Event::Chance { .. } | Event::Drawn { .. })
 }
 
-/// How many events all of them begin with.
+/// The number of leading events that all paths share.
 pub(super) fn shared(ways: &[&JourneyEvents<'_>]) -> usize {
     let Some(first) = ways.first() else { return 0 };
     let same = |at: &usize| ways.iter().all(|way| way.events.get(*at) == first.events.get(*at));

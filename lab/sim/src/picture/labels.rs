@@ -1,4 +1,4 @@
-//! What a rule does, in the few words that a line has room for.
+//! Short texts of rules and packets.
 
 use super::line::{Ink, Span, TextRow, Tone, middle};
 use crate::conntrack::TrackingState;
@@ -7,10 +7,9 @@ use crate::packet::{Packet, PacketBody, endpoint};
 use crate::rules::{Match, RuleTarget};
 use crate::trace::{DropReason, RuleRef};
 
-/// Characters of a chain's name.
+/// Maximum length of chain names.
 const NAME: usize = 20;
 
-/// A rule of iptables that matched.
 pub(super) fn rule(rule: &RuleRef) -> TextRow {
     let Some(found) = rule.iptables_rule() else {
         return row("", Tone::Plain, vec![Span::new(Ink::Code, rule.chain())]);
@@ -50,12 +49,11 @@ fn target(target: &RuleTarget, commented: bool) -> (Tone, Span) {
         RuleTarget::Netmap(_) => plain("NETMAP"),
         RuleTarget::Set(_) => plain("SET"),
         RuleTarget::NoEffect { name, .. } => plain(name),
-        // Whatever else there is, iptables-save has its name behind -j.
+        // `iptables-save` prints the name after -j.
         other => plain(other.to_string().trim_start_matches(" -j ").split(' ').next().unwrap_or_default()),
     }
 }
 
-/// A rule of nftables that matched.
 pub(super) fn nft_rule(rule: &RuleRef) -> TextRow {
     let Some(found) = rule.nft_rule() else { return row("nft", Tone::Plain, vec![Span::new(Ink::Code, rule.chain())]) };
     let (mut tone, mut spans) = (Tone::Plain, vec![Span::new(Ink::Quiet, chain(rule.chain(), false))]);
@@ -65,7 +63,7 @@ pub(super) fn nft_rule(rule: &RuleRef) -> TextRow {
     }
     match &found.comment {
         Some(comment) => spans.push(Span::new(Ink::Soft, comment.as_str())),
-        // A jump alone stands there already.
+        // A lone jump needs no text.
         None if found.statements.len() > 1 || spans.len() < 2 || spans[1].text.ends_with("map") => {
             spans.push(Span::new(Ink::Quiet, rule.to_string()));
         }
@@ -74,7 +72,7 @@ pub(super) fn nft_rule(rule: &RuleRef) -> TextRow {
     TextRow { by: "nft".to_owned(), tone, spans, whole: format!("{}{}: {rule}", rule.place(), rule.line_suffix()) }
 }
 
-/// What a statement decides; nothing of those that only ask.
+/// The effect of a statement; `None` for conditions.
 fn statement(statement: &Statement) -> Option<(Tone, Span)> {
     let plain = |text: &str| Some((Tone::Plain, Span::new(Ink::Code, text)));
     match statement {
@@ -96,7 +94,7 @@ fn statement(statement: &Statement) -> Option<(Tone, Span)> {
     }
 }
 
-/// A chain's name. kube-proxy's end in 16 characters of a hash, which say nothing beside a comment.
+/// A chain's name. The 16-character hash of kube-proxy's chains is redundant beside a comment.
 pub(super) fn chain(name: &str, commented: bool) -> String {
     if name.chars().count() <= NAME {
         return name.to_owned();
@@ -113,7 +111,6 @@ pub(super) fn chain(name: &str, commented: bool) -> String {
     }
 }
 
-/// A machine's name, as wide as a column's head.
 pub(super) fn machine(name: &str) -> String {
     middle(name, 40)
 }
@@ -123,14 +120,14 @@ pub(super) fn row(by: &str, tone: Tone, spans: Vec<Span>) -> TextRow {
     TextRow { by: by.to_owned(), tone, spans, whole }
 }
 
-/// `10.0.0.1:40000 → 10.96.0.10:80`, and beside it `TCP SYN`.
+/// `10.0.0.1:40000 → 10.96.0.10:80`, and `TCP SYN`.
 pub(super) fn addresses(packet: &Packet) -> (String, String) {
     let ends = format!("{} → {}", source(packet), destination(packet));
     let protocol = packet.protocol().to_string().to_uppercase();
     let more = match (&packet.body, packet.icmp()) {
         (PacketBody::Error { .. }, Some(icmp)) => format!(" error, type {} code {}", icmp.kind, icmp.code),
         (_, Some(_)) => " echo".to_owned(),
-        // Behind the addresses stand the flags.
+        // The flags follow the addresses.
         _ => packet.to_string().splitn(5, ' ').nth(4).map(|flags| format!(" {flags}")).unwrap_or_default(),
     };
     (ends, format!("{protocol}{more}"))
@@ -144,7 +141,7 @@ pub(super) fn destination(packet: &Packet) -> String {
     endpoint(packet.destination, packet.ports().map(|(_, destination)| destination))
 }
 
-/// What a translation changed: one end or both.
+/// The changed ends of a packet.
 pub(super) fn translation(by: &str, before: Option<&Packet>, after: &Packet) -> Vec<TextRow> {
     let whole = match before {
         Some(before) => format!("{by}: {before} becomes {after}"),
@@ -158,7 +155,7 @@ pub(super) fn translation(by: &str, before: Option<&Packet>, after: &Packet) -> 
     let changed = ends.into_iter().flatten().filter(|(from, to)| from != to);
     let rows: Vec<TextRow> = changed.map(|(from, to)| change(from, to)).collect();
     if rows.is_empty() {
-        // Of an error about another packet, only what it quotes may change.
+        // For ICMP errors possibly only the quoted packet changes.
         let spans = vec![Span::new(Ink::Change, after.to_string())];
         return vec![TextRow { by: by.to_owned(), tone: Tone::Change, spans, whole }];
     }
@@ -175,7 +172,7 @@ pub(super) fn tracked(tracked: TrackingState) -> &'static str {
     }
 }
 
-/// Why, without the rule's text: it stands above, and in full in the tooltip.
+/// The reason without the rule's text, which the tooltip has.
 pub(super) fn lost(why: &DropReason) -> String {
     match why {
         DropReason::Rule(rule) => format!("dropped by rule {} of {} in {}", rule.number(), rule.chain(), rule.table()),

@@ -1,4 +1,4 @@
-//! Places: a column for each machine, time downwards.
+//! Layout: a column per machine, time downwards.
 
 use super::columns::{Columns, GUTTER, PAD};
 use super::labels;
@@ -6,16 +6,16 @@ use super::line::{Ink, Span, TextRow, Tone, fit, total, wrapped};
 use super::scene::{HookLane, HostVisit, Strand, VerdictBox};
 use super::shape::{Drawing, ShapeClass, TextShape};
 
-/// Sizes in pixels.
+/// Pixels.
 pub(super) const MARGIN: u32 = 24;
 pub(super) const SIZE: u32 = 12;
 const ROW: u32 = 17;
-/// From a line's top to the foot of its letters.
+/// Baseline offset.
 const FOOT: u32 = 13;
-/// Lines of the rule beneath a verdict.
+/// Lines of the rule below a verdict.
 const RULE: usize = 4;
 
-/// Strands beneath each other, under what was asked.
+/// Draws the strands below each other under the title.
 pub(super) fn draw(title: &[Span], subtitle: &str, strands: &[Strand]) -> Drawing {
     let columns = Columns::of(strands, MARGIN);
     let mut page = PageLayout { y: MARGIN, drawing: Drawing::default(), columns };
@@ -64,7 +64,7 @@ impl PageLayout {
         self.y += 26;
     }
 
-    /// Stripes that the columns are known by lie beneath everything else.
+    /// The column stripes lie below all other shapes.
     fn finish(mut self, top: u32) -> Drawing {
         for at in 0..self.columns.len() {
             let (x, width) = (self.columns.x(at), self.columns.width(at));
@@ -98,7 +98,7 @@ impl PageLayout {
         self.verdict(&strand.verdict);
     }
 
-    /// A line across, where the way there or the way back begins.
+    /// A band where a direction begins.
     fn leg(&mut self, answer: bool) {
         self.y += 8;
         let (word, class) = if answer { ("answer", ShapeClass::Answer) } else { ("request", ShapeClass::Request) };
@@ -108,7 +108,7 @@ impl PageLayout {
         self.y += 16 + 6;
     }
 
-    /// From the foot of one machine's box to the head of the next one's, the packet's addresses on the line between the columns.
+    /// An arrow between machine boxes, with the packet's addresses.
     fn arrow(&mut self, from: usize, to: usize, visit: &HostVisit) {
         let Some(packet) = &visit.arrived else { return };
         let (ends, protocol) = labels::addresses(packet);
@@ -213,7 +213,7 @@ impl PageLayout {
         self.drawing.fill(frame, MARGIN, top, self.width(), self.y - top, class);
     }
 
-    /// A line from `x` on whose top is where the page is, no wider than `room`; told as a whole where it was cut or says less.
+    /// A line of text; a tooltip holds the full text if the line is cut or abridged.
     fn text(&mut self, x: u32, room: u32, size: u32, spans: &[Span], whole: &str) {
         let (fitting, cut) = fit(spans, room, size);
         let shown = spans.iter().map(|span| span.text.as_str()).collect::<Vec<_>>().join(" ");
@@ -224,13 +224,13 @@ impl PageLayout {
     }
 }
 
-/// Before and after an arrow.
+/// The parts before and after an arrow.
 fn halved(text: &str) -> Option<(String, String)> {
     text.split_once(" → ").map(|(before, after)| (before.to_owned(), format!("→ {after}")))
 }
 
 impl TextRow {
-    /// Two lines of a change that one has no room for.
+    /// Splits a change that does not fit into two lines.
     fn halves(&self, room: u32) -> Option<[TextRow; 2]> {
         let [only] = self.spans.as_slice() else { return None };
         let (before, after) = halved(&only.text)?;

@@ -1,5 +1,5 @@
-//! Which ways are alike: they differ in the backend, its machine and the machines that only pass the packet along, and in nothing
-//! that happens to the packet.
+//! Which paths are alike: those that differ only in the backend, its machine, and machines that forward without
+//! changes.
 
 use std::mem;
 
@@ -7,7 +7,7 @@ use crate::network::{Journey, PacketVerdict, ReplyFailure};
 use crate::render::text::describe;
 use crate::trace::{DropReason, Event};
 
-/// What happens on a way, without addresses and names. Ways with equal texts are alike.
+/// The events of a path without addresses and names; paths with equal texts are alike.
 pub(super) fn likeness(journey: &Journey) -> String {
     let mut text = ending(&journey.verdict);
     for leg in std::iter::once(&journey.request).chain(&journey.reply) {
@@ -15,7 +15,7 @@ pub(super) fn likeness(journey: &Journey) -> String {
         let mut visits = visits(&leg.trace);
         let last = visits.len().saturating_sub(1);
         for (at, visit) in visits.drain(..).enumerate() {
-            // Who only forwards has no part in what becomes of the packet.
+            // Forwarding machines do not affect the result.
             if at == 0 || at == last || visit.acts {
                 text.push_str(&visit.text);
             }
@@ -48,7 +48,7 @@ fn visits(trace: &[Event]) -> Vec<VisitText> {
     visits
 }
 
-/// Whether it changes what becomes of the packet, and what it is called.
+/// Whether the event affects the packet, and its text.
 fn word(event: &Event) -> (bool, String) {
     let quiet = |word: &str| (false, word.to_owned());
     match event {
@@ -56,7 +56,7 @@ fn word(event: &Event) -> (bool, String) {
         Event::Arrived { .. } => quiet("in"),
         Event::Hook(hook) => quiet(hook.chain()),
         Event::Tracked(tracked) => quiet(&format!("{tracked:?}")),
-        // Rules count by what they do to the packet.
+        // Rules count by their effect on the packet.
         Event::Table(_)
         | Event::Matched(_)
         | Event::NftChain(_)

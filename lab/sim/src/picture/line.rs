@@ -1,27 +1,26 @@
-//! Lines of text: spans in a few inks, measured without a font at hand.
+//! Lines of text in several styles, measured without a font.
 
-/// How a span looks. Words are set in the reader's own sans-serif face, addresses and rules in a monospaced one.
+/// The style of a span. Words use a sans-serif font, addresses and rules a monospaced one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ink {
-    /// Of a rule, or an address.
+    /// A rule or an address.
     Code,
-    /// Of a rule, and known from elsewhere: the chain that it stands in.
+    /// The name of the chain.
     Quiet,
-    /// A rule lets the packet pass.
+    /// An accepting rule.
     Pass,
-    /// A rule, or the kernel, ends its way.
+    /// A drop or reject.
     Deny,
-    /// What a translation or a mark makes of it.
+    /// A translation or a mark.
     Change,
-    /// A word.
     Word,
-    /// A word of less weight: comments, interfaces.
+    /// A comment or an interface.
     Soft,
     /// A heading.
     Strong,
 }
 
-/// What a line's background says.
+/// The background of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -43,24 +42,23 @@ impl Span {
     }
 }
 
-/// A line within a machine's box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextRow {
-    /// Who speaks: a table, IPVS, a socket. Written once for lines that follow each other.
+    /// The table, IPVS or socket; shown once for consecutive lines.
     pub(super) by: String,
     pub(super) tone: Tone,
     pub(super) spans: Vec<Span>,
-    /// The whole, for a pointer that rests on it.
+    /// Text of the tooltip.
     pub(super) whole: String,
 }
 
-/// Between two spans.
+/// Space between spans.
 pub(super) const SPACE: u32 = 6;
 
-/// A text's width in pixels at this size, never less than what browsers make of it.
+/// An upper bound of the text width in pixels.
 ///
-/// DejaVu's faces are the widest of those in use: of its monospaced one every character has 0.602 of the size, of the other the
-/// classes below have at most these parts. What is not Latin may come from any face, and is taken for a full square and more.
+/// DejaVu has the widest common fonts: monospaced characters take 0.602 of the size, others at most the values below.
+/// Characters outside Latin may come from any font and count 1.3.
 pub(super) fn width(ink: Ink, text: &str, size: u32) -> u32 {
     let mono = matches!(ink, Ink::Code | Ink::Quiet | Ink::Pass | Ink::Deny | Ink::Change);
     let thousandths: u32 = text.chars().map(|char| character(mono, ink == Ink::Strong, char)).sum();
@@ -81,13 +79,12 @@ fn character(mono: bool, bold: bool, char: char) -> u32 {
     if bold { plain * 115 / 100 } else { plain }
 }
 
-/// The width of spans beside each other.
 pub(super) fn total(spans: &[Span], size: u32) -> u32 {
     let texts: u32 = spans.iter().map(|span| width(span.ink, &span.text, size)).sum();
     texts + SPACE * u32::try_from(spans.len().saturating_sub(1)).unwrap_or(0)
 }
 
-/// As much of the spans as there is room for; whether something was cut.
+/// The spans that fit, and whether text was cut.
 pub(super) fn fit(spans: &[Span], room: u32, size: u32) -> (Vec<Span>, bool) {
     if total(spans, size) <= room {
         return (spans.to_vec(), false);
@@ -96,7 +93,7 @@ pub(super) fn fit(spans: &[Span], room: u32, size: u32) -> (Vec<Span>, bool) {
     let mut left = room;
     for span in spans {
         let own = width(span.ink, &span.text, size);
-        // Of a span that begins there, so much must be left that its first characters are readable.
+        // A cut span must keep some readable characters.
         let next = own + SPACE + size * 2;
         if next <= left {
             left -= own + SPACE;
@@ -128,7 +125,7 @@ fn cut(span: &Span, room: u32, size: u32) -> Span {
     Span { ink: span.ink, text }
 }
 
-/// The text in lines that fit, broken between words; at most so many of them, the last one cut if there is more.
+/// Wraps the text at blanks to at most `most` lines.
 pub(super) fn wrapped(ink: Ink, text: &str, room: u32, size: u32, most: usize) -> Vec<Span> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split_inclusive(' ') {
@@ -144,7 +141,7 @@ pub(super) fn wrapped(ink: Ink, text: &str, room: u32, size: u32, most: usize) -
     lines.into_iter().map(|line| Span::new(ink, line.trim_end())).collect()
 }
 
-/// At most `most` characters: the first and the last ones, as the middle of a made name says the least.
+/// Cuts the middle of a name to `most` characters.
 pub(super) fn middle(name: &str, most: usize) -> String {
     let count = name.chars().count();
     if count <= most {

@@ -1,5 +1,4 @@
-//! All ways of a packet as few strands: what they share is drawn once, where chance divides stands the choice, and of ways that are
-//! alike one goes on.
+//! Merges paths into strands: shared events are drawn once, then the choice, and one of alike paths continues.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,9 @@ use super::share::weight;
 use crate::fraction::Fraction;
 use crate::network::{Journey, Outcomes};
 
-/// How many that differ are drawn. More are no picture any more; the choice counts them.
+/// Number of kinds that are drawn; the choice counts the others.
 const DRAWN: usize = 5;
 
-/// Every way by itself.
 pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
     let certain = Fraction::one();
     let strand = |(title, journey): &(String, &Journey)| {
@@ -28,7 +26,7 @@ pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
     ways.iter().map(strand).collect()
 }
 
-/// One strand for each kind of way, the likeliest kind first.
+/// One strand per kind of path, the most likely first.
 pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
     let ways: Vec<JourneyEvents<'_>> =
         outcomes.ways.iter().map(|(share, journey)| JourneyEvents::new(share, journey)).collect();
@@ -44,7 +42,7 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
             choices.push((parts, rows));
         }
         let later = shared(kind);
-        // What the first choice has named is not asked again.
+        // The first choice has named the backends.
         if kinds.len() > 1 && kind.len() > 1 && !first.only_chance(parts, later) {
             choices.push((later, choice::alike(kind, later)));
         }
@@ -58,7 +56,7 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
     strands.collect()
 }
 
-/// Ways that are alike, in the order of the rules; the likeliest kind first, of equal ones the one that comes first.
+/// Groups alike paths. The most likely kind comes first, ties in the order of the rules.
 fn kinds<'w, 'a>(ways: &[&'w JourneyEvents<'a>]) -> Vec<Vec<&'w JourneyEvents<'a>>> {
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     let mut kinds: Vec<Vec<&JourneyEvents<'_>>> = Vec::new();
@@ -76,12 +74,12 @@ fn kinds<'w, 'a>(ways: &[&'w JourneyEvents<'a>]) -> Vec<Vec<&'w JourneyEvents<'a
         kind.insert(0, first);
     }
     let mut weighed: Vec<_> = kinds.into_iter().map(|kind| (sum(&kind), kind)).collect();
-    // Stable: of equals the first in the order of the rules.
+    // The sort is stable.
     weighed.sort_by_key(|(sum, _)| std::cmp::Reverse(weight(sum)));
     weighed.into_iter().map(|(_, kind)| kind).collect()
 }
 
-/// The way from event `begin` on, with choices before the events that they stand for. Chance's own events are left out there.
+/// The path from event `begin` on, with choices in place of their probabilistic events.
 fn follow(way: &JourneyEvents<'_>, begin: usize, choices: &[(usize, Vec<TextRow>)]) -> Vec<super::scene::HostVisit> {
     let mut builder = StrandBuilder::default();
     let back = way.journey.request.trace.len();

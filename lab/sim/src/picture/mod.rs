@@ -1,9 +1,8 @@
-//! A packet's ways as a drawing for people: a column for each machine, time downwards, the way there and the way back, an arrow
-//! with the packet's addresses wherever it changes machines.
+//! Drawings of a packet's paths: a column per machine, time downwards, arrows with the packet's addresses between
+//! machines.
 //!
-//! Ways become strands ([`merge`]: what is alike is drawn once), strands become visits, hooks and lines ([`scene`]), these get their
-//! places ([`layout`]), and places become SVG ([`svg`]). A picture's size depends on the ways that differ and not on how many
-//! endpoints a service has.
+//! `merge` makes strands of paths (alike paths once), `scene` makes visits, hooks and lines of events, `layout` places
+//! these, and `svg` writes the result. The size depends on the number of kinds of paths, not of endpoints.
 
 mod choice;
 mod columns;
@@ -25,15 +24,14 @@ use crate::trace::Event;
 use line::{Ink, Span};
 use scene::Strand;
 
-/// Journeys of a packet, each in full and under its title, one beneath the other.
+/// Draws journeys in full, each under its title.
 #[must_use]
 pub fn draw(ways: &[(String, &Journey)]) -> String {
     let first = ways.first().map(|(_, journey)| *journey);
     picture(first, &merge::each(ways))
 }
 
-/// What can become of a packet. Ways that are alike but for the backend are drawn once, and where chance divides them the picture
-/// names the alternatives; with `all`, every way is drawn in full, the likeliest first.
+/// Draws all outcomes; alike paths once with the alternatives named, or with `all` each path, the most likely first.
 #[must_use]
 pub fn draw_outcomes(outcomes: &Outcomes, all: bool) -> String {
     let first = outcomes.ways.first().map(|(_, journey)| journey);
@@ -41,7 +39,7 @@ pub fn draw_outcomes(outcomes: &Outcomes, all: bool) -> String {
         return picture(first, &merge::merged(outcomes));
     }
     let mut ways: Vec<_> = outcomes.ways.iter().collect();
-    // Stable: of equals the first in the order of the rules.
+    // The sort is stable.
     ways.sort_by(|(a, _), (b, _)| b.cmp(a));
     let titled: Vec<(String, &Journey)> =
         ways.iter().map(|(share, journey)| (format!("probability {share}"), journey)).collect();

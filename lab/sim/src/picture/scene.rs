@@ -1,4 +1,4 @@
-//! What is drawn, before it has a place: ways, on them machines one after the other, in each of them hooks with their lines.
+//! Contents of a drawing before the layout: strands of machine visits with hooks and lines.
 
 use std::sync::Arc;
 
@@ -9,26 +9,24 @@ use crate::packet::Packet;
 use crate::render::text::describe;
 use crate::trace::{Event, RuleRef};
 
-/// A way from its beginning, or from where it parts from one that was drawn.
+/// A path, or the part after it branches off another one.
 #[derive(Debug, Default)]
 pub(super) struct Strand {
-    /// What it is called, if there are several.
     pub(super) heading: Option<String>,
     pub(super) visits: Vec<HostVisit>,
-    /// Of the first one: how many packets end how, if not all end alike.
+    /// Shares of the different endings; only of the first strand.
     pub(super) summary: String,
-    /// What became of the packet.
     pub(super) verdict: VerdictBox,
 }
 
-/// The last box of a way.
+/// The last box of a strand.
 #[derive(Debug, Default)]
 pub(super) struct VerdictBox {
     pub(super) good: bool,
     pub(super) text: String,
-    /// The rule whose doing it is, in full.
+    /// The rule that dropped or rejected the packet.
     pub(super) rule: Option<String>,
-    /// Probabilities, and who else.
+    /// Probabilities.
     pub(super) lines: Vec<String>,
 }
 
@@ -36,42 +34,41 @@ pub(super) struct VerdictBox {
 #[derive(Debug)]
 pub(super) struct HostVisit {
     pub(super) machine: Arc<str>,
-    /// Whether the packet is on its way back.
+    /// Whether the packet is a reply.
     pub(super) answer: bool,
-    /// Whether that way begins here.
+    /// Whether the direction begins here.
     pub(super) begins: bool,
     pub(super) heading: String,
-    /// Where to, if it is decided before any hook.
+    /// The route, if it precedes all hooks.
     pub(super) note: String,
-    /// The packet that came in from another machine.
     pub(super) arrived: Option<Packet>,
     pub(super) lanes: Vec<HookLane>,
 }
 
-/// A hook, or what lies between hooks.
+/// A hook, or the steps between hooks.
 #[derive(Debug, Default)]
 pub(super) struct HookLane {
     pub(super) title: String,
     pub(super) note: String,
-    /// A hook has a band of its own; routes and sockets have a line.
+    /// Hooks have a band, routes and sockets a line.
     pub(super) hook: bool,
     pub(super) rows: Vec<TextRow>,
 }
 
-/// Makes a strand of events.
+/// Builds visits from events.
 #[derive(Debug, Default)]
 pub(super) struct StrandBuilder {
     visits: Vec<HostVisit>,
     packet: Option<Packet>,
     answer: bool,
-    /// A base chain that is written once something in it matches.
+    /// A base chain without a matching rule so far.
     chain: Option<RuleRef>,
 }
 
 impl StrandBuilder {
     pub(super) fn visits(mut self) -> Vec<HostVisit> {
         for at in 0..self.visits.len() {
-            // An arrow says what was sent.
+            // The arrow shows the sent packet.
             let told = self.visits.get(at + 1).is_some_and(|next| next.arrived.is_some());
             let visit = &mut self.visits[at];
             if told && visit.begins {
@@ -87,7 +84,7 @@ impl StrandBuilder {
         self.answer = true;
     }
 
-    /// Forgets what was drawn so far, but for where the packet is.
+    /// Drops the visits so far and keeps the position.
     pub(super) fn restart(&mut self) {
         let Some(last) = self.visits.pop() else { return };
         let lane = last.lanes.last();
@@ -116,7 +113,7 @@ impl StrandBuilder {
             Event::Chance { rule, held, share } => self.chance(rule, *held, *share),
             Event::NftChain(chain) => self.chain = Some(chain.clone()),
             Event::NftMatched(rule) => self.nft_matched(rule),
-            // One number of one is no choice.
+            // A modulus of one is no choice.
             Event::Drawn { of: 0 | 1, .. } => {}
             Event::Drawn { number, of, .. } => {
                 self.rows(vec![row("", Tone::Choice, vec![Span::new(Ink::Soft, format!("draws {number} of {of}"))])]);
@@ -188,7 +185,7 @@ impl StrandBuilder {
         }
     }
 
-    /// The lane that lines belong to; before anything was sent there is none, and one of no machine takes them.
+    /// The current lane; before the first event one without a machine.
     fn lane(&mut self) -> &mut HookLane {
         if self.visits.is_empty() {
             let answer = self.answer;
@@ -212,7 +209,7 @@ impl StrandBuilder {
         &mut lanes[last]
     }
 
-    /// A rule that chance decided alone, with no ways that part here.
+    /// A probabilistic rule at which no paths branch.
     fn chance(&mut self, rule: &RuleRef, held: bool, share: (u64, u64)) {
         let share = super::share::about(&Fraction::new(share.0, share.1));
         let verdict = if held { format!("met, {share}") } else { format!("missed, {share}") };
@@ -230,7 +227,7 @@ impl StrandBuilder {
         self.rows(vec![labels::nft_rule(rule)]);
     }
 
-    /// Behind the rule that sets it, so that it takes no line.
+    /// Appends the mark to the line of its rule.
     fn mark(&mut self, from: u32, to: u32) {
         let change = Span::new(Ink::Change, format!("mark 0x{from:x} → 0x{to:x}"));
         let Some(last) = self.lane().rows.last_mut() else {
@@ -257,7 +254,7 @@ impl StrandBuilder {
 }
 
 impl HostVisit {
-    /// A decision stands beside what comes next: the hook after it, or, before any, the visit's own heading.
+    /// Moves route lines into the next hook, or into the visit's heading.
     fn fold_routes(&mut self) {
         let mut folded: Vec<HookLane> = Vec::with_capacity(self.lanes.len());
         let mut way: Option<HookLane> = None;
@@ -280,7 +277,7 @@ impl HostVisit {
         self.lanes = folded;
     }
 
-    /// Hooks that follow each other without a word share a band.
+    /// Joins consecutive hooks without lines.
     fn join_silent_hooks(&mut self) {
         let mut joined: Vec<HookLane> = Vec::with_capacity(self.lanes.len());
         for lane in self.lanes.drain(..) {

@@ -1,8 +1,8 @@
-//! What a drawing is made of: boxes, lines of text and arrows, in the order in which they are painted.
+//! Shapes of a drawing in painting order.
 
 use super::line::Span;
 
-/// What a box means; the style sheet says how it looks.
+/// The style class of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShapeClass {
     Column,
@@ -41,7 +41,6 @@ impl ShapeClass {
         }
     }
 
-    /// Whether its corners are round.
     pub(super) fn round(self) -> bool {
         !matches!(
             self,
@@ -58,7 +57,7 @@ impl ShapeClass {
 #[derive(Debug, Clone)]
 pub(super) struct TextShape {
     pub(super) x: u32,
-    /// The foot of its letters.
+    /// Baseline.
     pub(super) y: u32,
     pub(super) size: u32,
     pub(super) spans: Vec<Span>,
@@ -101,7 +100,7 @@ impl Drawing {
         self.beneath.push(DrawingShape::Rect { x, y, width, height, class });
     }
 
-    /// The place of a box whose height is known only when what lies on it is drawn.
+    /// Reserves the place of a box whose height is not known yet.
     pub(super) fn reserve(&mut self) -> usize {
         self.rect(0, 0, 0, 0, ShapeClass::Column);
         self.shapes.len() - 1

@@ -1,17 +1,15 @@
-//! Probabilities as people say them, beside the exact ones.
+//! Rounded probabilities.
 
 use crate::fraction::Fraction;
 
-/// Millionths: what the kernel's rounding to multiples of 2⁻³¹ leaves between equal shares is no difference. Cheap, where
-/// [`about`] reduces a fraction that has 31 bits for every endpoint.
+/// Millionths. Ignores rounding of the kernel's multiples of 2⁻³¹, and is cheaper than [`about`].
 pub(super) fn weight(share: &Fraction) -> u64 {
     (share.to_f64() * 1e6).round() as u64
 }
 
-/// Denominators that a person reads at a glance.
 const SMALL: u32 = 1024;
 
-/// `1/3`, or `about 1/3` of what the kernel keeps as a multiple of 2⁻³¹; a share with no such fraction near it as a percentage.
+/// `1/3`, `about 1/3` for a nearby multiple of 2⁻³¹, or a percentage.
 pub(super) fn about(share: &Fraction) -> String {
     let exact = share.to_string();
     if !exact.starts_with('~') {
@@ -20,7 +18,7 @@ pub(super) fn about(share: &Fraction) -> String {
     let value = share.to_f64();
     let near = (2..=SMALL).find_map(|of| {
         let parts = (value * f64::from(of)).round();
-        // Beneath what a chain of a thousand roundings to 2⁻³¹ can sum up to.
+        // Less than the rounding error of a thousand rules.
         let is_near = (value - parts / f64::from(of)).abs() < 8e-6 / f64::from(of).max(8.0);
         (is_near && parts >= 1.0).then_some((parts, of))
     });

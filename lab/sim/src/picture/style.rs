@@ -1,8 +1,8 @@
-//! Colours, once for light and once for dark, and what is drawn in which.
+//! Colours for light and dark mode.
 
 use std::fmt::Write as _;
 
-/// Name, by day, by night. Each text has at least the contrast that WCAG's level AA asks for on each ground that it stands on.
+/// Name, light, dark. All texts have the contrast of WCAG level AA on their backgrounds.
 const PALETTE: [(&str, &str, &str); 19] = [
     ("paper", "#ffffff", "#12161c"),
     ("stripe", "#f3f5f8", "#181d25"),
@@ -65,7 +65,7 @@ const USES: [(&str, &str, &str); 36] = [
     (".machine", "stroke", "line"),
 ];
 
-/// What no colour is part of: selector and declarations.
+/// Selectors with declarations that are not colours.
 const FACES: [(&str, &str); 5] = [
     ("text", "font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"),
     (".code,.quiet,.pass,.deny,.change", "font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace"),
@@ -74,13 +74,13 @@ const FACES: [(&str, &str); 5] = [
     (".fro", "stroke-dasharray:6 3"),
 ];
 
-/// The class of the drawing: a page that it is pasted into keeps its own style.
+/// The class of the drawing, which scopes its styles.
 pub(super) const ROOT: &str = "svclab-picture";
 
-/// On paper a drawing is as large as the page lets it be, whole, and as by day.
+/// Print uses the light colours and the whole page.
 const PRINT: &str = "width:98vw;height:96vh";
 
-/// The style sheet. Every colour stands there as itself as well: what turns drawings into PDF often knows no variables.
+/// The style sheet. Plain colours precede variables, which PDF converters often lack.
 pub(super) fn sheet() -> String {
     let mut sheet = String::new();
     let variables = |night: bool| {

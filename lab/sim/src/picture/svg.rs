@@ -1,4 +1,4 @@
-//! A drawing as SVG: one file without scripts and without anything from elsewhere, the same bytes every time.
+//! A drawing as a self-contained, reproducible SVG file.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,6 @@ use super::style;
 /// Radius of an arrow's bends.
 const BEND: u32 = 6;
 
-/// The whole file.
 pub(super) fn write(drawing: &Drawing, title: &str) -> String {
     let (width, height) = (drawing.width, drawing.height);
     let mut out = format!(
@@ -87,7 +86,7 @@ fn class(ink: Ink) -> &'static str {
     }
 }
 
-/// Rules have comments, and comments whatever somebody called a service.
+/// Comments of rules contain arbitrary text.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
@@ -97,7 +96,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\n' => out.push('\n'),
-            // No XML has these, however they are written; and what turns the direction of writing turns the neighbours as well.
+            // Characters that XML excludes, and marks of writing direction.
             '\u{fffe}' | '\u{ffff}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 out.push('\u{fffd}');
             }

@@ -1,4 +1,4 @@
-//! What a relaying proxy remembers of clients: whose turn it is, who comes back, which datagrams belong together.
+//! Per-client state of a relaying proxy: rotation, session affinity, UDP associations.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,12 +8,12 @@ use super::{Relay, RelayPort};
 use crate::network::Flow;
 use crate::protocol::Family;
 
-/// How long associations of UDP may be silent.
+/// Idle timeouts of UDP associations.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpTimeouts {
     /// With a single exchange.
     pub single: Duration,
-    /// Once it is a conversation: after two seconds.
+    /// After two seconds of exchange.
     pub conversation: Duration,
 }
 
@@ -26,17 +26,17 @@ struct UdpAssociation {
     last: Duration,
 }
 
-/// What a node's proxy remembers; it goes with the proxy. Times are the network's clock.
+/// The state of the relays of one node; times are the network's clock.
 #[derive(Debug, Clone, Default)]
 pub struct RelayMemory {
-    /// Who had the last turn.
+    /// The last backend of the rotation.
     last: BTreeMap<RelayPort, SocketAddr>,
     clients: BTreeMap<(Family, String, IpAddr), (SocketAddr, Duration)>,
     associations: BTreeMap<(RelayPort, SocketAddr), UdpAssociation>,
 }
 
 impl RelayMemory {
-    /// The backends to be tried for a connection, in this order. Takes a turn, unless the client has a backend already.
+    /// Backends in the order in which the relay tries them. Advances the rotation unless session affinity holds.
     pub fn candidates(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
         let known = relay.affinity.and_then(|timeout| {
             let (backend, at) = self.clients.get(&(port.0, relay.name.clone(), client))?;
@@ -56,19 +56,19 @@ impl RelayMemory {
         turns
     }
 
-    /// A backend has taken a client's connection.
+    /// Records the backend that accepted a client's connection.
     pub fn took(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, backend: SocketAddr, now: Duration) {
         if relay.affinity.is_some() {
             self.clients.insert((port.0, relay.name.clone(), client), (backend, now));
         }
     }
 
-    /// A client's backend has refused it.
+    /// Forgets the affinity of a client whose backend refused.
     pub fn refused(&mut self, port: RelayPort, relay: &Relay, client: IpAddr) {
         self.clients.remove(&(port.0, relay.name.clone(), client));
     }
 
-    /// The call of a client's association, if it has one that has not been silent for too long and whose backend serves.
+    /// The backend flow of a client's UDP association, unless it timed out or its backend no longer serves.
     pub fn association(
         &mut self,
         (port, relay): (RelayPort, &Relay),
@@ -87,7 +87,7 @@ impl RelayMemory {
         Some(one.call)
     }
 
-    /// A client's datagrams go by this call from now on; an association that stands stays as old as it is.
+    /// Creates the UDP association of a client; an existing one keeps its age.
     pub fn associate(&mut self, port: RelayPort, client: SocketAddr, call: Flow, now: Duration) {
         self.associations.entry((port, client)).or_insert(UdpAssociation { call, begun: now, last: now });
     }
@@ -138,7 +138,7 @@ mod tests {
         };
         assert!(known(&mut memory, &lead, 29) && known(&mut memory, &lead, 148) && !known(&mut memory, &lead, 268));
         memory.associate(port, client, Flow::tcp(node, lead.to[0]), Duration::ZERO);
-        // As a relay does with every datagram.
+        // A relay associates with every datagram.
         memory.associate(port, client, Flow::tcp(node, lead.to[0]), Duration::from_secs(5));
         assert!(known(&mut memory, &lead, 5) && known(&mut memory, &lead, 124), "a conversation since second 0");
         assert!(!known(&mut memory, &Relay { serving: Vec::new(), ..lead }, 125));

@@ -1,8 +1,8 @@
-//! Listening ports of a program that relays, as a proxy in userspace mode does: a packet that reaches one ends there, and another
-//! connection begins on the same machine.
+//! Listening ports of a relaying program, such as a proxy in userspace mode: the connection ends there, and another one
+//! begins on the same machine.
 //!
-//! `svcproxy render` says in comments where its ports lead. The turns are those of its documentation: sorted backends, one after
-//! the other, or the one that the client had before.
+//! `svcproxy render` prints the relays in comments. Backends are sorted and used in turn, unless session affinity
+//! applies.
 
 mod memory;
 mod through;
@@ -16,36 +16,33 @@ pub use through::through;
 
 use crate::protocol::{Family, Protocol};
 
-/// A listening port.
+/// A listening port: family, protocol and number.
 pub type RelayPort = (Family, Protocol, u16);
 
-/// A node's listening ports.
+/// The relays of a node.
 pub type Relays = BTreeMap<RelayPort, Relay>;
 
-/// Where a listening port leads.
+/// A listening port with its backends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Relay {
-    /// The service port, whose clients are remembered together.
+    /// The service port, which shares affinity among clients.
     pub name: String,
     /// Backends of new connections, sorted.
     pub to: Vec<SocketAddr>,
-    /// Backends that associations of UDP may stay with.
+    /// Backends that existing UDP associations may keep.
     pub serving: Vec<SocketAddr>,
-    /// How long a client comes back to its backend.
+    /// Timeout of session affinity.
     pub affinity: Option<Duration>,
-    /// The one address that it listens on; `None`: every address.
+    /// `None`: listens on all addresses.
     pub address: Option<IpAddr>,
 }
 
-/// What begins a line about a listening port.
+/// The prefix of a line that describes a relay.
 pub const LINE: &str = "# relay ";
 
 impl Relay {
-    /// Reads what follows [`LINE`]: protocol, port (with the address before it, where it is one), service port, and then `to` and `serving` with backends and `affinity` with
-    /// seconds.
-    ///
-    /// # Errors
-    /// What is wrong, in words.
+    /// Parses the text after [`LINE`]: protocol, port (or address and port), service port, `to` and `serving` with
+    /// backends, `affinity` with seconds.
     pub fn parse(text: &str) -> Result<(Protocol, u16, Relay), String> {
         let mut words = text.split(' ');
         let protocol = match words.next() {

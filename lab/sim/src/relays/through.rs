@@ -1,4 +1,4 @@
-//! Every way of a packet that ends at a relay: another connection begins there, to each of its endpoints in turn.
+//! Outcomes through relays: a connection to each backend replaces the one that ends at the relay.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,10 +8,9 @@ use crate::fraction::Fraction;
 use crate::network::{Flow, HostId, Network, Outcomes, PacketOutcome, PacketVerdict};
 use crate::protocol::Family;
 
-/// From which port the machine calls an endpoint; no promise is about it.
 const OWN_PORT: u16 = 50_000;
 
-/// The same outcomes, where relays hand on what reaches them. `of` knows a machine's relays.
+/// Replaces outcomes that end at relays by the outcomes of the relays' own connections.
 #[must_use]
 pub fn through<'r>(
     network: &Network,
@@ -41,7 +40,7 @@ pub fn through<'r>(
         };
         for endpoint in endpoints {
             let call = Flow { from: node, source: None, source_port: OWN_PORT, to: *endpoint, protocol: flow.protocol };
-            // What cannot be sent, or goes by chance, is a turn in which nobody is promised to be met: it shows as a lost share.
+            // A backend that is unreachable, or reached by chance only, is missing from the sum of probabilities.
             let Ok(found) = network.outcomes(&call) else { continue };
             if let Some(second) = found.certain() {
                 add(both(verdict, second.clone()), probability.times(1, endpoints.len() as u64));
@@ -56,7 +55,7 @@ pub fn through<'r>(
     }
 }
 
-/// What the client notices of an endpoint's answer to the node: it comes back as the node's own answer would.
+/// The client sees the reply of the relay's connection as the node's own.
 fn both(first: &PacketVerdict, second: PacketVerdict) -> PacketVerdict {
     match (first, second) {
         (PacketVerdict::Unanswered { why, .. }, PacketVerdict::Answered { by, at, saw }) => {

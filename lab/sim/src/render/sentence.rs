@@ -1,8 +1,8 @@
-//! What became of a packet, in a sentence.
+//! Verdicts as sentences.
 
 use crate::network::{HostId, Network, PacketVerdict, ReplyFailure};
 
-/// A verdict in a sentence, with the names of the machines.
+/// A verdict with the names of the machines.
 #[must_use]
 pub fn verdict(network: &Network, verdict: &PacketVerdict) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();
@@ -22,7 +22,7 @@ pub fn verdict(network: &Network, verdict: &PacketVerdict) -> String {
     }
 }
 
-/// What is wrong with an answer.
+/// The reason of a failed reply.
 #[must_use]
 pub fn reply_failure(network: &Network, why: &ReplyFailure) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();

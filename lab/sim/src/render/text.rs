@@ -1,4 +1,4 @@
-//! A trace as a person would write it down.
+//! Traces as text.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::network::{Journey, Outcomes};
 use crate::rules::ChainPolicy;
 use crate::trace::Event;
 
-/// The way of a packet and of the answer to it.
+/// The events of a packet and of its reply.
 #[must_use]
 pub fn journey(journey: &Journey) -> String {
     let mut text = String::new();
@@ -24,7 +24,7 @@ pub fn journey(journey: &Journey) -> String {
     text
 }
 
-/// All ways as one tree: what they share is written once, and every branch with its probability.
+/// All paths as a tree: shared events once, branches with their probability.
 #[must_use]
 pub fn tree(outcomes: &Outcomes) -> String {
     let ways: Vec<(Vec<&Event>, &Fraction)> =
@@ -39,7 +39,6 @@ fn events(journey: &Journey) -> Vec<&Event> {
     journey.request.trace.iter().chain(reply).collect()
 }
 
-/// What the ways share, then their branches.
 fn branch(text: &mut String, indent: &str, ways: &[(&[&Event], &Fraction)]) {
     let Some((first, _)) = ways.first() else {
         return;
@@ -74,7 +73,7 @@ fn line(text: &mut String, indent: &str, event: &Event) {
     let _ = writeln!(text, "{indent}{}{words}", "  ".repeat(depth));
 }
 
-/// How deep it stands, and what it says.
+/// Indentation and text of an event.
 pub(crate) fn describe(event: &Event) -> (usize, String) {
     match event {
         Event::Sent { host, packet } => (0, format!("{host} sends {packet}")),
@@ -88,7 +87,7 @@ pub(crate) fn describe(event: &Event) -> (usize, String) {
         Event::Matched(rule) => (3, rule.numbered()),
         Event::Chance { rule, held, share } => {
             let share = Fraction::new(share.0, share.1);
-            // A rule that holds has a line of its own, unless something else in it fails.
+            // A matching rule has an event of its own, unless another match of the rule fails.
             let held = if *held { "for" } else { "against" };
             (3, format!("chance is {held} {} {} ({share})", rule.chain(), rule.number()))
         }

@@ -1,4 +1,4 @@
-//! `CT`: how a connection will be tracked (net/netfilter/xt_CT.c).
+//! `CT`: the zone of a connection (net/netfilter/xt_CT.c).
 
 use std::fmt;
 
@@ -6,41 +6,40 @@ use super::error::{ParseResult, Problem};
 use super::options::{self, TextOption};
 use super::tokens::OptionReader;
 
-/// Where a zone's number comes from.
+/// The source of a zone number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum ZoneId {
-    /// The rule says it.
     Number(u16),
-    /// The packet's mark, when it is tracked.
+    /// The packet's mark.
     Mark,
 }
 
-/// Which packets of a connection are looked up in a zone; the others are in zone 0.
+/// Which direction uses the zone; the other one uses zone 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneOf {
-    /// Both directions: `--zone`.
+    /// `--zone`.
     Both,
-    /// The way of the first packet: `--zone-orig`.
+    /// `--zone-orig`.
     Original,
-    /// The way of the answers: `--zone-reply`.
+    /// `--zone-reply`.
     Reply,
 }
 
-/// The zone that a packet is tracked in.
+/// A conntrack zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Zone {
-    /// Its number.
     pub id: ZoneId,
-    /// What of the connection is in it.
     pub of: ZoneOf,
 }
 
-/// The target. Helpers, time-outs and events have no say in a first packet's verdict.
+/// The options of CT. Helpers, timeouts and events do not affect the verdict of a first packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Ct {
-    /// The zone, if it is not 0.
+    /// `None`: zone 0.
     pub zone: Option<Zone>,
-    /// The other options.
     pub options: Vec<TextOption>,
 }
 

@@ -1,18 +1,17 @@
-//! What can be wrong with a text of rules.
+//! Errors of the rule reader.
 
 use super::TableName;
 
-/// Why a line is not understood.
+/// What is wrong with a rule line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Problem {
     /// A match that is not modelled.
     #[error("match {0:?} is not modelled")]
     UnknownMatch(String),
-    /// A target that is neither modelled nor a chain of the table.
     #[error("target {0:?} is neither modelled nor a chain of this table")]
     UnknownTarget(String),
-    /// An option that is not modelled, or has no place where it stands.
     #[error("{of} has no option {option:?} that is modelled here")]
     UnknownOption {
         /// The match or target.
@@ -20,7 +19,6 @@ pub enum Problem {
         /// The option.
         option: String,
     },
-    /// A value that cannot be read.
     #[error("{option} {value:?}: expected {expected}")]
     Value {
         /// The option.
@@ -30,26 +28,21 @@ pub enum Problem {
         /// What could.
         expected: &'static str,
     },
-    /// An option at the end of the line.
+    /// An option at the end of the line without its value.
     #[error("{0} needs a value")]
     NoValue(String),
     /// Something that must be there is not.
     #[error("{of} needs {what}")]
-    Missing {
-        /// The match or target.
-        of: String,
-        /// What it needs.
-        what: &'static str,
-    },
+    Missing { of: String, what: &'static str },
     /// A rule that the kernel would refuse.
     #[error("{0}")]
     Impossible(String),
-    /// A line that is none of a dump's.
+    /// A line that no listing has.
     #[error("{0}")]
     Line(&'static str),
 }
 
-/// A line of a dump that is not understood.
+/// A line of a listing that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}line {line}: {problem}: {text}", self.place())]
 pub struct RuleReadError {
@@ -69,5 +62,5 @@ impl RuleReadError {
     }
 }
 
-/// Shorthand for readers of a part of a line.
+/// The result of reading a part of a line.
 pub(crate) type ParseResult<T> = Result<T, Problem>;

@@ -1,4 +1,4 @@
-//! Targets whose effect is decided outside the rules: by a program, by another part of the kernel, by a set's elements.
+//! Targets whose effect depends on a program, another kernel part or the elements of a set.
 
 use std::fmt;
 
@@ -6,12 +6,11 @@ use super::error::{ParseResult, Problem};
 use super::options::{self, TextOption};
 use super::tokens::OptionReader;
 
-/// The target.
+/// TPROXY, NFQUEUE or SYNPROXY.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct ExternalTarget {
-    /// TPROXY, NFQUEUE or SYNPROXY.
     pub name: &'static str,
-    /// Its options.
     pub options: Vec<TextOption>,
 }
 
@@ -35,7 +34,7 @@ fn plain(options: &[TextOption], of: &str) -> ParseResult<()> {
 }
 
 impl ExternalTarget {
-    /// Reads the options of the target `name`, if it is one of these.
+    /// Reads the options if `name` is one of these targets.
     pub(super) fn read(name: &str, words: &mut OptionReader<'_>) -> ParseResult<Option<ExternalTarget>> {
         let Some((name, known)) = TARGETS.iter().find(|(known, _)| *known == name) else {
             return Ok(None);
@@ -49,7 +48,7 @@ impl ExternalTarget {
         self.options.iter().find(|known| known.name == option)?.value.as_deref()
     }
 
-    /// What it does with the packet, as a predicate.
+    /// The effect as a predicate, for reports.
     #[must_use]
     pub fn effect(&self) -> String {
         match self.name {
@@ -76,10 +75,10 @@ impl fmt::Display for ExternalTarget {
     }
 }
 
-/// `SET`: changes IP sets, or takes from one what a packet gets (net/netfilter/xt_set.c).
+/// `SET` (net/netfilter/xt_set.c).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetTarget {
-    /// In the order of the rule; the value of `--add-set`, `--del-set` and `--map-set` is the set's name, a blank, and the sides.
+    /// In order; the value of `--add-set`, `--del-set` and `--map-set` is the set's name, a blank, and the sides.
     pub options: Vec<TextOption>,
 }
 
@@ -113,13 +112,13 @@ impl SetTarget {
         Err(Problem::Missing { of: "SET".to_owned(), what: "--add-set, --del-set or --map-set" })
     }
 
-    /// The sets that it changes.
+    /// The names of the sets that the target changes.
     pub fn changes(&self) -> impl Iterator<Item = &str> {
         let changes = self.options.iter().filter(|option| matches!(option.name.as_str(), "--add-set" | "--del-set"));
         changes.filter_map(|option| option.value.as_deref()?.split(' ').next())
     }
 
-    /// Whether it takes a mark, a priority or a queue from an element.
+    /// Whether the target sets mark, priority or queue from an element.
     #[must_use]
     pub fn maps(&self) -> bool {
         self.options.iter().any(|option| option.name == "--map-set")

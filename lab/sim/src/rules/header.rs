@@ -1,4 +1,4 @@
-//! What a rule asks before any `-m`: addresses, interfaces, protocol.
+//! The part of a rule before `-m`: addresses, interfaces, protocol.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use super::tokens::OptionReader;
 use crate::masked::Masked;
 use crate::protocol::Protocol;
 
-/// An interface's name; with a `+` at the end, all names that begin so.
+/// An interface name; a trailing `+` matches any suffix.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfacePattern(pub String);
 
 impl InterfacePattern {
-    /// Whether it means this interface.
+    /// Whether the pattern matches `name`.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         match self.0.strip_suffix('+') {
@@ -29,7 +29,7 @@ impl fmt::Display for InterfacePattern {
     }
 }
 
-/// The head of a rule.
+/// The part of a rule before the first `-m`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleHeader {
     /// `-s`.
@@ -42,7 +42,7 @@ pub struct RuleHeader {
     pub output: Option<Test<InterfacePattern>>,
     /// `-p`.
     pub protocol: Option<Test<Protocol>>,
-    /// `-f`, later fragments; `Some(true)` is `! -f`. No packet here is one.
+    /// `-f` (second and further fragments); `Some(true)` is `! -f`. The simulator has no fragments.
     pub fragment: Option<bool>,
 }
 
@@ -74,7 +74,7 @@ fn protocol(text: &str) -> Option<Protocol> {
 }
 
 impl RuleHeader {
-    /// Reads one option, if it is one of a head's.
+    /// Reads one option, if the header has such an option.
     pub(crate) fn read(&mut self, words: &mut OptionReader<'_>) -> ParseResult<bool> {
         let Some(option) = words.option(is_header) else {
             return Ok(false);

@@ -1,9 +1,8 @@
-//! Rules of one address family: what `iptables-save` prints, as data that can be changed and printed again.
+//! iptables rules of one family as `iptables-save` prints them.
 //!
-//! [`Rules::read`] is strict: a match, target or option that is not modelled is an error that names table, line and
-//! text. [`Rules::read_any`] keeps it as text. Everything that is read can be printed ([`std::fmt::Display`]) in
-//! `iptables-save`'s own spelling, so that a tool may take rules, change one, and hand the text on. What lives here knows
-//! nothing of packets; walking them is `walk`'s, on a compiled form.
+//! [`Rules::read`] is strict and reports unmodelled parts with table, line and text; [`Rules::read_any`] keeps such
+//! parts as text. `Display` prints all rules in the spelling of `iptables-save`, so tools can change rules and use the
+//! text.
 
 pub mod ct;
 pub mod error;
@@ -31,27 +30,27 @@ pub use target::RuleTarget;
 
 use crate::protocol::Family;
 
-/// Something that a rule asks of a packet, or its opposite (`!`).
+/// A condition, possibly inverted by `!`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Test<T> {
-    /// Whether the opposite is asked.
+    /// Inverted.
     pub not: bool,
-    /// What is asked.
     pub is: T,
 }
 
 impl<T> Test<T> {
-    /// Asks for exactly this.
+    /// A condition without `!`.
     pub fn is(is: T) -> Test<T> {
         Test { not: false, is }
     }
 
-    /// Asks for anything but this.
+    /// A condition with `!`.
     pub fn not(is: T) -> Test<T> {
         Test { not: true, is }
     }
 
-    /// The result for a packet of which `found` holds.
+    /// Applies the `!` to the result of the condition.
     pub(crate) fn judge(&self, found: bool) -> bool {
         found != self.not
     }
@@ -61,27 +60,23 @@ impl<T> Test<T> {
     }
 }
 
-/// A table of rules.
+/// A table of iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum TableName {
-    /// Before connection tracking.
     Raw,
-    /// Marks and the like.
     Mangle,
-    /// Address translation; sees only what opens a connection.
     Nat,
-    /// Accept, drop, reject.
     Filter,
-    /// For mandatory access control.
     Security,
 }
 
 impl TableName {
-    /// All tables.
+    /// In the order of a packet.
     pub const ALL: [TableName; 5] =
         [TableName::Raw, TableName::Mangle, TableName::Nat, TableName::Filter, TableName::Security];
 
-    /// As iptables calls it.
+    /// The name in iptables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -93,7 +88,7 @@ impl TableName {
         }
     }
 
-    /// The built-in chains, which the kernel calls.
+    /// The chains that the kernel calls.
     #[must_use]
     pub fn built_in(self) -> &'static [&'static str] {
         match self {
@@ -111,84 +106,75 @@ impl fmt::Display for TableName {
     }
 }
 
-/// What a built-in chain does with a packet that reaches its end.
+/// The policy of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum ChainPolicy {
-    /// Let it pass.
     Accept,
-    /// Drop it.
     Drop,
 }
 
-/// Packets and bytes that a rule or a chain has seen.
+/// Packet and byte counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct RuleCounters {
-    /// Packets.
     pub packets: u64,
-    /// Bytes.
     pub bytes: u64,
 }
 
-/// A rule.
+/// A rule with its comment or counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Rule {
-    /// Line of the text that it was read from, counted from 1; 0 for a rule that was made.
+    /// Line in the listing, from 1; 0 for rules that were not read.
     pub line: usize,
-    /// Its counters, if the text had them.
     pub counters: Option<RuleCounters>,
-    /// What stands before the first `-m`.
     pub header: RuleHeader,
-    /// The matches, in order: the first that fails ends the rule, and what follows has no side effect.
+    /// In order: the first failing match ends the rule, so later matches have no side effect.
     pub matches: Vec<Match>,
-    /// What happens to a packet that all of it matches.
     pub target: RuleTarget,
 }
 
-/// A chain.
+/// A chain with its rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Chain {
-    /// Its name.
     pub name: String,
     /// The policy of a built-in chain.
     pub policy: Option<ChainPolicy>,
-    /// Its counters.
     pub counters: Option<RuleCounters>,
-    /// Whether the text declared it. Built-in chains exist undeclared.
+    /// Whether the listing declares the chain. Built-in chains always exist.
     pub declared: bool,
-    /// The rules, in order.
     pub rules: Vec<Rule>,
 }
 
-/// A table.
+/// A table with its chains.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Table {
-    /// Which.
     pub name: TableName,
-    /// All chains: those of the text in its order, then the built-in ones that it left out.
+    /// The listed chains in order, then the built-in ones that the listing omits.
     pub chains: Vec<Chain>,
 }
 
-/// All rules of a family.
+/// The iptables rules of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Rules {
-    /// Which family.
     pub family: Family,
-    /// The tables, in the order of the text; a table that is missing lets everything pass.
+    /// In the order of the listing; missing tables accept everything.
     pub tables: Vec<Table>,
 }
 
 impl Rules {
-    /// No rules at all.
+    /// A ruleset without tables.
     #[must_use]
     pub fn empty(family: Family) -> Rules {
         Rules { family, tables: Vec::new() }
     }
 
-    /// Reads what `iptables-save` or `ip6tables-save` printed, with or without counters, or what `iptables-restore`
-    /// would take: `-I` puts a rule at its place, later than all rules that the text had put there before.
-    ///
-    /// # Errors
-    /// The first line that is not understood in full.
+    /// Reads the output of `iptables-save` or `ip6tables-save`, or the input of `iptables-restore`; `-I` inserts. Fails
+    /// at the first line that is not fully understood.
     pub fn read(family: Family, text: &str) -> Result<Rules, RuleReadError> {
         read::read(family, text, rule_line::UnknownPolicy::Refused)
     }
@@ -202,19 +188,19 @@ impl Rules {
         read::read(family, text, rule_line::UnknownPolicy::Kept)
     }
 
-    /// A table.
+    /// Finds a table by name.
     #[must_use]
     pub fn table(&self, name: TableName) -> Option<&Table> {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    /// How many rules there are.
+    /// The number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tables.iter().flat_map(|table| &table.chains).map(|chain| chain.rules.len()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! The range of addresses and ports that a translation may choose from.
+//! The range of addresses and ports of NAT targets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,22 +6,22 @@ use std::net::IpAddr;
 use super::error::ParseResult;
 use super::tokens::OptionReader;
 
-/// What a NAT target may choose from.
+/// The addresses and ports of a NAT target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NatRange {
-    /// First and last address; none leaves the address as it is (or to MASQUERADE and REDIRECT).
+    /// First and last; `None` keeps the address (MASQUERADE and REDIRECT choose one).
     pub addresses: Option<(IpAddr, IpAddr)>,
-    /// First and last port; none leaves the port as it is, if it is free.
+    /// First and last; `None` keeps the port if it is free.
     pub ports: Option<(u16, u16)>,
-    /// `--random`: the port is drawn at random.
+    /// `--random`.
     pub random: bool,
-    /// `--random-fully`: likewise, always.
+    /// `--random-fully`.
     pub random_fully: bool,
     /// `--persistent`: a client gets the same address for all destinations.
     pub persistent: bool,
 }
 
-/// Reads `80`, `80-90`.
+/// Parses `80`, `80-90`.
 pub(crate) fn ports(text: &str) -> Option<(u16, u16)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range = (first.parse().ok()?, last.parse().ok()?);
@@ -34,7 +34,7 @@ fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
     (range.0 <= range.1 && range.0.is_ipv4() == range.1.is_ipv4()).then_some(range)
 }
 
-/// Reads `10.0.0.1`, `10.0.0.1-10.0.0.9:80-90`, `:80`, `fd00::1`, `[fd00::1]:80`, `[fd00::1-fd00::9]:80`.
+/// Parses `10.0.0.1`, `10.0.0.1-10.0.0.9:80-90`, `:80`, `fd00::1`, `[fd00::1]:80`, `[fd00::1-fd00::9]:80`.
 fn destination(text: &str) -> Option<NatRange> {
     let (address, port) = if let Some(inner) = text.strip_prefix('[') {
         let (address, port) = inner.split_once(']')?;
@@ -53,7 +53,7 @@ fn destination(text: &str) -> Option<NatRange> {
 }
 
 impl NatRange {
-    /// Reads the options of a NAT target; `what` is the option that names the range.
+    /// Reads the options of a NAT target; `what` is the option with the range.
     pub(crate) fn read(words: &mut OptionReader<'_>, what: &str) -> ParseResult<NatRange> {
         let mut range = NatRange::default();
         let known = |option: &str| option == what || ["--random", "--random-fully", "--persistent"].contains(&option);
@@ -73,7 +73,6 @@ impl NatRange {
         Ok(range)
     }
 
-    /// Prints the options.
     pub(crate) fn print(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
         let ports =
             self.ports.map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });

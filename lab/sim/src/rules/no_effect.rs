@@ -1,11 +1,10 @@
-//! Targets that change nothing by which a packet's way is chosen here: they log, count, or write into fields that no rule that is
-//! modelled asks for.
+//! Targets without effect on verdicts: logging, counting, and fields that no modelled rule reads.
 
 use super::error::ParseResult;
 use super::target::RuleTarget;
 use super::tokens::OptionReader;
 
-/// Names, each with the options that it takes; true: the option has a value.
+/// Names with their options; true: the option has a value.
 const TARGETS: [(&str, &[(&str, bool)]); 18] = [
     (
         "LOG",
@@ -47,7 +46,7 @@ const TARGETS: [(&str, &[(&str, bool)]); 18] = [
     ("CONNSECMARK", &[("--save", false), ("--restore", false)]),
 ];
 
-/// Reads the options of the target `name`, if it is one of these.
+/// Reads the options if `name` is one of these targets.
 pub(super) fn read(name: &str, words: &mut OptionReader<'_>) -> ParseResult<Option<RuleTarget>> {
     let Some((name, known)) = TARGETS.iter().find(|(known, _)| *known == name) else {
         return Ok(None);

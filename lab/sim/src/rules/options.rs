@@ -1,18 +1,18 @@
-//! Options of which the text is kept: they have no say in a verdict, or their effect is not modelled.
+//! Options that are kept as text.
 
 use std::fmt;
 
 use super::error::ParseResult;
 use super::tokens::{OptionReader, bare};
 
-/// An option as it stands.
+/// An option as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct TextOption {
-    /// `!`.
+    /// Inverted by `!`.
     pub not: bool,
-    /// `--reqid`.
+    /// With dashes: `--reqid`.
     pub name: String,
-    /// Its value, if it has one.
     pub value: Option<String>,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for TextOption {
     }
 }
 
-/// Reads those of `known`, each with whether it has a value.
+/// Reads options of `known`, each with whether it has a value.
 pub(crate) fn read(words: &mut OptionReader<'_>, known: &[(&str, bool)]) -> ParseResult<Vec<TextOption>> {
     let mut options = Vec::new();
     while let Some(option) = words.option(|word| known.iter().any(|(name, _)| *name == word)) {
@@ -34,7 +34,6 @@ pub(crate) fn read(words: &mut OptionReader<'_>, known: &[(&str, bool)]) -> Pars
     Ok(options)
 }
 
-/// Prints them one after the other.
 pub(crate) fn print(options: &[TextOption], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     options.iter().try_for_each(|option| write!(f, "{option}"))
 }

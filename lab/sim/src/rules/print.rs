@@ -1,4 +1,4 @@
-//! Rules as `iptables-save` prints them.
+//! Printing rules as `iptables-save` does.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ impl fmt::Display for RuleCounters {
 }
 
 impl fmt::Display for Rule {
-    /// Without its chain and counters.
+    /// Without chain and counters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.header)?;
         self.matches.iter().try_for_each(|one| write!(f, "{one}"))?;

@@ -1,4 +1,4 @@
-//! The lines of a dump.
+//! Reader of `iptables-save`.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,9 @@ use super::tokens::{self, OptionReader};
 use super::{Chain, ChainPolicy, RuleCounters, Rules, Table, TableName};
 use crate::protocol::Family;
 
-/// A table while it is read.
 struct OpenTable {
     table: Table,
-    /// Where each chain is.
+    /// Indexes of the chains.
     index: BTreeMap<String, usize>,
 }
 
@@ -39,7 +38,7 @@ impl OpenTable {
         at
     }
 
-    /// `:NAME POLICY [packets:bytes]`.
+    /// Reads `:NAME POLICY [packets:bytes]`.
     fn declare(&mut self, line: &str) -> ParseResult<()> {
         let mut words = line.split_ascii_whitespace();
         let name = words.next().unwrap_or_default();
@@ -61,7 +60,7 @@ impl OpenTable {
         Ok(())
     }
 
-    /// The chain of a rule; built-in ones need no declaration.
+    /// The chain of a rule; built-in chains need no declaration.
     fn chain(&mut self, name: &str) -> ParseResult<usize> {
         if let Some(at) = self.index.get(name) {
             return Ok(*at);
@@ -72,7 +71,7 @@ impl OpenTable {
         Err(Problem::Impossible(format!("chain {name} is not declared")))
     }
 
-    /// `[packets:bytes] -A CHAIN …`, `-I CHAIN [NUMBER] …`.
+    /// Reads `[packets:bytes] -A CHAIN …` or `-I CHAIN [NUMBER] …`.
     fn rule(&mut self, line: &str, number: usize, family: Family, unknown: UnknownPolicy) -> ParseResult<()> {
         let (counted, line) = match line.split_once(' ') {
             Some((first, rest)) if first.starts_with('[') => {
@@ -104,7 +103,7 @@ impl OpenTable {
         Ok(())
     }
 
-    /// Built-in chains that the text left out, and jumps that lead nowhere: the line of the first, and what is wrong.
+    /// Adds missing built-in chains and checks the jumps.
     fn close(mut self, unknown: UnknownPolicy) -> Result<Table, (usize, Problem)> {
         for name in self.table.name.built_in() {
             if !self.index.contains_key(*name) {
@@ -142,7 +141,6 @@ fn open(line: &str, rules: &Rules) -> ParseResult<OpenTable> {
     Ok(OpenTable::new(table))
 }
 
-/// Reads a dump.
 pub(super) fn read(family: Family, text: &str, unknown: UnknownPolicy) -> Result<Rules, RuleReadError> {
     let mut rules = Rules::empty(family);
     let mut current: Option<OpenTable> = None;
@@ -156,7 +154,7 @@ pub(super) fn read(family: Family, text: &str, unknown: UnknownPolicy) -> Result
         let wrong = |problem| fail(name, number, problem);
         match (&mut current, line.as_bytes().first()) {
             (_, None) => {}
-            // The nft variant's way of saying that rules are there which it does not print.
+            // iptables-nft prints this for rules that it cannot list.
             (_, Some(b'#')) if line.contains("is incompatible") => {
                 return Err(wrong(Problem::Line("this dump is not whole; save the table with the tool that made it")));
             }

@@ -6,14 +6,14 @@ use crate::protocol::Family;
 
 /// What REJECT sends back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum RejectWith {
-    /// An ICMP error, by the name that iptables gives it.
+    /// An ICMP error, by its iptables name.
     Icmp(&'static str),
-    /// A TCP reset.
     TcpReset,
 }
 
-/// IPv4's errors: iptables' name, ICMP type and code (net/ipv4/netfilter/ipt_REJECT.c).
+/// Name, type and code (net/ipv4/netfilter/ipt_REJECT.c).
 const ICMP: [(&str, u8, u8); 7] = [
     ("icmp-net-unreachable", 3, 0),
     ("icmp-host-unreachable", 3, 1),
@@ -24,7 +24,7 @@ const ICMP: [(&str, u8, u8); 7] = [
     ("icmp-admin-prohibited", 3, 13),
 ];
 
-/// IPv6's (net/ipv6/netfilter/ip6t_REJECT.c).
+/// Name, type and code (net/ipv6/netfilter/ip6t_REJECT.c).
 const ICMPV6: [(&str, u8, u8); 6] = [
     ("icmp6-no-route", 1, 0),
     ("icmp6-adm-prohibited", 1, 1),
@@ -43,7 +43,7 @@ impl RejectWith {
         known.iter().find(|(name, ..)| *name == text).map(|(name, ..)| RejectWith::Icmp(name))
     }
 
-    /// By the name that `nft` gives an error of this family.
+    /// Parses the name that `nft` uses.
     pub(crate) fn of_nft(family: Family, name: &str) -> Option<RejectWith> {
         let name = match (family, name) {
             (Family::V4, "prot-unreachable") => "icmp-proto-unreachable".to_owned(),
@@ -54,13 +54,13 @@ impl RejectWith {
         RejectWith::parse(family, &name).filter(|with| *with != RejectWith::TcpReset)
     }
 
-    /// What REJECT sends if it is not told.
+    /// The default of REJECT.
     #[must_use]
     pub fn port_unreachable(family: Family) -> RejectWith {
         RejectWith::Icmp(if family == Family::V4 { "icmp-port-unreachable" } else { "icmp6-port-unreachable" })
     }
 
-    /// ICMP type and code; none for a reset.
+    /// ICMP type and code; `None` for a reset.
     #[must_use]
     pub fn icmp(self) -> Option<(u8, u8)> {
         let RejectWith::Icmp(wanted) = self else {

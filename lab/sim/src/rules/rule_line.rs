@@ -1,4 +1,4 @@
-//! One rule's line, after its chain.
+//! Reader of one rule after its chain.
 
 use super::error::{ParseResult, Problem};
 use super::matches::Match;
@@ -8,7 +8,7 @@ use super::{Family, TableName};
 use super::{Rule, RuleHeader, Test};
 use crate::protocol::Protocol;
 
-/// The match that `-p` brings along when options follow it without a `-m` of their own.
+/// The match that `-p` implies for options without `-m`.
 fn implied(protocol: Option<Test<Protocol>>) -> Option<&'static str> {
     let protocol = protocol.filter(|test| !test.not)?;
     Some(match protocol.is {
@@ -21,38 +21,35 @@ fn implied(protocol: Option<Test<Protocol>>) -> Option<&'static str> {
     })
 }
 
-/// What becomes of what is not modelled.
+/// How the reader treats unmodelled parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnknownPolicy {
-    /// It is an error.
     Refused,
-    /// It is kept as text.
+    /// Keeps them as text.
     Kept,
 }
 
 impl UnknownPolicy {
-    /// Whether a match or target with this problem is kept; a word that is missing at the end of a line is an error in any case.
+    /// A word that is missing at the end of a line is always an error.
     fn keeps(self, problem: &Problem) -> bool {
         self == UnknownPolicy::Kept && !matches!(problem, Problem::NoValue(_) | Problem::Line(_))
     }
 }
 
-/// Whether an extension may be called so.
 pub(super) fn is_name(name: &str) -> bool {
     let letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
     !name.starts_with('-') && !name.is_empty() && name.chars().all(letter)
 }
 
-/// The match or target that was read last, and where: an option that follows and is not known is one of its.
+/// The last match or target: a following unknown option belongs to it.
 enum OpenExtension {
     Nothing,
-    /// Its name, and where its options begin.
+    /// Name, and position of the options.
     Match(String, usize),
-    /// Where its name stands.
+    /// Position of the name.
     Target(usize),
 }
 
-/// One rule under way.
 struct RuleReader<'w, 'a> {
     words: &'w mut OptionReader<'a>,
     family: Family,
@@ -60,11 +57,11 @@ struct RuleReader<'w, 'a> {
     unknown: UnknownPolicy,
     rule: Rule,
     open: OpenExtension,
-    /// What errors call that.
+    /// The name of the last match or target, for errors.
     last: String,
 }
 
-/// Reads a rule. Jumps are not resolved: the chain may be declared later.
+/// Reads a rule. The caller resolves jumps, as chains may be declared later.
 pub(crate) fn read(
     words: &mut OptionReader<'_>,
     family: Family,
@@ -80,7 +77,7 @@ pub(crate) fn read(
 }
 
 impl RuleReader<'_, '_> {
-    /// Reads one part; false at the end.
+    /// Returns false at the end.
     fn part(&mut self) -> ParseResult<bool> {
         let Some(word) = self.words.peek() else {
             return Ok(false);
@@ -105,7 +102,7 @@ impl RuleReader<'_, '_> {
         Ok(true)
     }
 
-    /// An option without a `-m` before it: of the match that the protocol brings along, or of what stands before it.
+    /// Reads an option without `-m`: of the match that the protocol implies, or of the preceding match.
     fn implied_match(&mut self, name: &str, option: &str) -> ParseResult<()> {
         let place = self.words.place();
         let read = Match::read(name, self.words, self.family, &self.rule.header);
@@ -121,7 +118,6 @@ impl RuleReader<'_, '_> {
         Ok(())
     }
 
-    /// The options of a match.
     fn one_match(&mut self, name: &str) -> ParseResult<()> {
         let place = self.words.place();
         match Match::read(name, self.words, self.family, &self.rule.header) {
@@ -143,7 +139,7 @@ impl RuleReader<'_, '_> {
         Ok(())
     }
 
-    /// What `-j` or `-g` leads to. A chain may have any name, a target's included only if it is not one.
+    /// A name that is not a known target is a chain.
     fn target(&mut self, goto: bool) -> ParseResult<()> {
         if self.rule.target != RuleTarget::None {
             return Err(Problem::Impossible("a rule has one target".to_owned()));
@@ -175,7 +171,7 @@ impl RuleReader<'_, '_> {
         Ok(())
     }
 
-    /// An option that nobody has read: the match or target before it is not modelled in this form.
+    /// An option that no reader took: the preceding match or target is not modelled with it.
     fn option_is_unknown(&mut self, option: &str) -> ParseResult<()> {
         let problem = Problem::UnknownOption { of: self.last.clone(), option: option.to_owned() };
         match std::mem::replace(&mut self.open, OpenExtension::Nothing) {

@@ -1,4 +1,4 @@
-//! What a rule does with a packet.
+//! Targets of iptables rules.
 
 use std::fmt;
 
@@ -16,79 +16,64 @@ use crate::protocol::Family;
 /// What CONNMARK does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnmarkAction {
-    /// Changes the connection's mark.
+    /// Sets the connection's mark.
     Set,
-    /// Packet's mark to the connection.
+    /// Copies the packet's mark to the connection.
     Save,
-    /// Connection's mark to the packet.
+    /// Copies the connection's mark to the packet.
     Restore,
 }
 
-/// A target.
+/// A target of an iptables rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum RuleTarget {
-    /// None: the rule only counts (and whatever its matches do).
+    /// The rule has no target.
     None,
-    /// Lets the packet pass this table at this hook.
     Accept,
-    /// Drops it.
     Drop,
-    /// Back to the calling chain; at a built-in chain to its policy.
+    /// Returns to the calling chain; in a built-in chain applies the policy.
     Return,
-    /// Calls a chain.
     Jump(String),
-    /// Continues in a chain that returns to this one's caller.
     Goto(String),
-    /// Drops it and tells the sender.
     Reject(RejectWith),
     /// mark = (mark & !mask) ^ value (net/netfilter/xt_mark.c).
     Mark {
-        /// Value.
         value: u32,
-        /// Bits that are zeroed first.
+        /// Bits to clear first.
         mask: u32,
     },
-    /// Marks of connections (net/netfilter/xt_connmark.c).
+    /// CONNMARK (net/netfilter/xt_connmark.c).
     Connmark {
-        /// What is done.
         action: ConnmarkAction,
-        /// Value, or for saving and restoring the bits of the packet's mark.
+        /// The value; for save and restore the mask of the packet's mark.
         value: u32,
         /// Mask of the connection's mark.
         mask: u32,
-        /// By how many bits what is set, saved or restored is shifted to the left; to the right if negative.
+        /// Left shift in bits; negative is a right shift.
         shift: i8,
     },
-    /// Translates the destination.
     Dnat(NatRange),
-    /// Translates the source.
     Snat(NatRange),
-    /// Translates the source to an address of the outgoing interface.
     Masquerade(NatRange),
-    /// Translates the destination to this machine.
     Redirect(NatRange),
-    /// The connection is not tracked; the flag says that it is spelled `CT --notrack`.
+    /// NOTRACK; true: spelled `CT --notrack`.
     Notrack(bool),
-    /// How the connection is tracked.
     Ct(Ct),
-    /// Translates the network's part of an address: of the destination at PREROUTING and OUTPUT, of the source at INPUT and POSTROUTING.
+    /// Replaces the network part of the destination (PREROUTING, OUTPUT) or the source (INPUT, POSTROUTING).
     Netmap(Masked),
-    /// A program outside, or another part of the kernel, goes on with the packet.
     External(ExternalTarget),
-    /// Changes IP sets, or takes something from one.
     Set(SetTarget),
-    /// Not modelled, or not with these options; only [`super::Rules::read_any`] keeps it.
+    /// An unmodelled target; only [`super::Rules::read_any`] returns it.
     Unknown {
-        /// Its name.
         name: String,
-        /// Its options as they stand.
+        /// As text.
         options: String,
     },
-    /// LOG, NFLOG, TCPMSS and the like: what it does is of no concern to a verdict. Options as they stand.
+    /// LOG, NFLOG, TCPMSS and other targets without effect on verdicts.
     NoEffect {
-        /// Its name.
         name: &'static str,
-        /// Options, each with its value.
+        /// Options with their values.
         options: Vec<(String, Option<String>)>,
     },
 }
@@ -107,7 +92,7 @@ fn needs_range(target: &str, range: NatRange) -> ParseResult<NatRange> {
 }
 
 impl RuleTarget {
-    /// Reads the target called `name` and its options; none if no target is called so.
+    /// Reads a target and its options; `None` if no target has this name.
     pub(crate) fn read(
         name: &str,
         words: &mut OptionReader<'_>,

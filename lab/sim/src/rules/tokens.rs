@@ -1,20 +1,18 @@
-//! A line of rules as words, and a cursor that reads options off them.
+//! The words of a rule line, and a cursor over them.
 
 use std::borrow::Cow;
 
 use super::Test;
 use super::error::{ParseResult, Problem};
 
-/// A word of a line.
 pub(crate) struct LineWord<'a> {
-    /// Without quotations.
+    /// Without quotes.
     text: Cow<'a, str>,
-    /// As it stands.
+    /// With quotes.
     raw: &'a str,
 }
 
-/// Splits a line as `iptables-restore` does: at blanks; `"` opens and closes a quotation, in which `\` takes the next
-/// character as it is.
+/// Splits a line as `iptables-restore` does: at blanks, with `"` for quotes and `\` as escape in quotes.
 pub(crate) fn split(line: &str) -> ParseResult<Vec<LineWord<'_>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
@@ -32,7 +30,7 @@ pub(crate) fn split(line: &str) -> ParseResult<Vec<LineWord<'_>>> {
     Ok(words)
 }
 
-/// A word with a quotation in it, and what follows the word.
+/// A quoted word, and the text after it.
 fn quoted(text: &str) -> ParseResult<(String, &str)> {
     let (mut word, mut open, mut escaped) = (String::new(), false, false);
     for (at, letter) in text.char_indices() {
@@ -50,7 +48,7 @@ fn quoted(text: &str) -> ParseResult<(String, &str)> {
     if open { Err(Problem::Line("a quotation is not closed")) } else { Ok((word, "")) }
 }
 
-/// Prints a word as `iptables-save` does (`xtables_save_string`): quoted unless it is letters, digits, `_` and `-`.
+/// Quotes a word as `iptables-save` does (`xtables_save_string`): unless it consists of letters, digits, `_` and `-`.
 pub(crate) fn quote(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
     if !word.is_empty() && word.chars().all(plain) {
@@ -67,17 +65,16 @@ pub(crate) fn quote(word: &str) -> String {
     quoted
 }
 
-/// Prints a word as it stands, quoted only where it would not be read as one word otherwise.
+/// Quotes a word only if it would not be read as one word.
 pub(crate) fn bare(word: &str) -> String {
     let odd = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '\\' | '\'');
     if word.is_empty() || word.contains(odd) { quote(word) } else { word.to_owned() }
 }
 
-/// Reads words one after the other.
 pub(crate) struct OptionReader<'a> {
     words: &'a [LineWord<'a>],
     at: usize,
-    /// The `!` before the option that was read last.
+    /// Whether `!` precedes the current option.
     not: bool,
     option: &'a str,
 }
@@ -87,12 +84,11 @@ impl<'a> OptionReader<'a> {
         OptionReader { words, at: 0, not: false, option: "" }
     }
 
-    /// The next word, untouched.
     pub(crate) fn peek(&self) -> Option<&'a str> {
         self.words.get(self.at).map(|word| &*word.text)
     }
 
-    /// How many words were read.
+    /// The number of words that were read.
     pub(crate) fn place(&self) -> usize {
         self.at
     }
@@ -102,8 +98,7 @@ impl<'a> OptionReader<'a> {
         (self.at, self.not) = (place, false);
     }
 
-    /// Reads up to where another part of the rule begins: a match, a target, or what stands in a rule's head, by its short name.
-    /// Returns the words as they stand.
+    /// Returns the raw words up to the next match, target or header option.
     pub(crate) fn up_to_next_part(&mut self) -> String {
         let head = |word: &str| matches!(word, "-s" | "-d" | "-i" | "-o" | "-p" | "-f");
         let part = |word: &str| matches!(word, "-m" | "--match" | "-j" | "--jump" | "-g" | "--goto");
@@ -119,7 +114,7 @@ impl<'a> OptionReader<'a> {
         text.join(" ")
     }
 
-    /// The option that comes next, past a `!`, if `known` knows it; then it is read.
+    /// Takes the next option, with a preceding `!`, if `known` accepts it.
     pub(crate) fn option(&mut self, known: impl Fn(&str) -> bool) -> Option<&'a str> {
         let not = self.peek() == Some("!");
         let at = self.at + usize::from(not);
@@ -128,7 +123,7 @@ impl<'a> OptionReader<'a> {
         Some(option)
     }
 
-    /// The value of the option; a `!` before it, as older versions of iptables print it, turns the option around.
+    /// The value of the option; older versions of iptables print `!` before the value.
     pub(crate) fn value(&mut self) -> ParseResult<&'a str> {
         if self.peek() == Some("!") && !self.not {
             self.not = true;
@@ -139,13 +134,11 @@ impl<'a> OptionReader<'a> {
         Ok(value)
     }
 
-    /// The value, read by `read`.
     pub(crate) fn parse<T>(&mut self, expected: &'static str, read: impl FnOnce(&str) -> Option<T>) -> ParseResult<T> {
         let value = self.value()?;
         read(value).ok_or_else(|| self.wrong(value, expected))
     }
 
-    /// The value, which may be turned around.
     pub(crate) fn test<T>(
         &mut self,
         expected: &'static str,
@@ -155,12 +148,11 @@ impl<'a> OptionReader<'a> {
         Ok(Test { not: self.not, is })
     }
 
-    /// Whether a `!` stood before the option.
     pub(crate) fn negated(&self) -> bool {
         self.not
     }
 
-    /// An error if a `!` stood before an option that cannot be turned around.
+    /// Fails if `!` precedes an option that cannot be inverted.
     pub(crate) fn plain(&self) -> ParseResult<()> {
         if self.not {
             Err(Problem::Impossible(format!("{} cannot be turned around by !", self.option)))
@@ -169,13 +161,12 @@ impl<'a> OptionReader<'a> {
         }
     }
 
-    /// That `value` is not what was expected.
     pub(crate) fn wrong(&self, value: &str, expected: &'static str) -> Problem {
         Problem::Value { option: self.option.to_owned(), value: value.to_owned(), expected }
     }
 }
 
-/// Reads `5`, `0x5`.
+/// Parses `5`, `0x5`.
 pub(crate) fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hexadecimal) => u32::from_str_radix(hexadecimal, 16).ok(),
@@ -183,7 +174,7 @@ pub(crate) fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Reads `0x4000/0x4000`, or `0x4000` with all bits counting.
+/// Parses `0x4000/0x4000`, or `0x4000` with a full mask.
 pub(crate) fn marked(text: &str) -> Option<(u32, u32)> {
     match text.split_once('/') {
         Some((value, mask)) => Some((number(value)?, number(mask)?)),

@@ -1,6 +1,4 @@
-//! What is said of a match or target that is not modelled.
-
-/// What a match asks for that cannot be known, as a predicate.
+/// Why a match is unknown, as a predicate for reports.
 pub(crate) fn match_reason(name: &str) -> &'static str {
     match name {
         "bpf" => "runs a program over the packet",

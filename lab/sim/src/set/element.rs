@@ -1,44 +1,39 @@
-//! Elements of sets.
-
 use std::fmt;
 use std::net::IpAddr;
 
 use crate::masked::{Masked, bits};
 use crate::protocol::{Family, Protocol};
 
-/// What a part of an element is.
+/// The kind of a part of a set element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum ElementPart {
-    /// An address.
     Ip,
-    /// A network; the most specific one that fits decides.
+    /// The most specific matching network decides.
     Net,
-    /// A port with its protocol.
+    /// With protocol.
     Port,
-    /// A port of any protocol that has ports (`bitmap:port`).
+    /// A port of any protocol with ports (`bitmap:port`).
     PlainPort,
 }
 
-/// A part's value.
+/// The value of an element part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum PartValue {
-    /// An address.
     Ip(IpAddr),
-    /// A network.
     Net(Masked),
-    /// A port with its protocol; for ICMP type × 256 + code.
+    /// For ICMP the number is type × 256 + code.
     Port(Protocol, u16),
-    /// A port.
     PlainPort(u16),
 }
 
-/// A port as a part of a key.
 pub(super) fn port_key(protocol: Protocol, port: u16) -> u128 {
     u128::from(protocol.0) << 16 | u128::from(port)
 }
 
 impl PartValue {
-    /// Reads a part. An older ipset prints a TCP port without its protocol.
+    /// Older versions of ipset print TCP ports without protocol.
     pub(super) fn read(part: ElementPart, family: Family, text: &str) -> Option<PartValue> {
         let own = |masked: &Masked| masked.family == family;
         match part {
@@ -73,7 +68,7 @@ impl fmt::Display for PartValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PartValue::Ip(address) => write!(f, "{address}"),
-            // ipset leaves out the length of a single address.
+            // ipset omits the prefix length of single addresses.
             PartValue::Net(network) if network.prefix() == Some(network.family.bits()) => {
                 write!(f, "{}", network.address())
             }
@@ -87,14 +82,14 @@ impl fmt::Display for PartValue {
     }
 }
 
-/// An element.
+/// An element of a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Element {
-    /// A value for each part of its set.
+    /// One value per part of the set.
     pub values: Vec<PartValue>,
-    /// Whether it is an exception from a wider network.
+    /// An exception from a wider network.
     pub nomatch: bool,
-    /// Seconds until it ends; 0 is never.
+    /// Seconds; 0 is never.
     pub timeout: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! IP sets: what `ipset save` prints, and whether a packet is in one.
+//! IP sets: the listing of `ipset save`, and membership of packets.
 
 mod element;
 mod read;
@@ -14,25 +14,24 @@ use crate::packet::Packet;
 use crate::protocol::{Family, Protocol};
 use crate::rules::matches::Side;
 
-/// An element as the kernel looks for it: a number for each part.
+/// The values of the parts as numbers.
 type LookupKey = [u128; 3];
-/// The prefix length of each part; full for what is no network.
+/// Prefix lengths of the parts; 0 for parts that are not networks.
 type Lengths = [u8; 3];
 
-/// A set.
+/// An IP set.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct IpSet {
-    /// Its name.
     pub name: String,
-    /// Its type, as ipset calls it: `hash:ip,port`.
+    /// The type, such as `hash:ip,port`.
     pub kind: String,
-    /// What an element consists of.
     pub parts: Vec<ElementPart>,
-    /// The family of its addresses; a set of ports has none.
+    /// `None` for sets of ports only.
     pub family: Option<Family>,
-    /// Options of its creation, as they stand; none has a say in a verdict.
+    /// Options of the creation, without effect on verdicts.
     pub options: Vec<String>,
-    /// Its elements, in the order of the text.
+    /// In the order of the listing.
     pub elements: Vec<Element>,
 }
 
@@ -44,15 +43,12 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// Reads what `ipset save` prints.
-    ///
-    /// # Errors
-    /// The first line that is not understood in full, such as one with a type of set that is not modelled.
+    /// Reads the output of `ipset save`; fails at the first line or set type that is not modelled.
     pub fn read(text: &str) -> Result<Sets, SetReadError> {
         read::read(text)
     }
 
-    /// A set by its name.
+    /// Finds a set by name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&IpSet> {
         self.sets.iter().find(|set| set.name == name)
@@ -72,7 +68,6 @@ impl fmt::Display for Sets {
     }
 }
 
-/// What a lookup says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Membership {
     No,
@@ -81,15 +76,15 @@ pub(crate) enum Membership {
     NoMatch,
 }
 
-/// A set, ready for lookups.
+/// A set prepared for lookups.
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledIpSet {
     pub(crate) name: String,
     parts: Vec<ElementPart>,
     family: Option<Family>,
-    /// Combinations of prefix lengths that occur, the longest first: the order of net/netfilter/ipset/ip_set_hash_gen.h.
+    /// The combinations of prefix lengths, the longest first (net/netfilter/ipset/ip_set_hash_gen.h).
     lengths: Vec<Lengths>,
-    /// Whether it is marked `nomatch`, and when it ends (in seconds of the clock).
+    /// Value: `nomatch`, and expiry in seconds of the clock.
     elements: BTreeMap<(Lengths, LookupKey), (bool, Option<u64>)>,
 }
 
@@ -110,9 +105,9 @@ impl CompiledIpSet {
         CompiledIpSet { name: set.name.clone(), parts: set.parts.clone(), family: set.family, lengths, elements }
     }
 
-    /// Whether the packet's addresses and ports, taken from `sides`, are in the set at `now` seconds.
+    /// Looks up the packet's addresses and ports, taken from `sides`, at `now` seconds.
     pub(crate) fn test(&self, packet: &Packet, sides: &[Side], now: u64) -> Membership {
-        // ip_set_test: a rule that names fewer parts than the set has, or is of another family, finds nothing.
+        // ip_set_test: no match with fewer sides than parts, or in another family.
         if sides.len() < self.parts.len() || self.family.is_some_and(|family| family != packet.family()) {
             return Membership::No;
         }
@@ -142,7 +137,7 @@ impl CompiledIpSet {
     }
 }
 
-/// What the packet has at that place (net/netfilter/ipset/ip_set_getport.c).
+/// The packet's value for a part (net/netfilter/ipset/ip_set_getport.c).
 fn value_of(packet: &Packet, part: ElementPart, side: Side) -> Option<u128> {
     let source = side == Side::Source;
     match part {
@@ -156,7 +151,7 @@ fn value_of(packet: &Packet, part: ElementPart, side: Side) -> Option<u128> {
                         to
                     }
                 }
-                // hash types know ICMP by type and code, and everything else by port 0; bitmap:port knows neither.
+                // Hash types store ICMP as type and code and other protocols as port 0; bitmap:port stores neither.
                 _ if part == ElementPart::PlainPort => return None,
                 (None, Some(icmp)) => u16::from(icmp.kind) << 8 | u16::from(icmp.code),
                 (None, None) => 0,

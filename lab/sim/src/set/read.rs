@@ -1,4 +1,4 @@
-//! The lines of `ipset save`.
+//! Reader of `ipset save`.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn parts(kind: &str) -> Option<Vec<ElementPart>> {
     })
 }
 
-/// Options of a creation that have no say in a verdict; true: it has a value.
+/// Options of `create` without effect on verdicts; true: with a value.
 const HARMLESS: [(&str, bool); 10] = [
     ("hashsize", true),
     ("maxelem", true),
@@ -96,7 +96,7 @@ fn element(set: &IpSet, text: &str, options: &[&str]) -> Result<Element, String>
                 element.timeout = Some(value.ok_or("a timeout is a number of seconds")?);
                 2
             }
-            // Counted, remarked, marked: of no concern to a verdict. A comment is the last option.
+            // These options do not affect verdicts. `comment` is the last option.
             "comment" => return Ok(element),
             "packets" | "bytes" | "skbmark" | "skbprio" | "skbqueue" => 2,
             _ => return Err(format!("option {option} is not modelled")),
@@ -105,7 +105,6 @@ fn element(set: &IpSet, text: &str, options: &[&str]) -> Result<Element, String>
     Ok(element)
 }
 
-/// Reads all lines.
 pub(super) fn read(text: &str) -> Result<Sets, SetReadError> {
     let mut sets = Sets::default();
     let mut index = BTreeMap::new();

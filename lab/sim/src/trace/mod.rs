@@ -17,78 +17,61 @@ use crate::packet::Packet;
 use crate::rules::target::RejectWith;
 use crate::rules::{ChainPolicy, TableName};
 
-/// One step of a packet's way.
+/// An event on a packet's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Event {
-    /// A packet sets out from a socket, or from the kernel itself.
+    /// A socket or the kernel sends a packet.
     Sent {
-        /// The machine.
         host: Arc<str>,
-        /// The packet.
         packet: Packet,
     },
-    /// It comes in.
+    /// A machine receives a packet.
     Arrived {
-        /// The machine.
         host: Arc<str>,
-        /// The interface that rules see.
+        /// The bridge, if a port received the packet.
         interface: Arc<str>,
-        /// The bridge port, if it came by one.
         port: Option<Arc<str>>,
-        /// The packet.
         packet: Packet,
     },
-    /// Rules are met.
     Hook(Hook),
-    /// Connection tracking has its say.
+    /// The conntrack lookup.
     Tracked(TrackingState),
-    /// A chain with rules is entered at its table's turn.
+    /// A chain of this table begins.
     Table(TableName),
-    /// A rule matched, and this is what it does.
     Matched(RuleRef),
-    /// A rule asked chance: whether it held, with what share.
+    /// The result of a probabilistic rule.
     Chance {
-        /// The rule.
         rule: RuleRef,
-        /// Whether it held.
+        /// Whether the rule matched.
         held: bool,
-        /// The share of what happened.
+        /// Numerator and denominator of the result's probability.
         share: (u64, u64),
     },
-    /// A rule asked something that cannot be said, and the walk went on with one of the answers.
+    /// An unknown fact, with the answer of this path.
     Undecided {
-        /// What was asked.
         asked: Box<NotModelled>,
-        /// The answer that was taken.
         holds: bool,
     },
-    /// A rule asked something that an assumption decides.
+    /// An unknown fact that an assumption decides.
     Assumed {
-        /// The assumption's name.
         name: Arc<str>,
-        /// The answer.
         holds: bool,
     },
-    /// A base chain of nftables that has rules is entered.
+    /// A base chain of nftables begins.
     NftChain(RuleRef),
-    /// A rule of nftables matched, and this is what it does.
     NftMatched(RuleRef),
-    /// A rule drew a number.
+    /// A random number of `numgen` or a hash.
     Drawn {
-        /// The rule.
         rule: RuleRef,
-        /// What was drawn, from 0.
         number: u32,
-        /// Below this.
+        /// The modulus.
         of: u32,
     },
-    /// A policy other than ACCEPT decided.
+    /// A policy other than ACCEPT applied.
     Policy(TableName, Hook, ChainPolicy),
-    /// The mark changed.
     Mark {
-        /// Before.
         from: u32,
-        /// After.
         to: u32,
     },
     /// The packet is another now.
@@ -98,48 +81,37 @@ pub enum Event {
         /// As it is now.
         packet: Packet,
     },
-    /// IPVS has chosen, or remembered.
+    /// IPVS scheduled a connection, or found an existing one.
     Scheduled {
-        /// The virtual service.
         service: SocketAddr,
-        /// The scheduler's name.
         scheduler: &'static str,
-        /// The destination.
         server: SocketAddr,
-        /// Its share of a round; none if chance has no part in it.
+        /// Share of a rotation, if the scheduler rotates.
         share: Option<(u64, u64)>,
     },
-    /// The routing decision.
     Routed {
-        /// The interface; none is this machine itself.
+        /// `None`: this machine.
         interface: Option<Arc<str>>,
-        /// The neighbour.
         next_hop: Option<IpAddr>,
     },
-    /// It stays in the bridge.
+    /// The bridge forwards the packet.
     Bridged {
-        /// The port that it leaves by.
+        /// The output port.
         port: Arc<str>,
     },
-    /// A socket took it.
+    /// A socket received the packet.
     Delivered {
-        /// The machine.
         host: Arc<str>,
-        /// The packet as the socket sees it.
         packet: Packet,
     },
-    /// It reached a machine, and nothing waits there.
+    /// No socket listens.
     Refused {
-        /// The machine.
         host: Arc<str>,
-        /// The packet.
         packet: Packet,
     },
-    /// It was rejected.
     Rejected(RejectWith),
-    /// It was lost.
     Lost(DropReason),
 }
 
-/// The whole way.
+/// The events of one direction in order.
 pub type Trace = Vec<Event>;

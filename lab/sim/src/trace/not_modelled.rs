@@ -1,22 +1,21 @@
-//! What a packet was asked, or what was to be done with it, that cannot be said.
+//! Unknown parts of rules.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::RuleRef;
 
-/// A part of a rule that a packet got to and that the simulator cannot answer or carry out.
+/// A part of a rule whose result or effect the simulator does not know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct NotModelled {
-    /// The machine.
     pub host: Arc<str>,
-    /// The rule.
     pub rule: RuleRef,
-    /// What an assumption about it is called (`owner`, `NFQUEUE`); empty if none can decide it.
+    /// The name for assumptions (`owner`, `NFQUEUE`); empty if no assumption applies.
     pub name: Arc<str>,
-    /// The match, target or statement, as it stands in the rule.
+    /// The match, target or statement as text.
     pub what: Arc<str>,
-    /// What it does that cannot be known, as a predicate: `is not modelled`.
+    /// The reason as a predicate: `is not modelled`.
     pub why: Arc<str>,
 }
 

@@ -1,4 +1,4 @@
-//! Doing what a target does.
+//! Effects of targets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,13 +14,10 @@ use crate::rules::nat::NatRange;
 use crate::rules::target::{ConnmarkAction, RejectWith};
 use crate::trace::{DropReason, Event};
 
-/// How a target ends.
+/// The result of a target.
 pub(super) enum TargetResult {
-    /// The next rule.
     Continue,
-    /// The table is done with the packet.
     Accept,
-    /// The packet is done for.
     Ends(PacketExit),
 }
 
@@ -45,7 +42,7 @@ impl Walker<'_> {
                 }
                 TargetResult::Continue
             }
-            // xt_ct_target: what a rule before it chose stays.
+            // xt_ct_target: the first rule that chooses a zone wins.
             Action::Track(zone) => {
                 if skb.attached.is_none() && !skb.untracked {
                     skb.template.get_or_insert(*zone);
@@ -74,7 +71,7 @@ impl Walker<'_> {
                 }
                 None => TargetResult::Ends(self.lose(DropReason::NoAddress)),
             },
-            // Those that steer the walk are the table's own business.
+            // The table walk handles these.
             Action::Continue
             | Action::Accept
             | Action::Drop
@@ -125,7 +122,7 @@ impl Walker<'_> {
         TargetResult::Accept
     }
 
-    /// `nf_nat_masquerade_ipv4`, `_ipv6`: an address of the outgoing interface, whatever the route prefers.
+    /// `nf_nat_masquerade_ipv4`, `_ipv6`: an address of the output interface, regardless of the route's source.
     pub(super) fn masquerade_address(&self, skb: &Skb) -> Option<IpAddr> {
         let output = skb.output?;
         let next_hop = match skb.way {
@@ -135,8 +132,7 @@ impl Walker<'_> {
         self.host.source_for(output, next_hop, skb.packet.destination)
     }
 
-    /// net/netfilter/nf_nat_redirect.c: loopback for what starts here, else the first address of the interface that
-    /// it came in by.
+    /// net/netfilter/nf_nat_redirect.c: loopback for local packets, else the input interface's first address.
     pub(super) fn redirect_address(&self, hook: Hook, skb: &Skb) -> Option<IpAddr> {
         let family = skb.packet.family();
         if hook == Hook::Output {
@@ -149,19 +145,19 @@ impl Walker<'_> {
         let mut own = addresses.iter().filter(|address| Family::of(address.ip) == family);
         let chosen = match family {
             Family::V4 => own.find(|address| !address.secondary),
-            // The kernel's list begins with what was added last (net/ipv6/addrconf.c, `ipv6_link_dev_addr`), and ends with the
-            // link-local address, which machines do not have here.
+            // The kernel's list begins with the address that was added last (net/ipv6/addrconf.c,
+            // `ipv6_link_dev_addr`); the simulator has no link-local addresses.
             Family::V6 => own.next_back(),
         };
         chosen.map(|address| address.ip)
     }
 
-    /// Drops the packet and makes what tells its sender (nf_reject_ipv4.c, nf_reject_ipv6.c).
+    /// Drops the packet and creates the error packet (nf_reject_ipv4.c, nf_reject_ipv6.c).
     pub(super) fn reject(&mut self, with: RejectWith, skb: &Skb) -> TargetResult {
         self.note(Event::Rejected(with));
         let answer = self.rejection(with, skb).map(|packet| {
             let mut answer = Skb::new(packet);
-            // The answer belongs to the connection of what it answers (nf_ct_attach).
+            // The error packet joins the connection of the rejected packet (nf_ct_attach).
             answer.attached = skb.attached.map(|attached| AttachedConnection {
                 id: attached.id,
                 direction: attached.direction.other(),
@@ -191,7 +187,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `icmp_send`: from the address that was called if it is this machine's, else from one towards the sender.
+    /// `icmp_send`: the called address if it is local, else an address towards the sender.
     fn error_source(&self, packet: &Packet) -> Option<IpAddr> {
         if self.host.is_local(packet.destination) {
             return Some(packet.destination);

@@ -1,4 +1,4 @@
-//! Answers that were taken on one way through all machines, so that no question gets both.
+//! Answers to unknown facts on one path, so that equal facts get equal answers.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use super::unknown_fact::FactScope;
 use crate::packet::Packet;
 use crate::rules::header::InterfacePattern;
 
-/// What was taken on a machine.
+/// The answers on one machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AssumedFacts {
     packets: BTreeMap<(String, Packet), bool>,
-    /// Whether an interface's name fits a pattern.
+    /// Whether an interface's name matches a pattern.
     names: Vec<(usize, InterfacePattern, bool)>,
 }
 
-/// The beginning that a pattern asks for, if it does not ask for a whole name.
+/// The prefix of a pattern with `+`.
 fn beginning(pattern: &InterfacePattern) -> Option<&str> {
     pattern.0.strip_suffix('+')
 }
 
 impl AssumedFacts {
-    /// The answer to a question that is the same as an earlier one, or follows from it.
+    /// The answer that equals or follows from an earlier one.
     pub(super) fn of(&self, same: &FactScope, what: &str, packet: &Packet) -> Option<bool> {
         let of_packet = |key: &str| self.packets.get(&(key.to_owned(), packet.clone())).copied();
         match same {
@@ -31,7 +31,7 @@ impl AssumedFacts {
         }
     }
 
-    /// Remembers the answer that was taken.
+    /// Stores an answer.
     pub(super) fn take(&mut self, same: FactScope, what: String, packet: &Packet, holds: bool) {
         match same {
             FactScope::Nothing => {}
@@ -45,11 +45,10 @@ impl AssumedFacts {
         }
     }
 
-    /// What earlier answers say of an interface's name.
     fn of_name(&self, interface: usize, pattern: &InterfacePattern) -> Option<bool> {
         self.names.iter().find_map(|(of, known, fits)| {
             if *of != interface {
-                // Two interfaces have two names.
+                // Interface names are unique.
                 let taken = *fits && beginning(pattern).is_none() && known == pattern;
                 return taken.then_some(false);
             }
@@ -58,10 +57,10 @@ impl AssumedFacts {
     }
 }
 
-/// Whether a name fits `asked`, if it is known of it whether it fits `known`.
+/// Whether a name matches `asked`, given whether it matches `known`.
 fn follows(known: &InterfacePattern, fits: bool, asked: &InterfacePattern) -> Option<bool> {
     match (beginning(known), beginning(asked), fits) {
-        // The whole name is known.
+        // The name is known.
         (None, _, true) => Some(asked.matches(&known.0)),
         (None, None, false) => (known == asked).then_some(false),
         (None, Some(_), false) => None,

@@ -1,4 +1,4 @@
-//! Asking a packet what a rule asks.
+//! Results of matches.
 
 use std::net::IpAddr;
 
@@ -15,11 +15,11 @@ use crate::rules::matches::{
 };
 use crate::set::Membership;
 
-/// What chance said, if it was asked.
+/// The result and share of a draw, if the rule drew.
 pub(super) type ChanceDraw = Option<(bool, u64, u64)>;
 
 impl Walker<'_> {
-    /// Whether the rule matches a packet for which its head holds. `drawn` tells what chance said on the way.
+    /// Whether the rule matches, given that its header does.
     pub(super) fn matches(&mut self, step: &CompiledRule, skb: &Skb, drawn: &mut ChanceDraw) -> bool {
         step.ends.as_ref().is_none_or(|ends| ends_hold(ends, skb))
             && step.checks.iter().all(|check| self.check(check, skb, drawn))
@@ -31,7 +31,7 @@ impl Walker<'_> {
             Check::Conntrack(asked) => self.conntrack(asked, skb),
             Check::Mark(test) => test.judge(skb.mark & test.is.1 == test.is.0),
             Check::Connmark(test) => {
-                // Without a connection xt_connmark never holds, not even turned around.
+                // Without a connection xt_connmark never matches, even inverted.
                 let connection = skb.attached.and_then(|attached| self.state.connections.get(attached.id));
                 connection.is_some_and(|connection| test.judge(connection.mark & test.is.1 == test.is.0))
             }
@@ -66,12 +66,12 @@ impl Walker<'_> {
                 let broadcast = self.host.is_broadcast(packet.destination);
                 test.judge(super::unknown_fact::packet_type(skb, broadcast) == test.is)
             }
-            // `unsure` answers these.
+            // `undecided` handles these.
             Check::Open(_) => false,
         }
     }
 
-    /// `statistic --mode nth`: a rotation. In exact walks every place of it is as likely.
+    /// `statistic --mode nth`; exact walks draw the position.
     fn nth(&mut self, skb: &Skb, every: u32, first: u32, counter: usize) -> bool {
         if self.chance.is_exact() {
             return self.chance.choose(&[1, u64::from(every) - 1]) == 0;
@@ -98,7 +98,7 @@ impl Walker<'_> {
         passes != asked.invert
     }
 
-    /// `limit_mt`: credit grows with time, up to what the burst costs.
+    /// `limit_mt`: credit grows with time up to the burst.
     fn limit(&mut self, limit: Limit, key: (crate::protocol::Family, usize)) -> bool {
         let full = limit.cost() * u64::from(limit.burst);
         let (credit, since) = self.state.limits.entry(key).or_insert((full, self.now));
@@ -159,8 +159,8 @@ impl Walker<'_> {
         holds(&asked.source, skb.packet.source) && holds(&asked.destination, skb.packet.destination)
     }
 
-    /// `match_type6`: in IPv6 unicast is a class of addresses, this machine's own among them, and every class that is named must
-    /// be the address's; only the other types are looked up, and one of them is enough.
+    /// `match_type6`: unicast, multicast and unspecified are address classes, all of which must hold if named (own
+    /// addresses are unicast). The other types need a route lookup, and one of them suffices.
     fn is_of_types_v6(&self, address: IpAddr, asked: &[AddressType], limit: Option<usize>) -> bool {
         use AddressType::{Blackhole, Local, Multicast, Prohibit, Unicast, Unreachable, Unspec};
         let (multicast, unspecified) = (address.is_multicast(), address.is_unspecified());
@@ -189,14 +189,14 @@ impl Walker<'_> {
             RouteDecision::Refused(RouteKind::Blackhole) => AddressType::Blackhole,
             RouteDecision::Refused(RouteKind::Prohibit) => AddressType::Prohibit,
             RouteDecision::Refused(_) => AddressType::Unreachable,
-            // inet_addr_type answers UNICAST where no route is found, the IPv6 one UNREACHABLE.
+            // Without a route inet_addr_type returns UNICAST, the IPv6 variant UNREACHABLE.
             RouteDecision::NoRoute if address.is_ipv4() => AddressType::Unicast,
             RouteDecision::NoRoute => AddressType::Unreachable,
         }
     }
 }
 
-/// Addresses and protocol: what most rules fail by.
+/// Addresses and protocol: most rules fail here.
 #[inline]
 pub(super) fn head_holds(step: &CompiledRule, skb: &Skb) -> bool {
     let packet = &skb.packet;
@@ -206,13 +206,11 @@ pub(super) fn head_holds(step: &CompiledRule, skb: &Skb) -> bool {
         && asks(step.protocol.as_ref(), |protocol| *protocol == packet.protocol())
 }
 
-/// Interfaces.
 fn ends_hold(ends: &InterfaceTests, skb: &Skb) -> bool {
     ends.input.as_ref().is_none_or(|input| input.holds(skb.input))
         && ends.output.as_ref().is_none_or(|output| output.holds(skb.output))
 }
 
-/// Whether a test, if there is one, holds.
 fn asks<T>(test: Option<&Test<T>>, holds: impl FnOnce(&T) -> bool) -> bool {
     test.is_none_or(|test| test.judge(holds(&test.is)))
 }

@@ -1,4 +1,4 @@
-//! The order of everything: hooks, and the tables at each by priority (include/uapi/linux/netfilter_ipv4.h).
+//! Hooks, and the order of tables at each hook (include/uapi/linux/netfilter_ipv4.h).
 
 use super::{HookResult, PacketExit, PacketRoute, Skb, Walker};
 use crate::conntrack::nat::Manip;
@@ -11,7 +11,7 @@ use crate::rules::TableName;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event};
 
-/// `NF_IP_PRI_…`. Of nftables' chains with the priority of one of these, which were registered later as a rule, each is met before it
+/// `NF_IP_PRI_…`. nftables chains with an equal priority are usually registered later and therefore run first
 /// (`nf_hook_entries_grow`).
 const RAW: i32 = -300;
 const CONNTRACK: i32 = -200;
@@ -21,7 +21,7 @@ const FILTER: i32 = 0;
 const SECURITY: i32 = 50;
 const NAT_SRC: i32 = 100;
 
-/// Ends the function with what ended the packet's way.
+/// Returns if the packet's stay on the machine has ended.
 macro_rules! on {
     ($fate:expr) => {
         if let HookResult::Ends(leaves) = $fate {
@@ -31,7 +31,6 @@ macro_rules! on {
 }
 
 impl Walker<'_> {
-    /// From an interface to where it leaves or is taken.
     pub(super) fn incoming(&mut self, mut skb: Skb) -> PacketExit {
         match self.prerouting(&mut skb) {
             HookResult::Ends(leaves) => leaves,
@@ -70,7 +69,7 @@ impl Walker<'_> {
         }
     }
 
-    /// No route: the sender gets an ICMP error (`ip_error`, `ip6_pkt_discard`).
+    /// The sender gets an ICMP error (`ip_error`, `ip6_pkt_discard`).
     fn unreachable(&mut self, skb: &Skb) -> PacketExit {
         let with = match skb.packet.family() {
             Family::V4 => RejectWith::Icmp("icmp-host-unreachable"),
@@ -89,8 +88,7 @@ impl Walker<'_> {
         self.note(Event::Routed { interface, next_hop: Some(next_hop) });
     }
 
-    /// Sources and destinations that cannot come from outside (`ip_route_input_slow`, `fib_validate_source`,
-    /// `ip6_rcv_core`).
+    /// Addresses that are invalid from outside (`ip_route_input_slow`, `fib_validate_source`, `ip6_rcv_core`).
     fn martian(&self, skb: &Skb) -> Option<DropReason> {
         let input = skb.input.filter(|input| !self.is_loopback(*input))?;
         let (source, destination) = (skb.packet.source, skb.packet.destination);
@@ -118,7 +116,6 @@ impl Walker<'_> {
         }
     }
 
-    /// To a socket here.
     pub(super) fn input(&mut self, mut skb: Skb) -> PacketExit {
         skb.output = None;
         match self.input_hook(&mut skb) {
@@ -127,7 +124,6 @@ impl Walker<'_> {
         }
     }
 
-    /// From a socket here, or from the kernel itself.
     pub(super) fn outgoing(&mut self, mut skb: Skb) -> PacketExit {
         if let Err(why) = self.route_out(&mut skb) {
             return self.lose(why);
@@ -138,7 +134,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `ip_route_output`, for the first time or after something changed (`ip_route_me_harder`).
+    /// `ip_route_output`, and the rerouting after changes (`ip_route_me_harder`).
     pub(super) fn route_out(&mut self, skb: &mut Skb) -> Result<(), DropReason> {
         let before = skb.way;
         let look = RouteQuery { input: crate::host::LOOPBACK, ..skb.look() };
@@ -150,8 +146,8 @@ impl Walker<'_> {
                 }
             }
             RouteDecision::Out(way) => {
-                // A kernel lets ::1 out, even masqueraded, but the answer never arrives (tried on 6.18): IPv6 has no
-                // route_localnet. Here it ends at once.
+                // Kernels send packets from ::1, but replies never arrive (observed on 6.18): IPv6 has no
+                // route_localnet. The simulator drops these packets.
                 let loopback = skb.packet.source.is_loopback();
                 let routed = self.host.settings(way.interface).route_localnet;
                 if loopback && !(skb.packet.source.is_ipv4() && routed) {
@@ -171,7 +167,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// POSTROUTING, then the interface; over loopback back to this machine.
+    /// POSTROUTING and the output interface; over loopback back to this machine.
     pub(super) fn leave(&mut self, mut skb: Skb) -> PacketExit {
         let out = match skb.way {
             Some(PacketRoute::Out { interface, .. }) => interface,
@@ -239,7 +235,7 @@ impl Walker<'_> {
         self.nft_filters(Hook::Forward, skb, NAT_SRC..)
     }
 
-    /// What INPUT and FORWARD have in common: mangle, filter and security, and the chains of nftables among them.
+    /// The common part of INPUT and FORWARD: mangle, filter, security and nftables chains between them.
     fn filter_tables(&mut self, hook: Hook, skb: &mut Skb) -> HookResult {
         on!(self.nft_filters(hook, skb, ..=MANGLE));
         on!(self.table(TableName::Mangle, hook, skb));
@@ -249,7 +245,7 @@ impl Walker<'_> {
         self.table(TableName::Security, hook, skb)
     }
 
-    /// OUTPUT. What rules see as the outgoing interface is the one that was chosen before the first of them.
+    /// OUTPUT. Rules see the output interface of the first route.
     pub(super) fn output_hook(&mut self, skb: &mut Skb) -> HookResult {
         skb.output = Some(match skb.way {
             Some(PacketRoute::Out { interface, .. }) => interface,
@@ -266,7 +262,7 @@ impl Walker<'_> {
         on!(self.nft_filters(Hook::Output, skb, CONNTRACK + 1..=MANGLE));
         let mark = skb.mark;
         on!(self.table(TableName::Mangle, Hook::Output, skb));
-        // `ipt_mangle_out`: another mark is another way, where policy routing asks for marks.
+        // `ipt_mangle_out`: reroutes after a change of the mark if policy routing uses marks.
         if skb.mark != mark
             && self.host.policy.asks_marks(skb.packet.family())
             && let Err(why) = self.route_out(skb)
@@ -303,7 +299,7 @@ impl Walker<'_> {
         self.confirm(skb)
     }
 
-    /// Without rules and virtual services nothing is hooked in, connection tracking included.
+    /// Without rules and virtual services no hook is registered, not even conntrack.
     fn has_rules(&self, skb: &Skb) -> bool {
         let family = skb.packet.family();
         self.host.programs(family).any(|program| !program.rules.tables.is_empty())
@@ -311,7 +307,7 @@ impl Walker<'_> {
             || self.host.nft.sees(family)
     }
 
-    /// `nf_conntrack_in`: what came over loopback, or was refused tracking, is left alone.
+    /// `nf_conntrack_in`: skips packets over loopback and untracked ones.
     fn track(&mut self, skb: &mut Skb) {
         if skb.attached.is_some() || skb.untracked {
             return;
@@ -320,7 +316,7 @@ impl Walker<'_> {
         self.note(Event::Tracked(skb.tracked()));
     }
 
-    /// The nat table, for what opens a connection; the translation, for every packet of it.
+    /// The nat table for new connections, and the translation of all packets.
     fn nat(&mut self, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let family = skb.packet.family();
         let mut programs = self.host.programs(family);
@@ -347,7 +343,7 @@ impl Walker<'_> {
         HookResult::On
     }
 
-    /// The chains of type nat by their own priorities, iptables' among them, until one has chosen (`nf_nat_inet_fn`).
+    /// Chains of type nat by priority, with iptables' among them, until one chooses (`nf_nat_inet_fn`).
     fn nat_chains(&mut self, id: usize, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let priority = if manip == Manip::Destination { NAT_DST } else { NAT_SRC };
         let chosen = |walker: &Walker<'_>| walker.state.connections.is_set_up(id, manip);

@@ -1,9 +1,8 @@
-//! A packet's way through one machine, in the kernel's order.
+//! The walk of a packet through one machine in the kernel's order.
 //!
-//! `hooks` is the order of everything, `tables` walks chains, `check` asks matches, `act` does what targets do, `ipvs`
-//! stands at its three hooks, `bridge` is for ports of a bridge, `program` is what `compile` makes of rules, `recent` keeps
-//! lists of addresses, `nft` walks the chains of nftables. `unsure` asks what nobody can answer (`question`), and `answers`
-//! remembers which answer was taken.
+//! `hooks` has the order of hooks and tables, `tables` walks chains, `check` evaluates matches, `act` performs targets,
+//! `ipvs` is IPVS at its hooks, `bridge` handles bridge ports, `recent` keeps address lists, `nft` walks nftables
+//! chains. `undecided` handles matches that are an `unknown_fact`, and `assumed_facts` keeps the answers of a path.
 
 mod act;
 mod assumed_facts;
@@ -31,24 +30,24 @@ use crate::rules::ct::Zone;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event, Trace};
 
-/// What packets leave behind on a machine.
+/// The state that packets leave on a machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostState {
     pub(crate) connections: ConntrackTable,
     pub(crate) recent: recent::RecentLists,
     /// Counters of `statistic --mode nth`.
     nth: BTreeMap<(Family, usize), u32>,
-    /// What each `limit` has left in milliseconds, and when that was.
+    /// Per `limit` the credit in milliseconds and its time.
     limits: BTreeMap<(Family, usize), (u64, u64)>,
     pub(crate) ipvs: crate::ipvs::connections::IpvsState,
     nft: nft::NftState,
-    /// Names of sets that rules have changed.
+    /// Sets that rules have changed.
     changed: BTreeSet<Arc<str>>,
     assumed_facts: assumed_facts::AssumedFacts,
 }
 
 impl HostState {
-    /// New rules count from the beginning.
+    /// Resets counters of rules.
     pub(crate) fn rules_changed(&mut self, host: &Host) {
         self.nth.clear();
         self.limits.clear();
@@ -56,7 +55,7 @@ impl HostState {
     }
 }
 
-/// A packet inside a machine, with what the kernel keeps beside it.
+/// A packet with its metadata.
 #[derive(Debug, Clone)]
 pub(crate) struct Skb {
     pub(crate) packet: Packet,
@@ -65,21 +64,20 @@ pub(crate) struct Skb {
     pub(crate) output: Option<usize>,
     pub(crate) port_in: Option<usize>,
     pub(crate) port_out: Option<usize>,
-    /// Stays in the bridge.
+    /// Forwarded by the bridge.
     pub(crate) bridged: bool,
     pub(crate) attached: Option<AttachedConnection>,
-    /// Tracking was refused by a rule.
     pub(crate) untracked: bool,
-    /// The zone that a rule chose before tracking; the first rule's counts.
+    /// The zone from the first CT rule.
     pub(crate) template: Option<Zone>,
     pub(crate) origin: PacketOrigin,
-    /// IPVS has handled it (`skb->ipvs_property`).
+    /// `skb->ipvs_property`.
     pub(crate) by_ipvs: bool,
-    /// Where it goes, once that is decided.
+    /// The route, once it is known.
     pub(crate) way: Option<PacketRoute>,
 }
 
-/// Who made a packet.
+/// The sender of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketOrigin {
     /// Another machine.
@@ -90,7 +88,7 @@ pub(crate) enum PacketOrigin {
     Kernel,
 }
 
-/// Where a packet goes.
+/// The result of routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketRoute {
     Here,
@@ -116,13 +114,13 @@ impl Skb {
         }
     }
 
-    /// What routing looks at.
+    /// The input of a route lookup.
     pub(crate) fn look(&self) -> RouteQuery {
         let input = self.input.unwrap_or(LOOPBACK);
         RouteQuery { to: self.packet.destination, from: Some(self.packet.source), mark: self.mark, input }
     }
 
-    /// The zones in which the packet is looked up.
+    /// The zones of the conntrack lookup.
     pub(crate) fn zones(&self) -> Zones {
         self.template.map(|zone| Zones::of(zone, self.mark)).unwrap_or_default()
     }
@@ -136,7 +134,7 @@ impl Skb {
     }
 }
 
-/// How a packet's stay on a machine ends.
+/// How a packet leaves a machine.
 #[derive(Debug, Clone)]
 pub(crate) enum PacketExit {
     /// A socket may take it.
@@ -151,28 +149,25 @@ pub(crate) enum PacketExit {
     Rejected { with: RejectWith, answer: Option<Box<Skb>> },
 }
 
-/// How a hook ends.
+/// The result of a hook.
 pub(crate) enum HookResult {
-    /// The packet goes on.
     On,
-    /// It does not.
     Ends(PacketExit),
 }
 
-/// Who hangs at a machine's bridges: known to the network, not to the machine.
+/// The neighbours at a machine's bridges, which only the network knows.
 pub(crate) trait BridgePorts {
-    /// The port behind which somebody has that address.
     fn port_towards(&self, bridge: usize, next_hop: IpAddr) -> Option<usize>;
 }
 
-/// Walks one packet through one machine.
+/// The walk of one packet through one machine.
 pub(crate) struct Walker<'a> {
     pub(crate) host: &'a Host,
     pub(crate) state: &'a mut HostState,
     pub(crate) chance: &'a mut Chance,
     pub(crate) trace: &'a mut Trace,
     pub(crate) ports: &'a dyn BridgePorts,
-    /// Milliseconds of the clock.
+    /// Clock in milliseconds.
     pub(crate) now: u64,
 }
 
@@ -186,7 +181,7 @@ impl Walker<'_> {
         PacketExit::Lost(why)
     }
 
-    /// A packet comes in by `interface`, which may be a bridge's port. `next_hop` is whom its sender meant.
+    /// Receives a packet at `interface`, possibly a bridge port; `next_hop` is the layer-2 destination.
     pub(crate) fn arrive(&mut self, packet: Packet, interface: usize, next_hop: IpAddr) -> PacketExit {
         let bridge = self.host.bridge_of[interface];
         let mut skb = Skb::new(packet);
@@ -206,7 +201,7 @@ impl Walker<'_> {
         self.settle(leaves)
     }
 
-    /// The chains of nftables that hang at the device that a packet comes in by, and at the bridge that it is a port of.
+    /// The ingress chains of the device and of its bridge.
     fn devices(&mut self, skb: &mut Skb, interface: usize, bridge: Option<usize>) -> HookResult {
         let first = self.nft_device(interface, true, skb);
         match (first, bridge) {
@@ -218,7 +213,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Those of the device that a packet goes out by.
+    /// The egress chains of the device.
     fn devices_out(&mut self, skb: &mut Skb, interface: usize) -> HookResult {
         let is_bridge = self.host.bridge_of.contains(&Some(interface));
         match if is_bridge { self.nft_bridge() } else { HookResult::On } {
@@ -227,7 +222,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Connections whose first packet is gone are forgotten, unless an answer of the kernel's still needs one.
+    /// Removes unconfirmed connections, unless the kernel's error packet needs one.
     fn settle(&mut self, leaves: PacketExit) -> PacketExit {
         if !matches!(leaves, PacketExit::Rejected { answer: Some(_), .. }) {
             self.state.connections.forget_unconfirmed();
@@ -235,12 +230,12 @@ impl Walker<'_> {
         leaves
     }
 
-    /// A packet sets out from a socket here.
+    /// Sends a packet from a socket.
     pub(crate) fn send(&mut self, packet: Packet) -> PacketExit {
         self.set_out(Skb { origin: PacketOrigin::Socket, ..Skb::new(packet) })
     }
 
-    /// A packet sets out that the kernel made, perhaps in a connection.
+    /// Sends a packet of the kernel.
     pub(crate) fn emit(&mut self, skb: Skb) -> PacketExit {
         self.set_out(Skb { origin: PacketOrigin::Kernel, ..skb })
     }
@@ -251,7 +246,6 @@ impl Walker<'_> {
         self.settle(leaves)
     }
 
-    /// Whether the interface is the loopback one.
     fn is_loopback(&self, interface: usize) -> bool {
         interface == LOOPBACK
     }

@@ -1,4 +1,4 @@
-//! Lists of addresses seen of late (net/netfilter/xt_recent.c).
+//! Lists of `-m recent` (net/netfilter/xt_recent.c).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use crate::rules::matches::RecentAction;
 
 /// `ip_list_tot`: addresses of a list.
 const ADDRESSES: usize = 100;
-/// `ip_pkt_list_tot`: the kernel remembers this many times of an address unless a rule asks for more hits.
+/// `ip_pkt_list_tot`: times of an address, unless a rule needs more hits.
 const TIMES: usize = 20;
 
 #[derive(Debug, Clone, Default)]
 struct RecentEntry {
     /// Milliseconds, the newest last.
     times: Vec<u64>,
-    /// Grows with every use: the smallest is the oldest.
+    /// Use counter; the smallest is the oldest.
     used: u64,
 }
 
-/// All lists of a machine.
+/// The lists of a machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecentLists {
     lists: BTreeMap<Arc<str>, BTreeMap<(Family, u128), RecentEntry>>,
@@ -57,7 +57,7 @@ impl RecentLists {
             RecentAction::Check | RecentAction::Update => {
                 let in_time = |time: &&u64| check.seconds.is_none() || **time + since >= now;
                 let hits = entry.times.iter().filter(in_time).count() as u32;
-                // Without --hitcount one hit will do.
+                // Without --hitcount one hit suffices.
                 if hits >= check.hitcount.max(1) {
                     found = !found;
                 }
@@ -72,7 +72,7 @@ impl RecentLists {
             entry.used = self.uses;
         }
         if check.reap {
-            // The oldest entry only: the head of the list.
+            // Only the oldest entry, the head of the list.
             let oldest = list.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
             let stale = |entry: &RecentEntry| entry.times.last().is_some_and(|time| time + since < now);
             if let Some(key) = oldest.filter(|key| list.get(key).is_some_and(stale)) {

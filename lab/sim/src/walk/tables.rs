@@ -1,4 +1,4 @@
-//! Walking a table's chains from a built-in one (net/ipv4/netfilter/ip_tables.c, ipt_do_table).
+//! Walking the chains of a table (net/ipv4/netfilter/ip_tables.c, ipt_do_table).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,30 +12,29 @@ use crate::program::iptables::{Action, Check, CompiledRule, CompiledTable, Iptab
 use crate::rules::{ChainPolicy, TableName};
 use crate::trace::{DropReason, Event, NotModelled, RuleRef};
 
-/// How deep chains may call each other; more than the kernel's stack takes, and circles are refused beforehand.
+/// Maximum call depth, above the kernel's; loops are refused earlier.
 const DEPTH: usize = 4096;
 /// After so many rules in one walk, chains that came to nothing are not walked again as long as nothing has changed: n chains
 /// with two jumps each to the next one are 2ⁿ rules. Before that every rule is met, for traces and counters.
 const PATIENCE: usize = 10_000;
-/// No walk is longer than this.
 const LONGEST: usize = 1_000_000;
 
-/// Where a walk goes on after a chain that was called, and what is remembered of the call.
+/// Where the walk continues after a called chain.
 struct CallFrame {
     chain: usize,
     at: usize,
     called: usize,
-    /// How much had happened then.
+    /// Number of state changes at the call.
     happened: u64,
 }
 
 impl<'a> Walker<'a> {
-    /// Lets the table have its say about the packet: that of each variant of iptables.
+    /// Walks the table of each iptables variant.
     pub(super) fn table(&mut self, name: TableName, hook: Hook, skb: &mut Skb) -> HookResult {
         self.table_until(name, hook, skb, |_| false)
     }
 
-    /// The same until something has been decided.
+    /// As `table`, until `decided`.
     pub(super) fn table_until(
         &mut self,
         name: TableName,
@@ -68,8 +67,8 @@ impl<'a> Walker<'a> {
         skb: &mut Skb,
     ) -> HookResult {
         let mut callers: Vec<CallFrame> = Vec::new();
-        // Chains that a packet came back from with nothing changed, each with how much had happened by then: as long as no more
-        // has, it would come back from them the same way.
+        // Chains that returned without a change, with the number of state changes: while this number is the same, they
+        // return again.
         let mut idle: HashMap<usize, u64> = HashMap::new();
         let (mut chain, mut at, mut met, mut happened) = (entry, 0, 0usize, 0u64);
         loop {
@@ -142,7 +141,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// A target of which nobody knows what becomes of the packet, unless an assumption says that it passes or not.
+    /// A target with an unknown effect; an assumption decides whether the packet passes.
     fn unknown_target(&mut self, rule: RuleRef, name: Option<&Arc<str>>, why: &Arc<str>) -> HookResult {
         if let Some((name, holds)) = name.and_then(|name| Some((name, self.host.assumptions.answer(name)?))) {
             self.note(Event::Assumed { name: name.clone(), holds });
@@ -160,7 +159,7 @@ impl<'a> Walker<'a> {
     }
 
     fn policy(&mut self, table: &CompiledTable, name: TableName, chain: usize, hook: Hook) -> HookResult {
-        // A goto may end in a user's chain; the policy is then the built-in chain's that the walk began in.
+        // A goto may end in a user-defined chain; the policy of the first chain applies.
         let begun = || table.entry(hook.chain()).and_then(|entry| table.chains[entry].policy);
         match table.chains[chain].policy.or_else(begun) {
             Some(ChainPolicy::Drop) => {
@@ -172,7 +171,6 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// Where to go on after a chain that was called has ended.
 fn back(caller: CallFrame, happened: u64, idle: &mut HashMap<usize, u64>) -> (usize, usize) {
     if caller.happened == happened {
         idle.insert(caller.called, happened);
@@ -180,7 +178,7 @@ fn back(caller: CallFrame, happened: u64, idle: &mut HashMap<usize, u64>) -> (us
     (caller.chain, caller.at)
 }
 
-/// Whether asking the rule may change what the next one who asks hears.
+/// Whether evaluation changes the state of `recent` or `limit`.
 fn has_memory(step: &CompiledRule) -> bool {
     step.checks.iter().any(|check| matches!(check, Check::Recent(_) | Check::Limit { .. }))
 }

@@ -1,9 +1,8 @@
-//! Rules with parts that nobody can answer.
+//! Rules with unknown parts.
 //!
-//! The parts are asked in the rule's order, as the kernel does. Before the first that is unknown is decided, everything known that
-//! stands behind it is asked as well, as long as asking changes nothing: if that fails, the rule does not match and the unknown
-//! part has no say. What draws or counts (`statistic`, `recent`, `limit`) is asked at its place only: before an unknown part it is asked
-//! in any case, behind one only where the answer is yes.
+//! Checks run in the order of the rule. At an unknown part the later known checks run first, as far as they have no
+//! side effects: if one fails, the unknown part does not matter. Checks that draw or count (`statistic`, `recent`,
+//! `limit`) run in their place only: always before an unknown part, and after it if its answer is yes.
 
 use super::check::ChanceDraw;
 use super::unknown_fact::{self, CheckAnswer, FactScope, UnknownFact, by_name};
@@ -12,27 +11,26 @@ use crate::packet::{PacketBody, TcpFlags};
 use crate::program::iptables::{Action, Check, CompiledRule, OpenCheck};
 use crate::trace::{Event, NotModelled, RuleRef};
 
-/// The rule that asks.
 pub(super) struct AskingRule<'s> {
     pub(super) step: &'s CompiledRule,
     pub(super) rule: RuleRef,
 }
 
 impl AskingRule<'_> {
-    /// The text of the match that a check was made of.
+    /// The text of the match of a check.
     fn text(&self, check: usize) -> String {
         let at = self.step.undecided.as_ref().and_then(|undecided| undecided.sources.get(check));
         let one = at.and_then(|at| self.rule.iptables_rule()?.matches.get(*at));
         one.map(|one| one.to_string().trim_start().to_owned()).unwrap_or_default()
     }
 
-    /// Whether the check before `next` gives a packet that it holds for the mark of a socket.
+    /// Whether the check before `next` copies the socket's mark to matching packets.
     fn marks(&self, next: usize) -> bool {
         let check = next.checked_sub(1).and_then(|at| self.step.checks.get(at));
         matches!(check, Some(Check::Open(OpenCheck::Socket(socket))) if socket.restore_mark)
     }
 
-    /// Whether it makes no difference if the rule matches, once its checks before `from` were asked.
+    /// Whether the rule has no effect, once the checks before `from` ran.
     fn is_idle(&self, from: usize) -> bool {
         let rest = self.step.checks.get(from..).unwrap_or_default();
         matches!(self.step.action, Action::Continue) && !rest.iter().any(Check::has_effect)
@@ -40,8 +38,7 @@ impl AskingRule<'_> {
 }
 
 impl Walker<'_> {
-    /// Whether a rule with unknown parts matches a packet for which its head holds; the error is a part that nobody can answer,
-    /// where one draw is asked for.
+    /// Whether a rule matches, given that its header does. Fails with the unknown part if the walk draws one path only.
     pub(super) fn matches_undecided(
         &mut self,
         asking: &AskingRule<'_>,
@@ -81,7 +78,7 @@ impl Walker<'_> {
         Ok(true)
     }
 
-    /// Whether something known from this check on fails, of what may be asked early.
+    /// Whether a known check without side effects from `from` on fails.
     fn rest_fails(&mut self, step: &CompiledRule, from: usize, skb: &Skb) -> bool {
         let rest = step.checks.get(from..).unwrap_or_default();
         let early = rest.iter().filter(|check| !check.has_effect());
@@ -113,7 +110,7 @@ impl Walker<'_> {
             OpenCheck::Socket(_) if unknown_fact::has_socket(packet) => {
                 why("socket", "asks for an open socket, and which there are is not known")
             }
-            // What starts here, or comes over loopback, has no Ethernet header.
+            // Local packets and packets over loopback have no Ethernet header.
             OpenCheck::Mac(test) if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
                 of("mac", "asks for the sender's Ethernet address, which is not known", &test.is, test.not)
             }
@@ -126,7 +123,7 @@ impl Walker<'_> {
                 PacketBody::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => {
                     of("tcpmss", "asks for the segment size that TCP announces, which is not known", &test.is, test.not)
                 }
-                // Without the option only what is turned around holds.
+                // Without the option only inverted matches hold.
                 PacketBody::Tcp { .. } => CheckAnswer::Known(test.not),
                 _ => CheckAnswer::Known(false),
             },
@@ -138,7 +135,8 @@ impl Walker<'_> {
         }
     }
 
-    /// Decides a question: by an assumption, by an answer that was taken before, or by trying both. `next` is the check after it.
+    /// Decides a fact by an assumption, by an earlier answer, or by exploring both answers. `next` is the following
+    /// check.
     fn ask(
         &mut self,
         fact: UnknownFact,
@@ -152,7 +150,7 @@ impl Walker<'_> {
             let (host, rule) = (self.host.name.clone(), asking.rule.clone());
             Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why: why.into() })
         };
-        // A packet that matches gets the socket's mark, which nobody knows.
+        // The socket's mark is unknown.
         let marked = asking.marks(next).then(|| part("gives the packet the mark of its socket, which is not known"));
         let answered = |holds: bool| match marked {
             Some(part) if holds => Err(part),

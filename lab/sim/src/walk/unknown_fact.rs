@@ -1,4 +1,4 @@
-//! Questions that nobody can answer, and what of them follows from a packet.
+//! Unknown facts, and the results that follow from a packet.
 
 use std::sync::Arc;
 
@@ -9,28 +9,27 @@ use crate::protocol::{Family, Protocol};
 use crate::rules::header::InterfacePattern;
 use crate::rules::matches::{Owner, PacketType, Sizes};
 
-/// What a check says.
+/// The result of a check.
 pub(super) enum CheckAnswer {
     Known(bool),
     Unknown(UnknownFact),
 }
 
-/// What nobody can answer.
+/// A fact that the simulator does not know.
 pub(super) struct UnknownFact {
     pub(super) name: Arc<str>,
     pub(super) why: Arc<str>,
-    /// Which other questions have the same answer.
+    /// The facts with the same answer.
     pub(super) same: FactScope,
 }
 
-/// What an answer that was taken once holds for, so that no way takes both answers to one question.
+/// The scope of an answer: a path never takes two answers to one fact.
 pub(super) enum FactScope {
-    /// For nothing else.
+    /// This occurrence only.
     Nothing,
-    /// For the same question about the same packet: what is asked without its `!`, and whether there is one; none is the match's
-    /// whole text.
+    /// This packet: the condition without `!` and whether it is inverted; `None` is the text of the match.
     Packet(Option<(String, bool)>),
-    /// For the name of an interface; true if the match is turned around.
+    /// The name of an interface; true: inverted.
     Name(usize, InterfacePattern, bool),
 }
 
@@ -39,7 +38,7 @@ impl UnknownFact {
         UnknownFact { name: name.into(), why: why.into(), same: FactScope::Packet(None) }
     }
 
-    /// About something that may be turned around.
+    /// Sets the condition, which may be inverted.
     pub(super) fn about(self, what: &dyn std::fmt::Display, not: bool) -> UnknownFact {
         let key = format!("{} {what}", self.name);
         UnknownFact { same: FactScope::Packet(Some((key, not))), ..self }
@@ -81,7 +80,7 @@ pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
         PacketOrigin::Socket if refuses_sockets => CheckAnswer::Known(false),
         PacketOrigin::Socket if asked.user.is_none() && asked.group.is_none() => CheckAnswer::Known(true),
         PacketOrigin::Socket => unknown(),
-        // What the kernel sends by itself it sends with a socket that no file belongs to, or with none.
+        // The kernel sends with a socket without a file, or without a socket.
         PacketOrigin::Kernel => {
             let inverted = asked.user.is_none_or(|test| test.not) && asked.group.is_none_or(|test| test.not);
             let (with, without) = (!refuses_sockets && inverted, asked.holds_without_socket());
@@ -90,7 +89,7 @@ pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
     }
 }
 
-/// Whether a match that is not modelled says the same of the same packet whenever it is asked.
+/// Whether an unmodelled match has the same result whenever the same packet meets it.
 pub(super) fn of_packet(name: &str) -> bool {
     matches!(
         name,
@@ -98,7 +97,7 @@ pub(super) fn of_packet(name: &str) -> bool {
     )
 }
 
-/// Sockets are looked for only for TCP and UDP, and for errors about them (`nf_sk_lookup_slow_v4`, `_v6`).
+/// Only TCP and UDP packets, and errors about such packets, have sockets (`nf_sk_lookup_slow_v4`, `_v6`).
 pub(super) fn has_socket(packet: &Packet) -> bool {
     let about = match &packet.body {
         PacketBody::Error { about, .. } => about,
@@ -107,8 +106,8 @@ pub(super) fn has_socket(packet: &Packet) -> bool {
     matches!(about.protocol(), Protocol::TCP | Protocol::UDP)
 }
 
-/// The lengths that the packet may have, with its IP header: what opens and ends a connection of TCP carries nothing and has at most
-/// the twenty bytes of options that Linux sends by itself, of all others the least is known.
+/// Possible lengths with IP header. TCP packets with SYN or RST carry no data and at most the 20 bytes of options that
+/// Linux sends; other packets have a minimum only.
 pub(super) fn lengths(packet: &Packet) -> Sizes {
     let header = if packet.family() == Family::V4 { 20 } else { 40 };
     match &packet.body {
@@ -123,7 +122,7 @@ pub(super) fn lengths(packet: &Packet) -> Sizes {
     }
 }
 
-/// `pkttype_mt`: of what comes in the frame's destination, which follows from the packet's; what starts here is unicast.
+/// `pkttype_mt`: received packets by destination, local ones are unicast.
 pub(super) fn packet_type(skb: &Skb, broadcast: bool) -> PacketType {
     match skb.packet.destination {
         _ if skb.input.is_none() => PacketType::Unicast,

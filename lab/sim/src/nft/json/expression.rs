@@ -1,4 +1,4 @@
-//! Expressions of JSON.
+//! Expressions of a JSON listing.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub(super) fn read(value: &Value) -> Expr {
             None => Expr::Word(word.clone()),
         },
         Value::Number(number) => Expr::Word(number.to_string()),
-        // What `fib … oif` is compared with.
+        // `fib … oif` is compared with booleans.
         Value::Bool(there) => Expr::Word(if *there { "exists" } else { "missing" }.to_owned()),
         Value::Array(flags) => Expr::Flags(flags.iter().map(read).collect()),
         Value::Object(object) => match object.iter().next() {
@@ -82,7 +82,7 @@ fn one(kind: &str, inner: &Value) -> Option<Expr> {
                 "<<" => Binary::Left,
                 _ => Binary::Right,
             };
-            // More than two are taken from the left.
+            // More than two operands associate to the left.
             let mut operands = inner.as_array()?.iter().map(read);
             let first = operands.next()?;
             operands.fold(first, |left, right| Expr::Binary(operation, Box::new(left), Box::new(right)))
@@ -91,7 +91,7 @@ fn one(kind: &str, inner: &Value) -> Option<Expr> {
     })
 }
 
-/// `@name`, or a set whose elements are pairs.
+/// `@name`, or a set of pairs.
 pub(super) fn map(value: &Value) -> Option<Expr> {
     match value {
         Value::String(_) => Some(read(value)),
@@ -118,7 +118,7 @@ pub(super) fn verdict(kind: &str, inner: &Value) -> Option<NftVerdict> {
     })
 }
 
-/// A key, with its data in maps.
+/// A key; in maps with its data.
 pub(super) fn element(value: &Value, in_map: bool) -> Option<Element> {
     let (key, data) = match value {
         Value::Array(pair) if in_map => (pair.first()?, pair.get(1)),

@@ -1,4 +1,4 @@
-//! Reading `nft -j list ruleset` (libnftables-json(5)).
+//! Reader of `nft -j list ruleset` (libnftables-json(5)).
 
 mod expression;
 mod statement;
@@ -22,7 +22,7 @@ fn needed(value: &Value, field: &str, of: &str) -> ReadResult<String> {
     text(value, field).map_or_else(|| wrong(format!("{of} without {field:?}: {value}")), Ok)
 }
 
-/// One word or several.
+/// A word, or a list of words.
 fn words(value: Option<&Value>) -> Vec<String> {
     match value {
         Some(Value::String(one)) => vec![one.clone()],
@@ -60,7 +60,7 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
                     None => return wrong(format!("a rule of the chain {name:?}, which there is not")),
                 }
             }
-            // Objects that rules may refer to: the statement that does is what matters.
+            // Named objects: only statements that use the object matter.
             (kind, _)
                 if ["metainfo", "flowtable", "counter", "quota", "limit", "secmark", "synproxy", "tunnel"]
                     .contains(&kind.as_str())
@@ -128,12 +128,12 @@ fn rule(value: &Value) -> Rule {
 
 fn types(value: Option<&Value>) -> Option<Vec<DeclaredType>> {
     match value? {
-        // A map's data is one word, `ipv4_addr . inet_service`.
+        // Data types of maps are one word, `ipv4_addr . inet_service`.
         Value::String(names) => Some(names.split(" . ").map(|name| DeclaredType::Named(name.to_owned())).collect()),
         Value::Array(names) => {
             names.iter().map(|name| name.as_str().map(|name| DeclaredType::Named(name.to_owned()))).collect()
         }
-        // `typeof` of newer versions.
+        // `typeof`, in newer versions.
         object => {
             let of = object.get("typeof")?;
             let parts = match of.get("concat").and_then(Value::as_array) {

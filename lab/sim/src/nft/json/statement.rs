@@ -1,4 +1,4 @@
-//! Statements of JSON.
+//! Statements of a JSON listing.
 
 use serde_json::Value;
 
@@ -102,11 +102,10 @@ fn nat(kind: NatKind, inner: &Value) -> Option<Statement> {
     Some(Statement::Nat { kind, family: text(inner, "family"), address, port, flags: words(inner.get("flags")) })
 }
 
-/// What decides nothing, as the text of a listing has it.
+/// A statement without effect on verdicts, as the text listing has it.
 fn no_effect(kind: &str, inner: &Value) -> String {
     let mut words = kind.to_owned();
     match (kind, inner) {
-        // A named one.
         ("counter", Value::String(name)) => words = format!("counter name {name:?}"),
         ("counter", _) => {
             let number = |field: &str| inner.get(field).and_then(Value::as_u64).unwrap_or(0);
@@ -140,7 +139,7 @@ fn reject(inner: &Value) -> Statement {
 }
 
 fn limit(inner: &Value) -> Option<Statement> {
-    // Of bytes it is not modelled.
+    // Limits in bytes are not modelled.
     if text(inner, "rate_unit").is_some_and(|unit| unit != "packets") {
         return None;
     }

@@ -1,11 +1,11 @@
-//! Elements of sets and maps, anonymous ones too.
+//! Elements of sets and maps.
 
 use super::expression;
 use super::statement::verdict;
 use super::tokens::Tokens;
 use crate::nft::{Element, ElementKey, ElementValue, Expr};
 
-/// `{ key timeout 3h expires 2h59m : value, … }`, line ends included.
+/// Reads `{ key timeout 3h expires 2h59m : value, … }` over several lines.
 pub(super) fn read(tokens: &mut Tokens<'_>) -> Option<Vec<Element>> {
     if !tokens.take("{") {
         return None;
@@ -53,7 +53,7 @@ fn element(tokens: &mut Tokens<'_>) -> Option<Element> {
     Some(element)
 }
 
-/// Literals with ` . ` between them.
+/// Literals separated by ` . `.
 fn literals(tokens: &mut Tokens<'_>) -> Option<Vec<Expr>> {
     let mut all = vec![expression::literal(tokens)?];
     while tokens.take(".") {
@@ -62,7 +62,7 @@ fn literals(tokens: &mut Tokens<'_>) -> Option<Vec<Expr>> {
     Some(all)
 }
 
-/// `1d2h3m4s5ms`, or seconds.
+/// Parses `1d2h3m4s5ms`, or seconds.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
     if let Ok(seconds) = text.parse::<u64>() {
         return seconds.checked_mul(1000);

@@ -1,4 +1,4 @@
-//! Expressions as a listing has them.
+//! Expressions of a text listing.
 
 use std::net::IpAddr;
 
@@ -6,12 +6,11 @@ use super::elements;
 use super::tokens::{TokenKind, Tokens};
 use crate::nft::{Binary, Expr};
 
-/// Headers whose fields are modelled, and those whose rules are at least read as such.
 const HEADERS: [&str; 10] = ["ip", "ip6", "tcp", "udp", "sctp", "udplite", "dccp", "th", "icmp", "icmpv6"];
-/// Keys of `meta` that `nft` prints without it.
+/// Keys that `nft` prints without `meta`.
 const BARE_META: [&str; 5] = ["iif", "iifname", "mark", "oif", "oifname"];
 
-/// An operator, and how strongly it binds.
+/// Operators with their precedence.
 const BINARIES: [(&str, Binary, u8); 9] = [
     ("<<", Binary::Left, 4),
     (">>", Binary::Right, 4),
@@ -24,7 +23,7 @@ const BINARIES: [(&str, Binary, u8); 9] = [
     ("lshift", Binary::Left, 4),
 ];
 
-/// A literal as a word holds it: an address, a prefix, a range, a name.
+/// A literal: an address, a prefix, a range, a name.
 pub(super) fn word(text: &str) -> Expr {
     let address = |text: &str| text.parse::<IpAddr>().is_ok();
     let plain = |text: &str| Box::new(Expr::Word(text.to_owned()));
@@ -43,7 +42,6 @@ pub(super) fn word(text: &str) -> Expr {
     Expr::Word(text.to_owned())
 }
 
-/// One literal.
 pub(super) fn literal(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let token = tokens.peek()?;
     match token.kind {
@@ -59,7 +57,7 @@ pub(super) fn literal(tokens: &mut Tokens<'_>) -> Option<Expr> {
     }
 }
 
-/// A selector, a literal, or either in parentheses.
+/// A selector, a literal, or a parenthesized expression.
 fn operand(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if tokens.take("(") {
         let inner = binary(tokens, 0)?;
@@ -68,7 +66,6 @@ fn operand(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if is_selector(tokens) { selector(tokens) } else { literal(tokens) }
 }
 
-/// Operands with operators between them.
 fn binary(tokens: &mut Tokens<'_>, at_least: u8) -> Option<Expr> {
     let mut left = operand(tokens)?;
     while let Some((text, operation, strength)) =
@@ -81,7 +78,6 @@ fn binary(tokens: &mut Tokens<'_>, at_least: u8) -> Option<Expr> {
     Some(left)
 }
 
-/// Whether a selector begins here.
 pub(super) fn is_selector(tokens: &Tokens<'_>) -> bool {
     let Some(token) = tokens.peek().filter(|token| token.kind == TokenKind::Word) else { return false };
     let text = token.text;
@@ -144,7 +140,7 @@ fn ct(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Ct { direction, key })
 }
 
-/// `fib saddr . iif type`.
+/// Reads `saddr . iif type` after `fib`.
 fn fib(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let mut flags = vec![tokens.word()?.to_owned()];
     while tokens.take(".") {
@@ -154,12 +150,12 @@ fn fib(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Fib { flags, result })
 }
 
-/// One expression, without ` . `.
+/// One expression without ` . `.
 pub(super) fn one(tokens: &mut Tokens<'_>) -> Option<Expr> {
     binary(tokens, 0)
 }
 
-/// Expressions with ` . ` between them.
+/// Expressions separated by ` . `.
 pub(super) fn one_or_more(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let first = binary(tokens, 0)?;
     if !tokens.is(".") {
@@ -183,7 +179,7 @@ pub(super) fn set(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::SetRef(name.to_owned()))
 }
 
-/// An expression, and what a map has for it where one follows.
+/// An expression, possibly followed by `map`.
 pub(super) fn value(tokens: &mut Tokens<'_>) -> Option<Expr> {
     let key = one_or_more(tokens)?;
     if !tokens.take("map") {
@@ -192,7 +188,7 @@ pub(super) fn value(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Map { key: Box::new(key), map: Box::new(set(tokens)?) })
 }
 
-/// What something is compared with: a set, flags, a literal or several with ` . ` between them.
+/// The right side of a comparison: a set, flags, or literals separated by ` . `.
 pub(super) fn compared_with(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if let Some(set) = set(tokens) {
         return Some(set);

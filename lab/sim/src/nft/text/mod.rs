@@ -1,4 +1,4 @@
-//! Reading the text of a listing: tables, sets, chains.
+//! Reader of `nft list ruleset`. Reads each token once.
 
 mod elements;
 mod expression;
@@ -88,7 +88,7 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
             Some("chain") => table.chains.push(chain(tokens)?),
             Some("set") => table.sets.push(set(tokens, false)?),
             Some("map") => table.sets.push(set(tokens, true)?),
-            // Objects that rules may refer to: the statement that does is what matters.
+            // Named objects: only statements that use the object matter.
             Some("flowtable" | "counter" | "quota" | "limit" | "ct" | "secmark" | "synproxy" | "tunnel") => {
                 while !tokens.is("{") && !tokens.at_end() {
                     tokens.next();
@@ -105,7 +105,7 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
     }
 }
 
-/// Words with commas between them.
+/// Words separated by commas.
 fn words(tokens: &mut Tokens<'_>) -> Vec<String> {
     let mut all = Vec::new();
     while let Some(word) = tokens.word() {
@@ -132,7 +132,7 @@ fn chain(tokens: &mut Tokens<'_>) -> ReadResult<Chain> {
             return expected(tokens, "}");
         }
         let line = tokens.line();
-        // A rule does not begin with either of these words.
+        // No rule begins with one of these words.
         if tokens.is("type") {
             chain.base = Some(base(tokens)?);
         } else if tokens.take("policy") {
@@ -157,7 +157,7 @@ fn policy(tokens: &mut Tokens<'_>) -> ReadResult<ChainPolicy> {
     }
 }
 
-/// `type nat hook prerouting device "eth0" priority dstnat + 10; policy accept;`
+/// Reads `type nat hook prerouting device "eth0" priority dstnat + 10; policy accept;`.
 fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
     tokens.take("type");
     let kind = name(tokens, "a type")?;
@@ -197,7 +197,7 @@ fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
     Ok(base)
 }
 
-/// A rule ends with its line. What is not understood is one statement, to the end.
+/// Reads a rule up to the end of its line. From the first unmodelled statement on the text is one unknown statement.
 fn rule(tokens: &mut Tokens<'_>, line: usize) -> Rule {
     let mut rule = Rule { line, statements: Vec::new(), comment: None };
     while !tokens.at_end() {
@@ -246,7 +246,7 @@ fn set(tokens: &mut Tokens<'_>, is_map: bool) -> ReadResult<Set> {
             Some("size") => set.size = tokens.word().and_then(|word| word.parse().ok()),
             Some("timeout") => set.timeout = tokens.word().and_then(elements::milliseconds),
             Some("comment") => set.comment = tokens.word().map(str::to_owned),
-            // How the set is stored, and what its elements count.
+            // These options do not affect membership.
             Some("gc-interval" | "policy" | "counter" | "auto-merge" | "last") => drop(tokens.rest_of_line()),
             Some("elements") => {
                 tokens.take("=");
@@ -271,7 +271,7 @@ fn of_expression(tokens: &mut Tokens<'_>) -> Option<DeclaredType> {
     expression::one(tokens).map(DeclaredType::Of)
 }
 
-/// `ipv4_addr . inet_service : verdict`.
+/// Reads `ipv4_addr . inet_service : verdict`.
 fn types(
     tokens: &mut Tokens<'_>,
     is_map: bool,

@@ -1,4 +1,4 @@
-//! Statements as a listing has them. `None`: not modelled, or not understood.
+//! Statements of a text listing; `None` if a statement is not modelled.
 
 use super::elements::milliseconds;
 use super::expression::{self, compared_with, one_or_more, value};
@@ -51,7 +51,7 @@ pub(super) fn read(tokens: &mut Tokens<'_>) -> Option<Statement> {
     }
 }
 
-/// `tcp option maxseg size set rt mtu`: what segments may be large; it decides nothing.
+/// `tcp option maxseg size set rt mtu`; without effect on verdicts.
 fn segment_size(tokens: &mut Tokens<'_>) -> Option<Statement> {
     let from = tokens.peek()?.from;
     for word in ["tcp", "option", "maxseg", "size", "set"] {
@@ -99,7 +99,7 @@ fn no_effect(tokens: &mut Tokens<'_>, what: &str) -> Option<Statement> {
     Some(Statement::NoEffect(tokens.since(from).to_owned()))
 }
 
-/// `limit rate over 10/second burst 5 packets`; of bytes it is not modelled.
+/// `limit rate over 10/second burst 5 packets`; limits in bytes are not modelled.
 fn limit(tokens: &mut Tokens<'_>) -> Option<Statement> {
     tokens.next();
     tokens.take("rate").then_some(())?;
@@ -153,7 +153,7 @@ fn nat(tokens: &mut Tokens<'_>, kind: NatKind) -> Option<Statement> {
         } else {
             let text = tokens.word()?;
             (address, port) = endpoint(text);
-            // A constant endpoint may stand in two parts.
+            // Address and port may be separated by ` . `.
             if tokens.take(".") {
                 port = Some(expression::literal(tokens)?);
             }
@@ -168,7 +168,7 @@ fn nat(tokens: &mut Tokens<'_>, kind: NatKind) -> Option<Statement> {
     (!missing).then_some(Statement::Nat { kind, family, address, port, flags })
 }
 
-/// `10.0.0.1`, `10.0.0.1:80`, `10.0.0.1-10.0.0.9:80-90`, `fd00::1`, `[fd00::1]:80`.
+/// Parses `10.0.0.1`, `10.0.0.1:80`, `10.0.0.1-10.0.0.9:80-90`, `fd00::1`, `[fd00::1]:80`.
 fn endpoint(text: &str) -> (Option<Expr>, Option<Expr>) {
     if let Some(inner) = text.strip_prefix('[')
         && let Some((address, port)) = inner.split_once(']')
@@ -202,7 +202,7 @@ const RELATIONS: [(&str, Relation); 7] = [
     ("!", Relation::Without),
 ];
 
-/// What asks, `vmap`, and `set`.
+/// Comparisons, `vmap` and `set`.
 fn matching(tokens: &mut Tokens<'_>) -> Option<Statement> {
     if !expression::is_selector(tokens) && !tokens.is("(") {
         return None;
@@ -227,7 +227,7 @@ fn matching(tokens: &mut Tokens<'_>) -> Option<Statement> {
     let relation =
         RELATIONS.iter().find(|(text, _)| tokens.take(text)).map_or(Relation::Implicit, |(_, relation)| *relation);
     let right = compared_with(tokens)?;
-    // `tcp flags syn / fin,syn`: the flags behind the stroke are those that are looked at.
+    // `tcp flags syn / fin,syn`: the part after `/` is the mask.
     if tokens.take("/") {
         let mask = compared_with(tokens)?;
         let left = Expr::Binary(Binary::And, Box::new(left), Box::new(mask));

@@ -1,14 +1,13 @@
-//! Words of a listing.
+//! Tokens of a text listing.
 
 use crate::nft::NftReadError;
 
-/// A word with its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) kind: TokenKind,
     /// Without quotes.
     pub(super) text: &'a str,
-    /// Where it begins and ends in the whole text, quotes included.
+    /// Byte range in the listing, quotes included.
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) line: usize,
@@ -17,22 +16,19 @@ pub(super) struct Token<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenKind {
     Word,
-    /// In quotes.
     Quoted,
-    /// `{`, `}`, `(`, `)`, `,`, `;`, `=`, operators.
     Symbol,
-    /// The end of a line.
     End,
 }
 
-/// Longer ones first.
+/// Longer symbols come first.
 const SYMBOLS: [&str; 18] =
     ["==", "!=", "<=", ">=", "<<", ">>", "{", "}", "(", ")", ",", ";", "=", "<", ">", "&", "|", "^"];
 
-/// The line by which `nft` says that a table is one of iptables-nft's.
+/// The comment by which `nft` marks tables of iptables-nft.
 const BY_IPTABLES: &str = "is managed by iptables";
 
-/// All words, and the lines that say that the next table is one of iptables-nft's.
+/// The tokens, and the lines of comments that mark the next table as one of iptables-nft.
 pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadError> {
     let (mut tokens, mut managed) = (Vec::new(), Vec::new());
     let (mut at, mut line) = (0, 1);
@@ -64,7 +60,7 @@ pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadE
             at += symbol.len();
         } else {
             let ends = |c: char| c.is_whitespace() || "{}(),;=<>&|^\"".contains(c);
-            // `!` stands alone or before `=`.
+            // `!` is a token of its own unless `=` follows.
             let length = if next == '!' { 1 } else { rest.find(ends).unwrap_or(rest.len()) };
             tokens.push(Token { kind: TokenKind::Word, text: &rest[..length], from: at, to: at + length, line });
             at += length;
@@ -73,7 +69,7 @@ pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadE
     Ok((tokens, managed))
 }
 
-/// Words one after the other.
+/// A cursor over tokens.
 #[derive(Debug, Clone)]
 pub(super) struct Tokens<'a> {
     whole: &'a str,
@@ -90,7 +86,6 @@ impl<'a> Tokens<'a> {
         self.all.get(self.at).copied()
     }
 
-    /// The word after the next one.
     pub(super) fn second(&self) -> Option<&'a str> {
         self.all.get(self.at + 1).filter(|token| token.kind == TokenKind::Word).map(|token| token.text)
     }
@@ -105,7 +100,7 @@ impl<'a> Tokens<'a> {
         self.all.get(self.at).or(self.all.last()).map_or(1, |token| token.line)
     }
 
-    /// Whether the next one is this word or symbol, not in quotes; takes it.
+    /// Takes the next unquoted token if its text is `text`.
     pub(super) fn take(&mut self, text: &str) -> bool {
         let is = self.is(text);
         self.at += usize::from(is);
@@ -116,7 +111,7 @@ impl<'a> Tokens<'a> {
         self.peek().is_some_and(|token| !matches!(token.kind, TokenKind::Quoted | TokenKind::End) && token.text == text)
     }
 
-    /// The next word, in quotes or not.
+    /// Takes a word, quoted or not.
     pub(super) fn word(&mut self) -> Option<&'a str> {
         let token = self.peek().filter(|token| matches!(token.kind, TokenKind::Word | TokenKind::Quoted))?;
         self.at += 1;
@@ -129,14 +124,14 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Whether a statement of one line is over.
+    /// Whether a statement ends here.
     pub(super) fn at_end(&self) -> bool {
         self.peek().is_none_or(|token| {
             token.kind == TokenKind::End || (token.kind == TokenKind::Symbol && matches!(token.text, ";" | "}"))
         })
     }
 
-    /// Everything to the end of the line, or of a `;`, braces included.
+    /// Takes the rest of the line or up to `;`, braces included.
     pub(super) fn rest_of_line(&mut self) -> &'a str {
         let from = self.peek().map_or(self.whole.len(), |token| token.from);
         let (mut to, mut depth) = (from, 0usize);
@@ -153,7 +148,7 @@ impl<'a> Tokens<'a> {
         &self.whole[from..to]
     }
 
-    /// Takes `{ … }`, whatever is in it.
+    /// Takes a block in braces.
     pub(super) fn skip_braces(&mut self) -> bool {
         if !self.take("{") {
             return false;
@@ -170,7 +165,7 @@ impl<'a> Tokens<'a> {
         true
     }
 
-    /// The text from a token's beginning to here.
+    /// The text from byte `from` to the current token.
     pub(super) fn since(&self, from: usize) -> &'a str {
         let to = self.at.checked_sub(1).and_then(|last| self.all.get(last)).map_or(from, |token| token.to);
         self.whole.get(from..to).unwrap_or_default()

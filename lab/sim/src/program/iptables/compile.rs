@@ -1,4 +1,4 @@
-//! Compiling the rules of a family for one machine.
+//! Compiling the iptables rules of a family for one machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::rules::matches::{Ipvs, Match, Physdev, Recent, Statistic};
 use crate::rules::{Rule, RuleTarget, Rules, TableName, Test, unmodelled};
 use crate::set::CompiledIpSet;
 
-/// What the rules of a machine may name.
+/// The names that rules may use.
 pub(crate) struct MachineNames<'a> {
     pub(crate) names: &'a [Arc<str>],
-    /// Which interfaces are invented.
+    /// Interfaces with placeholder names.
     pub(crate) invented: Vec<bool>,
     pub(crate) sets: &'a [CompiledIpSet],
-    /// Names of sets that its rules change.
+    /// Sets that rules change.
     pub(crate) changing: Vec<&'a str>,
-    /// Whether there may be other sets than these.
+    /// Whether more sets exist than these.
     pub(crate) other_sets: bool,
 }
 
@@ -47,11 +47,10 @@ impl<'a> MachineNames<'a> {
 
 struct Compiler<'a> {
     machine: &'a MachineNames<'a>,
-    /// Of what counts or has a rate.
+    /// Number of counters and limits.
     counters: usize,
 }
 
-/// Compiles the rules of a family.
 pub(crate) fn compile(
     rules: &Arc<Rules>,
     machine: &MachineNames<'_>,
@@ -157,7 +156,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// A set's place; none if it is one of those that nobody knows, and an error if it cannot be.
+    /// The index of a set; `None` for an unknown set, the set's name for a missing one.
     fn set(&self, name: &str) -> Result<Option<usize>, String> {
         match self.machine.sets.iter().position(|known| known.name == name) {
             None if !self.machine.other_sets => Err(name.to_owned()),
@@ -165,7 +164,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Adds the checks of a match, if it can fail; the error is the name of a set that is missing.
+    /// Adds the checks of a match; the error is the name of a missing set.
     fn check(&mut self, one: &Match, checks: &mut Vec<Check>) -> Result<(), String> {
         checks.push(match one {
             Match::Comment(_) | Match::Nfacct(_) => return Ok(()),
@@ -177,7 +176,7 @@ impl Compiler<'_> {
             }
             Match::Statistic(Statistic::Nth { not, every, packet }) => {
                 self.counters += 1;
-                // libxt_statistic: count = every - packet - 1, so that packet number `packet` is the first to match.
+                // libxt_statistic: count = every - packet - 1, so packet number `packet` is the first match.
                 let first = every - 1 - packet;
                 Check::Nth { not: *not, every: *every, first, counter: self.counters - 1 }
             }
@@ -209,14 +208,14 @@ impl Compiler<'_> {
             Match::IpRange(range) => Check::IpRange(range.clone()),
             Match::Owner(owner) => Check::Open(OpenCheck::Owner(*owner)),
             Match::Socket(socket) => Check::Open(OpenCheck::Socket(*socket)),
-            // A first packet on a quiet machine.
+            // The first packet on an idle machine.
             Match::Hashlimit(limit) => Check::Constant(!limit.above),
             Match::Connlimit(limit) => Check::Constant(limit.holds_for_one()),
             Match::Mac(test) => Check::Open(OpenCheck::Mac(*test)),
             Match::PacketType(test) => Check::PacketType(*test),
             Match::Length(test) => Check::Open(OpenCheck::Length(*test)),
             Match::TcpMss(test) => Check::Open(OpenCheck::TcpMss(*test)),
-            // No packet meets a transform of IPsec here.
+            // The simulator has no IPsec.
             Match::Policy(policy) => Check::Constant(policy.none),
             Match::Ipvs(Ipvs { handled, options }) => {
                 Check::Open(OpenCheck::Ipvs { handled: *handled, more: !options.is_empty() })
@@ -229,7 +228,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Ports that may be invented interfaces have checks of their own, after what is known.
+    /// Patterns that may match placeholder interfaces become checks of their own, after the known ones.
     fn physdev(&self, physdev: &Physdev, checks: &mut Vec<Check>) {
         let mut known = PhysdevCheck {
             input: None,

@@ -1,8 +1,8 @@
-//! Chains that call each other in a circle, which the kernel refuses.
+//! Loops of chains, which the kernel refuses.
 
 use super::{Action, CompiledChain};
 
-/// A chain that is reached from itself.
+/// A chain that reaches itself.
 pub(super) fn find(chains: &[CompiledChain]) -> Option<usize> {
     #[derive(Clone, Copy, PartialEq)]
     enum VisitState {

@@ -1,4 +1,4 @@
-//! Rules compiled for walking: names are numbers, comments are gone, jumps lead to places.
+//! iptables rules compiled for the walk: names and chains are indexes.
 
 pub(crate) mod compile;
 mod loops;
@@ -19,45 +19,26 @@ use crate::rules::target::{ConnmarkAction, RejectWith};
 use crate::rules::{ChainPolicy, Rules, TableName, Test};
 use crate::trace::RuleRef;
 
-/// What rules ask for that the machine does not have.
+/// Rules that refer to missing sets or chains.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum CompileError {
-    /// A set.
     #[error("table {table}, line {line}: there is no set {set:?}")]
-    NoSet {
-        /// The table.
-        table: TableName,
-        /// The line of the rule.
-        line: usize,
-        /// The set.
-        set: String,
-    },
-    /// A chain; only in rules that were changed after they were read.
+    NoSet { table: TableName, line: usize, set: String },
+    /// A chain; only in rules that were changed after reading.
     #[error("table {table}, line {line}: there is no chain {chain:?}")]
-    NoChain {
-        /// The table.
-        table: TableName,
-        /// The line of the rule.
-        line: usize,
-        /// The chain.
-        chain: String,
-    },
-    /// Chains that call each other in a circle, which the kernel refuses.
+    NoChain { table: TableName, line: usize, chain: String },
+    /// A loop of chains, which the kernel refuses.
     #[error("table {table}: chain {chain:?} calls itself")]
-    Loop {
-        /// The table.
-        table: TableName,
-        /// The chain.
-        chain: String,
-    },
+    Loop { table: TableName, chain: String },
 }
 
-/// Which of the machine's interfaces a pattern means.
+/// The interfaces that a pattern matches.
 #[derive(Debug, Clone)]
 pub(crate) struct Interfaces {
     pub(super) test: Test<Box<[bool]>>,
-    /// The pattern, and of which interfaces nobody knows whether it means them; only if there are such.
+    /// The pattern and the placeholder interfaces that it may match.
     pub(super) unknown: Option<Box<(InterfacePattern, Box<[bool]>)>>,
 }
 
@@ -67,13 +48,12 @@ impl Interfaces {
         self.test.judge(interface.and_then(|at| self.test.is.get(at)).copied().unwrap_or(false))
     }
 
-    /// The pattern, if nobody knows whether it means this interface.
+    /// The pattern, if its result for this interface is unknown.
     pub(crate) fn unknown_of(&self, interface: usize) -> Option<&InterfacePattern> {
         let (pattern, unknown) = &**self.unknown.as_ref()?;
         unknown.get(interface).is_some_and(|unknown| *unknown).then_some(pattern)
     }
 
-    /// Whether it is turned around.
     pub(crate) fn is_not(&self) -> bool {
         self.test.not
     }
@@ -95,13 +75,13 @@ pub(crate) struct RecentCheck {
     pub(crate) seconds: Option<u32>,
     pub(crate) reap: bool,
     pub(crate) hitcount: u32,
-    /// Its name: lists outlive the rules that use them, and both families share them.
+    /// Lists outlive rules, and both families share them.
     pub(crate) list: Arc<str>,
     pub(crate) mask: u128,
     pub(crate) destination: bool,
 }
 
-/// A match, ready to be asked.
+/// A compiled match.
 #[derive(Debug, Clone)]
 pub(crate) enum Check {
     Conntrack(Conntrack),
@@ -118,7 +98,7 @@ pub(crate) enum Check {
         counter: usize,
     },
     Recent(RecentCheck),
-    /// `changes`: a rule of the machine's changes the set.
+    /// `changes`: a rule of the machine changes the set.
     Set {
         not: bool,
         set: usize,
@@ -137,13 +117,12 @@ pub(crate) enum Check {
         limit: Limit,
         counter: usize,
     },
-    /// Always the same.
     Constant(bool),
     PacketType(Test<PacketType>),
     Open(OpenCheck),
 }
 
-/// A match that some packets leave open: nobody knows the answer.
+/// A match whose result is unknown for some packets.
 #[derive(Debug, Clone)]
 pub(crate) enum OpenCheck {
     Owner(Owner),
@@ -151,17 +130,17 @@ pub(crate) enum OpenCheck {
     Mac(Test<MacAddress>),
     Length(Test<Sizes>),
     TcpMss(Test<Sizes>),
-    /// `more`: something is asked of the connection.
+    /// `more`: conditions on the connection.
     Ipvs {
         handled: Option<Test<()>>,
         more: bool,
     },
-    /// The port of a bridge by which the packet came in, or leaves, where that may be an invented interface.
+    /// A bridge port with a possible placeholder name.
     Port {
         input: bool,
         test: Interfaces,
     },
-    /// Nobody can answer it; its name, and what it asks for.
+    /// Always unknown.
     Unknown {
         name: Arc<str>,
         why: Arc<str>,
@@ -169,7 +148,7 @@ pub(crate) enum OpenCheck {
 }
 
 impl Check {
-    /// Whether there are packets for which nobody knows the answer.
+    /// Whether the result can be unknown.
     pub(crate) fn may_be_unknown(&self) -> bool {
         match self {
             Check::Open(_) => true,
@@ -184,7 +163,7 @@ impl Check {
     }
 }
 
-/// A target, ready to be done. Chains are places in the table.
+/// A compiled target with chain indexes.
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
     Continue,
@@ -212,7 +191,7 @@ pub(crate) enum Action {
     Notrack,
     Track(Zone),
     ChangeSets(Box<[Arc<str>]>),
-    /// What nobody knows the effect of: its name if an assumption can decide it, and what it does.
+    /// An unknown effect; `name` if an assumption can decide it.
     Unknown {
         name: Option<Arc<str>>,
         why: Arc<str>,
@@ -226,22 +205,21 @@ pub(crate) struct InterfaceTests {
     pub(crate) output: Option<Interfaces>,
 }
 
-/// What is kept of a rule for which there are packets of which nobody knows whether it matches.
+/// Data for rules whose result can be unknown.
 #[derive(Debug, Clone)]
 pub(crate) struct UndecidedChecks {
-    /// For each check, which of the rule's matches it is.
+    /// Per check the index of its match.
     pub(crate) sources: Box<[usize]>,
 }
 
-/// A rule. Walks go over thousands of these, so what few rules have is behind a pointer.
+/// A compiled rule. Walks visit thousands, so rare parts are boxed.
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledRule {
     pub(crate) source: Option<Test<Masked>>,
     pub(crate) destination: Option<Test<Masked>>,
     pub(crate) protocol: Option<Test<Protocol>>,
-    /// The interfaces that it asks for, if any.
     pub(crate) ends: Option<Box<InterfaceTests>>,
-    /// Asks for fragments, of which there are none.
+    /// Matches fragments only, which do not exist.
     pub(crate) never: bool,
     pub(crate) checks: Box<[Check]>,
     pub(crate) action: Action,
@@ -254,13 +232,12 @@ pub(crate) struct CompiledChain {
     pub(crate) steps: Vec<CompiledRule>,
 }
 
-/// A table.
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledTable {
-    /// Its place among the rules' tables.
+    /// Index in the ruleset.
     pub(crate) place: usize,
     pub(crate) chains: Vec<CompiledChain>,
-    /// Places of the built-in chains, by name.
+    /// Indexes of the built-in chains.
     pub(super) entries: BTreeMap<&'static str, usize>,
 }
 
@@ -270,7 +247,7 @@ impl CompiledTable {
     }
 }
 
-/// The rules of a family.
+/// The compiled rules of a family.
 #[derive(Debug, Clone)]
 pub(crate) struct IptablesProgram {
     pub(crate) rules: Arc<Rules>,

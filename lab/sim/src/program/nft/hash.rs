@@ -1,4 +1,4 @@
-//! `jhash` (include/linux/jhash.h: Bob Jenkins' lookup3), and how a hash becomes a number below a modulus.
+//! `jhash` (include/linux/jhash.h: Bob Jenkins' lookup3), scaled to a modulus.
 
 use crate::nft::DataType;
 
@@ -43,12 +43,12 @@ fn jhash(key: &[u8], seed: u32) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// The bytes of a value as a register of the kernel has them, filled up to four.
+/// The value as the bytes of a kernel register, padded to four.
 pub(crate) fn register(value: u128, kind: DataType) -> Vec<u8> {
     let length = usize::try_from(kind.bits().div_ceil(8)).unwrap_or(16);
     let all = value.to_be_bytes();
     let mut bytes = all[16 - length.min(16)..].to_vec();
-    // These are numbers of the machine, not of a header.
+    // These types are in host byte order.
     if matches!(
         kind,
         DataType::Mark
@@ -73,7 +73,7 @@ pub(crate) fn below(key: &[u8], seed: u32, modulus: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Of the kernel's own self-test (lib/test_hash.c has none for jhash): lookup3's published values.
+    /// Published values of lookup3.
     #[test]
     fn as_published() {
         assert_eq!(jhash(b"", 0), GOLDEN);

@@ -1,4 +1,4 @@
-//! Rules compiled for walking: names are numbers, literals are ranges, jumps lead to places.
+//! nftables rules compiled for the walk: names are indexes, literals are ranges of numbers.
 
 pub(crate) mod compile;
 pub(crate) mod hash;
@@ -14,19 +14,17 @@ use crate::rules::nat::NatRange;
 use crate::rules::target::RejectWith;
 use crate::trace::RuleRef;
 
-/// What a rule loads from a packet.
+/// A field that a rule loads from a packet or its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PacketField {
-    /// The source or destination of an IP header of this family.
     Address {
         family: Family,
         source: bool,
     },
-    /// The version of an IP header.
     Version(Family),
-    /// The protocol that an IP header of this family names.
+    /// The protocol field of an IP header.
     HeaderProtocol(Family),
-    /// A port, of this protocol or of any.
+    /// A port of this protocol, or of any.
     Port {
         of: Option<Protocol>,
         source: bool,
@@ -48,7 +46,7 @@ pub(crate) enum PacketField {
     Status,
     Direction,
     ConnectionMark,
-    /// Of a connection's tuple.
+    /// A field of a conntrack tuple.
     ConnectionAddress {
         reply: Option<bool>,
         source: bool,
@@ -66,7 +64,7 @@ pub(crate) enum PacketField {
     },
 }
 
-/// What `fib` asks of the routing tables.
+/// The result of `fib`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FibResult {
     AddressType,
@@ -74,12 +72,12 @@ pub(crate) enum FibResult {
     InterfaceName,
 }
 
-/// A value, ready to be made.
+/// A compiled expression.
 #[derive(Debug, Clone)]
 pub(crate) enum CompiledExpr {
     Constant(u128),
     Field(PacketField),
-    /// Cut to so many bits.
+    /// With the number of result bits.
     Binary(Binary, Box<CompiledExpr>, Box<CompiledExpr>, u32),
     Random {
         modulus: u32,
@@ -90,14 +88,13 @@ pub(crate) enum CompiledExpr {
         offset: u32,
         counter: usize,
     },
-    /// `None`: of a key that only the kernel knows.
+    /// Without key or seed: the result is random.
     Hash {
         key: Option<Vec<(CompiledExpr, DataType)>>,
         modulus: u32,
         seed: Option<u32>,
         offset: u32,
     },
-    /// One or more values, which an element has.
     Map {
         key: Vec<CompiledExpr>,
         set: usize,
@@ -105,7 +102,7 @@ pub(crate) enum CompiledExpr {
     NotModelled(Arc<str>),
 }
 
-/// Where a packet goes on.
+/// A verdict with chain indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompiledVerdict {
     Accept,
@@ -116,40 +113,37 @@ pub(crate) enum CompiledVerdict {
     Goto(usize),
 }
 
-/// How a value is compared.
+/// A compiled comparison.
 #[derive(Debug, Clone)]
 pub(crate) enum Comparison {
-    /// Each part is within its range (or `not`).
+    /// Each part is in its range.
     Within { not: bool, ranges: Vec<(u128, u128)> },
-    /// Any of these bits is set (or, `not`, none).
+    /// Any of the bits is set.
     Any { not: bool, bits: u128 },
-    /// An element has it (or `not`).
+    /// The set contains the value.
     In { not: bool, set: usize },
 }
 
-/// What a translation changes an address or port to.
+/// Address or port operand of a NAT statement.
 #[derive(Debug, Clone)]
 pub(crate) enum NatOperand {
-    /// As it is.
     Nothing,
-    /// From first to last.
     Range(u128, u128),
     Load(CompiledExpr),
 }
 
-/// A translation.
 #[derive(Debug, Clone)]
 pub(crate) struct Nat {
     pub(crate) kind: NatKind,
-    /// Only packets of this family.
+    /// `None`: both families.
     pub(crate) family: Option<Family>,
     pub(crate) address: NatOperand,
     pub(crate) port: NatOperand,
-    /// The flags; address and ports are filled in.
+    /// The flags; the walk adds addresses and ports.
     pub(crate) range: NatRange,
 }
 
-/// A statement, ready to be carried out.
+/// A compiled statement.
 #[derive(Debug, Clone)]
 pub(crate) enum CompiledStatement {
     Compare {
@@ -171,7 +165,6 @@ pub(crate) enum CompiledStatement {
         timeout: Option<u64>,
     },
     Nat(Nat),
-    /// What is sent back, by family.
     Reject {
         v4: RejectWith,
         v6: RejectWith,
@@ -187,7 +180,6 @@ pub(crate) enum CompiledStatement {
     NotModelled(Arc<str>),
 }
 
-/// What an element has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EntryContent {
     Nothing,
@@ -195,46 +187,42 @@ pub(crate) enum EntryContent {
     Data(Vec<u128>),
 }
 
-/// An element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SetEntry {
     pub(crate) content: EntryContent,
-    /// Milliseconds of the clock, from the beginning.
+    /// Clock in milliseconds.
     pub(crate) expires: Option<u64>,
 }
 
-/// The name of a set, by which what rules put in is kept.
+/// Family, table and set.
 pub(crate) type SetName = (TableFamily, String, String);
 
-/// A set or map.
+/// A compiled set or map.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CompiledSet {
-    /// Of a set that rules may put elements into.
+    /// The name of a set that rules may change.
     pub(crate) dynamic: Option<SetName>,
     pub(crate) exact: HashMap<Vec<u128>, SetEntry>,
     pub(crate) ranges: Vec<(Vec<(u128, u128)>, SetEntry)>,
     pub(crate) any: Option<EntryContent>,
     pub(crate) timeout: Option<u64>,
     pub(crate) size: Option<usize>,
-    /// An element, or a type, that is not modelled: nothing can be said of what is not found.
+    /// An unmodelled element or type: lookups without a match are unknown.
     pub(crate) not_modelled: Option<Arc<str>>,
 }
 
-/// A chain.
 #[derive(Debug, Clone)]
 pub(crate) struct NftCompiledChain {
     pub(crate) policy: Option<ChainPolicy>,
     pub(crate) rules: Vec<Vec<CompiledStatement>>,
 }
 
-/// A table.
 #[derive(Debug, Clone)]
 pub(crate) struct NftCompiledTable {
     pub(crate) chains: Vec<NftCompiledChain>,
     pub(crate) sets: Vec<CompiledSet>,
 }
 
-/// A base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BaseChainRef {
     pub(crate) table: usize,
@@ -242,25 +230,24 @@ pub(crate) struct BaseChainRef {
     pub(crate) priority: i32,
 }
 
-/// The base chains that a packet of one family meets at one hook, in the order in which it meets them.
+/// The base chains of a family at one hook in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AtHook {
     pub(crate) filters: Vec<BaseChainRef>,
     pub(crate) nats: Vec<BaseChainRef>,
 }
 
-/// The rules of a machine.
+/// The nftables rules of a machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NftProgram {
     pub(crate) ruleset: Arc<Ruleset>,
     pub(crate) tables: Vec<NftCompiledTable>,
     pub(super) v4: [AtHook; 5],
     pub(super) v6: [AtHook; 5],
-    /// Base chains of devices, by interface: what comes in.
+    /// Base chains of devices by interface.
     pub(crate) ingress: Vec<(usize, BaseChainRef)>,
-    /// What goes out.
     pub(crate) egress: Vec<(usize, BaseChainRef)>,
-    /// A chain with rules for frames that cross a bridge, which are not modelled.
+    /// A chain with rules for bridged frames, which are not modelled.
     pub(crate) on_bridges: Option<BaseChainRef>,
 }
 
@@ -273,7 +260,7 @@ impl NftProgram {
         &all[hook as usize]
     }
 
-    /// Whether any chain is hooked in for packets of the family.
+    /// Whether a chain is hooked for the family.
     pub(crate) fn sees(&self, family: Family) -> bool {
         let all = match family {
             Family::V4 => &self.v4,
@@ -282,7 +269,7 @@ impl NftProgram {
         all.iter().any(|at| !at.filters.is_empty() || !at.nats.is_empty())
     }
 
-    /// Whether destinations or sources may be translated.
+    /// Whether a nat chain is hooked for the family.
     pub(crate) fn translates(&self, family: Family) -> bool {
         let all = match family {
             Family::V4 => &self.v4,
@@ -295,7 +282,7 @@ impl NftProgram {
         RuleRef::nft(&self.ruleset, table, chain, rule)
     }
 
-    /// Sets that rules put elements into.
+    /// The sets that rules may change.
     pub(crate) fn dynamic(&self) -> impl Iterator<Item = &SetName> {
         self.tables.iter().flat_map(|table| &table.sets).filter_map(|set| set.dynamic.as_ref())
     }

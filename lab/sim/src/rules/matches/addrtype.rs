@@ -1,4 +1,4 @@
-//! `addrtype`: what an address is to this machine (net/netfilter/xt_addrtype.c).
+//! `addrtype` (net/netfilter/xt_addrtype.c).
 
 use std::fmt;
 
@@ -6,26 +6,18 @@ use super::super::Test;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// A type of address, as the routing tables see it.
+/// The type of an address according to the routing tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum AddressType {
-    /// None.
     Unspec,
-    /// Somebody else's.
     Unicast,
-    /// This machine's.
     Local,
-    /// A network's broadcast.
     Broadcast,
-    /// Anycast.
     Anycast,
-    /// Multicast.
     Multicast,
-    /// A black-hole route's.
     Blackhole,
-    /// An unreachable route's.
     Unreachable,
-    /// A prohibiting route's.
     Prohibit,
 }
 
@@ -41,7 +33,7 @@ const NAMES: [(&str, AddressType); 9] = [
     ("PROHIBIT", AddressType::Prohibit),
 ];
 
-/// A list of types, any of which will do.
+/// Types, any of which matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressTypes(pub Vec<AddressType>);
 
@@ -59,16 +51,15 @@ impl fmt::Display for AddressTypes {
     }
 }
 
-/// The match.
+/// `-m addrtype`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Addrtype {
-    /// Of the source.
     pub source: Option<Test<AddressTypes>>,
-    /// Of the destination.
     pub destination: Option<Test<AddressTypes>>,
-    /// As seen from the interface that the packet came in by.
+    /// `--limit-iface-in`: considers only the input interface.
     pub limit_in: bool,
-    /// As seen from the interface that it leaves by.
+    /// `--limit-iface-out`: considers only the output interface.
     pub limit_out: bool,
 }
 

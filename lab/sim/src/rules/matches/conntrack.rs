@@ -1,4 +1,4 @@
-//! `conntrack` and `state`: what connection tracking says (net/netfilter/xt_conntrack.c).
+//! `conntrack` and `state` (net/netfilter/xt_conntrack.c).
 
 use std::fmt;
 
@@ -9,28 +9,28 @@ use super::ports::PortRange;
 use crate::masked::Masked;
 use crate::protocol::Protocol;
 
-/// States of a connection, as bits.
+/// Conntrack states as bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionStates(pub u8);
 
 impl ConnectionStates {
-    /// No connection can be told.
+    /// `INVALID`.
     pub const INVALID: u8 = 1;
-    /// The first packet, or a later one before any answer.
+    /// `NEW`.
     pub const NEW: u8 = 2;
-    /// Belongs to another connection.
+    /// `RELATED`.
     pub const RELATED: u8 = 4;
-    /// Of a connection that was answered.
+    /// `ESTABLISHED`.
     pub const ESTABLISHED: u8 = 8;
-    /// Not tracked by wish.
+    /// `UNTRACKED`.
     pub const UNTRACKED: u8 = 16;
-    /// Of a connection whose source is translated.
+    /// The connection has source NAT.
     pub const SNAT: u8 = 32;
-    /// Of a connection whose destination is translated.
+    /// The connection has destination NAT.
     pub const DNAT: u8 = 64;
 }
 
-/// In the order in which iptables prints them.
+/// In the order of iptables-save.
 const STATES: [(&str, u8); 7] = [
     ("INVALID", ConnectionStates::INVALID),
     ("NEW", ConnectionStates::NEW),
@@ -41,7 +41,7 @@ const STATES: [(&str, u8); 7] = [
     ("DNAT", ConnectionStates::DNAT),
 ];
 
-/// Status of a connection, as bits.
+/// Connection status as bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(pub u8);
 
@@ -53,13 +53,13 @@ const STATUSES: [(&str, u8); 4] = [
 ];
 
 impl Status {
-    /// A helper expected it; never here.
+    /// Expected by a helper; never set in the simulator.
     pub const EXPECTED: u8 = 1;
-    /// It was answered.
+    /// `SEEN_REPLY`.
     pub const SEEN_REPLY: u8 = 2;
-    /// It is not thrown out early.
+    /// `ASSURED`.
     pub const ASSURED: u8 = 4;
-    /// Its first packet has left or arrived.
+    /// `CONFIRMED`.
     pub const CONFIRMED: u8 = 8;
 }
 
@@ -74,25 +74,21 @@ fn print(names: &[(&str, u8)], bits: u8) -> String {
     set.collect::<Vec<_>>().join(",")
 }
 
-/// A part of the two tuples that a connection is known by.
+/// A part of the tuples of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum TupleField {
-    /// Source, as the connection was opened.
     OriginalSource,
-    /// Destination, as the connection was opened.
     OriginalDestination,
-    /// Source of the answers.
     ReplySource,
-    /// Destination of the answers.
     ReplyDestination,
 }
 
-/// A test of such a part.
+/// A condition on a part of the tuples.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum FieldTest {
-    /// Its address.
     Address(TupleField, Test<Masked>),
-    /// Its port.
     Port(TupleField, Test<PortRange>),
 }
 
@@ -109,18 +105,15 @@ const PORTS: [(&str, TupleField); 4] = [
     ("--ctrepldstport", TupleField::ReplyDestination),
 ];
 
-/// The match: everything that is asked must hold.
+/// All conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Conntrack {
-    /// Any of these states.
     pub states: Option<Test<ConnectionStates>>,
-    /// The protocol.
     pub protocol: Option<Test<Protocol>>,
-    /// Addresses and ports.
     pub fields: Vec<FieldTest>,
-    /// Any of these.
     pub status: Option<Test<Status>>,
-    /// Whether the packet goes the way of the first one.
+    /// `--ctdir`: true is ORIGINAL.
     pub original: Option<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! `icmp` and `icmp6`: type and code (net/ipv4/netfilter/ip_tables.c, net/ipv6/netfilter/ip6_tables.c).
+//! `icmp` and `icmp6` (net/ipv4/netfilter/ip_tables.c, net/ipv6/netfilter/ip6_tables.c).
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 use crate::protocol::Family;
 
-/// The match.
+/// `-m icmp` or `-m icmp6`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Icmp {
-    /// Whose table of types.
     pub family: Family,
-    /// Type, and code if one is asked for; nothing means any.
+    /// Type and code; `None` matches any.
     pub kind: Test<Option<(u8, Option<u8>)>>,
 }
 

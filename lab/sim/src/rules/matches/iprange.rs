@@ -1,4 +1,4 @@
-//! `iprange`: ranges of addresses (net/netfilter/xt_iprange.c).
+//! `iprange` (net/netfilter/xt_iprange.c).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,12 +7,12 @@ use super::super::Test;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// The match: everything that is asked must hold.
+/// All conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IpRange {
-    /// First and last source.
+    /// First and last.
     pub source: Option<Test<(IpAddr, IpAddr)>>,
-    /// First and last destination.
+    /// First and last.
     pub destination: Option<Test<(IpAddr, IpAddr)>>,
 }
 

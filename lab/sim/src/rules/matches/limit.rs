@@ -1,22 +1,22 @@
-//! `limit`: holds so many times in a while (net/netfilter/xt_limit.c).
+//! `limit` (net/netfilter/xt_limit.c).
 
 use std::fmt;
 
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// The match.
+/// `-m limit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Limit {
-    /// How many times ...
+    /// Packets ...
     pub times: u32,
-    /// ... in so many seconds: 1, 60, 3600 or 86400.
+    /// ... per 1, 60, 3600 or 86400 seconds.
     pub seconds: u32,
-    /// How many at once.
     pub burst: u32,
 }
 
-/// As iptables prints them; it reads longer spellings, too.
+/// iptables prints the short forms and reads the long ones.
 const UNITS: [(&str, &str, u32); 4] =
     [("sec", "second", 1), ("min", "minute", 60), ("hour", "hour", 3600), ("day", "day", 86_400)];
 
@@ -45,7 +45,7 @@ impl Limit {
         Ok(this)
     }
 
-    /// Milliseconds that one time costs.
+    /// Milliseconds of credit per packet.
     #[must_use]
     pub fn cost(&self) -> u64 {
         u64::from(self.seconds) * 1000 / u64::from(self.times.max(1))

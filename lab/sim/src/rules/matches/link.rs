@@ -1,4 +1,4 @@
-//! `mac` and `pkttype`: what the link layer says of a packet (net/netfilter/xt_mac.c, xt_pkttype.c).
+//! `mac` and `pkttype` (net/netfilter/xt_mac.c, xt_pkttype.c).
 
 use std::fmt;
 
@@ -34,14 +34,12 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// To whom a frame is addressed.
+/// The destination type of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum PacketType {
-    /// To one machine.
     Unicast,
-    /// To all.
     Broadcast,
-    /// To a group.
     Multicast,
 }
 

@@ -1,4 +1,19 @@
-//! What a rule asks of a packet after `-m`: a file for each match, with its reader and its printer.
+//! Matches: the part of a rule after `-m`, one file per match with reader and printer.
+//!
+//! # How to add a match or an expression
+//! A match of iptables:
+//! 1. `rules/matches/NAME.rs`: the fields, `read` and `Display`.
+//! 2. `rules/matches/mod.rs`: a variant of [`Match`] in `read`, `name` and `Display`.
+//! 3. `program/iptables/mod.rs`: a variant of `Check`, or of `OpenCheck` if some packets leave the result unknown.
+//! 4. `program/iptables/compile.rs`: the translation into that check.
+//! 5. `walk/check.rs`: the result for a packet; unknown results in `walk/undecided.rs`.
+//!
+//! An expression of nftables (a statement likewise, in the `statement.rs` files):
+//! 1. `nft/selector.rs`: a field of a packet or connection has its spelling, data type and [`crate::nft::PacketField`]
+//! here only; then `walk/nft/load.rs` loads the value.
+//! 2. Other expressions: a variant in `nft/expression.rs`, one reader each in `nft/text/expression.rs` and
+//! `nft/json/expression.rs`, the printer in `nft/print.rs`, the translation in `program/nft/compile/expression.rs`, the
+//! value in `walk/nft/load.rs`.
 
 mod addrtype;
 mod conntrack;
@@ -44,66 +59,45 @@ use super::header::RuleHeader;
 use super::tokens::{OptionReader, marked, quote};
 use crate::protocol::{Family, Protocol};
 
-/// A match.
+/// A match, named as in iptables.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Match {
-    /// Always holds.
+    /// Always matches.
     Comment(String),
-    /// State of the connection; `-m state` too (the flag).
+    /// Connection state; true: spelled `-m state`.
     Conntrack(Conntrack, bool),
-    /// The packet's mark under a mask.
+    /// Value and mask.
     Mark(Test<(u32, u32)>),
-    /// The connection's mark under a mask.
+    /// Value and mask of the connection's mark.
     Connmark(Test<(u32, u32)>),
-    /// Chance, or every n-th packet.
     Statistic(Statistic),
-    /// Whether an address was seen of late.
     Recent(Recent),
-    /// Membership in an IP set.
     Set(SetMatch),
-    /// What an address is to this machine.
     Addrtype(Addrtype),
-    /// Ports of one protocol, and TCP's flags.
     Ports(PortMatch),
-    /// Lists of ports.
     Multiport(Multiport),
-    /// Ports of a bridge.
     Physdev(Physdev),
-    /// Type and code of ICMP.
     Icmp(Icmp),
-    /// Ranges of addresses.
     IpRange(IpRange),
-    /// The way back to the source.
     Rpfilter(Rpfilter),
-    /// So many times in a while.
     Limit(Limit),
-    /// Counts into an accounting object; always holds while there is no quota.
+    /// Accounting object; always matches without a quota.
     Nfacct(String),
-    /// Whose socket sends it.
     Owner(Owner),
-    /// Whether a socket is open for it.
     Socket(SocketMatch),
-    /// So many times in a while, by address.
     Hashlimit(Hashlimit),
-    /// So many connections, by address.
     Connlimit(Connlimit),
-    /// The sender's Ethernet address.
     Mac(Test<MacAddress>),
-    /// To whom its frame is addressed.
     PacketType(Test<PacketType>),
-    /// Its length.
     Length(Test<Sizes>),
-    /// The maximum segment size that TCP announces.
     TcpMss(Test<Sizes>),
-    /// IPsec.
     Policy(IpsecPolicy),
-    /// IPVS.
     Ipvs(Ipvs),
-    /// Not modelled, or not with these options; only [`super::Rules::read_any`] keeps it.
+    /// An unmodelled match; only [`super::Rules::read_any`] returns it.
     Unknown {
-        /// Its name.
         name: String,
-        /// Its options as they stand.
+        /// As text.
         options: String,
     },
 }
@@ -120,7 +114,6 @@ fn text(words: &mut OptionReader<'_>, of: &str, option: &'static str) -> ParseRe
 }
 
 impl Match {
-    /// Reads the options of the match `name`.
     pub(crate) fn read(
         name: &str,
         words: &mut OptionReader<'_>,
@@ -190,7 +183,7 @@ impl Match {
         })
     }
 
-    /// As iptables calls it.
+    /// The name in iptables.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

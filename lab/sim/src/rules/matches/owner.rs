@@ -1,4 +1,4 @@
-//! `owner`: whose socket sends the packet (net/netfilter/xt_owner.c).
+//! `owner` (net/netfilter/xt_owner.c).
 
 use std::fmt;
 
@@ -6,19 +6,18 @@ use super::super::Test;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// First and last number of a user or group.
+/// First and last user or group ID.
 pub type IdRange = (u32, u32);
 
-/// The match: everything that is asked must hold.
+/// All conditions must hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Owner {
-    /// Whether a socket of this machine sends it.
+    /// Whether a local socket sends the packet.
     pub socket_exists: Option<Test<()>>,
-    /// The user.
     pub user: Option<Test<IdRange>>,
-    /// The group.
     pub group: Option<Test<IdRange>>,
-    /// The group may be one of the supplementary ones.
+    /// Includes supplementary groups.
     pub supplementary: bool,
 }
 
@@ -49,7 +48,7 @@ impl Owner {
         Ok(this)
     }
 
-    /// Of a packet that no socket sends: only what asks for the opposite of everything holds (`match ^ invert`).
+    /// The result for a packet without a socket: only fully inverted matches hold (`match ^ invert`).
     pub(crate) fn holds_without_socket(&self) -> bool {
         let inverted = |test: &Option<Test<IdRange>>| test.is_none_or(|test| test.not);
         !self.supplementary

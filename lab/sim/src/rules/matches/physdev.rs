@@ -1,4 +1,4 @@
-//! `physdev`: ports of a bridge (net/netfilter/xt_physdev.c).
+//! `physdev` (net/netfilter/xt_physdev.c).
 
 use std::fmt;
 
@@ -7,18 +7,14 @@ use super::super::error::{ParseResult, Problem};
 use super::super::header::InterfacePattern;
 use super::super::tokens::OptionReader;
 
-/// The match: everything that is asked must hold.
+/// All conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Physdev {
-    /// The port that the packet came in by.
     pub input: Option<Test<InterfacePattern>>,
-    /// Whether it came in by a port.
     pub is_in: Option<Test<()>>,
-    /// The port that it leaves by.
     pub output: Option<Test<InterfacePattern>>,
-    /// Whether it leaves by a port.
     pub is_out: Option<Test<()>>,
-    /// Whether it stays in the bridge.
     pub is_bridged: Option<Test<()>>,
 }
 

@@ -1,4 +1,4 @@
-//! `policy` and `ipvs`: what IPsec and IPVS have to do with a packet (net/netfilter/xt_policy.c, xt_ipvs.c).
+//! `policy` and `ipvs` (net/netfilter/xt_policy.c, xt_ipvs.c).
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use super::super::error::{ParseResult, Problem};
 use super::super::options::{self, TextOption};
 use super::super::tokens::OptionReader;
 
-/// `policy`. There is no IPsec here: `--pol none` holds, `--pol ipsec` does not.
+/// `policy`. The simulator has no IPsec: `--pol none` matches, `--pol ipsec` does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpsecPolicy {
-    /// Of packets that came in, not of those that go out.
+    /// `--dir in`.
     pub incoming: bool,
-    /// Asks for packets without IPsec.
+    /// `--pol none`.
     pub none: bool,
-    /// What is asked of IPsec.
+    /// Conditions on IPsec.
     pub options: Vec<TextOption>,
 }
 
@@ -63,9 +63,9 @@ impl fmt::Display for IpsecPolicy {
 /// `ipvs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipvs {
-    /// Whether IPVS has handled the packet.
+    /// `--ipvs`: IPVS has handled the packet.
     pub handled: Option<Test<()>>,
-    /// What is asked of the connection; packets that IPVS has not handled never match it.
+    /// Conditions on the IPVS connection; they never match other packets.
     pub options: Vec<TextOption>,
 }
 

@@ -1,4 +1,4 @@
-//! `tcp`, `udp`, `sctp` and `multiport`: ports, and TCP's flags (net/netfilter/xt_tcpudp.c, xt_sctp.c, xt_multiport.c).
+//! `tcp`, `udp`, `sctp` and `multiport` (net/netfilter/xt_tcpudp.c, xt_sctp.c, xt_multiport.c).
 
 use std::fmt;
 
@@ -7,17 +7,16 @@ use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 use crate::protocol::Protocol;
 
-/// From a port to a port, both included.
+/// An inclusive range of ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct PortRange {
-    /// The first.
     pub first: u16,
-    /// The last.
     pub last: u16,
 }
 
 impl PortRange {
-    /// Reads `80`, `80:90`, `:90`, `80:`.
+    /// Parses `80`, `80:90`, `:90`, `80:`.
     #[must_use]
     pub fn parse(text: &str) -> Option<PortRange> {
         let (first, last) = text.split_once(':').unwrap_or((text, text));
@@ -27,7 +26,7 @@ impl PortRange {
         (range.first <= range.last).then_some(range)
     }
 
-    /// Whether a port is in it.
+    /// Whether the range contains `port`.
     #[must_use]
     pub fn contains(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
@@ -40,16 +39,15 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// `--tcp-flags`: of the flags in the mask exactly these are set.
+/// `--tcp-flags`: of the flags in the mask exactly `set` are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct TcpFlagsTest {
-    /// Which flags count.
     pub mask: u8,
-    /// Which of them are set.
     pub set: u8,
 }
 
-/// In the order in which iptables prints them.
+/// In the order of iptables-save.
 const FLAGS: [(&str, u8); 6] =
     [("FIN", 0x01), ("SYN", 0x02), ("RST", 0x04), ("PSH", 0x08), ("ACK", 0x10), ("URG", 0x20)];
 
@@ -71,10 +69,10 @@ fn print_flags(bits: u8) -> String {
     set.collect::<Vec<_>>().join(",")
 }
 
-/// Ports of one protocol.
+/// `tcp`, `udp` and `sctp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortMatch {
-    /// TCP, UDP or SCTP; the rule's `-p` says the same.
+    /// Equal to the rule's `-p`.
     pub protocol: Protocol,
     /// `--sport`.
     pub source: Option<Test<PortRange>>,
@@ -130,23 +128,20 @@ impl fmt::Display for PortMatch {
     }
 }
 
-/// Which port `multiport` looks at.
+/// The port that `multiport` compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum MultiportSide {
-    /// The source's.
     Source,
-    /// The destination's.
     Destination,
-    /// Either.
     Either,
 }
 
-/// A list of ports and ranges, any of which will do.
+/// Ports and ranges, any of which matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Multiport {
-    /// Which port.
     pub side: MultiportSide,
-    /// The list.
     pub ports: Test<Vec<PortRange>>,
 }
 

@@ -1,4 +1,4 @@
-//! `hashlimit` and `connlimit`: limits by address (net/netfilter/xt_hashlimit.c, xt_connlimit.c).
+//! `hashlimit` and `connlimit` (net/netfilter/xt_hashlimit.c, xt_connlimit.c).
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use super::super::options::{self, TextOption};
 use super::super::tokens::OptionReader;
 use crate::protocol::Family;
 
-/// `hashlimit`: judged for the first packet on a quiet machine, which is within any limit.
+/// `hashlimit`: the result for the first packet, which is within any limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Hashlimit {
-    /// Holds for what is above the limit, not for what is within.
+    /// Matches above the limit, not within.
     pub above: bool,
     /// `10/sec`, `512kb/s`.
     pub rate: String,
-    /// The other options.
     pub options: Vec<TextOption>,
 }
 
@@ -62,16 +62,16 @@ impl fmt::Display for Hashlimit {
     }
 }
 
-/// `connlimit`: judged as if the packet's connection were the only one.
+/// `connlimit`: the result for the only connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Connlimit {
-    /// Holds for more than so many connections, not for so many and fewer.
+    /// Matches above the limit, not within.
     pub above: bool,
-    /// How many.
     pub limit: u32,
-    /// Length of the prefix of addresses that count together.
+    /// Prefix length of addresses that count together.
     pub mask: u8,
-    /// Whether the destination's address is meant, not the source's.
+    /// Counts by destination, not source.
     pub destination: bool,
 }
 
@@ -104,7 +104,6 @@ impl Connlimit {
         Ok(Connlimit { above, limit, mask, destination })
     }
 
-    /// Whether it holds for the first connection.
     pub(crate) fn holds_for_one(&self) -> bool {
         (1 > self.limit) == self.above
     }

@@ -1,4 +1,4 @@
-//! `recent`: whether an address was seen of late (net/netfilter/xt_recent.c).
+//! `recent` (net/netfilter/xt_recent.c).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,37 +7,37 @@ use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 use crate::protocol::Family;
 
-/// What the match does with its list.
+/// What `-m recent` does with its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecentAction {
-    /// Puts the address on the list, or renews it; always holds.
+    /// Adds or renews the address; always matches.
     Set,
-    /// Holds if the address is on the list.
+    /// Matches listed addresses.
     Check,
-    /// Likewise, and then renews it.
+    /// As `Check`, then renews the address.
     Update,
-    /// Holds if the address was on the list, and takes it off.
+    /// Matches listed addresses and removes the address.
     Remove,
 }
 
-/// The match.
+/// `-m recent`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Recent {
-    /// What is done.
     pub action: RecentAction,
-    /// `!`.
+    /// Inverted by `!`.
     pub not: bool,
-    /// The address counts only if it was seen within so many seconds.
+    /// `--seconds`: maximum age.
     pub seconds: Option<u32>,
-    /// Throws out what is older than that.
+    /// Removes older entries.
     pub reap: bool,
-    /// The address counts only if it was seen so many times.
+    /// `--hitcount`: minimum number of packets.
     pub hitcount: Option<u32>,
-    /// Name of the list; lists belong to the machine, not to a family.
+    /// The list, which both families of a machine share.
     pub list: String,
-    /// The part of the address that counts.
+    /// Mask of the address.
     pub mask: IpAddr,
-    /// Whether the destination's address is meant, not the source's.
+    /// Looks at the destination, not the source.
     pub destination: bool,
 }
 
@@ -94,7 +94,7 @@ impl Recent {
         }
         let of = || "match recent".to_owned();
         this.action = action.ok_or(Problem::Missing { of: of(), what: "--set, --rcheck, --update or --remove" })?;
-        // recent_mt_check refuses both.
+        // recent_mt_check refuses these combinations.
         if this.reap && this.seconds.is_none() {
             return Err(Problem::Missing { of: of(), what: "--seconds with --reap" });
         }

@@ -1,20 +1,20 @@
-//! `rpfilter`: whether the way back to the source is the interface that the packet came by (net/ipv4/netfilter/ipt_rpfilter.c).
+//! `rpfilter` (net/ipv4/netfilter/ipt_rpfilter.c).
 
 use std::fmt;
 
 use super::super::error::ParseResult;
 use super::super::tokens::OptionReader;
 
-/// The match.
+/// `-m rpfilter`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rpfilter {
-    /// Any interface will do.
+    /// Accepts any interface.
     pub loose: bool,
-    /// The packet's mark counts for the routes; there are no routes by mark here.
+    /// Routes by the packet's mark.
     pub valid_mark: bool,
-    /// A source of this machine's own will do.
+    /// Accepts own addresses as source.
     pub accept_local: bool,
-    /// Holds for packets that fail.
+    /// Matches packets that fail the test.
     pub invert: bool,
 }
 

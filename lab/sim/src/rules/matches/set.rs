@@ -1,31 +1,30 @@
-//! `set`: membership in an IP set (net/netfilter/xt_set.c).
+//! `set` (net/netfilter/xt_set.c).
 
 use std::fmt;
 
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// Which end of the packet a part of an element is taken from.
+/// The end of a packet from which a set takes a part of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Side {
-    /// Its source.
     Source,
-    /// Its destination.
     Destination,
 }
 
-/// The match.
+/// `-m set`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct SetMatch {
-    /// `!`.
+    /// Inverted by `!`.
     pub not: bool,
-    /// Name of the set.
     pub set: String,
-    /// For each part of an element, where it is taken from.
+    /// One per part of an element.
     pub sides: Vec<Side>,
-    /// `--return-nomatch`: holds for elements that are marked `nomatch`, and only for them.
+    /// `--return-nomatch`: matches elements with `nomatch` only.
     pub return_nomatch: bool,
-    /// `! --update-counters`: has no say in a verdict.
+    /// `! --update-counters`; without effect on verdicts.
     pub no_update_counters: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `length` and `tcpmss`: numbers of a packet's that lie within a range (net/netfilter/xt_length.c, xt_tcpmss.c).
+//! `length` and `tcpmss` (net/netfilter/xt_length.c, xt_tcpmss.c).
 
 use std::fmt;
 
@@ -6,17 +6,16 @@ use super::super::Test;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// From a number to a number, both included.
+/// An inclusive range of sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Sizes {
-    /// The first.
     pub first: u16,
-    /// The last.
     pub last: u16,
 }
 
 impl Sizes {
-    /// Reads `100`, `100:200`, `100:`, `:200`.
+    /// Parses `100`, `100:200`, `100:`, `:200`.
     fn parse(text: &str) -> Option<Sizes> {
         let (first, last) = text.split_once(':').unwrap_or((text, text));
         let open = text.contains(':');
@@ -31,7 +30,7 @@ impl Sizes {
         words.test("a number, or first:last", Sizes::parse)
     }
 
-    /// Whether a number of `possible` lies within; none if some do and some do not.
+    /// Whether all sizes of `possible` are in the range; `None` if only some are.
     pub(crate) fn holds(self, possible: Sizes) -> Option<bool> {
         if self.first <= possible.first && possible.last <= self.last {
             Some(true)

@@ -1,18 +1,18 @@
-//! `socket`: whether a socket of this machine is open for the packet (net/netfilter/xt_socket.c).
+//! `socket` (net/netfilter/xt_socket.c).
 
 use std::fmt;
 
 use super::super::error::ParseResult;
 use super::super::tokens::OptionReader;
 
-/// The match.
+/// `-m socket`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketMatch {
-    /// Only sockets that may have addresses of others.
+    /// Only transparent sockets.
     pub transparent: bool,
-    /// Sockets at all addresses count, too.
+    /// Sockets on wildcard addresses match, too.
     pub no_wildcard: bool,
-    /// The packet gets the socket's mark.
+    /// Copies the socket's mark to the packet.
     pub restore_mark: bool,
 }
 

@@ -1,36 +1,36 @@
-//! `statistic`: chance, or every n-th packet (net/netfilter/xt_statistic.c).
+//! `statistic` (net/netfilter/xt_statistic.c).
 
 use std::fmt;
 
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// Certainty, as a threshold.
+/// Probability 1 as a threshold.
 pub const THRESHOLD_ONE: u32 = 0x8000_0000;
 
-/// The match.
+/// `-m statistic`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Statistic {
-    /// Holds if 31 random bits are below the threshold.
+    /// Matches if 31 random bits are below the threshold.
     Random {
-        /// `!`.
+        /// Inverted by `!`.
         not: bool,
         /// Out of 2³¹. `iptables` rounds the probability that it is given to this ("lround(0x80000000 * p)"), and
         /// prints it with 11 digits, from which it is found again: 2³¹ has ten.
         threshold: u32,
     },
-    /// Holds for one of every so many packets.
+    /// Matches one packet out of `every`.
     Nth {
-        /// `!`.
+        /// Inverted by `!`.
         not: bool,
-        /// How many.
         every: u32,
-        /// Which of them, from 0.
+        /// From 0.
         packet: u32,
     },
 }
 
-/// Reads a probability in decimal without floating point: rounds to the nearest threshold, halves up.
+/// Parses a decimal probability and rounds to the nearest threshold, halves up.
 fn threshold(text: &str) -> Option<u32> {
     let (whole, digits) = text.split_once('.').unwrap_or((text, ""));
     let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
@@ -43,7 +43,7 @@ fn threshold(text: &str) -> Option<u32> {
     u32::try_from(rounded).ok().filter(|threshold| *threshold <= THRESHOLD_ONE)
 }
 
-/// Prints a threshold as `iptables-save` does, with 11 digits.
+/// As `iptables-save`, with 11 digits.
 fn decimal(threshold: u32) -> String {
     let scale = 100_000_000_000_u128;
     let rounded = (u128::from(threshold) * scale * 2 + u128::from(THRESHOLD_ONE)) / (2 * u128::from(THRESHOLD_ONE));

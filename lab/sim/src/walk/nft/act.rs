@@ -1,4 +1,4 @@
-//! Carrying statements out.
+//! Effects of statements.
 
 use super::{RuleAbort, RuleContext, RuleResult};
 use crate::conntrack::nat::Manip;
@@ -11,7 +11,7 @@ use crate::walk::act::TargetResult;
 use crate::walk::{Skb, Walker};
 
 impl<'a> Walker<'a> {
-    /// `None`: the next statement.
+    /// `None`: continues with the next statement.
     pub(super) fn nft_step(
         &mut self,
         step: &CompiledStatement,
@@ -107,9 +107,9 @@ impl<'a> Walker<'a> {
         })
     }
 
-    /// `nft_limit_eval`: credit grows with time, up to what the burst and one packet more cost.
+    /// `nft_limit_eval`: credit grows with time up to the burst.
     fn nft_limit(&mut self, rate: u64, per: u64, burst: u64, counter: usize) -> bool {
-        // In thousandths of a packet: rate packets in `per` milliseconds.
+        // Thousandths of packets: `rate` packets per `per` milliseconds.
         let full = burst.saturating_mul(1000).max(1000);
         let (credit, since) = self.state.nft.limits.entry(counter).or_insert((full, self.now));
         let grown = (self.now - *since).saturating_mul(rate).saturating_mul(1000) / per;

@@ -1,4 +1,4 @@
-//! Comparisons with the names of interfaces that are invented.
+//! Comparisons with placeholder names of interfaces.
 
 use super::RuleAbort;
 use crate::nft::name_bits;
@@ -6,20 +6,19 @@ use crate::program::nft::{Comparison, CompiledExpr, PacketField};
 use crate::trace::Event;
 use crate::walk::{Skb, Walker};
 
-/// What an assumption about such a comparison is called.
 pub(super) fn assumption(input: bool) -> &'static str {
     if input { "input-interface" } else { "output-interface" }
 }
 
 impl Walker<'_> {
-    /// The interface, if its name is invented.
+    /// The interface, if its name is a placeholder.
     pub(super) fn nft_invented(&self, input: bool, skb: &Skb) -> Option<usize> {
         let interface = if input { skb.input } else { skb.output };
         interface.filter(|at| self.host.interfaces[*at].invented)
     }
 
-    /// The answer to a comparison of an invented interface's name or number alone: it is not that of an interface that exists, and
-    /// else an assumption's. None if the comparison is another.
+    /// The result of a comparison of a placeholder interface alone: it differs from existing interfaces, otherwise an
+    /// assumption decides. `None` for other comparisons.
     pub(super) fn nft_compare_invented(
         &mut self,
         left: &[CompiledExpr],
@@ -50,7 +49,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Whether an interface that is not invented has this name, or this number from 1.
+    /// Whether a named interface has this name, or this index from 1.
     fn nft_is_real(&self, value: u128, by_name: bool) -> bool {
         let mut all = self.host.interfaces.iter().zip(1..);
         all.any(|(one, number)| !one.invented && value == if by_name { name_bits(&one.name) } else { number })

@@ -1,4 +1,4 @@
-//! What rules load from a packet and its connection.
+//! Values of packets and connections.
 
 use std::net::IpAddr;
 
@@ -13,11 +13,10 @@ use crate::rules::matches::AddressType;
 use crate::trace::Event;
 use crate::walk::{Skb, Walker};
 
-/// In place of a port of a packet that has none where a rule did not ask for the protocol: bytes of another header, like no port.
+/// The port of packets without ports; equal to no port.
 const NO_PORT: u128 = 0x1_0000;
 
 impl<'a> Walker<'a> {
-    /// The values of a key's parts.
     pub(super) fn nft_values(
         &mut self,
         loads: &[CompiledExpr],
@@ -31,7 +30,7 @@ impl<'a> Walker<'a> {
         Ok(values)
     }
 
-    /// One value, or those that a map has.
+    /// One value, or those of a map element.
     pub(super) fn nft_load(
         &mut self,
         load: &CompiledExpr,
@@ -50,7 +49,7 @@ impl<'a> Walker<'a> {
             CompiledExpr::Random { modulus, offset } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
             CompiledExpr::Rotation { modulus, offset, counter } => {
                 let number = if self.chance.is_exact() {
-                    // Every place of the rotation is as likely.
+                    // Exact walks draw the position.
                     self.nft_draw(*modulus, at)
                 } else {
                     let next = self.state.nft.rotations.entry(*counter).or_insert(0);
@@ -67,7 +66,7 @@ impl<'a> Walker<'a> {
                 }
                 one(u128::from(hash::below(&bytes, *seed, *modulus) + offset))
             }
-            // Of a seed or a key that only the kernel knows, every number is as likely.
+            // With a random seed or key of the kernel each number is equally likely.
             CompiledExpr::Hash { modulus, offset, .. } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
             CompiledExpr::Map { key, set } => {
                 let key = self.nft_values(key, at, skb)?;
@@ -93,8 +92,8 @@ impl<'a> Walker<'a> {
         number
     }
 
-    /// In exact walks: whether a number that the kernel draws is among those that a rule compares it with. That is one question with two
-    /// answers: of a chain of N such rules with `mod N`, `mod N-1`, … the ways are N, where one for each number would make N! of them.
+    /// In exact walks: whether a drawn number is in the compared range. This is one draw with two results: N rules with
+    /// `mod N`, `mod N-1`, … make N paths; a draw per number would make N!.
     pub(super) fn nft_compare_drawn(
         &mut self,
         left: &[CompiledExpr],
@@ -120,7 +119,7 @@ impl<'a> Walker<'a> {
         let inside = u64::try_from(end_inside.saturating_sub(begin)).unwrap_or(0);
         let is_inside = self.chance.choose(&[inside, u64::from(modulus) - inside]) == 0;
         if modulus > 1 {
-            // The first number that gives this answer stands for all of them.
+            // The first number with this result represents all others.
             let number = match (is_inside, begin > lowest) {
                 (true, _) => begin,
                 (false, true) => lowest,
@@ -181,7 +180,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// `nft_ct_get_eval`: nothing but the state is there without a connection.
+    /// `nft_ct_get_eval`: without a connection only the state exists.
     fn nft_connection(&self, field: &PacketField, skb: &Skb) -> Result<u128, RuleAbort> {
         let attached = skb.attached.ok_or(RuleAbort::Break)?;
         let connection = self.state.connections.get(attached.id).ok_or(RuleAbort::Break)?;
@@ -236,7 +235,7 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// An interface's number, from 1; 0 is none.
+/// Indexes from 1; 0 is no interface.
 fn number_of(interface: Option<usize>) -> u128 {
     interface.and_then(|at| u128::try_from(at + 1).ok()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Base chains of nftables and the chains that they lead to (net/netfilter/nf_tables_core.c, `nft_do_chain`).
+//! Walking base chains of nftables (net/netfilter/nf_tables_core.c, `nft_do_chain`).
 
 mod act;
 mod invented;
@@ -16,23 +16,23 @@ use crate::program::nft::{BaseChainRef, CompiledStatement, CompiledVerdict, NftP
 use crate::rules::ChainPolicy;
 use crate::trace::{DropReason, Event, NotModelled, RuleRef};
 
-/// `NFT_JUMP_STACK_SIZE`: chains that may be in call at once.
+/// `NFT_JUMP_STACK_SIZE`: maximum call depth.
 const DEPTH: usize = 16;
-/// No walk of one base chain is longer than this many rules.
+/// Maximum number of rules per base chain.
 const LONGEST: usize = 1_000_000;
 
-/// What packets leave behind in sets, rotations and limits.
+/// State of sets, rotations and limits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NftState {
-    /// Elements that rules put in, by set.
+    /// Elements that rules added.
     elements: BTreeMap<SetName, BTreeMap<Vec<u128>, SetEntry>>,
     rotations: BTreeMap<usize, u32>,
-    /// What each limit has left, in thousandths of a packet's cost, and when that was.
+    /// Per limit the credit in thousandths of packets, and its time.
     limits: BTreeMap<usize, (u64, u64)>,
 }
 
 impl NftState {
-    /// New rules count from the beginning; sets that are still there keep what was put into them.
+    /// Resets counters; existing sets keep the elements that rules added.
     pub(crate) fn rules_changed(&mut self, program: &NftProgram) {
         self.rotations.clear();
         self.limits.clear();
@@ -40,31 +40,29 @@ impl NftState {
     }
 }
 
-/// Why a rule is not carried on.
+/// Why a rule ends before its last statement.
 pub(super) enum RuleAbort {
-    /// It does not match (`NFT_BREAK`).
+    /// No match (`NFT_BREAK`).
     Break,
-    /// It asks for something that is not modelled.
     NotModelled(Arc<str>),
-    /// It asks for the name of an interface that is invented; `alone` if an assumption could answer that.
+    /// The name of a placeholder interface; `alone`: an assumption could decide.
     Invented {
-        /// By which the packet came in, not by which it leaves.
+        /// The input, not the output interface.
         input: bool,
         alone: bool,
     },
 }
 
-/// What a rule came to.
+/// The result of a rule.
 enum RuleResult {
-    /// It matched, or not: the next rule.
     Next,
     Goes(CompiledVerdict),
-    /// The base chain is done: a translation was chosen.
+    /// The base chain ends with a translation.
     Done,
     Ends(PacketExit),
 }
 
-/// One rule under way.
+/// The current rule.
 pub(super) struct RuleContext<'a> {
     table: usize,
     chain: usize,
@@ -80,7 +78,7 @@ impl RuleContext<'_> {
 }
 
 impl<'a> Walker<'a> {
-    /// Filter and route chains at a hook whose priority is within `priorities`.
+    /// Filter and route chains of a hook within `priorities`.
     pub(super) fn nft_filters(&mut self, hook: Hook, skb: &mut Skb, priorities: impl RangeBounds<i32>) -> HookResult {
         let host: &'a Host = self.host;
         for base in &host.nft.at(skb.packet.family(), hook).filters {
@@ -93,7 +91,7 @@ impl<'a> Walker<'a> {
         HookResult::On
     }
 
-    /// Nat chains at a hook whose priority is within `priorities`, until one has chosen.
+    /// Nat chains of a hook within `priorities`, until `chosen`.
     pub(super) fn nft_nats(
         &mut self,
         hook: Hook,
@@ -113,7 +111,7 @@ impl<'a> Walker<'a> {
         HookResult::On
     }
 
-    /// Chains of a device, as a packet comes in (`incoming`) or goes out.
+    /// Ingress or egress chains of a device.
     pub(super) fn nft_device(&mut self, interface: usize, incoming: bool, skb: &mut Skb) -> HookResult {
         let host: &'a Host = self.host;
         let (all, hook) =
@@ -126,7 +124,7 @@ impl<'a> Walker<'a> {
         HookResult::On
     }
 
-    /// Frames that cross a bridge are not modelled: what has rules for them is refused.
+    /// Rules for bridged frames are not modelled.
     pub(super) fn nft_bridge(&mut self) -> HookResult {
         let Some(base) = self.host.nft.on_bridges else { return HookResult::On };
         let rule = self.host.nft.rule(base.table, base.chain, None);
@@ -203,7 +201,6 @@ impl<'a> Walker<'a> {
         HookResult::Ends(self.lose(DropReason::NftPolicy(entered)))
     }
 
-    /// Statements from left to right.
     fn nft_rule(&mut self, steps: &'a [CompiledStatement], at: &RuleContext<'a>, skb: &mut Skb) -> RuleResult {
         let mut matched = false;
         for step in steps {
@@ -221,7 +218,7 @@ impl<'a> Walker<'a> {
         RuleResult::Next
     }
 
-    /// Notes a rule once, before the first thing that it does.
+    /// Records a rule once, before its first effect.
     fn nft_matched(&mut self, at: &RuleContext<'_>, matched: &mut bool) {
         if !*matched {
             self.note(Event::NftMatched(at.rule()));

@@ -1,15 +1,15 @@
-//! Looking elements up, and putting them in (net/netfilter/nft_lookup.c, nft_dynset.c).
+//! Lookups and changes of sets (net/netfilter/nft_lookup.c, nft_dynset.c).
 
 use super::{RuleAbort, RuleContext};
 use crate::nft::SetOperation;
 use crate::program::nft::{EntryContent, SetEntry};
 use crate::walk::Walker;
 
-/// Elements of a set that rules fill and that has no size of its own (`nft_dynset_init`).
+/// Default size of a set that rules change (`nft_dynset_init`).
 const ROOM: usize = 0xffff;
 
 impl<'a> Walker<'a> {
-    /// What the set has for a key.
+    /// The element of a key.
     pub(super) fn nft_find(
         &self,
         at: &RuleContext<'a>,
@@ -33,14 +33,14 @@ impl<'a> Walker<'a> {
             return Ok(Some(entry.content.clone()));
         }
         match (&set.any, &set.not_modelled) {
-            // It might be the element that was not understood.
+            // The unmodelled element may match.
             (_, Some(what)) => Err(RuleAbort::NotModelled(what.clone())),
             (Some(content), None) => Ok(Some(content.clone())),
             (None, None) => Ok(None),
         }
     }
 
-    /// `add`, `update` and `delete`. A set that is full ends the rule.
+    /// `add`, `update` and `delete`. A full set ends the rule.
     pub(super) fn nft_element(
         &mut self,
         at: &RuleContext<'a>,

@@ -1,4 +1,4 @@
-//! What rules load.
+//! Compiling expressions.
 
 use super::{Compiler, MissingReference};
 use crate::nft::{DataType, Expr};
@@ -6,7 +6,7 @@ use crate::program::nft::{CompiledExpr, FibResult, PacketField};
 use crate::protocol::{Family, Protocol};
 
 impl Compiler<'_> {
-    /// Each part of a key.
+    /// The parts of a key.
     pub(super) fn key(&mut self, key: &Expr) -> Result<(Vec<CompiledExpr>, Option<Vec<DataType>>), MissingReference> {
         let parts = key.parts();
         let loads: Result<Vec<CompiledExpr>, MissingReference> =
@@ -14,7 +14,7 @@ impl Compiler<'_> {
         Ok((loads?, parts.iter().map(Expr::kind).collect()))
     }
 
-    /// A value; `wanted`: what kind a literal is of.
+    /// A value; `wanted` is the type of literals.
     pub(super) fn load(&mut self, expr: &Expr, wanted: Option<DataType>) -> Result<CompiledExpr, MissingReference> {
         let unknown = || CompiledExpr::NotModelled(expr.to_string().into());
         Ok(match expr {
@@ -64,7 +64,6 @@ impl Compiler<'_> {
     }
 }
 
-/// What a selector loads; `None`: not modelled.
 fn field(expr: &Expr) -> Option<PacketField> {
     Some(match expr {
         Expr::Payload { protocol, field } => payload(protocol, field)?,
@@ -84,7 +83,7 @@ fn field(expr: &Expr) -> Option<PacketField> {
         Expr::Fib { flags, result } => {
             let has = |flag: &str| flags.iter().any(|one| one == flag);
             let known = flags.iter().all(|flag| matches!(flag.as_str(), "saddr" | "daddr" | "iif" | "oif"));
-            // Without an address it asks nothing, and by the mark no route is chosen here.
+            // Without an address `fib` selects nothing; the simulator does not route by `mark` here.
             if !known || has("saddr") == has("daddr") {
                 return None;
             }
@@ -123,7 +122,7 @@ fn payload(protocol: &str, field: &str) -> Option<PacketField> {
     })
 }
 
-/// Bits of headers that are fields by other names: addresses, the protocol, ports.
+/// Raw header bits that equal addresses, the protocol or ports.
 fn raw(base: &str, offset: u32, length: u32) -> Option<PacketField> {
     Some(match (base, offset, length) {
         ("nh", 96, 32) => PacketField::Address { family: Family::V4, source: true },

@@ -1,4 +1,4 @@
-//! Making a program of a ruleset for one machine.
+//! Compiling a ruleset for one machine.
 
 mod expression;
 mod set;
@@ -14,7 +14,7 @@ use crate::program::nft::{
 };
 use crate::protocol::Family;
 
-/// What rules name and their table does not have; only in rules that were changed after they were read.
+/// A chain or set that rules refer to and that their table lacks; only in rules that were changed after reading.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("nftables, table {family} {table}: there is no {what} {name:?}")]
 pub struct MissingReference {
@@ -28,19 +28,19 @@ pub struct MissingReference {
     pub name: String,
 }
 
-/// One table's names.
+/// The compiler of one table.
 struct Compiler<'a> {
     table: &'a Table,
     interfaces: &'a [Arc<str>],
     chains: HashMap<&'a str, usize>,
     named: HashMap<&'a str, usize>,
-    /// Named sets, then those that rules have in braces.
+    /// Named sets, then anonymous sets.
     sets: Vec<CompiledSet>,
-    /// Of all tables: rotations and limits.
+    /// Rotations and limits of all tables.
     counters: usize,
 }
 
-/// Tables of iptables-nft are left out in families whose rules are known from `iptables-save` (`beside_iptables`).
+/// Skips tables of iptables-nft in families for which `beside_iptables` holds.
 pub(crate) fn compile(
     ruleset: &Arc<Ruleset>,
     interfaces: &[Arc<str>],
@@ -78,8 +78,8 @@ pub(crate) fn compile(
     Ok(program)
 }
 
-/// Of chains with the same priority the one that was registered last is met first (`nf_hook_entries_grow`); a listing is in the order in
-/// which chains were made.
+/// Of equal priorities the chain that was registered last runs first (`nf_hook_entries_grow`); a listing has the order
+/// of creation.
 fn sort(at: &mut AtHook) {
     for chains in [&mut at.filters, &mut at.nats] {
         chains.reverse();
@@ -141,7 +141,7 @@ impl Compiler<'_> {
         MissingReference { family: self.table.family, table: self.table.name.clone(), what, name: name.to_owned() }
     }
 
-    /// The number of an interface by its name, from 1 as the kernel's.
+    /// Interface indexes start at 1, as in the kernel.
     fn interface(&self, name: &str) -> Option<u128> {
         let at = self.interfaces.iter().position(|known| **known == *name)?;
         u128::try_from(at + 1).ok()

@@ -1,4 +1,4 @@
-//! Sets and maps.
+//! Compiling sets and maps.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use super::{Compiler, MissingReference};
 use crate::nft::{DataType, DeclaredType, Element, ElementKey, ElementValue, Expr, NftVerdict, Set, SetData};
 use crate::program::nft::{CompiledSet, CompiledVerdict, EntryContent, SetEntry};
 
-/// Why an element cannot be compiled.
 enum ElementError {
     Missing(MissingReference),
     NotModelled(Arc<str>),
@@ -24,7 +23,7 @@ impl Compiler<'_> {
         let has = |flag: &str| set.flags.iter().any(|one| one == flag);
         let name = (self.table.family, self.table.name.clone(), set.name.clone());
         let mut compiled = CompiledSet {
-            // Without the flag as well: older kernels do not print it.
+            // Older kernels do not print `dynamic`; sets with a timeout count, too.
             dynamic: (has("dynamic") || has("timeout")).then_some(name),
             timeout: set.timeout,
             size: set.size.and_then(|size| usize::try_from(size).ok()),
@@ -43,7 +42,7 @@ impl Compiler<'_> {
         Ok(compiled)
     }
 
-    /// A set in braces; `data`: the kinds of a map's data, where those are known.
+    /// An anonymous set; `data` are the types of a map's data, if known.
     pub(super) fn anonymous(
         &mut self,
         elements: &[Element],
@@ -104,7 +103,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// The range of each part.
+    /// The value range of each part.
     pub(super) fn ranges(&self, parts: &[Expr], kinds: &[DataType]) -> Option<Vec<(u128, u128)>> {
         if parts.len() != kinds.len() {
             return None;
@@ -113,7 +112,7 @@ impl Compiler<'_> {
         parts.iter().zip(kinds).map(|(part, kind)| kind.range(part, &interface)).collect()
     }
 
-    /// Values of data; where their kinds are not known, an address, else a number.
+    /// The values of data; without types an address or a number.
     fn data(&self, parts: &[Expr], kinds: Option<&[DataType]>) -> Option<Vec<u128>> {
         let interface = |name: &str| self.interface(name);
         let guess = |part: &Expr| {
@@ -141,7 +140,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// The place of a set: named, or in braces.
+    /// The index of a named or anonymous set.
     pub(super) fn set(
         &mut self,
         set: &Expr,
