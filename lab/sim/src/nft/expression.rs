@@ -1,5 +1,6 @@
 //! Expressions of nftables rules: values of packets and literals.
 
+use super::selector::selector;
 use super::{DataType, Element};
 
 /// A binary operator.
@@ -111,20 +112,10 @@ impl Expr {
     /// The data type; `None` for literals.
     #[must_use]
     pub fn kind(&self) -> Option<DataType> {
-        Some(match self {
-            Expr::Payload { protocol, field } => DataType::of_payload(protocol, field)?,
-            Expr::Raw { length, .. } => DataType::Integer(*length),
-            Expr::Meta(key) => DataType::of_meta(key)?,
-            Expr::Ct { key, .. } => DataType::of_ct(key)?,
-            Expr::Fib { result, .. } => match result.as_str() {
-                "type" => DataType::AddressType,
-                "oif" => DataType::Interface,
-                "oifname" => DataType::InterfaceName,
-                _ => return None,
-            },
-            Expr::Numgen { .. } | Expr::Hash { .. } => DataType::Integer(32),
-            Expr::Binary(_, left, _) => left.kind()?,
-            _ => return None,
-        })
+        match self {
+            Expr::Numgen { .. } | Expr::Hash { .. } => Some(DataType::Integer(32)),
+            Expr::Binary(_, left, _) => left.kind(),
+            other => selector(other).map(|(kind, _)| kind),
+        }
     }
 }

@@ -141,48 +141,6 @@ impl DataType {
         })
     }
 
-    pub(super) fn of_payload(protocol: &str, field: &str) -> Option<DataType> {
-        Some(match (protocol, field) {
-            ("ip", "saddr" | "daddr") => DataType::Ipv4,
-            ("ip6", "saddr" | "daddr") => DataType::Ipv6,
-            ("ip", "protocol") | ("ip6", "nexthdr") => DataType::Protocol,
-            ("ip" | "ip6", "version") => DataType::Integer(4),
-            ("tcp" | "udp" | "sctp" | "udplite" | "dccp" | "th", "sport" | "dport") => DataType::Port,
-            ("tcp", "flags") => DataType::TcpFlags,
-            ("icmp", "type") => DataType::IcmpType,
-            ("icmpv6", "type") => DataType::Icmpv6Type,
-            ("icmp" | "icmpv6", "code") => DataType::IcmpCode,
-            _ => return None,
-        })
-    }
-
-    pub(super) fn of_meta(key: &str) -> Option<DataType> {
-        Some(match key {
-            "mark" => DataType::Mark,
-            "iifname" | "oifname" => DataType::InterfaceName,
-            "iif" | "oif" => DataType::Interface,
-            "l4proto" => DataType::Protocol,
-            "nfproto" => DataType::Family,
-            "protocol" => DataType::Integer(16),
-            _ => return None,
-        })
-    }
-
-    pub(super) fn of_ct(key: &str) -> Option<DataType> {
-        Some(match key {
-            "state" => DataType::State,
-            "status" => DataType::Status,
-            "direction" => DataType::Direction,
-            "mark" => DataType::Mark,
-            "ip saddr" | "ip daddr" => DataType::Ipv4,
-            "ip6 saddr" | "ip6 daddr" => DataType::Ipv6,
-            "proto-src" | "proto-dst" => DataType::Port,
-            "protocol" => DataType::Protocol,
-            "l3proto" => DataType::Family,
-            _ => return None,
-        })
-    }
-
     pub(crate) fn bits(self) -> u32 {
         match self {
             DataType::Ipv4

@@ -8,6 +8,7 @@ mod expression;
 mod json;
 mod kind;
 mod print;
+pub(crate) mod selector;
 mod statement;
 mod text;
 

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod hosts;
+mod how_to;
 mod ipvs;
 mod matches;
 mod nft;

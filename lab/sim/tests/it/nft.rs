@@ -337,3 +337,21 @@ fn what_is_no_listing_is_named() {
     let error = Host::builder("node").interface(HostInterface::new("eth0")).nft(none).build().unwrap_err();
     assert_eq!(error.to_string(), "host node: nftables, table ip t: there is no chain \"gone\"");
 }
+
+#[test]
+fn an_unmodelled_statement_reaches_to_the_end_of_its_rule() {
+    for (rule, unknown) in [
+        ("ip saddr 10.0.0.1 queue to 1", "queue to 1"),
+        (
+            "ct state vmap { new : drop, related : queue to 1 } accept",
+            "ct state vmap { new : drop, related : queue to 1 } accept",
+        ),
+        ("tcp dport { 80, { 81 } } drop", "tcp dport { 80, { 81 } } drop"),
+        ("limit rate", "limit rate"),
+    ] {
+        let text = format!("table ip t {{\n\tchain c {{\n\t\t{rule}\n\t\tdrop\n\t}}\n}}\n");
+        let ruleset = Ruleset::read(&text).unwrap();
+        let found: Vec<&str> = ruleset.unknown().map(|(.., text)| text).collect();
+        assert_eq!((found, ruleset.len()), (vec![unknown], 2), "{rule}");
+    }
+}

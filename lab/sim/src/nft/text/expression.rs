@@ -4,11 +4,8 @@ use std::net::IpAddr;
 
 use super::elements;
 use super::tokens::{TokenKind, Tokens};
+use crate::nft::selector::{BARE_META, HEADERS};
 use crate::nft::{Binary, Expr};
-
-const HEADERS: [&str; 10] = ["ip", "ip6", "tcp", "udp", "sctp", "udplite", "dccp", "th", "icmp", "icmpv6"];
-/// Keys that `nft` prints without `meta`.
-const BARE_META: [&str; 5] = ["iif", "iifname", "mark", "oif", "oifname"];
 
 /// Operators with their precedence.
 const BINARIES: [(&str, Binary, u8); 9] = [

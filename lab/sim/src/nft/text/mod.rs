@@ -201,7 +201,7 @@ fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
 fn rule(tokens: &mut Tokens<'_>, line: usize) -> Rule {
     let mut rule = Rule { line, statements: Vec::new(), comment: None };
     while !tokens.at_end() {
-        let before = tokens.clone();
+        let (from, depth) = (tokens.offset(), tokens.depth());
         if tokens.take("comment") {
             rule.comment = tokens.word().map(str::to_owned);
             continue;
@@ -209,8 +209,8 @@ fn rule(tokens: &mut Tokens<'_>, line: usize) -> Rule {
         match statement::read(tokens) {
             Some(statement) => rule.statements.push(statement),
             None => {
-                *tokens = before;
-                rule.statements.push(Statement::Unknown(tokens.rest_of_line().to_owned()));
+                tokens.skip_statement(depth);
+                rule.statements.push(Statement::Unknown(tokens.since(from).to_owned()));
             }
         }
     }

@@ -53,7 +53,7 @@ pub(super) fn read(tokens: &mut Tokens<'_>) -> Option<Statement> {
 
 /// `tcp option maxseg size set rt mtu`; without effect on verdicts.
 fn segment_size(tokens: &mut Tokens<'_>) -> Option<Statement> {
-    let from = tokens.peek()?.from;
+    let from = tokens.offset();
     for word in ["tcp", "option", "maxseg", "size", "set"] {
         tokens.take(word).then_some(())?;
     }
@@ -207,7 +207,7 @@ fn matching(tokens: &mut Tokens<'_>) -> Option<Statement> {
     if !expression::is_selector(tokens) && !tokens.is("(") {
         return None;
     }
-    let from = tokens.peek()?.from;
+    let from = tokens.offset();
     let left = one_or_more(tokens)?;
     if tokens.take("vmap") {
         return Some(Statement::VerdictMap { key: left, map: expression::set(tokens)? });

@@ -69,17 +69,19 @@ pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadE
     Ok((tokens, managed))
 }
 
-/// A cursor over tokens.
-#[derive(Debug, Clone)]
+/// A cursor over tokens that only moves forward.
+#[derive(Debug)]
 pub(super) struct Tokens<'a> {
     whole: &'a str,
     all: &'a [Token<'a>],
     at: usize,
+    /// Open braces.
+    depth: usize,
 }
 
 impl<'a> Tokens<'a> {
     pub(super) fn new(whole: &'a str, all: &'a [Token<'a>]) -> Tokens<'a> {
-        Tokens { whole, all, at: 0 }
+        Tokens { whole, all, at: 0, depth: 0 }
     }
 
     pub(super) fn peek(&self) -> Option<Token<'a>> {
@@ -91,20 +93,32 @@ impl<'a> Tokens<'a> {
     }
 
     pub(super) fn next(&mut self) -> Option<Token<'a>> {
-        let token = self.peek();
-        self.at += usize::from(token.is_some());
-        token
+        let token = self.peek()?;
+        match (token.kind, token.text) {
+            (TokenKind::Symbol, "{") => self.depth += 1,
+            (TokenKind::Symbol, "}") => self.depth = self.depth.saturating_sub(1),
+            _ => {}
+        }
+        self.at += 1;
+        Some(token)
     }
 
     pub(super) fn line(&self) -> usize {
         self.all.get(self.at).or(self.all.last()).map_or(1, |token| token.line)
     }
 
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The byte at which the next token begins.
+    pub(super) fn offset(&self) -> usize {
+        self.peek().map_or(self.whole.len(), |token| token.from)
+    }
+
     /// Takes the next unquoted token if its text is `text`.
     pub(super) fn take(&mut self, text: &str) -> bool {
-        let is = self.is(text);
-        self.at += usize::from(is);
-        is
+        self.is(text) && self.next().is_some()
     }
 
     pub(super) fn is(&self, text: &str) -> bool {
@@ -113,14 +127,13 @@ impl<'a> Tokens<'a> {
 
     /// Takes a word, quoted or not.
     pub(super) fn word(&mut self) -> Option<&'a str> {
-        let token = self.peek().filter(|token| matches!(token.kind, TokenKind::Word | TokenKind::Quoted))?;
-        self.at += 1;
-        Some(token.text)
+        self.peek().filter(|token| matches!(token.kind, TokenKind::Word | TokenKind::Quoted))?;
+        self.next().map(|token| token.text)
     }
 
     pub(super) fn skip_ends(&mut self) {
         while self.peek().is_some_and(|token| token.kind == TokenKind::End) {
-            self.at += 1;
+            self.next();
         }
     }
 
@@ -131,41 +144,37 @@ impl<'a> Tokens<'a> {
         })
     }
 
+    /// Takes tokens up to the end of a statement that began with `depth` open braces.
+    pub(super) fn skip_statement(&mut self, depth: usize) {
+        while self.depth > depth || !self.at_end() {
+            if self.next().is_none() {
+                return;
+            }
+        }
+    }
+
     /// Takes the rest of the line or up to `;`, braces included.
     pub(super) fn rest_of_line(&mut self) -> &'a str {
-        let from = self.peek().map_or(self.whole.len(), |token| token.from);
-        let (mut to, mut depth) = (from, 0usize);
-        while let Some(token) = self.peek() {
-            match (token.kind, token.text) {
-                (TokenKind::Symbol, "{") => depth += 1,
-                (TokenKind::Symbol, "}") if depth > 0 => depth -= 1,
-                (TokenKind::End, _) | (TokenKind::Symbol, ";" | "}") if depth == 0 => break,
-                _ => {}
-            }
-            to = token.to;
-            self.at += 1;
-        }
-        &self.whole[from..to]
+        let from = self.offset();
+        self.skip_statement(self.depth);
+        self.since(from)
     }
 
     /// Takes a block in braces.
     pub(super) fn skip_braces(&mut self) -> bool {
+        let depth = self.depth;
         if !self.take("{") {
             return false;
         }
-        let mut depth = 1;
-        while depth > 0 {
-            let Some(token) = self.next() else { return false };
-            match (token.kind, token.text) {
-                (TokenKind::Symbol, "{") => depth += 1,
-                (TokenKind::Symbol, "}") => depth -= 1,
-                _ => {}
+        while self.depth > depth {
+            if self.next().is_none() {
+                return false;
             }
         }
         true
     }
 
-    /// The text from byte `from` to the current token.
+    /// The text from byte `from` up to the last token that was taken.
     pub(super) fn since(&self, from: usize) -> &'a str {
         let to = self.at.checked_sub(1).and_then(|last| self.all.get(last)).map_or(from, |token| token.to);
         self.whole.get(from..to).unwrap_or_default()

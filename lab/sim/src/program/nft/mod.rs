@@ -7,70 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::hook::Hook;
+use crate::nft::selector::PacketField;
 use crate::nft::{Binary, DataType, NatKind, Ruleset, SetOperation, TableFamily};
-use crate::protocol::{Family, Protocol};
+use crate::protocol::Family;
 use crate::rules::ChainPolicy;
 use crate::rules::nat::NatRange;
 use crate::rules::target::RejectWith;
 use crate::trace::RuleRef;
-
-/// A field that a rule loads from a packet or its connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PacketField {
-    Address {
-        family: Family,
-        source: bool,
-    },
-    Version(Family),
-    /// The protocol field of an IP header.
-    HeaderProtocol(Family),
-    /// A port of this protocol, or of any.
-    Port {
-        of: Option<Protocol>,
-        source: bool,
-    },
-    TcpFlags,
-    IcmpType(Family),
-    IcmpCode(Family),
-    Mark,
-    InterfaceName {
-        input: bool,
-    },
-    Interface {
-        input: bool,
-    },
-    Protocol,
-    Family,
-    EtherType,
-    State,
-    Status,
-    Direction,
-    ConnectionMark,
-    /// A field of a conntrack tuple.
-    ConnectionAddress {
-        reply: Option<bool>,
-        source: bool,
-        family: Family,
-    },
-    ConnectionPort {
-        reply: Option<bool>,
-        source: bool,
-    },
-    ConnectionProtocol,
-    Fib {
-        source: bool,
-        limit: Option<bool>,
-        result: FibResult,
-    },
-}
-
-/// The result of `fib`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FibResult {
-    AddressType,
-    Interface,
-    InterfaceName,
-}
 
 /// A compiled expression.
 #[derive(Debug, Clone)]

@@ -1,19 +1,21 @@
 //! Matches: the part of a rule after `-m`, one file per match with reader and printer.
 //!
-//! # How to add a match or an expression
+//! # How to add a match or an expression of the simulator
 //! A match of iptables:
-//! 1. `rules/matches/NAME.rs`: the fields, `read` and `Display`.
+//! 1. `rules/matches/statistic.rs` is an example of the fields, `read` and `Display` of a match.
 //! 2. `rules/matches/mod.rs`: a variant of [`Match`] in `read`, `name` and `Display`.
-//! 3. `program/iptables/mod.rs`: a variant of `Check`, or of `OpenCheck` if some packets leave the result unknown.
-//! 4. `program/iptables/compile.rs`: the translation into that check.
-//! 5. `walk/check.rs`: the result for a packet; unknown results in `walk/undecided.rs`.
+//! 3. `program/iptables/mod.rs`: a variant of `Check`, or of `OpenCheck` if the result is unknown for some packets.
+//! 4. `program/iptables/compile.rs`: the translation of the match into the check.
+//! 5. `walk/check.rs`: the result for a packet; unknown results are in `walk/undecided.rs`.
 //!
-//! An expression of nftables (a statement likewise, in the `statement.rs` files):
-//! 1. `nft/selector.rs`: a field of a packet or connection has its spelling, data type and [`crate::nft::PacketField`]
-//! here only; then `walk/nft/load.rs` loads the value.
-//! 2. Other expressions: a variant in `nft/expression.rs`, one reader each in `nft/text/expression.rs` and
-//! `nft/json/expression.rs`, the printer in `nft/print.rs`, the translation in `program/nft/compile/expression.rs`, the
-//! value in `walk/nft/load.rs`.
+//! An expression of nftables:
+//! 1. A field of packets or connections: spelling, data type and `PacketField` in `nft/selector.rs`, the value in
+//!    `walk/nft/load.rs`.
+//! 2. Another expression: a variant in `nft/expression.rs`, the readers in `nft/text/expression.rs` and
+//!    `nft/json/expression.rs`, the printer in `nft/print.rs`, the translation in
+//!    `program/nft/compile/expression.rs`, the value in `walk/nft/load.rs`.
+//! 3. A statement: the same in `nft/statement.rs`, `nft/text/statement.rs`, `nft/json/statement.rs`, `nft/print.rs`,
+//!    `program/nft/compile/statement.rs` and `walk/nft/act.rs`.
 
 mod addrtype;
 mod conntrack;

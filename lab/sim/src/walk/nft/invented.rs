@@ -2,7 +2,8 @@
 
 use super::RuleAbort;
 use crate::nft::name_bits;
-use crate::program::nft::{Comparison, CompiledExpr, PacketField};
+use crate::nft::selector::PacketField;
+use crate::program::nft::{Comparison, CompiledExpr};
 use crate::trace::Event;
 use crate::walk::{Skb, Walker};
 

@@ -1,9 +1,9 @@
 //! Compiling expressions.
 
 use super::{Compiler, MissingReference};
+use crate::nft::selector::selector;
 use crate::nft::{DataType, Expr};
-use crate::program::nft::{CompiledExpr, FibResult, PacketField};
-use crate::protocol::{Family, Protocol};
+use crate::program::nft::CompiledExpr;
 
 impl Compiler<'_> {
     /// The parts of a key.
@@ -59,98 +59,7 @@ impl Compiler<'_> {
                     _ => unknown(),
                 }
             }
-            selector => field(selector).map_or_else(unknown, CompiledExpr::Field),
+            other => selector(other).and_then(|(_, field)| field).map_or_else(unknown, CompiledExpr::Field),
         })
     }
-}
-
-fn field(expr: &Expr) -> Option<PacketField> {
-    Some(match expr {
-        Expr::Payload { protocol, field } => payload(protocol, field)?,
-        Expr::Raw { base, offset, length } => raw(base, *offset, *length)?,
-        Expr::Meta(key) => match key.as_str() {
-            "mark" => PacketField::Mark,
-            "iifname" => PacketField::InterfaceName { input: true },
-            "oifname" => PacketField::InterfaceName { input: false },
-            "iif" => PacketField::Interface { input: true },
-            "oif" => PacketField::Interface { input: false },
-            "l4proto" => PacketField::Protocol,
-            "nfproto" => PacketField::Family,
-            "protocol" => PacketField::EtherType,
-            _ => return None,
-        },
-        Expr::Ct { direction, key } => connection(direction.as_deref(), key)?,
-        Expr::Fib { flags, result } => {
-            let has = |flag: &str| flags.iter().any(|one| one == flag);
-            let known = flags.iter().all(|flag| matches!(flag.as_str(), "saddr" | "daddr" | "iif" | "oif"));
-            // Without an address `fib` selects nothing; the simulator does not route by `mark` here.
-            if !known || has("saddr") == has("daddr") {
-                return None;
-            }
-            let limit = if has("iif") { Some(true) } else { has("oif").then_some(false) };
-            let result = match result.as_str() {
-                "type" => FibResult::AddressType,
-                "oif" => FibResult::Interface,
-                "oifname" => FibResult::InterfaceName,
-                _ => return None,
-            };
-            PacketField::Fib { source: has("saddr"), limit, result }
-        }
-        _ => return None,
-    })
-}
-
-fn payload(protocol: &str, field: &str) -> Option<PacketField> {
-    let family = |protocol: &str| if protocol == "ip" { Family::V4 } else { Family::V6 };
-    Some(match (protocol, field) {
-        ("ip" | "ip6", "saddr") => PacketField::Address { family: family(protocol), source: true },
-        ("ip" | "ip6", "daddr") => PacketField::Address { family: family(protocol), source: false },
-        ("ip" | "ip6", "version") => PacketField::Version(family(protocol)),
-        ("ip", "protocol") => PacketField::HeaderProtocol(Family::V4),
-        ("ip6", "nexthdr") => PacketField::HeaderProtocol(Family::V6),
-        ("th", "sport" | "dport") => PacketField::Port { of: None, source: field == "sport" },
-        ("tcp", "flags") => PacketField::TcpFlags,
-        ("tcp" | "udp" | "sctp" | "udplite" | "dccp", "sport" | "dport") => {
-            let number = Protocol::parse(protocol).or_else(|| (protocol == "dccp").then_some(Protocol(33)))?;
-            PacketField::Port { of: Some(number), source: field == "sport" }
-        }
-        ("icmp", "type") => PacketField::IcmpType(Family::V4),
-        ("icmpv6", "type") => PacketField::IcmpType(Family::V6),
-        ("icmp", "code") => PacketField::IcmpCode(Family::V4),
-        ("icmpv6", "code") => PacketField::IcmpCode(Family::V6),
-        _ => return None,
-    })
-}
-
-/// Raw header bits that equal addresses, the protocol or ports.
-fn raw(base: &str, offset: u32, length: u32) -> Option<PacketField> {
-    Some(match (base, offset, length) {
-        ("nh", 96, 32) => PacketField::Address { family: Family::V4, source: true },
-        ("nh", 128, 32) => PacketField::Address { family: Family::V4, source: false },
-        ("nh", 72, 8) => PacketField::HeaderProtocol(Family::V4),
-        ("nh", 64, 128) => PacketField::Address { family: Family::V6, source: true },
-        ("nh", 192, 128) => PacketField::Address { family: Family::V6, source: false },
-        ("th", 0, 16) => PacketField::Port { of: None, source: true },
-        ("th", 16, 16) => PacketField::Port { of: None, source: false },
-        _ => return None,
-    })
-}
-
-fn connection(direction: Option<&str>, key: &str) -> Option<PacketField> {
-    let reply = direction.map(|direction| direction == "reply");
-    let address = |source: bool, family: Family| PacketField::ConnectionAddress { reply, source, family };
-    Some(match key {
-        "state" => PacketField::State,
-        "status" => PacketField::Status,
-        "direction" => PacketField::Direction,
-        "mark" => PacketField::ConnectionMark,
-        "ip saddr" => address(true, Family::V4),
-        "ip daddr" => address(false, Family::V4),
-        "ip6 saddr" => address(true, Family::V6),
-        "ip6 daddr" => address(false, Family::V6),
-        "proto-src" => PacketField::ConnectionPort { reply, source: true },
-        "proto-dst" => PacketField::ConnectionPort { reply, source: false },
-        "protocol" => PacketField::ConnectionProtocol,
-        _ => return None,
-    })
 }

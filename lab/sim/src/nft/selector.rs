@@ -1,0 +1,159 @@
+//! Fields of packets and connections that rules select: spelling, data type, and what the walk loads.
+
+use super::{DataType, Expr};
+use crate::protocol::{Family, Protocol};
+
+/// Headers whose fields begin a selector.
+pub(super) const HEADERS: [&str; 10] = ["ip", "ip6", "tcp", "udp", "sctp", "udplite", "dccp", "th", "icmp", "icmpv6"];
+/// Keys that `nft` prints without `meta`.
+pub(super) const BARE_META: [&str; 5] = ["iif", "iifname", "mark", "oif", "oifname"];
+
+/// A field that a rule loads from a packet or its connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PacketField {
+    Address {
+        family: Family,
+        source: bool,
+    },
+    Version(Family),
+    /// The protocol field of an IP header.
+    HeaderProtocol(Family),
+    /// A port of this protocol, or of any.
+    Port {
+        of: Option<Protocol>,
+        source: bool,
+    },
+    TcpFlags,
+    IcmpType(Family),
+    IcmpCode(Family),
+    Mark,
+    InterfaceName {
+        input: bool,
+    },
+    Interface {
+        input: bool,
+    },
+    Protocol,
+    Family,
+    EtherType,
+    State,
+    Status,
+    Direction,
+    ConnectionMark,
+    /// A field of a conntrack tuple; without `reply` of the packet's direction.
+    ConnectionAddress {
+        reply: Option<bool>,
+        source: bool,
+        family: Family,
+    },
+    ConnectionPort {
+        reply: Option<bool>,
+        source: bool,
+    },
+    ConnectionProtocol,
+    /// A route lookup, limited to the input (true) or output interface.
+    Fib {
+        source: bool,
+        limit: Option<bool>,
+        result: FibResult,
+    },
+}
+
+/// The result of `fib`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FibResult {
+    AddressType,
+    Interface,
+    InterfaceName,
+}
+
+/// The data type of a selector, and the field if it is modelled; `None` for other expressions.
+pub(crate) fn selector(expr: &Expr) -> Option<(DataType, Option<PacketField>)> {
+    match expr {
+        Expr::Payload { protocol, field } => payload(protocol, field).map(|(kind, field)| (kind, Some(field))),
+        Expr::Raw { base, offset, length } => Some((DataType::Integer(*length), raw(base, *offset, *length))),
+        Expr::Meta(key) => meta(key).map(|(kind, field)| (kind, Some(field))),
+        Expr::Ct { direction, key } => connection(direction.as_deref().map(|way| way == "reply"), key),
+        Expr::Fib { flags, result } => fib(flags, result),
+        _ => None,
+    }
+}
+
+fn payload(protocol: &str, field: &str) -> Option<(DataType, PacketField)> {
+    let family = if matches!(protocol, "ip" | "icmp") { Family::V4 } else { Family::V6 };
+    let address = if family == Family::V4 { DataType::Ipv4 } else { DataType::Ipv6 };
+    Some(match (protocol, field) {
+        ("ip" | "ip6", "saddr" | "daddr") => (address, PacketField::Address { family, source: field == "saddr" }),
+        ("ip" | "ip6", "version") => (DataType::Integer(4), PacketField::Version(family)),
+        ("ip", "protocol") | ("ip6", "nexthdr") => (DataType::Protocol, PacketField::HeaderProtocol(family)),
+        ("tcp", "flags") => (DataType::TcpFlags, PacketField::TcpFlags),
+        ("tcp" | "udp" | "sctp" | "udplite" | "dccp" | "th", "sport" | "dport") => {
+            let number = if protocol == "dccp" { Some(Protocol(33)) } else { Protocol::parse(protocol) };
+            (DataType::Port, PacketField::Port { of: number, source: field == "sport" })
+        }
+        ("icmp", "type") => (DataType::IcmpType, PacketField::IcmpType(family)),
+        ("icmpv6", "type") => (DataType::Icmpv6Type, PacketField::IcmpType(family)),
+        ("icmp" | "icmpv6", "code") => (DataType::IcmpCode, PacketField::IcmpCode(family)),
+        _ => return None,
+    })
+}
+
+/// Raw header bits that equal addresses, the protocol or ports.
+fn raw(base: &str, offset: u32, length: u32) -> Option<PacketField> {
+    Some(match (base, offset, length) {
+        ("nh", 96, 32) => PacketField::Address { family: Family::V4, source: true },
+        ("nh", 128, 32) => PacketField::Address { family: Family::V4, source: false },
+        ("nh", 72, 8) => PacketField::HeaderProtocol(Family::V4),
+        ("nh", 64, 128) => PacketField::Address { family: Family::V6, source: true },
+        ("nh", 192, 128) => PacketField::Address { family: Family::V6, source: false },
+        ("th", 0, 16) => PacketField::Port { of: None, source: true },
+        ("th", 16, 16) => PacketField::Port { of: None, source: false },
+        _ => return None,
+    })
+}
+
+fn meta(key: &str) -> Option<(DataType, PacketField)> {
+    Some(match key {
+        "mark" => (DataType::Mark, PacketField::Mark),
+        "iifname" | "oifname" => (DataType::InterfaceName, PacketField::InterfaceName { input: key == "iifname" }),
+        "iif" | "oif" => (DataType::Interface, PacketField::Interface { input: key == "iif" }),
+        "l4proto" => (DataType::Protocol, PacketField::Protocol),
+        "nfproto" => (DataType::Family, PacketField::Family),
+        "protocol" => (DataType::Integer(16), PacketField::EtherType),
+        _ => return None,
+    })
+}
+
+fn connection(reply: Option<bool>, key: &str) -> Option<(DataType, Option<PacketField>)> {
+    let address = |source, family| PacketField::ConnectionAddress { reply, source, family };
+    let (kind, field) = match key {
+        "state" => (DataType::State, PacketField::State),
+        "status" => (DataType::Status, PacketField::Status),
+        "direction" => (DataType::Direction, PacketField::Direction),
+        "mark" => (DataType::Mark, PacketField::ConnectionMark),
+        "ip saddr" | "ip daddr" => (DataType::Ipv4, address(key == "ip saddr", Family::V4)),
+        "ip6 saddr" | "ip6 daddr" => (DataType::Ipv6, address(key == "ip6 saddr", Family::V6)),
+        "proto-src" | "proto-dst" => {
+            (DataType::Port, PacketField::ConnectionPort { reply, source: key == "proto-src" })
+        }
+        "protocol" => (DataType::Protocol, PacketField::ConnectionProtocol),
+        "l3proto" => return Some((DataType::Family, None)),
+        _ => return None,
+    };
+    Some((kind, Some(field)))
+}
+
+fn fib(flags: &[String], result: &str) -> Option<(DataType, Option<PacketField>)> {
+    let (kind, result) = match result {
+        "type" => (DataType::AddressType, FibResult::AddressType),
+        "oif" => (DataType::Interface, FibResult::Interface),
+        "oifname" => (DataType::InterfaceName, FibResult::InterfaceName),
+        _ => return None,
+    };
+    let has = |flag: &str| flags.iter().any(|one| one == flag);
+    // Without an address `fib` selects nothing; the simulator does not route by `mark` here.
+    let is_modelled = flags.iter().all(|flag| matches!(flag.as_str(), "saddr" | "daddr" | "iif" | "oif"))
+        && has("saddr") != has("daddr");
+    let limit = if has("iif") { Some(true) } else { has("oif").then_some(false) };
+    Some((kind, is_modelled.then(|| PacketField::Fib { source: has("saddr"), limit, result })))
+}
