@@ -1,5 +1,5 @@
-//! What runs in the containers of the image test beside svcproxy: backends that say who they are and whom they saw, clients, and a
-//! process that holds a node's network namespace. The standard library alone, so that it is quickly built as a static program.
+//! The other programs in the image test's containers: backends that report their name and the client's address, clients, and a process that
+//! holds a node's network namespace. Uses only the standard library, so that the static program builds quickly.
 #![allow(clippy::print_stdout, reason = "its output is what the test reads")]
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Write};
@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-/// A question without an answer by then has failed.
+/// The limit of an answer.
 const ANSWER: Duration = Duration::from_secs(3);
-/// Between two rounds of `load`.
+/// The pause between two rounds of `load`.
 const PAUSE: Duration = Duration::from_millis(5);
 
 fn main() -> ExitCode {
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Answers every line with its name and the address that it saw.
+/// Answers every line with the server's name and the client's address.
 fn serve(name: &str, at: &str) -> Result<(), Error> {
     for stream in TcpListener::bind(at)?.incoming() {
         let (stream, name) = (stream?, name.to_owned());
@@ -51,7 +51,6 @@ fn serve(name: &str, at: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A connection on which questions are asked.
 struct Conversation {
     reader: BufReader<TcpStream>,
 }
@@ -82,7 +81,7 @@ fn once(at: SocketAddr) -> String {
     Conversation::begin(at).and_then(|mut new| new.ask()).unwrap_or_else(|error| format!("failed: {error}"))
 }
 
-/// A line for each of so many connections.
+/// Prints the answer on each of `times` connections.
 fn ask(at: &str, times: &str) -> Result<(), Error> {
     let at = address(at)?;
     let times: u32 = times.parse().map_err(|_| Error::new(ErrorKind::InvalidInput, times))?;
@@ -90,7 +89,7 @@ fn ask(at: &str, times: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A line for each of new connections, and for each question on one that lasts, without end.
+/// Prints answers without end, in turn on a new connection and on a lasting one.
 fn load(at: &str) -> Result<(), Error> {
     let at = address(at)?;
     let mut lasting = Conversation::begin(at)?;

@@ -18,6 +18,7 @@ use super::run_args::ModeArg;
 use super::runtime::runtime;
 use super::{Exit, FAILED, UNABLE, output};
 
+// `conflicts_with` is beside `requires` because clap does not enforce a requirement that conflicts with another argument.
 #[derive(Args)]
 pub(super) struct AuditArgs {
     /// An archive of `svclab collect`; `-` is standard input.
@@ -27,16 +28,16 @@ pub(super) struct AuditArgs {
     #[arg(long, conflicts_with = "archive")]
     live: bool,
     /// Where the Kubernetes API is; default: as `svclab collect` finds it.
-    #[arg(long, value_name = "FILE", requires = "live")]
+    #[arg(long, value_name = "FILE", requires = "live", conflicts_with = "archive")]
     kubeconfig: Option<PathBuf>,
     /// The name of this node's Node object.
-    #[arg(long, value_name = "NAME", requires = "live")]
+    #[arg(long, value_name = "NAME", requires = "live", conflicts_with = "archive")]
     node_name: Option<String>,
     /// The proxy's KubeProxyConfiguration.
-    #[arg(long, value_name = "FILE", requires = "live")]
+    #[arg(long, value_name = "FILE", requires = "live", conflicts_with = "archive")]
     proxy_config: Option<PathBuf>,
     /// Look every so many seconds, and audit again when objects or rules have changed.
-    #[arg(long, value_name = "SECONDS", requires = "live", num_args = 0..=1, default_missing_value = "30", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", requires = "live", conflicts_with = "archive", num_args = 0..=1, default_missing_value = "30", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
     /// The proxy's mode, where its configuration does not say it or is not to be believed.
     #[arg(long, value_enum, value_name = "MODE")]
@@ -133,6 +134,8 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
     };
     let runtime = runtime()?;
     let gather = || runtime.block_on(collect(&collecting));
+    // A sleep is made inside of the runtime, whose timer it needs.
+    let wait = |time: Duration| runtime.block_on(async { tokio::time::sleep(time).await });
     let audited = |snapshot: &Snapshot| audit(snapshot, options).map_err(|error| Exit::unable(error.to_string()));
     let settle = Duration::from_secs(u64::try_from(options.settle_seconds).unwrap_or(0));
     let mut standing: Option<Standing> = None;
@@ -143,7 +146,7 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
         if standing.as_ref() != Some(&now) {
             let mut report = audited(&snapshot)?;
             if !report.is_clean() && !settle.is_zero() {
-                runtime.block_on(tokio::time::sleep(settle));
+                wait(settle);
                 let again = audited(&gather())?;
                 let still: BTreeSet<_> = again.findings.iter().map(identity).collect();
                 report.findings.retain(|finding| still.contains(&identity(finding)));
@@ -152,7 +155,7 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
             standing = Some(now);
         }
         let Some(seconds) = args.watch else { return Ok(status) };
-        runtime.block_on(tokio::time::sleep(Duration::from_secs(seconds)));
+        wait(Duration::from_secs(seconds));
     }
 }
 

@@ -145,6 +145,40 @@ impl Lab {
     }
 }
 
+/// What `svclab audit --live` with its own settling time prints while a broken rule stays, and what `--watch` prints before and after.
+#[test]
+fn a_live_audit_finds_what_stays_broken_and_watches_until_a_signal() {
+    let Some(lab) = Lab::up("nftables", "nft") else { return };
+    lab.audit_until_clean();
+    let audit = [env!("CARGO_BIN_EXE_svclab"), "audit", "--live", "--settle", "1"];
+    assert_eq!(lab.exec(&audit).status.code(), Some(0));
+    let place = ["exec", "--pid", &lab.inner, "node/node-a", "--"];
+    let mut watch = svclab(&[&place[..], &audit, &["--watch", "1"]].concat());
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("nothing is wrong")));
+    lab.must(&["pkill", "-STOP", "-f", "svcproxy.*node-a"]);
+    lab.must(&["nft", "flush", "map", "ip", "kube-proxy", "service-ips"]);
+    assert!(lines.any(|line| line.starts_with("not-translated: default/web")));
+    let broken = lab.exec(&audit);
+    assert_eq!(broken.status.code(), Some(1), "{}", String::from_utf8_lossy(&broken.stderr));
+    lab.must(&["pkill", "-TERM", "-f", "audit --live --settle 1 --watch 1"]);
+    let ended = watch.wait_with_output().unwrap();
+    assert!(!String::from_utf8_lossy(&ended.stderr).contains("panicked"), "{ended:?}");
+    assert_ne!(ended.status.code(), Some(0), "a signal ends a watch: {ended:?}");
+}
+
+#[test]
+fn flags_of_a_live_audit_are_refused_with_an_archive() {
+    for flag in
+        [&["--watch"][..], &["--watch", "5"], &["--kubeconfig", "x"], &["--node-name", "x"], &["--proxy-config", "x"]]
+    {
+        let output = finish(svclab(&[&["audit", "node.tar"], flag].concat()), Duration::from_secs(60));
+        assert_eq!(output.status.code(), Some(2), "{flag:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be used with"), "{output:?}");
+    }
+}
+
 fn clean_and_broken(mode: &str, variant: &str, command: &[&str], kind: &str) {
     let Some(lab) = Lab::up(mode, variant) else { return };
     let report = lab.audit_until_clean();

@@ -1,4 +1,4 @@
-//! What must hold of the image.
+//! The cases of the image test.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,16 +11,15 @@ use testcontainers::runners::AsyncRunner;
 
 use super::stand::{Container, NODE_ADDRESSES, NODE_PORT, SERVICE, Stand, WAYS, Way, log, process_file};
 
-/// Longest that a case may take.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Long before Docker would send SIGKILL.
+/// Seconds until Docker sends SIGKILL; a case ends much earlier.
 const STOP: i32 = 30;
-/// Bytes that each image may have, unpacked.
+/// The limit of each unpacked image, in bytes.
 const SIZES: [(&str, i64); 2] = [("svcproxy", 12 << 20), ("svcproxy-legacy", 30 << 20)];
 
 type Case = for<'a> fn(&'a Stand) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
 
-/// All cases, each in every mode that it is for.
+/// All cases in their modes.
 pub fn all() -> impl Iterator<Item = Trial> {
     let always: [(&str, Case); 5] = [
         ("hairpin", |stand| Box::pin(hairpin(stand))),
@@ -34,7 +33,7 @@ pub fn all() -> impl Iterator<Item = Trial> {
         [("rolling_update", |stand| Box::pin(rolling_update(stand))), ("kill", |stand| Box::pin(kill(stand)))];
     let cases = WAYS.into_iter().flat_map(move |way| {
         let with_rules = with_rules.into_iter().filter(move |_| way.name != "userspace");
-        // The commands of legacy iptables do not tell what they lack: there the proxy tries again.
+        // The commands of legacy iptables do not report missing rights, so the proxy tries again.
         let tells = move |(name, _): &(&str, Case)| way.name != "legacy" || *name != "without_rights";
         always.into_iter().filter(tells).chain(with_rules).map(move |(name, case)| (way, name, case))
     });
@@ -54,7 +53,7 @@ fn run(way: Way, case: Case) -> Result<(), Failed> {
     result.map_err(|error| format!("{error:#}").into())
 }
 
-/// A backend that calls its own service is answered, now and then by itself, and then sees its node.
+/// A backend that calls its own service gets answers; its own answers show the node's address.
 async fn hairpin(stand: &Stand) -> anyhow::Result<()> {
     let _proxy = stand.start_proxy().await?;
     let answers = stand.ask(&stand.backends[0], SERVICE, 60).await?;
@@ -62,14 +61,14 @@ async fn hairpin(stand: &Stand) -> anyhow::Result<()> {
     let own: Vec<&str> = answers.iter().filter_map(|answer| answer.strip_prefix("backend-1 saw ")).collect();
     ensure!(own.iter().all(|seen| NODE_ADDRESSES.contains(seen)), "{answers:?}");
     let other = answers.iter().filter(|answer| answer.starts_with("backend-2 saw ")).count();
-    // One that never answers although it is as likely as the other: once in 2^60 runs.
+    // A correct proxy fails this once in 2^60 runs.
     ensure!(!own.is_empty() && other > 0 && own.len() + other == 60, "{answers:?}");
     let from_outside = stand.ask(&stand.client, NODE_PORT, 60).await?;
     ensure!(from_outside.iter().all(|answer| answer.starts_with("backend-")), "{from_outside:?}");
     Ok(())
 }
 
-/// Another container takes the place of the first under traffic: nothing fails, and it is the new one that follows what changes.
+/// Another container replaces the first under traffic: no connection fails, and the new one applies changes.
 async fn rolling_update(stand: &Stand) -> anyhow::Result<()> {
     let first = stand.start_proxy().await?;
     let load = stand.load().await?;
@@ -88,7 +87,7 @@ async fn rolling_update(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// New connections end at this backend only.
+/// Waits until new connections reach this backend only.
 async fn follows(stand: &Stand, name: &str) -> anyhow::Result<()> {
     let mut answers = Vec::new();
     for _ in 0..100 {
@@ -100,7 +99,6 @@ async fn follows(stand: &Stand, name: &str) -> anyhow::Result<()> {
     anyhow::bail!("{name} alone was expected: {answers:?}")
 }
 
-/// `--cleanup` leaves no rule, and no answer.
 async fn cleanup(stand: &Stand) -> anyhow::Result<()> {
     let proxy = stand.start_proxy().await?;
     ensure!(!stand.rules().await?.is_empty(), "there are rules to take away");
@@ -118,7 +116,7 @@ async fn cleanup(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// SIGTERM ends it at once, with status 0, and its rules stay; in userspace mode as well.
+/// SIGTERM ends the proxy at once with status 0, and its rules stay.
 async fn stop(stand: &Stand) -> anyhow::Result<()> {
     let proxy = stand.start_proxy().await?;
     let before = stand.rules().await?;
@@ -130,7 +128,7 @@ async fn stop(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// SIGKILL costs no connection either, and another container takes over.
+/// SIGKILL costs no connection, and another container takes over.
 async fn kill(stand: &Stand) -> anyhow::Result<()> {
     let proxy = stand.start_proxy().await?;
     let load = stand.load().await?;
@@ -148,7 +146,7 @@ async fn kill(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two capabilities, no way to others, and a file system to which nothing is written.
+/// The proxy has two capabilities, cannot gain others, and writes no file.
 async fn rights(stand: &Stand) -> anyhow::Result<()> {
     const NET_ADMIN_AND_RAW: u64 = 1 << 12 | 1 << 13;
     let proxy = stand.start_proxy().await?;
@@ -172,7 +170,7 @@ async fn rights(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without NET_ADMIN it ends with a sentence that says what failed.
+/// Without NET_ADMIN the proxy ends with a sentence about the failure.
 async fn without_rights(stand: &Stand) -> anyhow::Result<()> {
     let proxy = stand.with_rights(&[], &["--kubeconfig=/etc/svcproxy/kubeconfig"]).start().await?;
     let code = ended(stand, &proxy).await?;
@@ -184,7 +182,7 @@ async fn without_rights(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The images are as small as they are said to be, and the first holds one file.
+/// The images keep to their limits, and the first holds one file.
 async fn sizes(stand: &Stand) -> anyhow::Result<()> {
     let tag = stand.image();
     let (_, tag) = tag.rsplit_once(':').context("no tag")?;
@@ -195,7 +193,7 @@ async fn sizes(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The status of a container that ends by itself.
+/// Waits for a container's end and returns its status.
 async fn ended(stand: &Stand, container: &Container) -> anyhow::Result<i64> {
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     loop {

@@ -1,6 +1,6 @@
-//! The Docker daemon that the tests talk to: the one that answers, or one of their own from the distribution's package.
+//! The tests' Docker daemon: a running one, or one that the tests start from the distribution's package.
 //!
-//! The tests run in a child of the process that keeps the daemon: `testcontainers` finds it by the environment.
+//! The tests run in a child of the process that keeps the daemon, because `testcontainers` finds the daemon by the environment.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,20 +14,19 @@ use testcontainers::bollard::API_DEFAULT_VERSION;
 
 use super::versions;
 
-/// Where a container's process is found: its number is one of the daemon's PID namespace.
+/// The `/proc` of the daemon's PID namespace, in which containers' process ids are valid.
 pub const PROC: &str = "IMAGE_TEST_PROC";
-/// How long a daemon may take until it answers.
+/// The limit of the daemon's start.
 const START: Duration = Duration::from_secs(60);
-/// How long the kernel may take to end all that was in its namespaces.
+/// The limit of the end of all its processes.
 const END: Duration = Duration::from_secs(10);
 
-/// A daemon that answers.
 struct Daemon {
     socket: PathBuf,
-    /// The version of the API that it speaks, as in `1.41`.
+    /// The API version, such as `1.41`.
     version: String,
     proc: PathBuf,
-    /// Of our own: it ends with this, and all containers with it.
+    /// The daemon that the tests started; its containers end with this value.
     own: Option<Own>,
 }
 
@@ -40,7 +39,7 @@ struct Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // `--kill-child` hands it on to the daemon, the first process of its PID namespace: the kernel ends all others.
+        // `--kill-child` also kills the daemon, the first process of its PID namespace, and the kernel ends all others.
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
         let deadline = Instant::now() + END;
@@ -50,7 +49,6 @@ impl Drop for Own {
     }
 }
 
-/// Runs this program again, with a daemon.
 pub fn run() -> anyhow::Result<ExitCode> {
     ensure!(nix::unistd::geteuid().is_root(), "root is missing: the test wires containers' network namespaces");
     let daemon = match running() {
@@ -79,7 +77,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The daemon that `DOCKER_HOST` names, or that listens where all do.
+/// The daemon of `DOCKER_HOST`, or of the default socket.
 fn running() -> Option<Daemon> {
     let host = std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned());
     let socket = PathBuf::from(host.strip_prefix("unix://")?);
@@ -87,8 +85,8 @@ fn running() -> Option<Daemon> {
     Some(Daemon { socket, version, proc: PathBuf::from("/proc"), own: None })
 }
 
-/// Starts one in namespaces of its own, with all that it writes in a temporary folder. It touches neither the machine's network nor its
-/// rules, and its containers have the networks `none`, `host` and `container:` alone.
+/// Starts a daemon in its own namespaces with its files in a temporary folder. It changes neither the machine's network nor its rules, and
+/// its containers have only the networks `none`, `host` and `container:`.
 fn start() -> anyhow::Result<Daemon> {
     let folder = tempfile::Builder::new().prefix("image-test").tempdir()?;
     let at = |name: &str| folder.path().join(name);
@@ -129,7 +127,6 @@ fn last_lines(file: &Path) -> String {
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
-/// Asks for the version of the API.
 fn version(socket: &Path) -> anyhow::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

@@ -1,5 +1,5 @@
-//! The container image in real containers: beside a node's network namespace, against the lab's API, with traffic of other containers.
-//! `./just image-test` builds what it needs.
+//! Runs the image in real containers: in a node's network namespace, with the lab's API and traffic of other containers.
+//! `./just image-test` builds its files.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         });
     }
-    // Each has half a dozen containers.
+    // Each case has half a dozen containers.
     arguments.test_threads = Some(arguments.test_threads.unwrap_or(2));
     let trials = cases::all().chain([Trial::test("versions_are_translated", versions::check)]);
     libtest_mimic::run(&arguments, trials.collect()).exit_code()

@@ -1,4 +1,4 @@
-//! What stands around the proxy's container: a node's network namespace with two backends and a client in containers of their own,
+//! The surroundings of the proxy's container: a node's network namespace, two backends and a client in containers of their own,
 //! and the lab's API on the node's loopback address.
 //!
 //!     client 172.18.0.9 ── 172.18.0.2 node 10.244.1.1 ── 10.244.1.11 backend-1
@@ -27,14 +27,14 @@ use super::keeper::PROC;
 
 /// The service's cluster IP and port.
 pub const SERVICE: &str = "10.96.0.10:80";
-/// The same service from outside.
+/// The service from outside.
 pub const NODE_PORT: &str = "172.18.0.2:30080";
-/// Addresses of the node, as pods and clients may see it.
+/// The node's addresses towards pods and clients.
 pub const NODE_ADDRESSES: [&str; 2] = ["10.244.1.1", "172.18.0.2"];
-/// A condition that does not hold by then is a failure.
+/// The limit of waiting for a condition.
 const PATIENCE: Duration = Duration::from_secs(30);
 const NODE: &str = "node-a";
-/// The API server's name, which the node's container knows by its hosts file: the static program has to look names up.
+/// The API server's name, from the hosts file of the node's container: tests the static program's name resolution.
 const API_HOST: &str = "api.test";
 const API: &str = "127.0.0.1:6443";
 
@@ -48,18 +48,14 @@ spec:
   ports: [{name: http, port: 80, targetPort: 8080, nodePort: 30080}]
 ";
 
-/// Files that `./just image-test` makes before it runs this.
+/// Files that `./just image-test` builds.
 pub struct Files {
-    /// The static svcproxy.
     pub program: PathBuf,
-    /// The static `image-peer`.
     pub peer: PathBuf,
-    /// Archives of both images.
     pub images: [PathBuf; 2],
 }
 
 impl Files {
-    /// By the environment.
     pub fn from_environment() -> anyhow::Result<Files> {
         let file = |name: &str| {
             let path =
@@ -71,18 +67,15 @@ impl Files {
     }
 }
 
-/// A proxy's image and its mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// In a test's name.
+    /// Part of the test's name.
     pub name: &'static str,
-    /// The image.
     pub image: &'static str,
-    /// Flags that choose the mode.
     pub flags: &'static [&'static str],
 }
 
-/// What each image is for. IPVS is left out: few machines' kernels have it, and the scenarios judge it in a microVM.
+/// Images and modes. IPVS is left out: few kernels have it, and scenarios judge it in a microVM.
 pub const WAYS: [Way; 4] = [
     Way { name: "iptables", image: "svcproxy", flags: &["--proxy-mode=iptables"] },
     Way { name: "nftables", image: "svcproxy", flags: &["--proxy-mode=nftables"] },
@@ -90,28 +83,26 @@ pub const WAYS: [Way; 4] = [
     Way { name: "legacy", image: "svcproxy-legacy", flags: &["--proxy-mode=iptables", "--iptables-variant=legacy"] },
 ];
 
-/// A running container.
 pub type Container = ContainerAsync<GenericImage>;
 
-/// All of it; containers go when it is dropped.
+/// Removes its containers when it is dropped.
 pub struct Stand {
     files: Files,
     docker: Docker,
     way: Way,
     tag: String,
-    /// The node's network namespace.
     network: File,
     node: Container,
-    /// The first two answer the service.
+    /// The first two are endpoints of the service.
     pub backends: [Container; 2],
-    /// A machine outside of the cluster.
+    /// A client outside of the cluster.
     pub client: Container,
     api: ApiServer,
     folder: tempfile::TempDir,
 }
 
 impl Stand {
-    /// Puts everything up but the proxy. The node's kernel is prepared as the DaemonSet's init container does it, with all of root's rights.
+    /// Starts everything but the proxy, and writes kernel settings as the DaemonSet's init container does, as root.
     pub async fn new(way: Way) -> anyhow::Result<Stand> {
         let files = Files::from_environment()?;
         let docker = docker_client_instance().await?;
@@ -140,17 +131,15 @@ impl Stand {
         Ok(stand)
     }
 
-    /// Docker's API.
     pub fn docker(&self) -> &Docker {
         &self.docker
     }
 
-    /// The name of the proxy's image, and its tag.
     pub fn image(&self) -> String {
         format!("{}:{}", self.way.image, self.tag)
     }
 
-    /// Has the service's endpoints be these.
+    /// Sets the service's endpoints.
     pub fn select(&self, addresses: &[&str]) -> anyhow::Result<()> {
         let endpoints: String = addresses
             .iter()
@@ -163,7 +152,7 @@ impl Stand {
         self.api.store().write(|store| apply(store, &slice))
     }
 
-    /// The proxy as the DaemonSet has it: beside the node, read-only, without any right but two.
+    /// The proxy's container as in the DaemonSet: on the node's network, read-only, with two capabilities.
     pub fn proxy(&self) -> ContainerRequest<GenericImage> {
         self.with_rights(
             &["NET_ADMIN", "NET_RAW"],
