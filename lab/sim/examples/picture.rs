@@ -1,5 +1,5 @@
-//! Pictures of packets in a small cluster, to be looked at: `cargo run -p svclab-sim --example picture -- hairpin > hairpin.svg`.
-//! Without a name it prints the names.
+//! Draws packets in a small cluster: `cargo run -p svclab-sim --example picture -- hairpin > hairpin.svg`. Without a
+//! name lists the names.
 #![allow(clippy::print_stdout, reason = "it prints a picture")]
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use svclab_sim::protocol::{Family, Protocol};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Name, who calls, whom, and what stands on the nodes.
+/// Name, caller, destination, state of the nodes.
 type PictureCase = (&'static str, &'static str, &'static str, fn() -> Result<NodeState>);
 
 const CASES: [PictureCase; 10] = [
@@ -61,12 +61,11 @@ fn rules(text: &str) -> Result<NodeState> {
 }
 
 fn hundred() -> Vec<&'static str> {
-    // The addresses live as long as the program.
     let address = |last: usize| format!("10.244.{}.{}:8080", last % 2, last + 5);
     (0..100).map(|last| &*String::leak(address(last))).collect()
 }
 
-/// As kube-proxy writes them, with foreign rules in FORWARD.
+/// As kube-proxy, with foreign rules in FORWARD.
 fn iptables(backends: &[&str], foreign: &str) -> String {
     let mut nat = String::new();
     let mut chains = String::new();
@@ -204,7 +203,6 @@ fn node(number: u8, pods: &[(&str, &str, &str)]) -> Result<Node> {
     })
 }
 
-/// Two nodes with pods and a host outside.
 fn network(state: &NodeState) -> Result<Network> {
     let mut here = vec![("web-1", "10.244.0.5", LONG[0]), ("client", "10.244.0.4", "fd00:10:244:0:aaaa:bbbb:cccc:4")];
     let mut there = vec![("web-2", "10.244.1.6", LONG[1]), ("web-3", "10.244.1.7", LONG[2])];

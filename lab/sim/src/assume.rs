@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Answers to unknown facts, by name.
-///
-/// A name is a match (`owner`, `socket`, `mac`, `bpf`), `input-interface` or `output-interface` for names of
-/// [invented](crate::host::HostInterface::invented) interfaces, or `NFQUEUE` (yes accepts, no drops). An answer is the
-/// result of the match with its `!`, and holds for all matches of the name on the machine. Known facts take precedence.
+/// Answers to unknown facts, by name: a match (`owner`, `socket`, `mac`, `bpf`), `input-interface` or
+/// `output-interface` for names of [invented](crate::host::HostInterface::invented) interfaces, `NFQUEUE` (yes accepts,
+/// no drops). An answer is the result of all matches of the name, with their `!`. Known facts take precedence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Assumptions(BTreeMap<String, bool>);
 
@@ -29,7 +27,7 @@ impl Assumptions {
         Assumptions::default()
     }
 
-    /// Reads texts such as `owner=no`; commas separate several assumptions in one text.
+    /// Reads texts such as `owner=no`, separated by commas.
     pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Assumptions, AssumptionError> {
         let mut all = Assumptions::new();
         for text in texts.into_iter().flat_map(|text| text.split(',')) {

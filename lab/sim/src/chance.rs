@@ -1,8 +1,7 @@
-//! Chance of a walk: one seeded source of draws, or every combination of draws in turn.
+//! Chance of a walk: one seeded source, or every combination of draws in turn.
 //!
-//! A walk asks [`Chance`] wherever the kernel draws (`statistic --mode random`), rotates (`--mode nth`, IPVS `rr` and
-//! `wrr`) or picks a port. For exact results `explore` repeats the walk with the next combination of draws until all
-//! are done; the product of the draws' probabilities is the probability of the walk.
+//! A walk draws where the kernel draws (`statistic --mode random`), rotates (`--mode nth`, IPVS `rr` and `wrr`) or
+//! picks a port. For exact results `explore` repeats the walk with all combinations of draws.
 
 use crate::fraction::Fraction;
 
@@ -10,11 +9,11 @@ use crate::fraction::Fraction;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Decision {
     answer: usize,
-    /// Number of possible answers (share above 0), which are numbered from 0.
+    /// Number of answers with a share above 0.
     of: usize,
     numerator: u64,
     denominator: u64,
-    /// An unknown fact and not a draw: it has no probability.
+    /// An unknown fact, without probability.
     unknown: bool,
 }
 
@@ -23,13 +22,13 @@ impl Decision {
         self.answer
     }
 
-    /// Whether this is an unknown fact: answer 0 is no, 1 is yes.
+    /// Answer 0 of an unknown fact is no, 1 is yes.
     pub(crate) fn is_unknown(&self) -> bool {
         self.unknown
     }
 }
 
-/// The probability that all draws happen; unknown facts do not count.
+/// The product of the probabilities, without unknown facts.
 pub(crate) fn product(decisions: &[Decision]) -> Fraction {
     let drawn = decisions.iter().filter(|decision| decision.of > 1 && !decision.unknown);
     drawn.fold(Fraction::one(), |product, decision| product.times(decision.numerator, decision.denominator))
@@ -38,22 +37,20 @@ pub(crate) fn product(decisions: &[Decision]) -> Fraction {
 #[derive(Debug, Clone)]
 enum ChanceSource {
     Seeded(u64),
-    /// The first answers; further draws take their first possible answer.
+    /// The first answers; later draws take answer 0.
     Script(Vec<usize>),
 }
 
-/// The source of the draws of one walk.
+/// The draws of one walk.
 #[derive(Debug, Clone)]
 pub struct Chance {
     source: ChanceSource,
     taken: Vec<Decision>,
-    /// Whether the walk met an unknown fact.
     asked_unknown: bool,
 }
 
 impl Chance {
-    /// Draws that are a function of `seed` (SplitMix64; Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
-    /// Generators", 2014).
+    /// SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014).
     #[must_use]
     pub fn seeded(seed: u64) -> Chance {
         Chance { source: ChanceSource::Seeded(seed), taken: Vec::new(), asked_unknown: false }
@@ -63,7 +60,6 @@ impl Chance {
         Chance { source: ChanceSource::Script(script), taken: Vec::new(), asked_unknown: false }
     }
 
-    /// Whether the walk is one of an exploration of all draws.
     pub(crate) fn is_exact(&self) -> bool {
         matches!(self.source, ChanceSource::Script(_))
     }
@@ -76,7 +72,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Draws an index of `shares`, each with its share of the sum. Shares of 0 are never drawn.
+    /// Draws an index by shares.
     pub(crate) fn choose(&mut self, shares: &[u64]) -> usize {
         let total: u64 = shares.iter().sum();
         let possible: Vec<usize> = (0..shares.len()).filter(|i| shares[*i] > 0).collect();
@@ -112,7 +108,6 @@ impl Chance {
         Some(answer == 1)
     }
 
-    /// Records an unknown fact whose answer has no effect.
     pub(crate) fn note_unknown(&mut self) {
         self.asked_unknown = true;
     }
@@ -130,7 +125,7 @@ impl Chance {
         self.choose(&[u64::from(threshold), rest]) == 0
     }
 
-    /// Draws a number below `size`, for ports. Exact walks take 0: no verdict depends on which free port is taken.
+    /// Draws a number below `size`, for ports. Exact walks take 0, as no verdict depends on the port.
     pub(crate) fn offset(&mut self, size: u32) -> u32 {
         match &mut self.source {
             ChanceSource::Seeded(state) => ((u128::from(Self::next(state)) * u128::from(size)) >> 64) as u32,
@@ -153,11 +148,10 @@ impl Chance {
     }
 }
 
-/// Limit of draws in one walk: each draw at least doubles the number of walks.
+/// Limit of draws in one walk.
 const DECISIONS: usize = 10_000;
 
-/// Runs `walk` with every combination of draws and passes each result to `take`. Returns false after more than `limit`
-/// walks, or if `take` returns false.
+/// Runs `walk` with every combination of draws. Returns false after more than `limit` walks, or if `take` does.
 pub(crate) fn explore<T>(
     limit: usize,
     mut walk: impl FnMut(&mut Chance) -> T,
@@ -186,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exploring_meets_every_way_once_and_the_shares_sum_to_one() {
+    fn exploration_visits_each_path_once_and_the_probabilities_sum_to_one() {
         let mut ways = Vec::new();
         let mut sum = Fraction::zero();
         let whole = explore(
@@ -221,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_told() {
+    fn exploration_beyond_the_limit_fails() {
         assert!(!explore(3, |chance| chance.choose(&[1, 1, 1, 1]), |_, _| true));
     }
 }

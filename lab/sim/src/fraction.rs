@@ -6,10 +6,7 @@ use std::fmt;
 use num_bigint::BigUint;
 use num_integer::Integer;
 
-/// A non-negative fraction of whole numbers of any size.
-///
-/// A chain of `statistic` matches multiplies thresholds out of 2³¹: with ten endpoints that is 2³¹⁰, more than any
-/// machine word holds.
+/// An exact non-negative fraction. Ten `statistic` matches multiply thresholds to 2³¹⁰.
 #[derive(Debug, Clone)]
 pub struct Fraction {
     numerator: BigUint,
@@ -58,15 +55,14 @@ impl Fraction {
         Fraction { numerator, denominator: &self.denominator * &other.denominator }.halved()
     }
 
-    /// Without the powers of two that both parts share, which are most of what they share here: cheaper than
-    /// [`Fraction::reduced`], and enough to keep sums short.
+    /// Removes common powers of two: cheaper than [`Fraction::reduced`], and short enough.
     fn halved(self) -> Fraction {
         let zeros = |number: &BigUint| number.trailing_zeros().unwrap_or(0);
         let shared = if self.is_zero() { 0 } else { zeros(&self.numerator).min(zeros(&self.denominator)) };
         Fraction { numerator: self.numerator >> shared, denominator: self.denominator >> shared }
     }
 
-    /// As a floating-point number, right to a few of its last bits.
+    /// Exact up to a few last bits.
     #[must_use]
     pub fn to_f64(&self) -> f64 {
         let scaled = (&self.numerator << 63_u32) / &self.denominator;
@@ -82,7 +78,7 @@ impl Fraction {
         Fraction { numerator, denominator: &self.denominator * &other.denominator }
     }
 
-    /// Whether the two are at most `numerator` / `denominator` apart: `within(&uniform, 1, 1_000_000_000)`.
+    /// Whether the difference is at most `numerator` / `denominator`.
     #[must_use]
     pub fn within(&self, other: &Fraction, numerator: u64, denominator: u64) -> bool {
         self.distance(other) <= Fraction::new(numerator, denominator)
@@ -98,13 +94,13 @@ impl Fraction {
         Fraction { numerator: &self.numerator / &common, denominator: &self.denominator / &common }
     }
 
-    /// In lowest terms, with every digit: `715827883/2147483648`.
+    /// In lowest terms: `715827883/2147483648`.
     pub(crate) fn ratio(&self) -> String {
         let exact = self.reduced();
         format!("{}/{}", exact.numerator, exact.denominator)
     }
 
-    /// Millionths of a percent, rounded down: enough digits for a person, computed without floating point.
+    /// Whole percents and millionths, rounded down.
     fn parts(&self) -> (BigUint, BigUint) {
         let scaled = &self.numerator * 100_000_000_u64 / &self.denominator;
         scaled.div_rem(&1_000_000_u32.into())
@@ -132,7 +128,7 @@ impl Ord for Fraction {
 }
 
 impl fmt::Display for Fraction {
-    /// `1/3` while short, `33.333333%` where the exact figure would fill the screen (`~` says that digits were cut).
+    /// `1/3` if short, else `~33.333333%`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = self.reduced();
         if exact.denominator.bits() <= 1 {
@@ -165,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn is_a_number() {
+    fn fractions_convert_to_floating_point() {
         for (numerator, denominator, number) in [(1, 3, 1.0 / 3.0), (1, 1, 1.0), (0, 7, 0.0), (9, 4, 2.25)] {
             assert!((Fraction::new(numerator, denominator).to_f64() - number).abs() < 1e-15);
         }
@@ -174,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_for_people() {
+    fn long_fractions_print_as_percentages() {
         assert_eq!(Fraction::new(2, 6).to_string(), "1/3");
         assert_eq!(Fraction::one().to_string(), "1");
         assert_eq!(Fraction::new(715_827_883, 0x8000_0000).to_string(), "~33.333333%");

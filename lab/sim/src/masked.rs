@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::protocol::Family;
 
-/// An address as a number, left-aligned in its family's width.
+/// Right-aligned.
 pub(crate) fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
@@ -31,7 +31,7 @@ pub(crate) fn prefix_mask(family: Family, length: u8) -> u128 {
     all & u128::MAX.checked_shl(host).unwrap_or(0)
 }
 
-/// An address and the bits of it that count. Masks need not be prefixes: the kernel takes any.
+/// An address with a mask, which need not be a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Masked {
     /// The family.
@@ -58,7 +58,7 @@ impl From<IpNet> for Masked {
 }
 
 impl Masked {
-    /// `address` under `mask`; both of one family.
+    /// `None` for two families.
     #[must_use]
     pub fn new(address: IpAddr, mask: IpAddr) -> Option<Masked> {
         let family = Family::of(address);
@@ -66,7 +66,7 @@ impl Masked {
         Some(Masked { family, value: bits(address) & mask, mask })
     }
 
-    /// The network of an address, by prefix length; none if that is too long for the family.
+    /// `None` if the prefix is too long.
     #[must_use]
     pub fn network(address: IpAddr, length: u8) -> Option<Masked> {
         let family = Family::of(address);
@@ -94,7 +94,7 @@ impl Masked {
         Family::of(address) == self.family && bits(address) & self.mask == self.value
     }
 
-    /// The address whose bits under the mask are these, and the others those of `address`.
+    /// The network part of `self` with the host part of `address`.
     pub(crate) fn with_host_of(&self, address: IpAddr) -> IpAddr {
         from_bits(self.family, self.value | (bits(address) & !self.mask))
     }
@@ -106,13 +106,13 @@ impl Masked {
         (prefix_mask(self.family, length) == self.mask).then_some(length)
     }
 
-    /// The bits that count, as an address.
+    /// The mask as an address.
     #[must_use]
     pub fn mask(&self) -> IpAddr {
         from_bits(self.family, self.mask)
     }
 
-    /// The address with the other bits zero.
+    /// The network address.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         from_bits(self.family, self.value)
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_all_spellings_and_prints_those_of_iptables_save() {
+    fn all_spellings_print_as_iptables_save() {
         for (text, printed) in [
             ("10.0.0.1", "10.0.0.1/32"),
             ("10.1.2.3/8", "10.0.0.0/8"),

@@ -1,11 +1,11 @@
-//! A packet, as far as rules can see it.
+//! Packets, as far as rules inspect them.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::protocol::{Family, Protocol};
 
-/// Flags of a TCP segment, in the bits of the header.
+/// TCP flags, as in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TcpFlags(pub u8);
 
@@ -29,7 +29,7 @@ impl TcpFlags {
 /// Why an ICMP error was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IcmpKind {
-    /// ICMP type; the family of the packet says which table of numbers.
+    /// Of the packet's family.
     pub kind: u8,
     /// ICMP code.
     pub code: u8,
@@ -46,7 +46,7 @@ pub enum PacketBody {
         destination: u16,
         /// Flags.
         flags: TcpFlags,
-        /// Whether its sequence number lies outside the window that connection tracking expects.
+        /// Outside the window of connection tracking.
         out_of_window: bool,
     },
     /// A UDP datagram.
@@ -62,10 +62,10 @@ pub enum PacketBody {
         source: u16,
         /// Destination port.
         destination: u16,
-        /// Whether it opens an association (an INIT chunk).
+        /// An INIT chunk.
         init: bool,
     },
-    /// An echo request or its answer, of either family.
+    /// An echo request or reply of either family.
     Echo {
         /// Identifier.
         id: u16,
@@ -76,7 +76,7 @@ pub enum PacketBody {
     Error {
         /// Type and code.
         kind: IcmpKind,
-        /// The packet that it is about, as the sender of the error saw it.
+        /// The quoted packet, as the sender of the error saw it.
         about: Box<Packet>,
     },
     /// Anything else, by its protocol alone.
@@ -95,9 +95,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// The first packet of a connection: TCP SYN, a UDP datagram, SCTP INIT.
-    ///
-    /// None if the protocol has no ports, or the addresses are of different families.
+    /// TCP SYN, UDP datagram or SCTP INIT. `None` without ports, or with addresses of two families.
     #[must_use]
     pub fn first(protocol: Protocol, source: SocketAddr, destination: SocketAddr) -> Option<Packet> {
         let (from, to) = (source.port(), destination.port());
@@ -113,7 +111,7 @@ impl Packet {
         same.then(|| Packet { source: source.ip(), destination: destination.ip(), body })
     }
 
-    /// The same connection's later packet: TCP ACK, another datagram, SCTP data.
+    /// A later packet of the connection: TCP ACK, UDP datagram, SCTP data.
     #[must_use]
     pub fn later(mut self) -> Packet {
         match &mut self.body {
@@ -124,7 +122,7 @@ impl Packet {
         self
     }
 
-    /// The same connection broken off: TCP RST; nothing of the other protocols ends one.
+    /// TCP RST; `None` for other protocols.
     #[must_use]
     pub fn reset(mut self) -> Option<Packet> {
         let PacketBody::Tcp { flags, .. } = &mut self.body else { return None };
@@ -132,7 +130,7 @@ impl Packet {
         Some(self)
     }
 
-    /// What a socket that took this packet answers, an end with its own; nothing to what asks for no answer.
+    /// The reply of a socket, if the packet asks for one.
     #[must_use]
     pub fn answer(&self) -> Option<Packet> {
         let body = match self.body {
@@ -170,7 +168,7 @@ impl Packet {
         }
     }
 
-    /// Source and destination port, if it has ports.
+    /// Source and destination port.
     #[must_use]
     pub fn ports(&self) -> Option<(u16, u16)> {
         match self.body {
@@ -181,7 +179,7 @@ impl Packet {
         }
     }
 
-    /// Type and code, if it is ICMP.
+    /// ICMP type and code.
     #[must_use]
     pub fn icmp(&self) -> Option<IcmpKind> {
         match (&self.body, self.family()) {
@@ -196,7 +194,7 @@ impl Packet {
         }
     }
 
-    /// Sets the source's port, or an echo's identifier.
+    /// Of echo packets the identifier.
     pub(crate) fn set_source_port(&mut self, port: u16) {
         match &mut self.body {
             PacketBody::Tcp { source, .. } | PacketBody::Udp { source, .. } | PacketBody::Sctp { source, .. } => {
@@ -207,7 +205,7 @@ impl Packet {
         }
     }
 
-    /// Sets the destination's port, or an echo's identifier.
+    /// Of echo packets the identifier.
     pub(crate) fn set_destination_port(&mut self, port: u16) {
         match &mut self.body {
             PacketBody::Tcp { destination, .. }
@@ -221,7 +219,7 @@ impl Packet {
     }
 }
 
-/// An address with its port, if there is one: `10.0.0.1:80`, `[fd00::1]:80`, `10.0.0.1`.
+/// `10.0.0.1:80`, `[fd00::1]:80`, or `10.0.0.1` without a port.
 pub(crate) fn endpoint(address: IpAddr, port: Option<u16>) -> String {
     match port {
         Some(port) => SocketAddr::new(address, port).to_string(),

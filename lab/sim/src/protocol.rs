@@ -1,9 +1,9 @@
-//! Address families and transport protocols, by the kernel's numbers.
+//! Address families and transport protocols.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// An address family. Netfilter keeps rules per family; so does everything here.
+/// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4, `iptables`.
@@ -41,11 +41,11 @@ impl fmt::Display for Family {
     }
 }
 
-/// A transport protocol, by the number that stands in the IP header.
+/// A transport protocol by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Protocol(pub u8);
 
-/// The names that `iptables-save` prints for numbers (its own table, then `/etc/protocols`).
+/// Of iptables, then of `/etc/protocols`.
 const NAMES: [(&str, u8); 12] = [
     ("icmp", 1),
     ("igmp", 2),
@@ -73,7 +73,7 @@ impl Protocol {
     /// SCTP.
     pub const SCTP: Protocol = Protocol(132);
 
-    /// Reads a name or a number as iptables and ipset print them; `icmpv6` and `all` are not names of this list.
+    /// A name or a number of iptables or ipset, other than `icmpv6` and `all`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Protocol> {
         let named = NAMES.iter().find(|(name, _)| *name == text).map(|(_, number)| Protocol(*number));

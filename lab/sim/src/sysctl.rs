@@ -1,6 +1,6 @@
 //! Kernel settings that affect verdicts, named as in `/proc/sys`.
 
-/// Settings of a machine. [`Sysctls::default`] has the kernel's defaults, [`Sysctls::node`] those of a Kubernetes node.
+/// By default the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sysctls {
     /// `net.ipv4.ip_forward`.
@@ -35,7 +35,7 @@ pub struct Sysctls {
     pub vs_expire_quiescent_template: bool,
 }
 
-/// Settings of an interface, combined from its own and those of `all` (include/linux/inetdevice.h).
+/// Combined with those of `all` (include/linux/inetdevice.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InterfaceSysctls {
     /// `net.ipv4.conf.IFACE.forwarding`: forwards packets that this interface receives.
@@ -53,7 +53,7 @@ pub struct InterfaceSysctls {
 }
 
 impl Sysctls {
-    /// The settings of an interface without its own.
+    /// Of an interface without its own.
     #[must_use]
     pub fn of_interfaces(&self) -> InterfaceSysctls {
         InterfaceSysctls {
@@ -90,8 +90,7 @@ impl Default for Sysctls {
 }
 
 impl Sysctls {
-    /// Settings of a Kubernetes node with kube-proxy: forwarding, bridge-nf-call-iptables, route_localnet, and
-    /// conntrack for IPVS.
+    /// A Kubernetes node with kube-proxy.
     #[must_use]
     pub fn node() -> Sysctls {
         Sysctls {

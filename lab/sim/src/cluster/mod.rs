@@ -1,5 +1,5 @@
-//! A Kubernetes cluster as machines on links: nodes and external hosts on one segment, and a link per pod, as the lab
-//! wires its network namespaces.
+//! A Kubernetes cluster as machines on links, as the lab wires its network namespaces: nodes and external hosts on one
+//! segment, and a link per pod.
 
 mod node_state;
 
@@ -25,14 +25,13 @@ pub enum BuildError {
     Network(#[from] NetworkError),
 }
 
-/// The machines of a cluster. Names are unique.
+/// Machines with unique names.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Cluster {
-    /// Connects pods by a bridge `cni0` with hairpin mode; otherwise each pod by a link of its own.
+    /// Connects pods by a bridge `cni0` in hairpin mode instead of links of their own.
     pub bridged: bool,
     pub nodes: Vec<Node>,
-    /// Hosts outside the cluster, on the segment of the nodes.
     pub outside: Vec<ExternalHost>,
 }
 
@@ -48,22 +47,22 @@ pub type Listening = BTreeSet<(Protocol, u16)>;
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Node {
     pub name: String,
-    /// Addresses of `eth0` with prefix length; the first of each family is the source of outgoing packets.
+    /// Addresses of `eth0` with prefix length; the first of each family is the default source.
     pub addresses: Vec<IpNet>,
     /// Secondary addresses of `eth0`.
     pub secondary: Vec<IpNet>,
-    /// Pod ranges, to which other nodes have routes.
+    /// Other nodes have routes to these.
     pub pod_ranges: Vec<IpNet>,
-    /// Gateway addresses of the pods: on the bridge, or on each pod link.
+    /// On the bridge, or on each pod link.
     pub gateways: Vec<IpNet>,
-    /// Addresses of `flannel.1`: other nodes reach the pods through this overlay. Encapsulation is not modelled.
+    /// Addresses of `flannel.1`, through which other nodes reach the pods, without encapsulation.
     pub overlay: Vec<IpAddr>,
-    /// Addresses of `eth1` on a second segment: other nodes reach the pods through it.
+    /// Addresses of `eth1`, through which other nodes reach the pods.
     pub second: Vec<IpNet>,
     pub sysctls: Sysctls,
-    /// Listening sockets other than those of relays.
+    /// Without the sockets of relays.
     pub listening: Listening,
-    /// Pods by link; `None` for a removed pod whose link remains.
+    /// `None`: the link of a removed pod.
     pub pods: Vec<(String, Option<Pod>)>,
 }
 
@@ -82,13 +81,13 @@ pub struct ExternalHost {
     pub name: String,
     /// Addresses with prefix length.
     pub addresses: Vec<IpNet>,
-    /// Destinations and the node address that is their gateway.
+    /// Destinations, and the node address as gateway.
     pub routes: Vec<(IpNet, IpAddr)>,
 }
 
 impl Cluster {
-    /// Builds or updates the machines of `network`, each node with its `state`: adds new machines, replaces existing
-    /// ones by name, and keeps the machines and conntrack entries that exist.
+    /// Adds and replaces the machines of `network` by name, each node with its `state`. Other machines and conntrack
+    /// entries remain.
     pub fn put<'s>(
         &self,
         network: &mut Network,
@@ -120,7 +119,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Replaces only the external hosts, for changed routes.
+    /// Replaces the external hosts only.
     pub fn put_outside(&self, network: &mut Network) -> Result<(), BuildError> {
         self.put_each_outside(network, &mut Vec::new())
     }
@@ -199,7 +198,6 @@ impl Cluster {
         host
     }
 
-    /// The machine of a pod; for a removed pod the end of its link.
     fn pod(&self, node: &Node, name: &str, pod: Option<&Pod>) -> Result<Host, BuildError> {
         let (mut eth0, mut host) = (HostInterface::new("eth0"), Host::builder(name));
         let Some(pod) = pod else { return Ok(host.interface(eth0).build()?) };
@@ -229,7 +227,6 @@ impl ExternalHost {
     }
 }
 
-/// Adds the machine, or replaces the one with its name.
 fn put(network: &mut Network, host: Host, fresh: &mut Vec<HostId>) -> HostId {
     if let Some(id) = network.find(host.name()) {
         network.replace(id, host);
@@ -248,7 +245,6 @@ fn listening(host: HostBuilder, sockets: &Listening) -> HostBuilder {
     sockets.iter().fold(host, |host, (protocol, port)| host.listen(*protocol, *port))
 }
 
-/// The first address of the family of `other`.
 fn like(addresses: &[IpNet], other: IpAddr) -> Option<IpNet> {
     addresses.iter().copied().find(|address| address.addr().is_ipv4() == other.is_ipv4())
 }
@@ -270,12 +266,12 @@ fn masked(net: IpNet) -> Masked {
     range(net.network(), net.prefix_len())
 }
 
-/// Prefix lengths come from an [`IpNet`] or fit by construction.
+/// Prefix lengths of an [`IpNet`] always fit.
 fn range(address: IpAddr, length: u8) -> Masked {
     Masked::network(address, length).unwrap_or_else(|| range(address, bits(address)))
 }
 
-/// The next hop of default routes: no machine, or a node by a link of its own.
+/// The next hop of default routes.
 fn link_local(like: IpAddr) -> IpAddr {
     if like.is_ipv4() {
         Ipv4Addr::new(169, 254, 1, 1).into()

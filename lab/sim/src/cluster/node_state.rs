@@ -10,7 +10,7 @@ use crate::relays::Relays;
 use crate::rules::Rules;
 use crate::set::Sets;
 
-/// The rules, sets, virtual services and addresses of one node.
+/// The rules, sets, virtual services and addresses of a node.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct NodeState {
@@ -70,13 +70,13 @@ impl NodeState {
         }
     }
 
-    /// Reads the output of `iptables-save` or `ip6tables-save`. `what` names the source in errors.
+    /// `what` names the source in errors.
     pub fn read_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
         self.set_rules(Rules::read(family, text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())
     }
 
-    /// As [`NodeState::read_rules`], and keeps unmodelled matches and targets as text ([`Rules::read_any`]).
+    /// As [`NodeState::read_rules`], with [`Rules::read_any`].
     pub fn read_any_rules(&mut self, what: &str, family: Family, text: &str) -> Result<(), NodeReadError> {
         self.set_rules(Rules::read_any(family, text).map_err(|error| NodeReadError::new(what, &error))?);
         Ok(())

@@ -1,5 +1,4 @@
-//! Connection tracking: lookup, timeouts and NAT of connections (net/netfilter/nf_conntrack_core.c,
-//! nf_conntrack_proto_*.c, nf_nat_core.c).
+//! Connection tracking (net/netfilter/nf_conntrack_core.c, nf_conntrack_proto_*.c, nf_nat_core.c).
 
 pub(crate) mod nat;
 mod protocols;
@@ -47,7 +46,7 @@ pub enum TrackingState {
     Untracked,
 }
 
-/// The zones of both tuples (include/net/netfilter/nf_conntrack_zones.h); the default zone is 0.
+/// The zones of both tuples (include/net/netfilter/nf_conntrack_zones.h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Zones {
     original: u16,
@@ -55,7 +54,7 @@ pub(crate) struct Zones {
 }
 
 impl Zones {
-    /// The zones that a rule chose for a packet with this mark (`nf_ct_zone_tmpl`).
+    /// `nf_ct_zone_tmpl`.
     pub(crate) fn of(zone: Zone, mark: u32) -> Zones {
         let id = match zone.id {
             ZoneId::Number(number) => number,
@@ -77,7 +76,7 @@ pub(crate) struct ConntrackEntry {
     pub(crate) reply: Tuple,
     pub(crate) source_nat: bool,
     pub(crate) destination_nat: bool,
-    /// Whether source NAT and destination NAT are decided, with or without a translation.
+    /// Whether NAT is decided, with or without a translation.
     pub(crate) source_done: bool,
     pub(crate) destination_done: bool,
     pub(crate) confirmed: bool,
@@ -159,7 +158,7 @@ impl ConntrackTable {
         found.len()
     }
 
-    /// Whether another connection has the reply tuple (`nf_conntrack_tuple_taken`).
+    /// `nf_conntrack_tuple_taken`.
     pub(crate) fn taken(&self, tuple: &Tuple, except: usize) -> bool {
         let zones = self.get(except).map(|connection| connection.zones).unwrap_or_default();
         self.by_tuple.get(&(zones.reply, *tuple)).is_some_and(|(owner, _)| *owner != except)
@@ -176,7 +175,7 @@ impl ConntrackTable {
         found.filter(is(FlowDirection::Original)).or_else(reply)
     }
 
-    /// `nf_conntrack_in`: finds or opens the connection of a packet; `None` for invalid packets.
+    /// `nf_conntrack_in`: `None` for invalid packets.
     pub(crate) fn track(
         &mut self,
         packet: &Packet,
@@ -186,8 +185,8 @@ impl ConntrackTable {
     ) -> Option<AttachedConnection> {
         self.expire(now);
         if let PacketBody::Error { about, .. } = &packet.body {
-            // An error belongs to the connection that a reply to the quoted packet would belong to. The quoted packet
-            // is translated as it was where the error arose (`nf_conntrack_inet_error`).
+            // An error belongs to the connection of a reply to the quoted packet, which is still translated
+            // (`nf_conntrack_inet_error`).
             let (id, direction) = self.find(tuple_of(about)?.inverted(), zones)?;
             return Some(AttachedConnection { id, direction, tracked: TrackingState::Related });
         }
@@ -248,8 +247,7 @@ impl ConntrackTable {
         Some(AttachedConnection { id, direction: FlowDirection::Original, tracked: TrackingState::New })
     }
 
-    /// `__nf_conntrack_confirm`: stores a connection whose first packet got through. Returns false if another
-    /// connection has one of its tuples; the packet is dropped then.
+    /// `__nf_conntrack_confirm`: false if another connection has a tuple; the packet is dropped then.
     pub(crate) fn confirm(&mut self, id: usize) -> bool {
         let Some(connection) = self.all.get_mut(&id) else {
             return true;
@@ -270,7 +268,7 @@ impl ConntrackTable {
         true
     }
 
-    /// `ip_vs_update_conntrack`: expects replies from the server that IPVS chose, without recording a translation.
+    /// `ip_vs_update_conntrack`.
     pub(crate) fn serve_by(&mut self, attached: AttachedConnection, server: std::net::SocketAddr) {
         if let Some(connection) = self.all.get_mut(&attached.id)
             && !connection.confirmed

@@ -29,7 +29,7 @@ impl ConntrackTable {
         })
     }
 
-    /// `nf_nat_setup_info`: chooses a translation within the range and sets the reply tuple.
+    /// `nf_nat_setup_info`.
     pub(crate) fn set_up(&mut self, id: usize, range: &NatRange, manip: Manip, chance: &mut Chance) {
         let Some(connection) = self.get(id) else {
             return;
@@ -103,7 +103,7 @@ impl ConntrackTable {
         tuple
     }
 
-    /// `find_appropriate_src`: the earlier translation of the same source.
+    /// `find_appropriate_src`.
     fn known_source(&self, id: usize, current: &Tuple, range: &NatRange) -> Option<Tuple> {
         let connection = self.get(id)?;
         let (original, zones) = (connection.original, connection.zones);
@@ -160,12 +160,12 @@ impl ConntrackTable {
         }
     }
 
-    /// `nf_nat_packet`: translates one end of the packet; true if the connection has such a translation.
+    /// `nf_nat_packet`: true if the connection has such a translation.
     pub(crate) fn translate(&self, id: usize, direction: FlowDirection, manip: Manip, packet: &mut Packet) -> bool {
         let Some(connection) = self.get(id) else {
             return false;
         };
-        // Replies reverse at the destination what the original direction changed at the source.
+        // Replies reverse the other end.
         let by_source = (manip == Manip::Source) == (direction == FlowDirection::Original);
         if !(if by_source { connection.source_nat } else { connection.destination_nat }) {
             return false;
@@ -176,7 +176,7 @@ impl ConntrackTable {
     }
 }
 
-/// Writes one end of `target` into the packet; for ICMP errors also into the opposite end of the quoted packet.
+/// For ICMP errors also writes the opposite end of the quoted packet.
 fn apply(packet: &mut Packet, target: &Tuple, manip: Manip) {
     let error = matches!(packet.body, PacketBody::Error { .. });
     match manip {
@@ -215,8 +215,7 @@ fn in_range(tuple: &Tuple, range: &NatRange) -> bool {
     address && range.ports.is_none_or(|(first, last)| (first..=last).contains(&tuple.source_port))
 }
 
-/// `find_best_ips_proto`: the kernel hashes source and destination. This hash differs, so another address of the range
-/// may be chosen; equal inputs give equal addresses (only the source counts if the range is persistent).
+/// `find_best_ips_proto`. This hash differs from the kernel's, so another address of the range may be chosen.
 fn choose_address(tuple: &mut Tuple, range: &NatRange, manip: Manip) {
     let Some((first, last)) = range.addresses else {
         return;

@@ -1,4 +1,4 @@
-//! Protocol state of connections, and the kernel's default timeouts.
+//! Protocol states, and the kernel's default timeouts.
 
 use super::{ConntrackEntry, FlowDirection};
 use crate::packet::{Packet, PacketBody, TcpFlags};
@@ -40,7 +40,6 @@ impl ConnectionStage {
     }
 }
 
-/// The effect of a packet on the connection with its tuple.
 pub(super) enum PacketEffect {
     Belongs,
     Invalid,
@@ -48,7 +47,6 @@ pub(super) enum PacketEffect {
     Reopens,
 }
 
-/// The stage of the connection that the packet opens, if it can open one.
 pub(super) fn first(packet: &Packet, sysctls: &Sysctls) -> Option<ConnectionStage> {
     match packet.body {
         PacketBody::Tcp { flags, .. } => {
@@ -109,7 +107,7 @@ pub(super) fn follow(
     PacketEffect::Belongs
 }
 
-/// The next stage; a subset of the table in nf_conntrack_proto_tcp.c.
+/// A subset of the table in nf_conntrack_proto_tcp.c.
 fn tcp(stage: ConnectionStage, original: bool, flags: TcpFlags) -> Option<ConnectionStage> {
     let (syn, ack) = (flags.has(TcpFlags::SYN), flags.has(TcpFlags::ACK));
     if flags.has(TcpFlags::RST) {

@@ -1,4 +1,4 @@
-//! Addresses of interfaces, and the `ip addr add` lines that add them.
+//! Addresses of interfaces, and `ip addr add` lines.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -12,8 +12,7 @@ pub struct Address {
     pub ip: IpAddr,
     /// Prefix length.
     pub prefix: u8,
-    /// IPv4: a later address of the same network, never chosen as a source. IPv6: deprecated, chosen only without an
-    /// alternative.
+    /// IPv4: later address of a network, never a source. IPv6: deprecated, a source only without an alternative.
     pub secondary: bool,
 }
 
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read() {
+    fn ip_addr_add_lines_are_parsed() {
         for (line, ip, prefix, secondary) in [
             ("ip addr add 10.96.0.1/32 dev kube-ipvs0", "10.96.0.1", 32, false),
             ("ip addr add fd00:96::1/128 dev kube-ipvs0", "fd00:96::1", 128, false),
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn unsupported_lines_are_errors_with_a_reason() {
         for (line, problem) in [
             ("10.96.0.1/32", "adds no address"),
             ("ip addr add 10.96.0.1 dev eth0", "no address with a length"),

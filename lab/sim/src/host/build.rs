@@ -1,4 +1,4 @@
-//! Building a host, and the errors of that.
+//! Building a host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -55,18 +55,18 @@ pub enum HostError {
     /// A virtual service with a lower threshold.
     #[error("host {host}: virtual service {service}: a lower threshold (-y) is not modelled")]
     LowerThreshold { host: String, service: String },
-    /// nftables rules that refer to a missing chain or set.
+    /// nftables rules with missing chains or sets.
     #[error("host {host}: {error}")]
     Nft { host: String, error: MissingReference },
-    /// iptables rules that refer to a missing chain or set, or whose chains form a loop.
+    /// iptables rules with missing chains or sets, or a loop of chains.
     #[error("host {host}: {error}")]
     Rules { host: String, error: CompileError },
 }
 
-/// First counter of the second iptables variant: no dump has as many rules.
+/// First counter of the second iptables variant.
 const SECOND_COUNTERS: usize = 1 << 32;
 
-/// Collects the parts of a host. The loopback interface with 127.0.0.1 and ::1 always exists.
+/// The parts of a host. The loopback interface with 127.0.0.1 and ::1 always exists.
 #[derive(Debug, Clone)]
 pub struct HostBuilder {
     name: String,
@@ -119,7 +119,7 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a route. Addresses add the routes to their networks themselves.
+    /// Adds a route; addresses add the routes to their networks.
     #[must_use]
     pub fn route(mut self, route: Route) -> HostBuilder {
         self.routes.push(route);
@@ -142,8 +142,7 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a policy routing rule. It replaces the family's default rules, so the local and main tables need rules of
-    /// their own.
+    /// Adds a policy routing rule, which replaces the default rules of the local and main tables.
     #[must_use]
     pub fn policy(mut self, rule: PolicyRule) -> HostBuilder {
         self.policy.push(rule);
@@ -157,7 +156,7 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a permanent neighbour entry: `address` is at the other end of the interface's link.
+    /// Adds a permanent neighbour entry for the other end of the interface's link.
     #[must_use]
     pub fn neighbour(mut self, interface: &str, address: IpAddr) -> HostBuilder {
         self.neighbours.push((interface.to_owned(), address));
@@ -189,8 +188,8 @@ impl HostBuilder {
         self
     }
 
-    /// Sets the rules of the second iptables variant (nft or legacy). The walk runs them after the first variant's; in
-    /// the kernel the later registration runs first, which no dump shows.
+    /// Sets the rules of the second iptables variant, which the walk runs last. The kernel's order is that of
+    /// registration, which no dump shows.
     #[must_use]
     pub fn second_rules(mut self, rules: impl Into<Arc<Rules>>) -> HostBuilder {
         let rules = rules.into();
@@ -201,8 +200,7 @@ impl HostBuilder {
         self
     }
 
-    /// Sets the nftables rules. With iptables rules of a family, tables of iptables-nft are skipped: both listings
-    /// contain them.
+    /// Sets the nftables rules. Tables of iptables-nft are skipped in families with iptables rules.
     #[must_use]
     pub fn nft(mut self, ruleset: impl Into<Arc<Ruleset>>) -> HostBuilder {
         self.nft = ruleset.into();
@@ -223,7 +221,7 @@ impl HostBuilder {
         self
     }
 
-    /// Declares that more sets exist than the given ones: matches on those are unknown facts instead of errors.
+    /// Other sets exist: matches on missing sets are unknown facts instead of errors.
     #[must_use]
     pub fn other_sets(mut self) -> HostBuilder {
         self.other_sets = true;
@@ -237,7 +235,7 @@ impl HostBuilder {
         self
     }
 
-    /// Builds the host; fails on dangling references and on parts that the walk does not model.
+    /// Fails on dangling references and on parts that the walk does not model.
     pub fn build(self) -> Result<Host, HostError> {
         let places = self.places()?;
         let place = |what: &str, interface: &str| {
@@ -344,7 +342,6 @@ impl HostBuilder {
         Ok(places)
     }
 
-    /// The routes that the kernel adds for addresses.
     fn connected(&self) -> Vec<ResolvedRoute> {
         let all = self.interfaces.iter().enumerate().skip(1);
         let networks = all.flat_map(|(interface, one)| {

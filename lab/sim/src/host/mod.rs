@@ -1,6 +1,4 @@
-//! A machine or network namespace: interfaces, routes, settings, rules, sets, virtual services.
-//!
-//! A [`Host`] is immutable. [`crate::Network`] holds the state that packets leave on it.
+//! A machine or network namespace. A [`Host`] is immutable; [`crate::Network`] holds the state that packets leave.
 
 mod address;
 mod build;
@@ -57,7 +55,7 @@ impl HostInterface {
         }
     }
 
-    /// Adds an address. As in the kernel, an IPv4 address is secondary if the interface has one of its network.
+    /// Adds an address; as in the kernel secondary if the interface has an IPv4 address of its network.
     #[must_use]
     pub fn address(mut self, ip: IpAddr, prefix: u8) -> HostInterface {
         let network = Masked::network(ip, prefix);
@@ -69,7 +67,7 @@ impl HostInterface {
         self
     }
 
-    /// Adds an address that is not chosen as a source: secondary in IPv4, deprecated in IPv6.
+    /// Adds a secondary (IPv4) or deprecated (IPv6) address, which is not chosen as source.
     #[must_use]
     pub fn secondary(self, ip: IpAddr, prefix: u8) -> HostInterface {
         self.with(Address { ip, prefix, secondary: true })
@@ -82,7 +80,7 @@ impl HostInterface {
         self
     }
 
-    /// Sets settings of the interface that differ from the host's.
+    /// Sets settings that differ from the host's.
     #[must_use]
     pub fn sysctls(mut self, sysctls: InterfaceSysctls) -> HostInterface {
         self.sysctls = Some(sysctls);
@@ -122,7 +120,7 @@ pub struct Host {
     pub(crate) name: Arc<str>,
     pub(crate) interfaces: Vec<HostInterface>,
     pub(crate) names: Vec<Arc<str>>,
-    /// Per interface the bridge of which it is a port.
+    /// The bridge of each port.
     pub(crate) bridge_of: Vec<Option<usize>>,
     pub(crate) routes: Vec<route::ResolvedRoute>,
     pub(crate) policy: policy::RoutingPolicy,
@@ -130,7 +128,7 @@ pub struct Host {
     pub(crate) sysctls: Sysctls,
     pub(crate) neighbours: BTreeSet<(usize, IpAddr)>,
     pub(crate) listeners: Vec<Listener>,
-    /// Rules of the first and the second iptables variant.
+    /// The first and the second iptables variant.
     pub(crate) v4: (IptablesProgram, Option<IptablesProgram>),
     pub(crate) v6: (IptablesProgram, Option<IptablesProgram>),
     pub(crate) nft: crate::program::nft::NftProgram,
@@ -155,7 +153,7 @@ impl Host {
         &self.name
     }
 
-    /// Whether the host has the address; loopback addresses are always local.
+    /// Loopback addresses are always local.
     #[must_use]
     pub fn is_local(&self, address: IpAddr) -> bool {
         let loopback = match address {
@@ -165,7 +163,7 @@ impl Host {
         loopback || self.local.contains(&address)
     }
 
-    /// The settings of an interface: its own, or the host's.
+    /// The interface's own settings, or the host's.
     pub(crate) fn settings(&self, interface: usize) -> InterfaceSysctls {
         self.interfaces.get(interface).and_then(|one| one.sysctls).unwrap_or_else(|| self.sysctls.of_interfaces())
     }
@@ -174,7 +172,7 @@ impl Host {
         self.interfaces.iter().position(|interface| interface.name == name)
     }
 
-    /// The compiled rules of a family in the order of the walk.
+    /// In the order of the walk.
     pub(crate) fn programs(&self, family: Family) -> impl Iterator<Item = &IptablesProgram> {
         let (first, second) = match family {
             Family::V4 => &self.v4,

@@ -1,5 +1,4 @@
-//! Policy routing: rules that select a routing table by source, mark and input interface (net/core/fib_rules.c,
-//! ip-rule(8)).
+//! Policy routing (net/core/fib_rules.c, ip-rule(8)).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,13 +17,13 @@ pub const LOCAL_TABLE: u32 = 255;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum PolicyAction {
-    /// Looks up a table, and continues with the next rule if no route matches.
+    /// Continues with the next rule if no route matches.
     Lookup {
         table: u32,
-        /// Ignores routes with at most this prefix length (`suppress_prefixlength`).
+        /// `suppress_prefixlength`: ignores shorter or equal prefixes.
         suppress: Option<u8>,
     },
-    /// Continues with the first rule of at least this priority.
+    /// Continues at the first rule of at least this priority.
     Goto(u32),
     Nop,
     /// Ends with `unreachable`, `prohibit` or `blackhole`.
@@ -42,7 +41,7 @@ pub struct PolicyRule {
     pub to: Option<Masked>,
     /// Input interface; `lo` selects packets of this machine.
     pub input: Option<String>,
-    /// Interface to which the socket is bound. No socket of the simulator is, so the rule matches no packet.
+    /// `oif` of a bound socket; the rule matches no packet, as no socket is bound.
     pub output: Option<String>,
     /// Value and mask.
     pub mark: Option<(u32, u32)>,
@@ -69,15 +68,14 @@ impl PolicyRule {
     }
 }
 
-/// A rule with the index of its interface.
 #[derive(Debug, Clone)]
 pub(super) struct Selector {
     rule: PolicyRule,
-    /// `None` within: the rule names an interface that is not there, and holds for no packet.
+    /// `Some(None)`: the interface does not exist, and no packet matches.
     input: Option<Option<usize>>,
 }
 
-/// The rules of both families, sorted by priority, and the tables other than main.
+/// Sorted by priority, with the tables other than main.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RoutingPolicy {
     v4: Vec<Selector>,
@@ -110,13 +108,11 @@ impl RoutingPolicy {
         self.tables.get(&table).map(Vec::as_slice)
     }
 
-    /// Whether a rule of the family selects by mark.
     pub(crate) fn asks_marks(&self, family: Family) -> bool {
         let rules = if family == Family::V4 { &self.v4 } else { &self.v6 };
         rules.iter().any(|selector| selector.rule.mark.is_some())
     }
 
-    /// The result of the first rule that decides.
     pub(super) fn decide(&self, host: &Host, look: &RouteQuery) -> RouteDecision {
         let rules = self.rules_of(look.to);
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! Route lookup: output interface, next hop and source address (net/ipv4/fib_*.c, net/ipv6/addrconf.c).
+//! Route lookup (net/ipv4/fib_*.c, net/ipv6/addrconf.c).
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +19,7 @@ pub enum RouteKind {
     Unreachable,
     /// Rejects as prohibited.
     Prohibit,
-    /// Delivers to this machine, whichever address it is (`ip route add local`).
+    /// `ip route add local`.
     Local,
     /// Ends the lookup in this table; the next policy routing rule follows.
     Throw,
@@ -78,7 +78,6 @@ impl Route {
     }
 }
 
-/// A route with the index of its interface.
 #[derive(Debug, Clone)]
 pub(crate) struct ResolvedRoute {
     pub(crate) to: Masked,
@@ -93,46 +92,41 @@ pub(crate) struct ResolvedRoute {
 pub(crate) struct OutputRoute {
     pub(crate) interface: usize,
     pub(crate) next_hop: IpAddr,
-    /// The source address for a socket without one.
     pub(crate) source: Option<IpAddr>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteDecision {
     Local,
-    /// The destination is a broadcast or multicast address.
     Broadcast,
     Out(OutputRoute),
-    /// A route of type unreachable, prohibit or blackhole.
     Refused(RouteKind),
     NoRoute,
 }
 
-/// The input of a route lookup (`struct flowi4`, `struct flowi6`).
+/// `struct flowi4`, `struct flowi6`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RouteQuery {
     pub(crate) to: IpAddr,
-    /// `None`: the socket has no source address yet.
+    /// `None`: a socket without address.
     pub(crate) from: Option<IpAddr>,
     pub(crate) mark: u32,
-    /// The input interface; loopback for packets of this machine.
+    /// Loopback for packets of this machine.
     pub(crate) input: usize,
 }
 
 impl RouteQuery {
-    /// A packet of this machine without a source address.
     pub(crate) fn out(to: IpAddr) -> RouteQuery {
         RouteQuery { to, from: None, mark: 0, input: LOOPBACK }
     }
 }
 
 impl Host {
-    /// The route of a packet of this machine.
     pub(crate) fn route(&self, to: IpAddr) -> RouteDecision {
         self.look_up(&RouteQuery::out(to))
     }
 
-    /// `fib_rules_lookup`: the first policy routing rule that decides; without rules the local, then the main table.
+    /// `fib_rules_lookup`; without rules the local, then the main table.
     pub(crate) fn look_up(&self, look: &RouteQuery) -> RouteDecision {
         if self.policy.rules_of(look.to).is_empty() {
             let decided = self.local_table(look.to).or_else(|| self.in_table(&self.routes, look.to, None));
@@ -141,7 +135,7 @@ impl Host {
         self.policy.decide(self, look)
     }
 
-    /// The local table: own addresses, broadcast addresses, and routes of type local.
+    /// Own addresses, broadcast addresses, and routes of type local.
     pub(super) fn local_table(&self, to: IpAddr) -> Option<RouteDecision> {
         if self.is_local(to) {
             return Some(RouteDecision::Local);
@@ -152,14 +146,14 @@ impl Host {
         self.policy.table(LOCAL_TABLE).and_then(|routes| self.in_table(routes, to, None))
     }
 
-    /// Looks up one table and ignores routes with at most `suppressed` prefix bits.
+    /// Ignores routes with at most `suppressed` prefix bits.
     pub(super) fn in_table(
         &self,
         routes: &[ResolvedRoute],
         to: IpAddr,
         suppressed: Option<u8>,
     ) -> Option<RouteDecision> {
-        // Routes are sorted by prefix length, then metric: the first match wins.
+        // Sorted by prefix length and metric.
         let route = routes.iter().find(|route| route.to.contains(to))?;
         if suppressed.is_some_and(|length| route.to.prefix().unwrap_or(0) <= length) {
             return None;
@@ -176,7 +170,6 @@ impl Host {
         })
     }
 
-    /// Whether the address is a network's broadcast address or multicast.
     pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
         let IpAddr::V4(v4) = address else {
             return address.is_multicast();
@@ -192,7 +185,7 @@ impl Host {
         v4.is_broadcast() || v4.is_multicast() || self.interfaces.iter().flat_map(|one| &one.addresses).any(of)
     }
 
-    /// The source address on an interface, for sockets without one and for MASQUERADE.
+    /// For sockets without an address, and MASQUERADE.
     pub(crate) fn source_for(&self, interface: usize, next_hop: IpAddr, to: IpAddr) -> Option<IpAddr> {
         match Family::of(to) {
             Family::V4 => self.source_v4(interface, next_hop),
@@ -200,8 +193,8 @@ impl Host {
         }
     }
 
-    /// The source address of a connection to an own address: that address; for a secondary address the primary one of
-    /// its network, for 127.0.0.0/8 127.0.0.1 (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
+    /// The source of a connection to an own address: that address, the primary one of its network, or 127.0.0.1
+    /// (`fib_add_ifaddr`, net/ipv4/fib_frontend.c).
     pub(crate) fn source_to_itself(&self, to: IpAddr) -> IpAddr {
         if to.is_ipv4() && to.is_loopback() {
             return Ipv4Addr::LOCALHOST.into();
@@ -216,8 +209,8 @@ impl Host {
         self.interfaces.iter().find(has).and_then(primary).unwrap_or(to)
     }
 
-    /// `inet_select_addr`: the interface's first address in the next hop's network, else its first address, else the
-    /// first of another interface. Loopback addresses have host scope and are skipped.
+    /// `inet_select_addr`: the interface's address in the next hop's network, else its first, else another interface's.
+    /// Loopback addresses have host scope.
     fn source_v4(&self, interface: usize, next_hop: IpAddr) -> Option<IpAddr> {
         let usable = |address: &&Address| address.ip.is_ipv4() && !address.ip.is_loopback() && !address.secondary;
         let own = || self.interfaces[interface].addresses.iter().filter(usable);
@@ -231,9 +224,8 @@ impl Host {
         near.or_else(|| own().next()).or_else(others).map(|address| address.ip)
     }
 
-    /// `ipv6_dev_get_saddr`, simplified. Order of preference: not deprecated, on the output interface, longest common
-    /// prefix with the destination, the interface that was created first (`for_each_netdev_rcu`), the address that was
-    /// added last (`ipv6_link_dev_addr`).
+    /// `ipv6_dev_get_saddr`: not deprecated, on the interface, longest common prefix, earliest interface
+    /// (`for_each_netdev_rcu`), latest address (`ipv6_link_dev_addr`).
     fn source_v6(&self, interface: usize, to: IpAddr) -> Option<IpAddr> {
         let link_local = |address: IpAddr| bits(address) >> 118 == 0xfe80 >> 6;
         let candidates = self.interfaces.iter().enumerate().filter(|(at, _)| *at != LOOPBACK).flat_map(|(at, one)| {
@@ -255,7 +247,7 @@ mod tests {
 
     /// Observed on Linux 6.1 and 6.12 with `eth0` created before `eth1`.
     #[test]
-    fn of_equally_near_addresses_the_first_interfaces_last_one_is_the_source() {
+    fn equally_near_addresses_choose_the_first_interfaces_last_one() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let eth0 = HostInterface::new("eth0").address(ip("fd00:172:18::2"), 64).address(ip("fd00:172:18::3"), 64);
         let eth1 = HostInterface::new("eth1").address(ip("fd00:172:19::2"), 64);

@@ -22,7 +22,7 @@ pub enum RouteTo {
 }
 
 impl Host {
-    /// The route of a packet from this machine, without a source address and mark.
+    /// Without a source address and mark.
     #[must_use]
     pub fn way_to(&self, to: IpAddr) -> RouteTo {
         match self.route(to) {

@@ -1,4 +1,4 @@
-//! IPVS connections, and the templates of persistent clients (net/netfilter/ipvs/ip_vs_conn.c).
+//! IPVS connections and persistence templates (net/netfilter/ipvs/ip_vs_conn.c).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,8 +11,7 @@ use crate::packet::{Packet, PacketBody, TcpFlags};
 use crate::protocol::Protocol;
 use crate::sysctl::Sysctls;
 
-/// Timeouts in seconds: the defaults of `ipvsadm --set`, and ten seconds after a reset (`tcp_timeouts` in
-/// ip_vs_proto_tcp.c).
+/// Seconds: defaults of `ipvsadm --set`, and `tcp_timeouts` in ip_vs_proto_tcp.c.
 const TCP_ESTABLISHED: u64 = 900;
 const TCP_OPENING: u64 = 60;
 const TCP_ENDING: u64 = 120;
@@ -20,9 +19,9 @@ const TCP_RESET: u64 = 10;
 const UDP: u64 = 300;
 const SCTP: u64 = 900;
 
-/// Services by address: indexes change when services do.
+/// Services by address, as indexes change.
 type ServiceKey = (Protocol, SocketAddr);
-/// A service and the network of its clients.
+/// Service and client network.
 type TemplateKey = (ServiceKey, u128);
 
 #[derive(Debug, Clone, Copy)]
@@ -33,15 +32,14 @@ pub(crate) struct IpvsConnection {
     pub(crate) server: SocketAddr,
     service: ServiceKey,
     template: Option<TemplateKey>,
-    /// Whether `ipvsadm -L` counts the connection as active.
+    /// Counts in `ActiveConn`.
     active: bool,
-    /// Which side has sent a FIN: bit 0 the client, bit 1 the server.
+    /// FIN: bit 0 the client's, bit 1 the server's.
     finished: u8,
     /// Milliseconds of the clock.
     expires: u64,
 }
 
-/// A FIN from both sides, or a reset.
 const BOTH: u8 = 3;
 
 #[derive(Debug, Clone, Default)]
@@ -52,26 +50,24 @@ pub(crate) struct IpvsState {
     by_server: BTreeMap<(Protocol, SocketAddr, SocketAddr), u64>,
     templates: BTreeMap<TemplateKey, (SocketAddr, u64)>,
     rotations: BTreeMap<ServiceKey, Rotation>,
-    /// Clock of the last expiry; the clock is constant during a walk.
+    /// Clock of the last expiry.
     looked: Option<u64>,
 }
 
-/// Why a packet gets no IPVS connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoConnection {
-    /// The packet opens no connection, and passes.
+    /// The packet opens no connection.
     Passes,
-    /// No server is available; the packet is rejected.
+    /// The packet is rejected.
     NoServer,
-    /// The connection's server was removed; the packet is dropped.
+    /// The server was removed; the packet is dropped.
     Gone,
-    /// The packet reuses the port of a connection that conntrack still has; the packet is dropped, and a retry is
-    /// scheduled.
+    /// The port of a connection in conntrack is reused: the packet is dropped, and a retry scheduled.
     Reused,
 }
 
 impl IpvsConnection {
-    /// Updates state and timeout (ip_vs_proto_tcp.c, ip_vs_proto_udp.c, ip_vs_proto_sctp.c).
+    /// ip_vs_proto_tcp.c, ip_vs_proto_udp.c, ip_vs_proto_sctp.c.
     fn see(&mut self, packet: &Packet, reply: bool, now: u64) {
         let seconds = match packet.body {
             PacketBody::Tcp { flags, .. } => {
@@ -109,7 +105,7 @@ impl IpvsState {
         for id in ended {
             self.remove(id);
         }
-        // A template outlives its timeout while one of its connections exists.
+        // A template lasts as long as its connections.
         let held: Vec<TemplateKey> = self.all.values().filter_map(|one| one.template).collect();
         self.templates.retain(|key, (_, expires)| *expires > now || held.contains(key));
     }
@@ -127,7 +123,7 @@ impl IpvsState {
         }
     }
 
-    /// The connection to which the packet is a reply (`ip_vs_conn_out_get`).
+    /// `ip_vs_conn_out_get`.
     pub(crate) fn answered(&mut self, packet: &Packet, now: u64) -> Option<IpvsConnection> {
         self.expire(now);
         let (from, to) = sockets(packet)?;
@@ -137,8 +133,7 @@ impl IpvsState {
         Some(*one)
     }
 
-    /// Finds or schedules the connection of a request (`ip_vs_in_hook`). `known`: conntrack has confirmed its
-    /// connection.
+    /// `ip_vs_in_hook`. `known`: conntrack has confirmed the connection.
     pub(crate) fn called(
         &mut self,
         packet: &Packet,
@@ -183,7 +178,7 @@ impl IpvsState {
             server,
             service: (protocol, to),
             template,
-            // UDP and SCTP connections are active from their first packet.
+            // UDP and SCTP are active at once.
             active: true,
             finished: 0,
             expires: now,
@@ -209,7 +204,7 @@ impl IpvsState {
         let service = of(services, one.service);
         let there = service.is_some_and(|service| service.servers.iter().any(|server| server.address == one.server));
         if !there {
-            // Without the server packets are dropped; the sysctl removes the connection, too.
+            // Packets are dropped; the sysctl removes the connection, too.
             if sysctls.vs_expire_nodest_conn {
                 self.remove(id);
             }
@@ -227,7 +222,6 @@ impl IpvsState {
         self.all.insert(id, one);
     }
 
-    /// The server and the template of a new connection.
     fn schedule(
         &mut self,
         service: &VirtualService,
@@ -273,8 +267,8 @@ impl IpvsState {
     }
 }
 
-/// Whether a SYN replaces its connection: the connection has ended (`is_new_conn_expected`), or its server has weight 0
-/// and expire_nodest_conn is set; never with conn_reuse_mode 0.
+/// A SYN replaces ended connections (`is_new_conn_expected`), and with expire_nodest_conn those to servers of weight 0;
+/// never with conn_reuse_mode 0.
 fn opens_anew(one: &IpvsConnection, packet: &Packet, services: &VirtualServices, sysctls: &Sysctls) -> bool {
     let PacketBody::Tcp { flags, .. } = packet.body else {
         return false;
@@ -289,7 +283,7 @@ fn of(services: &VirtualServices, called: ServiceKey) -> Option<&VirtualService>
     services.find(called.0, called.1.ip(), called.1.port()).map(|at| &services.services[at])
 }
 
-/// `ip_vs_check_template`: whether a persistent client may return to its server.
+/// `ip_vs_check_template`.
 fn kept(service: &VirtualService, server: SocketAddr, sysctls: &Sysctls) -> bool {
     let known = service.servers.iter().find(|known| known.address == server);
     known.is_some_and(|known| known.weight > 0 || !sysctls.vs_expire_quiescent_template)

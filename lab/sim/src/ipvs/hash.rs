@@ -1,17 +1,16 @@
-//! The hashes of the schedulers `sh`, `dh` and `mh`, equal to the kernel's, which use no secret.
+//! The kernel's hashes of the schedulers `sh`, `dh` and `mh`.
 
 use std::net::IpAddr;
 
 use super::{RealServer, VirtualService};
 
-/// Buckets of `sh` and `dh` (`IP_VS_SH_TAB_BITS` and `IP_VS_DH_TAB_BITS` are 8).
+/// `IP_VS_SH_TAB_BITS` and `IP_VS_DH_TAB_BITS` are 8.
 const BUCKETS: usize = 256;
-/// Buckets of `mh`: the prime for the default `CONFIG_IP_VS_MH_TAB_INDEX`, 12.
+/// The prime for the default `CONFIG_IP_VS_MH_TAB_INDEX`, 12.
 const MAGLEV_BUCKETS: usize = 4093;
 /// Significant bits of a weight in `mh`.
 const MAGLEV_BITS: u32 = 6;
 
-/// XORs the four words of an IPv6 address.
 fn fold(address: IpAddr) -> u32 {
     match address {
         IpAddr::V4(address) => address.to_bits(),
@@ -31,7 +30,7 @@ pub(super) fn available(server: &RealServer, overloaded: bool) -> bool {
     server.weight > 0 && !overloaded
 }
 
-/// The server of each bucket, for `sh` by weight and for `dh` in turn.
+/// `sh` by weight, `dh` in turn.
 fn buckets(service: &VirtualService, weighted: bool) -> Vec<usize> {
     let (mut at, mut given) = (0, 0);
     let mut all = Vec::with_capacity(BUCKETS);
@@ -75,7 +74,7 @@ pub(super) fn source(
     others.find(|chosen| free(*chosen))
 }
 
-/// `hsiphash` of a 32-bit word on 64-bit machines: SipHash-1-3, cut to 32 bits (lib/siphash.c, hsiphash_1u32).
+/// SipHash-1-3 of a word, cut to 32 bits (lib/siphash.c, hsiphash_1u32).
 fn hsiphash(value: u32, key: u64) -> u32 {
     let mut v = [
         0x736f_6d65_7073_6575 ^ key,
@@ -118,7 +117,7 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The server of each bucket of `mh` (ip_vs_mh_permutate, ip_vs_mh_populate).
+/// ip_vs_mh_permutate, ip_vs_mh_populate.
 fn maglev_buckets(service: &VirtualService) -> Option<Vec<usize>> {
     let divisor = service.servers.iter().map(|server| server.weight).fold(0, gcd);
     if divisor == 0 {
@@ -179,7 +178,6 @@ mod tests {
 
     fn service(scheduler: &str, weights: &[u32]) -> VirtualService {
         let mut text = format!("-A -t 10.96.0.1:80 -s {scheduler}\n");
-        // The kernel's list begins with the server that was added last.
         for (at, weight) in weights.iter().enumerate().rev() {
             text.push_str(&format!("-a -t 10.96.0.1:80 -r 10.244.0.{}:80 -m -w {weight}\n", at + 1));
         }
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_keeps_its_server_and_falls_back_only_if_told() {
+    fn sh_keeps_the_server_and_falls_back_only_with_the_flag() {
         let client: IpAddr = "192.0.2.1".parse().unwrap();
         let plain = service("sh", &[1, 1]);
         let chosen = source(&plain, client, 1000, |_| true).unwrap();

@@ -1,4 +1,4 @@
-//! IPVS: virtual services as `ipvsadm -Sn` prints them, schedulers, and connections.
+//! IPVS: virtual services, schedulers, connections.
 
 pub(crate) mod connections;
 mod hash;
@@ -112,14 +112,14 @@ pub struct VirtualService {
     pub persistence: Option<Persistence>,
     /// `-o`: schedules each datagram by itself.
     pub one_packet: bool,
-    /// In the kernel's order: the server that was added last is first.
+    /// In the kernel's order, the latest first.
     pub servers: Vec<RealServer>,
 }
 
 impl VirtualService {
-    /// Scheduler flag: tries another server when the chosen one is unavailable.
+    /// Scheduler flag: tries another server than an unavailable one.
     pub const FALLBACK: u8 = 1;
-    /// Scheduler flag: hashes the client's port, too.
+    /// Scheduler flag: hashes the client's port.
     pub const PORT: u8 = 2;
 }
 
@@ -131,7 +131,7 @@ pub struct VirtualServices {
 }
 
 impl VirtualServices {
-    /// Reads the output of `ipvsadm -Sn`; fails at the first unknown line.
+    /// Reads the output of `ipvsadm -Sn`.
     pub fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
         read::read(text)
     }

@@ -20,7 +20,7 @@ pub struct IpvsReadError {
 
 type OptionResult<T> = Result<T, String>;
 
-/// Scheduler flags by name; `None` is any scheduler.
+/// `None`: any scheduler.
 const FLAGS: [(&str, Option<Scheduler>, u8); 7] = [
     ("sh-fallback", Some(Scheduler::SourceHash), 1),
     ("sh-port", Some(Scheduler::SourceHash), 2),
@@ -41,7 +41,7 @@ pub(super) fn flags(scheduler: Scheduler, bits: u8) -> String {
     names.join(",")
 }
 
-/// Prints a persistence netmask: dotted for IPv4, a length for IPv6.
+/// Dotted for IPv4, a length for IPv6.
 pub(super) fn netmask(ipv4: bool, prefix: u8) -> String {
     if ipv4 { from_bits(Family::V4, prefix_mask(Family::V4, prefix)).to_string() } else { prefix.to_string() }
 }

@@ -1,4 +1,4 @@
-//! Schedulers: the server of a new connection (net/netfilter/ipvs/ip_vs_*.c).
+//! Schedulers (net/netfilter/ipvs/ip_vs_*.c).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,11 +6,10 @@ use std::net::IpAddr;
 use super::{Scheduler, VirtualService, hash};
 use crate::chance::Chance;
 
-/// The state of a scheduler for one service.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rotation {
     position: usize,
-    /// The servers of each destination address, for `lblc` and `lblcr`.
+    /// `lblc`, `lblcr`: servers by destination.
     assigned: BTreeMap<IpAddr, Vec<usize>>,
 }
 
@@ -36,14 +35,12 @@ pub(crate) struct OpeningPacket {
     pub(crate) to: IpAddr,
 }
 
-/// The chosen server, with its share of the rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScheduledServer {
     pub(crate) server: usize,
     pub(crate) share: Option<(u64, u64)>,
 }
 
-/// Chooses a server; `None` if no server is available.
 pub(crate) fn choose(
     service: &VirtualService,
     rotation: &mut Rotation,
@@ -81,7 +78,7 @@ fn in_turn(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usize
     (0..service.servers.len()).filter(|at| free(*at)).collect()
 }
 
-/// The rotation of `wrr`: first the servers with the highest weight, then those and the next lower ones, and so on.
+/// The servers with the highest weight, then those and the next lower ones, and so on.
 fn by_weight(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usize> {
     fn gcd(a: u32, b: u32) -> u32 {
         if b == 0 { a } else { gcd(b, a % b) }
@@ -97,7 +94,7 @@ fn by_weight(service: &VirtualService, free: &impl Fn(usize) -> bool) -> Vec<usi
     round
 }
 
-/// The next server of a rotation; in exact walks each server with its share of the rotation.
+/// Exact walks draw a server by its share of the rotation.
 fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Option<ScheduledServer> {
     if round.is_empty() {
         return None;
@@ -114,7 +111,7 @@ fn round(round: &[usize], rotation: &mut Rotation, chance: &mut Chance) -> Optio
     Some(ScheduledServer { server, share: Some((count(server), round.len() as u64)) })
 }
 
-/// The server with the least `load / weight`; the first of equals.
+/// Least `load / weight`, the first of equals.
 fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(usize) -> (u64, u32)) -> Option<usize> {
     let mut best: Option<(usize, u64, u32)> = None;
     for at in (0..service.servers.len()).filter(|at| free(*at)) {
@@ -128,7 +125,7 @@ fn least(service: &VirtualService, free: &impl Fn(usize) -> bool, load: impl Fn(
 }
 
 /// `lblc`, `lblcr`: an address keeps its server unless the server has more connections than its weight while another
-/// server has fewer than half of its weight. Expiry of unused entries is not modelled.
+/// has fewer than half of its own. Expiry is not modelled.
 fn local(
     service: &VirtualService,
     rotation: &mut Rotation,
@@ -170,7 +167,6 @@ mod tests {
 
     fn sequence(scheduler: &str, weights: &[u32], connections: usize) -> Vec<Option<usize>> {
         let mut text = format!("-A -t 10.96.0.1:80 -s {scheduler}\n");
-        // The kernel's list begins with the server that was added last.
         for (at, weight) in weights.iter().enumerate().rev() {
             text.push_str(&format!("-a -t 10.96.0.1:80 -r 10.244.0.{}:80 -m -w {weight}\n", at + 1));
         }
@@ -186,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn each_scheduler_has_its_order() {
+    fn schedulers_choose_in_the_kernels_order() {
         let some = |order: &[usize]| order.iter().map(|at| Some(*at)).collect::<Vec<_>>();
         for (scheduler, weights, expected) in [
             ("rr", &[1, 0, 1][..], &[0, 2, 0, 2][..]),

@@ -48,7 +48,7 @@ pub enum ReplyFailure {
         host: HostId,
         with: RejectWith,
     },
-    /// The reply has another source than the called address and port.
+    /// Another source than the called address and port.
     WrongSource {
         from: SocketAddr,
     },
@@ -60,11 +60,11 @@ pub enum ReplyFailure {
     None,
 }
 
-/// The result of a packet and its reply; equal paths have equal verdicts.
+/// Equal paths have equal verdicts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum PacketVerdict {
-    /// A socket replied, and the caller got the reply.
+    /// The caller got the reply.
     Answered {
         /// The machine with the socket.
         by: HostId,
@@ -73,7 +73,7 @@ pub enum PacketVerdict {
         /// The source that the socket sees.
         saw: SocketAddr,
     },
-    /// A socket got the packet, but the reply failed.
+    /// The reply failed.
     Unanswered {
         /// The machine with the socket.
         by: HostId,
@@ -83,7 +83,7 @@ pub enum PacketVerdict {
         saw: SocketAddr,
         why: ReplyFailure,
     },
-    /// The packet reached a machine without a listening socket.
+    /// No socket listens at the destination.
     Refused {
         by: HostId,
         /// The called address and port.
@@ -91,7 +91,7 @@ pub enum PacketVerdict {
         /// Whether the reset or ICMP error reached the caller.
         delivered: bool,
     },
-    /// A rule, a route or IPVS rejected the packet.
+    /// By a rule, a route or IPVS.
     Rejected {
         by: HostId,
         with: RejectWith,
@@ -106,7 +106,7 @@ pub enum PacketVerdict {
 }
 
 impl PacketVerdict {
-    /// The machine and address of the socket that replied.
+    /// The machine and address of the socket.
     #[must_use]
     pub fn answered(&self) -> Option<(HostId, SocketAddr)> {
         match self {
@@ -115,7 +115,7 @@ impl PacketVerdict {
         }
     }
 
-    /// The source address that the socket saw.
+    /// The source that the socket saw.
     #[must_use]
     pub fn saw(&self) -> Option<IpAddr> {
         match self {
@@ -125,7 +125,7 @@ impl PacketVerdict {
     }
 }
 
-/// The paths of a packet and of its reply (an answer, a reset or an ICMP error).
+/// The reply is an answer, a reset or an ICMP error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Journey {

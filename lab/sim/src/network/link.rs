@@ -20,10 +20,10 @@ impl Network {
         ends.iter().copied().filter(move |end| *end != (host, interface))
     }
 
-    /// The host and interface that receive a packet sent to `next_hop`.
+    /// The host and interface that receive the packet.
     pub(super) fn neighbour(&self, host: usize, interface: usize, next_hop: IpAddr) -> Option<(usize, usize)> {
         if self.hosts[host].neighbours.contains(&(interface, next_hop)) {
-            // A permanent neighbour entry means the only other end of the link.
+            // A permanent entry means the only other end of the link.
             let mut others = self.others(host, interface);
             let far = others.next();
             return if others.next().is_none() { far } else { None };
@@ -31,8 +31,8 @@ impl Network {
         self.others(host, interface).find(|(far, at)| self.answers(*far, *at, next_hop))
     }
 
-    /// Whether a machine at that end, or behind its bridge, answers for the address: ARP answers for all addresses of
-    /// the machine (subject to `arp_ignore`), neighbour discovery for those of the interface.
+    /// ARP answers for all addresses of the machine (subject to `arp_ignore`), neighbour discovery for those of the
+    /// interface.
     fn answers(&self, host: usize, interface: usize, address: IpAddr) -> bool {
         let this = &self.hosts[host];
         let Some(bridge) = this.bridge_of[interface] else {
@@ -41,7 +41,7 @@ impl Network {
         has(this, bridge, address) || self.port(host, bridge, Some(interface), address).is_some()
     }
 
-    /// The bridge port behind which a machine has the address.
+    /// The bridge port towards the address.
     fn port(&self, host: usize, bridge: usize, except: Option<usize>, address: IpAddr) -> Option<usize> {
         let ports = self.hosts[host].bridge_of.iter().enumerate();
         let ports = ports.filter(|(port, of)| **of == Some(bridge) && Some(*port) != except).map(|(port, _)| port);

@@ -23,7 +23,7 @@ use crate::protocol::Protocol;
 use crate::walk::HostState;
 use link::NetworkLink;
 
-/// The index of a machine, valid for the network that returned it and for clones of that network.
+/// A machine of the network that returned the id, and of its clones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub(crate) usize);
 
@@ -82,7 +82,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// TCP from port 40000 of the address that the caller's routes choose.
+    /// TCP from port 40000; routes choose the address.
     #[must_use]
     pub fn tcp(from: HostId, to: SocketAddr) -> Flow {
         Flow { from, source: None, source_port: 40_000, to, protocol: Protocol::TCP }
@@ -119,7 +119,7 @@ pub struct TrackedConnection {
     pub answered: bool,
 }
 
-/// Machines, links, the state that packets left, and a clock that only [`Network::advance`] moves.
+/// Machines, links, and the state that packets leave; [`Network::advance`] moves the clock.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     hosts: Vec<Arc<Host>>,
@@ -147,7 +147,7 @@ impl Network {
         HostId(self.hosts.len() - 1)
     }
 
-    /// Links interfaces: the two of a veth pair, or all on one switch.
+    /// Links interfaces: a veth pair, or all on one switch.
     pub fn link(&mut self, ends: &[(HostId, &str)]) -> Result<(), NetworkError> {
         let mut link = NetworkLink::default();
         for (id, interface) in ends {
@@ -170,8 +170,7 @@ impl Network {
         Ok(())
     }
 
-    /// Replaces a machine, such as after a change of its rules. Links and state remain, so the interfaces must be the
-    /// same in the same order.
+    /// Replaces a machine; links and state remain, so the interfaces must be the same in the same order.
     pub fn replace(&mut self, id: HostId, host: impl Into<Arc<Host>>) {
         let host = host.into();
         self.link_of[id.0].resize(host.interfaces.len(), None);
@@ -202,7 +201,7 @@ impl Network {
         Duration::from_millis(self.clock)
     }
 
-    /// The confirmed conntrack entries of a machine.
+    /// Confirmed entries only.
     #[must_use]
     pub fn connections(&self, id: HostId) -> Vec<TrackedConnection> {
         let known = self.states[id.0].connections.iter().filter(|connection| connection.confirmed);
@@ -211,13 +210,13 @@ impl Network {
         known.collect()
     }
 
-    /// The number of IPVS connections to a server, ended ones included (`ActiveConn` and `InActConn` of `ipvsadm -L`).
+    /// `ActiveConn` and `InActConn` of `ipvsadm -L` together.
     #[must_use]
     pub fn connections_to(&self, id: HostId, service: &VirtualService, server: SocketAddr) -> usize {
         self.states[id.0].ipvs.count((service.protocol, service.address), server, self.clock)
     }
 
-    /// Removes conntrack entries as `conntrack -D` does, and returns how many.
+    /// Removes entries as `conntrack -D` does, and returns how many.
     pub fn forget(&mut self, id: HostId, mut which: impl FnMut(&TrackedConnection) -> bool) -> usize {
         self.states[id.0].connections.remove_where(|one| {
             which(&TrackedConnection { original: one.original, reply: one.reply, answered: one.seen_reply })
@@ -238,7 +237,7 @@ impl Network {
         packet.ok_or(NetworkError::NoPacket { protocol: flow.protocol, source_address: source, to: flow.to })
     }
 
-    /// Sends the first packet of a flow and the reply; the state that they leave remains.
+    /// Sends a first packet and its reply, and keeps the state.
     pub fn send(&mut self, flow: &Flow, chance: &mut Chance) -> Result<Journey, NetworkError> {
         let packet = self.first_packet(flow)?;
         let journey = self.send_packet(flow.from, &packet, chance);
@@ -246,7 +245,7 @@ impl Network {
         Ok(journey)
     }
 
-    /// Sends a packet and its reply. [`Journey::known`] tells whether all rules on the way are modelled.
+    /// Sends a packet and its reply; see [`Journey::known`].
     pub fn send_packet(&mut self, from: HostId, packet: &Packet, chance: &mut Chance) -> Journey {
         let mut states = std::mem::take(&mut self.states);
         let journey = run::journey(self, &mut states, chance, from, packet);
@@ -254,14 +253,13 @@ impl Network {
         journey
     }
 
-    /// All outcomes of a flow's first packet and its reply, with exact probabilities. The state does not change.
+    /// All outcomes of a first packet and its reply, with exact probabilities.
     pub fn outcomes(&self, flow: &Flow) -> Result<Outcomes, NetworkError> {
         let packet = self.first_packet(flow)?;
         self.packet_outcomes(flow.from, &packet)
     }
 
-    /// As [`Network::outcomes`], for any packet. Fails above 100,000 paths, and if the outcome depends on an unknown
-    /// fact.
+    /// Fails above 100,000 paths, and if the outcome depends on an unknown fact.
     pub fn packet_outcomes(&self, from: HostId, packet: &Packet) -> Result<Outcomes, NetworkError> {
         outcomes::explore(self, &self.states, from, packet)
     }

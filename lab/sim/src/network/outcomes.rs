@@ -13,7 +13,7 @@ use crate::walk::HostState;
 
 /// Limit of explored paths.
 const WAYS: usize = 100_000;
-/// Limit if a path met an unknown fact: each fact doubles the paths, and the error lists the facts.
+/// Limit with unknown facts, which double the paths and which the error lists.
 const UNDECIDED_WAYS: usize = 10_000;
 
 /// The packet has more paths than the limit.
@@ -24,7 +24,7 @@ pub struct TooManyWays;
 /// The outcome depends on unknown facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecided {
-    /// The unknown facts on all paths, by machine and rule.
+    /// By machine and rule.
     pub parts: Vec<NotModelled>,
 }
 
@@ -48,19 +48,18 @@ impl fmt::Display for Undecided {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct PacketOutcome {
     pub verdict: PacketVerdict,
-    /// The sum over all paths with this verdict.
+    /// Of all paths with this verdict.
     pub probability: Fraction,
 }
 
 /// All outcomes of a packet.
 #[derive(Debug, Clone)]
 pub struct Outcomes {
-    /// Each verdict once, in the order of [`PacketVerdict`]; the probabilities sum to one.
+    /// In the order of [`PacketVerdict`]; the probabilities sum to one.
     pub outcomes: Vec<PacketOutcome>,
-    /// All paths with their probabilities, in the order of the rules: on the first, each probabilistic rule matches.
-    /// Unknown facts are "no".
+    /// In the order of the rules: on the first path all probabilistic rules match. Unknown facts are "no".
     pub ways: Vec<(Fraction, Journey)>,
-    /// Unknown facts on the paths; the outcomes are the same for both answers.
+    /// Facts that do not change the outcomes.
     pub undecided: Vec<NotModelled>,
 }
 
@@ -74,7 +73,7 @@ impl Outcomes {
         }
     }
 
-    /// The probability of all outcomes that `which` picks.
+    /// The probability of the outcomes that `which` picks.
     #[must_use]
     pub fn probability(&self, mut which: impl FnMut(&PacketVerdict) -> bool) -> Fraction {
         let picked = self.outcomes.iter().filter(|outcome| which(&outcome.verdict));
@@ -108,7 +107,7 @@ pub(super) fn explore(
         return Err(Undecided { parts }.into());
     }
     if unknown {
-        // Only unknown facts need the decisions, which are large for long chains of draws.
+        // Decisions are large for long chains of draws.
         let mut all = Vec::new();
         chance::explore(WAYS, walk, |journey, chance| {
             all.push(DecidedJourney { journey, decisions: chance.into_decisions() });
@@ -134,8 +133,7 @@ fn merge<'a>(ways: impl Iterator<Item = (&'a PacketVerdict, Fraction)>) -> BTree
     merged
 }
 
-/// Of paths with equal first `depth` decisions, those with all unknown facts "no"; `None` if the answer of a fact
-/// changes the outcome.
+/// The paths with all facts "no" among those with equal first `depth` decisions; `None` if a fact changes the outcome.
 fn with_one_answer(ways: &[DecidedJourney], depth: usize) -> Option<Vec<&DecidedJourney>> {
     let decision = match ways {
         [] => return None,
@@ -155,7 +153,6 @@ fn with_one_answer(ways: &[DecidedJourney], depth: usize) -> Option<Vec<&Decided
     (below(&no, depth) == below(&yes, depth)).then_some(no)
 }
 
-/// The outcomes after the decision at `depth`.
 fn below<'a>(ways: &[&'a DecidedJourney], depth: usize) -> BTreeMap<&'a PacketVerdict, Fraction> {
     merge(ways.iter().map(|way| (&way.journey.verdict, chance::product(&way.decisions[depth + 1..]))))
 }

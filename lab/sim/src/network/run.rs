@@ -25,7 +25,6 @@ enum LegStart {
     Kernel(Box<Skb>),
 }
 
-/// Walks `packet` from a socket of `from`, and the reply back.
 pub(super) fn journey(
     network: &Network,
     states: &mut [HostState],
@@ -79,7 +78,6 @@ pub(super) fn journey(
     Journey { request, reply: Some(reply), verdict }
 }
 
-/// What a machine without a listening socket sends back.
 fn refusal(packet: &Packet) -> Option<Packet> {
     match packet.body {
         PacketBody::Tcp { source, destination, flags, .. } if !flags.has(TcpFlags::RST) => {
@@ -99,7 +97,6 @@ fn refusal(packet: &Packet) -> Option<Packet> {
     }
 }
 
-/// Why the packet is not a valid reply to `sent`.
 fn broken(reply: &JourneyLeg, from: HostId, sent: &Packet) -> Option<ReplyFailure> {
     let (host, packet) = match &reply.end {
         LegEnd::Reached { host, packet } => (*host, packet),
@@ -114,7 +111,6 @@ fn broken(reply: &JourneyLeg, from: HostId, sent: &Packet) -> Option<ReplyFailur
     (source != SocketAddr::new(sent.destination, there.1)).then_some(ReplyFailure::WrongSource { from: source })
 }
 
-/// Whether a rejection reaches the socket that sent `sent`.
 fn delivered(reply: &JourneyLeg, from: HostId, sent: &Packet) -> bool {
     match &reply.end {
         LegEnd::Reached { host, packet: Packet { body: PacketBody::Error { about, .. }, .. } } => {
@@ -138,7 +134,7 @@ impl NetworkWalk<'_> {
         }
     }
 
-    /// Walks one direction; also returns the kernel's error packet if the packet is rejected.
+    /// Also returns the kernel's error packet after a rejection.
     fn leg(&mut self, from: HostId, start: LegStart) -> (JourneyLeg, Option<Box<Skb>>) {
         let network = self.network;
         let mut trace = Trace::with_capacity(48);
@@ -177,7 +173,6 @@ impl NetworkWalk<'_> {
         (JourneyLeg { end: LegEnd::Lost { host: HostId(host), why: DropReason::TooManyHops }, trace }, None)
     }
 
-    /// For a bridge the port towards the neighbour.
     fn port_or_interface(&self, host: usize, interface: usize, next_hop: std::net::IpAddr) -> Option<usize> {
         use crate::walk::BridgePorts;
         let bridge = self.network.hosts[host].bridge_of.contains(&Some(interface));

@@ -27,7 +27,7 @@ impl Binary {
     }
 }
 
-/// An expression. The data type of a literal follows from the expression that is compared with it.
+/// The data type of a literal is that of the expression that it is compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Expr {

@@ -1,4 +1,4 @@
-//! Data types and their literals. All values are numbers: addresses as bits, interface names as 16 bytes.
+//! Data types. All values are numbers: addresses as bits, interface names as 16 bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -162,7 +162,7 @@ impl DataType {
         }
     }
 
-    /// Whether values are flags, of which an implicit comparison requires any.
+    /// Implicit comparisons with flags require any of them.
     pub(crate) fn is_flags(self) -> bool {
         matches!(self, DataType::State | DataType::Status | DataType::TcpFlags)
     }
@@ -171,8 +171,7 @@ impl DataType {
         u128::MAX.checked_shr(128 - self.bits().min(128)).unwrap_or(0)
     }
 
-    /// The values of a literal, or `None` if the type has no such literal. `interface` returns the index of an
-    /// interface.
+    /// The values of a literal; `interface` returns an index.
     pub(crate) fn range(self, literal: &Expr, interface: &dyn Fn(&str) -> Option<u128>) -> Option<ValueRange> {
         match literal {
             Expr::Word(word) => self.word(word, interface),
@@ -242,7 +241,7 @@ fn number(word: &str) -> Option<u128> {
     }
 }
 
-/// An interface name as `meta iifname` loads the name: 16 bytes, zero-padded.
+/// 16 bytes, zero-padded.
 pub(crate) fn name_bits(name: &str) -> u128 {
     let mut bytes = [0; 16];
     for (to, from) in bytes.iter_mut().zip(name.bytes()) {
@@ -251,7 +250,7 @@ pub(crate) fn name_bits(name: &str) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// An interface name, or a prefix with a trailing `*`.
+/// A trailing `*` matches any suffix.
 fn interface_name(word: &str) -> Option<ValueRange> {
     let (start, any) = word.strip_suffix('*').map_or((word, false), |start| (start, true));
     if start.len() > 15 {
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_interfaces_end_somewhere() {
+    fn interface_names_match_whole_unless_with_a_star() {
         let contains = |pattern: &str, name: &str| {
             let (first, last) = means(DataType::InterfaceName, &word(pattern)).unwrap();
             (first..=last).contains(&name_bits(name))
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kind_does_not_have_means_nothing() {
+    fn literals_of_another_type_have_no_values() {
         for (kind, text) in
             [(DataType::Ipv4, "fd00::1"), (DataType::Port, "65536"), (DataType::Port, "http"), (DataType::State, "old")]
         {

@@ -1,8 +1,5 @@
-//! nftables rules as `nft list ruleset` and `nft -j list ruleset` print them.
-//!
-//! `text` and `json` read the two forms of a listing into one model, which `print` prints as text. The frame of a
-//! listing (tables, sets, chains) must be fully understood; an unmodelled statement of a rule becomes
-//! [`Statement::Unknown`].
+//! nftables rules. `text` and `json` read the two forms of a listing into one model, which `print` prints. The frame of
+//! a listing (tables, sets, chains) must be understood; unmodelled statements become [`Statement::Unknown`].
 
 mod expression;
 mod json;
@@ -157,7 +154,7 @@ pub struct BaseChain {
 pub struct Rule {
     /// Line in the listing, from 1; 0 in JSON.
     pub line: usize,
-    /// From left to right: the first statement that does not match ends the rule.
+    /// The first statement that does not match ends the rule.
     pub statements: Vec<Statement>,
     pub comment: Option<String>,
 }
@@ -179,7 +176,7 @@ pub struct Chain {
 pub struct Table {
     pub family: TableFamily,
     pub name: String,
-    /// A table of iptables-nft, whose rules `iptables-save` prints, too.
+    /// A table of iptables-nft.
     pub by_iptables: bool,
     /// `dormant` and the like.
     pub flags: Vec<String>,
@@ -217,8 +214,7 @@ impl NftReadError {
 }
 
 impl Table {
-    /// Whether the table looks like one of iptables-nft: name and base chains are those of iptables. `nft` prints its
-    /// comment on such tables only for rules with xtables expressions.
+    /// By name and base chains: `nft` marks such tables only if a rule has xtables expressions.
     fn has_chains_of_iptables(&self) -> bool {
         let named = TableName::ALL.into_iter().find(|table| table.name() == self.name);
         let built_in = |chain: &Chain| named.is_some_and(|table| table.built_in().contains(&chain.name.as_str()));
@@ -228,8 +224,7 @@ impl Table {
 }
 
 impl Ruleset {
-    /// Reads the output of `nft list ruleset`, or of `nft -j list ruleset` if the text begins with `{`. Fails if the
-    /// frame of the listing is not understood; unmodelled statements are no errors.
+    /// Reads text, or JSON if the text begins with `{`. Unmodelled statements are no errors.
     pub fn read(text: &str) -> Result<Ruleset, NftReadError> {
         if text.trim_start().starts_with('{') { json::read(text) } else { text::read(text) }
     }
@@ -240,7 +235,7 @@ impl Ruleset {
         self.tables.iter().find(|table| table.family == family && table.name == name)
     }
 
-    /// The number of rules without those of iptables-nft.
+    /// Without rules of iptables-nft.
     #[must_use]
     pub fn len(&self) -> usize {
         let own = self.tables.iter().filter(|table| !table.by_iptables);
@@ -301,7 +296,7 @@ fn addresses_in(expr: &Expr, found: &mut Vec<IpAddr>) {
     }
 }
 
-/// Parses a priority or its name (`include/uapi/linux/netfilter_ipv4.h`; nft(8), "Standard priority names").
+/// A number or a name (`include/uapi/linux/netfilter_ipv4.h`; nft(8), "Standard priority names").
 pub(super) fn priority(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse() {
         return Some(number);

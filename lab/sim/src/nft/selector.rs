@@ -1,4 +1,4 @@
-//! Fields of packets and connections that rules select: spelling, data type, and what the walk loads.
+//! Fields that rules select: spelling, data type, and what the walk loads.
 
 use super::{DataType, Expr};
 use crate::protocol::{Family, Protocol};
@@ -8,7 +8,6 @@ pub(super) const HEADERS: [&str; 10] = ["ip", "ip6", "tcp", "udp", "sctp", "udpl
 /// Keys that `nft` prints without `meta`.
 pub(super) const BARE_META: [&str; 5] = ["iif", "iifname", "mark", "oif", "oifname"];
 
-/// A field that a rule loads from a packet or its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PacketField {
     Address {
@@ -40,7 +39,7 @@ pub(crate) enum PacketField {
     Status,
     Direction,
     ConnectionMark,
-    /// A field of a conntrack tuple; without `reply` of the packet's direction.
+    /// Without `reply` of the packet's direction.
     ConnectionAddress {
         reply: Option<bool>,
         source: bool,
@@ -51,7 +50,7 @@ pub(crate) enum PacketField {
         source: bool,
     },
     ConnectionProtocol,
-    /// A route lookup, limited to the input (true) or output interface.
+    /// `limit`: true is the input interface.
     Fib {
         source: bool,
         limit: Option<bool>,
@@ -67,7 +66,7 @@ pub(crate) enum FibResult {
     InterfaceName,
 }
 
-/// The data type of a selector, and the field if it is modelled; `None` for other expressions.
+/// The data type of a selector, and the field if it is modelled.
 pub(crate) fn selector(expr: &Expr) -> Option<(DataType, Option<PacketField>)> {
     match expr {
         Expr::Payload { protocol, field } => payload(protocol, field).map(|(kind, field)| (kind, Some(field))),
@@ -98,7 +97,7 @@ fn payload(protocol: &str, field: &str) -> Option<(DataType, PacketField)> {
     })
 }
 
-/// Raw header bits that equal addresses, the protocol or ports.
+/// Raw bits that equal a field.
 fn raw(base: &str, offset: u32, length: u32) -> Option<PacketField> {
     Some(match (base, offset, length) {
         ("nh", 96, 32) => PacketField::Address { family: Family::V4, source: true },
@@ -151,7 +150,7 @@ fn fib(flags: &[String], result: &str) -> Option<(DataType, Option<PacketField>)
         _ => return None,
     };
     let has = |flag: &str| flags.iter().any(|one| one == flag);
-    // Without an address `fib` selects nothing; the simulator does not route by `mark` here.
+    // `fib` needs an address, and the simulator does not route by `mark` here.
     let is_modelled = flags.iter().all(|flag| matches!(flag.as_str(), "saddr" | "daddr" | "iif" | "oif"))
         && has("saddr") != has("daddr");
     let limit = if has("iif") { Some(true) } else { has("oif").then_some(false) };

@@ -6,7 +6,7 @@ use super::Expr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Relation {
-    /// No operator: equality, membership, or any of the flags.
+    /// Equality, membership, or any of the flags.
     Implicit,
     Equal,
     NotEqual,
@@ -24,7 +24,7 @@ pub enum Relation {
 pub enum NftVerdict {
     Accept,
     Drop,
-    /// Returns to the calling chain; in a base chain applies the policy.
+    /// In a base chain applies the policy.
     Return,
     Continue,
     Jump(String),
@@ -89,14 +89,13 @@ pub enum Statement {
         kind: NatKind,
         /// `dnat ip to`.
         family: Option<String>,
-        /// Address, or address and port as one expression.
+        /// Address, or address and port.
         address: Option<Expr>,
         port: Option<Expr>,
         /// `random`, `fully-random`, `persistent`.
         flags: Vec<String>,
     },
-    /// `reject with icmp port-unreachable`: protocol (`icmp`, `icmpv6`, `icmpx`, `tcp`) and name; `None` is the
-    /// default.
+    /// `reject with icmp port-unreachable`: protocol and name; `None` is the default.
     Reject(Option<(String, String)>),
     Notrack,
     /// `limit rate over 10/second burst 5 packets`.
@@ -110,7 +109,7 @@ pub enum Statement {
         /// Matches packets beyond the rate.
         over: bool,
     },
-    /// Without effect on verdicts (`counter`, `log`, `flow add @…`), as text.
+    /// `counter`, `log`, `flow add @…` and other statements without effect on verdicts, as text.
     NoEffect(String),
     /// Unmodelled, as text.
     Unknown(String),

@@ -11,31 +11,30 @@ use crate::fraction::Fraction;
 use crate::network::PacketVerdict;
 use crate::trace::Event;
 
-/// Alternatives with a line of their own; the next line names twice as many.
+/// Alternatives with a line each; one more line names twice as many.
 const LINES: usize = 3;
 /// Names in a tooltip.
 const NAMES: usize = 200;
 
-struct Backend {
+struct BackendShare {
     address: String,
     on: String,
     share: Fraction,
 }
 
-/// The backends of the paths in order, without duplicates.
-fn alternatives(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<Backend> {
-    let mut all: Vec<Backend> = Vec::new();
+fn alternatives(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<BackendShare> {
+    let mut all: Vec<BackendShare> = Vec::new();
     let mut places: BTreeMap<(String, String), usize> = BTreeMap::new();
     for way in ways {
         let (address, on) = way.backend(from);
         match places.entry((address.clone(), on.clone())) {
             Entry::Occupied(place) => {
-                let one: &mut Backend = &mut all[*place.get()];
+                let one: &mut BackendShare = &mut all[*place.get()];
                 one.share = one.share.plus(way.share);
             }
             Entry::Vacant(place) => {
                 place.insert(all.len());
-                all.push(Backend { address, on, share: way.share.clone() });
+                all.push(BackendShare { address, on, share: way.share.clone() });
             }
         }
     }
@@ -43,13 +42,13 @@ fn alternatives(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<Backend> {
 }
 
 /// `about 1/3 each`, if all shares are equal.
-fn each(all: &[Backend]) -> Option<String> {
+fn each(all: &[BackendShare]) -> Option<String> {
     let first = all.first()?;
     let equal = all.iter().all(|one| weight(&one.share) == weight(&first.share));
     equal.then(|| format!("{}{}", about(&first.share), if all.len() > 1 { " each" } else { "" }))
 }
 
-fn named(all: &[Backend], each: Option<&str>) -> String {
+fn named(all: &[BackendShare], each: Option<&str>) -> String {
     let names = all.iter().take(NAMES).map(|one| match each {
         Some(_) => format!("{} {}", one.address, one.on),
         None => format!("{} {} ({})", one.address, one.on, about(&one.share)),
@@ -59,7 +58,7 @@ fn named(all: &[Backend], each: Option<&str>) -> String {
     format!("{each}{}{more}", names.collect::<Vec<_>>().join(", "))
 }
 
-fn addresses(all: &[Backend]) -> String {
+fn addresses(all: &[BackendShare]) -> String {
     let shown: Vec<&str> = all.iter().take(LINES * 2).map(|one| one.address.as_str()).collect();
     let more = if all.len() > shown.len() { ", …" } else { "" };
     format!("{}{more}", shown.join(", "))
@@ -79,7 +78,7 @@ fn asks(ways: &[&JourneyEvents<'_>], from: usize) -> Option<Span> {
     Some(Span::new(Ink::Code, format!("{chain} →")))
 }
 
-/// The choice among alike paths; the drawing continues with the first.
+/// The drawing continues with the first.
 pub(super) fn alike(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<TextRow> {
     let all = alternatives(ways, from);
     let each = each(&all);
@@ -102,7 +101,7 @@ pub(super) fn alike(ways: &[&JourneyEvents<'_>], from: usize) -> Vec<TextRow> {
     rows
 }
 
-/// The choice among kinds of paths; the drawing continues with the first `drawn` ones.
+/// The drawing continues with the first `drawn` kinds.
 pub(super) fn kinds(kinds: &[Vec<&JourneyEvents<'_>>], drawn: usize, from: usize) -> Vec<TextRow> {
     let title = Span::new(Ink::Strong, format!("{} ways that differ", kinds.len()));
     let asks = kinds.first().and_then(|kind| asks(kind, from));
@@ -162,13 +161,13 @@ pub(super) fn letter(number: usize) -> String {
     letter.unwrap_or('?').to_string()
 }
 
-/// The heading of a strand that branches off the first one.
+/// Of a strand that branches off the first one.
 pub(super) fn heading(number: usize, kind: &[&JourneyEvents<'_>], from: usize) -> String {
     let all = alternatives(kind, from);
     format!("{}: {} of the packets go on like this, to {}", letter(number), about(&sum(kind)), addresses(&all))
 }
 
-/// The exact probabilities of the drawn path, and of all alike paths.
+/// Of the drawn path, and of all alike paths.
 pub(super) fn probabilities(letter: Option<String>, kind: &[&JourneyEvents<'_>], from: usize) -> Vec<String> {
     let all = alternatives(kind, from);
     let whole = sum(kind);
@@ -182,7 +181,7 @@ pub(super) fn probabilities(letter: Option<String>, kind: &[&JourneyEvents<'_>],
     ]
 }
 
-/// `1/3`, or rounded with the exact value if that is short.
+/// `1/3`, or rounded with the exact value if short.
 fn exact(share: &Fraction) -> String {
     let (rounded, exact) = (share.to_string(), share.ratio());
     if rounded == "1" {

@@ -12,14 +12,13 @@ pub(super) const PAD: u32 = 8;
 pub(super) const GUTTER: u32 = 70;
 const GAP: u32 = 28;
 const NARROW: u32 = 210;
-/// Target width: an A4 landscape page prints 70 pixels per half inch, 12 pixels as 6.5 points.
+/// An A4 landscape page prints 70 pixels per half inch.
 const PAGE: u32 = 1400;
 /// Maximum width of a column.
 const WIDE: u32 = 620;
 /// Minimum total width, for titles and verdicts.
 const LINE: u32 = 760;
 
-/// Columns in the order in which the machines first appear.
 pub(super) struct Columns {
     columns: Vec<(Arc<str>, u32, u32)>,
 }
@@ -76,7 +75,6 @@ impl Columns {
     }
 }
 
-/// Adds the remaining title width to the widest column.
 fn widen(columns: &mut [(Arc<str>, u32, u32)]) {
     let sum: u32 = columns.iter().map(|(.., width)| width + GAP).sum();
     if let Some((.., widest)) = columns.iter_mut().max_by_key(|(.., width)| *width) {
@@ -84,7 +82,7 @@ fn widen(columns: &mut [(Arc<str>, u32, u32)]) {
     }
 }
 
-/// Narrows the widest columns until the page fits or all have the minimum width.
+/// Until the page fits, or all columns have the minimum width.
 fn shrink(columns: &mut [(Arc<str>, u32, u32)]) {
     const LEAST: u32 = 360;
     loop {

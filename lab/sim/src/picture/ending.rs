@@ -1,4 +1,4 @@
-//! The result of a packet as a sentence. Machine names come from events; verdicts only have machine numbers.
+//! The result as a sentence, with names from events: verdicts have machine numbers.
 
 use std::sync::Arc;
 
@@ -40,7 +40,6 @@ fn broken(why: &ReplyFailure, back: &str) -> String {
     }
 }
 
-/// The rule that dropped or rejected the packet or its reply.
 fn culprit(journey: &Journey) -> Option<String> {
     let legs = std::iter::once(&journey.request).chain(&journey.reply);
     let leg = match &journey.verdict {
@@ -59,7 +58,6 @@ fn culprit(journey: &Journey) -> Option<String> {
     })?
 }
 
-/// The machine on which a direction ends.
 fn name(leg: &JourneyLeg) -> Arc<str> {
     let last = leg.trace.iter().rev().find_map(|event: &Event| machine(event));
     last.cloned().unwrap_or_else(|| Arc::from("?"))

@@ -25,7 +25,7 @@ impl<'a> JourneyEvents<'a> {
         events.iter().all(|event| is_chance(event))
     }
 
-    /// The backend's address (`10.244.1.5:8080`), and the machine with the forwarding machines after event `from`.
+    /// The backend's address and machine, with the forwarding machines after event `from`.
     pub(super) fn backend(&self, from: usize) -> (String, String) {
         let trace = &self.journey.request.trace;
         let address = trace.iter().rev().find_map(|event| match event {
@@ -70,7 +70,6 @@ pub(super) fn is_chance(event: &Event) -> bool {
     matches!(event, Event::Chance { .. } | Event::Drawn { .. })
 }
 
-/// The number of leading events that all paths share.
 pub(super) fn shared(ways: &[&JourneyEvents<'_>]) -> usize {
     let Some(first) = ways.first() else { return 0 };
     let same = |at: &usize| ways.iter().all(|way| way.events.get(*at) == first.events.get(*at));

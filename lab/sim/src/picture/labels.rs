@@ -72,7 +72,6 @@ pub(super) fn nft_rule(rule: &RuleRef) -> TextRow {
     TextRow { by: "nft".to_owned(), tone, spans, whole: format!("{}{}: {rule}", rule.place(), rule.line_suffix()) }
 }
 
-/// The effect of a statement; `None` for conditions.
 fn statement(statement: &Statement) -> Option<(Tone, Span)> {
     let plain = |text: &str| Some((Tone::Plain, Span::new(Ink::Code, text)));
     match statement {
@@ -94,7 +93,7 @@ fn statement(statement: &Statement) -> Option<(Tone, Span)> {
     }
 }
 
-/// A chain's name. The 16-character hash of kube-proxy's chains is redundant beside a comment.
+/// The hash of kube-proxy's chains is redundant beside a comment.
 pub(super) fn chain(name: &str, commented: bool) -> String {
     if name.chars().count() <= NAME {
         return name.to_owned();
@@ -155,7 +154,7 @@ pub(super) fn translation(by: &str, before: Option<&Packet>, after: &Packet) -> 
     let changed = ends.into_iter().flatten().filter(|(from, to)| from != to);
     let rows: Vec<TextRow> = changed.map(|(from, to)| change(from, to)).collect();
     if rows.is_empty() {
-        // For ICMP errors possibly only the quoted packet changes.
+        // ICMP errors may change in the quoted packet only.
         let spans = vec![Span::new(Ink::Change, after.to_string())];
         return vec![TextRow { by: by.to_owned(), tone: Tone::Change, spans, whole }];
     }
@@ -172,7 +171,7 @@ pub(super) fn tracked(tracked: TrackingState) -> &'static str {
     }
 }
 
-/// The reason without the rule's text, which the tooltip has.
+/// Without the rule's text, which the tooltip has.
 pub(super) fn lost(why: &DropReason) -> String {
     match why {
         DropReason::Rule(rule) => format!("dropped by rule {} of {} in {}", rule.number(), rule.chain(), rule.table()),
@@ -186,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_are_short_and_known_again() {
+    fn long_chain_names_are_shortened() {
         assert_eq!(chain("KUBE-SVC-TCOU7JCQXEZGVUNU", true), "KUBE-SVC…");
         assert_eq!(chain("KUBE-SVC-TCOU7JCQXEZGVUNU", false), "KUBE-SVC-TCOU…");
         assert_eq!(chain("cali-from-wl-dispatch-4", true), "cali-from-…ispatch-4");

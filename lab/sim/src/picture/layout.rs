@@ -15,7 +15,6 @@ const FOOT: u32 = 13;
 /// Lines of the rule below a verdict.
 const RULE: usize = 4;
 
-/// Draws the strands below each other under the title.
 pub(super) fn draw(title: &[Span], subtitle: &str, strands: &[Strand]) -> Drawing {
     let columns = Columns::of(strands, MARGIN);
     let mut page = PageLayout { y: MARGIN, drawing: Drawing::default(), columns };
@@ -64,7 +63,6 @@ impl PageLayout {
         self.y += 26;
     }
 
-    /// The column stripes lie below all other shapes.
     fn finish(mut self, top: u32) -> Drawing {
         for at in 0..self.columns.len() {
             let (x, width) = (self.columns.x(at), self.columns.width(at));
@@ -108,7 +106,6 @@ impl PageLayout {
         self.y += 16 + 6;
     }
 
-    /// An arrow between machine boxes, with the packet's addresses.
     fn arrow(&mut self, from: usize, to: usize, visit: &HostVisit) {
         let Some(packet) = &visit.arrived else { return };
         let (ends, protocol) = labels::addresses(packet);
@@ -213,7 +210,7 @@ impl PageLayout {
         self.drawing.fill(frame, MARGIN, top, self.width(), self.y - top, class);
     }
 
-    /// A line of text; a tooltip holds the full text if the line is cut or abridged.
+    /// A tooltip holds the full text of cut lines.
     fn text(&mut self, x: u32, room: u32, size: u32, spans: &[Span], whole: &str) {
         let (fitting, cut) = fit(spans, room, size);
         let shown = spans.iter().map(|span| span.text.as_str()).collect::<Vec<_>>().join(" ");
@@ -224,7 +221,6 @@ impl PageLayout {
     }
 }
 
-/// The parts before and after an arrow.
 fn halved(text: &str) -> Option<(String, String)> {
     text.split_once(" → ").map(|(before, after)| (before.to_owned(), format!("→ {after}")))
 }

@@ -1,5 +1,4 @@
-//! Which paths are alike: those that differ only in the backend, its machine, and machines that forward without
-//! changes.
+//! Paths are alike if they differ only in the backend, its machine and forwarding machines.
 
 use std::mem;
 
@@ -7,7 +6,7 @@ use crate::network::{Journey, PacketVerdict, ReplyFailure};
 use crate::render::text::describe;
 use crate::trace::{DropReason, Event};
 
-/// The events of a path without addresses and names; paths with equal texts are alike.
+/// The events without addresses and names.
 pub(super) fn likeness(journey: &Journey) -> String {
     let mut text = ending(&journey.verdict);
     for leg in std::iter::once(&journey.request).chain(&journey.reply) {
@@ -48,7 +47,7 @@ fn visits(trace: &[Event]) -> Vec<VisitText> {
     visits
 }
 
-/// Whether the event affects the packet, and its text.
+/// Whether the event affects the packet.
 fn word(event: &Event) -> (bool, String) {
     let quiet = |word: &str| (false, word.to_owned());
     match event {
@@ -56,7 +55,6 @@ fn word(event: &Event) -> (bool, String) {
         Event::Arrived { .. } => quiet("in"),
         Event::Hook(hook) => quiet(hook.chain()),
         Event::Tracked(tracked) => quiet(&format!("{tracked:?}")),
-        // Rules count by their effect on the packet.
         Event::Table(_)
         | Event::Matched(_)
         | Event::NftChain(_)

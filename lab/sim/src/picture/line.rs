@@ -1,6 +1,6 @@
 //! Lines of text in several styles, measured without a font.
 
-/// The style of a span. Words use a sans-serif font, addresses and rules a monospaced one.
+/// Words use a sans-serif font, addresses and rules a monospaced one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ink {
     /// A rule or an address.
@@ -44,7 +44,7 @@ impl Span {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextRow {
-    /// The table, IPVS or socket; shown once for consecutive lines.
+    /// Shown once for consecutive lines.
     pub(super) by: String,
     pub(super) tone: Tone,
     pub(super) spans: Vec<Span>,
@@ -55,9 +55,7 @@ pub(super) struct TextRow {
 /// Space between spans.
 pub(super) const SPACE: u32 = 6;
 
-/// An upper bound of the text width in pixels.
-///
-/// DejaVu has the widest common fonts: monospaced characters take 0.602 of the size, others at most the values below.
+/// An upper bound in pixels. DejaVu has the widest common fonts: monospaced characters take 0.602 of the size.
 /// Characters outside Latin may come from any font and count 1.3.
 pub(super) fn width(ink: Ink, text: &str, size: u32) -> u32 {
     let mono = matches!(ink, Ink::Code | Ink::Quiet | Ink::Pass | Ink::Deny | Ink::Change);
@@ -84,7 +82,7 @@ pub(super) fn total(spans: &[Span], size: u32) -> u32 {
     texts + SPACE * u32::try_from(spans.len().saturating_sub(1)).unwrap_or(0)
 }
 
-/// The spans that fit, and whether text was cut.
+/// Also returns whether text was cut.
 pub(super) fn fit(spans: &[Span], room: u32, size: u32) -> (Vec<Span>, bool) {
     if total(spans, size) <= room {
         return (spans.to_vec(), false);
@@ -93,7 +91,7 @@ pub(super) fn fit(spans: &[Span], room: u32, size: u32) -> (Vec<Span>, bool) {
     let mut left = room;
     for span in spans {
         let own = width(span.ink, &span.text, size);
-        // A cut span must keep some readable characters.
+        // A cut span keeps some characters.
         let next = own + SPACE + size * 2;
         if next <= left {
             left -= own + SPACE;
@@ -125,7 +123,7 @@ fn cut(span: &Span, room: u32, size: u32) -> Span {
     Span { ink: span.ink, text }
 }
 
-/// Wraps the text at blanks to at most `most` lines.
+/// At most `most` lines, broken at blanks.
 pub(super) fn wrapped(ink: Ink, text: &str, room: u32, size: u32, most: usize) -> Vec<Span> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split_inclusive(' ') {
@@ -141,7 +139,7 @@ pub(super) fn wrapped(ink: Ink, text: &str, room: u32, size: u32, most: usize) -
     lines.into_iter().map(|line| Span::new(ink, line.trim_end())).collect()
 }
 
-/// Cuts the middle of a name to `most` characters.
+/// Cuts the middle of a name.
 pub(super) fn middle(name: &str, most: usize) -> String {
     let count = name.chars().count();
     if count <= most {
@@ -158,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_fits_and_says_so() {
+    fn cut_spans_fit_and_end_with_an_ellipsis() {
         let spans = [Span::new(Ink::Code, "KUBE-SERVICES"), Span::new(Ink::Soft, "a comment of some length")];
         for room in 20..300 {
             let (fitting, cut) = fit(&spans, room, 12);

@@ -1,4 +1,4 @@
-//! Merges paths into strands: shared events are drawn once, then the choice, and one of alike paths continues.
+//! Merges paths: shared events once, then the choice, and one of alike paths.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::share::weight;
 use crate::fraction::Fraction;
 use crate::network::{Journey, Outcomes};
 
-/// Number of kinds that are drawn; the choice counts the others.
+/// Kinds that are drawn.
 const DRAWN: usize = 5;
 
 pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
@@ -26,7 +26,7 @@ pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
     ways.iter().map(strand).collect()
 }
 
-/// One strand per kind of path, the most likely first.
+/// The most likely kind first.
 pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
     let ways: Vec<JourneyEvents<'_>> =
         outcomes.ways.iter().map(|(share, journey)| JourneyEvents::new(share, journey)).collect();
@@ -42,7 +42,7 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
             choices.push((parts, rows));
         }
         let later = shared(kind);
-        // The first choice has named the backends.
+        // The first choice names the backends.
         if kinds.len() > 1 && kind.len() > 1 && !first.only_chance(parts, later) {
             choices.push((later, choice::alike(kind, later)));
         }
@@ -56,7 +56,7 @@ pub(super) fn merged(outcomes: &Outcomes) -> Vec<Strand> {
     strands.collect()
 }
 
-/// Groups alike paths. The most likely kind comes first, ties in the order of the rules.
+/// The most likely kind first, ties in the order of the rules.
 fn kinds<'w, 'a>(ways: &[&'w JourneyEvents<'a>]) -> Vec<Vec<&'w JourneyEvents<'a>>> {
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     let mut kinds: Vec<Vec<&JourneyEvents<'_>>> = Vec::new();
@@ -79,7 +79,7 @@ fn kinds<'w, 'a>(ways: &[&'w JourneyEvents<'a>]) -> Vec<Vec<&'w JourneyEvents<'a
     weighed.into_iter().map(|(_, kind)| kind).collect()
 }
 
-/// The path from event `begin` on, with choices in place of their probabilistic events.
+/// Choices replace their probabilistic events.
 fn follow(way: &JourneyEvents<'_>, begin: usize, choices: &[(usize, Vec<TextRow>)]) -> Vec<super::scene::HostVisit> {
     let mut builder = StrandBuilder::default();
     let back = way.journey.request.trace.len();

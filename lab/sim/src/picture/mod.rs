@@ -1,8 +1,7 @@
-//! Drawings of a packet's paths: a column per machine, time downwards, arrows with the packet's addresses between
-//! machines.
+//! Drawings of a packet's paths: a column per machine, time downwards.
 //!
-//! `merge` makes strands of paths (alike paths once), `scene` makes visits, hooks and lines of events, `layout` places
-//! these, and `svg` writes the result. The size depends on the number of kinds of paths, not of endpoints.
+//! `merge` makes strands of paths, `scene` visits, hooks and lines of events, `layout` places these, and `svg` writes
+//! them. The size depends on the number of kinds of paths, not of endpoints.
 
 mod choice;
 mod columns;
@@ -24,14 +23,14 @@ use crate::trace::Event;
 use line::{Ink, Span};
 use scene::Strand;
 
-/// Draws journeys in full, each under its title.
+/// Draws each journey in full under its title.
 #[must_use]
 pub fn draw(ways: &[(String, &Journey)]) -> String {
     let first = ways.first().map(|(_, journey)| *journey);
     picture(first, &merge::each(ways))
 }
 
-/// Draws all outcomes; alike paths once with the alternatives named, or with `all` each path, the most likely first.
+/// Draws alike paths once, or with `all` each path, the most likely first.
 #[must_use]
 pub fn draw_outcomes(outcomes: &Outcomes, all: bool) -> String {
     let first = outcomes.ways.first().map(|(_, journey)| journey);

@@ -1,4 +1,4 @@
-//! Contents of a drawing before the layout: strands of machine visits with hooks and lines.
+//! The contents of a drawing before the layout.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::packet::Packet;
 use crate::render::text::describe;
 use crate::trace::{Event, RuleRef};
 
-/// A path, or the part after it branches off another one.
+/// From the start, or from a branch.
 #[derive(Debug, Default)]
 pub(super) struct Strand {
     pub(super) heading: Option<String>,
     pub(super) visits: Vec<HostVisit>,
-    /// Shares of the different endings; only of the first strand.
+    /// Shares of the endings, on the first strand.
     pub(super) summary: String,
     pub(super) verdict: VerdictBox,
 }
@@ -24,7 +24,6 @@ pub(super) struct Strand {
 pub(super) struct VerdictBox {
     pub(super) good: bool,
     pub(super) text: String,
-    /// The rule that dropped or rejected the packet.
     pub(super) rule: Option<String>,
     /// Probabilities.
     pub(super) lines: Vec<String>,
@@ -39,13 +38,11 @@ pub(super) struct HostVisit {
     /// Whether the direction begins here.
     pub(super) begins: bool,
     pub(super) heading: String,
-    /// The route, if it precedes all hooks.
     pub(super) note: String,
     pub(super) arrived: Option<Packet>,
     pub(super) lanes: Vec<HookLane>,
 }
 
-/// A hook, or the steps between hooks.
 #[derive(Debug, Default)]
 pub(super) struct HookLane {
     pub(super) title: String,
@@ -84,7 +81,7 @@ impl StrandBuilder {
         self.answer = true;
     }
 
-    /// Drops the visits so far and keeps the position.
+    /// Keeps only the position.
     pub(super) fn restart(&mut self) {
         let Some(last) = self.visits.pop() else { return };
         let lane = last.lanes.last();
@@ -185,7 +182,7 @@ impl StrandBuilder {
         }
     }
 
-    /// The current lane; before the first event one without a machine.
+    /// Before the first event a lane without a machine.
     fn lane(&mut self) -> &mut HookLane {
         if self.visits.is_empty() {
             let answer = self.answer;
@@ -209,7 +206,7 @@ impl StrandBuilder {
         &mut lanes[last]
     }
 
-    /// A probabilistic rule at which no paths branch.
+    /// At which no paths branch.
     fn chance(&mut self, rule: &RuleRef, held: bool, share: (u64, u64)) {
         let share = super::share::about(&Fraction::new(share.0, share.1));
         let verdict = if held { format!("met, {share}") } else { format!("missed, {share}") };
@@ -227,7 +224,6 @@ impl StrandBuilder {
         self.rows(vec![labels::nft_rule(rule)]);
     }
 
-    /// Appends the mark to the line of its rule.
     fn mark(&mut self, from: u32, to: u32) {
         let change = Span::new(Ink::Change, format!("mark 0x{from:x} → 0x{to:x}"));
         let Some(last) = self.lane().rows.last_mut() else {
@@ -254,7 +250,7 @@ impl StrandBuilder {
 }
 
 impl HostVisit {
-    /// Moves route lines into the next hook, or into the visit's heading.
+    /// Into the next hook, or the visit's heading.
     fn fold_routes(&mut self) {
         let mut folded: Vec<HookLane> = Vec::with_capacity(self.lanes.len());
         let mut way: Option<HookLane> = None;

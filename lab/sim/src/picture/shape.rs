@@ -100,7 +100,7 @@ impl Drawing {
         self.beneath.push(DrawingShape::Rect { x, y, width, height, class });
     }
 
-    /// Reserves the place of a box whose height is not known yet.
+    /// For a box whose height follows.
     pub(super) fn reserve(&mut self) -> usize {
         self.rect(0, 0, 0, 0, ShapeClass::Column);
         self.shapes.len() - 1

@@ -2,14 +2,14 @@
 
 use crate::fraction::Fraction;
 
-/// Millionths. Ignores rounding of the kernel's multiples of 2⁻³¹, and is cheaper than [`about`].
+/// Millionths: ignores the kernel's rounding to 2⁻³¹.
 pub(super) fn weight(share: &Fraction) -> u64 {
     (share.to_f64() * 1e6).round() as u64
 }
 
 const SMALL: u32 = 1024;
 
-/// `1/3`, `about 1/3` for a nearby multiple of 2⁻³¹, or a percentage.
+/// `1/3`, `about 1/3`, or a percentage.
 pub(super) fn about(share: &Fraction) -> String {
     let exact = share.to_string();
     if !exact.starts_with('~') {
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_third_is_told_as_one() {
+    fn nearby_fractions_are_approximated() {
         assert_eq!(about(&Fraction::new(1, 3)), "1/3");
         assert_eq!(about(&Fraction::new(715_827_883, 1 << 31)), "about 1/3");
         assert_eq!(about(&Fraction::new(21_474_836, 1 << 31)), "about 1/100");

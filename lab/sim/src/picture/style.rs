@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Name, light, dark. All texts have the contrast of WCAG level AA on their backgrounds.
+/// Name, light, dark; with the contrast of WCAG level AA.
 const PALETTE: [(&str, &str, &str); 19] = [
     ("paper", "#ffffff", "#12161c"),
     ("stripe", "#f3f5f8", "#181d25"),
@@ -65,7 +65,6 @@ const USES: [(&str, &str, &str); 36] = [
     (".machine", "stroke", "line"),
 ];
 
-/// Selectors with declarations that are not colours.
 const FACES: [(&str, &str); 5] = [
     ("text", "font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"),
     (".code,.quiet,.pass,.deny,.change", "font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace"),
@@ -74,13 +73,12 @@ const FACES: [(&str, &str); 5] = [
     (".fro", "stroke-dasharray:6 3"),
 ];
 
-/// The class of the drawing, which scopes its styles.
 pub(super) const ROOT: &str = "svclab-picture";
 
 /// Print uses the light colours and the whole page.
 const PRINT: &str = "width:98vw;height:96vh";
 
-/// The style sheet. Plain colours precede variables, which PDF converters often lack.
+/// Plain colours precede variables, which PDF converters lack.
 pub(super) fn sheet() -> String {
     let mut sheet = String::new();
     let variables = |night: bool| {
@@ -106,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_colour_is_known() {
+    fn all_used_colours_are_defined() {
         for (selector, _, colour) in USES {
             assert!(PALETTE.iter().any(|(name, ..)| *name == colour), "{selector}");
         }

@@ -96,7 +96,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\n' => out.push('\n'),
-            // Characters that XML excludes, and marks of writing direction.
+            // Excluded from XML, or writing direction.
             '\u{fffe}' | '\u{ffff}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 out.push('\u{fffd}');
             }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_leaves_its_place() {
+    fn text_is_escaped() {
         assert_eq!(escaped("</text><script>&\"\u{7}"), "&lt;/text&gt;&lt;script&gt;&amp;&quot;\u{fffd}");
         assert_eq!(escaped("a\u{202e}b\u{ffff}"), "a\u{fffd}b\u{fffd}");
     }

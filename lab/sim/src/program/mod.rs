@@ -1,4 +1,4 @@
-//! Rules compiled for the walk: names are indexes, literals are numbers, jumps are indexes of chains.
+//! Rules compiled for the walk: names and jumps are indexes, literals numbers.
 
 pub(crate) mod iptables;
 pub(crate) mod nft;

@@ -1,4 +1,4 @@
-//! Per-client state of a relaying proxy: rotation, session affinity, UDP associations.
+//! Rotation, session affinity and UDP associations of relays.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ struct UdpAssociation {
     last: Duration,
 }
 
-/// The state of the relays of one node; times are the network's clock.
+/// Of one node; times are the network's clock.
 #[derive(Debug, Clone, Default)]
 pub struct RelayMemory {
     /// The last backend of the rotation.
@@ -36,7 +36,7 @@ pub struct RelayMemory {
 }
 
 impl RelayMemory {
-    /// Backends in the order in which the relay tries them. Advances the rotation unless session affinity holds.
+    /// In the order of attempts. Advances the rotation unless session affinity holds.
     pub fn candidates(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
         let known = relay.affinity.and_then(|timeout| {
             let (backend, at) = self.clients.get(&(port.0, relay.name.clone(), client))?;
@@ -56,19 +56,19 @@ impl RelayMemory {
         turns
     }
 
-    /// Records the backend that accepted a client's connection.
+    /// Records the backend of a connection.
     pub fn took(&mut self, port: RelayPort, relay: &Relay, client: IpAddr, backend: SocketAddr, now: Duration) {
         if relay.affinity.is_some() {
             self.clients.insert((port.0, relay.name.clone(), client), (backend, now));
         }
     }
 
-    /// Forgets the affinity of a client whose backend refused.
+    /// Ends session affinity after a refusal.
     pub fn refused(&mut self, port: RelayPort, relay: &Relay, client: IpAddr) {
         self.clients.remove(&(port.0, relay.name.clone(), client));
     }
 
-    /// The backend flow of a client's UDP association, unless it timed out or its backend no longer serves.
+    /// `None` after the timeout, or if the backend no longer serves.
     pub fn association(
         &mut self,
         (port, relay): (RelayPort, &Relay),
@@ -87,7 +87,7 @@ impl RelayMemory {
         Some(one.call)
     }
 
-    /// Creates the UDP association of a client; an existing one keeps its age.
+    /// Keeps an existing association.
     pub fn associate(&mut self, port: RelayPort, client: SocketAddr, call: Flow, now: Duration) {
         self.associations.entry((port, client)).or_insert(UdpAssociation { call, begun: now, last: now });
     }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_go_round_and_clients_come_back() {
+    fn backends_rotate_and_affinity_returns_clients() {
         let client = |number: u8| IpAddr::from([192, 0, 2, number]);
         let (mut memory, plain) = (RelayMemory::default(), relay("tcp 61000 a to 10.0.0.1:1 10.0.0.2:1 10.0.0.3:1"));
         let first = |memory: &mut RelayMemory, relay: &Relay, number: u8, second: u64| {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_association_ends_when_it_was_silent_or_its_backend_serves_no_more() {
+    fn associations_end_after_the_timeout_or_with_their_backend() {
         let silence = UdpTimeouts { single: Duration::from_secs(30), conversation: Duration::from_secs(120) };
         let port = (Family::V4, Protocol::UDP, 61_000);
         let lead = relay("udp 61000 a to 10.0.0.1:1 serving 10.0.0.1:1");

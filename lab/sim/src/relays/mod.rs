@@ -1,8 +1,5 @@
-//! Listening ports of a relaying program, such as a proxy in userspace mode: the connection ends there, and another one
-//! begins on the same machine.
-//!
-//! `svcproxy render` prints the relays in comments. Backends are sorted and used in turn, unless session affinity
-//! applies.
+//! Listening ports of a relaying program, such as a proxy in userspace mode: a connection ends there, and another one
+//! begins. `svcproxy render` prints the relays in comments.
 
 mod memory;
 mod through;
@@ -25,11 +22,11 @@ pub type Relays = BTreeMap<RelayPort, Relay>;
 /// A listening port with its backends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Relay {
-    /// The service port, which shares affinity among clients.
+    /// The service port, which shares session affinity.
     pub name: String,
     /// Backends of new connections, sorted.
     pub to: Vec<SocketAddr>,
-    /// Backends that existing UDP associations may keep.
+    /// For existing UDP associations.
     pub serving: Vec<SocketAddr>,
     /// Timeout of session affinity.
     pub affinity: Option<Duration>,
@@ -41,8 +38,8 @@ pub struct Relay {
 pub const LINE: &str = "# relay ";
 
 impl Relay {
-    /// Parses the text after [`LINE`]: protocol, port (or address and port), service port, `to` and `serving` with
-    /// backends, `affinity` with seconds.
+    /// The text after [`LINE`]: protocol, port or address and port, service port, `to` and `serving` with backends,
+    /// `affinity` with seconds.
     pub fn parse(text: &str) -> Result<(Protocol, u16, Relay), String> {
         let mut words = text.split(' ');
         let protocol = match words.next() {
@@ -80,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read() {
+    fn relay_lines_are_parsed() {
         let line = "udp 61529 default/dns:a to 10.0.0.2:53 10.0.0.1:53 serving 10.0.0.3:53 affinity 60";
         let (protocol, port, relay) = Relay::parse(line).unwrap();
         assert_eq!((protocol, port, relay.name.as_str()), (Protocol::UDP, 61_529, "default/dns:a"));

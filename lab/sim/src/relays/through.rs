@@ -1,4 +1,4 @@
-//! Outcomes through relays: a connection to each backend replaces the one that ends at the relay.
+//! Outcomes through relays.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use crate::protocol::Family;
 
 const OWN_PORT: u16 = 50_000;
 
-/// Replaces outcomes that end at relays by the outcomes of the relays' own connections.
+/// The relays' own connections replace outcomes that end at relays.
 #[must_use]
 pub fn through<'r>(
     network: &Network,
@@ -40,7 +40,7 @@ pub fn through<'r>(
         };
         for endpoint in endpoints {
             let call = Flow { from: node, source: None, source_port: OWN_PORT, to: *endpoint, protocol: flow.protocol };
-            // A backend that is unreachable, or reached by chance only, is missing from the sum of probabilities.
+            // Unreachable backends are missing from the sum of probabilities.
             let Ok(found) = network.outcomes(&call) else { continue };
             if let Some(second) = found.certain() {
                 add(both(verdict, second.clone()), probability.times(1, endpoints.len() as u64));
@@ -55,7 +55,7 @@ pub fn through<'r>(
     }
 }
 
-/// The client sees the reply of the relay's connection as the node's own.
+/// The client sees the relay's reply.
 fn both(first: &PacketVerdict, second: PacketVerdict) -> PacketVerdict {
     match (first, second) {
         (PacketVerdict::Unanswered { why, .. }, PacketVerdict::Answered { by, at, saw }) => {

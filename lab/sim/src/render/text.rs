@@ -8,7 +8,7 @@ use crate::network::{Journey, Outcomes};
 use crate::rules::ChainPolicy;
 use crate::trace::Event;
 
-/// The events of a packet and of its reply.
+/// The events of a packet and its reply.
 #[must_use]
 pub fn journey(journey: &Journey) -> String {
     let mut text = String::new();
@@ -24,7 +24,7 @@ pub fn journey(journey: &Journey) -> String {
     text
 }
 
-/// All paths as a tree: shared events once, branches with their probability.
+/// Shared events once, branches with their probability.
 #[must_use]
 pub fn tree(outcomes: &Outcomes) -> String {
     let ways: Vec<(Vec<&Event>, &Fraction)> =
@@ -87,7 +87,7 @@ pub(crate) fn describe(event: &Event) -> (usize, String) {
         Event::Matched(rule) => (3, rule.numbered()),
         Event::Chance { rule, held, share } => {
             let share = Fraction::new(share.0, share.1);
-            // A matching rule has an event of its own, unless another match of the rule fails.
+            // Unless another match of the rule fails, it has an event of its own.
             let held = if *held { "for" } else { "against" };
             (3, format!("chance is {held} {} {} ({share})", rule.chain(), rule.number()))
         }

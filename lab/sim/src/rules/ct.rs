@@ -15,7 +15,7 @@ pub enum ZoneId {
     Mark,
 }
 
-/// Which direction uses the zone; the other one uses zone 0.
+/// The other direction uses zone 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneOf {
     /// `--zone`.
@@ -34,7 +34,7 @@ pub struct Zone {
     pub of: ZoneOf,
 }
 
-/// The options of CT. Helpers, timeouts and events do not affect the verdict of a first packet.
+/// Helpers, timeouts and events do not affect verdicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Ct {

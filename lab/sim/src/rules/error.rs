@@ -31,7 +31,6 @@ pub enum Problem {
     /// An option at the end of the line without its value.
     #[error("{0} needs a value")]
     NoValue(String),
-    /// Something that must be there is not.
     #[error("{of} needs {what}")]
     Missing { of: String, what: &'static str },
     /// A rule that the kernel would refuse.

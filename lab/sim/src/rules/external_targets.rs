@@ -1,4 +1,4 @@
-//! Targets whose effect depends on a program, another kernel part or the elements of a set.
+//! Targets whose effect is outside the rules.
 
 use std::fmt;
 
@@ -34,7 +34,6 @@ fn plain(options: &[TextOption], of: &str) -> ParseResult<()> {
 }
 
 impl ExternalTarget {
-    /// Reads the options if `name` is one of these targets.
     pub(super) fn read(name: &str, words: &mut OptionReader<'_>) -> ParseResult<Option<ExternalTarget>> {
         let Some((name, known)) = TARGETS.iter().find(|(known, _)| *known == name) else {
             return Ok(None);
@@ -48,7 +47,7 @@ impl ExternalTarget {
         self.options.iter().find(|known| known.name == option)?.value.as_deref()
     }
 
-    /// The effect as a predicate, for reports.
+    /// The effect as a predicate.
     #[must_use]
     pub fn effect(&self) -> String {
         match self.name {
@@ -78,7 +77,7 @@ impl fmt::Display for ExternalTarget {
 /// `SET` (net/netfilter/xt_set.c).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetTarget {
-    /// In order; the value of `--add-set`, `--del-set` and `--map-set` is the set's name, a blank, and the sides.
+    /// The value of `--add-set`, `--del-set` and `--map-set` is set, blank, sides.
     pub options: Vec<TextOption>,
 }
 
@@ -112,13 +111,13 @@ impl SetTarget {
         Err(Problem::Missing { of: "SET".to_owned(), what: "--add-set, --del-set or --map-set" })
     }
 
-    /// The names of the sets that the target changes.
+    /// The sets that the target changes.
     pub fn changes(&self) -> impl Iterator<Item = &str> {
         let changes = self.options.iter().filter(|option| matches!(option.name.as_str(), "--add-set" | "--del-set"));
         changes.filter_map(|option| option.value.as_deref()?.split(' ').next())
     }
 
-    /// Whether the target sets mark, priority or queue from an element.
+    /// Whether an element sets mark, priority or queue.
     #[must_use]
     pub fn maps(&self) -> bool {
         self.options.iter().any(|option| option.name == "--map-set")

@@ -29,7 +29,7 @@ impl fmt::Display for InterfacePattern {
     }
 }
 
-/// The part of a rule before the first `-m`.
+/// The part before the first `-m`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleHeader {
     /// `-s`.
@@ -42,7 +42,7 @@ pub struct RuleHeader {
     pub output: Option<Test<InterfacePattern>>,
     /// `-p`.
     pub protocol: Option<Test<Protocol>>,
-    /// `-f` (second and further fragments); `Some(true)` is `! -f`. The simulator has no fragments.
+    /// `Some(true)` is `! -f`. No packet is a fragment.
     pub fragment: Option<bool>,
 }
 
@@ -74,7 +74,6 @@ fn protocol(text: &str) -> Option<Protocol> {
 }
 
 impl RuleHeader {
-    /// Reads one option, if the header has such an option.
     pub(crate) fn read(&mut self, words: &mut OptionReader<'_>) -> ParseResult<bool> {
         let Some(option) = words.option(is_header) else {
             return Ok(false);

@@ -1,8 +1,5 @@
-//! iptables rules of one family as `iptables-save` prints them.
-//!
-//! [`Rules::read`] is strict and reports unmodelled parts with table, line and text; [`Rules::read_any`] keeps such
-//! parts as text. `Display` prints all rules in the spelling of `iptables-save`, so tools can change rules and use the
-//! text.
+//! iptables rules of one family. [`Rules::read`] is strict, [`Rules::read_any`] keeps unmodelled parts as text.
+//! `Display` has the spelling of `iptables-save`.
 
 pub mod ct;
 pub mod error;
@@ -130,7 +127,7 @@ pub struct Rule {
     pub line: usize,
     pub counters: Option<RuleCounters>,
     pub header: RuleHeader,
-    /// In order: the first failing match ends the rule, so later matches have no side effect.
+    /// The first failing match ends the rule.
     pub matches: Vec<Match>,
     pub target: RuleTarget,
 }
@@ -143,7 +140,7 @@ pub struct Chain {
     /// The policy of a built-in chain.
     pub policy: Option<ChainPolicy>,
     pub counters: Option<RuleCounters>,
-    /// Whether the listing declares the chain. Built-in chains always exist.
+    /// Built-in chains exist without a declaration.
     pub declared: bool,
     pub rules: Vec<Rule>,
 }
@@ -153,7 +150,7 @@ pub struct Chain {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Table {
     pub name: TableName,
-    /// The listed chains in order, then the built-in ones that the listing omits.
+    /// Listed chains first, then the other built-in ones.
     pub chains: Vec<Chain>,
 }
 
@@ -162,7 +159,7 @@ pub struct Table {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Rules {
     pub family: Family,
-    /// In the order of the listing; missing tables accept everything.
+    /// Missing tables accept everything.
     pub tables: Vec<Table>,
 }
 
@@ -173,17 +170,13 @@ impl Rules {
         Rules { family, tables: Vec::new() }
     }
 
-    /// Reads the output of `iptables-save` or `ip6tables-save`, or the input of `iptables-restore`; `-I` inserts. Fails
-    /// at the first line that is not fully understood.
+    /// Reads the output of `iptables-save`, or the input of `iptables-restore` with `-A` and `-I`.
     pub fn read(family: Family, text: &str) -> Result<Rules, RuleReadError> {
         read::read(family, text, rule_line::UnknownPolicy::Refused)
     }
 
-    /// Reads the same and keeps what is not modelled as text: a match, target, option or value becomes a [`Match::Unknown`] or
-    /// a [`RuleTarget::Unknown`], which is printed as it stood. Whether it matters is known when a packet gets there.
-    ///
-    /// # Errors
-    /// The first line that is none of a dump's: a table that there is not, a chain that was not declared, a missing `COMMIT`.
+    /// Keeps unmodelled parts as [`Match::Unknown`] or [`RuleTarget::Unknown`]. Fails on unknown tables, undeclared
+    /// chains and a missing `COMMIT`.
     pub fn read_any(family: Family, text: &str) -> Result<Rules, RuleReadError> {
         read::read(family, text, rule_line::UnknownPolicy::Kept)
     }

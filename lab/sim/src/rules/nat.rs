@@ -9,9 +9,9 @@ use super::tokens::OptionReader;
 /// The addresses and ports of a NAT target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NatRange {
-    /// First and last; `None` keeps the address (MASQUERADE and REDIRECT choose one).
+    /// `None` keeps the address.
     pub addresses: Option<(IpAddr, IpAddr)>,
-    /// First and last; `None` keeps the port if it is free.
+    /// `None` keeps a free port.
     pub ports: Option<(u16, u16)>,
     /// `--random`.
     pub random: bool,
@@ -34,7 +34,7 @@ fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
     (range.0 <= range.1 && range.0.is_ipv4() == range.1.is_ipv4()).then_some(range)
 }
 
-/// Parses `10.0.0.1`, `10.0.0.1-10.0.0.9:80-90`, `:80`, `fd00::1`, `[fd00::1]:80`, `[fd00::1-fd00::9]:80`.
+/// `10.0.0.1`, `10.0.0.1-10.0.0.9:80-90`, `:80`, `fd00::1`, `[fd00::1]:80`, `[fd00::1-fd00::9]:80`.
 fn destination(text: &str) -> Option<NatRange> {
     let (address, port) = if let Some(inner) = text.strip_prefix('[') {
         let (address, port) = inner.split_once(']')?;
@@ -53,7 +53,7 @@ fn destination(text: &str) -> Option<NatRange> {
 }
 
 impl NatRange {
-    /// Reads the options of a NAT target; `what` is the option with the range.
+    /// `what`: the option with the range.
     pub(crate) fn read(words: &mut OptionReader<'_>, what: &str) -> ParseResult<NatRange> {
         let mut range = NatRange::default();
         let known = |option: &str| option == what || ["--random", "--random-fully", "--persistent"].contains(&option);

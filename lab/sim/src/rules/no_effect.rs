@@ -1,4 +1,4 @@
-//! Targets without effect on verdicts: logging, counting, and fields that no modelled rule reads.
+//! Targets without effect on verdicts.
 
 use super::error::ParseResult;
 use super::target::RuleTarget;
@@ -46,7 +46,6 @@ const TARGETS: [(&str, &[(&str, bool)]); 18] = [
     ("CONNSECMARK", &[("--save", false), ("--restore", false)]),
 ];
 
-/// Reads the options if `name` is one of these targets.
 pub(super) fn read(name: &str, words: &mut OptionReader<'_>) -> ParseResult<Option<RuleTarget>> {
     let Some((name, known)) = TARGETS.iter().find(|(known, _)| *known == name) else {
         return Ok(None);

@@ -60,7 +60,7 @@ impl OpenTable {
         Ok(())
     }
 
-    /// The chain of a rule; built-in chains need no declaration.
+    /// Built-in chains need no declaration.
     fn chain(&mut self, name: &str) -> ParseResult<usize> {
         if let Some(at) = self.index.get(name) {
             return Ok(*at);
@@ -103,7 +103,6 @@ impl OpenTable {
         Ok(())
     }
 
-    /// Adds missing built-in chains and checks the jumps.
     fn close(mut self, unknown: UnknownPolicy) -> Result<Table, (usize, Problem)> {
         for name in self.table.name.built_in() {
             if !self.index.contains_key(*name) {
@@ -154,7 +153,7 @@ pub(super) fn read(family: Family, text: &str, unknown: UnknownPolicy) -> Result
         let wrong = |problem| fail(name, number, problem);
         match (&mut current, line.as_bytes().first()) {
             (_, None) => {}
-            // iptables-nft prints this for rules that it cannot list.
+            // For rules that iptables-nft cannot list.
             (_, Some(b'#')) if line.contains("is incompatible") => {
                 return Err(wrong(Problem::Line("this dump is not whole; save the table with the tool that made it")));
             }

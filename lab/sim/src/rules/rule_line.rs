@@ -8,7 +8,7 @@ use super::{Family, TableName};
 use super::{Rule, RuleHeader, Test};
 use crate::protocol::Protocol;
 
-/// The match that `-p` implies for options without `-m`.
+/// For options without `-m`.
 fn implied(protocol: Option<Test<Protocol>>) -> Option<&'static str> {
     let protocol = protocol.filter(|test| !test.not)?;
     Some(match protocol.is {
@@ -30,7 +30,7 @@ pub(crate) enum UnknownPolicy {
 }
 
 impl UnknownPolicy {
-    /// A word that is missing at the end of a line is always an error.
+    /// A missing word at the end is always an error.
     fn keeps(self, problem: &Problem) -> bool {
         self == UnknownPolicy::Kept && !matches!(problem, Problem::NoValue(_) | Problem::Line(_))
     }
@@ -41,7 +41,7 @@ pub(super) fn is_name(name: &str) -> bool {
     !name.starts_with('-') && !name.is_empty() && name.chars().all(letter)
 }
 
-/// The last match or target: a following unknown option belongs to it.
+/// A following unknown option belongs to this.
 enum OpenExtension {
     Nothing,
     /// Name, and position of the options.
@@ -57,11 +57,10 @@ struct RuleReader<'w, 'a> {
     unknown: UnknownPolicy,
     rule: Rule,
     open: OpenExtension,
-    /// The name of the last match or target, for errors.
     last: String,
 }
 
-/// Reads a rule. The caller resolves jumps, as chains may be declared later.
+/// Jumps are resolved later.
 pub(crate) fn read(
     words: &mut OptionReader<'_>,
     family: Family,
@@ -102,7 +101,7 @@ impl RuleReader<'_, '_> {
         Ok(true)
     }
 
-    /// Reads an option without `-m`: of the match that the protocol implies, or of the preceding match.
+    /// Of the implied match, or of the preceding one.
     fn implied_match(&mut self, name: &str, option: &str) -> ParseResult<()> {
         let place = self.words.place();
         let read = Match::read(name, self.words, self.family, &self.rule.header);
@@ -139,7 +138,7 @@ impl RuleReader<'_, '_> {
         Ok(())
     }
 
-    /// A name that is not a known target is a chain.
+    /// Other names are chains.
     fn target(&mut self, goto: bool) -> ParseResult<()> {
         if self.rule.target != RuleTarget::None {
             return Err(Problem::Impossible("a rule has one target".to_owned()));
@@ -171,7 +170,7 @@ impl RuleReader<'_, '_> {
         Ok(())
     }
 
-    /// An option that no reader took: the preceding match or target is not modelled with it.
+    /// The preceding match or target is not modelled with this option.
     fn option_is_unknown(&mut self, option: &str) -> ParseResult<()> {
         let problem = Problem::UnknownOption { of: self.last.clone(), option: option.to_owned() };
         match std::mem::replace(&mut self.open, OpenExtension::Nothing) {

@@ -32,12 +32,12 @@ pub enum RuleTarget {
     None,
     Accept,
     Drop,
-    /// Returns to the calling chain; in a built-in chain applies the policy.
+    /// In a built-in chain applies the policy.
     Return,
     Jump(String),
     Goto(String),
     Reject(RejectWith),
-    /// mark = (mark & !mask) ^ value (net/netfilter/xt_mark.c).
+    /// (mark & !mask) ^ value (net/netfilter/xt_mark.c).
     Mark {
         value: u32,
         /// Bits to clear first.
@@ -46,11 +46,11 @@ pub enum RuleTarget {
     /// CONNMARK (net/netfilter/xt_connmark.c).
     Connmark {
         action: ConnmarkAction,
-        /// The value; for save and restore the mask of the packet's mark.
+        /// For save and restore the packet's mask.
         value: u32,
         /// Mask of the connection's mark.
         mask: u32,
-        /// Left shift in bits; negative is a right shift.
+        /// Negative is a right shift.
         shift: i8,
     },
     Dnat(NatRange),
@@ -60,7 +60,7 @@ pub enum RuleTarget {
     /// NOTRACK; true: spelled `CT --notrack`.
     Notrack(bool),
     Ct(Ct),
-    /// Replaces the network part of the destination (PREROUTING, OUTPUT) or the source (INPUT, POSTROUTING).
+    /// Of the destination in PREROUTING and OUTPUT, else of the source.
     Netmap(Masked),
     External(ExternalTarget),
     Set(SetTarget),
@@ -70,7 +70,7 @@ pub enum RuleTarget {
         /// As text.
         options: String,
     },
-    /// LOG, NFLOG, TCPMSS and other targets without effect on verdicts.
+    /// LOG, NFLOG, TCPMSS and others.
     NoEffect {
         name: &'static str,
         /// Options with their values.
@@ -92,7 +92,7 @@ fn needs_range(target: &str, range: NatRange) -> ParseResult<NatRange> {
 }
 
 impl RuleTarget {
-    /// Reads a target and its options; `None` if no target has this name.
+    /// `None` if no target has the name.
     pub(crate) fn read(
         name: &str,
         words: &mut OptionReader<'_>,

@@ -12,7 +12,7 @@ pub(crate) struct LineWord<'a> {
     raw: &'a str,
 }
 
-/// Splits a line as `iptables-restore` does: at blanks, with `"` for quotes and `\` as escape in quotes.
+/// As `iptables-restore`: at blanks, with quotes `"` and escapes `\`.
 pub(crate) fn split(line: &str) -> ParseResult<Vec<LineWord<'_>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
@@ -30,7 +30,6 @@ pub(crate) fn split(line: &str) -> ParseResult<Vec<LineWord<'_>>> {
     Ok(words)
 }
 
-/// A quoted word, and the text after it.
 fn quoted(text: &str) -> ParseResult<(String, &str)> {
     let (mut word, mut open, mut escaped) = (String::new(), false, false);
     for (at, letter) in text.char_indices() {
@@ -48,7 +47,7 @@ fn quoted(text: &str) -> ParseResult<(String, &str)> {
     if open { Err(Problem::Line("a quotation is not closed")) } else { Ok((word, "")) }
 }
 
-/// Quotes a word as `iptables-save` does (`xtables_save_string`): unless it consists of letters, digits, `_` and `-`.
+/// `xtables_save_string`: quotes all but letters, digits, `_` and `-`.
 pub(crate) fn quote(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
     if !word.is_empty() && word.chars().all(plain) {
@@ -65,7 +64,7 @@ pub(crate) fn quote(word: &str) -> String {
     quoted
 }
 
-/// Quotes a word only if it would not be read as one word.
+/// Only if necessary.
 pub(crate) fn bare(word: &str) -> String {
     let odd = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '\\' | '\'');
     if word.is_empty() || word.contains(odd) { quote(word) } else { word.to_owned() }
@@ -88,17 +87,15 @@ impl<'a> OptionReader<'a> {
         self.words.get(self.at).map(|word| &*word.text)
     }
 
-    /// The number of words that were read.
     pub(crate) fn place(&self) -> usize {
         self.at
     }
 
-    /// Goes back to where [`OptionReader::place`] was asked.
     pub(crate) fn back_to(&mut self, place: usize) {
         (self.at, self.not) = (place, false);
     }
 
-    /// Returns the raw words up to the next match, target or header option.
+    /// The raw words of this match or target.
     pub(crate) fn up_to_next_part(&mut self) -> String {
         let head = |word: &str| matches!(word, "-s" | "-d" | "-i" | "-o" | "-p" | "-f");
         let part = |word: &str| matches!(word, "-m" | "--match" | "-j" | "--jump" | "-g" | "--goto");
@@ -114,7 +111,7 @@ impl<'a> OptionReader<'a> {
         text.join(" ")
     }
 
-    /// Takes the next option, with a preceding `!`, if `known` accepts it.
+    /// Takes an option with a preceding `!`.
     pub(crate) fn option(&mut self, known: impl Fn(&str) -> bool) -> Option<&'a str> {
         let not = self.peek() == Some("!");
         let at = self.at + usize::from(not);
@@ -123,7 +120,7 @@ impl<'a> OptionReader<'a> {
         Some(option)
     }
 
-    /// The value of the option; older versions of iptables print `!` before the value.
+    /// Older versions of iptables print `!` here.
     pub(crate) fn value(&mut self) -> ParseResult<&'a str> {
         if self.peek() == Some("!") && !self.not {
             self.not = true;
@@ -152,7 +149,7 @@ impl<'a> OptionReader<'a> {
         self.not
     }
 
-    /// Fails if `!` precedes an option that cannot be inverted.
+    /// Fails after `!`.
     pub(crate) fn plain(&self) -> ParseResult<()> {
         if self.not {
             Err(Problem::Impossible(format!("{} cannot be turned around by !", self.option)))
@@ -201,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bang_stands_before_the_option_or_before_its_value() {
+    fn a_bang_inverts_before_the_option_and_before_its_value() {
         for line in ["! --dport 80", "--dport ! 80"] {
             let words = split(line).unwrap();
             let mut words = OptionReader::new(&words);

@@ -1,4 +1,4 @@
-//! IP sets: the listing of `ipset save`, and membership of packets.
+//! IP sets, and membership of packets.
 
 mod element;
 mod read;
@@ -16,7 +16,7 @@ use crate::rules::matches::Side;
 
 /// The values of the parts as numbers.
 type LookupKey = [u128; 3];
-/// Prefix lengths of the parts; 0 for parts that are not networks.
+/// 0 for parts without prefix.
 type Lengths = [u8; 3];
 
 /// An IP set.
@@ -43,7 +43,7 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// Reads the output of `ipset save`; fails at the first line or set type that is not modelled.
+    /// Reads the output of `ipset save`.
     pub fn read(text: &str) -> Result<Sets, SetReadError> {
         read::read(text)
     }
@@ -82,9 +82,9 @@ pub(crate) struct CompiledIpSet {
     pub(crate) name: String,
     parts: Vec<ElementPart>,
     family: Option<Family>,
-    /// The combinations of prefix lengths, the longest first (net/netfilter/ipset/ip_set_hash_gen.h).
+    /// The longest first (net/netfilter/ipset/ip_set_hash_gen.h).
     lengths: Vec<Lengths>,
-    /// Value: `nomatch`, and expiry in seconds of the clock.
+    /// `nomatch`, and expiry in seconds.
     elements: BTreeMap<(Lengths, LookupKey), (bool, Option<u64>)>,
 }
 
@@ -105,9 +105,9 @@ impl CompiledIpSet {
         CompiledIpSet { name: set.name.clone(), parts: set.parts.clone(), family: set.family, lengths, elements }
     }
 
-    /// Looks up the packet's addresses and ports, taken from `sides`, at `now` seconds.
+    /// `now` in seconds.
     pub(crate) fn test(&self, packet: &Packet, sides: &[Side], now: u64) -> Membership {
-        // ip_set_test: no match with fewer sides than parts, or in another family.
+        // ip_set_test: fewer sides than parts, or another family.
         if sides.len() < self.parts.len() || self.family.is_some_and(|family| family != packet.family()) {
             return Membership::No;
         }
@@ -137,7 +137,7 @@ impl CompiledIpSet {
     }
 }
 
-/// The packet's value for a part (net/netfilter/ipset/ip_set_getport.c).
+/// net/netfilter/ipset/ip_set_getport.c.
 fn value_of(packet: &Packet, part: ElementPart, side: Side) -> Option<u128> {
     let source = side == Side::Source;
     match part {
@@ -151,7 +151,7 @@ fn value_of(packet: &Packet, part: ElementPart, side: Side) -> Option<u128> {
                         to
                     }
                 }
-                // Hash types store ICMP as type and code and other protocols as port 0; bitmap:port stores neither.
+                // Hash types store ICMP as type and code, other protocols as port 0.
                 _ if part == ElementPart::PlainPort => return None,
                 (None, Some(icmp)) => u16::from(icmp.kind) << 8 | u16::from(icmp.code),
                 (None, None) => 0,

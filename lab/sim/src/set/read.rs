@@ -33,7 +33,7 @@ fn parts(kind: &str) -> Option<Vec<ElementPart>> {
     })
 }
 
-/// Options of `create` without effect on verdicts; true: with a value.
+/// True: with a value.
 const HARMLESS: [(&str, bool); 10] = [
     ("hashsize", true),
     ("maxelem", true),
@@ -96,7 +96,7 @@ fn element(set: &IpSet, text: &str, options: &[&str]) -> Result<Element, String>
                 element.timeout = Some(value.ok_or("a timeout is a number of seconds")?);
                 2
             }
-            // These options do not affect verdicts. `comment` is the last option.
+            // `comment` is the last option.
             "comment" => return Ok(element),
             "packets" | "bytes" | "skbmark" | "skbprio" | "skbqueue" => 2,
             _ => return Err(format!("option {option} is not modelled")),

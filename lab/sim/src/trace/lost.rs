@@ -1,4 +1,4 @@
-//! Reasons for the loss of a packet.
+//! Reasons of dropped packets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,9 +16,9 @@ pub enum DropReason {
     Policy(TableName, Hook),
     /// A rule of nftables dropped it.
     NftRule(RuleRef),
-    /// The policy of a base chain of nftables dropped it.
+    /// The policy of a base chain.
     NftPolicy(RuleRef),
-    /// It reached a rule that asks for something that is not modelled: what becomes of it cannot be said.
+    /// An unmodelled part of a rule: the result is unknown.
     NotModelled(Box<NotModelled>),
     /// There is no route.
     NoRoute,
@@ -26,29 +26,29 @@ pub enum DropReason {
     Blackhole,
     /// The machine does not forward.
     NoForwarding,
-    /// A source that cannot come from outside: one of the machine's own, or loopback.
+    /// Loopback or an own address from outside.
     MartianSource,
-    /// A loopback destination from outside, or a loopback source to the outside, without `route_localnet`.
+    /// A loopback address without `route_localnet`.
     Loopback,
     /// The reverse path is another (`rp_filter`).
     ReversePath,
-    /// Nobody on the link has the next hop's address.
+    /// No machine on the link has the next hop's address.
     NoNeighbour(IpAddr),
-    /// It would leave the bridge through the port by which it came, and the port's hairpin mode is off.
+    /// A bridge port without hairpin mode.
     NoHairpin,
-    /// Another connection has the tuple that this one's translation needs.
+    /// Another connection has the tuple.
     Clash,
-    /// IPVS drops what belongs to a destination that is gone.
+    /// IPVS: the server was removed.
     ServerGone,
-    /// IPVS drops the first packet that reuses the port of a connection which connection tracking still knows.
+    /// IPVS: the port of a connection in conntrack is reused.
     PortReused,
-    /// There is no address that it could be translated to.
+    /// No address to translate to.
     NoAddress,
-    /// To a broadcast or multicast address: not modelled further.
+    /// Broadcast and multicast are not modelled.
     Broadcast,
     /// It went round in circles.
     TooManyHops,
-    /// It met more rules in one table than are walked.
+    /// The limit of rules in one walk.
     TooManyRules,
 }
 

@@ -1,4 +1,4 @@
-//! What happened to a packet, step by step: data from which text ([`crate::render`]) and drawings can be made.
+//! Traces: the events of a packet's path, as data for [`crate::render`] and [`crate::picture`].
 
 mod lost;
 mod not_modelled;
@@ -45,10 +45,10 @@ pub enum Event {
         rule: RuleRef,
         /// Whether the rule matched.
         held: bool,
-        /// Numerator and denominator of the result's probability.
+        /// Numerator and denominator.
         share: (u64, u64),
     },
-    /// An unknown fact, with the answer of this path.
+    /// The answer of this path.
     Undecided {
         asked: Box<NotModelled>,
         holds: bool,
@@ -81,12 +81,12 @@ pub enum Event {
         /// As it is now.
         packet: Packet,
     },
-    /// IPVS scheduled a connection, or found an existing one.
+    /// A new or an existing connection.
     Scheduled {
         service: SocketAddr,
         scheduler: &'static str,
         server: SocketAddr,
-        /// Share of a rotation, if the scheduler rotates.
+        /// Of a rotation.
         share: Option<(u64, u64)>,
     },
     Routed {

@@ -11,11 +11,11 @@ use super::RuleRef;
 pub struct NotModelled {
     pub host: Arc<str>,
     pub rule: RuleRef,
-    /// The name for assumptions (`owner`, `NFQUEUE`); empty if no assumption applies.
+    /// `owner`, `NFQUEUE`; empty without an assumption.
     pub name: Arc<str>,
     /// The match, target or statement as text.
     pub what: Arc<str>,
-    /// The reason as a predicate: `is not modelled`.
+    /// A predicate: `is not modelled`.
     pub why: Arc<str>,
 }
 

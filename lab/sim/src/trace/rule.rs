@@ -15,7 +15,7 @@ enum Listing {
     Nft(Arc<Ruleset>),
 }
 
-/// A rule of iptables or nftables, or a chain, by its position in the listing. Its text is made on request.
+/// A rule or a chain by its position in a listing. Text is made on demand.
 #[derive(Clone)]
 pub struct RuleRef {
     listing: Listing,
@@ -24,7 +24,7 @@ pub struct RuleRef {
     rule: Option<usize>,
 }
 
-/// The identity of a rule: references to equal positions of two copies of a listing are equal.
+/// Equal positions in copies of a listing are equal.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum RuleIdentity<'a> {
     Iptables(Family, TableName, &'a str, usize),
@@ -41,7 +41,7 @@ impl RuleRef {
         RuleRef { listing: Listing::Nft(Arc::clone(ruleset)), table, chain, rule }
     }
 
-    /// The family of a rule of iptables.
+    /// `None` for nftables.
     #[must_use]
     pub fn iptables_family(&self) -> Option<Family> {
         match &self.listing {
@@ -50,7 +50,7 @@ impl RuleRef {
         }
     }
 
-    /// The table's name; of iptables `nat`, `filter` and so on.
+    /// Of iptables `nat`, `filter` and so on.
     #[must_use]
     pub fn table(&self) -> &str {
         match &self.listing {
@@ -68,7 +68,7 @@ impl RuleRef {
         }
     }
 
-    /// The rule, if it is one of iptables.
+    /// `None` for nftables.
     #[must_use]
     pub fn iptables_rule(&self) -> Option<&rules::Rule> {
         match &self.listing {
@@ -77,7 +77,7 @@ impl RuleRef {
         }
     }
 
-    /// The rule, if it is one of nftables.
+    /// `None` for iptables.
     #[must_use]
     pub fn nft_rule(&self) -> Option<&nft::Rule> {
         match &self.listing {
@@ -92,13 +92,12 @@ impl RuleRef {
         self.rule.map_or(0, |at| at + 1)
     }
 
-    /// The line in the listing, from 1; 0 in JSON, and for rules that were not read.
+    /// From 1; 0 in JSON, and for rules that were not read.
     #[must_use]
     pub fn line(&self) -> usize {
         self.iptables_rule().map(|rule| rule.line).or(self.nft_rule().map(|rule| rule.line)).unwrap_or(0)
     }
 
-    /// ` (line 7)`; empty without a line.
     pub(crate) fn line_suffix(&self) -> String {
         if self.line() == 0 { String::new() } else { format!(" (line {})", self.line()) }
     }
@@ -114,7 +113,6 @@ impl RuleRef {
         format!("{table}, {rule}chain {}", self.chain())
     }
 
-    /// `ip kube-proxy`; of iptables the table's name.
     pub(crate) fn nft_table(&self) -> String {
         match &self.listing {
             Listing::Iptables(_) => self.table().to_owned(),
@@ -122,7 +120,6 @@ impl RuleRef {
         }
     }
 
-    /// `INPUT 2 (line 7): -A INPUT …`.
     pub(crate) fn numbered(&self) -> String {
         format!("{} {}{}: {self}", self.chain(), self.number(), self.line_suffix())
     }
@@ -140,7 +137,7 @@ impl RuleRef {
 }
 
 impl fmt::Display for RuleRef {
-    /// `-A CHAIN …` as `iptables-save` prints it, or the rule as `nft` prints it.
+    /// As `iptables-save` (`-A CHAIN …`) or `nft` prints the rule.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.listing, self.nft_rule()) {
             (Listing::Iptables(_), _) => {

@@ -42,7 +42,7 @@ impl Walker<'_> {
                 }
                 TargetResult::Continue
             }
-            // xt_ct_target: the first rule that chooses a zone wins.
+            // xt_ct_target: the first zone wins.
             Action::Track(zone) => {
                 if skb.attached.is_none() && !skb.untracked {
                     skb.template.get_or_insert(*zone);
@@ -122,7 +122,7 @@ impl Walker<'_> {
         TargetResult::Accept
     }
 
-    /// `nf_nat_masquerade_ipv4`, `_ipv6`: an address of the output interface, regardless of the route's source.
+    /// `nf_nat_masquerade_ipv4`, `_ipv6`: the output interface's address.
     pub(super) fn masquerade_address(&self, skb: &Skb) -> Option<IpAddr> {
         let output = skb.output?;
         let next_hop = match skb.way {
@@ -132,7 +132,7 @@ impl Walker<'_> {
         self.host.source_for(output, next_hop, skb.packet.destination)
     }
 
-    /// net/netfilter/nf_nat_redirect.c: loopback for local packets, else the input interface's first address.
+    /// net/netfilter/nf_nat_redirect.c: loopback, or the input interface's first address.
     pub(super) fn redirect_address(&self, hook: Hook, skb: &Skb) -> Option<IpAddr> {
         let family = skb.packet.family();
         if hook == Hook::Output {
@@ -145,19 +145,19 @@ impl Walker<'_> {
         let mut own = addresses.iter().filter(|address| Family::of(address.ip) == family);
         let chosen = match family {
             Family::V4 => own.find(|address| !address.secondary),
-            // The kernel's list begins with the address that was added last (net/ipv6/addrconf.c,
-            // `ipv6_link_dev_addr`); the simulator has no link-local addresses.
+            // The latest address is first (`ipv6_link_dev_addr`, net/ipv6/addrconf.c); there are no link-local
+            // addresses.
             Family::V6 => own.next_back(),
         };
         chosen.map(|address| address.ip)
     }
 
-    /// Drops the packet and creates the error packet (nf_reject_ipv4.c, nf_reject_ipv6.c).
+    /// nf_reject_ipv4.c, nf_reject_ipv6.c.
     pub(super) fn reject(&mut self, with: RejectWith, skb: &Skb) -> TargetResult {
         self.note(Event::Rejected(with));
         let answer = self.rejection(with, skb).map(|packet| {
             let mut answer = Skb::new(packet);
-            // The error packet joins the connection of the rejected packet (nf_ct_attach).
+            // nf_ct_attach.
             answer.attached = skb.attached.map(|attached| AttachedConnection {
                 id: attached.id,
                 direction: attached.direction.other(),
@@ -187,7 +187,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `icmp_send`: the called address if it is local, else an address towards the sender.
+    /// `icmp_send`: the called address, or one towards the sender.
     fn error_source(&self, packet: &Packet) -> Option<IpAddr> {
         if self.host.is_local(packet.destination) {
             return Some(packet.destination);

@@ -1,4 +1,4 @@
-//! Answers to unknown facts on one path, so that equal facts get equal answers.
+//! Answers on one path: equal facts get equal answers.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,15 @@ use crate::rules::header::InterfacePattern;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AssumedFacts {
     packets: BTreeMap<(String, Packet), bool>,
-    /// Whether an interface's name matches a pattern.
     names: Vec<(usize, InterfacePattern, bool)>,
 }
 
-/// The prefix of a pattern with `+`.
 fn beginning(pattern: &InterfacePattern) -> Option<&str> {
     pattern.0.strip_suffix('+')
 }
 
 impl AssumedFacts {
-    /// The answer that equals or follows from an earlier one.
+    /// An equal or implied answer.
     pub(super) fn of(&self, same: &FactScope, what: &str, packet: &Packet) -> Option<bool> {
         let of_packet = |key: &str| self.packets.get(&(key.to_owned(), packet.clone())).copied();
         match same {
@@ -57,7 +55,7 @@ impl AssumedFacts {
     }
 }
 
-/// Whether a name matches `asked`, given whether it matches `known`.
+/// Whether a name matches `asked`, if `fits` tells whether it matches `known`.
 fn follows(known: &InterfacePattern, fits: bool, asked: &InterfacePattern) -> Option<bool> {
     match (beginning(known), beginning(asked), fits) {
         // The name is known.
@@ -77,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_follow_from_answers() {
+    fn earlier_answers_imply_later_ones() {
         let pattern = |text: &str| InterfacePattern(text.to_owned());
         for (known, fits, asked, expected) in [
             ("eth0", true, "eth0", Some(true)),

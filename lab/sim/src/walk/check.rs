@@ -15,11 +15,10 @@ use crate::rules::matches::{
 };
 use crate::set::Membership;
 
-/// The result and share of a draw, if the rule drew.
 pub(super) type ChanceDraw = Option<(bool, u64, u64)>;
 
 impl Walker<'_> {
-    /// Whether the rule matches, given that its header does.
+    /// Given that the header matches.
     pub(super) fn matches(&mut self, step: &CompiledRule, skb: &Skb, drawn: &mut ChanceDraw) -> bool {
         step.ends.as_ref().is_none_or(|ends| ends_hold(ends, skb))
             && step.checks.iter().all(|check| self.check(check, skb, drawn))
@@ -31,7 +30,7 @@ impl Walker<'_> {
             Check::Conntrack(asked) => self.conntrack(asked, skb),
             Check::Mark(test) => test.judge(skb.mark & test.is.1 == test.is.0),
             Check::Connmark(test) => {
-                // Without a connection xt_connmark never matches, even inverted.
+                // xt_connmark never matches without a connection.
                 let connection = skb.attached.and_then(|attached| self.state.connections.get(attached.id));
                 connection.is_some_and(|connection| test.judge(connection.mark & test.is.1 == test.is.0))
             }
@@ -71,7 +70,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `statistic --mode nth`; exact walks draw the position.
+    /// Exact walks draw the position.
     fn nth(&mut self, skb: &Skb, every: u32, first: u32, counter: usize) -> bool {
         if self.chance.is_exact() {
             return self.chance.choose(&[1, u64::from(every) - 1]) == 0;
@@ -159,8 +158,8 @@ impl Walker<'_> {
         holds(&asked.source, skb.packet.source) && holds(&asked.destination, skb.packet.destination)
     }
 
-    /// `match_type6`: unicast, multicast and unspecified are address classes, all of which must hold if named (own
-    /// addresses are unicast). The other types need a route lookup, and one of them suffices.
+    /// `match_type6`: classes (unicast, own included; multicast; unspecified) must all hold; one of the looked-up types
+    /// suffices.
     fn is_of_types_v6(&self, address: IpAddr, asked: &[AddressType], limit: Option<usize>) -> bool {
         use AddressType::{Blackhole, Local, Multicast, Prohibit, Unicast, Unreachable, Unspec};
         let (multicast, unspecified) = (address.is_multicast(), address.is_unspecified());
@@ -189,14 +188,14 @@ impl Walker<'_> {
             RouteDecision::Refused(RouteKind::Blackhole) => AddressType::Blackhole,
             RouteDecision::Refused(RouteKind::Prohibit) => AddressType::Prohibit,
             RouteDecision::Refused(_) => AddressType::Unreachable,
-            // Without a route inet_addr_type returns UNICAST, the IPv6 variant UNREACHABLE.
+            // inet_addr_type: UNICAST, in IPv6 UNREACHABLE.
             RouteDecision::NoRoute if address.is_ipv4() => AddressType::Unicast,
             RouteDecision::NoRoute => AddressType::Unreachable,
         }
     }
 }
 
-/// Addresses and protocol: most rules fail here.
+/// Most rules fail here.
 #[inline]
 pub(super) fn head_holds(step: &CompiledRule, skb: &Skb) -> bool {
     let packet = &skb.packet;

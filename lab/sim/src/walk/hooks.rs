@@ -1,4 +1,4 @@
-//! Hooks, and the order of tables at each hook (include/uapi/linux/netfilter_ipv4.h).
+//! Hooks with their tables (include/uapi/linux/netfilter_ipv4.h).
 
 use super::{HookResult, PacketExit, PacketRoute, Skb, Walker};
 use crate::conntrack::nat::Manip;
@@ -11,8 +11,7 @@ use crate::rules::TableName;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event};
 
-/// `NF_IP_PRI_…`. nftables chains with an equal priority are usually registered later and therefore run first
-/// (`nf_hook_entries_grow`).
+/// `NF_IP_PRI_…`. Later registrations run first (`nf_hook_entries_grow`), usually nftables' chains.
 const RAW: i32 = -300;
 const CONNTRACK: i32 = -200;
 const MANGLE: i32 = -150;
@@ -21,7 +20,6 @@ const FILTER: i32 = 0;
 const SECURITY: i32 = 50;
 const NAT_SRC: i32 = 100;
 
-/// Returns if the packet's stay on the machine has ended.
 macro_rules! on {
     ($fate:expr) => {
         if let HookResult::Ends(leaves) = $fate {
@@ -38,7 +36,7 @@ impl Walker<'_> {
         }
     }
 
-    /// After PREROUTING: `ip_route_input`, then INPUT or FORWARD.
+    /// `ip_route_input`.
     pub(super) fn routed(&mut self, mut skb: Skb) -> PacketExit {
         if let Some(why) = self.martian(&skb) {
             return self.lose(why);
@@ -69,7 +67,7 @@ impl Walker<'_> {
         }
     }
 
-    /// The sender gets an ICMP error (`ip_error`, `ip6_pkt_discard`).
+    /// `ip_error`, `ip6_pkt_discard`.
     fn unreachable(&mut self, skb: &Skb) -> PacketExit {
         let with = match skb.packet.family() {
             Family::V4 => RejectWith::Icmp("icmp-host-unreachable"),
@@ -88,7 +86,7 @@ impl Walker<'_> {
         self.note(Event::Routed { interface, next_hop: Some(next_hop) });
     }
 
-    /// Addresses that are invalid from outside (`ip_route_input_slow`, `fib_validate_source`, `ip6_rcv_core`).
+    /// `ip_route_input_slow`, `fib_validate_source`, `ip6_rcv_core`.
     fn martian(&self, skb: &Skb) -> Option<DropReason> {
         let input = skb.input.filter(|input| !self.is_loopback(*input))?;
         let (source, destination) = (skb.packet.source, skb.packet.destination);
@@ -134,7 +132,7 @@ impl Walker<'_> {
         }
     }
 
-    /// `ip_route_output`, and the rerouting after changes (`ip_route_me_harder`).
+    /// `ip_route_output`, `ip_route_me_harder`.
     pub(super) fn route_out(&mut self, skb: &mut Skb) -> Result<(), DropReason> {
         let before = skb.way;
         let look = RouteQuery { input: crate::host::LOOPBACK, ..skb.look() };
@@ -146,8 +144,7 @@ impl Walker<'_> {
                 }
             }
             RouteDecision::Out(way) => {
-                // Kernels send packets from ::1, but replies never arrive (observed on 6.18): IPv6 has no
-                // route_localnet. The simulator drops these packets.
+                // Replies to ::1 never arrive (observed on 6.18): IPv6 has no route_localnet.
                 let loopback = skb.packet.source.is_loopback();
                 let routed = self.host.settings(way.interface).route_localnet;
                 if loopback && !(skb.packet.source.is_ipv4() && routed) {
@@ -167,7 +164,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// POSTROUTING and the output interface; over loopback back to this machine.
+    /// Over loopback back to this machine.
     pub(super) fn leave(&mut self, mut skb: Skb) -> PacketExit {
         let out = match skb.way {
             Some(PacketRoute::Out { interface, .. }) => interface,
@@ -235,7 +232,7 @@ impl Walker<'_> {
         self.nft_filters(Hook::Forward, skb, NAT_SRC..)
     }
 
-    /// The common part of INPUT and FORWARD: mangle, filter, security and nftables chains between them.
+    /// Mangle, filter, security and nftables chains between them.
     fn filter_tables(&mut self, hook: Hook, skb: &mut Skb) -> HookResult {
         on!(self.nft_filters(hook, skb, ..=MANGLE));
         on!(self.table(TableName::Mangle, hook, skb));
@@ -245,7 +242,7 @@ impl Walker<'_> {
         self.table(TableName::Security, hook, skb)
     }
 
-    /// OUTPUT. Rules see the output interface of the first route.
+    /// Rules see the output interface of the first route.
     pub(super) fn output_hook(&mut self, skb: &mut Skb) -> HookResult {
         skb.output = Some(match skb.way {
             Some(PacketRoute::Out { interface, .. }) => interface,
@@ -262,7 +259,7 @@ impl Walker<'_> {
         on!(self.nft_filters(Hook::Output, skb, CONNTRACK + 1..=MANGLE));
         let mark = skb.mark;
         on!(self.table(TableName::Mangle, Hook::Output, skb));
-        // `ipt_mangle_out`: reroutes after a change of the mark if policy routing uses marks.
+        // `ipt_mangle_out`: reroutes if policy routing uses marks.
         if skb.mark != mark
             && self.host.policy.asks_marks(skb.packet.family())
             && let Err(why) = self.route_out(skb)
@@ -299,7 +296,7 @@ impl Walker<'_> {
         self.confirm(skb)
     }
 
-    /// Without rules and virtual services no hook is registered, not even conntrack.
+    /// Without rules no hook is registered, not even conntrack.
     fn has_rules(&self, skb: &Skb) -> bool {
         let family = skb.packet.family();
         self.host.programs(family).any(|program| !program.rules.tables.is_empty())
@@ -307,7 +304,7 @@ impl Walker<'_> {
             || self.host.nft.sees(family)
     }
 
-    /// `nf_conntrack_in`: skips packets over loopback and untracked ones.
+    /// `nf_conntrack_in`.
     fn track(&mut self, skb: &mut Skb) {
         if skb.attached.is_some() || skb.untracked {
             return;
@@ -316,7 +313,7 @@ impl Walker<'_> {
         self.note(Event::Tracked(skb.tracked()));
     }
 
-    /// The nat table for new connections, and the translation of all packets.
+    /// The table for new connections, the translation for all.
     fn nat(&mut self, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let family = skb.packet.family();
         let mut programs = self.host.programs(family);
@@ -343,7 +340,7 @@ impl Walker<'_> {
         HookResult::On
     }
 
-    /// Chains of type nat by priority, with iptables' among them, until one chooses (`nf_nat_inet_fn`).
+    /// `nf_nat_inet_fn`: by priority, until one chooses.
     fn nat_chains(&mut self, id: usize, manip: Manip, hook: Hook, skb: &mut Skb) -> HookResult {
         let priority = if manip == Manip::Destination { NAT_DST } else { NAT_SRC };
         let chosen = |walker: &Walker<'_>| walker.state.connections.is_set_up(id, manip);

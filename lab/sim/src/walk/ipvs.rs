@@ -1,5 +1,5 @@
-//! IPVS at its hooks: requests at INPUT and OUTPUT, replies there and at FORWARD (net/netfilter/ipvs/ip_vs_core.c,
-//! ip_vs_xmit.c, ip_vs_nfct.c).
+//! IPVS: requests at INPUT and OUTPUT, replies also at FORWARD (net/netfilter/ipvs/ip_vs_core.c, ip_vs_xmit.c,
+//! ip_vs_nfct.c).
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event};
 
 impl Walker<'_> {
-    /// `ip_vs_out_hook`: sets the virtual address as source of a reply.
+    /// `ip_vs_out_hook`.
     pub(super) fn ipvs_reply(&mut self, skb: &mut Skb) -> HookResult {
         if skb.by_ipvs || self.host.services.services.is_empty() {
             return HookResult::On;
@@ -31,7 +31,7 @@ impl Walker<'_> {
         HookResult::On
     }
 
-    /// `ip_vs_out_icmp`: rewrites an error about a packet to a server to the virtual address.
+    /// `ip_vs_out_icmp`.
     fn ipvs_error(&mut self, about: &crate::packet::Packet, skb: &mut Skb) {
         let Some(answer) = about.answer() else {
             return;
@@ -51,7 +51,7 @@ impl Walker<'_> {
         self.note(Event::Translated { by: "un-IPVS", packet: skb.packet.clone() });
     }
 
-    /// `ip_vs_in_hook`: sends a request to a server.
+    /// `ip_vs_in_hook`.
     pub(super) fn ipvs_request(&mut self, hook: Hook, skb: &mut Skb) -> HookResult {
         let host = self.host;
         if skb.by_ipvs || host.services.services.is_empty() {
@@ -107,13 +107,12 @@ impl Walker<'_> {
             return HookResult::Ends(self.lose(why));
         }
         if skb.way == Some(PacketRoute::Here) {
-            // ip_vs_nat_xmit refuses loopback servers for packets from outside.
+            // ip_vs_nat_xmit refuses loopback servers here.
             if server.ip().is_loopback() && hook == Hook::Input {
                 return HookResult::Ends(self.lose(DropReason::Loopback));
             }
             return HookResult::On;
         }
-        // The packet traverses OUTPUT from its beginning, and POSTROUTING.
         skb.input = None;
         let mut again = skb.clone();
         match self.output_hook(&mut again) {

@@ -1,8 +1,7 @@
-//! The walk of a packet through one machine in the kernel's order.
+//! The walk of a packet through one machine.
 //!
-//! `hooks` has the order of hooks and tables, `tables` walks chains, `check` evaluates matches, `act` performs targets,
-//! `ipvs` is IPVS at its hooks, `bridge` handles bridge ports, `recent` keeps address lists, `nft` walks nftables
-//! chains. `undecided` handles matches that are an `unknown_fact`, and `assumed_facts` keeps the answers of a path.
+//! `hooks` orders the tables, `tables` walks chains, `check` evaluates matches, `act` performs targets; `undecided`
+//! handles matches that are an `unknown_fact`, with the answers in `assumed_facts`.
 
 mod act;
 mod assumed_facts;
@@ -30,14 +29,13 @@ use crate::rules::ct::Zone;
 use crate::rules::target::RejectWith;
 use crate::trace::{DropReason, Event, Trace};
 
-/// The state that packets leave on a machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostState {
     pub(crate) connections: ConntrackTable,
     pub(crate) recent: recent::RecentLists,
     /// Counters of `statistic --mode nth`.
     nth: BTreeMap<(Family, usize), u32>,
-    /// Per `limit` the credit in milliseconds and its time.
+    /// Credit in milliseconds, and its time.
     limits: BTreeMap<(Family, usize), (u64, u64)>,
     pub(crate) ipvs: crate::ipvs::connections::IpvsState,
     nft: nft::NftState,
@@ -68,7 +66,7 @@ pub(crate) struct Skb {
     pub(crate) bridged: bool,
     pub(crate) attached: Option<AttachedConnection>,
     pub(crate) untracked: bool,
-    /// The zone from the first CT rule.
+    /// Of the first CT rule.
     pub(crate) template: Option<Zone>,
     pub(crate) origin: PacketOrigin,
     /// `skb->ipvs_property`.
@@ -141,11 +139,11 @@ pub(crate) enum PacketExit {
     Here(Packet),
     /// It leaves by an interface.
     Out { interface: usize, next_hop: IpAddr, packet: Packet },
-    /// It leaves by a port of the bridge that it came by.
+    /// By a port of its bridge.
     Port { port: usize, next_hop: IpAddr, packet: Packet },
     /// It is lost.
     Lost(DropReason),
-    /// It is rejected; what is sent back is a packet of this machine, in a connection if there is one.
+    /// With the error packet in its connection.
     Rejected { with: RejectWith, answer: Option<Box<Skb>> },
 }
 
@@ -155,12 +153,11 @@ pub(crate) enum HookResult {
     Ends(PacketExit),
 }
 
-/// The neighbours at a machine's bridges, which only the network knows.
+/// Only the network knows neighbours.
 pub(crate) trait BridgePorts {
     fn port_towards(&self, bridge: usize, next_hop: IpAddr) -> Option<usize>;
 }
 
-/// The walk of one packet through one machine.
 pub(crate) struct Walker<'a> {
     pub(crate) host: &'a Host,
     pub(crate) state: &'a mut HostState,
@@ -181,7 +178,7 @@ impl Walker<'_> {
         PacketExit::Lost(why)
     }
 
-    /// Receives a packet at `interface`, possibly a bridge port; `next_hop` is the layer-2 destination.
+    /// `next_hop`: the layer-2 destination.
     pub(crate) fn arrive(&mut self, packet: Packet, interface: usize, next_hop: IpAddr) -> PacketExit {
         let bridge = self.host.bridge_of[interface];
         let mut skb = Skb::new(packet);
@@ -201,7 +198,6 @@ impl Walker<'_> {
         self.settle(leaves)
     }
 
-    /// The ingress chains of the device and of its bridge.
     fn devices(&mut self, skb: &mut Skb, interface: usize, bridge: Option<usize>) -> HookResult {
         let first = self.nft_device(interface, true, skb);
         match (first, bridge) {
@@ -222,7 +218,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Removes unconfirmed connections, unless the kernel's error packet needs one.
+    /// The kernel's error packet may need one.
     fn settle(&mut self, leaves: PacketExit) -> PacketExit {
         if !matches!(leaves, PacketExit::Rejected { answer: Some(_), .. }) {
             self.state.connections.forget_unconfirmed();

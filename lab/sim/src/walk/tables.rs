@@ -12,14 +12,13 @@ use crate::program::iptables::{Action, Check, CompiledRule, CompiledTable, Iptab
 use crate::rules::{ChainPolicy, TableName};
 use crate::trace::{DropReason, Event, NotModelled, RuleRef};
 
-/// Maximum call depth, above the kernel's; loops are refused earlier.
+/// Above the kernel's; loops are refused earlier.
 const DEPTH: usize = 4096;
-/// After so many rules in one walk, chains that came to nothing are not walked again as long as nothing has changed: n chains
-/// with two jumps each to the next one are 2ⁿ rules. Before that every rule is met, for traces and counters.
+/// After this many rules a walk skips chains that returned without effect while the state is the same: n chains with
+/// two jumps each are 2ⁿ rules. Before, traces and counters need all rules.
 const PATIENCE: usize = 10_000;
 const LONGEST: usize = 1_000_000;
 
-/// Where the walk continues after a called chain.
 struct CallFrame {
     chain: usize,
     at: usize,
@@ -29,7 +28,6 @@ struct CallFrame {
 }
 
 impl<'a> Walker<'a> {
-    /// Walks the table of each iptables variant.
     pub(super) fn table(&mut self, name: TableName, hook: Hook, skb: &mut Skb) -> HookResult {
         self.table_until(name, hook, skb, |_| false)
     }
@@ -67,8 +65,7 @@ impl<'a> Walker<'a> {
         skb: &mut Skb,
     ) -> HookResult {
         let mut callers: Vec<CallFrame> = Vec::new();
-        // Chains that returned without a change, with the number of state changes: while this number is the same, they
-        // return again.
+        // Chains that returned without effect, with the number of state changes.
         let mut idle: HashMap<usize, u64> = HashMap::new();
         let (mut chain, mut at, mut met, mut happened) = (entry, 0, 0usize, 0u64);
         loop {
@@ -141,7 +138,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// A target with an unknown effect; an assumption decides whether the packet passes.
+    /// An assumption decides whether the packet passes.
     fn unknown_target(&mut self, rule: RuleRef, name: Option<&Arc<str>>, why: &Arc<str>) -> HookResult {
         if let Some((name, holds)) = name.and_then(|name| Some((name, self.host.assumptions.answer(name)?))) {
             self.note(Event::Assumed { name: name.clone(), holds });
@@ -159,7 +156,7 @@ impl<'a> Walker<'a> {
     }
 
     fn policy(&mut self, table: &CompiledTable, name: TableName, chain: usize, hook: Hook) -> HookResult {
-        // A goto may end in a user-defined chain; the policy of the first chain applies.
+        // After a goto the first chain's policy applies.
         let begun = || table.entry(hook.chain()).and_then(|entry| table.chains[entry].policy);
         match table.chains[chain].policy.or_else(begun) {
             Some(ChainPolicy::Drop) => {
@@ -178,7 +175,7 @@ fn back(caller: CallFrame, happened: u64, idle: &mut HashMap<usize, u64>) -> (us
     (caller.chain, caller.at)
 }
 
-/// Whether evaluation changes the state of `recent` or `limit`.
+/// `recent` and `limit`.
 fn has_memory(step: &CompiledRule) -> bool {
     step.checks.iter().any(|check| matches!(check, Check::Recent(_) | Check::Limit { .. }))
 }

@@ -1,8 +1,7 @@
 //! Rules with unknown parts.
 //!
-//! Checks run in the order of the rule. At an unknown part the later known checks run first, as far as they have no
-//! side effects: if one fails, the unknown part does not matter. Checks that draw or count (`statistic`, `recent`,
-//! `limit`) run in their place only: always before an unknown part, and after it if its answer is yes.
+//! At an unknown part the later known checks without side effects run first: if one fails, the unknown part does not
+//! matter. Checks that draw or count (`statistic`, `recent`, `limit`) run in their place only.
 
 use super::check::ChanceDraw;
 use super::unknown_fact::{self, CheckAnswer, FactScope, UnknownFact, by_name};
@@ -17,20 +16,19 @@ pub(super) struct AskingRule<'s> {
 }
 
 impl AskingRule<'_> {
-    /// The text of the match of a check.
     fn text(&self, check: usize) -> String {
         let at = self.step.undecided.as_ref().and_then(|undecided| undecided.sources.get(check));
         let one = at.and_then(|at| self.rule.iptables_rule()?.matches.get(*at));
         one.map(|one| one.to_string().trim_start().to_owned()).unwrap_or_default()
     }
 
-    /// Whether the check before `next` copies the socket's mark to matching packets.
+    /// Whether the check before `next` sets the packet's mark from the socket.
     fn marks(&self, next: usize) -> bool {
         let check = next.checked_sub(1).and_then(|at| self.step.checks.get(at));
         matches!(check, Some(Check::Open(OpenCheck::Socket(socket))) if socket.restore_mark)
     }
 
-    /// Whether the rule has no effect, once the checks before `from` ran.
+    /// No effect, once the checks before `from` ran.
     fn is_idle(&self, from: usize) -> bool {
         let rest = self.step.checks.get(from..).unwrap_or_default();
         matches!(self.step.action, Action::Continue) && !rest.iter().any(Check::has_effect)
@@ -38,7 +36,7 @@ impl AskingRule<'_> {
 }
 
 impl Walker<'_> {
-    /// Whether a rule matches, given that its header does. Fails with the unknown part if the walk draws one path only.
+    /// Fails if the walk draws one path only.
     pub(super) fn matches_undecided(
         &mut self,
         asking: &AskingRule<'_>,
@@ -78,7 +76,6 @@ impl Walker<'_> {
         Ok(true)
     }
 
-    /// Whether a known check without side effects from `from` on fails.
     fn rest_fails(&mut self, step: &CompiledRule, from: usize, skb: &Skb) -> bool {
         let rest = step.checks.get(from..).unwrap_or_default();
         let early = rest.iter().filter(|check| !check.has_effect());
@@ -110,7 +107,7 @@ impl Walker<'_> {
             OpenCheck::Socket(_) if unknown_fact::has_socket(packet) => {
                 why("socket", "asks for an open socket, and which there are is not known")
             }
-            // Local packets and packets over loopback have no Ethernet header.
+            // Packets without an Ethernet header.
             OpenCheck::Mac(test) if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
                 of("mac", "asks for the sender's Ethernet address, which is not known", &test.is, test.not)
             }
@@ -123,7 +120,7 @@ impl Walker<'_> {
                 PacketBody::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => {
                     of("tcpmss", "asks for the segment size that TCP announces, which is not known", &test.is, test.not)
                 }
-                // Without the option only inverted matches hold.
+                // The option is absent.
                 PacketBody::Tcp { .. } => CheckAnswer::Known(test.not),
                 _ => CheckAnswer::Known(false),
             },
@@ -135,8 +132,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Decides a fact by an assumption, by an earlier answer, or by exploring both answers. `next` is the following
-    /// check.
+    /// By an assumption, an earlier answer, or exploring both answers. `next`: the following check.
     fn ask(
         &mut self,
         fact: UnknownFact,

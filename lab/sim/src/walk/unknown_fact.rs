@@ -23,11 +23,11 @@ pub(super) struct UnknownFact {
     pub(super) same: FactScope,
 }
 
-/// The scope of an answer: a path never takes two answers to one fact.
+/// A path never takes two answers to one fact.
 pub(super) enum FactScope {
     /// This occurrence only.
     Nothing,
-    /// This packet: the condition without `!` and whether it is inverted; `None` is the text of the match.
+    /// The condition without `!`, and whether `!` is set; `None`: the match's text.
     Packet(Option<(String, bool)>),
     /// The name of an interface; true: inverted.
     Name(usize, InterfacePattern, bool),
@@ -38,7 +38,6 @@ impl UnknownFact {
         UnknownFact { name: name.into(), why: why.into(), same: FactScope::Packet(None) }
     }
 
-    /// Sets the condition, which may be inverted.
     pub(super) fn about(self, what: &dyn std::fmt::Display, not: bool) -> UnknownFact {
         let key = format!("{} {what}", self.name);
         UnknownFact { same: FactScope::Packet(Some((key, not))), ..self }
@@ -80,7 +79,7 @@ pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
         PacketOrigin::Socket if refuses_sockets => CheckAnswer::Known(false),
         PacketOrigin::Socket if asked.user.is_none() && asked.group.is_none() => CheckAnswer::Known(true),
         PacketOrigin::Socket => unknown(),
-        // The kernel sends with a socket without a file, or without a socket.
+        // With a socket without a file, or without a socket.
         PacketOrigin::Kernel => {
             let inverted = asked.user.is_none_or(|test| test.not) && asked.group.is_none_or(|test| test.not);
             let (with, without) = (!refuses_sockets && inverted, asked.holds_without_socket());
@@ -89,7 +88,7 @@ pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
     }
 }
 
-/// Whether an unmodelled match has the same result whenever the same packet meets it.
+/// The same result for the same packet.
 pub(super) fn of_packet(name: &str) -> bool {
     matches!(
         name,
@@ -97,7 +96,7 @@ pub(super) fn of_packet(name: &str) -> bool {
     )
 }
 
-/// Only TCP and UDP packets, and errors about such packets, have sockets (`nf_sk_lookup_slow_v4`, `_v6`).
+/// `nf_sk_lookup_slow_v4`, `_v6`.
 pub(super) fn has_socket(packet: &Packet) -> bool {
     let about = match &packet.body {
         PacketBody::Error { about, .. } => about,
@@ -106,8 +105,7 @@ pub(super) fn has_socket(packet: &Packet) -> bool {
     matches!(about.protocol(), Protocol::TCP | Protocol::UDP)
 }
 
-/// Possible lengths with IP header. TCP packets with SYN or RST carry no data and at most the 20 bytes of options that
-/// Linux sends; other packets have a minimum only.
+/// With IP header. TCP SYN and RST carry no data and at most 20 bytes of options; other packets have a minimum.
 pub(super) fn lengths(packet: &Packet) -> Sizes {
     let header = if packet.family() == Family::V4 { 20 } else { 40 };
     match &packet.body {
@@ -122,7 +120,7 @@ pub(super) fn lengths(packet: &Packet) -> Sizes {
     }
 }
 
-/// `pkttype_mt`: received packets by destination, local ones are unicast.
+/// `pkttype_mt`.
 pub(super) fn packet_type(skb: &Skb, broadcast: bool) -> PacketType {
     match skb.packet.destination {
         _ if skb.input.is_none() => PacketType::Unicast,

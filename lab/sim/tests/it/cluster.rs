@@ -1,4 +1,4 @@
-//! A service over iptables in a small cluster: who answers, whom they see, what comes back, exactly.
+//! A service over iptables in a small cluster.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn the_shares_are_uniform_to_one_in_a_billion() {
         assert!(outcome.probability.within(&third, 1, 1_000_000_000), "{outcome:?}");
     }
     assert_eq!(all.probability(|_| true), Fraction::one());
-    // 715,827,883 of 2^31 is more than a third: exact means that it shows.
+    // 715,827,883 of 2^31 is more than a third.
     assert_ne!(all.outcomes[0].probability, third);
 }
 
@@ -72,7 +72,7 @@ fn a_connection_stays_with_its_endpoint() {
     }
     let all = network.packet_outcomes(flow.from, &packet).unwrap();
     assert_eq!(all.certain(), Some(&first.verdict));
-    // Five days later nobody remembers; the packet opens a connection in the middle, to anybody.
+    // After five days the connection is expired; the packet opens a new one.
     network.advance(Duration::from_secs(432_001));
     assert_eq!(network.packet_outcomes(flow.from, &packet).unwrap().outcomes.len(), 3);
 }
@@ -88,7 +88,7 @@ fn without_hairpin_mode_a_pod_cannot_reach_itself() {
 }
 
 #[test]
-fn without_bridge_netfilter_a_neighbour_answers_past_the_translation() {
+fn without_bridge_netfilter_replies_bypass_the_translation() {
     let mut plan = Plan::web();
     plan.sysctls.bridge_nf_call_iptables = false;
     let network = plan.build();
@@ -115,7 +115,7 @@ fn loopback_needs_route_localnet() {
 }
 
 #[test]
-fn a_way_reads_like_a_drawing() {
+fn traces_print_as_text_and_tree() {
     let mut network = Plan::web().build();
     let flow = tcp(&network, "client", "172.18.0.2:30080");
     let journey = network.send(&flow, &mut Chance::seeded(3)).unwrap();
@@ -129,8 +129,8 @@ fn a_way_reads_like_a_drawing() {
 }
 
 #[test]
-fn a_clashing_source_port_is_moved() {
-    // Two clients behind one SNAT with one source port: the kernel keeps the first and moves the second.
+fn a_taken_source_port_is_replaced() {
+    // Two clients behind one SNAT with equal source ports: the kernel replaces the second.
     let mut plan = Plan::web();
     plan.rules = plan.rules.replace("-j MASQUERADE --random-fully", "-j MASQUERADE");
     let mut network = plan.build();
@@ -153,7 +153,7 @@ fn a_clashing_source_port_is_moved() {
 }
 
 #[test]
-fn udp_is_forgotten_after_thirty_seconds() {
+fn udp_entries_expire_after_thirty_seconds() {
     let rules = "*nat\n-A PREROUTING -d 10.96.0.53/32 -p udp -m udp --dport 53 -j DNAT --to-destination 10.244.0.2:5353\nCOMMIT\n";
     let mut network = Plan::new(rules).build();
     let mut chance = Chance::seeded(1);
@@ -169,18 +169,18 @@ fn udp_is_forgotten_after_thirty_seconds() {
 }
 
 #[test]
-fn what_a_node_sends_itself_is_masqueraded_to_an_address_that_others_could_have_seen() {
+fn masquerading_over_loopback_takes_another_interfaces_address() {
     let rules = "*nat\n\
         -A OUTPUT -d 10.96.0.22/32 -p tcp -m tcp --dport 22 -j DNAT --to-destination 172.18.0.2:22\n\
         -A POSTROUTING -p tcp -m tcp --dport 22 -j MASQUERADE\nCOMMIT\n";
     let network = Plan::new(rules).build();
-    // It leaves by lo, whose 127.0.0.1 is of host scope: inet_select_addr takes the next interface's.
+    // 127.0.0.1 of lo has host scope: inet_select_addr takes the next interface's address.
     assert_eq!(outcomes(&network, &tcp(&network, "node-a", "10.96.0.22:22")), "1 node-a answers, saw 172.18.0.2\n");
 }
 
 #[test]
-fn an_error_about_a_translated_packet_finds_its_way_back() {
-    // Nobody waits at the pod's port 9: its error is about the translated packet.
+fn icmp_errors_about_translated_packets_reach_the_sender() {
+    // No socket listens on port 9 of the pod.
     let rules = "*nat\n\
         -A PREROUTING -d 10.96.0.9/32 -p udp -m udp --dport 53 -j DNAT --to-destination 10.244.0.2:9\n\
         -A POSTROUTING -d 10.244.0.2/32 -j MASQUERADE\nCOMMIT\n";

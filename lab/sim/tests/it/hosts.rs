@@ -1,4 +1,4 @@
-//! What does not fit together is refused when a machine or a network is made; and what a kernel drops by itself.
+//! Inconsistent machines and networks, and packets that the kernel drops.
 
 use crate::support::{Plan, at, id, ip, net, outcomes, say, tcp};
 use svclab_sim::chance::Chance;
@@ -13,7 +13,7 @@ fn eth0() -> HostBuilder {
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn inconsistent_hosts_and_links_are_errors() {
     let rules = |text: &str| eth0().rules(Rules::read(Family::V4, text).unwrap());
     let services = |text: &str| eth0().virtual_services(VirtualServices::read(text).unwrap());
     let mut report = String::new();
@@ -44,7 +44,7 @@ fn what_does_not_fit_is_named() {
 }
 
 #[test]
-fn what_the_kernel_drops_by_itself() {
+fn the_kernel_drops_martians_and_loopback() {
     let mut report = String::new();
     let mut say_all = |title: &str, plan: &Plan, from: &str, source: Option<&str>, to: &str| {
         let network = plan.build();
@@ -71,7 +71,7 @@ fn what_the_kernel_drops_by_itself() {
 }
 
 #[test]
-fn routes_that_refuse() {
+fn reject_routes_reject() {
     let base = || eth0().route(Route::via(net("0.0.0.0/0"), ip("192.0.2.9"), "eth0")).sysctls(Sysctls::node());
     let mut report = String::new();
     for kind in [RouteKind::Blackhole, RouteKind::Unreachable] {
@@ -90,8 +90,8 @@ fn routes_that_refuse() {
 }
 
 #[test]
-fn an_answer_that_takes_another_way_is_noticed() {
-    // The client calls the service by way of node-a; pod-c's node knows a way back that does not pass node-a.
+fn a_reply_that_bypasses_the_translation_has_the_wrong_source() {
+    // The request passes node-a; pod-c's node has a route back that does not.
     let mut plan = Plan::web();
     plan.rules = plan.rules.replace("-A KUBE-POSTROUTING -j MASQUERADE --random-fully\n", "");
     let mut network = plan.build();
@@ -105,9 +105,9 @@ fn an_answer_that_takes_another_way_is_noticed() {
     assert!(network.send(&flow, &mut Chance::seeded(1)).is_ok());
 }
 
-/// `ip route get` says so: local routes to secondary addresses have the primary one as their source.
+/// As `ip route get`: local routes to secondary addresses have the primary one as source.
 #[test]
-fn whoever_calls_itself_has_the_address_that_it_calls_or_the_primary_one() {
+fn calls_to_own_addresses_come_from_them_or_the_primary_address() {
     let host = eth0().interface(
         HostInterface::new("eth1")
             .address(ip("198.51.100.1"), 24)
@@ -133,7 +133,7 @@ fn whoever_calls_itself_has_the_address_that_it_calls_or_the_primary_one() {
     }
 }
 
-/// Forty chains, each of which jumps to the next one twice, and the last one's rule.
+/// Forty chains, each with two jumps to the next one, and a final rule.
 fn doubled(last: &str) -> Network {
     let chains: String = (0..40).map(|n| format!(":C{n} - [0:0]\n")).collect();
     let jumps: String = (0..39).map(|n| format!("-A C{n} -j C{m}\n-A C{n} -j C{m}\n", m = n + 1)).collect();
@@ -147,9 +147,9 @@ fn doubled(last: &str) -> Network {
     network
 }
 
-/// That this test ends is what it shows: two to the power of forty rules would be days.
+/// A walk of 2⁴⁰ rules would not end.
 #[test]
-fn chains_that_jump_twice_are_no_endless_walk() {
+fn chains_with_two_jumps_each_are_walked_in_linear_time() {
     let outcomes = |last: &str| {
         let network = doubled(last);
         network.outcomes(&Flow::tcp(network.find("client").unwrap(), at("192.0.2.1:80")))
@@ -159,17 +159,17 @@ fn chains_that_jump_twice_are_no_endless_walk() {
         let said = verdict(nothing_happens);
         assert!(said.contains("Answered") || said.contains("Delivered"), "{nothing_happens}: {said}");
     }
-    // Each visit makes another packet of it.
+    // Each visit changes the packet.
     let changes = verdict("-j MARK --set-xmark 0x1/0x0");
     assert!(changes.contains("TooManyRules"), "{changes}");
     let asks_chance = outcomes("-m statistic --mode random --probability 0.5 -j MARK --set-xmark 0x1/0x1");
     assert!(asks_chance.unwrap_err().to_string().contains("more than 100000 ways"));
 }
 
-/// What a chain that was left out would have done counts all the same.
+/// Skipped chains must not change the result.
 #[test]
-fn a_chain_is_walked_again_once_something_has_happened() {
-    // The first ten thousand rules come to nothing; then a mark is set, and the chain drops what has it.
+fn a_chain_is_walked_again_after_a_change() {
+    // After ten thousand rules without effect a mark is set, and the chain drops marked packets.
     let empty = "-A INPUT -j CHECK\n".repeat(6000);
     let rules = format!(
         "*filter\n:CHECK - [0:0]\n-A CHECK -m mark --mark 0x1/0x1 -j DROP\n{empty}-A INPUT -j MARK --set-xmark 0x1/0x1\n-A INPUT -j CHECK\nCOMMIT\n"

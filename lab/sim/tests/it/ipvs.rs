@@ -1,4 +1,4 @@
-//! A service over IPVS in the same cluster.
+//! A service over IPVS.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use svclab_sim::render;
 
 const SERVERS: [&str; 3] = ["10.244.0.2:8080", "10.244.0.3:8080", "10.244.1.2:8080"];
 
-/// A service with this scheduler (and what else follows `-s`), whose servers have these weights.
+/// `scheduler` may contain further options.
 fn plan(scheduler: &str, weights: &[u32]) -> Plan {
     let mut services = String::new();
     for address in ["10.96.0.10:80", "172.18.0.2:30080"] {
         services.push_str(&format!("-A -t {address} -s {scheduler}\n"));
-        // Whoever is added last is the first in the kernel's list.
+        // The kernel's list begins with the latest server.
         for (server, weight) in SERVERS.iter().zip(weights).rev() {
             services.push_str(&format!("-a -t {address} -r {server} -m -w {weight}\n"));
         }
@@ -46,7 +46,7 @@ fn every_caller_and_frontend() {
 }
 
 #[test]
-fn weights_are_shares_and_nobody_is_a_rejection() {
+fn weights_are_shares_and_no_server_is_a_rejection() {
     let network = plan("wrr", &[3, 1, 0]).build();
     insta::assert_snapshot!(outcomes(&network, &tcp(&network, "client", "10.96.0.10:80")), @r"
     3/4 pod-a answers, saw 10.244.0.1
@@ -56,7 +56,7 @@ fn weights_are_shares_and_nobody_is_a_rejection() {
     insta::assert_snapshot!(outcomes(&network, &tcp(&network, "client", "10.96.0.10:80")), @"1 rejected by node-a with icmp-port-unreachable, delivered true");
 }
 
-/// Who answers calls from these ports, one after the other.
+/// The servers of consecutive calls from these ports.
 fn calls(network: &mut Network, from: &str, ports: std::ops::Range<u16>) -> Vec<String> {
     let mut chance = Chance::seeded(9);
     let flow = tcp(network, from, "10.96.0.10:80");
@@ -68,10 +68,10 @@ fn calls(network: &mut Network, from: &str, ports: std::ops::Range<u16>) -> Vec<
 }
 
 #[test]
-fn a_rotation_goes_round() {
+fn round_robin_rotates() {
     let mut network = plan("rr", &[1, 1, 1]).build();
     assert_eq!(calls(&mut network, "client", 1..5), ["pod-a", "pod-b", "pod-c", "pod-a"]);
-    // Each call so far is still open: a later packet goes where the first one went.
+    // The calls are still open: later packets keep their server.
     let flow = tcp(&network, "client", "10.96.0.10:80").port(2);
     let later = network.first_packet(&flow).unwrap().later();
     let journey = network.send_packet(flow.from, &later, &mut Chance::seeded(1));
@@ -79,17 +79,17 @@ fn a_rotation_goes_round() {
 }
 
 #[test]
-fn persistence_holds_a_client_until_it_ends() {
+fn persistence_keeps_the_server_until_the_timeout() {
     let mut network = plan("rr -p 60", &[1, 1, 1]).build();
     assert_eq!(calls(&mut network, "client", 1..4), ["pod-a", "pod-a", "pod-a"]);
     assert_eq!(calls(&mut network, "node-b", 1..3), ["pod-a", "pod-a"]);
-    // Connections that were opened and never went on end after a minute, and the template with them.
+    // Half-open connections expire after a minute, and their template with them.
     network.advance(Duration::from_secs(121));
     assert_eq!(calls(&mut network, "client", 10..12), ["pod-b", "pod-b"]);
 }
 
 #[test]
-fn hashes_are_the_clients_own() {
+fn hashes_depend_on_the_client() {
     for scheduler in ["sh", "dh", "mh", "sh -b sh-port", "mh -b mh-port"] {
         let network = plan(scheduler, &[1, 1, 1]).build();
         let all = network.outcomes(&tcp(&network, "client", "10.96.0.10:80")).unwrap();
@@ -103,7 +103,7 @@ fn hashes_are_the_clients_own() {
 }
 
 #[test]
-fn a_port_is_used_again_after_the_end() {
+fn a_reused_port_is_rescheduled_after_a_reset() {
     let mut network = plan("rr", &[1, 1, 1]).build();
     let mut chance = Chance::seeded(1);
     let flow = tcp(&network, "client", "10.96.0.10:80");
@@ -114,9 +114,9 @@ fn a_port_is_used_again_after_the_end() {
     };
     assert_eq!(by(&mut network, &first, &mut chance), "pod-a");
     assert_eq!(by(&mut network, &first.clone().later(), &mut chance), "pod-a");
-    // The same SYN again is a repetition, ...
+    // A repeated SYN keeps the server.
     assert_eq!(by(&mut network, &first, &mut chance), "pod-a");
-    // ... after a reset it opens another connection, which is scheduled anew.
+    // After a reset the SYN is scheduled anew.
     let mut reset = first.clone().later();
     if let svclab_sim::packet::PacketBody::Tcp { flags, .. } = &mut reset.body {
         *flags = svclab_sim::packet::TcpFlags(svclab_sim::packet::TcpFlags::RST);
@@ -126,7 +126,7 @@ fn a_port_is_used_again_after_the_end() {
 }
 
 #[test]
-fn a_server_that_is_gone_takes_its_connections_along() {
+fn connections_to_a_removed_server_are_dropped() {
     let mut network = plan("rr", &[1, 1, 1]).build();
     assert_eq!(calls(&mut network, "client", 1..2), ["pod-a"]);
     let flow = tcp(&network, "client", "10.96.0.10:80").port(1);
@@ -146,7 +146,7 @@ fn a_server_that_is_gone_takes_its_connections_along() {
 }
 
 #[test]
-fn a_way_reads_like_a_drawing() {
+fn traces_print_the_scheduling() {
     let mut network = plan("rr", &[1, 1, 1]).build();
     let flow = tcp(&network, "node-a", "10.96.0.10:80");
     insta::assert_snapshot!(render::journey(&network.send(&flow, &mut Chance::seeded(1)).unwrap()));

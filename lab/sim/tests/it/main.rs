@@ -1,4 +1,4 @@
-//! The integration tests of the simulator: modules of one program, because each program links everything again.
+//! Integration tests in one program, which links once.
 #![allow(clippy::unwrap_used, reason = "a test may panic, and says why it did not run")]
 
 mod cluster;

@@ -1,4 +1,4 @@
-//! Every match, on one machine with one rule: does a packet from a client meet it?
+//! Each match in one rule: does a client's packet match?
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ create SIX hash:ip family inet6
 add SIX fd00::1
 ";
 
-/// A server (192.0.2.1 and fd00::1 on eth0) behind these rules, and its client.
+/// A server (192.0.2.1 and fd00::1 on eth0) with these rules, and a client.
 fn network(family: Family, rules: &str, sysctls: Sysctls) -> (Network, HostId, HostId) {
     let any = |protocol| Listener { protocol, address: None, port: None };
     let server = Host::builder("server")
@@ -48,7 +48,7 @@ fn network(family: Family, rules: &str, sysctls: Sysctls) -> (Network, HostId, H
     (network, server, client)
 }
 
-/// `tcp 1.2.3.4:5 6.7.8.9:10`, with flags or `invalid` behind it.
+/// `tcp 1.2.3.4:5 6.7.8.9:10`, optionally with flags or `invalid`.
 fn packet(text: &str) -> Packet {
     let words: Vec<&str> = text.split(' ').collect();
     if words[0] == "ping" {
@@ -75,7 +75,7 @@ fn dropped(network: &mut Network, client: HostId, packet: &Packet) -> bool {
 }
 
 #[test]
-fn v4() {
+fn ipv4_matches() {
     const WEB: &str = "tcp 198.51.100.9:1000 192.0.2.1:80";
     for (rule, hit, miss) in [
         ("-s 198.51.100.0/24", WEB, "tcp 192.0.2.2:1 192.0.2.1:80"),
@@ -130,7 +130,7 @@ fn v4() {
 }
 
 #[test]
-fn v6() {
+fn ipv6_matches() {
     const WEB: &str = "tcp [fd00::2]:1000 [fd00::1]:80";
     for (rule, hit, miss) in [
         ("-s fd00::2/128", WEB, "tcp [fd00::3]:1 [fd00::1]:80"),
@@ -138,7 +138,7 @@ fn v6() {
         ("-m set --match-set SIX dst -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m set ! --match-set PAIRS dst,dst -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m addrtype --dst-type LOCAL -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
-        // In IPv6 unicast is a class, and the machine's own addresses are of it.
+        // In IPv6 unicast is an address class that includes own addresses.
         ("-m addrtype --dst-type UNICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m addrtype --dst-type LOCAL,UNICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
         ("-m addrtype ! --dst-type MULTICAST -p tcp", WEB, "udp [fd00::2]:1 [fd00::1]:80"),
@@ -152,34 +152,34 @@ fn v6() {
     }
 }
 
-/// Rules of one table, and what a first packet to port 80 meets.
+/// Rules of one table, and the result for a first packet to port 80.
 fn fate(rules: &str) -> bool {
     let (mut network, _, client) = network(Family::V4, rules, Sysctls::default());
     dropped(&mut network, client, &packet("tcp 198.51.100.9:1000 192.0.2.1:80"))
 }
 
 #[test]
-fn chains_return_jump_and_go() {
+fn jumps_gotos_and_returns_continue_as_in_the_kernel() {
     let filter = |rules: &str| format!("*filter\n:INPUT ACCEPT [0:0]\n:A - [0:0]\n:B - [0:0]\n{rules}COMMIT\n");
-    // A jump comes back, ...
+    // A jump returns.
     assert!(fate(&filter("-A INPUT -j A\n-A INPUT -j DROP\n")));
     assert!(fate(&filter("-A INPUT -j A\n-A A -j RETURN\n-A A -j ACCEPT\n-A INPUT -j DROP\n")));
-    // ... a goto to whoever called the chain that went, ...
+    // A goto returns to the caller of its chain.
     assert!(fate(&filter("-A INPUT -j A\n-A A -g B\n-A A -j ACCEPT\n-A INPUT -j DROP\n")));
-    // ... and from a built-in chain to its policy.
+    // From a built-in chain it returns to the policy.
     assert!(!fate(&filter("-A INPUT -g A\n-A INPUT -j DROP\n")));
     assert!(fate("*filter\n:INPUT DROP [0:0]\n:A - [0:0]\n-A INPUT -g A\nCOMMIT\n"));
     assert!(!fate("*filter\n:INPUT DROP [0:0]\n-A INPUT -j LOG --log-prefix \"x \"\n-A INPUT -j ACCEPT\nCOMMIT\n"));
-    // ACCEPT ends a table, not the packet's way.
+    // ACCEPT ends one table only.
     assert!(fate("*mangle\n-A PREROUTING -j ACCEPT\nCOMMIT\n*filter\n-A INPUT -j DROP\nCOMMIT\n"));
-    // Marks are changed bit by bit, and seen by later tables.
+    // Later tables see the mark.
     let marks =
         "*mangle\n-A PREROUTING -j MARK --set-xmark 0xff/0xff\n-A PREROUTING -j MARK --set-xmark 0x0f/0x00\nCOMMIT\n";
     assert!(fate(&format!("{marks}*filter\n-A INPUT -m mark --mark 0xf0 -j DROP\nCOMMIT\n")));
 }
 
 #[test]
-fn what_is_not_tracked_is_neither_new_nor_translated() {
+fn untracked_packets_are_neither_new_nor_translated() {
     let rules = |state: &str| {
         format!(
             "*raw\n-A PREROUTING -j CT --notrack\nCOMMIT\n*nat\n-A PREROUTING -j REDIRECT --to-ports 9\nCOMMIT\n*filter\n-A INPUT -p tcp --dport 80 -m conntrack --ctstate {state} -j DROP\nCOMMIT\n"
@@ -190,7 +190,7 @@ fn what_is_not_tracked_is_neither_new_nor_translated() {
 }
 
 #[test]
-fn connections_have_marks_of_their_own() {
+fn connmark_saves_and_restores_marks() {
     let rules = "*mangle\n-A PREROUTING -m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x7/0xff\n-A PREROUTING -j CONNMARK --restore-mark\nCOMMIT\n\
                  *filter\n-A INPUT -m conntrack --ctstate ESTABLISHED -m mark --mark 0x7 -j DROP\nCOMMIT\n";
     let (mut network, _, client) = network(Family::V4, rules, Sysctls::default());
@@ -200,7 +200,7 @@ fn connections_have_marks_of_their_own() {
 }
 
 #[test]
-fn packets_out_of_window_are_invalid_unless_one_is_liberal() {
+fn packets_out_of_window_are_invalid_unless_be_liberal() {
     let rules = "*filter\n-A INPUT -m conntrack --ctstate INVALID -j DROP\nCOMMIT\n";
     for liberal in [false, true] {
         let sysctls = Sysctls { tcp_be_liberal: liberal, ..Sysctls::default() };
@@ -217,7 +217,7 @@ fn packets_out_of_window_are_invalid_unless_one_is_liberal() {
 }
 
 #[test]
-fn lists_of_recent_addresses_know_the_time() {
+fn recent_compares_times() {
     let rules = "*filter\n-A INPUT -p tcp -m recent --rcheck --seconds 60 --reap --name L --mask 255.255.255.255 --rsource -j DROP\n\
                  -A INPUT -p udp -m recent --set --name L --mask 255.255.255.255 --rsource -j ACCEPT\nCOMMIT\n";
     let (mut network, _, client) = network(Family::V4, rules, Sysctls::default());
@@ -233,7 +233,7 @@ fn lists_of_recent_addresses_know_the_time() {
 }
 
 #[test]
-fn elements_of_sets_end() {
+fn set_elements_expire() {
     let rules = "*filter\n-A INPUT -m set --match-set SHORT src -j DROP\nCOMMIT\n";
     let (mut network, _, client) = network(Family::V4, rules, Sysctls::default());
     let packet = packet("tcp 198.51.100.8:1000 192.0.2.1:80");
@@ -243,7 +243,7 @@ fn elements_of_sets_end() {
 }
 
 #[test]
-fn so_many_times_a_minute() {
+fn limit_matches_up_to_its_rate() {
     let rules = "*filter\n-A INPUT -m limit --limit 2/min --limit-burst 2 -j DROP\nCOMMIT\n";
     let (mut network, _, client) = network(Family::V4, rules, Sysctls::default());
     let fate =
@@ -254,7 +254,7 @@ fn so_many_times_a_minute() {
 }
 
 #[test]
-fn every_third_packet() {
+fn statistic_nth_matches_every_third_packet() {
     let rules = "*filter\n-A INPUT -m statistic --mode nth --every 3 --packet 1 -j DROP\nCOMMIT\n";
     let (mut network, _, client) = network(Family::V4, rules, Sysctls::default());
     let fates = (1..8).map(|port| dropped(&mut network, client, &packet(&format!("udp 192.0.2.2:{port} 192.0.2.1:1"))));
@@ -262,7 +262,7 @@ fn every_third_packet() {
 }
 
 #[test]
-fn redirected_to_this_machine() {
+fn redirect_goes_to_this_machine() {
     let rules = "*nat\n-A PREROUTING -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 9999\nCOMMIT\n";
     let (mut network, server, client) = network(Family::V4, rules, Sysctls::default());
     let verdict =

@@ -1,4 +1,4 @@
-//! Rules of nftables. `data/nft.txt` and `data/nft.json` are what nft 1.0.6 lists of one and the same kernel.
+//! `data/nft.txt` and `data/nft.json` are listings of nft 1.0.6 from one kernel.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn cluster(nft: &str) -> Network {
     Plan { nft: nft.to_owned(), ..Plan::new("") }.build()
 }
 
-/// Chains on the way from the client to the node's own port.
+/// A chain at input of the node.
 fn input(rules: &str) -> Network {
     let chain = "type filter hook input priority 0; policy accept;";
     cluster(&format!("table ip t {{\n\tchain input {{\n\t\t{chain}\n\t\t{rules}\n\t}}\n}}\n"))
@@ -62,14 +62,13 @@ fn every_caller_and_frontend() {
 }
 
 #[test]
-fn json_is_the_same_rules() {
+fn json_and_text_are_the_same_rules() {
     assert_eq!(every_flow(&cluster(JSON)), every_flow(&cluster(TEXT)));
     insta::assert_snapshot!(Ruleset::read(JSON).unwrap());
 }
 
-/// What is printed is read as the same rules.
 #[test]
-fn rules_print_what_was_read() {
+fn printed_rules_read_as_the_same() {
     for text in [TEXT, JSON] {
         let read = Ruleset::read(text).unwrap();
         let again = Ruleset::read(&read.to_string()).unwrap();
@@ -79,13 +78,13 @@ fn rules_print_what_was_read() {
 }
 
 #[test]
-fn a_way_reads_like_a_drawing() {
+fn traces_print_chains_and_draws() {
     let network = cluster(TEXT);
     insta::assert_snapshot!(render::tree(&network.outcomes(&tcp(&network, "client", "10.96.0.10:80")).unwrap()));
 }
 
 #[test]
-fn a_client_stays_until_its_time_is_over() {
+fn affinity_lasts_until_the_timeout() {
     let mut network = cluster(TEXT);
     let flow = |network: &Network, port: u16| tcp(network, "client", "10.96.0.20:80").port(port);
     let met = |network: &mut Network, port: u16| {
@@ -94,7 +93,7 @@ fn a_client_stays_until_its_time_is_over() {
     };
     let first = met(&mut network, 1000);
     let seconds = if first == "10.244.0.2:8080".parse().unwrap() { 60 } else { 90 };
-    // Each connection has the time begin anew.
+    // Each connection restarts the timeout.
     for port in 1001..1004 {
         network.advance(Duration::from_secs(seconds - 1));
         assert_eq!(network.outcomes(&flow(&network, port)).unwrap().outcomes.len(), 1);
@@ -104,9 +103,9 @@ fn a_client_stays_until_its_time_is_over() {
     assert_eq!(network.outcomes(&flow(&network, 2000)).unwrap().outcomes.len(), 2);
 }
 
-/// A set without room takes nothing more in, and the rule that wanted to put something in does not match: no translation.
+/// A full set ends the rule before its translation.
 #[test]
-fn a_full_set_takes_nothing_in() {
+fn a_full_set_ends_the_rule() {
     let mut network = cluster(TEXT);
     for last in 1..=40 {
         let flow = tcp(&network, "client", "10.96.0.20:80").source(ip(&format!("10.9.0.{last}")));
@@ -119,7 +118,7 @@ fn a_full_set_takes_nothing_in() {
 }
 
 #[test]
-fn what_is_not_modelled_is_refused_where_a_packet_reaches_it() {
+fn unmodelled_statements_fail_where_a_packet_reaches_them() {
     let reached = to_node("tcp dport 22 meta skuid 0 accept");
     assert_eq!(
         reached,
@@ -198,9 +197,9 @@ fn every_comparison() {
     }
 }
 
-/// As many ways as rules: one for each number would make 12! of them, in gigabytes.
+/// One path per number would be 12! paths.
 #[test]
-fn a_chain_of_draws_has_a_way_for_each_rule() {
+fn a_chain_of_draws_has_one_path_per_rule() {
     let draws = (2..=12).rev().map(|modulus| format!("numgen random mod {modulus} 0 meta mark set {modulus} accept"));
     let rules: Vec<String> = draws.collect();
     let network = input(&rules.join("\n\t\t"));
@@ -223,9 +222,9 @@ fn a_chain_of_draws_has_a_way_for_each_rule() {
     }
 }
 
-/// Of chains at one hook the lower priority is first, and of equal ones the one that was made last; those of iptables are among them.
+/// Lower priorities run first, of equal ones the latest, iptables' chains included.
 #[test]
-fn priorities_decide_who_is_asked_first() {
+fn chains_run_by_priority_and_latest_first() {
     let chain = |name: &str, priority: &str, rule: &str| {
         format!("\tchain {name} {{\n\t\ttype filter hook input priority {priority};\n\t\t{rule}\n\t}}\n")
     };
@@ -245,7 +244,7 @@ fn priorities_decide_who_is_asked_first() {
     assert!(!found(&network(&table(&[chain("a", "1", &mark(1))]), iptables)).contains("dropped"));
 }
 
-/// Accepting ends one base chain, dropping ends the packet; a policy holds at the end of a chain, and where a base chain returns.
+/// Accept ends a base chain, drop the packet; the policy applies at the end and after a return.
 #[test]
 fn verdicts_and_policies() {
     let two = |first: &str, second: &str| {
@@ -265,7 +264,7 @@ fn verdicts_and_policies() {
 }
 
 #[test]
-fn devices_have_chains_of_their_own() {
+fn ingress_and_egress_chains_run() {
     let text = |device: &str, hook: &str| {
         format!(
             "table netdev t {{\n\tchain c {{\n\t\ttype filter hook {hook} device \"{device}\" priority 0; policy accept;\n\t\ttcp dport 22 drop\n\t\ttcp sport 22 drop\n\t}}\n}}\n"
@@ -278,7 +277,7 @@ fn devices_have_chains_of_their_own() {
     assert!(found(&text("eth0", "ingress")).contains("dropped"));
     assert!(found(&text("eth1", "ingress")).contains("answers"));
     assert!(found(&text("eth0", "egress")).contains("in vain"));
-    // Frames that cross a bridge are not modelled, and do not have to be elsewhere.
+    // Bridged frames are not modelled.
     let bridge =
         "table bridge t {\n\tchain c {\n\t\ttype filter hook forward priority 0; policy accept;\n\t\taccept\n\t}\n}\n";
     assert!(found(bridge).contains("answers"));
@@ -287,12 +286,12 @@ fn devices_have_chains_of_their_own() {
     assert!(error.contains("a table of family bridge is not modelled"), "{error}");
 }
 
-/// Rules of iptables-nft are in its listing, too: known by a comment in the text, or by the names of table and chains.
+/// iptables-nft: by the comment, or by the names of table and chains.
 #[test]
-fn tables_of_iptables_are_taken_once() {
+fn tables_of_iptables_nft_count_once() {
     let text = "# Warning: table ip filter is managed by iptables-nft, do not touch!\ntable ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy accept;\n\t\txt match \"comment\" drop\n\t}\n}\n";
     let json = "{\"nftables\":[{\"table\":{\"family\":\"ip\",\"name\":\"filter\",\"handle\":1}},{\"chain\":{\"family\":\"ip\",\"table\":\"filter\",\"name\":\"INPUT\",\"type\":\"filter\",\"hook\":\"input\",\"prio\":0,\"policy\":\"accept\"}},{\"rule\":{\"family\":\"ip\",\"table\":\"filter\",\"chain\":\"INPUT\",\"expr\":[{\"xt\":{\"type\":\"match\",\"name\":\"comment\"}},{\"drop\":null}]}}]}";
-    // Without an expression of xtables `nft` has no comment.
+    // Without xtables expressions `nft` prints no comment.
     let plain = "table ip filter {\n\tchain INPUT {\n\t\ttype filter hook input priority filter; policy accept;\n\t\tqueue to 1\n\t}\n}\n";
     let own = Ruleset::read(&plain.replace("INPUT", "input")).unwrap();
     assert!(!own.table(TableFamily::Ip, "filter").unwrap().by_iptables, "a table of the same name, by another program");
@@ -308,7 +307,7 @@ fn tables_of_iptables_are_taken_once() {
 }
 
 #[test]
-fn what_is_no_listing_is_named() {
+fn other_texts_are_errors_with_a_reason() {
     for (text, problem) in [
         ("table ip t {\n\tchain c {\n", "line 2: expected }, found \"the end\""),
         ("table ip t {\n\tnonsense\n}\n", "line 2: \"nonsense\" is nothing of a table that is known here"),

@@ -1,4 +1,4 @@
-//! Dumps in the manner of nodes in the field: read without loss, and printed again as they stand.
+//! Dumps in the manner of real nodes.
 
 use svclab_sim::cluster::NodeState;
 use svclab_sim::protocol::Family;
@@ -16,7 +16,7 @@ fn rules(all: &Rules) -> impl Iterator<Item = &Rule> {
     all.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules)
 }
 
-/// Lines in the order in which chains are declared: a dump has rules by chain.
+/// Sorted by chain, as dumps are.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
@@ -24,7 +24,7 @@ fn sorted(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn nodes_are_read_without_loss_and_printed_again() {
+fn node_dumps_print_as_they_were_read() {
     for (name, text) in NODES {
         let read = Rules::read_any(Family::V4, text).unwrap_or_else(|error| panic!("{name}: {error}"));
         let printed = read.to_string();
@@ -37,7 +37,7 @@ fn nodes_are_read_without_loss_and_printed_again() {
 }
 
 #[test]
-fn little_of_them_is_unknown() {
+fn node_dumps_have_few_unknown_parts() {
     for (name, expected) in [("calico", "bpf TARPIT"), ("docker", "cgroup string time"), ("firewalld", ""), ("k3s", "")]
     {
         let text = NODES.iter().find(|(known, _)| *known == name).unwrap().1;
@@ -50,7 +50,7 @@ fn little_of_them_is_unknown() {
             }
         }
         assert_eq!(found.join(" "), expected, "{name}");
-        // The strict reader refuses those that have such parts, and reads the others to the same.
+        // The strict reader refuses dumps with unmodelled parts and reads the others equally.
         match Rules::read(Family::V4, text) {
             Ok(strict) => assert_eq!(strict, read, "{name}"),
             Err(error) => assert!(!expected.is_empty(), "{name}: {error}"),
@@ -126,7 +126,7 @@ fn matches_and_targets_are_printed_as_iptables_save_does() {
 }
 
 #[test]
-fn what_is_not_modelled_is_kept_as_it_stands() {
+fn unmodelled_parts_are_kept_as_text() {
     for rule in [
         "-m bpf --bytecode \"1,6 0 0 1\" -j DROP",
         "-m string --string \"-j or \\\"so\\\"\" --algo bm -m mark --mark 0x1 -j DROP",
@@ -157,7 +157,7 @@ fn what_is_not_modelled_is_kept_as_it_stands() {
 }
 
 #[test]
-fn a_broken_text_is_an_error_all_the_same() {
+fn broken_dumps_are_errors_for_read_any() {
     for text in [
         "*filter\n-A INPUT -m bpf -j DROP\n",
         "*filter\n-A NOWHERE -j DROP\nCOMMIT\n",

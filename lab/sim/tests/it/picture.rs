@@ -1,4 +1,4 @@
-//! Drawings: what they show, and that nothing lies upon anything else, whatever rules are called.
+//! Drawings: contents, and no overlaps.
 
 use std::fmt::Write as _;
 
@@ -11,14 +11,14 @@ fn draw(network: &Network, from: &str, to: &str) -> String {
     draw_outcomes(&network.outcomes(&tcp(network, from, to)).unwrap(), false)
 }
 
-/// Without the style sheet, which is the same in all of them.
+/// Without the style sheet.
 fn golden(drawing: &str) -> String {
     let (head, rest) = drawing.split_once("<style>").unwrap();
     let (_, tail) = rest.split_once("</style>").unwrap();
     format!("{head}<style/>{tail}")
 }
 
-/// A service with so many endpoints, at all of which nothing listens, and whose rules have this comment.
+/// A service with `endpoints` endpoints, none of which listens, and rules with this comment.
 fn service(endpoints: u32, comment: &str) -> Network {
     let mut rules = String::from("*nat\n:KUBE-SVC-TCOU7JCQXEZGVUNU - [0:0]\n");
     let remark = format!("-m comment --comment \"{comment}\"");
@@ -38,15 +38,15 @@ fn service(endpoints: u32, comment: &str) -> Network {
 }
 
 #[test]
-fn three_endpoints_are_one_way() {
+fn three_endpoints_are_one_kind_of_path() {
     let drawing = draw(&Plan::web().build(), "client", "10.96.0.10:80");
     insta::assert_snapshot!(golden(&drawing));
-    // There and back between client, node and pod.
+    // Both directions between client, node and pod.
     assert_eq!(drawing.matches("marker-end").count(), 4);
 }
 
 #[test]
-fn without_endpoints_the_rejection_comes_back() {
+fn without_endpoints_the_rejection_returns() {
     insta::assert_snapshot!(golden(&draw(&Plan::web().build(), "client", "10.96.0.66:80")));
 }
 
@@ -58,7 +58,7 @@ fn a_hairpin_differs_from_other_backends() {
 }
 
 #[test]
-fn a_drop_for_some_is_told_with_its_rule() {
+fn a_partial_drop_names_its_rule() {
     let drop = "-A FORWARD -d 10.244.1.2/32 -m comment --comment \"nobody may talk to build machines\" -j DROP\n";
     let mut plan = Plan::web();
     plan.rules = plan.rules.replacen("-A FORWARD", &format!("{drop}-A FORWARD"), 1);
@@ -70,9 +70,9 @@ fn a_drop_for_some_is_told_with_its_rule() {
     assert_eq!(["verdict good", "verdict bad"].map(|class| drawing.matches(class).count()), [1, 1]);
 }
 
-/// Rules of an unusual kind part the ways one by one: a page has room for five.
+/// Five kinds of paths fit on a page.
 #[test]
-fn more_ways_than_a_page_has_room_for_are_counted() {
+fn kinds_beyond_the_limit_are_counted() {
     let mut plan = Plan::new("");
     let mut rules = String::from("*filter\n:FORWARD ACCEPT [0:0]\n");
     for _ in 0..9 {
@@ -86,16 +86,16 @@ fn more_ways_than_a_page_has_room_for_are_counted() {
 }
 
 #[test]
-fn each_way_can_be_drawn_by_itself() {
+fn all_paths_can_be_drawn() {
     let network = Plan::web().build();
     let drawing = draw_outcomes(&network.outcomes(&tcp(&network, "pod-a", "10.96.0.10:80")).unwrap(), true);
     assert_eq!(drawing.matches("class=\"verdict good\"").count(), 3);
-    // Two hops there and two back for the pods on its node, three for the one beyond.
+    // Two hops in each direction for local pods, three for the remote one.
     assert_eq!(drawing.matches("marker-end").count(), 4 + 4 + 6);
 }
 
 #[test]
-fn endpoints_take_no_room() {
+fn the_size_does_not_depend_on_endpoints() {
     let height = |endpoints| {
         let drawing = draw(&service(endpoints, "web"), "client", "10.96.0.10:80");
         number(Document::parse(&drawing).unwrap().root_element(), "height")
@@ -105,7 +105,7 @@ fn endpoints_take_no_room() {
 }
 
 #[test]
-fn comments_are_text() {
+fn comments_are_escaped() {
     let comment = "</text><script>alert(1)</script> ]]> --> &amp; 'x' \u{202e}gnp.";
     let drawing = draw(&service(3, comment), "client", "10.96.0.10:80");
     let document = Document::parse(&drawing).unwrap();
@@ -121,7 +121,7 @@ fn comments_are_text() {
 }
 
 #[test]
-fn nothing_lies_upon_anything_else() {
+fn shapes_do_not_overlap() {
     let long = "a comment that is much longer than any column is wide, and goes on and on, WWWWWWWWWWWWWWWWW mmmmmmmmmmmmmmmmmmm";
     let wide = "日本語の長い注釈、列の幅よりもずっと長い、日本語の長い注釈、列の幅よりもずっと長い、日本語の長い注釈";
     let networks = [
@@ -137,10 +137,10 @@ fn nothing_lies_upon_anything_else() {
             for to in
                 ["10.96.0.10:80", "10.96.0.66:80", "172.18.0.2:30080", "172.18.0.2:22", "10.244.1.2:9", "10.9.9.9:1"]
             {
-                // The client has no route to elsewhere.
+                // The client has no such route.
                 let Ok(outcomes) = network.outcomes(&tcp(network, from, to)) else { continue };
                 for all in [false, true] {
-                    // Every way of a hundred is a long drawing, and no other kind of one.
+                    // A drawing of all hundred paths.
                     if !all || outcomes.ways.len() < 10 {
                         let drawing = draw_outcomes(&outcomes, all);
                         assert_eq!(drawing, draw_outcomes(&outcomes, all));
@@ -181,7 +181,7 @@ fn number(node: Node<'_, '_>, name: &str) -> f64 {
     number.parse().unwrap_or_else(|_| panic!("{name} of {node:?}"))
 }
 
-/// The lines of a drawing, without what rests behind them.
+/// The lines without tooltips.
 fn texts(drawing: &str) -> Vec<String> {
     let document = Document::parse(drawing).unwrap();
     let lines = document.descendants().filter(|node| node.has_tag_name("text"));
@@ -192,7 +192,7 @@ fn texts(drawing: &str) -> Vec<String> {
     lines.map(spans).collect()
 }
 
-/// What a line takes in DejaVu's faces, on the average of the one and in every character of the other.
+/// Average widths of DejaVu Sans, and the width of DejaVu Sans Mono.
 fn area(text: Node<'_, '_>) -> Area {
     let size = number(text, "font-size");
     let spans = text.children().filter(|node| node.has_tag_name("tspan"));
@@ -204,11 +204,11 @@ fn area(text: Node<'_, '_>) -> Area {
             each.sum::<f64>() * size + span.attribute("dx").map_or(0.0, |space| space.parse().unwrap())
         })
         .sum();
-    // From the height of capitals to what reaches below the line.
+    // From cap height to descender.
     Area { x: number(text, "x"), y: number(text, "y") - 0.75 * size, width, height: 0.95 * size }
 }
 
-/// Text stays in the box that it begins in, no text meets another or an edge of a box, and all of it is on the page.
+/// Text stays in its box and on the page and overlaps neither text nor edges.
 fn check(drawing: &str, what: &str) {
     let document = Document::parse(drawing).unwrap();
     let root = document.root_element();

@@ -1,4 +1,4 @@
-//! What holds for all rules, not only for those that somebody thought of.
+//! Properties of generated rules.
 
 use crate::support::{Plan, outcomes, tcp};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use svclab_sim::fraction::Fraction;
 use svclab_sim::protocol::Family;
 use svclab_sim::rules::{RuleTarget, Rules};
 
-/// A service with so many endpoints, in kube-proxy's manner.
+/// A service in the manner of kube-proxy.
 fn service(endpoints: u32) -> String {
     let mut rules =
         String::from("*nat\n:SVC - [0:0]\n-A PREROUTING -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j SVC\n");
@@ -44,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_kept_as_text_is_read_again(words in proptest::collection::vec("-m|-p|tcp|!|--dport|80|-j|DROP|LOG|\"a b\"|bpf|owner|--uid-owner|--[a-z]{1,3}|[a-z0-9]{1,3}|set|limit|CT|--zone|-s|10.0.0.1", 0..12)) {
+    fn kept_text_reads_as_the_same(words in proptest::collection::vec("-m|-p|tcp|!|--dport|80|-j|DROP|LOG|\"a b\"|bpf|owner|--uid-owner|--[a-z]{1,3}|[a-z0-9]{1,3}|set|limit|CT|--zone|-s|10.0.0.1", 0..12)) {
         let text = format!("*raw\n-A OUTPUT {}\nCOMMIT\n", words.join(" "));
         let (strict, any) = (Rules::read(Family::V4, &text), Rules::read_any(Family::V4, &text));
         if let Ok(strict) = strict {
@@ -57,9 +57,9 @@ proptest! {
     }
 }
 
-/// A mutant of the rules is made from the data, and walked without a detour by text; its text says the same.
+/// Walks changed data, and the text of that data.
 #[test]
-fn a_rule_that_is_taken_away_shows() {
+fn a_removed_rule_changes_outcomes() {
     let whole = Rules::read(Family::V4, &Plan::web().rules).unwrap();
     let mut silent = Vec::new();
     for (table, chain, rule) in places(&whole) {
@@ -93,7 +93,7 @@ fn everything(rules: &str) -> String {
 }
 
 #[test]
-fn a_changed_target_shows() {
+fn a_changed_target_changes_outcomes() {
     let mut rules = Rules::read(Family::V4, &Plan::web().rules).unwrap();
     for chain in rules.tables.iter_mut().flat_map(|table| &mut table.chains) {
         for rule in chain.rules.iter_mut().filter(|rule| matches!(rule.target, RuleTarget::Reject(_))) {

@@ -1,4 +1,4 @@
-//! What other programs print is read in full, printed again as it was, and refused with its line where it is unknown.
+//! Dumps are read in full and printed equally; errors name the line.
 
 use std::fs;
 use std::path::Path;
@@ -12,13 +12,13 @@ fn data(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)).unwrap()
 }
 
-/// `text` without what `Rules` does not keep.
+/// Without lines that `Rules` does not keep.
 fn comparable(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 #[test]
-fn what_the_kernel_prints_is_printed_again() {
+fn kernel_dumps_print_as_they_were_read() {
     for (family, name) in [(Family::V4, "iptables-save.txt"), (Family::V6, "ip6tables-save.txt")] {
         let text = data(name);
         let rules = Rules::read(family, &text).unwrap();
@@ -28,14 +28,14 @@ fn what_the_kernel_prints_is_printed_again() {
 }
 
 #[test]
-fn other_programs_rules_are_read_beside_them() {
+fn rules_of_other_programs_are_read() {
     let rules = Rules::read(Family::V4, &data("other-programs.txt")).unwrap();
     assert_eq!(rules.len(), 23);
     assert_eq!(Rules::read(Family::V4, &rules.to_string()).unwrap().to_string(), rules.to_string());
 }
 
 #[test]
-fn what_ipset_prints_is_read() {
+fn ipset_dumps_are_read() {
     let sets = Sets::read(&data("ipset-save.txt")).unwrap();
     assert_eq!(Sets::read(&sets.to_string()).unwrap(), sets);
     assert_eq!(sets.get("A").unwrap().elements.len(), 2);
@@ -44,7 +44,7 @@ fn what_ipset_prints_is_read() {
 }
 
 #[test]
-fn an_unknown_thing_is_an_error_that_names_its_place() {
+fn unknown_parts_are_errors_with_line_and_table() {
     let mut report = String::new();
     for rule in [
         "-A INPUT -m bpf --bytecode \"1,6 0 0 1\" -j DROP",
@@ -100,7 +100,7 @@ fn an_unknown_thing_is_an_error_that_names_its_place() {
 }
 
 #[test]
-fn older_spellings_mean_the_same() {
+fn older_spellings_read_as_the_same() {
     let read =
         |rule: &str| Rules::read(Family::V4, &format!("*nat\n:C - [0:0]\n{rule}\nCOMMIT\n")).unwrap().to_string();
     for (old, new) in [
@@ -124,7 +124,7 @@ fn older_spellings_mean_the_same() {
     assert!(inserted.contains("-A C -j DROP\n-A C -j RETURN\n-A C -j ACCEPT\n"), "{inserted}");
 }
 
-/// Parts of a rendered text: everything that `iptables-restore` would take, and what IPVS and ipset print.
+/// Input of `iptables-restore`, and output of IPVS and ipset.
 fn rendered(text: &str, check: &mut impl FnMut(Family, &str)) {
     let (mut family, mut rules, mut sets, mut services) = (Family::V4, String::new(), String::new(), String::new());
     let mut flush = |family: Family, rules: &mut String, sets: &mut String, services: &mut String| {
@@ -153,7 +153,7 @@ fn rendered(text: &str, check: &mut impl FnMut(Family, &str)) {
 }
 
 #[test]
-fn everything_that_svcproxy_renders_is_read() {
+fn rendered_rules_of_svcproxy_are_read() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = 0;
     for folder in ["lab/tests/golden", "proxy/tests/it/snapshots"] {

@@ -1,4 +1,4 @@
-//! Policy routing and settings of single interfaces.
+//! Policy routing and interface settings.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ fn lookup(priority: u32, table: u32) -> PolicyRule {
     PolicyRule::of_all(Family::V4, priority, PolicyAction::Lookup { table, suppress: None })
 }
 
-/// A router with two ways to 203.0.113.0/24: by `eth0`, and in table 100 by `eth1`; every machine there waits at all ports.
+/// A router with two routes to 203.0.113.0/24: `eth0`, and in table 100 `eth1`; all machines listen on all ports.
 struct Two {
     network: Network,
 }
@@ -86,7 +86,7 @@ fn lan(mut two: Two) -> String {
 }
 
 #[test]
-fn the_first_rule_that_decides_chooses_the_way() {
+fn the_first_deciding_policy_rule_wins() {
     let rule = |change: &dyn Fn(&mut PolicyRule)| {
         let mut rule = lookup(100, 100);
         change(&mut rule);
@@ -118,26 +118,26 @@ fn the_first_rule_that_decides_chooses_the_way() {
 }
 
 #[test]
-fn a_rule_may_jump_over_others() {
+fn goto_skips_policy_rules() {
     let jump = PolicyRule { action: PolicyAction::Goto(32766), ..lookup(50, 0) };
     assert_eq!(lan(Two::new(|host| standard(host).policy(lookup(100, 100)).policy(jump))), "by-eth0");
 }
 
 #[test]
-fn a_throw_route_leads_to_the_next_rule() {
+fn a_throw_route_continues_with_the_next_policy_rule() {
     let throw = Route::nowhere(range("203.0.113.5/32"), RouteKind::Throw).in_table(100);
     assert_eq!(lan(Two::new(|host| standard(host).policy(lookup(100, 100)).route(throw))), "by-eth0");
 }
 
 #[test]
-fn a_local_route_takes_packets_for_addresses_that_nobody_has() {
+fn a_local_route_delivers_foreign_addresses() {
     let local = Route::nowhere(range("203.0.113.0/24"), RouteKind::Local).in_table(LOCAL_TABLE);
     let listening = Listener { protocol: Protocol::TCP, address: None, port: Some(80) };
     assert_eq!(lan(Two::new(|host| host.route(local).listener(listening))), "router");
 }
 
 #[test]
-fn a_mark_from_mangle_chooses_the_way() {
+fn a_mark_of_mangle_selects_the_route() {
     let marked = |hook: &str| {
         let rules = format!(
             "*mangle\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A {hook} -j MARK --set-xmark 0x1/0x1\nCOMMIT\n"
@@ -153,7 +153,7 @@ fn a_mark_from_mangle_chooses_the_way() {
 }
 
 #[test]
-fn interfaces_have_settings_of_their_own() {
+fn interface_sysctls_override_the_hosts() {
     let with = |change: &dyn Fn(&mut InterfaceSysctls)| {
         let mut settings = InterfaceSysctls { forwarding: true, ..InterfaceSysctls::default() };
         change(&mut settings);
@@ -177,9 +177,9 @@ fn interfaces_have_settings_of_their_own() {
     assert_ne!(loose, DropReason::ReversePath.to_string());
 }
 
-/// Docker with iptables-legacy beside a proxy with iptables-nft is usual: both have their say.
+/// As with Docker over iptables-legacy and a proxy over iptables-nft.
 #[test]
-fn rules_of_both_variants_are_met() {
+fn rules_of_both_iptables_variants_run() {
     let of = |text: &str| Rules::read(Family::V4, text).unwrap();
     let drop = "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n";
     let mark = "*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j MARK --set-xmark 0x1/0x1\nCOMMIT\n";

@@ -1,4 +1,4 @@
-//! What nobody knows of a rule: it matters only where a packet gets to it, and only if the answer changes what becomes of the packet.
+//! Unknown parts of rules matter only if a packet reaches them and the answer changes its outcome.
 
 use crate::support::{at, ip, net};
 use svclab_sim::assume::Assumptions;
@@ -13,7 +13,7 @@ use svclab_sim::set::Sets;
 
 const SETS: &str = "create SEEN hash:ip family inet\ncreate OTHER hash:ip family inet\nadd OTHER 192.0.2.2\n";
 
-/// A node (192.0.2.1 on eth0, 203.0.113.1 on eth1), a client at eth0 and a server, 203.0.113.2, at eth1.
+/// A node (192.0.2.1 on eth0, 203.0.113.1 on eth1), a client at eth0, and the server 203.0.113.2 at eth1.
 struct UnknownSetup {
     network: Network,
     node: HostId,
@@ -74,7 +74,7 @@ fn say(outcomes: &Outcomes) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// What becomes of a call to the node: the outcomes and how many questions did not matter, or the names of all that are open.
+/// The outcomes and the number of irrelevant facts, or the names of the decisive ones.
 fn in_words(result: Result<Outcomes, NetworkError>) -> String {
     match result {
         Ok(outcomes) => match outcomes.undecided.len() {
@@ -94,20 +94,20 @@ fn in_words(result: Result<Outcomes, NetworkError>) -> String {
 }
 
 #[test]
-fn only_what_is_reached_and_matters_must_be_known() {
+fn unknown_facts_count_only_where_reached_and_decisive() {
     let open = "-m bpf --bytecode \"1,6 0 0 1\"";
     for (rules, expected) in [
-        // Not reached, or something known fails, before or behind it.
+        // Not reached, or a known part fails.
         (format!("-A INPUT -p tcp -j ACCEPT\n-A INPUT {open} -j DROP"), "1 answered"),
         (format!("-A INPUT -p udp {open} -j DROP"), "1 answered"),
         (format!("-A INPUT {open} -m mark --mark 0x1 -j DROP"), "1 answered"),
         (format!("-A INPUT -m mark --mark 0x1 {open} -j DROP"), "1 answered"),
         (format!("-A A {open} -j DROP"), "1 answered"),
-        // Asked, and either answer leads to the same.
+        // Both answers have the same result.
         (format!("-A INPUT {open} -j ACCEPT"), "1 answered; 1 open"),
         (format!("-A INPUT {open} -j LOG"), "1 answered; 1 open"),
         (format!("-A INPUT {open} -j A\n-A A -j RETURN\n-A INPUT -j DROP"), "1 dropped; 1 open"),
-        // Asked, and it matters: all that was asked is listed.
+        // All facts are listed.
         (format!("-A INPUT {open} -j DROP"), "depends on INPUT 1 bpf"),
         (format!("-A INPUT {open} -j ACCEPT\n-A INPUT -j DROP"), "depends on INPUT 1 bpf"),
         (
@@ -120,7 +120,7 @@ fn only_what_is_reached_and_matters_must_be_known() {
             format!("-A INPUT {open} -j A\n-A A -m ttl --ttl-lt 5 -j DROP\n-A INPUT -m helper --helper ftp -j ACCEPT"),
             "depends on A 1 ttl, INPUT 1 bpf, INPUT 2 helper",
         ),
-        // Targets: there are no two answers.
+        // Targets have no two answers.
         ("-A INPUT -j TARPIT".to_owned(), "depends on INPUT 1"),
         ("-A INPUT -p udp -j TARPIT".to_owned(), "1 answered"),
         ("-A INPUT -j NFQUEUE --queue-num 3".to_owned(), "depends on INPUT 1 NFQUEUE"),
@@ -134,7 +134,7 @@ fn only_what_is_reached_and_matters_must_be_known() {
 }
 
 #[test]
-fn the_error_says_where_what_why_and_how_to_go_on() {
+fn the_error_lists_facts_and_assumptions() {
     let rules = "*mangle\n-A PREROUTING -p tcp -j TPROXY --on-port 15001 --tproxy-mark 0x1\nCOMMIT\n";
     let error = input(&setup(with_rules(rules), false)).unwrap_err().to_string();
     assert_eq!(
@@ -155,13 +155,13 @@ fn the_error_says_where_what_why_and_how_to_go_on() {
 }
 
 #[test]
-fn chance_is_drawn_where_the_kernel_draws_it() {
+fn draws_happen_in_the_kernels_order() {
     let half = "-m statistic --mode random --probability 0.5";
     for (rules, expected) in [
-        // Either side of an unknown part: a rule that may drop leaves it open.
+        // A probabilistic drop on either side leaves the fact open.
         (format!("-A INPUT {half} -m bpf -j DROP"), "depends on INPUT 1 bpf"),
         (format!("-A INPUT -m bpf {half} -j DROP"), "depends on INPUT 1 bpf"),
-        // The draw is there either way, or has no effect: probabilities sum to one.
+        // The draw happens anyway, or has no effect.
         (format!("-A INPUT {half} -j DROP\n-A INPUT -m bpf -j ACCEPT"), "1/2 answered, 1/2 dropped; 1 open"),
         (format!("-A INPUT -m bpf -j LOG\n-A INPUT {half} -j DROP"), "1/2 answered, 1/2 dropped; 1 open"),
         (
@@ -178,7 +178,7 @@ fn chance_is_drawn_where_the_kernel_draws_it() {
 }
 
 #[test]
-fn assumptions_decide() {
+fn assumptions_decide_unknown_facts() {
     for (rules, assumptions, expected) in [
         ("-A INPUT -m bpf -j DROP", "bpf=no", "1 answered"),
         ("-A INPUT -m bpf -j DROP", "bpf=yes", "1 dropped"),
@@ -187,7 +187,7 @@ fn assumptions_decide() {
         ("-A INPUT -j NFQUEUE", "NFQUEUE=no", "1 dropped"),
         ("-A INPUT -p tcp -m socket --restore-skmark -j ACCEPT", "socket=no", "1 answered"),
         ("-A INPUT -p tcp -m socket --restore-skmark -j ACCEPT", "socket=yes", "depends on INPUT 1 socket"),
-        // What is known is not changed.
+        // Known facts take precedence.
         ("-A INPUT -m length --length 40:60 -j DROP", "length=no", "1 dropped"),
     ] {
         let setup = setup(assuming(&filter(rules), assumptions), false);
@@ -199,7 +199,7 @@ fn assumptions_decide() {
 }
 
 #[test]
-fn the_trace_tells_what_was_taken() {
+fn traces_show_the_answers() {
     let setup = setup(with_rules(&filter("-A INPUT -m bpf -j ACCEPT")), false);
     let outcomes = input(&setup).unwrap();
     assert_eq!(outcomes.ways.len(), 1);
@@ -208,19 +208,19 @@ fn the_trace_tells_what_was_taken() {
 }
 
 #[test]
-fn one_draw_ends_where_something_is_not_known() {
+fn a_seeded_walk_fails_at_an_unknown_fact() {
     let mut one = setup(with_rules(&filter("-A INPUT -m bpf -j ACCEPT\n-A INPUT -m time -j LOG")), false);
     let flow = Flow::tcp(one.client, at("192.0.2.1:80"));
     let error = one.network.send(&flow, &mut Chance::seeded(1)).unwrap_err();
     assert!(matches!(&error, NetworkError::NotModelled(part) if &*part.name == "bpf"), "{error}");
-    // What has no effect is no error.
+    // Assumptions without effect are no errors.
     let mut one = setup(with_rules(&filter("-A INPUT -m time -j LOG")), false);
     let flow = Flow::tcp(one.client, at("192.0.2.1:80"));
     assert!(one.network.send(&flow, &mut Chance::seeded(1)).unwrap().verdict.answered().is_some());
 }
 
 #[test]
-fn matches_that_are_unknown_only_sometimes() {
+fn matches_are_known_for_some_packets() {
     for (rule, expected) in [
         ("-p tcp -m socket", "depends on INPUT 1 socket"),
         ("-m mac ! --mac-source 02:00:00:00:00:01", "depends on INPUT 1 mac"),
@@ -247,7 +247,7 @@ fn matches_that_are_unknown_only_sometimes() {
 }
 
 #[test]
-fn owners_are_asked_of_packets_with_a_socket_only() {
+fn owner_is_unknown_only_for_sockets() {
     let from_node = |setup: &UnknownSetup| setup.network.outcomes(&Flow::tcp(setup.node, at("203.0.113.2:80")));
     let through = |setup: &UnknownSetup| setup.network.outcomes(&Flow::tcp(setup.client, at("203.0.113.2:80")));
     for (rule, local, forwarded) in [
@@ -266,7 +266,7 @@ fn owners_are_asked_of_packets_with_a_socket_only() {
 }
 
 #[test]
-fn a_set_that_a_rule_has_changed_is_not_known() {
+fn a_changed_set_is_unknown() {
     for (rules, expected) in [
         ("-A INPUT -j SET --add-set SEEN src\n-A INPUT -m set --match-set SEEN src -j DROP", "depends on INPUT 2 set"),
         ("-A INPUT -m set --match-set SEEN src -j DROP\n-A INPUT -j SET --add-set SEEN src", "1 answered"),
@@ -279,7 +279,7 @@ fn a_set_that_a_rule_has_changed_is_not_known() {
 }
 
 #[test]
-fn too_many_questions_are_listed_as_well() {
+fn too_many_unknown_facts_are_listed() {
     let rules: Vec<String> =
         (0..16).map(|bit| format!("-A INPUT -m time -j MARK --set-xmark 0x{:x}/0x0", 1 << bit)).collect();
     let setup = setup(with_rules(&filter(&rules.join("\n"))), false);
@@ -288,7 +288,7 @@ fn too_many_questions_are_listed_as_well() {
 }
 
 #[test]
-fn sets_that_are_not_given_are_an_error_or_not_known() {
+fn missing_sets_are_errors_or_unknown() {
     let rules = filter("-A INPUT -m set --match-set NOBODY src -j DROP");
     let host = Host::builder("node").rules(Rules::read_any(Family::V4, &rules).unwrap());
     assert!(host.build().unwrap_err().to_string().contains("there is no set \"NOBODY\""));
@@ -298,7 +298,7 @@ fn sets_that_are_not_given_are_an_error_or_not_known() {
 }
 
 #[test]
-fn a_question_about_a_packet_has_one_answer() {
+fn a_fact_about_a_packet_has_one_answer() {
     for rules in [
         "-A OUTPUT -m owner --uid-owner 5 -j A\n-A A -m owner ! --uid-owner 5 -j DROP",
         "-A OUTPUT -m bpf --bytecode \"1,6 0 0 1\" -j RETURN\n-A OUTPUT -m bpf --bytecode \"1,6 0 0 1\" -j DROP",
@@ -310,7 +310,7 @@ fn a_question_about_a_packet_has_one_answer() {
 }
 
 #[test]
-fn names_of_invented_interfaces_are_not_known() {
+fn placeholder_interface_names_are_unknown() {
     for (rules, assumptions, expected) in [
         ("-A INPUT -i + -j DROP", "", "1 dropped"),
         ("-A INPUT ! -i lo -j DROP", "", "1 dropped"),
@@ -322,7 +322,7 @@ fn names_of_invented_interfaces_are_not_known() {
         ("-A INPUT -i cali+ -j DROP", "input-interface=yes", "1 dropped"),
         ("-A OUTPUT -o ens3 -j DROP", "", "depends on OUTPUT 1 output-interface"),
         ("-A OUTPUT -o ens3 -j DROP", "output-interface=no", "1 answered"),
-        // A name is one name: both answers to one question are never taken on one way.
+        // A path never takes two answers about one name.
         ("-A INPUT -i ens3 -j A\n-A A ! -i ens3 -j DROP", "", "1 answered; 1 open"),
         ("-A INPUT -i ens3 -j A\n-A A -i ens4 -j DROP", "", "1 answered; 1 open"),
         ("-A INPUT -i ens+ -j A\n-A A -i cali+ -j DROP", "", "1 answered; 1 open"),
@@ -334,7 +334,7 @@ fn names_of_invented_interfaces_are_not_known() {
 }
 
 #[test]
-fn rules_of_nftables_are_listed_all_at_once() {
+fn unknown_nftables_rules_are_listed_together() {
     let nft = |rules: &str| {
         format!(
             "table ip t {{\n\tchain in {{\n\t\ttype filter hook input priority 0; policy accept;\n\t\t{rules}\n\t}}\n}}\n"
@@ -363,7 +363,7 @@ fn connections_are_looked_up_in_their_zone() {
     let states = "*filter\n-A INPUT -m conntrack --ctstate ESTABLISHED -j DROP\nCOMMIT\n";
     for (raw, established) in [
         ("", true),
-        // Answers are looked up in zone 0 unless a rule says otherwise.
+        // The default zone is 0.
         ("-A PREROUTING -j CT --zone 5\n-A OUTPUT -j CT --zone 5\n", true),
         ("-A PREROUTING -j CT --zone-orig 5\n", true),
         ("-A PREROUTING -j CT --zone 5\n", false),
@@ -384,7 +384,7 @@ fn connections_are_looked_up_in_their_zone() {
 }
 
 #[test]
-fn networks_are_mapped_one_to_one() {
+fn netmap_keeps_the_host_part() {
     let rules = "*nat\n-A PREROUTING -d 198.51.100.0/24 -j NETMAP --to 203.0.113.0/24\n\
                  -A POSTROUTING -s 192.0.2.0/24 -j NETMAP --to 203.0.113.128/25\nCOMMIT\n";
     let setup = setup(with_rules(rules), false);
@@ -396,7 +396,7 @@ fn networks_are_mapped_one_to_one() {
 }
 
 #[test]
-fn marks_are_shifted() {
+fn connmark_shifts_marks() {
     for (rules, drops) in [
         ("-A PREROUTING -j CONNMARK --set-xmark 0x3/0xff --left-shift-mark 8\n", 0x300),
         (

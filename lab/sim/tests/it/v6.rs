@@ -1,4 +1,4 @@
-//! The same over IPv6: translation, masquerading, rejection.
+//! Translation, masquerading and rejection over IPv6.
 
 use crate::support::{at, ip, net, outcomes};
 use svclab_sim::host::{Host, HostInterface, Route, Sysctls};
@@ -58,9 +58,9 @@ fn a_router_translates_and_rejects() {
     ");
 }
 
-/// Found on a kernel: of several addresses of one scope the last that was added is the first of its interface.
+/// As observed: the latest address of a scope is the interface's first.
 #[test]
-fn redirected_to_the_address_that_was_added_last() {
+fn redirect_takes_the_latest_address() {
     let rules = "*nat\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9999\nCOMMIT\n";
     let eth0 = HostInterface::new("eth0").address(ip("fd00::1"), 64).address(ip("fd00::33"), 64);
     let server = Host::builder("server").interface(eth0).listen(Protocol::TCP, 9999);

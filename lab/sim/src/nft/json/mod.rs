@@ -60,7 +60,7 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
                     None => return wrong(format!("a rule of the chain {name:?}, which there is not")),
                 }
             }
-            // Named objects: only statements that use the object matter.
+            // Only statements that use these objects matter.
             (kind, _)
                 if ["metainfo", "flowtable", "counter", "quota", "limit", "secmark", "synproxy", "tunnel"]
                     .contains(&kind.as_str())
@@ -128,7 +128,7 @@ fn rule(value: &Value) -> Rule {
 
 fn types(value: Option<&Value>) -> Option<Vec<DeclaredType>> {
     match value? {
-        // Data types of maps are one word, `ipv4_addr . inet_service`.
+        // Data of maps: `ipv4_addr . inet_service`.
         Value::String(names) => Some(names.split(" . ").map(|name| DeclaredType::Named(name.to_owned())).collect()),
         Value::Array(names) => {
             names.iter().map(|name| name.as_str().map(|name| DeclaredType::Named(name.to_owned()))).collect()

@@ -95,14 +95,14 @@ fn element(inner: &Value) -> Option<Statement> {
 
 fn nat(kind: NatKind, inner: &Value) -> Option<Statement> {
     let (address, port) = (inner.get("addr").map(expression::read), inner.get("port").map(expression::read));
-    // `netmap` and ranges that a map holds.
+    // `netmap`, and ranges from a map.
     if words(inner.get("type_flags")).iter().any(|flag| flag != "concat") {
         return None;
     }
     Some(Statement::Nat { kind, family: text(inner, "family"), address, port, flags: words(inner.get("flags")) })
 }
 
-/// A statement without effect on verdicts, as the text listing has it.
+/// As the text listing has it.
 fn no_effect(kind: &str, inner: &Value) -> String {
     let mut words = kind.to_owned();
     match (kind, inner) {

@@ -90,7 +90,7 @@ pub(super) fn milliseconds(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn times() {
+    fn times_are_parsed_as_milliseconds() {
         for (text, milliseconds) in [
             ("3h", Some(10_800_000)),
             ("2h59m58s936ms", Some(10_798_936)),

@@ -54,7 +54,6 @@ pub(super) fn literal(tokens: &mut Tokens<'_>) -> Option<Expr> {
     }
 }
 
-/// A selector, a literal, or a parenthesized expression.
 fn operand(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if tokens.take("(") {
         let inner = binary(tokens, 0)?;
@@ -185,7 +184,7 @@ pub(super) fn value(tokens: &mut Tokens<'_>) -> Option<Expr> {
     Some(Expr::Map { key: Box::new(key), map: Box::new(set(tokens)?) })
 }
 
-/// The right side of a comparison: a set, flags, or literals separated by ` . `.
+/// A set, flags, or literals separated by ` . `.
 pub(super) fn compared_with(tokens: &mut Tokens<'_>) -> Option<Expr> {
     if let Some(set) = set(tokens) {
         return Some(set);

@@ -88,7 +88,7 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
             Some("chain") => table.chains.push(chain(tokens)?),
             Some("set") => table.sets.push(set(tokens, false)?),
             Some("map") => table.sets.push(set(tokens, true)?),
-            // Named objects: only statements that use the object matter.
+            // Only statements that use these objects matter.
             Some("flowtable" | "counter" | "quota" | "limit" | "ct" | "secmark" | "synproxy" | "tunnel") => {
                 while !tokens.is("{") && !tokens.at_end() {
                     tokens.next();
@@ -197,7 +197,7 @@ fn base(tokens: &mut Tokens<'_>) -> ReadResult<BaseChain> {
     Ok(base)
 }
 
-/// Reads a rule up to the end of its line. From the first unmodelled statement on the text is one unknown statement.
+/// Reads a rule. From the first unmodelled statement on the text is one statement.
 fn rule(tokens: &mut Tokens<'_>, line: usize) -> Rule {
     let mut rule = Rule { line, statements: Vec::new(), comment: None };
     while !tokens.at_end() {

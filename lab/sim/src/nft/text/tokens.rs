@@ -25,10 +25,10 @@ pub(super) enum TokenKind {
 const SYMBOLS: [&str; 18] =
     ["==", "!=", "<=", ">=", "<<", ">>", "{", "}", "(", ")", ",", ";", "=", "<", ">", "&", "|", "^"];
 
-/// The comment by which `nft` marks tables of iptables-nft.
+/// Marks the next table as one of iptables-nft.
 const BY_IPTABLES: &str = "is managed by iptables";
 
-/// The tokens, and the lines of comments that mark the next table as one of iptables-nft.
+/// The tokens, and the lines of [`BY_IPTABLES`] comments.
 pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadError> {
     let (mut tokens, mut managed) = (Vec::new(), Vec::new());
     let (mut at, mut line) = (0, 1);
@@ -111,12 +111,11 @@ impl<'a> Tokens<'a> {
         self.depth
     }
 
-    /// The byte at which the next token begins.
     pub(super) fn offset(&self) -> usize {
         self.peek().map_or(self.whole.len(), |token| token.from)
     }
 
-    /// Takes the next unquoted token if its text is `text`.
+    /// Takes an unquoted token with this text.
     pub(super) fn take(&mut self, text: &str) -> bool {
         self.is(text) && self.next().is_some()
     }
@@ -144,7 +143,7 @@ impl<'a> Tokens<'a> {
         })
     }
 
-    /// Takes tokens up to the end of a statement that began with `depth` open braces.
+    /// Takes the rest of a statement that began with `depth` open braces.
     pub(super) fn skip_statement(&mut self, depth: usize) {
         while self.depth > depth || !self.at_end() {
             if self.next().is_none() {
@@ -153,7 +152,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Takes the rest of the line or up to `;`, braces included.
+    /// Up to the end of the line or `;`, braces included.
     pub(super) fn rest_of_line(&mut self) -> &'a str {
         let from = self.offset();
         self.skip_statement(self.depth);
@@ -174,7 +173,7 @@ impl<'a> Tokens<'a> {
         true
     }
 
-    /// The text from byte `from` up to the last token that was taken.
+    /// The text from byte `from` to the last taken token.
     pub(super) fn since(&self, from: usize) -> &'a str {
         let to = self.at.checked_sub(1).and_then(|last| self.all.get(last)).map_or(from, |token| token.to);
         self.whole.get(from..to).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Compiling the iptables rules of a family for one machine.
+//! Compiling iptables rules for a machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -156,7 +156,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// The index of a set; `None` for an unknown set, the set's name for a missing one.
+    /// `None`: an unknown set. Error: a missing one.
     fn set(&self, name: &str) -> Result<Option<usize>, String> {
         match self.machine.sets.iter().position(|known| known.name == name) {
             None if !self.machine.other_sets => Err(name.to_owned()),
@@ -164,7 +164,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Adds the checks of a match; the error is the name of a missing set.
+    /// The error is a missing set.
     fn check(&mut self, one: &Match, checks: &mut Vec<Check>) -> Result<(), String> {
         checks.push(match one {
             Match::Comment(_) | Match::Nfacct(_) => return Ok(()),
@@ -176,7 +176,7 @@ impl Compiler<'_> {
             }
             Match::Statistic(Statistic::Nth { not, every, packet }) => {
                 self.counters += 1;
-                // libxt_statistic: count = every - packet - 1, so packet number `packet` is the first match.
+                // libxt_statistic: packet number `packet` matches first.
                 let first = every - 1 - packet;
                 Check::Nth { not: *not, every: *every, first, counter: self.counters - 1 }
             }
@@ -228,7 +228,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Patterns that may match placeholder interfaces become checks of their own, after the known ones.
+    /// Unknown patterns become checks after the known ones.
     fn physdev(&self, physdev: &Physdev, checks: &mut Vec<Check>) {
         let mut known = PhysdevCheck {
             input: None,

@@ -1,4 +1,4 @@
-//! iptables rules compiled for the walk: names and chains are indexes.
+//! iptables rules compiled for the walk.
 
 pub(crate) mod compile;
 mod loops;
@@ -19,14 +19,14 @@ use crate::rules::target::{ConnmarkAction, RejectWith};
 use crate::rules::{ChainPolicy, Rules, TableName, Test};
 use crate::trace::RuleRef;
 
-/// Rules that refer to missing sets or chains.
+/// Rules with missing sets or chains, or loops.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum CompileError {
     #[error("table {table}, line {line}: there is no set {set:?}")]
     NoSet { table: TableName, line: usize, set: String },
-    /// A chain; only in rules that were changed after reading.
+    /// Only in rules that were changed after reading.
     #[error("table {table}, line {line}: there is no chain {chain:?}")]
     NoChain { table: TableName, line: usize, chain: String },
     /// A loop of chains, which the kernel refuses.
@@ -38,17 +38,16 @@ pub enum CompileError {
 #[derive(Debug, Clone)]
 pub(crate) struct Interfaces {
     pub(super) test: Test<Box<[bool]>>,
-    /// The pattern and the placeholder interfaces that it may match.
+    /// The pattern and the placeholder interfaces.
     pub(super) unknown: Option<Box<(InterfacePattern, Box<[bool]>)>>,
 }
 
 impl Interfaces {
-    /// Without an interface only an inverted test holds.
     pub(crate) fn holds(&self, interface: Option<usize>) -> bool {
         self.test.judge(interface.and_then(|at| self.test.is.get(at)).copied().unwrap_or(false))
     }
 
-    /// The pattern, if its result for this interface is unknown.
+    /// Only if the result is unknown.
     pub(crate) fn unknown_of(&self, interface: usize) -> Option<&InterfacePattern> {
         let (pattern, unknown) = &**self.unknown.as_ref()?;
         unknown.get(interface).is_some_and(|unknown| *unknown).then_some(pattern)
@@ -75,7 +74,7 @@ pub(crate) struct RecentCheck {
     pub(crate) seconds: Option<u32>,
     pub(crate) reap: bool,
     pub(crate) hitcount: u32,
-    /// Lists outlive rules, and both families share them.
+    /// Lists outlive rules; both families share them.
     pub(crate) list: Arc<str>,
     pub(crate) mask: u128,
     pub(crate) destination: bool,
@@ -98,7 +97,7 @@ pub(crate) enum Check {
         counter: usize,
     },
     Recent(RecentCheck),
-    /// `changes`: a rule of the machine changes the set.
+    /// `changes`: by a rule of the machine.
     Set {
         not: bool,
         set: usize,
@@ -122,7 +121,7 @@ pub(crate) enum Check {
     Open(OpenCheck),
 }
 
-/// A match whose result is unknown for some packets.
+/// Unknown for some packets.
 #[derive(Debug, Clone)]
 pub(crate) enum OpenCheck {
     Owner(Owner),
@@ -135,7 +134,7 @@ pub(crate) enum OpenCheck {
         handled: Option<Test<()>>,
         more: bool,
     },
-    /// A bridge port with a possible placeholder name.
+    /// A port with a placeholder name.
     Port {
         input: bool,
         test: Interfaces,
@@ -157,7 +156,7 @@ impl Check {
         }
     }
 
-    /// Whether asking it draws, or changes what the next one who asks hears.
+    /// Draws or changes state.
     pub(crate) fn has_effect(&self) -> bool {
         matches!(self, Check::Random { .. } | Check::Nth { .. } | Check::Recent(_) | Check::Limit { .. })
     }
@@ -191,7 +190,7 @@ pub(crate) enum Action {
     Notrack,
     Track(Zone),
     ChangeSets(Box<[Arc<str>]>),
-    /// An unknown effect; `name` if an assumption can decide it.
+    /// `name`: for assumptions.
     Unknown {
         name: Option<Arc<str>>,
         why: Arc<str>,
@@ -205,21 +204,21 @@ pub(crate) struct InterfaceTests {
     pub(crate) output: Option<Interfaces>,
 }
 
-/// Data for rules whose result can be unknown.
+/// Only of rules with unknown parts.
 #[derive(Debug, Clone)]
 pub(crate) struct UndecidedChecks {
-    /// Per check the index of its match.
+    /// The match of each check.
     pub(crate) sources: Box<[usize]>,
 }
 
-/// A compiled rule. Walks visit thousands, so rare parts are boxed.
+/// Walks visit thousands, so rare parts are boxed.
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledRule {
     pub(crate) source: Option<Test<Masked>>,
     pub(crate) destination: Option<Test<Masked>>,
     pub(crate) protocol: Option<Test<Protocol>>,
     pub(crate) ends: Option<Box<InterfaceTests>>,
-    /// Matches fragments only, which do not exist.
+    /// Matches fragments, which do not exist.
     pub(crate) never: bool,
     pub(crate) checks: Box<[Check]>,
     pub(crate) action: Action,

@@ -43,7 +43,7 @@ fn jhash(key: &[u8], seed: u32) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// The value as the bytes of a kernel register, padded to four.
+/// A kernel register, padded to four bytes.
 pub(crate) fn register(value: u128, kind: DataType) -> Vec<u8> {
     let length = usize::try_from(kind.bits().div_ceil(8)).unwrap_or(16);
     let all = value.to_be_bytes();
@@ -64,7 +64,7 @@ pub(crate) fn register(value: u128, kind: DataType) -> Vec<u8> {
     bytes
 }
 
-/// `jhash` scaled to a number below `modulus` (`reciprocal_scale`, include/linux/kernel.h).
+/// `reciprocal_scale` (include/linux/kernel.h).
 pub(crate) fn below(key: &[u8], seed: u32, modulus: u32) -> u32 {
     u32::try_from((u64::from(jhash(key, seed)) * u64::from(modulus)) >> 32).unwrap_or(0)
 }
@@ -75,7 +75,7 @@ mod tests {
 
     /// Published values of lookup3.
     #[test]
-    fn as_published() {
+    fn jhash_has_the_published_values() {
         assert_eq!(jhash(b"", 0), GOLDEN);
         let text = b"Four score and seven years ago";
         assert_eq!(jhash(text, 0), 0x1777_0551);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_register_is_filled_up() {
+    fn registers_are_padded_to_four_bytes() {
         assert_eq!(register(80, DataType::Port), [0, 80, 0, 0]);
         assert_eq!(register(0x0a00_0001, DataType::Ipv4), [10, 0, 0, 1]);
         assert_eq!(register(1, DataType::Mark), [1, 0, 0, 0]);

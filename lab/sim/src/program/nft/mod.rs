@@ -1,4 +1,4 @@
-//! nftables rules compiled for the walk: names are indexes, literals are ranges of numbers.
+//! nftables rules compiled for the walk.
 
 pub(crate) mod compile;
 pub(crate) mod hash;
@@ -31,7 +31,7 @@ pub(crate) enum CompiledExpr {
         offset: u32,
         counter: usize,
     },
-    /// Without key or seed: the result is random.
+    /// Random without key or seed.
     Hash {
         key: Option<Vec<(CompiledExpr, DataType)>>,
         modulus: u32,
@@ -67,7 +67,6 @@ pub(crate) enum Comparison {
     In { not: bool, set: usize },
 }
 
-/// Address or port operand of a NAT statement.
 #[derive(Debug, Clone)]
 pub(crate) enum NatOperand {
     Nothing,
@@ -82,7 +81,7 @@ pub(crate) struct Nat {
     pub(crate) family: Option<Family>,
     pub(crate) address: NatOperand,
     pub(crate) port: NatOperand,
-    /// The flags; the walk adds addresses and ports.
+    /// Without addresses and ports.
     pub(crate) range: NatRange,
 }
 
@@ -143,14 +142,14 @@ pub(crate) type SetName = (TableFamily, String, String);
 /// A compiled set or map.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CompiledSet {
-    /// The name of a set that rules may change.
+    /// Only of sets that rules change.
     pub(crate) dynamic: Option<SetName>,
     pub(crate) exact: HashMap<Vec<u128>, SetEntry>,
     pub(crate) ranges: Vec<(Vec<(u128, u128)>, SetEntry)>,
     pub(crate) any: Option<EntryContent>,
     pub(crate) timeout: Option<u64>,
     pub(crate) size: Option<usize>,
-    /// An unmodelled element or type: lookups without a match are unknown.
+    /// Unmodelled: lookups without a match are unknown.
     pub(crate) not_modelled: Option<Arc<str>>,
 }
 
@@ -173,7 +172,6 @@ pub(crate) struct BaseChainRef {
     pub(crate) priority: i32,
 }
 
-/// The base chains of a family at one hook in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AtHook {
     pub(crate) filters: Vec<BaseChainRef>,
@@ -190,7 +188,7 @@ pub(crate) struct NftProgram {
     /// Base chains of devices by interface.
     pub(crate) ingress: Vec<(usize, BaseChainRef)>,
     pub(crate) egress: Vec<(usize, BaseChainRef)>,
-    /// A chain with rules for bridged frames, which are not modelled.
+    /// Bridged frames are not modelled.
     pub(crate) on_bridges: Option<BaseChainRef>,
 }
 
@@ -203,7 +201,6 @@ impl NftProgram {
         &all[hook as usize]
     }
 
-    /// Whether a chain is hooked for the family.
     pub(crate) fn sees(&self, family: Family) -> bool {
         let all = match family {
             Family::V4 => &self.v4,
@@ -212,7 +209,6 @@ impl NftProgram {
         all.iter().any(|at| !at.filters.is_empty() || !at.nats.is_empty())
     }
 
-    /// Whether a nat chain is hooked for the family.
     pub(crate) fn translates(&self, family: Family) -> bool {
         let all = match family {
             Family::V4 => &self.v4,

@@ -48,7 +48,7 @@ impl Owner {
         Ok(this)
     }
 
-    /// The result for a packet without a socket: only fully inverted matches hold (`match ^ invert`).
+    /// Only fully inverted matches hold (`match ^ invert`).
     pub(crate) fn holds_without_socket(&self) -> bool {
         let inverted = |test: &Option<Test<IdRange>>| test.is_none_or(|test| test.not);
         !self.supplementary

@@ -7,7 +7,7 @@ use super::super::error::{ParseResult, Problem};
 use super::super::options::{self, TextOption};
 use super::super::tokens::OptionReader;
 
-/// `policy`. The simulator has no IPsec: `--pol none` matches, `--pol ipsec` does not.
+/// Without IPsec `--pol none` matches, `--pol ipsec` does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpsecPolicy {
     /// `--dir in`.
@@ -65,7 +65,7 @@ impl fmt::Display for IpsecPolicy {
 pub struct Ipvs {
     /// `--ipvs`: IPVS has handled the packet.
     pub handled: Option<Test<()>>,
-    /// Conditions on the IPVS connection; they never match other packets.
+    /// Other packets never match.
     pub options: Vec<TextOption>,
 }
 

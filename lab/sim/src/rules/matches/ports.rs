@@ -39,7 +39,7 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// `--tcp-flags`: of the flags in the mask exactly `set` are set.
+/// `set` of the flags in `mask`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct TcpFlagsTest {

@@ -7,7 +7,7 @@ use super::super::options::{self, TextOption};
 use super::super::tokens::OptionReader;
 use crate::protocol::Family;
 
-/// `hashlimit`: the result for the first packet, which is within any limit.
+/// The result for the first packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Hashlimit {
@@ -62,14 +62,13 @@ impl fmt::Display for Hashlimit {
     }
 }
 
-/// `connlimit`: the result for the only connection.
+/// The result for the only connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Connlimit {
     /// Matches above the limit, not within.
     pub above: bool,
     pub limit: u32,
-    /// Prefix length of addresses that count together.
     pub mask: u8,
     /// Counts by destination, not source.
     pub destination: bool,

@@ -10,7 +10,7 @@ use crate::protocol::Family;
 /// What `-m recent` does with its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecentAction {
-    /// Adds or renews the address; always matches.
+    /// Always matches.
     Set,
     /// Matches listed addresses.
     Check,
@@ -33,7 +33,7 @@ pub struct Recent {
     pub reap: bool,
     /// `--hitcount`: minimum number of packets.
     pub hitcount: Option<u32>,
-    /// The list, which both families of a machine share.
+    /// Both families share lists.
     pub list: String,
     /// Mask of the address.
     pub mask: IpAddr,

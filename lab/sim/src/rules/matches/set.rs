@@ -5,7 +5,7 @@ use std::fmt;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
 
-/// The end of a packet from which a set takes a part of an element.
+/// The end of the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Side {

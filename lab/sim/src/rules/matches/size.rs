@@ -30,7 +30,7 @@ impl Sizes {
         words.test("a number, or first:last", Sizes::parse)
     }
 
-    /// Whether all sizes of `possible` are in the range; `None` if only some are.
+    /// `None` if only some sizes are in the range.
     pub(crate) fn holds(self, possible: Sizes) -> Option<bool> {
         if self.first <= possible.first && possible.last <= self.last {
             Some(true)

@@ -12,12 +12,11 @@ pub const THRESHOLD_ONE: u32 = 0x8000_0000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Statistic {
-    /// Matches if 31 random bits are below the threshold.
+    /// 31 random bits below the threshold.
     Random {
         /// Inverted by `!`.
         not: bool,
-        /// Out of 2³¹. `iptables` rounds the probability that it is given to this ("lround(0x80000000 * p)"), and
-        /// prints it with 11 digits, from which it is found again: 2³¹ has ten.
+        /// Out of 2³¹ ("lround(0x80000000 * p)"); the 11 digits of `iptables-save` identify it.
         threshold: u32,
     },
     /// Matches one packet out of `every`.
@@ -30,7 +29,7 @@ pub enum Statistic {
     },
 }
 
-/// Parses a decimal probability and rounds to the nearest threshold, halves up.
+/// Rounds to the nearest threshold, halves up.
 fn threshold(text: &str) -> Option<u32> {
     let (whole, digits) = text.split_once('.').unwrap_or((text, ""));
     let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thresholds_survive_being_printed() {
+    fn printed_thresholds_parse_to_the_same_value() {
         assert_eq!(threshold("0.33333333349"), Some(715_827_883));
         assert_eq!(decimal(715_827_883), "0.33333333349");
         for value in (0..=THRESHOLD_ONE).step_by(99_991).chain([1, THRESHOLD_ONE - 1, THRESHOLD_ONE]) {

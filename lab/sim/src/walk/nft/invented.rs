@@ -12,14 +12,12 @@ pub(super) fn assumption(input: bool) -> &'static str {
 }
 
 impl Walker<'_> {
-    /// The interface, if its name is a placeholder.
     pub(super) fn nft_invented(&self, input: bool, skb: &Skb) -> Option<usize> {
         let interface = if input { skb.input } else { skb.output };
         interface.filter(|at| self.host.interfaces[*at].invented)
     }
 
-    /// The result of a comparison of a placeholder interface alone: it differs from existing interfaces, otherwise an
-    /// assumption decides. `None` for other comparisons.
+    /// `None` for other comparisons. A placeholder differs from existing interfaces; otherwise an assumption decides.
     pub(super) fn nft_compare_invented(
         &mut self,
         left: &[CompiledExpr],
@@ -50,7 +48,6 @@ impl Walker<'_> {
         }
     }
 
-    /// Whether a named interface has this name, or this index from 1.
     fn nft_is_real(&self, value: u128, by_name: bool) -> bool {
         let mut all = self.host.interfaces.iter().zip(1..);
         all.any(|(one, number)| !one.invented && value == if by_name { name_bits(&one.name) } else { number })

@@ -14,7 +14,7 @@ use crate::rules::matches::AddressType;
 use crate::trace::Event;
 use crate::walk::{Skb, Walker};
 
-/// The port of packets without ports; equal to no port.
+/// Of packets without ports.
 const NO_PORT: u128 = 0x1_0000;
 
 impl<'a> Walker<'a> {
@@ -31,7 +31,7 @@ impl<'a> Walker<'a> {
         Ok(values)
     }
 
-    /// One value, or those of a map element.
+    /// Several of a map element.
     pub(super) fn nft_load(
         &mut self,
         load: &CompiledExpr,
@@ -67,7 +67,7 @@ impl<'a> Walker<'a> {
                 }
                 one(u128::from(hash::below(&bytes, *seed, *modulus) + offset))
             }
-            // With a random seed or key of the kernel each number is equally likely.
+            // Each number is equally likely.
             CompiledExpr::Hash { modulus, offset, .. } => one(u128::from(self.nft_draw(*modulus, at) + offset)),
             CompiledExpr::Map { key, set } => {
                 let key = self.nft_values(key, at, skb)?;
@@ -93,8 +93,8 @@ impl<'a> Walker<'a> {
         number
     }
 
-    /// In exact walks: whether a drawn number is in the compared range. This is one draw with two results: N rules with
-    /// `mod N`, `mod N-1`, … make N paths; a draw per number would make N!.
+    /// Exact walks draw once whether a number is in the range: N rules with `mod N`, `mod N-1`, … make N paths; a draw
+    /// per number would make N!.
     pub(super) fn nft_compare_drawn(
         &mut self,
         left: &[CompiledExpr],
@@ -120,7 +120,7 @@ impl<'a> Walker<'a> {
         let inside = u64::try_from(end_inside.saturating_sub(begin)).unwrap_or(0);
         let is_inside = self.chance.choose(&[inside, u64::from(modulus) - inside]) == 0;
         if modulus > 1 {
-            // The first number with this result represents all others.
+            // Represents all numbers with this result.
             let number = match (is_inside, begin > lowest) {
                 (true, _) => begin,
                 (false, true) => lowest,
@@ -181,7 +181,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// `nft_ct_get_eval`: without a connection only the state exists.
+    /// `nft_ct_get_eval`.
     fn nft_connection(&self, field: &PacketField, skb: &Skb) -> Result<u128, RuleAbort> {
         let attached = skb.attached.ok_or(RuleAbort::Break)?;
         let connection = self.state.connections.get(attached.id).ok_or(RuleAbort::Break)?;

@@ -27,12 +27,12 @@ pub(crate) struct NftState {
     /// Elements that rules added.
     elements: BTreeMap<SetName, BTreeMap<Vec<u128>, SetEntry>>,
     rotations: BTreeMap<usize, u32>,
-    /// Per limit the credit in thousandths of packets, and its time.
+    /// Credit in thousandths of packets, and its time.
     limits: BTreeMap<usize, (u64, u64)>,
 }
 
 impl NftState {
-    /// Resets counters; existing sets keep the elements that rules added.
+    /// Existing sets keep their elements.
     pub(crate) fn rules_changed(&mut self, program: &NftProgram) {
         self.rotations.clear();
         self.limits.clear();
@@ -40,12 +40,11 @@ impl NftState {
     }
 }
 
-/// Why a rule ends before its last statement.
 pub(super) enum RuleAbort {
     /// No match (`NFT_BREAK`).
     Break,
     NotModelled(Arc<str>),
-    /// The name of a placeholder interface; `alone`: an assumption could decide.
+    /// `alone`: an assumption could decide.
     Invented {
         /// The input, not the output interface.
         input: bool,
@@ -78,7 +77,6 @@ impl RuleContext<'_> {
 }
 
 impl<'a> Walker<'a> {
-    /// Filter and route chains of a hook within `priorities`.
     pub(super) fn nft_filters(&mut self, hook: Hook, skb: &mut Skb, priorities: impl RangeBounds<i32>) -> HookResult {
         let host: &'a Host = self.host;
         for base in &host.nft.at(skb.packet.family(), hook).filters {
@@ -91,7 +89,6 @@ impl<'a> Walker<'a> {
         HookResult::On
     }
 
-    /// Nat chains of a hook within `priorities`, until `chosen`.
     pub(super) fn nft_nats(
         &mut self,
         hook: Hook,
@@ -111,7 +108,6 @@ impl<'a> Walker<'a> {
         HookResult::On
     }
 
-    /// Ingress or egress chains of a device.
     pub(super) fn nft_device(&mut self, interface: usize, incoming: bool, skb: &mut Skb) -> HookResult {
         let host: &'a Host = self.host;
         let (all, hook) =
@@ -218,7 +214,7 @@ impl<'a> Walker<'a> {
         RuleResult::Next
     }
 
-    /// Records a rule once, before its first effect.
+    /// Once, before the first effect.
     fn nft_matched(&mut self, at: &RuleContext<'_>, matched: &mut bool) {
         if !*matched {
             self.note(Event::NftMatched(at.rule()));

@@ -1,4 +1,4 @@
-//! A small cluster: node-a (172.18.0.2, pods a and b), node-b (172.18.0.3, pod c), a client (172.18.0.100) on one switch.
+//! A cluster: node-a (172.18.0.2, pods a and b), node-b (172.18.0.3, pod c), a client (172.18.0.100) on one switch.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,7 +23,6 @@ pub fn net(text: &str) -> Masked {
     Masked::parse(text).unwrap()
 }
 
-/// What a test changes of the cluster.
 #[derive(Clone)]
 pub struct Plan {
     pub rules: String,
@@ -130,7 +129,7 @@ pub fn tcp(network: &Network, from: &str, to: &str) -> Flow {
     Flow::tcp(id(network, from), at(to))
 }
 
-/// A verdict with names instead of numbers.
+/// With names instead of indexes.
 pub fn say(network: &Network, verdict: &PacketVerdict) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();
     match verdict {
@@ -148,7 +147,7 @@ pub fn say(network: &Network, verdict: &PacketVerdict) -> String {
     }
 }
 
-/// All outcomes, one a line.
+/// One outcome per line.
 pub fn outcomes(network: &Network, flow: &Flow) -> String {
     let all = network.outcomes(flow).unwrap();
     let lines = all.outcomes.iter().map(|one| format!("{} {}\n", one.probability, say(network, &one.verdict)));

@@ -14,7 +14,7 @@ use crate::program::nft::{
 };
 use crate::protocol::Family;
 
-/// A chain or set that rules refer to and that their table lacks; only in rules that were changed after reading.
+/// A missing chain or set; only in rules that were changed after reading.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("nftables, table {family} {table}: there is no {what} {name:?}")]
 pub struct MissingReference {
@@ -40,7 +40,7 @@ struct Compiler<'a> {
     counters: usize,
 }
 
-/// Skips tables of iptables-nft in families for which `beside_iptables` holds.
+/// Skips tables of iptables-nft in families with `beside_iptables`.
 pub(crate) fn compile(
     ruleset: &Arc<Ruleset>,
     interfaces: &[Arc<str>],
@@ -78,8 +78,7 @@ pub(crate) fn compile(
     Ok(program)
 }
 
-/// Of equal priorities the chain that was registered last runs first (`nf_hook_entries_grow`); a listing has the order
-/// of creation.
+/// The latest of equal priorities runs first (`nf_hook_entries_grow`); a listing has the order of creation.
 fn sort(at: &mut AtHook) {
     for chains in [&mut at.filters, &mut at.nats] {
         chains.reverse();
@@ -141,7 +140,7 @@ impl Compiler<'_> {
         MissingReference { family: self.table.family, table: self.table.name.clone(), what, name: name.to_owned() }
     }
 
-    /// Interface indexes start at 1, as in the kernel.
+    /// From 1, as in the kernel.
     fn interface(&self, name: &str) -> Option<u128> {
         let at = self.interfaces.iter().position(|known| **known == *name)?;
         u128::try_from(at + 1).ok()

@@ -23,7 +23,7 @@ impl Compiler<'_> {
         let has = |flag: &str| set.flags.iter().any(|one| one == flag);
         let name = (self.table.family, self.table.name.clone(), set.name.clone());
         let mut compiled = CompiledSet {
-            // Older kernels do not print `dynamic`; sets with a timeout count, too.
+            // Older kernels do not print `dynamic`.
             dynamic: (has("dynamic") || has("timeout")).then_some(name),
             timeout: set.timeout,
             size: set.size.and_then(|size| usize::try_from(size).ok()),
@@ -42,7 +42,7 @@ impl Compiler<'_> {
         Ok(compiled)
     }
 
-    /// An anonymous set; `data` are the types of a map's data, if known.
+    /// `data`: types of a map's data, if known.
     pub(super) fn anonymous(
         &mut self,
         elements: &[Element],
@@ -112,7 +112,7 @@ impl Compiler<'_> {
         parts.iter().zip(kinds).map(|(part, kind)| kind.range(part, &interface)).collect()
     }
 
-    /// The values of data; without types an address or a number.
+    /// Without types an address or a number.
     fn data(&self, parts: &[Expr], kinds: Option<&[DataType]>) -> Option<Vec<u128>> {
         let interface = |name: &str| self.interface(name);
         let guess = |part: &Expr| {
@@ -140,7 +140,6 @@ impl Compiler<'_> {
         })
     }
 
-    /// The index of a named or anonymous set.
     pub(super) fn set(
         &mut self,
         set: &Expr,

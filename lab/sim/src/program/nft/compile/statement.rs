@@ -103,7 +103,7 @@ impl Compiler<'_> {
             Relation::Implicit if single && kind.is_flags() => Some(Comparison::Any { not: false, bits: first }),
             Relation::Without if single => Some(Comparison::Any { not: true, bits: first }),
             Relation::Implicit | Relation::Equal | Relation::NotEqual => within(ranges),
-            // No value is less than 0 or greater than the largest.
+            // Values are from 0 to the largest.
             Relation::Less if single => {
                 below(first).map_or_else(|| within(vec![(1, 0)]), |last| within(vec![(0, last)]))
             }
@@ -152,7 +152,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The ICMP errors for IPv4 and IPv6; `None`: not modelled.
+/// For IPv4 and IPv6; `None`: not modelled.
 fn reject(with: Option<&(String, String)>) -> Option<(RejectWith, RejectWith)> {
     let Some((protocol, name)) = with else {
         return Some((RejectWith::port_unreachable(Family::V4), RejectWith::port_unreachable(Family::V6)));
@@ -161,7 +161,7 @@ fn reject(with: Option<&(String, String)>) -> Option<(RejectWith, RejectWith)> {
     let v6 = |name: &str| RejectWith::of_nft(Family::V6, name);
     match protocol.as_str() {
         "tcp" if name == "reset" => Some((RejectWith::TcpReset, RejectWith::TcpReset)),
-        // Packets of the other family do not reach such a rule.
+        // The other family's packets never match.
         "icmp" => v4(name).map(|with| (with, with)),
         "icmpv6" => v6(name).map(|with| (with, with)),
         // net/netfilter/nft_reject.c, icmp_code_v4 and icmp_code_v6.
