@@ -1,5 +1,5 @@
-//! Clients that only want to harm, against every port of a running proxy that has few descriptors. The judgement is
-//! always the same: a change of a Service still reaches the kernel.
+//! Malicious clients against every port of a running proxy with few descriptors. Every test checks that a change of a Service still reaches
+//! the kernel.
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// More connections than a process of 1,024 descriptors can hold.
 const CONNECTIONS: usize = 1100;
-/// What a client sends at once, again and again. The answers fill the buffers of both sides within some megabytes.
+/// Requests per write. Their answers fill the buffers of both sides within some megabytes.
 const REQUESTS: usize = 400;
 
 fn write(directory: &Path, version: u32, hosts: &[u8]) {
@@ -20,7 +20,7 @@ fn write(directory: &Path, version: u32, hosts: &[u8]) {
     std::fs::rename(partial, directory.join("cluster.json")).unwrap();
 }
 
-/// Connections that ask without end and never read.
+/// Connections that send requests without end and never read.
 struct Abuser {
     address: SocketAddr,
     request: String,
@@ -33,7 +33,7 @@ impl Abuser {
         Abuser { address: address.parse().unwrap(), request, streams: Vec::new() }
     }
 
-    /// Opens so many more connections, as far as the listener takes them, and sends on each that stands as much as it takes.
+    /// Opens up to `more` connections, and sends on each as much as it accepts.
     fn press(&mut self, more: usize) {
         for _ in 0..more {
             let Ok(stream) = TcpStream::connect_timeout(&self.address, Duration::from_millis(100)) else { break };
@@ -75,7 +75,7 @@ fn a_change_reaches_the_kernel_while_clients_ask_and_never_read() {
             abuser.press(CONNECTIONS);
             (0..20).for_each(|_| abuser.press(0));
             version += 1;
-            // An endpoint that no version before had, so that something has to be written.
+            // A new endpoint in each version, so that something must be written.
             write(directory.path(), version, &[2, 100 + u8::try_from(version).unwrap()]);
             wait_for(&format!("the change under {address}, in {mode} mode"), || {
                 abuser.press(20);
@@ -118,7 +118,6 @@ fn a_proxy_with_few_descriptors_starts_and_syncs() {
     });
 }
 
-/// A soft limit below the hard one is no limit: it is raised at the start, whatever the mode.
 #[test]
 fn the_soft_limit_of_descriptors_is_raised_at_the_start() {
     if !inside!() {
@@ -135,7 +134,7 @@ fn the_soft_limit_of_descriptors_is_raised_at_the_start() {
     assert!(numbers[0] == numbers[1] && numbers[0] != "256", "{line}");
 }
 
-/// What the proxy has of these in `/proc`.
+/// The number of entries in a directory of the proxy's `/proc`.
 fn count(proxy: &Proxy, what: &str) -> usize {
     std::fs::read_dir(format!("/proc/{}/{what}", proxy.0.id())).unwrap().count()
 }
@@ -151,7 +150,7 @@ fn scrapes_that_are_abandoned_while_a_command_hangs_leave_nothing() {
     std::fs::create_dir(&manifests).unwrap();
     std::fs::create_dir(&commands).unwrap();
     write(&manifests, 1, &[2, 3]);
-    // Stands before the real one in PATH, and hangs where a scrape asks for counters.
+    // Precedes the real command in PATH, and hangs when a scrape reads counters.
     let real = shell("command -v iptables");
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in *'-v -S'*) echo >>{started}; while [ -e {hang} ]; do sleep 0.05; done;; esac\nexec {} \"$@\"\n",
@@ -180,11 +179,11 @@ fn scrapes_that_are_abandoned_while_a_command_hangs_leave_nothing() {
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     }
     wait_for("the command that hangs", || (readings() > before).then_some(()));
-    // Those who wait are answered, with all that needs no command.
+    // Waiting scrapes are answered with the metrics that need no command.
     let text = http_get("127.0.0.1:10249", "/metrics").unwrap();
     assert!(text.contains("\nprocess_resident_memory_bytes ") && text.starts_with("HTTP/1.1 200 "), "{text}");
     assert_eq!(readings(), before + 1, "one command for a hundred scrapes");
-    // The thread of the reading, one of the runtime's for what blocks, and the pipes of one command.
+    // The reading thread, a blocking thread of the runtime, and the pipes of one command remain.
     wait_for("the end of the scrapes", || {
         (count(&proxy, "task") <= threads + 2 && count(&proxy, "fd") <= descriptors + 8).then_some(())
     });

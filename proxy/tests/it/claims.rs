@@ -1,5 +1,5 @@
-//! Who has what several Services claim: by whatever changes a state came about, each frontend has the one owner that the rule
-//! names, and only those are marked as changed who won or lost something.
+//! Frontends that several Services claim: after any changes each frontend has the owner that the rule names, and only Services that won or
+//! lost a frontend are marked as changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn dns(cluster_ip: &str, external_ips: &[&str]) -> Value {
     json!({ "clusterIP": cluster_ip, "externalIPs": external_ips, "ports": [{ "port": 53, "protocol": "UDP" }] })
 }
 
-/// `namespace/name` and the addresses that it has, without their port.
+/// `namespace/name` and the Service's addresses, without ports.
 fn owners(state: &State) -> Vec<String> {
     let line = |port: &ServicePort| {
         let frontends: Vec<String> = port
@@ -143,14 +143,14 @@ fn only_who_wins_or_loses_is_marked_and_each_loss_is_reported_once() {
         (changed(&mut state), reports(&mut state)),
         (vec!["x/e".to_owned()], vec!["x/e 203.0.113.1:53/udp -".to_owned()])
     );
-    // Made anew with the same content, and younger now.
+    // The Service is created again with the same content, so it is younger.
     state.apply(&object("x/b", Some("2026-01-02T00:00:00Z"), dns("10.96.0.3", &["203.0.113.1"])));
     assert_eq!(changed(&mut state), ["x/b", "x/c"]);
     state.apply(&object("x/d", Some("2026-01-02T00:00:00Z"), dns("10.96.1.1", &[])));
     assert_eq!(changed(&mut state), Vec::<String>::new(), "an age alone changes nothing");
 }
 
-/// The rule, from the whole.
+/// The owners, computed from all Services.
 fn by_the_rule(services: &BTreeMap<ObjectKey, Change>) -> BTreeMap<Claim, String> {
     type Best = (ClaimRank, bool, String, String);
     let mut best: BTreeMap<Claim, (Best, String)> = BTreeMap::new();
@@ -230,7 +230,6 @@ proptest! {
     }
 }
 
-/// A health check's port goes to who is next when the Service that has it goes.
 #[test]
 fn a_health_check_goes_from_the_older_to_the_younger() {
     let spec = |ip: &str| {
@@ -257,7 +256,7 @@ fn a_health_check_goes_from_the_older_to_the_younger() {
     assert_eq!(asked(&mut proxy), ["x/old None", "x/young Some(32000)"]);
 }
 
-/// A flow of datagrams stays with the old owner's endpoint until conntrack's entry is deleted.
+/// UDP flows keep the old owner's endpoint until their conntrack entry is deleted.
 #[test]
 fn flows_to_the_old_owners_endpoint_are_stale_once_another_has_the_frontend() {
     let slice = |service: &str, address: &str| {
@@ -285,7 +284,7 @@ fn flows_to_the_old_owners_endpoint_are_stale_once_another_has_the_frontend() {
     let flows = proxy.stale_flows().unwrap();
     assert!(!flows.is_stale(&flow("10.244.0.1:53")) && flows.is_stale(&flow("10.244.0.2:53")));
     proxy.conntrack_reconciled();
-    // An older one comes: the frontend goes to it, in a partial sync.
+    // An older Service gets the frontend, in a partial sync.
     let older = object("x/b", Some("2026-01-01T00:00:01Z"), dns("10.96.0.2", &["203.0.113.1"]));
     proxy.apply(&[older]);
     assert!(!proxy.sync().unwrap().full);

@@ -1,4 +1,4 @@
-//! Configuration files and flags, by way of the program and of its library.
+//! Configuration files and flags, through the program and its library.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -40,7 +40,7 @@ fn file(directory: &Path, text: &str) -> PathBuf {
     path
 }
 
-/// What kubeadm puts into the ConfigMap `kube-proxy`: most fields empty, null or zero.
+/// kubeadm's ConfigMap `kube-proxy`: most fields are empty, null or zero.
 const KUBEADM: &str = r#"apiVersion: kubeproxy.config.k8s.io/v1alpha1
 bindAddress: 0.0.0.0
 bindAddressHardFail: false
@@ -192,7 +192,7 @@ fn every_field_reaches_the_proxy() {
     };
     assert_eq!(config, expected);
 
-    // In IPVS mode its own periods count, and node ports do not answer on the loopback range.
+    // IPVS mode has its own periods, and no node ports on the loopback range.
     let text =
         text.replace("bindAddress: fd00", "mode: ipvs\nbindAddress: fd00").replace("localhostNodePorts: false, ", "");
     let path = file(directory.path(), &text);
@@ -329,7 +329,7 @@ ipvs: null
     assert_eq!(resolved.warnings[..6], expected);
     assert_eq!(resolved.config.masquerade_bit, 5);
     assert_eq!(resolved.config.ipvs, Ipvs::default(), "as if the others were not there");
-    // A name may be anything, and a file may have many.
+    // Unknown names may be any text, and numerous.
     let many: String = (0..30).map(|number| format!("\"x{number:02}\\n\": 1\n")).collect();
     let path = file(directory.path(), &format!("{HEAD}{many}"));
     let warnings = resolve(&["--config", path.to_str().unwrap()]).unwrap().warnings;
@@ -338,11 +338,11 @@ ipvs: null
         "{warnings:#?}"
     );
     assert_eq!(warnings[20], format!("{}: 10 more fields are ignored", path.display()));
-    // What is of the wrong type is an error, whatever else there is.
+    // A value of the wrong type is an error, also beside unknown fields.
     let path = file(directory.path(), &format!("{HEAD}a: 1\nmode: 1\n"));
     let error = resolve(&["--config", path.to_str().unwrap()]).unwrap_err();
     assert!(error.ends_with(", line 4: mode: invalid type: integer `1`, expected a string"), "{error}");
-    // What prints rules says it, too.
+    // `render` warns, too.
     let path = file(directory.path(), &format!("{HEAD}a: 1\n"));
     let manifests = tempfile::tempdir().unwrap();
     let (path, manifests) = (path.to_str().unwrap(), manifests.path().to_str().unwrap());

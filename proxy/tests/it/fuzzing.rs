@@ -1,10 +1,10 @@
-//! Whatever bytes come from the API, from files or from the kernel: nothing panics, and no list takes away what it shows. The same
-//! entry points as those of the fuzzers in `proxy/fuzz`, on inputs that are nearly right.
+//! No bytes from the API, files or the kernel cause a panic, and no list removes the objects that it contains. Uses the entry points of the
+//! fuzzers in `proxy/fuzz` on nearly valid inputs.
 
 use proptest::prelude::*;
 use svcproxy::fuzzing;
 
-/// One way to spoil an input. Places are parts of 65,536 of its length.
+/// A mutation of an input. Positions are parts of 65,536 of its length.
 #[derive(Debug, Clone)]
 enum Spoil {
     Flip(u16, u8),
@@ -63,7 +63,7 @@ fn spoil() -> impl Strategy<Value = Spoil> {
     ]
 }
 
-/// One of these, spoilt up to six times; or any bytes.
+/// A seed with up to six mutations, or any bytes.
 fn inputs(seeds: &'static [&'static [u8]]) -> impl Strategy<Value = Vec<u8>> {
     let spoilt = (prop::sample::select(seeds), prop::collection::vec(spoil(), 0..6)).prop_map(|(seed, spoils)| {
         let mut bytes = seed.to_vec();
@@ -93,9 +93,9 @@ const KUBECONFIG: &[&[u8]] = &[b"apiVersion: v1\nkind: Config\ncurrent-context: 
 
 const CONFIGURATION: &[&[u8]] = &[b"apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: 10.244.0.0/16\nnodePortAddresses: [primary]\nconntrack: {maxPerCore: 0, tcpEstablishedTimeout: 24h0m0s}\niptables: {minSyncPeriod: 1s, masqueradeBit: 14}\nfeatureGates: {A: true}\n"];
 
-/// `nlmsghdr`s with an `nfgenmsg` or a generic header, and attributes, nested ones too.
+/// `nlmsghdr`s with an `nfgenmsg` or a generic header, and nested attributes.
 const NETLINK: &[&[u8]] = &[
-    // A set of nf_tables, whose decoder panics on it: found by the fuzzer.
+    // A set of nf_tables on which the crate's decoder panicked; found by the fuzzer.
     &[
         40, 0, 0, 0, 9, 10, 23, 181, 0, 168, 162, 218, 0, 38, 254, 0, 255, 255, 0, 247, 20, 0, 17, 0, 24, 255, 10, 181,
         24, 0, 0, 0, 4, 45, 0, 67, 0, 0, 0, 0, 255, 255, 5, 255, 255, 0, 0, 0, 1, 10, 17, 61, 0, 0, 0, 0, 4, 0, 0, 0,

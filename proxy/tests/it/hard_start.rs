@@ -1,4 +1,4 @@
-//! Starts on a node that lacks something: descriptors, a configuration that is a file, commands that end.
+//! Starts under difficulties: few descriptors, a configuration that is not a regular file, hung commands.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use nix::unistd::{Pid, mkfifo};
 
 use crate::support::{Proxy, every_kind, http_get, inside, shell, wait_for};
 
-/// Runs the program within this many descriptors, soft and hard.
+/// Runs the program with a soft and hard limit of descriptors.
 fn limited(limit: u32, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
@@ -49,7 +49,7 @@ fn any_limit_of_descriptors_ends_in_a_sentence_or_runs() {
         assert!(!said.contains("panicked"), "{limit} {mode:?}: {said}");
         match status {
             None => ran.push(limit),
-            // The system's loader, or the shell, has no descriptor.
+            // The loader or the shell runs out of descriptors.
             Some(status) if limit < 4 => assert!(!status.success(), "{said}"),
             Some(status) => {
                 assert_eq!(status.code(), Some(1), "{limit} {mode:?}: {said}");
@@ -67,7 +67,7 @@ fn any_limit_of_descriptors_ends_in_a_sentence_or_runs() {
     }
 }
 
-/// The program with this configuration file; its memory is too small for a file without end.
+/// Runs the program with a configuration file, and too little memory for an endless one.
 fn configured(file: &Path) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -v 4000000 && exec \"$0\" --config=\"$1\" --write-config-to=/dev/null"]);
@@ -94,7 +94,7 @@ fn a_configuration_that_is_no_small_file_is_a_sentence() {
         let expected = format!("svcproxy: cannot read the configuration file {}: {cause}\n", file.display());
         assert_eq!(said(&file), expected);
     }
-    // As the kubelet lays a ConfigMap out.
+    // The symbolic links of a mounted ConfigMap.
     let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
     std::fs::create_dir(path("..1")).unwrap();
     std::fs::write(path("..1/config.conf"), text).unwrap();
@@ -103,7 +103,7 @@ fn a_configuration_that_is_no_small_file_is_a_sentence() {
     assert!(configured(&path("config.conf")).status.success());
 }
 
-/// Stands before the real `iptables-save` in PATH. Until `go` appears it hangs, in a child of its own whose process it names in `pids`.
+/// Precedes the real `iptables-save` in PATH. Hangs until `go` exists, in a child whose process id it writes to `pids`.
 fn hanging_save(directory: &Path) -> String {
     let real = shell("command -v iptables-save");
     let script = format!(

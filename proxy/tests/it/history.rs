@@ -1,5 +1,5 @@
-//! However the proxy got to a state – in which order, in how many batches, with which failures, restarts and flushes
-//! on the way – the tables are those of a clean start, and rules of others are as they were.
+//! After any history of changes, failures, restarts and flushes the tables are those of a clean start, and other programs' rules are
+//! unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use svcproxy::ruleset::RuleCounts;
 use crate::support::changes::any_change;
 use svcproxy::testing::key;
 
-/// Takes the guard of the loopback range out, with the jumps to it; whether all of it was there.
+/// Removes the loopback guard and its jumps; returns whether they were complete.
 fn take_guard(tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>) -> bool {
     let filter = tables.get_mut(&Table::Filter).unwrap();
     let guarded = filter.remove("KUBE-FIREWALL").is_some_and(|rules| rules.len() == 1);
@@ -30,13 +30,13 @@ fn take_guard(tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>) -> bo
     }) && guarded
 }
 
-/// What may happen to a proxy.
+/// An event in a proxy's life.
 #[derive(Debug, Clone)]
 enum Event {
     Change(Box<Change>),
     Sync,
     FailNextRestore,
-    /// When it has committed so many tables.
+    /// After this number of committed tables.
     KillNextRestore(usize),
     Restart,
     Flush,
@@ -137,7 +137,7 @@ proptest! {
         prop_assert!(current.sync().unwrap().is_empty());
         prop_assert_eq!(current.mode().kernel().restored.len(), sent);
 
-        // And a clean-up leaves what was there before the proxy, and the guard.
+        // A cleanup leaves only other programs' rules and the guard.
         cleanup(current.mode().kernel()).unwrap();
         let mut left = current.mode().kernel().tables.clone();
         prop_assert!(take_guard(&mut left), "the guard of the loopback range stays");
@@ -172,7 +172,7 @@ fn kubelets_rules_in_the_shared_firewall_chain_are_kept() {
     assert_eq!(proxy.mode().kernel().tables[&Table::Filter]["KUBE-FIREWALL"][0], kubelets);
     let synced = proxy.mode().kernel().tables[&Table::Filter].clone();
     cleanup(proxy.mode().kernel()).unwrap();
-    // The guard beside them stays, too: route_localnet is as it was.
+    // The guard stays, because route_localnet stays set.
     let left = &proxy.mode().kernel().tables[&Table::Filter];
     assert_eq!(left["KUBE-FIREWALL"], synced["KUBE-FIREWALL"]);
     for chain in ["INPUT", "OUTPUT"] {
@@ -180,7 +180,6 @@ fn kubelets_rules_in_the_shared_firewall_chain_are_kept() {
     }
 }
 
-/// One changed endpoint costs that service's chains and nothing else, however many services there are.
 #[test]
 fn one_changed_endpoint_sends_only_its_services_chains() {
     let mut proxy = proxy(Fake::default());
@@ -204,13 +203,13 @@ fn one_changed_endpoint_sends_only_its_services_chains() {
     proxy.apply([&slice(7, &[1, 2, 4])]);
     let report = proxy.sync().unwrap();
     assert!(!report.full);
-    // KUBE-SVC: one masquerade rule and three draws; one new KUBE-SEP of two rules; one KUBE-SEP removed.
+    // KUBE-SVC has a masquerade rule and three draws; one KUBE-SEP with two rules is added, one removed.
     assert_eq!((report.rules, report.removed_chains), (6, 1));
     let text = proxy.mode().kernel().restored.last().unwrap().clone();
     assert!(!text.contains("KUBE-SERVICES"), "{text}");
 }
 
-/// What failed is sent again, and no more than that: a full sync of a large cluster takes seconds.
+/// Only the failed part is sent again, because a full sync of a large cluster takes seconds.
 #[test]
 fn a_partial_sync_that_failed_is_repeated_as_it_is_until_it_is_refused_twice() {
     let service = |number: u8, node_port: u16| {
@@ -229,7 +228,7 @@ fn a_partial_sync_that_failed_is_repeated_as_it_is_until_it_is_refused_twice() {
     let mut current = proxy(Fake::default());
     current.apply([&service(1, 30_001), &slice(1, 1), &service(2, 30_002), &slice(2, 2)]);
     assert!(current.sync().unwrap().full);
-    // Killed before and after each commit; what it would have made is unmade before it is repeated.
+    // The command is killed before and after each commit.
     for tables in [0, 1, 2] {
         current.apply([&service(1, 30_009), &slice(1, 7)]);
         current.mode().kernel().kill_after = vec![tables];
@@ -243,7 +242,7 @@ fn a_partial_sync_that_failed_is_repeated_as_it_is_until_it_is_refused_twice() {
         clean.sync().unwrap();
         assert_eq!(current.mode().kernel().tables, clean.mode().kernel().tables, "killed after {tables} tables");
     }
-    // A lock that is held says nothing of the tables, however often.
+    // A held lock does not make the tables' state uncertain.
     current.apply([&slice(1, 8)]);
     current.mode().kernel().fail_restores = 4;
     (0..4).for_each(|_| drop(current.sync().unwrap_err()));
@@ -259,7 +258,6 @@ fn a_partial_sync_that_failed_is_repeated_as_it_is_until_it_is_refused_twice() {
     assert!(current.sync().unwrap().full);
 }
 
-/// A kernel that takes only small transactions gets several, and ends in the same state.
 #[test]
 fn a_change_too_large_for_one_transaction_goes_in_parts() {
     let changes: Vec<Change> = (0..150u16)
@@ -285,7 +283,7 @@ fn a_change_too_large_for_one_transaction_goes_in_parts() {
     assert_eq!(input.iter().collect::<std::collections::BTreeSet<_>>().len(), input.len(), "no jump comes twice");
     assert!(small.mode().kernel().restored.len() > 5);
     assert_eq!(small.mode().kernel().tables, large.mode().kernel().tables);
-    // All services go: many chains to remove, which jump to one another.
+    // Deletes all services: many chains that jump to each other.
     let removed: Vec<Change> = (0..150u16).map(|svc| Change::Service(key(&format!("s{svc}")), None)).collect();
     for proxy in [&mut small, &mut large] {
         proxy.apply(&removed);
@@ -301,7 +299,7 @@ fn a_change_too_large_for_one_transaction_goes_in_parts() {
     assert_eq!(small.mode().kernel().tables, Fake::default().tables);
 }
 
-/// A comment of an endpoint's rule is almost half of what the kernel keeps for it.
+/// A comment is almost half of the kernel's memory of an endpoint's rule.
 #[test]
 fn above_a_thousand_endpoints_their_rules_have_no_comments() {
     let changes: Vec<Change> = (0..101u8)
@@ -339,7 +337,7 @@ fn above_a_thousand_endpoints_their_rules_have_no_comments() {
     assert_eq!(commented(current.mode().kernel()), (0, 2000));
 }
 
-/// The duration of network programming begins where the controller saw the change.
+/// The network programming duration starts when the controller saw the change.
 #[test]
 fn trigger_times_wait_for_the_sync_that_applies_them() {
     let slice = |name: &str, host: u8, time: &str| {
@@ -380,8 +378,7 @@ fn trigger_times_wait_for_the_sync_that_applies_them() {
     assert_eq!(proxy.take_triggers().count(), 0);
 }
 
-/// A partial sync plans one port of a Service; the Service's health check counts over all of them all the same. What did not
-/// change is not reported.
+/// A partial sync plans one port of a Service, but the health check counts over all ports. Unchanged health checks are not reported.
 #[test]
 fn health_checks_count_over_all_ports_after_partial_syncs() {
     let service = |name: &str, policy: &str| {

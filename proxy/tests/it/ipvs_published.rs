@@ -1,5 +1,4 @@
-//! The clusters whose IPVS lists, sets and chains have been published: what is rendered for them has the same, member by
-//! member.
+//! Clusters with published IPVS lists, sets and chains: the rendered state has the same members.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +30,7 @@ fn node(name: &str, address: &str) -> Value {
     })
 }
 
-/// What `svcproxy render --mode ipvs` prints for one node.
+/// The output of `svcproxy render --mode ipvs` for a node.
 fn rendered(objects: &[Value], node: &str, more: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
@@ -57,7 +56,7 @@ fn of(members: &[&str]) -> BTreeSet<String> {
     members.iter().map(|member| (*member).to_owned()).collect()
 }
 
-/// `docs` of the cluster with three nginx pods behind a cluster IP, a node port and a load balancer.
+/// The cluster with three nginx pods behind a cluster IP, a node port and a load balancer.
 fn nginx_cluster() -> Vec<Value> {
     let pods = [("192.167.2.231", "kube03"), ("192.167.2.206", "kube03"), ("192.167.1.123", "kube02")];
     let mut balanced =
@@ -89,7 +88,7 @@ fn the_nginx_clusters_sets_have_the_published_members() {
         ),
         ("KUBE-NODE-PORT-TCP", &["30781", "30915"]),
         ("KUBE-LOAD-BALANCER", &["172.35.0.200,tcp:80"]),
-        // Sets that did not exist then, or were not shown because they were empty.
+        // Sets that did not exist then, or were empty and not shown.
         ("KUBE-EXTERNAL-IP", &[]),
         ("KUBE-LOAD-BALANCER-FW", &[]),
         ("KUBE-IPVS-IPS", &["10.96.98.173", "10.97.229.148", "10.103.1.234", "172.35.0.200"]),
@@ -160,7 +159,7 @@ fn the_nginx_clusters_chains_have_the_published_rules() {
     assert!(text.contains(hairpin), "{text}");
 }
 
-/// The other published cluster cannot tell pods: only the node's own traffic to cluster IPs is masqueraded.
+/// The other published cluster does not detect pods: only the node's own traffic to cluster IPs is masqueraded.
 #[test]
 fn the_other_published_cluster_has_the_published_servers_and_masquerade() {
     let pods = [("192.168.42.134", "kube"), ("192.168.42.145", "kube")];
@@ -184,7 +183,6 @@ fn the_other_published_cluster_has_the_published_servers_and_masquerade() {
     }
 }
 
-/// Twice the services, the same rules.
 #[test]
 fn the_number_of_rules_does_not_depend_on_the_services() {
     let rules =

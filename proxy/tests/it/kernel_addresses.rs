@@ -1,5 +1,5 @@
-//! The node's addresses are all read, from many messages and while pods' links come and go. Kernels before 6.9 tell a dump that
-//! this has cut short, and a client that does not listen misses an address that was there all the time; later ones miss none.
+//! All of the node's addresses are read, from many messages and while pods' links are added and removed. Kernels before 6.9 mark an
+//! interrupted dump, and a client that ignores the mark misses existing addresses; later kernels miss none.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use crate::support::{inside, shell};
 use svcproxy::kernel::addresses::{self, Addresses as _};
 
-/// As many as a dump needs several messages for.
+/// Enough addresses for a dump of several messages.
 const MANY: u32 = 1500;
-/// The kernel keeps links by the last eight bits of their index and counts on from the beginning of such a row, newest first: one
-/// of the same row that goes makes it pass over the next (`NETDEV_HASHBITS`, `inet_dump_ifaddr`). Kernels since 6.9 count on by the index
-/// itself.
+/// The kernel hashes links by the last eight bits of their index and resumes a dump by position within a bucket, newest first: a link
+/// removed from the bucket makes it skip the next one (`NETDEV_HASHBITS`, `inet_dump_ifaddr`). Kernels since 6.9 resume by index.
 const INDEX: u32 = 300;
 const ROW: u32 = 256;
 
@@ -72,7 +71,7 @@ fn what_is_known_is_read_again_after_a_change_only() {
     }
     shell("ip link add one type veth peer name other && ip link set one up && ip addr add 192.0.2.1/24 dev one");
     let mut reader = addresses::Reader::default();
-    // A dump shows a new address of IPv6 at once; the kernel notifies of it from a work queue (`addrconf_dad_work`), so later.
+    // A dump has a new IPv6 address at once; the kernel sends the notification later, from a work queue (`addrconf_dad_work`).
     let known = |reader: &mut addresses::Reader| {
         let deadline = Instant::now() + Duration::from_secs(30);
         while *reader.read().unwrap() != addresses::read().unwrap() {
@@ -136,7 +135,7 @@ fn a_change_of_addresses_wakes_who_waits_for_one() {
             shell(&format!("ip addr {change} 192.0.2.77/32 dev one"));
             let deadline = tokio::time::sleep(Duration::from_secs(30));
             tokio::pin!(deadline);
-            // The link may have more to tell of.
+            // The link may have more notifications.
             while has(&mut reader, "192.0.2.77") != is_there {
                 tokio::select! {
                     () = std::future::poll_fn(|context| reader.poll_changed(context)) => {}

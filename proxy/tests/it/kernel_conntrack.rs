@@ -8,7 +8,7 @@ use svcproxy::kernel::conntrack::{BATCH, Conntrack, Filter, Netlink, PIECE, Piec
 use svcproxy::model::{Family, Protocol};
 use svcproxy::plan::flows::Frontend;
 
-/// What the kernel does not have to tell costs nothing: a busy node has hundreds of thousands of entries.
+/// The kernel filters, because a busy node has hundreds of thousands of entries.
 #[test]
 fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
     if !inside!() {
@@ -60,7 +60,7 @@ fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
     ] {
         assert_eq!(seen(family, filter), expected, "{family} {filter:?}");
     }
-    // By who answers: two frontends lead to one server, and one of them to another one as well.
+    // By reply source: two frontends have one server, and one frontend a second server.
     led("udp", "10.96.0.20", 53, "10.244.0.1", 5353);
     led("udp", "10.96.0.21", 53, "10.244.0.1", 5353);
     led("udp", "10.96.0.21", 54, "10.244.0.2", 5353);
@@ -77,7 +77,7 @@ fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
     }
 }
 
-/// To close a socket of netfilter's takes milliseconds after a sync.
+/// Closing a netfilter socket takes milliseconds after a sync.
 #[test]
 fn one_socket_serves_all_looks() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -92,7 +92,7 @@ fn one_socket_serves_all_looks() {
     }
 }
 
-/// However many entries are stale, they go in pieces, by datagrams that each delete many, while nothing but one answer's is kept.
+/// Stale entries are deleted in pieces, by few datagrams, and only one answer's entries are in memory.
 #[test]
 fn many_entries_go_in_pieces_and_by_few_datagrams() {
     if !inside!() {
@@ -105,7 +105,7 @@ fn many_entries_go_in_pieces_and_by_few_datagrams() {
     );
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for port in 20_000..20_000 + FLOWS {
-        // Nobody listens there, which an earlier datagram's answer may say.
+        // Nothing listens there, so an earlier datagram may have caused an error.
         let _ = socket.send_to(b"x", ("127.0.0.2", port)).or_else(|_| socket.send_to(b"x", ("127.0.0.2", port)));
     }
     let of_test = |flow: &svcproxy::plan::flows::Flow| flow.destination.ip() == Ipv4Addr::new(127, 0, 0, 2);
@@ -122,7 +122,7 @@ fn many_entries_go_in_pieces_and_by_few_datagrams() {
     let flows = usize::from(FLOWS);
     assert!(seen >= flows && deleted == flows / 10 * 9, "{seen} seen, {deleted} deleted of {flows}");
     assert!(pieces.len() >= flows / PIECE, "{pieces:?}");
-    // An answer of 32 KiB has some hundred entries, which are deleted before the next one is asked for.
+    // An answer of 32 KiB has some hundred entries, which are deleted before the next answer is read.
     assert!(pieces.iter().all(|piece| piece.seen < PIECE + 500), "{pieces:?}");
     assert!(datagrams < deleted / 50, "{datagrams} datagrams for {deleted} entries, of which one has {BATCH} at most");
     let left = RefCell::new(0);

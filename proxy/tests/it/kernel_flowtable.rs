@@ -1,4 +1,4 @@
-//! The flowtable in the kernel, where it has such; where it has not, that is one sentence and nothing else.
+//! The kernel's flowtable; a kernel without flowtables causes one sentence.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ fn the_flowtable_follows_links() {
         if family == Family::V4 {
             assert!(!listing().contains("v0") && listing().contains("v3"), "{}", listing());
         }
-        // A successor makes it anew; another program may take it away.
+        // A successor creates the table again; another program may delete it.
         let mut next = NetlinkFlowtable::open(family, spec(flowtable::TABLE)).unwrap();
         next.bring(&links(&["v2"])).unwrap();
         shell("nft flush ruleset");
@@ -82,7 +82,7 @@ fn services_are_served_with_it_and_without_it() {
     assert!(http_get("127.0.0.1:10256", "/healthz").unwrap().starts_with("HTTP/1.1 200"));
     assert_eq!(shell("nft list tables").contains(flowtable::TABLE), has);
     proxy.kill();
-    // A start without the flag takes away what an earlier one made.
+    // A start without the flag deletes an earlier start's table.
     shell(&format!("nft add table ip {}", flowtable::TABLE));
     let mut proxy = Proxy::start(&flags);
     proxy.synced(Some("1"));

@@ -22,7 +22,7 @@ fn write(directory: &Path, text: &str) {
     fs::rename(partial, directory.join("cluster.json")).unwrap();
 }
 
-/// Puts rules of another program in place, and our canary tables too, which iptables makes at the first look.
+/// Adds another program's rules, and the canary tables, which iptables creates at the first listing.
 fn foreign_rules(variant: &str) {
     for family in ["iptables", "ip6tables"] {
         let command: &'static str = format!("{family}-{variant}").leak();
@@ -38,7 +38,7 @@ fn foreign_rules(variant: &str) {
 
 fn clear(variant: &str) {
     for family in ["iptables", "ip6tables"] {
-        // At once, as a firewall's reload does it: a running proxy would have put chains into use again before they are removed.
+        // At once, as a firewall's reload: otherwise a running proxy uses chains again before they are removed.
         let nothing = "for table in mangle filter nat; do printf '*%s\\nCOMMIT\\n' $table; done";
         shell(&format!("{nothing} | {family}-{variant}-restore"));
     }
@@ -51,8 +51,8 @@ fn start(variant: &str, manifests: &Path) -> Proxy {
     Proxy::start(&arguments)
 }
 
-/// Every rule that we write reads back from the kernel as we wrote it: a full sync of the same state, by a proxy that
-/// knows nothing, sends nothing. Under every setting that changes the text of rules.
+/// The kernel returns every rule as it was written: a full sync of the same state by a new proxy sends nothing, with every setting that
+/// changes rules.
 #[test]
 fn a_second_synchronisation_sends_nothing() {
     if !inside!() {
@@ -66,7 +66,7 @@ fn a_second_synchronisation_sends_nothing() {
         reading.batch.changes
     };
     let small = read(&[2, 3, 4, 5, 6, 7, 8]);
-    // Over a thousand endpoints, whose rules have no comments.
+    // Over a thousand endpoints, so their rules have no comments.
     let large = read(&(2..=250).collect::<Vec<u8>>());
     let base = Config::for_node("node-a");
     let cluster = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()]);
@@ -104,7 +104,7 @@ fn a_second_synchronisation_sends_nothing() {
     }
 }
 
-/// Netlink and socket options of our own must count what the commands show.
+/// Netlink and socket options must report the counts that the commands show.
 #[test]
 fn a_chain_is_in_use_by_its_rules_and_by_what_leads_to_it() {
     if !inside!() {
@@ -118,7 +118,7 @@ fn a_chain_is_in_use_by_its_rules_and_by_what_leads_to_it() {
             for table in Table::ALL {
                 assert_eq!(seen(table), [None, None], "{name} {family} {table}: there are no tables");
             }
-            // A rule without a target falls through to what follows, which is chain B's.
+            // A rule without a target falls through to chain B's rules.
             ["-N A", "-N B", "-N OTHER", "-A A -p tcp"].into_iter().for_each(run);
             assert_eq!(seen(Table::Nat), [Some(1), Some(0)], "{name} {family}");
             let rules = [
@@ -159,7 +159,7 @@ fn a_proxy_killed_in_the_middle_of_a_sync_leaves_nothing_that_a_new_start_does_n
         assert!(expected.contains("KUBE-SEP-") && expected.contains("not yours"));
 
         for round in 0..4u32 {
-            // Something else stands there first, so that there is something to do.
+            // Different rules exist first, so that there is something to do.
             write(manifests.path(), &every_kind(6, &hosts[..1 + usize::try_from(round).unwrap() % hosts.len()]));
             let mut other = start(variant, manifests.path());
             other.synced(Some("6"));
@@ -167,7 +167,7 @@ fn a_proxy_killed_in_the_middle_of_a_sync_leaves_nothing_that_a_new_start_does_n
             write(manifests.path(), &every_kind(7, &hosts));
             let mut victim = start(variant, manifests.path());
             let children = format!("cat /proc/{}/task/*/children", victim.0.id());
-            // The n-th kind of child: a dump early on, a restore, a single rule.
+            // The kinds of children: a dump, a listing of tables, a restore.
             let wanted = ["save", "restore", "tables", "restore"][round as usize];
             wait_for("a command to run", || {
                 let pids = std::process::Command::new("sh").args(["-c", &children]).output().ok()?;
@@ -199,7 +199,7 @@ fn a_flush_by_somebody_else_is_mended_and_a_clean_up_leaves_the_guard_only() {
     for (variant, _) in VARIANTS {
         foreign_rules(variant);
         let before = dump(variant);
-        // The default sync period of 30 s is far longer than this test waits: what mends is not the clock.
+        // The default sync period of 30 s exceeds this test's waits, so the watch repairs, not the period.
         let proxy = start(variant, manifests.path());
         proxy.synced(Some("1"));
         let full = dump(variant);
@@ -213,7 +213,7 @@ fn a_flush_by_somebody_else_is_mended_and_a_clean_up_leaves_the_guard_only() {
         assert!(svcproxy(&["--cleanup", "--iptables-variant", variant]).status.success());
         let left = dump(variant);
         let guarded = left.lines().filter(|line| line.contains("KUBE-FIREWALL")).count();
-        // The guard of the loopback range stays: a chain, its rule, and two jumps.
+        // The loopback guard stays: a chain, its rule, and two jumps.
         assert_eq!(guarded, 4, "{variant}: {left}");
         let lines = left.lines().filter(|line| !line.contains("KUBE-FIREWALL"));
         assert_eq!(lines.collect::<Vec<_>>(), before.lines().collect::<Vec<_>>(), "{variant}");
@@ -221,7 +221,7 @@ fn a_flush_by_somebody_else_is_mended_and_a_clean_up_leaves_the_guard_only() {
     }
 }
 
-/// What a second proxy sends that knows of no service: the chains of all are removed, those that are always there stay.
+/// A second proxy without services removes the chains of all services and keeps constant chains.
 fn remove_services(family: &str, variant: &str) {
     let saved = shell(&format!("{family}-{variant}-save -t nat"));
     let chains = saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next());
@@ -237,7 +237,6 @@ fn remove_services(family: &str, variant: &str) {
     shell(&format!("{family}-{variant}-restore --noflush < /run/second"));
 }
 
-/// Each of these leaves the canary chains in place.
 #[test]
 fn what_leaves_the_canaries_in_place_is_mended_too() {
     if !inside!() {
@@ -255,7 +254,7 @@ fn what_leaves_the_canaries_in_place_is_mended_too() {
     for (variant, _) in VARIANTS {
         let mut arguments = FLAGS.to_vec();
         arguments.extend(["--manifests", manifests.path().to_str().unwrap(), "--iptables-variant", variant]);
-        // What mends is not the clock.
+        // The watch repairs, not the sync period.
         arguments.extend(["--iptables-sync-period", "1h"]);
         let proxy = Proxy::start(&arguments);
         proxy.synced(Some("1"));
@@ -362,7 +361,7 @@ fn without_rights_one_sentence_says_so() {
         .args([env!("CARGO_BIN_EXE_svcproxy"), "--cleanup"])
         .output();
     let Ok(output) = output.map(|o| String::from_utf8_lossy(&o.stderr).into_owned()) else { return };
-    // Only root can become nobody; as an ordinary user we are nobody enough.
+    // Only root can become nobody; an ordinary user needs no change.
     let text = if output.contains("setpriv:") {
         String::from_utf8_lossy(&svcproxy(&["--cleanup"]).stderr).into_owned()
     } else {

@@ -1,4 +1,4 @@
-//! Tables written by netlink are those that the commands write.
+//! Tables written by netlink equal those that the commands write.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -23,7 +23,7 @@ use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::Table;
 use svcproxy::source::read_directory;
 
-/// A network namespace of its own, and a socket in it.
+/// A network namespace, and a socket in it.
 struct Elsewhere {
     namespace: File,
 }
@@ -42,7 +42,7 @@ impl Elsewhere {
         shell(&format!("nsenter --net={path} sh -c '{line}'"))
     }
 
-    /// What is open here stays in this namespace.
+    /// Opens tables that stay in this namespace.
     fn open(&self, family: Family) -> NfTables {
         let namespace = self.namespace.try_clone().unwrap();
         let thread = std::thread::spawn(move || {
@@ -64,7 +64,7 @@ fn save(family: Family) -> &'static str {
     }
 }
 
-/// Chains and rules, in the order in which they are printed.
+/// Chains and rules, in printed order.
 fn without_counters(dump: &str) -> String {
     let lines = dump.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned() + "\n").collect()
@@ -86,7 +86,6 @@ fn cluster_cidr() -> Config {
     Config { detect_local: DetectLocal::ClusterCidr(ranges), ..Config::for_node("node-a") }
 }
 
-/// Every form of rule, under every setting that changes one; and what stands is read as what is wanted.
 #[test]
 fn every_form_of_rule_is_written_as_the_commands_do_and_read_again() {
     if !inside!() {
@@ -118,7 +117,7 @@ fn every_form_of_rule_is_written_as_the_commands_do_and_read_again() {
             by_netlink.apply(&changes);
             assert_eq!(by_netlink.sync().unwrap(), by_commands.sync().unwrap(), "{family} {config:?}");
             assert_eq!(elsewhere.dump(family), without_counters(&shell(save(family))), "{family} {config:?}");
-            // The commands find nothing to do in what netlink wrote, nor netlink in what the commands wrote.
+            // Neither writer changes the other's rules.
             for mut second in
                 [proxy(config, family, elsewhere.open(family)), proxy(config, family, NfTables::open(family).unwrap())]
             {
@@ -130,13 +129,13 @@ fn every_form_of_rule_is_written_as_the_commands_do_and_read_again() {
     }
 }
 
-/// What may happen to a proxy.
+/// An event in a proxy's life.
 #[derive(Debug, Clone)]
 enum Event {
     Change(Box<Change>),
     Sync,
     Restart,
-    /// Another program flushes nat, and puts its own jump back.
+    /// Another program flushes nat, and restores its own jump.
     Flush,
 }
 
@@ -149,7 +148,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The same history by both writers: after every sync the dumps are the same, and so are the reports.
+/// After every sync of a history the dumps and reports of both writers are equal.
 #[test]
 fn every_history_leaves_what_the_commands_leave() {
     if !inside!() {
@@ -214,7 +213,7 @@ fn every_history_leaves_what_the_commands_leave() {
     assert!(syncs > 40, "{syncs}");
 }
 
-/// `iptables-nft -X` takes empty tables' own chains along, and `nft flush ruleset` the tables.
+/// `iptables-nft -X` deletes empty base chains, and `nft flush ruleset` tables.
 #[test]
 fn a_table_that_is_gone_is_made_again_by_the_next_sync() {
     if !inside!() {
@@ -244,7 +243,7 @@ fn a_table_that_is_gone_is_made_again_by_the_next_sync() {
     }
 }
 
-/// Rules that a change leaves as they are keep their counters; a rule that another program put into a chain of ours is deleted.
+/// Unchanged rules keep their counters; another program's rule in a chain of the proxy is deleted.
 #[test]
 fn counters_of_rules_that_stay_survive() {
     if !inside!() {
@@ -273,8 +272,8 @@ fn counters_of_rules_that_stay_survive() {
     assert_eq!(counted(by_netlink.mode().kernel()), before);
 }
 
-/// A successor compares thousands of rules on two threads, and has read what stands before it knows what is wanted: it sends nothing
-/// where all is there, and otherwise what differs, also what differs only since it has read.
+/// A successor compares thousands of rules on two threads, and reads the tables before it has the objects. It sends only differences,
+/// including those that arose after it read.
 #[test]
 fn a_successor_sends_what_differs() {
     if !inside!() {

@@ -1,5 +1,5 @@
-//! IPVS mode against the kernel, as far as one without IPVS can show it: rules in both variants of the commands, and IP sets,
-//! are the kernel's; virtual servers and the device are fakes. Scenarios in a microVM show the rest.
+//! IPVS mode against a kernel without IPVS: rules in both variants and IP sets are real; virtual servers and the device are fakes. Scenarios
+//! in a microVM cover the rest.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ use svcproxy::source::{DirectoryReading, read_directory};
 type Kernel = IpvsAdapters<Writer, ipvs::Fake, Nfnetlink, dummy::Fake>;
 type Proxy = FamilyProxy<Syncer<Kernel>>;
 
-/// Who writes which tables.
+/// A variant of the tables and their writer.
 type Way = (Variant, WriterChoice);
 
 const WAYS: [Way; 3] = [
@@ -49,7 +49,7 @@ fn proxy(config: &Config, family: Family, kernel: Kernel, reading: &DirectoryRea
     proxy
 }
 
-/// Every rule and every member that we write reads back from the kernel as we wrote it.
+/// The kernel returns every rule and member as it was written.
 #[test]
 fn a_second_synchronisation_sends_nothing() {
     if !inside!() {
@@ -83,7 +83,7 @@ fn a_second_synchronisation_sends_nothing() {
                 assert!(second.0.full && second.0.is_empty(), "{variant:?} {family} {config:?}: {:?}", second.0);
                 (servers, device) = (second.1, second.2);
             }
-            // As the commands see it, too.
+            // The commands agree.
             let saved = shell("ipset save");
             let cluster_ip = SetId::ClusterIp.name(family);
             assert!(saved.contains(&format!("create {cluster_ip} hash:ip,port family inet")), "{saved}");
@@ -97,7 +97,7 @@ fn a_second_synchronisation_sends_nothing() {
     }
 }
 
-/// The device proper is a dummy, which not every kernel has; the end of a link has addresses, too.
+/// Uses a veth's end, because not every kernel has dummy devices.
 #[test]
 fn an_address_of_ipv6_is_bound_as_no_source() {
     if !inside!() {
@@ -117,7 +117,7 @@ fn an_address_of_ipv6_is_bound_as_no_source() {
         |of: &str| shell(&format!("ip -6 route get {of} | sed -n 's/.* src \\([^ ]*\\) .*/\\1/p'")).trim().to_owned();
     let mut device = dummy::Rtnetlink::open().unwrap();
     let found = |state| std::collections::BTreeMap::from([(address, state)]);
-    // As kube-proxy would have bound it: what goes to the pod has it as a source.
+    // As kube-proxy binds the address: it becomes the source of packets to the pod.
     wait_for("the node's own address", || shell("ip -6 route show table local").contains(own).then_some(()));
     assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Preferred));
     assert_eq!(source(pod), service);
@@ -125,10 +125,10 @@ fn an_address_of_ipv6_is_bound_as_no_source() {
     device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
     assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Deprecated));
     assert_eq!(source(pod), own);
-    // And it still is the node's.
+    // The address is still local.
     assert!(shell("ip -6 route show table local").contains(service));
 
-    // It yields and stays so when it is bound once more; then it goes without a trace.
+    // The address yields, also when it is bound again, and is removed completely.
     device.change_addresses(&[AddressChange::Yield { address, to: own.parse().unwrap() }]).unwrap();
     assert_eq!(source(service), own);
     device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
@@ -137,7 +137,7 @@ fn an_address_of_ipv6_is_bound_as_no_source() {
     assert!(device.addresses(Family::V6).unwrap().is_empty());
     assert!(!shell("ip -6 route show table local").contains(service));
 
-    // One that is new is so from the first moment.
+    // A new address is deprecated from the start.
     device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
     assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Deprecated));
     let v4: IpAddr = "10.96.0.1".parse().unwrap();
@@ -175,7 +175,7 @@ fn sets_are_made_filled_read_exchanged_and_destroyed() {
             assert!(sets.create_set(&header).is_err(), "there is one already");
             let change = |add, members: &[Member]| [SetChange { set: "ONE".into(), add, members: members.to_vec() }];
             sets.change_sets(&change(true, &members)).unwrap();
-            // Once more is no error.
+            // A repeated change is no error.
             sets.change_sets(&change(true, &members)).unwrap();
             let found = sets.set("ONE").unwrap().unwrap();
             assert_eq!(found.kind, kind.as_str());

@@ -1,4 +1,4 @@
-//! The proxy fed by an API server, against the kernel: outages, the limits it sets, and how much memory it takes.
+//! The proxy with an API server and the kernel: outages, kernel limits, memory.
 
 use std::process::{Child, Command};
 
@@ -6,7 +6,7 @@ use crate::kubernetes_source::api::{Api, NODES, SERVICES, SLICES};
 use crate::support::{Proxy, dump, http_get, inside, shell, svcproxy, wait_for};
 use serde_json::{Value, json};
 
-/// What a resident process may take at 5,000 Services with 10 endpoints each.
+/// The limit of resident memory at 5,000 Services with 10 endpoints each, in KiB.
 const MOST_MEMORY: u64 = 60 << 10;
 
 fn service(index: usize) -> Value {
@@ -41,7 +41,7 @@ fn slice(index: usize, endpoints: usize) -> Value {
     })
 }
 
-/// Waits until what is in the kernel is at least at this version of the slices.
+/// Waits until the kernel has at least this version of the slices.
 fn applied(version: u64) {
     wait_for("the proxy to apply the slices", || {
         let reply = http_get("127.0.0.1:10256", "/healthz")?;
@@ -98,7 +98,7 @@ fn rules_follow_the_api_and_outlive_its_outages() {
     assert!(before.contains("10.96.0.1/32") && before.contains("--to-destination 10.128.0.1:8080"), "{before}");
     api.down();
     api.delete(SLICES, "web-1-x");
-    // A full sync during the outage is one more chance to lose something.
+    // A full sync during the outage must lose nothing, either.
     shell(
         "iptables-nft -t nat -F KUBE-SERVICES && iptables-nft -t nat -F KUBE-PROXY-CANARY && iptables-nft -t nat -X KUBE-PROXY-CANARY",
     );
@@ -161,7 +161,7 @@ fn limits_are_set_and_zero_leaves_them() {
     assert_eq!(read("tcp_timeout_close_wait"), "3600", "the default");
     assert_eq!((read("udp_timeout"), read("tcp_be_liberal")), (udp, "1".to_owned()));
     assert_eq!(shell("cat /proc/sys/net/ipv4/conf/all/route_localnet").trim(), "1");
-    // Only the first network namespace may set it: one line, and it goes on.
+    // Only the first network namespace may set the limit: one log line, and the proxy continues.
     let output = svcproxy(&["--init-only", "--conntrack-max-per-core=1", "--conntrack-min=100000000"]);
     let reported = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{reported}");
@@ -174,7 +174,7 @@ fn the_limit_of_connections_goes_by_the_nodes_processors_and_not_the_processs() 
     if !inside!() {
         return;
     }
-    // Files stand for the kernel's own, which the first namespaces share.
+    // Files replace the kernel's, which the first namespaces share.
     let directory = tempfile::tempdir_in("/run").unwrap();
     let (max, files) = (directory.path().join("max"), directory.path().display());
     shell(&format!(
@@ -187,7 +187,7 @@ fn the_limit_of_connections_goes_by_the_nodes_processors_and_not_the_processs() 
         (["--conntrack-max-per-core=50000", "--conntrack-min=0"], "450000"),
         (["--conntrack-max-per-core=50000", "--conntrack-min=500000"], "500000"),
         (["--conntrack-max-per-core=1048576", "--conntrack-min=0"], "1048576"),
-        // It is never lowered.
+        // The limit is never lowered.
         (["--conntrack-max-per-core=50000", "--conntrack-min=0"], "1048576"),
     ] {
         let output = svcproxy(&[&["--init-only"][..], &flags].concat());
@@ -209,14 +209,14 @@ fn a_large_cluster_takes_little_memory() {
         api.put(SERVICES, service(index));
         version = api.put(SLICES, slice(index, 10));
     }
-    // A client that lists does not need the events.
+    // The events are not needed for lists.
     api.compact();
     let master = format!("http://{}", api.address);
     let proxy = Proxy::start(&["--master", &master, "--hostname-override", "n1", "--iptables-variant", "legacy"]);
     applied(version);
     let resident = || kilobytes(&proxy.0, "VmRSS:");
     wait_for("memory to be given back", || (resident() <= MOST_MEMORY).then_some(()));
-    // The next changes do not take it again.
+    // Later changes do not use more.
     let mut version = 0;
     for index in 0..50 {
         version = api.put(SLICES, slice(index, 9));
@@ -225,7 +225,6 @@ fn a_large_cluster_takes_little_memory() {
     assert!(resident() <= MOST_MEMORY, "{} KiB", resident());
 }
 
-/// Health checks are answered and SIGTERM ends the program while a credential plugin sleeps.
 #[test]
 fn a_plugin_that_sleeps_holds_up_nothing() {
     if !inside!() {

@@ -1,4 +1,4 @@
-//! Node ports on loopback addresses in nftables mode: the program, its relays and the kernel together.
+//! Node ports on loopback addresses in nftables mode, with the program, its relays and the kernel.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-/// A server that answers with the address that it has been reached at, for ever.
+/// A server that answers with its own address.
 fn server(address: &str) {
     let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {
@@ -32,7 +32,7 @@ fn refuses(address: IpAddr, port: u16) -> bool {
     ask(address, port).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// A dual-stack Service with node ports of TCP and UDP, and an endpoint of each family, or none.
+/// A dual-stack Service with TCP and UDP node ports, and an endpoint per family or none.
 fn cluster(version: u32, node_port: u16, endpoints: bool) -> String {
     let slice = |family: &str, address: &str| {
         let endpoints: Vec<Value> = endpoints.then(|| json!({ "addresses": [address] })).into_iter().collect();
@@ -63,7 +63,7 @@ fn metric(line: &str) -> Option<u64> {
     Some(value.parse().unwrap())
 }
 
-/// Whether a datagram is refused, as its sender learns by the next call.
+/// Whether a datagram is refused, which the next call of its sender reports.
 fn datagram_refused(to: SocketAddr) -> bool {
     let from = UdpSocket::bind((if to.is_ipv4() { "127.0.0.1" } else { "::1" }, 0)).unwrap();
     from.connect(to).unwrap();
@@ -101,7 +101,7 @@ fn node_ports_are_relayed_on_loopback_addresses() {
         let flags = flags(addresses);
         Proxy::start(&flags.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    // Another program has one of the ports, for a while, and listens for datagrams on the other.
+    // Another program holds one of the ports for a while, and receives datagrams on the other.
     let taken = TcpListener::bind((V6, 30080)).unwrap();
     let datagrams = UdpSocket::bind((V4, 30053)).unwrap();
     let mut proxy = start("primary,localhost");
@@ -118,7 +118,7 @@ fn node_ports_are_relayed_on_loopback_addresses() {
     drop(taken);
     wait_for("the port that was taken", || ask(V6, 30080).ok().filter(|answer| answer == "fd00:244::3"));
 
-    // Datagrams are refused and counted, whoever listens.
+    // Datagrams are rejected and counted, even if a program listens.
     let rejected = |family: &str| {
         metric(&format!(
             "kubeproxy_nftables_localhost_nodeport_rejected_packets_total{{ip_family=\"{family}\",protocol=\"UDP\"}}"
@@ -132,7 +132,7 @@ fn node_ports_are_relayed_on_loopback_addresses() {
     datagrams.set_nonblocking(true).unwrap();
     assert_eq!(datagrams.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
 
-    // Endpoints go and come, the port changes.
+    // Endpoints are removed and added, and the port changes.
     write(manifests.path(), &cluster(2, 30080, false));
     proxy.synced(Some("2"));
     assert!(refuses(V4, 30080) && refuses(V6, 30080));
@@ -141,13 +141,13 @@ fn node_ports_are_relayed_on_loopback_addresses() {
     assert_eq!((ask(V4, 30081).unwrap(), ask(V6, 30081).unwrap()), ("10.244.1.3".to_owned(), "fd00:244::3".to_owned()));
     assert!(refuses(V4, 30080) && refuses(V6, 30080));
 
-    // A listing of the table is one that `nft` takes.
+    // `nft` can load the listing of the table.
     let listing = shell("nft list table ip kube-proxy");
     assert!(listing.contains("map localhost-nodeports"), "{listing}");
     std::fs::write("/run/listing.nft", format!("delete table ip kube-proxy\n{listing}")).unwrap();
     shell("nft -f /run/listing.nft");
 
-    // A signal ends the listeners; another start takes them up, and one without the range has none.
+    // A signal ends the listeners; a start opens them again, and a start without the range does not.
     kill(Pid::from_raw(proxy.0.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
     assert!(proxy.0.wait().unwrap().success());
     assert!(refuses(V4, 30081) && refuses(V6, 30081));
@@ -160,7 +160,7 @@ fn node_ports_are_relayed_on_loopback_addresses() {
     proxy.synced(Some("3"));
     assert!(refuses(V4, 30081) && refuses(V6, 30081));
     assert_eq!(of("IPv4"), None);
-    // What nothing leads to any more stays for a second.
+    // Unused chains are deleted after a second.
     wait_for("the chains to go", || {
         (!shell("nft list table ip kube-proxy").contains("reject-localhost")).then_some(())
     });

@@ -1,4 +1,4 @@
-//! What a running proxy tells about itself, against the kernel.
+//! The metrics of a running proxy, with the kernel.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -33,7 +33,7 @@ fn applied(version: u32) -> String {
         };
         (at("IPv4") && at("IPv6")).then_some(())
     });
-    // One scrape may have read other metrics before the sync, and the version after it.
+    // A scrape may read some metrics before the sync and the version after it.
     metrics()
 }
 
@@ -74,13 +74,13 @@ fn metrics_tell_what_is_in_the_kernel() {
             connect("10.96.0.2:80");
         }
         connect("10.96.0.1:80");
-        // On a busy machine a SYN may be sent again, which counts where no route leads on.
+        // On a busy machine a SYN may be retransmitted, which counts if there is no route.
         let counted = value(&metrics(), &connections);
         assert!(counted >= Some(3.0), "{counted:?}");
         assert!(value(&metrics(), refused) >= Some(1.0), "{}", metrics());
         assert_eq!(value(&metrics(), "kubeproxy_iptables_ct_state_invalid_dropped_packets_total"), Some(0.0));
 
-        // Another endpoint, and a third: what was counted stays.
+        // Counts stay when endpoints are added.
         write(directory.path(), "cluster.json", &every_kind(2, &[3, 4, 5]));
         let text = applied(2);
         rules_are_counted(variant, &text);
@@ -142,7 +142,7 @@ fn a_proxy_tells_its_mode_and_configuration_and_its_nodes_end() {
     assert!(get("/flagz").contains("\nhostname-override=node-a\n"), "{}", get("/flagz"));
     assert!(get("/statusz").contains("\nPaths: /configz /flagz /healthz /metrics /proxyMode\n"), "{}", get("/statusz"));
 
-    // The health check of svc-4 listens on the addresses of node ports alone; IPv6 has none on its loopback.
+    // svc-4's health check listens on node ports' addresses only; IPv6 has none on loopback.
     wait_for("the health check", || http_get("127.0.0.1:32004", "/"));
     let listeners = shell("cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == \"0A\" && $2 ~ /:7D04$/ {print $2}'");
     let listeners: Vec<&str> = listeners.lines().collect();
@@ -174,14 +174,14 @@ fn a_running_proxy_has_no_more_rights_than_it_needs() {
         let proxy =
             Proxy::start(&["--hostname-override=node-a", "--manifests", manifests, "--metrics-bind-address", metrics]);
         proxy.synced(Some("1"));
-        // A thread may end between the list and the look.
+        // A thread may end between listing and reading.
         let threads = std::fs::read_dir(format!("/proc/{}/task", proxy.0.id())).unwrap();
         let status: String =
             threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("status")).ok()).collect();
         for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
             let of_threads: Vec<&str> =
                 status.lines().filter_map(|line| line.strip_prefix(set)).map(str::trim).collect();
-            // The thread that writes the log starts before the others, and needs none.
+            // The log thread starts before the others, and needs no capability.
             let (log, others): (Vec<&str>, Vec<&str>) =
                 of_threads.iter().partition(|caps| **caps == "0000000000000000");
             assert!(others.len() > 1 && others.iter().all(|caps| *caps == rights), "{set} {of_threads:?}");

@@ -1,4 +1,4 @@
-//! The table of nftables mode in the kernel: what is written is what is read, in both families.
+//! nftables mode's table in the kernel: it reads back as written, in both families.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ fn what_is_written_is_what_is_read() {
             let report = proxy(family, node_ports, &batch).sync().unwrap();
             assert!(report.is_empty(), "{family}: a successor sends {report:?}");
         }
-        // Everything goes, and what nothing has led to for a while.
+        // Deletes everything, including unused chains.
         let mut last = proxy(family, NodePortAddresses::Primary, &Batch::default());
         let report = last.sync().unwrap();
         assert!(report.changes > 0, "{report:?}");
@@ -67,7 +67,7 @@ fn what_is_written_is_what_is_read() {
     }
 }
 
-/// Each change of the ranges is one of elements, a successor finds what is wanted, and `nft` prints it and loads what it prints.
+/// A change of ranges is a change of elements, a successor finds no difference, and `nft` can load its own listing.
 #[test]
 fn ranges_of_cluster_ips_come_and_go() {
     if !inside!() {
@@ -77,7 +77,7 @@ fn ranges_of_cluster_ips_come_and_go() {
         let object = serde_json::json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": ranges } });
         Change::ServiceCidr("kubernetes".to_owned(), Some(Arc::new(serde_json::from_value(object).unwrap())))
     };
-    // In turn: one contains another, two touch each other, one ends with the last address of all, one is a single address.
+    // In turn: a range contains another, two are adjacent, one ends with the last address, one is a single address.
     let steps: [(&[&str], &[&str]); 6] = [
         (&["10.96.0.0/16"], &["fd00:10:96::/112"]),
         (&["10.64.0.0/10"], &["fd00:10::/40"]),
@@ -104,13 +104,13 @@ fn ranges_of_cluster_ips_come_and_go() {
             for range in IpNet::aggregate(&batch_ranges(&batch)) {
                 let range = range.to_string();
                 let printed = range.strip_suffix("/32").or(range.strip_suffix("/128")).unwrap_or(&range);
-                // Newer versions of `nft` join ranges that touch each other, which a set without `auto-merge` does not ask for.
+                // Newer versions of `nft` merge adjacent ranges, even for a set without `auto-merge`.
                 assert!(listed.contains(printed), "{printed} in {listed}");
             }
             std::fs::write("/run/listed", listed.replace("kube-proxy", "again")).unwrap();
             shell(&format!("nft -f /run/listed && nft delete table {of_nft} again"));
         }
-        // What a successor finds may be any: it goes, too.
+        // A successor deletes unknown ranges, too.
         let all =
             change(if family == Family::V4 { &["10.64.0.0/10", "240.0.0.0/4"] } else { &["fd00:10::/40", "fe00::/7"] });
         first.apply([&all]);

@@ -1,4 +1,4 @@
-//! Userspace mode against the kernel: rules in both variants of the commands, and real connections through them.
+//! Userspace mode with the kernel: rules in both variants, and real connections.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use svcproxy::model::Family;
 use svcproxy::relay;
 use svcproxy::source::read_directory;
 
-/// Every rule that we write reads back from the kernel as we wrote it, and the ports with them.
+/// The kernel returns every rule as it was written, with the ports.
 #[test]
 fn a_second_synchronisation_sends_nothing() {
     if !inside!() {
@@ -62,7 +62,7 @@ fn a_second_synchronisation_sends_nothing() {
     }
 }
 
-/// A server that answers with the address that it sees, for ever.
+/// A server that answers with the client's address.
 fn server(address: &str) {
     let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {
@@ -98,7 +98,6 @@ fn write(directory: &std::path::Path, text: &str) {
     std::fs::rename(directory.join(".partial"), directory.join("cluster.json")).unwrap();
 }
 
-/// The program, its listeners and the kernel together: the node's own connections, a kill, a restart, a clean-up.
 #[test]
 fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     if !inside!() {
@@ -108,7 +107,7 @@ fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     shell("ip route add default via 192.0.2.9 dev lo");
     server("10.244.1.3:8080");
     let manifests = tempfile::tempdir_in("/run").unwrap();
-    // The first of the two refuses.
+    // The first backend refuses.
     write(manifests.path(), &objects(1, &["10.244.1.2", "10.244.1.3"]));
     let directory = manifests.path().to_str().unwrap();
     let flags = [
@@ -142,7 +141,7 @@ fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     proxy.synced(Some("1"));
     assert_eq!(dump("nft"), rules);
     assert_eq!(ask(cluster_ip).unwrap(), "10.244.1.3");
-    // Another mode takes it all away when its own rules stand, and the other way round.
+    // Another mode removes everything after writing its own rules, and the reverse.
     proxy.kill();
     let iptables: Vec<&str> = flags.iter().map(|flag| flag.replace("userspace", "iptables").leak() as &str).collect();
     let mut other = Proxy::start(&iptables);

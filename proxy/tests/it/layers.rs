@@ -1,8 +1,8 @@
-//! Which module may use which: a module uses only modules that stand before it in [`ORDER`].
+//! A module uses only modules before it in [`ORDER`].
 
 use std::path::{Path, PathBuf};
 
-/// Every module of the library, each after those that it uses.
+/// Every module of the library, each after the modules that it uses.
 const ORDER: [&str; 23] = [
     "model",
     "port_range",
@@ -57,7 +57,7 @@ fn files(of: &str) -> Vec<PathBuf> {
     found
 }
 
-/// `file:line: module` of each use of one of these modules in a text. Unit tests stand at the end of a file.
+/// `file:line: module` of each use of one of these modules. Unit tests, at the end of a file, do not count.
 fn uses(file: &str, text: &str, forbidden: &[&str]) -> Vec<String> {
     let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).enumerate();
     let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));

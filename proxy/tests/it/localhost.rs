@@ -1,4 +1,4 @@
-//! Node ports on loopback addresses in nftables mode, against fakes: which are listened on, whatever comes and goes.
+//! Listeners for node ports on loopback addresses in nftables mode, with fakes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ fn relays(proxy: &mut Proxy) -> &mut relay::Fake {
     proxy.companion::<LocalhostNodePorts<relay::Fake>>().unwrap().relays()
 }
 
-/// Ports with where they lead.
+/// Listening ports with their backends.
 fn listening(proxy: &mut Proxy) -> BTreeMap<u16, Vec<String>> {
     let relays = relays(proxy);
     let to = |name| relays.active[name].cluster.iter().map(ToString::to_string).collect();
@@ -84,7 +84,7 @@ fn relays_listen_where_a_loopback_range_is_named_and_nothing_forbids_it() {
         (besides(&["127.0.0.0/8", "::1/128"]), true, true),
         (besides(&["10.0.0.0/8", "127.0.0.1/32"]), true, false),
         (only(&["::1/128"]), false, true),
-        // A range that has everything in it names no loopback address, and another one is not what is listened on.
+        // A range of all addresses names no loopback address.
         (only(&["0.0.0.0/0", "::/0"]), false, false),
         (only(&["127.0.0.2/32"]), false, false),
     ] {
@@ -113,7 +113,7 @@ fn listeners_follow_services_and_endpoints() {
     proxy.apply([&slice(0, &[(3, "node-b")]), &slice(1, &[(4, "node-b")])]);
     proxy.sync().unwrap();
     assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.3:8080"]), (30_081, &["10.244.0.4:8080"])]));
-    // Each gets the other's port.
+    // The two Services swap their ports.
     proxy.apply([&with_port(0, 30_081, json!({})), &with_port(1, 30_080, json!({}))]);
     proxy.sync().unwrap();
     assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.4:8080"]), (30_081, &["10.244.0.3:8080"])]));
@@ -152,7 +152,7 @@ fn a_port_that_another_program_has_is_tried_again() {
     assert_eq!(listening(&mut proxy).len(), 1);
     assert_eq!(proxy.follow_up(again).unwrap(), None, "nothing is left to do");
     assert_eq!(listening(&mut proxy).into_keys().collect::<Vec<_>>(), [30_080, 30_081]);
-    // What is gone is tried no more.
+    // A removed listener is not tried again.
     relays(&mut proxy).exhausted = true;
     proxy.apply([&with_port(2, 30_082, json!({})), &slice(2, &[(3, "node-a")])]);
     proxy.sync().unwrap();
@@ -200,7 +200,7 @@ enum Step {
     Sync,
     Refuse,
     Full,
-    /// Another program takes one of the ports, or gives them back.
+    /// Another program takes one of the ports, or releases them.
     Take(Option<u16>),
     FollowUp,
 }

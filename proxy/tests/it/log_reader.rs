@@ -1,5 +1,5 @@
-//! Standard error whose reader stalls or is gone, or whose disk is full, in every mode that this machine can run: rules follow the
-//! cluster, and SIGTERM ends the program.
+//! A stalled or closed reader of standard error, or a full disk, in every mode that this machine can run: rules follow the cluster, and
+//! SIGTERM ends the program.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 use crate::support::{Proxy, every_kind, http_get, inside, shell, wait_for};
 
-/// Faulty manifests, and the faults in each: one line each, several MiB together.
+/// Faulty manifests, and faults per manifest: a log line each, several MiB together.
 const FAULTY: (usize, usize) = (60, 100);
 
 fn modes() -> Vec<&'static str> {
@@ -75,7 +75,7 @@ fn a_reader_of_the_log_that_stalls_or_dies_stops_nothing() {
         change(&proxy, manifests, 2);
         let missing = dropped();
         assert!(missing > 0, "{mode}: all lines were taken");
-        // A reader that takes lines again gets those that waited, and then the number of the others.
+        // When the reader continues it gets the waiting lines, and then the number of dropped ones.
         let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
         let notice = lines.find(|line| line.contains("log lines are missing")).unwrap();
         let told = notice.split_once("dropped=").and_then(|(_, number)| number.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! A directory of manifests as its users edit it: editors, copies, mounted ConfigMaps, mistakes.
+//! A directory of manifests under editors, copies, mounted ConfigMaps and mistakes.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use svcproxy::model::{Batch, Change};
 use svcproxy::source::{ManifestSource, ObjectSource, read_directory};
 use tempfile::TempDir;
 
-/// Long enough for any machine; only a failing test waits for it.
+/// Only a failing test waits that long.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn service(name: &str, port: u32) -> String {
@@ -55,7 +55,7 @@ async fn next(source: &mut ManifestSource) -> Vec<String> {
     reported(&batch(source).await)
 }
 
-/// Replaces a file as editors and `kubectl` wrappers do: whole, by renaming.
+/// Replaces a file by renaming, as editors do.
 fn replace(path: &Path, text: &str) {
     let draft = path.with_extension("draft");
     fs::write(&draft, text).expect("write");
@@ -126,7 +126,7 @@ async fn a_file_that_is_written_slowly_is_read_whole() {
     let mut source = ManifestSource::open(dir.path()).expect("open");
     next(&mut source).await;
 
-    // Between these writes the file holds less than before; no batch may say so.
+    // Between these writes the file is incomplete; no batch may report that.
     let mut file = fs::File::create(&path).expect("create");
     file.write_all(service("a", 2).as_bytes()).expect("write");
     let early = tokio::time::timeout(Duration::from_millis(40), source.next()).await;
@@ -195,7 +195,7 @@ async fn a_directory_that_goes_and_comes_back() {
     for port in 2..5 {
         let away = above.path().join(format!("away{port}"));
         fs::rename(&dir, &away).expect("rename");
-        // Nothing is said while it is away: what it held stays in force.
+        // Nothing is reported while the file is away: its objects stay.
         let early = tokio::time::timeout(Duration::from_millis(150), source.next()).await;
         assert!(early.is_err(), "{early:?}");
         let fresh = above.path().join("fresh");
@@ -203,7 +203,7 @@ async fn a_directory_that_goes_and_comes_back() {
         fs::write(fresh.join("web.yaml"), service("a", port)).expect("write");
         fs::rename(&fresh, &dir).expect("rename");
         assert_eq!(next(&mut source).await, [format!("default/a {port}")]);
-        // The new directory is watched, not only read once.
+        // The new directory is watched, too.
         replace(&dir.join("web.yaml"), &service("a", port + 10));
         assert_eq!(next(&mut source).await, [format!("default/a {}", port + 10)]);
     }

@@ -1,4 +1,4 @@
-//! The manual pages and the shell completions that are shipped with the program, by what writes them.
+//! The shipped manual pages and shell completions.
 
 #[path = "../../examples/manual.rs"]
 mod example;
@@ -11,7 +11,7 @@ fn every_flag_is_in_the_manual_and_in_the_completions() {
     let directory = tempfile::tempdir().unwrap();
     example::write(directory.path()).unwrap();
     let read = |file: &str| std::fs::read_to_string(directory.path().join(file)).unwrap();
-    // roff writes a dash that is one as `\-`; fish takes the name alone.
+    // roff writes a dash as `\-`; fish has names without dashes.
     let page = read("man/svcproxy.1").replace("\\-", "-");
     let [bash, zsh, fish] = ["svcproxy", "_svcproxy", "svcproxy.fish"].map(|file| read(&format!("completions/{file}")));
     let command = Cli::command();

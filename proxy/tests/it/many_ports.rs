@@ -1,4 +1,4 @@
-//! A Service that is a thousand times larger than others.
+//! A Service a thousand times larger than others.
 
 use serde_json::{Value, json};
 use svcproxy::config::{Config, Mode};
@@ -26,7 +26,7 @@ fn slice(service: &str, host: u8, ports: impl Iterator<Item = u16>) -> Change {
     testing::slice(service, json!([{ "addresses": [format!("10.244.1.{host}")] }]), json!(ports))
 }
 
-/// How many service ports lead to this address.
+/// The number of service ports with an endpoint at this address.
 fn endpoints(proxy: &mut Proxy, ip: [u8; 4]) -> usize {
     let content = proxy.mode().table().table.as_ref().unwrap();
     let leads = |value: &Element| matches!(value, Element::Endpoint(endpoint) if endpoint.bytes().starts_with(&ip));

@@ -1,4 +1,4 @@
-//! nftables mode against the fake: what histories end in, and what a change costs.
+//! nftables mode with the fake table: results of histories, and costs of changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn content(proxy: &mut Proxy) -> Content {
     proxy.mode().table().table.clone().unwrap()
 }
 
-/// What is in a table, whichever numbers endpoints have: chains with the number of their rules, and what these say; sets, and elements.
+/// A table's content, independent of endpoint numbers: chains with their rules, sets, and elements.
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning {
     chains: BTreeMap<Name, (usize, String)>,
@@ -79,8 +79,7 @@ fn meaning(content: &Content) -> Meaning {
     }
 }
 
-/// What the rules of a chain say. Chains that draw one of a service port's endpoints name them in the order of their numbers, which depends on
-/// what was there before: of these it is all statements, in any order.
+/// The text of a chain's rules. Chains of session affinity list endpoints by number, which depends on history: their statements are sorted.
 fn rules(name: &str, chain: &Chain) -> String {
     if !["service-", "local-"].iter().any(|prefix| name.starts_with(prefix)) {
         return format!("{:?}", chain.rules);
@@ -91,7 +90,7 @@ fn rules(name: &str, chain: &Chain) -> String {
     statements.join("\n")
 }
 
-/// Until nothing is left to do; deleted is what nothing has led to for a second. What is refused is tried again.
+/// Syncs until nothing is left to do, including the deletion of unused objects. Repeats refused syncs.
 fn settle(proxy: &mut Proxy) {
     let later = Instant::now() + Duration::from_secs(60);
     let mut done = || {
@@ -107,10 +106,9 @@ enum Step {
     Sync,
     /// The next change is refused.
     Refuse,
-    /// The proxy is killed. Another one starts, which masquerades all or not, and syncs when it knows of this part of the objects, in
-    /// quarters.
+    /// The proxy is killed. Another one starts, with or without masqueradeAll, and syncs when it has this part of the objects, in quarters.
     Restart(bool, usize),
-    /// Another program empties a chain, or takes away elements.
+    /// Another program flushes a chain, or deletes elements.
     Tamper(bool),
     FollowUp,
 }
@@ -120,7 +118,7 @@ fn service_cidr(name: &str, ranges: &[&str]) -> Change {
     Change::ServiceCidr(name.to_owned(), Some(testing::object(value)))
 }
 
-/// Ranges that overlap, touch, and end with the last address.
+/// Overlapping and adjacent ranges, and one that ends with the last address.
 fn any_service_cidr() -> impl Strategy<Value = Change> {
     let ranges = vec!["10.96.0.0/16", "10.96.0.0/12", "10.96.128.0/17", "10.112.0.0/16", "10.95.0.0/16", "240.0.0.0/4"];
     let range = prop::option::of(prop::sample::select(ranges));
@@ -184,7 +182,7 @@ proptest! {
         clean.apply(&applied);
         settle(&mut clean);
         prop_assert_eq!(meaning(&content(&mut now)), meaning(&content(&mut clean)));
-        // Who starts now finds everything as it should be.
+        // A new proxy finds no difference.
         let before = content(&mut now);
         let table = now.mode().table().clone();
         let mut next = with_settings(table, settings);
@@ -218,8 +216,8 @@ fn an_endpoint_that_is_replaced_is_one_element_that_goes_and_one_that_comes() {
     proxy.sync().unwrap();
     let change = proxy.mode().table().changes.last().unwrap().clone();
     assert_eq!((change.delete_elements.len(), change.add_elements.len(), change.rules()), (1, 1, 0));
-    // Another number of endpoints: the element that leads there, and the one endpoint. The chain that draws is there already, as the kernel
-    // would walk over all endpoints for it.
+    // Another number of endpoints changes the element of the frontend, and adds the endpoint. The chain exists already, because the kernel
+    // would walk over all endpoints for a new one.
     proxy.apply([&slice(7, &[1, 4, 3, 5])]);
     proxy.sync().unwrap();
     let change = proxy.mode().table().changes.last().unwrap().clone();
@@ -230,7 +228,7 @@ fn an_endpoint_that_is_replaced_is_one_element_that_goes_and_one_that_comes() {
     assert!(content(&mut proxy).chains.contains_key("tcp-5"));
     proxy.apply([&slice(7, &[1, 3])]);
     proxy.sync().unwrap();
-    // What nothing leads to any more stays for a second.
+    // Unused chains stay for a second.
     assert!(["cluster-ip-tcp-4", "tcp-5"].iter().all(|name| content(&mut proxy).chains.contains_key(*name)));
     settle(&mut proxy);
     let chains = content(&mut proxy).chains;
@@ -251,7 +249,7 @@ fn a_service_takes_no_chain_of_its_own_unless_it_asks_for_affinity() {
     assert_eq!(chains(1), chains(100));
 }
 
-/// The kernel takes memory for as many elements as a set's size says, and looks through all of it every second where they expire.
+/// The kernel allocates a set's stated size, and scans all of it every second if elements expire.
 #[test]
 fn sets_that_rules_fill_have_no_size() {
     let mut proxy = proxy(Fake::new(Family::V4));
@@ -297,7 +295,7 @@ fn a_set_that_is_full_is_replaced_by_a_larger_one() {
     assert_eq!(endpoints, 5000);
 }
 
-/// What is dropped, as first and last address.
+/// Dropped ranges, as first and last address.
 fn dropped(proxy: &mut Proxy) -> Vec<String> {
     let content = content(proxy);
     let ranges = content.elements.iter().filter(|((set, _), _)| *set == "service-cidrs");
@@ -334,10 +332,10 @@ fn a_change_of_the_ranges_is_elements_only_and_no_full_sync() {
         assert_eq!((report.full, report.rules, report.changes), (false, 0, counts.0 + counts.1), "{change:?}");
         assert_eq!(dropped(&mut proxy), ranges, "{change:?}");
     }
-    // Another family's, and the same again.
+    // A range of the other family, and a repeated range.
     proxy.apply([&service_cidr("six", &["fd00:11::/112"]), &service_cidr("more", &["10.112.0.0/20"])]);
     assert!(!proxy.is_due());
-    // What the kernel refuses is part of the next sync.
+    // A refused change is part of the next sync.
     proxy.mode().table().refuses = 1;
     proxy.apply([&service_cidr("last", &["10.200.0.0/24"])]);
     proxy.sync().unwrap_err();
@@ -354,7 +352,7 @@ fn without_service_cidrs_nothing_is_dropped() {
     assert_eq!(dropped(&mut proxy), Vec::<String>::new());
 }
 
-/// Its rules are another proxy's, whose settings were others.
+/// The unused chain is of an earlier proxy with other settings.
 #[test]
 fn a_chain_that_stood_unused_gets_the_rules_of_these_settings() {
     let mut first = with_settings(Fake::new(Family::V4), true);

@@ -1,4 +1,4 @@
-//! What stands on a node that an operator is warned of at the start.
+//! Warnings about the node at the start.
 
 use svcproxy::kernel::input_policy::dropping;
 use svcproxy::model::Family;
@@ -6,7 +6,7 @@ use svcproxy::model::Family;
 use crate::start::{Logged, node, ready};
 use crate::support::{inside, shell};
 
-/// The log of a proxy on this node, up to its first sync.
+/// The log of a proxy up to its first sync.
 fn said(flags: &[&str]) -> String {
     let manifests = tempfile::tempdir().unwrap();
     std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();

@@ -1,4 +1,4 @@
-//! The rules of Kubernetes, as tables: who may answer, who is masqueraded, what happens when no endpoint can answer.
+//! Kubernetes' rules as tables: eligible endpoints, masquerade, and verdicts without endpoints.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -200,7 +200,7 @@ fn where_node_ports_are_accepted() {
 /// One address per family: the first internal one, else the first external one (upstream's `GetNodeHostIPs`).
 #[test]
 fn which_address_of_a_node_is_the_primary_one() {
-    /// What the Node declares, and the primary address in each family.
+    /// The Node's addresses, and the primary address per family.
     type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a [&'a str]);
     let table: [Row<'_>; 5] = [
         (
@@ -240,8 +240,7 @@ fn which_address_of_a_node_is_the_primary_one() {
     }
 }
 
-/// As upstream's `NodePortAddresses.ContainsIPv4Loopback`: only where node ports are to answer on the loopback range must it be
-/// routed, and only there is the guard needed.
+/// As upstream's `NodePortAddresses.ContainsIPv4Loopback`: the loopback range is routed and guarded only if node ports answer there.
 #[test]
 fn when_the_loopback_range_is_routed_and_guarded() {
     let ranges = |texts: &[&str]| NodePortAddresses::Ranges(texts.iter().map(|t| t.parse().unwrap()).collect());
@@ -292,7 +291,7 @@ fn how_pods_are_told() {
     }
 }
 
-/// An endpoint that names no node may be a pod of this one, as its own client; one of another node is not.
+/// An endpoint without a node name may be a pod of this node, and so its own client.
 #[test]
 fn endpoints_that_name_no_node_may_be_hairpins() {
     let port = service();
@@ -304,7 +303,7 @@ fn endpoints_that_name_no_node_may_be_hairpins() {
     assert_eq!(plan.hairpins, ["10.0.0.1", "10.0.0.3"].map(|address| address.parse::<std::net::IpAddr>().unwrap()));
 }
 
-/// Flows of UDP stay with endpoints that serve; associations of SCTP, which end by themselves, with every one that is there.
+/// UDP flows stay with serving endpoints; SCTP associations with every existing endpoint.
 #[test]
 fn an_sctp_endpoint_that_is_not_ready_keeps_its_associations() {
     for (protocol, kept) in [(Protocol::Tcp, &[][..]), (Protocol::Udp, &[1, 2]), (Protocol::Sctp, &[1, 2, 3, 4])] {
@@ -320,7 +319,7 @@ fn an_sctp_endpoint_that_is_not_ready_keeps_its_associations() {
     }
 }
 
-/// Nothing in the API forbids it, and to drop what goes there would be to drop what pods and nodes send to each other.
+/// The API allows it, and a drop would cut pods and nodes off from each other.
 #[test]
 fn a_service_cidr_with_pods_or_nodes_in_it_is_spared() {
     let net = |text: &str| text.parse::<IpNet>().unwrap();
@@ -345,11 +344,11 @@ fn a_service_cidr_with_pods_or_nodes_in_it_is_spared() {
             "10.240.0.0/12 10.244.0.0/16",
         ),
         (&["10.244.0.0/16"], "", "10.244.0.0/16 10.244.0.0/16"),
-        // Where the pods of other nodes are is not known.
+        // The pod ranges of other nodes are unknown.
         (&["10.100.0.0/16"], "", "10.100.0.0/16 10.100.1.0/24"),
         (&["172.16.0.0/12"], "", "172.16.0.0/12 172.18.0.2/32"),
         (&["fd00:172::/32", "fd00:10:96::/112"], "fd00:10:96::/112", "fd00:172::/32 fd00:172:18::2/128"),
-        // Controllers take it out of the pods' range (nodeipam's filterOutServiceRange).
+        // Controllers do not assign it to pods (nodeipam's filterOutServiceRange).
         (&["10.244.128.0/20"], "10.244.128.0/20", ""),
     ] {
         assert_eq!(ranges(texts), (dropped.to_owned(), spared.to_owned()), "{texts:?}");

@@ -1,4 +1,4 @@
-//! Rules that the kernel refuses cost their own service port, and no other.
+//! A rule that the kernel refuses costs only its own service port.
 
 use serde_json::json;
 use svcproxy::config::Config;
@@ -9,7 +9,7 @@ use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::testing::{self, key, slice_of_hosts};
 
-/// A service at 10.96.0.`number` with session affinity or without, and its endpoint.
+/// A service at 10.96.0.`number`, with or without session affinity, and its endpoint.
 fn service(name: &str, number: u8, affinity: bool, endpoint: &str) -> [Change; 2] {
     let affinity = if affinity { "ClientIP" } else { "None" };
     let spec = json!({
@@ -46,12 +46,12 @@ fn a_full_sync_leaves_out_what_is_refused_and_tries_it_again_when_it_changes() {
         assert_eq!(holds(&mut proxy, &format!("--to-destination 10.244.0.{number}:8080")), stands, "{number}");
         assert_eq!(holds(&mut proxy, &format!("-d 10.96.0.{number}/32")), stands, "{number}");
     }
-    // Without affinity it is taken, by a partial sync.
+    // Without affinity a partial sync succeeds.
     proxy.apply(&service("b", 2, false, "10.244.0.2"));
     assert!(!proxy.sync().unwrap().full);
     assert_eq!(refused(&proxy), ["d"]);
     assert!(holds(&mut proxy, "--to-destination 10.244.0.2:8080"));
-    // With the extension a full sync takes it.
+    // With the extension a full sync succeeds.
     proxy.mode().kernel().refuse = None;
     proxy.require_full_sync();
     proxy.sync().unwrap();
@@ -74,7 +74,7 @@ fn a_partial_sync_leaves_what_is_refused_as_it_was_and_brings_the_rest() {
     assert_eq!(refused(&proxy), ["a"]);
     assert!(holds(&mut proxy, "--to-destination 10.244.0.1:8080"), "as it was");
     assert!(holds(&mut proxy, "--to-destination 10.244.0.8:8080"));
-    // It goes like any other.
+    // Deletion works as usual.
     proxy.apply(&[Change::Service(key("a"), None)]);
     proxy.sync().unwrap();
     assert_eq!(refused(&proxy), [""; 0]);
@@ -83,7 +83,7 @@ fn a_partial_sync_leaves_what_is_refused_as_it_was_and_brings_the_rest() {
     assert!(proxy.sync().unwrap().is_empty(), "nothing is left behind");
 }
 
-/// What was refused may have been computed from something else than what stands.
+/// The refused change may have been computed from an outdated state.
 #[test]
 fn a_refusal_after_another_program_removed_chains_is_mended_by_a_full_sync() {
     let mut proxy = proxy();
@@ -102,7 +102,7 @@ fn a_refusal_after_another_program_removed_chains_is_mended_by_a_full_sync() {
     assert!(holds(&mut proxy, "--to-destination 10.244.0.9:8080"));
 }
 
-/// A shared chain is written as a whole, with rules of service ports that did not change.
+/// A shared chain is written as a whole, including rules of unchanged service ports.
 #[test]
 fn a_refusal_of_what_did_not_change_is_an_error_and_then_a_full_sync() {
     let mut proxy = proxy();

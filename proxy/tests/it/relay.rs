@@ -43,7 +43,7 @@ fn leading(backends: &[SocketAddr], serving: &[SocketAddr]) -> Backends {
     Backends { cluster: backends.into(), serving: serving.into(), ..Backends::default() }
 }
 
-/// Leads to these backends and listens on some port.
+/// Opens a listener for these backends.
 fn start(engine: &mut Engine, protocol: Protocol, backends: &[SocketAddr]) -> SocketAddr {
     start_service(engine, name(protocol), backends)
 }
@@ -75,7 +75,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// A TCP server that reads to the end, and then sends everything back.
+/// A TCP server that reads to the end and then echoes everything.
 async fn echo_at_the_end() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -151,7 +151,7 @@ async fn a_reset_is_passed_on() {
     client.write_all(b"x").await.unwrap();
     let (server, _) = soon("the connection", listener.accept()).await.unwrap();
     soon("the byte", server.peek(&mut [0])).await.unwrap();
-    // What is unread when a socket is closed makes a reset of it.
+    // Closing a socket with unread data sends a reset.
     drop(server);
     let error = soon("the reset", client.read(&mut [0])).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -226,7 +226,7 @@ async fn a_service_whose_backend_never_answers_leaves_others_their_share() {
     let greedy = start_service(&mut engine, port_name("greedy", Protocol::Tcp), &[silent.local_addr().unwrap()]);
     let web = start_service(&mut engine, port_name("web", Protocol::Tcp), &[echo_at_the_end().await]);
     let stats = engine.stats();
-    // Half of them wait for an answer after their own end, as `nc` does.
+    // Half of the clients close their sending side and wait for an answer, as `nc` does.
     let mut held = Vec::new();
     for number in 0..60 {
         let mut client = TcpStream::connect(greedy).await.unwrap();
@@ -248,7 +248,7 @@ async fn a_service_whose_backend_never_answers_leaves_others_their_share() {
         aborted.len() as u64 == stats.evicted.get()
     })
     .await;
-    // Its listener resets what it has not accepted.
+    // Closing the listener resets unaccepted connections.
     drop((held, silent));
     until("all have ended", || stats.connections.get() == 0).await;
 }
@@ -282,7 +282,7 @@ async fn a_service_with_all_associations_leaves_others_their_share() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_connection_has_two_descriptors() {
-    // Descriptors are the process's, and other tests run beside this one.
+    // Other tests in this process use descriptors, too.
     let mine = |address: SocketAddr, port: u16| {
         let hex = |number: u16| format!("{number:04X}");
         let text = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
@@ -308,7 +308,7 @@ async fn a_silent_connection_has_two_descriptors() {
     assert!(pipes.len() < 20, "a pipe only while bytes are on their way: {}", pipes.len());
 }
 
-/// A UDP server that answers with its own port and the port of who asked.
+/// A UDP server that answers with its port and the client's port.
 async fn udp_server() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -322,7 +322,7 @@ async fn udp_server() -> SocketAddr {
     address
 }
 
-/// Asks once: who answered, and whom it saw. The answer must come from where it was asked.
+/// Sends a request; returns the server's port and the port that it saw. Checks the answer's source.
 async fn exchange(client: &UdpSocket, address: SocketAddr) -> (u16, u16) {
     soon("an answer", async {
         client.send_to(b"?", address).await.unwrap();
@@ -348,11 +348,11 @@ async fn an_association_keeps_its_backend_and_answers_come_from_where_was_asked(
     for _ in 0..5 {
         assert_eq!(exchange(&client, address).await, first, "the same backend sees the same port");
     }
-    // Another address of this node is another association, which has its turn.
+    // Another address of this node is another association, with the next backend.
     let elsewhere = SocketAddr::new(IpAddr::from([127, 0, 0, 2]), address.port());
     assert_ne!(exchange(&client, elsewhere).await.0, first.0);
     assert_eq!(engine.stats().associations.get(), 2);
-    // A backend that is not chosen any more, and serves, keeps what it has; one that is gone does not.
+    // A backend that only serves keeps its associations; a removed one loses them.
     let (kept, rest): (Vec<_>, Vec<_>) = backends.iter().partition(|backend| backend.port() == first.0);
     lead(&mut engine, Protocol::Udp, &rest, &backends);
     assert_eq!(exchange(&client, address).await, first);
@@ -398,7 +398,7 @@ async fn when_a_backend_refuses_datagrams_the_next_one_gets_them() {
     let address = start(&mut engine, Protocol::Udp, &backends);
     for _ in 0..4 {
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        // The datagram that is refused is lost, as on any way; the next one is not.
+        // The refused datagram is lost; the next one is not.
         let asked = async {
             while tokio::time::timeout(Duration::from_millis(200), exchange(&client, address)).await.is_err() {}
         };
@@ -480,7 +480,7 @@ async fn what_listens_on_a_loopback_address_is_reached_there_only() {
     assert_eq!(TcpStream::connect(elsewhere).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     let udp = name(Protocol::Udp);
     lead(&mut engine, Protocol::Udp, &[address], &[]);
-    // A port that another test had taken meanwhile counts as well.
+    // A port that another test holds counts as well.
     let before = engine.stats().not_opened.get();
     let refused = engine.listen(&Listener { name: udp, set: BackendSet::Cluster }, address.port());
     assert!(matches!(refused, Err(ListenError::Refused { .. })), "there are none of UDP");

@@ -1,4 +1,4 @@
-//! What is around a release: the installer, the packages, the action and the workflows.
+//! The installer, packages, GitHub Action and workflows.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +23,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A folder as a release has it; its programs say which they are.
+/// A release's folder; its programs print their names.
 fn release(folder: &Path) {
     for program in ["svcproxy", "svclab"] {
         script(&folder.join(program), &format!("#!/bin/sh\necho {program} 0.1.0\n"));
@@ -97,7 +97,7 @@ fn the_installer_installs_nothing_that_was_changed() {
     assert!(said(&output).contains("no address that can be fetched"), "{}", said(&output));
 }
 
-/// Over HTTP, as from a release; what is missing there is an error, and no page about it an archive.
+/// Downloads over HTTP; a missing file is an error, and an error page is no archive.
 #[test]
 fn the_installer_downloads() {
     if Command::new("curl").arg("--version").output().is_err() {
@@ -138,7 +138,7 @@ fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&fs::read_to_string(root().join(path)).unwrap()).unwrap()
 }
 
-/// The shell steps of the action, with a lab that tells how it was called.
+/// Runs the action's shell steps with a fake svclab that prints its arguments.
 #[test]
 fn the_action_calls_the_lab_with_what_its_inputs_say() {
     let directory = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ fn the_action_installs_from_where_it_is_told_or_from_its_own_release() {
     release(directory.path());
     let bin = temp.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    // What the step would install or set on a runner.
+    // Commands that the step would run on a runner.
     for command in ["sudo", "iptables-nft-restore", "ip", "conntrack", "nft", "ipset"] {
         script(&bin.join(command), "#!/bin/sh\nexit 0\n");
     }
@@ -212,7 +212,7 @@ fn the_action_installs_from_where_it_is_told_or_from_its_own_release() {
     assert!(said(&output).contains(expected), "{}", said(&output));
 }
 
-/// Inputs that are declared are handed on and the other way round, and steps are files that can be run.
+/// Declared inputs are used, used inputs are declared, and steps are executable files.
 #[test]
 fn the_actions_inputs_are_those_that_its_steps_read() {
     let action = yaml("action.yml");
@@ -238,7 +238,7 @@ fn the_actions_inputs_are_those_that_its_steps_read() {
     }
 }
 
-/// Actions of others are pinned, scripts and recipes that workflows name are there.
+/// Foreign actions are pinned; scripts and recipes in workflows exist.
 #[test]
 fn workflows_name_what_there_is() {
     let just = fs::read_to_string(root().join("Justfile")).unwrap();
@@ -282,7 +282,7 @@ fn the_packages_name_files_that_there_are() {
         let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
         let assets: Vec<&str> =
             manifest.lines().filter_map(|line| line.trim().strip_prefix("[\"")?.split('"').next()).collect();
-        // What .ci/dist has put there: stripped.
+        // .ci/dist puts stripped programs there.
         assert!(assets.contains(&format!("target/release/packed/{package}").as_str()), "{assets:?}");
         assert!(
             assets.iter().all(|asset| !asset.starts_with("target/") || asset.starts_with("target/release/packed/"))
@@ -296,7 +296,7 @@ fn the_packages_name_files_that_there_are() {
     assert!(proxy.contains("unit-scripts = \"../deploy\"") && root().join("deploy/svcproxy.service").is_file());
 }
 
-/// The version stands in a few files that cargo does not write.
+/// A few files with the version are not cargo's.
 #[test]
 fn files_have_the_version_of_the_program() {
     let version = env!("CARGO_PKG_VERSION");

@@ -1,5 +1,4 @@
-//! What an operator sees when the proxy starts: what it is and works with, a name that no Node has, a second instance; and
-//! that what `render` writes is what the commands take.
+//! Log lines at the start, a wrong node name, a second instance; and files of `render` that the commands accept.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +7,7 @@ use crate::support::{every_kind, http_get, inside, shell, svcproxy, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A node, as a document of JSON.
+/// A Node as JSON.
 pub fn node(name: &str) -> String {
     serde_json::json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
         "status": { "addresses": [{ "type": "InternalIP", "address": "172.18.0.2" }, { "type": "InternalIP", "address": "fd00:18::2" }] } })
@@ -23,7 +22,7 @@ impl Logged {
         Logged::start_by(Command::new(env!("CARGO_BIN_EXE_svcproxy")), manifests, flags)
     }
 
-    /// By a command that runs the program.
+    /// Starts the program by a command.
     fn start_by(mut command: Command, manifests: &Path, flags: &[&str]) -> Logged {
         let log = tempfile::NamedTempFile::new().unwrap();
         command.arg("--manifests").arg(manifests).args(["--hostname-override=node-a"]).args(flags);
@@ -47,7 +46,7 @@ impl Drop for Logged {
     }
 }
 
-/// Waits until a proxy says that its rules are in the kernel.
+/// Waits until a proxy reports that its rules are in the kernel.
 pub fn ready() {
     let answers = || http_get("127.0.0.1:10256", "/healthz").filter(|answer| answer.starts_with("HTTP/1.1 200"));
     wait_for("the proxy to be ready", answers);
@@ -181,7 +180,7 @@ fn a_wildcard_answers_in_both_families() {
         return;
     }
     let manifests = tempfile::tempdir().unwrap();
-    // What the node prefers for sockets that do not say is not asked.
+    // The proxy sets IPV6_V6ONLY itself.
     shell("echo 1 >/proc/sys/net/ipv6/bindv6only");
     for flags in [&["--metrics-bind-address=0.0.0.0"][..], &["--bind-address=::", "--metrics-bind-address=::"]] {
         let proxy = Logged::start(manifests.path(), flags);
@@ -239,7 +238,7 @@ fn an_oom_score_that_a_user_namespace_forbids_is_no_warning() {
     }
     let manifests = tempfile::tempdir().unwrap();
     std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
-    // Lower than its own, which only the first namespace's root may ask for.
+    // Lower than its own value, which only the first namespace's root may set.
     let mut within = Command::new("unshare");
     within.args(["--user", "--map-root-user", "--net", env!("CARGO_BIN_EXE_svcproxy")]);
     let proxy = Logged::start_by(within, manifests.path(), &["--proxy-mode=nftables", "--oom-score-adj=-1000"]);
@@ -268,7 +267,7 @@ fn a_second_instance_is_refused_and_the_next_takes_over() {
     );
     assert!(!shell("iptables-nft-save").contains("KUBE-"), "it has touched nothing");
     assert!(!first.lines().iter().any(|line| line.contains("existed before")), "nor disturbed the first");
-    // Nothing stays behind, even of a killed one.
+    // A killed proxy leaves no lock behind.
     kill(Pid::from_raw(process.try_into().unwrap()), Signal::SIGKILL).unwrap();
     first.0.wait().unwrap();
     let _third = Logged::start(manifests.path(), &["--proxy-mode=nftables"]);

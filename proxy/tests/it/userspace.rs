@@ -1,4 +1,4 @@
-//! Userspace mode against fakes: rules as they were published, listeners in the right order with them.
+//! Userspace mode with fakes: published rules, and the order of rules and listeners.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ fn node(name: &str, address: &str) -> Value {
 
 const PODS: [(&str, &str); 3] = [("192.167.2.231", "kube03"), ("192.167.2.206", "kube03"), ("192.167.1.123", "kube02")];
 
-/// The cluster whose lists were published, as the node kube01 sees it.
+/// The cluster with published lists, on the node kube01.
 fn nginx_cluster() -> Vec<Value> {
     let ports = |node_port: u16| json!([{ "port": 80, "nodePort": node_port }]);
     let mut balanced =
@@ -73,7 +73,7 @@ fn rules<'a>(text: &'a str, chain: &str) -> Vec<&'a str> {
     text.lines().filter_map(|line| line.strip_prefix(&prefix)).collect()
 }
 
-/// One line of `iptables -L` as it was published, without counters: `REDIRECT tcp 10.96.98.173 NAME: 80 38023`.
+/// A published line of `iptables -L` without counters: `REDIRECT tcp 10.96.98.173 NAME: 80 38023`.
 fn published(rule: &str) -> String {
     let after = |option: &str| rule.split_once(option).and_then(|(_, rest)| rest.split(' ').next());
     let to = after("--to-ports ").or(after("--to-destination ")).unwrap();
@@ -87,7 +87,7 @@ fn published(rule: &str) -> String {
     )
 }
 
-/// The published lists show one listening port per service, but for one service whose lists were taken at different times.
+/// The published lists show one listening port per service, except for a service whose lists were taken at different times.
 #[test]
 fn the_nginx_clusters_chains_have_the_published_rules() {
     let text = rendered(&nginx_cluster(), &["--ip-family=ipv4", "--cluster-cidr=192.167.0.0/16"]);
@@ -212,7 +212,7 @@ fn a_restart_takes_the_same_ports_and_writes_nothing() {
     before.sync().unwrap();
     let ports = listening(&mut before);
     assert_eq!(ports.len(), 3);
-    // Another order of arrival has given other ports to the one before.
+    // In another order of arrival the predecessor has other ports.
     let mut after = proxy();
     *after.mode().kernel() = before.mode().kernel().clone();
     let (first, second) = ("default/my-nginx-cluster Cluster", "default/my-nginx-nodeport Cluster");
@@ -242,7 +242,7 @@ fn endpoints_change_without_a_rule_and_services_go_with_their_listeners() {
     let led = proxy.mode().relays().active.clone();
     let of_cluster = led.iter().find(|(name, _)| name.service.name == "my-nginx-cluster").unwrap().1;
     assert_eq!(of_cluster.cluster.to_vec(), ["192.167.2.231:80".parse().unwrap()]);
-    // Without endpoints it is refused, and nothing listens; with one again it has the same port.
+    // Without endpoints the service is rejected, and nothing listens; with an endpoint it has the same port again.
     let port = listening(&mut proxy)["default/my-nginx-cluster Cluster"];
     tell(&mut proxy, &[slice("my-nginx-cluster", &[], "TCP")]);
     proxy.sync().unwrap();
@@ -267,7 +267,7 @@ fn a_port_that_is_taken_is_passed_over_and_without_any_the_service_is_refused_fo
     let other = listening(&mut proxy)["default/my-nginx-cluster Cluster"];
     assert_ne!(other, port);
     assert!(chain(&mut proxy, "KUBE-PORTALS-CONTAINER")[0].ends_with(&format!("--to-ports {other}")));
-    // No descriptors are left: a new service is refused, the others go on, and it is tried again.
+    // Without free descriptors a new service is rejected and retried, and the others continue.
     proxy.mode().relays().exhausted = true;
     tell(
         &mut proxy,
@@ -321,7 +321,7 @@ fn under_policy_local_pods_and_the_node_are_led_to_all_and_others_to_this_nodes_
         container("-d 10.96.0.1/32", 80, all),
         container("-s 192.167.0.0/16 -d 203.0.113.1/32", 80, all),
         container("-d 203.0.113.1/32", 80, own),
-        // What of the pods' range is allowed; then what else is.
+        // Rules for clients in the pods' range, then for others.
         container("-s 192.167.2.0/24 -d 172.35.0.200/32", 80, all),
         container("-s 192.167.2.0/24 -d 172.35.0.200/32", 80, own),
         container("-s 198.51.100.0/24 -d 172.35.0.200/32", 80, own),
@@ -335,7 +335,7 @@ fn under_policy_local_pods_and_the_node_are_led_to_all_and_others_to_this_nodes_
     assert_eq!((led.set(BackendSet::Cluster).len(), led.set(BackendSet::Local).len()), (2, 1));
 }
 
-/// The kernel drops what would be redirected to an interface without an address.
+/// The kernel drops packets redirected to an interface without an address.
 #[test]
 fn where_pods_have_interfaces_without_an_address_everybody_is_led_to_the_nodes_own() {
     let mut proxy = proxy();

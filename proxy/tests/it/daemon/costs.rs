@@ -1,4 +1,4 @@
-//! What each kind of change costs, in every mode and by every writer.
+//! The cost of each kind of change, in every mode and by every writer.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use svcproxy::testing::key;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Every kind of change, one after the other.
+/// Every kind of change, in turn.
 fn changes() -> Vec<(&'static str, Vec<Change>)> {
     vec![
         ("a start", cluster()),
@@ -38,15 +38,15 @@ fn changes() -> Vec<(&'static str, Vec<Change>)> {
     ]
 }
 
-/// Makes every kind of change; what each cost, a line for each.
+/// Makes every kind of change; returns a line of costs for each.
 async fn costs(mut lab: Lab) -> Vec<String> {
     let mut lines = Vec::new();
     for (what, changes) in changes() {
-        // A start begins before there is anything to sync: what stands is read in advance.
+        // A start reads the existing rules before there is anything to sync.
         let cost = if lines.is_empty() { lab.cost_so_far(changes).await } else { lab.cost(changes).await };
         lines.push(format!("{what}: {cost}"));
     }
-    // Each pod's interface has its gateway's address: with the second pod the list holds it twice.
+    // Each pod's interface has the gateway's address: with the second pod the list has it twice.
     for (what, host) in [("an endpoint, with an address of a pod's link", 13), ("the same address once more", 14)] {
         lab.kernels[0].addresses.lock().unwrap().local.push("10.244.1.1".parse().unwrap());
         lines.push(format!("{what}: {}", lab.cost(vec![slice("web", &[host], "TCP")]).await));
@@ -54,7 +54,7 @@ async fn costs(mut lab: Lab) -> Vec<String> {
     lines
 }
 
-/// Nothing costs more than what changed: a dump of the tables is the mark of a full sync.
+/// A dump of the tables marks a full sync.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_iptables_mode_by_commands() {
     let expected = [
@@ -78,7 +78,7 @@ async fn of_iptables_mode_by_commands() {
     assert_eq!(costs(Lab::start(HOUR)).await, expected);
 }
 
-/// The real tables, in a namespace of their own: how many messages a change is depends on what the kernel has.
+/// With real tables in a namespace, because the number of messages depends on the kernel's state.
 #[test]
 fn of_iptables_mode_by_netlink() {
     if !inside!() {
@@ -112,7 +112,7 @@ fn of_iptables_mode_by_netlink() {
     assert_eq!(costs, expected);
 }
 
-/// Each family in a network namespace of its own, in which what is opened there stays: to one the other's writes are another program's.
+/// Opens tables in a new network namespace per family, because one family's writes look like another program's to the other.
 fn elsewhere(family: Family) -> NfTables {
     let thread = std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -147,7 +147,7 @@ async fn of_ipvs_mode() {
         "a heartbeat of the node: nothing",
         "another node: nothing",
         "another zone: 1 dumps, 1 conntrack dumps, 26 lists, 1 messages",
-        // Node ports are virtual servers of every local address. The second pod brings none.
+        // Node ports are virtual servers on every local address. The second pod adds no address.
         "an endpoint, with an address of a pod's link: 1 dumps, 1 conntrack dumps, 27 lists, 23 messages",
         "the same address once more: 2 lists, 8 messages",
     ];

@@ -1,4 +1,4 @@
-//! Kernels that count what they are asked.
+//! Fake kernels that count requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,22 +22,22 @@ use svcproxy::relay::{self, Backends, ListenError, Listener, Relays};
 use svcproxy::ruleset::{Rule, Saved, Transaction};
 use tokio::sync::Notify;
 
-/// What was asked of one family's kernel, and of the relays.
+/// Requests to one family's kernel, and to the relays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asked {
     pub dumps: usize,
     pub restores: usize,
     pub looks: usize,
     pub conntrack_dumps: usize,
-    /// Virtual servers with their destinations, sets, or addresses, listed by netlink.
+    /// Netlink listings: virtual servers with their destinations, sets, or addresses.
     pub lists: usize,
-    /// Messages that change something: of a batch of nf_tables, virtual servers, members of sets, addresses.
+    /// Messages that change something: in nf_tables batches, of virtual servers, members of sets, addresses.
     pub messages: usize,
-    /// Listening ports opened or closed, and sets of backends handed to them.
+    /// Listening ports opened or closed, and changes of their backends.
     pub relayed: usize,
 }
 
-/// `1 restores, 3 messages`; what was not asked is not said.
+/// `1 restores, 3 messages`, without counts of zero.
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [
@@ -56,19 +56,19 @@ impl fmt::Display for Asked {
     }
 }
 
-/// One family's kernel, for the proxy and the test.
+/// One family's kernel, shared by proxy and test.
 #[derive(Clone, Default)]
 pub struct Kernel {
     pub tables: Arc<Mutex<Fake>>,
     pub asked: Arc<Mutex<Asked>>,
     pub addresses: Arc<Mutex<NodeAddresses>>,
     pub announced: Arc<Notify>,
-    /// Announces that the addresses are others.
+    /// Announces changed addresses.
     pub moved: Arc<Notify>,
-    /// Restores wait for as long as this is set.
+    /// Restores wait while this is set.
     pub hangs: Arc<AtomicBool>,
     pub fails: Arc<AtomicBool>,
-    /// Looks through conntrack have no last piece for as long as this is set, and those that were not the last are counted.
+    /// Conntrack dumps do not end while this is set; their pieces are counted.
     pub goes_on: Arc<AtomicBool>,
     pub pieces: Arc<AtomicUsize>,
 }
@@ -135,14 +135,14 @@ pub fn wait_while(flag: &AtomicBool) {
     }
 }
 
-/// Counts in front of another kernel.
+/// Counts requests and forwards them to another kernel.
 pub struct Counted<T> {
     pub inner: T,
     pub asked: Arc<Mutex<Asked>>,
 }
 
 impl<T> Counted<T> {
-    /// One that counts with `kernel`.
+    /// Counts into `kernel`.
     pub fn beside(kernel: &Kernel, inner: T) -> Counted<T> {
         Counted { inner, asked: Arc::clone(&kernel.asked) }
     }

@@ -1,4 +1,4 @@
-//! A daemon with a source and kernels in memory, and the objects that it is fed.
+//! A daemon with a fake source and fake kernels, and its objects.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -64,7 +64,7 @@ impl ObjectSource for Batches {
     }
 }
 
-/// A running daemon. Dropping it ends its source, and so the daemon.
+/// A running daemon. Dropping this value ends its source and the daemon.
 pub struct Lab {
     pub kernels: [Kernel; 2],
     pub batches: mpsc::UnboundedSender<Batch>,
@@ -75,17 +75,17 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// In iptables mode, by the commands.
+    /// Starts in iptables mode with the commands.
     pub fn start(sync_period: Duration) -> Lab {
         Lab::start_beside(sync_period, None)
     }
 
-    /// The same, with something that another mode has left.
+    /// Starts with leftovers of another mode.
     pub fn start_beside(sync_period: Duration, leftovers: Option<LeftoverCleanup>) -> Lab {
         Lab::start_in(sync_period, leftovers, assemble::iptables)
     }
 
-    /// With the proxy that `assemble` returns for each family.
+    /// Starts with the proxy that `assemble` returns per family.
     pub fn start_in<M: Mode + Send + 'static>(
         sync_period: Duration,
         leftovers: Option<LeftoverCleanup>,
@@ -94,7 +94,7 @@ impl Lab {
         Lab::start_with(Config { sync_period, ..Config::for_node("node-a") }, leftovers, assemble)
     }
 
-    /// With further settings.
+    /// Starts with more settings.
     pub fn start_with<M: Mode + Send + 'static>(
         config: Config,
         leftovers: Option<LeftoverCleanup>,
@@ -143,13 +143,13 @@ impl Lab {
         wait_for(&format!("{family} has applied {version:?}"), reached).await;
     }
 
-    /// What this costs the kernel of IPv4.
+    /// The cost of changes for the IPv4 kernel.
     pub async fn cost(&mut self, changes: Vec<Change>) -> Asked {
         *self.kernels[0].asked.lock().unwrap() = Asked::default();
         self.cost_so_far(changes).await
     }
 
-    /// The same, with all that was asked before.
+    /// The cost including earlier requests.
     pub async fn cost_so_far(&mut self, changes: Vec<Change>) -> Asked {
         self.publish(changes);
         self.applied(Family::V4).await;

@@ -1,4 +1,4 @@
-//! The daemon's loop over kernels in memory: what each kind of change costs, and that one family's trouble is its own.
+//! The daemon's loop over fake kernels: the cost of each kind of change, and the independence of the families.
 
 mod costs;
 mod kernel;
@@ -18,7 +18,7 @@ use svcproxy::kernel::iptables::Table;
 use svcproxy::model::{Change, Family};
 use svcproxy::testing::key;
 
-/// Two services claim one address and port. The one that does not get it is reported once, and gets it as soon as it is free.
+/// Of two Services that claim an address and port, the loser is reported once, and gets the address when it is free.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_claims_anothers_address_is_reported_once() {
     let mut lab = Lab::start(Duration::from_secs(3600));
@@ -67,7 +67,7 @@ async fn a_flush_is_mended_and_writes_of_others_cost_one_look() {
         .await;
 }
 
-/// One endpoint of UDP may have a hundred thousand flows.
+/// A UDP endpoint may have a hundred thousand flows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_waits_for_a_piece_of_a_look_through_conntrack() {
     let mut lab = Lab::start(Duration::from_secs(3600));
@@ -79,7 +79,7 @@ async fn a_change_waits_for_a_piece_of_a_look_through_conntrack() {
     for host in 20..25 {
         let pieces = kernel.pieces.load(Ordering::SeqCst);
         wait_for("another piece", || kernel.pieces.load(Ordering::SeqCst) > pieces).await;
-        // The look goes on: it is not begun anew for what does not concern it.
+        // The dump continues: an unrelated change does not restart it.
         assert_eq!(lab.cost(vec![slice("web", &[host], "TCP")]).await, Asked { restores: 1, ..Asked::default() });
     }
     lab.publish(vec![slice("dns", &[31], "UDP")]);
@@ -95,7 +95,7 @@ async fn a_change_waits_for_a_piece_of_a_look_through_conntrack() {
     wait_for("all pieces count", || deleted() > pieces).await;
 }
 
-/// As keepalived moves addresses; the period of syncs is an hour.
+/// keepalived moves addresses; the sync period is an hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_comes_has_its_node_ports_at_once() {
     let ranges = NodePortAddresses::Ranges(vec!["172.18.0.0/24".parse().unwrap()]);
@@ -118,7 +118,6 @@ async fn an_address_that_comes_has_its_node_ports_at_once() {
     }
 }
 
-/// The changes of one family do not wait for the other, whatever becomes of that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_family_that_fails_or_hangs_delays_no_other() {
     let mut lab = Lab::start(Duration::from_secs(1));
@@ -151,7 +150,7 @@ async fn a_family_that_fails_or_hangs_delays_no_other() {
     assert!(v4.tables.lock().unwrap().tables[&Table::Nat].contains_key("KUBE-SERVICES"));
 }
 
-/// Panics of any thread from now on.
+/// Counts later panics of any thread.
 fn count_panics() -> Arc<AtomicUsize> {
     let panics = Arc::new(AtomicUsize::new(0));
     let (usual, counted) = (std::panic::take_hook(), Arc::clone(&panics));
@@ -162,12 +161,11 @@ fn count_panics() -> Arc<AtomicUsize> {
     panics
 }
 
-/// What takes its time, a sync or the removal of what another mode left, may outlive the runtime that it began on. It then ends
-/// without a word, above all without a panic.
+/// A slow sync, or the cleanup of another mode, may outlive its runtime. It then ends silently, without a panic.
 #[test]
 fn what_outlives_the_runtime_does_not_panic() {
     let panics = count_panics();
-    // Several times: which of the things that a runner waits for is looked at first is a matter of chance.
+    // Repeated, because a runner checks its events in random order.
     for _ in 0..20 {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (asked, hangs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));

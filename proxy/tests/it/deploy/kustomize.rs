@@ -1,4 +1,4 @@
-//! What `kubectl apply -k` makes of a folder, as far as `deploy/` uses kustomize: anything else in a kustomization is an error here.
+//! Builds a folder as `kubectl apply -k` does, with the features of kustomize that `deploy/` uses; other features are errors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,12 +55,12 @@ struct Target {
     name: String,
 }
 
-/// Objects, and ConfigMaps that are generated.
+/// Objects and generated ConfigMaps.
 #[derive(Debug, Default)]
 pub struct Built {
-    /// Objects of all files, patched.
+    /// Patched objects of all files.
     pub documents: Vec<Value>,
-    /// Files of each ConfigMap by its name, without the hash.
+    /// Files of each ConfigMap, by name without hash.
     pub files: BTreeMap<String, BTreeMap<String, String>>,
     /// Names that get a hash of their content.
     pub hashed: Vec<String>,
@@ -80,7 +80,7 @@ impl Built {
 pub fn build(folder: &Path) -> Built {
     let mut built = Built::default();
     take(folder, "Kustomization", &mut built);
-    // An image has the name of the manifest until the end.
+    // Images keep the manifest's name until the end.
     for image in std::mem::take(&mut built.images) {
         built.documents.iter_mut().for_each(|document| rename(document, &image));
     }
@@ -166,7 +166,7 @@ fn rename(value: &mut Value, image: &Image) {
     }
 }
 
-/// The same by the kustomize that is in kubectl; `None`, with a word, where there is none of version 5.
+/// Builds with kubectl's kustomize; `None`, with a message, without version 5.
 pub fn by_kubectl(folder: &Path) -> Option<Vec<Value>> {
     let kubectl = |arguments: &[&str]| std::process::Command::new("kubectl").args(arguments).output();
     let version = kubectl(&["version", "--client", "--output=json"]).ok();

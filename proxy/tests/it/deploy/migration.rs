@@ -1,4 +1,4 @@
-//! The way from kube-proxy: what the documented lines make of kubeadm's ConfigMap, and the patches that keep kube-proxy away.
+//! Migration from kube-proxy: the documented commands on kubeadm's ConfigMap, and the patches that keep kube-proxy away.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::{Value, json};
 use svcproxy::kubeproxy_config;
 
-/// What kubeadm writes into the ConfigMap `kube-proxy`, as far as it is not empty.
+/// The non-empty fields of kubeadm's ConfigMap `kube-proxy`.
 const CONFIG: &str = r#"apiVersion: kubeproxy.config.k8s.io/v1alpha1
 bindAddress: 0.0.0.0
 clientConnection:
@@ -42,7 +42,7 @@ users:
     tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
 ";
 
-/// A kubeconfig whose names fit each other, and which lies where the configuration looks for it.
+/// Checks that a kubeconfig's names match, and that it is mounted where the configuration expects it.
 pub fn kubeconfig_fits(text: &str, configured: &str, mounted: &str) {
     let kubeconfig: kube::config::Kubeconfig = serde_saphyr::from_str(text).unwrap();
     let context = kubeconfig.contexts[0].context.as_ref().unwrap();
@@ -69,7 +69,7 @@ fn the_documented_lines_make_an_overlay_of_kubeadms_config_map() {
     for file in ["config.yaml", "kubeconfig", "kustomization.yaml"] {
         std::fs::copy(super::deploy().join("overlays/kubeadm").join(file), here.join(file)).unwrap();
     }
-    // Answers for the cluster, by the key that it is asked for.
+    // A fake kubectl answers by the requested key.
     std::fs::create_dir(&bin).unwrap();
     std::fs::write(bin.join("config"), CONFIG).unwrap();
     std::fs::write(bin.join("kubeconfig"), KUBECONFIG).unwrap();
@@ -96,7 +96,7 @@ esac
     kubeconfig_fits(&kubeconfig, &configuration.client_connection.kubeconfig, "/etc/svcproxy");
 }
 
-/// A strategic merge patch of these is what a merge patch is: their fields are maps, and lists that kubeadm's DaemonSet does not have.
+/// Strategic merge patches equal merge patches here: the fields are maps, or lists that kubeadm's DaemonSet lacks.
 #[test]
 fn the_patches_keep_kube_proxy_off_the_nodes_that_svcproxy_has() {
     let patched = |file: &str| {
@@ -121,7 +121,7 @@ fn the_patches_keep_kube_proxy_off_the_nodes_that_svcproxy_has() {
     assert_eq!(expression.operator, "NotIn");
     assert_eq!(selected.get(&expression.key).map(std::slice::from_ref), expression.values.as_deref());
 
-    // A label that no node has.
+    // No node has the label.
     let replaced = patched("overlays/kubeadm/kube-proxy.yaml").node_selector.unwrap();
     assert_eq!(replaced.len(), 2, "{replaced:?}");
 }

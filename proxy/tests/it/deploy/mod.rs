@@ -1,4 +1,4 @@
-//! What `deploy/` holds is what the API, the program's command line and its configuration take.
+//! The files of `deploy/` are valid for the API, the program's command line and its configuration.
 
 mod kustomize;
 mod migration;
@@ -23,7 +23,7 @@ fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
-/// The base and everything above it, each by its name.
+/// The base and all overlays, by name.
 fn folders() -> Vec<(String, PathBuf)> {
     let overlays = deploy().join("overlays").read_dir().unwrap().map(|entry| entry.unwrap().path());
     let mut folders: Vec<PathBuf> = overlays.chain([deploy().join("base")]).collect();
@@ -31,7 +31,7 @@ fn folders() -> Vec<(String, PathBuf)> {
     folders.into_iter().map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), path)).collect()
 }
 
-/// Reads a document as its type. What the type has no field for would be lost on the way back.
+/// Reads a document as its type, and compares, because unknown fields would be lost.
 fn typed<T: DeserializeOwned + Serialize>(document: &Value) -> T {
     let object: T = serde_json::from_value(document.clone()).unwrap();
     assert_eq!(&serde_json::to_value(&object).unwrap(), document);
@@ -50,7 +50,7 @@ fn containers(pod: &PodSpec) -> impl Iterator<Item = &Container> {
     pod.init_containers.iter().flatten().chain(&pod.containers)
 }
 
-/// The command line is one that the program takes.
+/// Checks that the program accepts the command line.
 fn taken(arguments: &[String]) {
     let line = std::iter::once("svcproxy".to_owned()).chain(arguments.iter().cloned());
     let parsed = Cli::command().try_get_matches_from(line);
@@ -77,7 +77,7 @@ fn kubectl_makes_the_same_of_every_folder() {
                 "{name}"
             );
             assert_eq!(full != *short, own.hashed.contains(short), "{name}: {full}");
-            // The reference has the hash as well: a change of the configuration rolls out.
+            // The reference has the hash, so a change of the configuration rolls out.
             for object in &mut objects {
                 let volumes = object.pointer_mut("/spec/template/spec/volumes");
                 for volume in volumes.into_iter().flat_map(|volumes| volumes.as_array_mut().unwrap()) {
@@ -95,7 +95,7 @@ fn kubectl_makes_the_same_of_every_folder() {
     }
 }
 
-/// A file of a generated ConfigMap, to tell two whose names begin alike.
+/// A file that identifies a generated ConfigMap.
 fn files_of(name: &str) -> &'static str {
     if name == "svcproxy" { "config.yaml" } else { "dashboard.json" }
 }
@@ -120,7 +120,7 @@ fn every_daemonset_selects_its_own_pods_and_mounts_what_it_names() {
             let legacy = if name == "iptables-legacy" { "-legacy" } else { "" };
             assert_eq!(image, format!("svcproxy{legacy}:{}", env!("CARGO_PKG_VERSION")), "{name}");
         }
-        // The tables of legacy iptables have a lock, which nothing else needs.
+        // Only the tables of legacy iptables need the lock.
         assert_eq!(volumes.contains("xtables-lock"), name == "iptables-legacy", "{name}");
     }
 }
@@ -153,7 +153,7 @@ fn every_configuration_is_read_without_a_warning() {
     }
 }
 
-/// What the source asks for, see `source/kubernetes`.
+/// The requests of `source/kubernetes`.
 #[test]
 fn the_role_allows_what_the_proxy_asks_and_nothing_else() {
     let built = build(&deploy().join("base"));

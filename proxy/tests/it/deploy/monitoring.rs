@@ -1,4 +1,4 @@
-//! Alerts and dashboard ask for metrics that the program has.
+//! Alerts and the dashboard read metrics that the program has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use svcproxy::metrics::Metrics;
 use svcproxy::model::Family;
 
-/// The program's metrics and whether each is a histogram: what is registered by name in its source, and what a library adds.
+/// The program's metrics, and whether each is a histogram: names in its source, and a library's.
 fn served() -> BTreeMap<String, bool> {
     let (mut served, mut folders) = (BTreeMap::new(), vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")]);
     while let Some(folder) = folders.pop() {
@@ -38,10 +38,10 @@ fn served() -> BTreeMap<String, bool> {
     served
 }
 
-/// Metrics that an expression of PromQL reads: names that are no function, no label and no keyword.
+/// The metrics in a PromQL expression: names other than functions, labels and keywords.
 fn read_by(expression: &str) -> BTreeSet<String> {
     let mut plain = String::new();
-    // Matchers and ranges hold labels, values and times.
+    // Skips matchers and ranges.
     let mut depth = 0;
     for character in expression.chars() {
         match character {
@@ -68,7 +68,7 @@ fn check(expression: &str, served: &BTreeMap<String, bool>) {
     let read = read_by(expression);
     assert!(!read.is_empty(), "{expression}");
     for name in read {
-        // Prometheus' own, for each target.
+        // Prometheus adds `up`.
         let known = name == "up"
             || served.get(&name) == Some(&false)
             || ["_bucket", "_count", "_sum"]
@@ -137,7 +137,7 @@ fn the_dashboard_reads_metrics_that_there_are() {
     check(metric, &served);
 }
 
-/// Names that stand in several files, and must be the same in all.
+/// Names that must agree in several files.
 #[test]
 fn the_monitor_selects_the_pods_and_names_a_port_that_they_have() {
     let built = super::kustomize::build(&super::deploy().join("overlays/monitored"));
@@ -148,7 +148,7 @@ fn the_monitor_selects_the_pods_and_names_a_port_that_they_have() {
     let port = ports.iter().find(|port| port["name"] == endpoint["port"]).unwrap();
     let config: Value = serde_saphyr::from_str(&built.files["svcproxy"]["config.yaml"]).unwrap();
     assert_eq!(config["metricsBindAddress"].as_str().unwrap(), format!("0.0.0.0:{}", port["containerPort"]));
-    // The operator makes the job's name of namespace and name.
+    // The operator makes the job's name from namespace and name.
     let (namespace, name) =
         (&built.only("PodMonitor")["metadata"]["namespace"], &built.only("PodMonitor")["metadata"]["name"]);
     let job = format!("{}/{}", namespace.as_str().unwrap(), name.as_str().unwrap());

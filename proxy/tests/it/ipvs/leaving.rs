@@ -1,4 +1,4 @@
-//! What is left of this mode when another one starts, and how it goes.
+//! The leftovers of IPVS mode when another mode starts, and their removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -52,7 +52,7 @@ fn flow(protocol: Protocol, destination: &str, by_ipvs: bool) -> Flow {
     }
 }
 
-/// What a proxy with a service of each protocol has left.
+/// The leftovers of a proxy with a service of each protocol.
 fn left() -> Fake {
     let mut ipvs = proxy(Fake::default());
     ipvs.apply(&web(&["10.244.0.1", "10.244.0.2"]));
@@ -70,7 +70,7 @@ fn is_gone(kernel: &Fake) -> bool {
     kernel.servers.servers.is_empty() && kernel.sets.sets.is_empty() && kernel.device.addresses.is_none()
 }
 
-/// Virtual servers go when they have no connections, and then everything else does. Flows of datagrams go with them.
+/// Virtual servers are removed once they have no connections, with their UDP flows, and then everything else.
 #[test]
 fn connections_end_before_what_leads_them_goes() {
     let by_rule = flow(Protocol::Udp, "10.96.0.53:53", false);
@@ -88,8 +88,7 @@ fn connections_end_before_what_leads_them_goes() {
     assert!(is_gone(&kernel));
 }
 
-/// The node's own connections have the service's address as their source, in any mode: it stays for them, but no new
-/// one comes from it.
+/// The node's own connections have the service's address as their source, so it stays for them, but new connections do not use it.
 #[test]
 fn an_address_stays_while_the_nodes_own_connections_come_from_it() {
     let address: IpAddr = "10.96.0.1".parse().unwrap();
@@ -105,7 +104,7 @@ fn an_address_stays_while_the_nodes_own_connections_come_from_it() {
     assert!(kernel.servers.servers.is_empty(), "nothing is led by IPVS any more");
     assert!(!kernel.sets.sets.is_empty(), "whose the address is stays written down");
 
-    // By then the connection is over; or its time is.
+    // Until the connection ends, or its timeout.
     let mut idle = teardown(kernel.clone(), flows.0[1..].to_vec());
     assert_eq!(idle.work(now).unwrap(), None);
     assert!(is_gone(&idle.into_kernel().0));
@@ -116,7 +115,7 @@ fn an_address_stays_while_the_nodes_own_connections_come_from_it() {
     assert!(is_gone(&kernel) && kernel.device.yielded.is_empty());
 }
 
-/// A start in one mode takes away what the other left, when its own rules stand.
+/// A start removes another mode's leftovers after its own rules are written.
 #[test]
 fn modes_follow_each_other() {
     let changes = web(&["10.244.0.1", "10.244.0.2"]);
@@ -139,7 +138,7 @@ fn modes_follow_each_other() {
     ipvs.sync().unwrap();
     let in_ipvs = ipvs.mode().kernel().rules.tables.clone();
 
-    // iptables, then IPVS: only the guard of the loopback range stays, as route_localnet may.
+    // iptables, then IPVS: only the loopback guard stays, because route_localnet may stay set.
     let mut kernel = Fake::default();
     kernel.rules.tables = in_iptables.clone();
     let mut after = proxy(kernel);

@@ -1,5 +1,5 @@
-//! However the proxy got to a state – in which order, with which failures, restarts and flushes on the way – virtual servers,
-//! sets, addresses and rules are those of a clean start, and what is of others is as it was.
+//! After any history of changes, failures, restarts and flushes virtual servers, sets, addresses and rules are those of a clean start, and
+//! other programs' objects are unchanged.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -60,7 +60,7 @@ fn tcp(address: &str) -> ServerKey {
     server(Protocol::Tcp, address)
 }
 
-/// Another program's load balancer on the same node, with a set and an address of its own.
+/// A kernel with another program's load balancer, set and address.
 fn kernel_with_foreign_things() -> Fake {
     let mut kernel = Fake::default();
     let spec = ServerSpec { scheduler: "wlc".into(), flags: 0, persistence: None, netmask: u32::MAX };
@@ -79,7 +79,7 @@ fn kernel_with_foreign_things() -> Fake {
     kernel
 }
 
-/// Everything that can be seen from outside: what drains is there only if `draining`.
+/// The visible state; draining destinations only if `draining`.
 fn state(kernel: &Fake) -> Value {
     let servers: BTreeMap<String, Value> = kernel
         .servers
@@ -103,7 +103,7 @@ fn state(kernel: &Fake) -> Value {
     })
 }
 
-/// What may happen to a proxy.
+/// An event in a proxy's life.
 #[derive(Debug, Clone)]
 enum Event {
     Change(Box<Change>),
@@ -197,7 +197,7 @@ proptest! {
         prop_assert!(report.full && report.is_empty(), "{:?}", report);
         prop_assert_eq!(current.detect_flush().unwrap(), None);
 
-        // What drains goes when the time is over, and then the kernel is as after a clean start to the last detail.
+        // After the drain limit the kernel's state equals a clean start's completely.
         now += Duration::from_secs(1);
         let looked = current.follow_up(now).unwrap();
         if looked.is_some() {
@@ -210,7 +210,7 @@ proptest! {
         }
         prop_assert_eq!(&current.mode().kernel().servers.servers, &clean.mode().kernel().servers.servers);
 
-        // And a clean-up leaves what was there before the proxy.
+        // A cleanup leaves only other programs' objects.
         let kernel = current.mode().kernel();
         cleanup(&mut kernel.rules).unwrap();
         leave(kernel, Family::V4, false).unwrap();
@@ -254,17 +254,17 @@ fn one_changed_endpoint_among_two_thousand_services_is_a_handful_of_changes() {
     proxy.apply([&slice("s1777", &["10.201.7.28", "10.202.7.28", "10.99.99.99"], "TCP")]);
     let report = proxy.sync().unwrap();
     assert!(!report.full);
-    // One destination comes, one gets weight 0, one member of KUBE-LOOP-BACK comes and one goes.
+    // One destination is added, one gets weight 0, and one member of KUBE-LOOP-BACK is added and one removed.
     assert_eq!(report.changes, 4);
     let kernel = proxy.mode().kernel();
     assert_eq!((kernel.servers.changes.len(), kernel.sets.changes.len()), (2, 2));
     assert_eq!((kernel.device.changes.len(), kernel.rules.restored.len(), kernel.servers.asked), (0, 0, 0));
-    // Only the one that leaves is looked at.
+    // Only the draining destination is listed.
     proxy.follow_up(Instant::now()).unwrap();
     assert_eq!(proxy.mode().kernel().servers.asked, 1);
 }
 
-/// One virtual server stands for a node port on an address of the node, and for an external IP that is that address.
+/// A node port on the node's address, and an external IP that is this address, share a virtual server.
 #[test]
 fn an_address_of_a_services_own_goes_before_a_node_port() {
     let node_port =
@@ -284,7 +284,7 @@ fn an_address_of_a_services_own_goes_before_a_node_port() {
     assert_eq!(serving(&mut proxy, "192.0.2.1:30080"), ["10.244.0.1:8080"]);
 }
 
-/// Also where another proxy has bound it.
+/// Also if another proxy bound the address.
 #[test]
 fn an_address_of_ipv6_is_deprecated() {
     let start = |kernel: Fake| {
@@ -319,7 +319,7 @@ fn a_backend_that_leaves_keeps_its_connections_until_they_end() {
     assert!(proxy.follow_up(now).unwrap().is_some());
     assert_eq!(weights(&mut proxy, &key), with_both);
 
-    // A restart in between loses nothing: the state is the kernel's.
+    // A restart in between loses nothing, because the kernel has the state.
     let kernel = proxy.mode().kernel().clone();
     let mut proxy = self::proxy(kernel);
     proxy.apply(&web(&["10.244.0.1"]));
@@ -368,7 +368,7 @@ fn datagrams_have_no_end_to_wait_for() {
     assert_eq!(weights(&mut proxy, &key), [("10.244.0.1:8080".to_owned(), 1)]);
 }
 
-/// A setting by which new connections go nowhere (kubernetes/kubernetes#92019).
+/// With weight 0 new connections have no destination (kubernetes#92019).
 #[test]
 fn a_weight_that_somebody_left_at_zero_is_mended() {
     let mut proxy = proxy(Fake::default());
@@ -411,7 +411,6 @@ fn a_set_of_another_type_is_a_clear_error() {
     );
 }
 
-/// A load-balancer IP that two services share keeps each one's source ranges.
 #[test]
 fn a_shared_address_keeps_each_services_source_ranges() {
     let shared = |name: &str, ip: &str, port: u16, range: &str| {
@@ -431,16 +430,16 @@ fn a_shared_address_keeps_each_services_source_ranges() {
     };
     let ranges = members(&mut proxy, SetId::LoadBalancerSourceCidr);
     assert_eq!(ranges, ["198.51.100.7,tcp:80,192.0.2.0/25", "198.51.100.7,tcp:81,203.0.113.0/24"]);
-    // The node itself is in the first one's range only.
+    // The node is in the first service's range only.
     assert_eq!(members(&mut proxy, SetId::LoadBalancerSourceIp), ["198.51.100.7,tcp:80,198.51.100.7"]);
-    // One of them goes: the other's address and ranges stay.
+    // One service is deleted: the other's address and ranges stay.
     proxy.apply([&Change::Service(key("a"), None)]);
     proxy.sync().unwrap();
     assert_eq!(members(&mut proxy, SetId::LoadBalancerSourceCidr), ["198.51.100.7,tcp:81,203.0.113.0/24"]);
     assert!(members(&mut proxy, SetId::IpvsIps).contains(&"198.51.100.7".to_owned()));
 }
 
-/// An endpoint that is no longer ready gets no new associations and keeps those that it has; one that is gone loses them.
+/// An endpoint that is not ready gets no new associations and keeps the existing ones; a removed endpoint loses them.
 #[test]
 fn an_sctp_backend_drains_as_long_as_its_endpoint_is_there() {
     let mut proxy = proxy(Fake::default());

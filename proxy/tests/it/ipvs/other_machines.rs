@@ -1,4 +1,4 @@
-//! Services that publish another machine's address: it has a virtual server, for what the node itself sends, and is not bound.
+//! Services with another machine's address: it has a virtual server for the node's own packets, and is not bound.
 
 use super::*;
 use svcproxy::config::Mode;
@@ -24,7 +24,7 @@ fn addresses(next_hops: &[&str]) -> NodeAddresses {
     NodeAddresses { local, next_hops: parsed(next_hops), ..NodeAddresses::default() }
 }
 
-/// Syncs, by no full sync; the addresses on the device, all of which have members that say so.
+/// Syncs, without a full sync; returns the addresses on the device and checks their set members.
 fn bound(proxy: &mut Proxy) -> Vec<String> {
     assert!(!proxy.sync().unwrap().full);
     let kernel = proxy.mode().kernel();
@@ -58,7 +58,7 @@ fn an_address_of_another_machine_is_served_and_not_bound() {
     assert_eq!(bound(&mut proxy), only(&["172.18.0.1", "172.18.0.5", "172.18.0.9"]), "a route leads there now");
     proxy.require_full_sync();
     assert!(proxy.sync().unwrap().is_empty(), "a full sync comes to the same");
-    // The node's own address stays its own, whatever a route says.
+    // A route does not make the node's own address another machine's.
     proxy.set_addresses(&addresses(&["172.18.0.3", "172.18.0.9"]));
     assert_eq!(bound(&mut proxy), only(&["172.18.0.1", "172.18.0.5", "172.18.0.9"]));
 }

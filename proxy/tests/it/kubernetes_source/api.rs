@@ -1,4 +1,4 @@
-//! As much of an API server as a reflector asks for, on loopback, with faults on request.
+//! A minimal API server for a reflector, on loopback, with faults on request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// What the server holds and how it behaves.
+/// The server's objects and behaviour.
 #[derive(Default)]
 pub struct World {
     version: u64,
@@ -28,19 +28,19 @@ pub struct World {
     objects: BTreeMap<(&'static str, String), Value>,
     /// Version, path, line.
     events: Vec<(u64, &'static str, String)>,
-    /// Watches from below this version are answered 410.
+    /// Watches from an older version are answered with 410.
     compacted: u64,
-    /// Every request for this path (any, if it is empty) is answered with this status.
+    /// Requests for this path (empty: any) are answered with this status.
     pub refuse: Option<(&'static str, u16)>,
-    /// So many of the next connections are accepted and never answered.
+    /// The number of next connections that are accepted and never answered.
     pub silent: usize,
-    /// The token to show, if any.
+    /// The required token.
     pub token: Option<String>,
-    /// Watches that were open at an earlier count end.
+    /// Watches of an earlier epoch end.
     epoch: u64,
-    /// Requests by `list` or `watch` and path, with the last query.
+    /// Number of requests and the last query, by verb and path.
     pub asked: HashMap<(&'static str, String), (usize, String)>,
-    /// What was created, and where.
+    /// Created objects with their paths.
     pub posted: Vec<(String, Value)>,
 }
 
@@ -67,7 +67,7 @@ impl Api {
         api
     }
 
-    /// Listens, on the same port as before.
+    /// Listens on the same port again.
     pub async fn up(&mut self) {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
@@ -79,7 +79,7 @@ impl Api {
         self.task = Some(task);
     }
 
-    /// Closes the listener, and cuts all connections.
+    /// Closes the listener and all connections.
     pub fn down(&mut self) {
         self.task = None;
     }
@@ -106,7 +106,7 @@ impl Api {
         })
     }
 
-    /// Creates or replaces an object; the version it got.
+    /// Creates or replaces an object; returns its version.
     pub fn put(&self, path: &'static str, object: Value) -> u64 {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let there = self.world.lock().unwrap().objects.contains_key(&(path, name.clone()));
@@ -122,7 +122,7 @@ impl Api {
         self.event(path, "BOOKMARK", "", json!({"metadata": {}}))
     }
 
-    /// A line on every watch of this path, whatever it is.
+    /// Sends a line on every watch of this path.
     pub fn line(&self, path: &'static str, line: &str) {
         self.change(|world| {
             world.version += 1;
@@ -130,12 +130,12 @@ impl Api {
         });
     }
 
-    /// Ends all watches, politely.
+    /// Ends all watches properly.
     pub fn close_watches(&self) {
         self.change(|world| world.epoch += 1);
     }
 
-    /// Forgets the events so far: who goes on from before now must list again.
+    /// Drops all events, so that older watches must list again.
     pub fn compact(&self) {
         self.change(|world| {
             world.compacted = world.version;
@@ -143,7 +143,7 @@ impl Api {
         });
     }
 
-    /// How many requests of a verb there were for a path, and the query of the last.
+    /// The number of requests of a verb and path, and the last query.
     pub fn asked(&self, verb: &'static str, path: &str) -> (usize, String) {
         self.world.lock().unwrap().asked.get(&(verb, path.to_owned())).cloned().unwrap_or_default()
     }
@@ -185,7 +185,7 @@ async fn connection(
         }
     });
     let http = hyper::server::conn::http1::Builder::new();
-    // A client that breaks off, or that does not trust the certificate, is what some tests are about.
+    // Some tests close the connection, or do not trust the certificate.
     let _ = match tls {
         None => http.serve_connection(TokioIo::new(stream), service).await.is_ok(),
         Some(tls) => match tls.accept(stream).await {
@@ -255,8 +255,7 @@ async fn create(request: Request<Incoming>, world: &Mutex<World>) -> Response<Bo
 type Lines = dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync;
 type SyncLines = std::pin::Pin<Box<Lines>>;
 
-/// A page of a list. The continue token holds the version of the first page, which is that of the whole list, and the
-/// number of objects that went before.
+/// A page of a list. The continue token has the first page's version, which is the whole list's, and the number of earlier objects.
 fn list(world: &World, path: &str, limit: Option<&str>, token: Option<&str>) -> Response<Body> {
     let limit: usize = limit.and_then(|l| l.parse().ok()).unwrap_or(usize::MAX);
     let begun = token.and_then(|token| token.split_once("-"));

@@ -1,4 +1,4 @@
-//! How the source gets to its server: kubeconfigs, certificates, credentials.
+//! Kubeconfigs, certificates and credentials.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use crate::kubernetes_source::api::{Api, NODES, SERVICES, SLICES};
 use crate::kubernetes_source::support::{Log, access, by, next, reported, service, timing, until};
 
-/// An authority and a server certificate for 127.0.0.1 that it has signed.
+/// An authority, and its server certificate for 127.0.0.1.
 struct Authority {
     pem: String,
     acceptor: TlsAcceptor,
@@ -36,7 +36,7 @@ fn authority() -> Authority {
     Authority { pem: ca.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) }
 }
 
-/// Writes a kubeconfig with its authority and its token in files of their own.
+/// Writes a kubeconfig with authority and token in separate files.
 fn kubeconfig(directory: &Path, api: &Api, ca: &str, token: &str) -> PathBuf {
     let path = directory.join("kubeconfig");
     std::fs::write(directory.join("ca.pem"), ca).unwrap();
@@ -69,7 +69,7 @@ async fn each_mistake_of_access_is_one_line_and_is_mended_without_a_restart() {
     };
     let none = format!("cannot use the kubeconfig {}: No such file", path.display());
     until("no kubeconfig", || warned(&none)).await;
-    // Not with the right token: the authority is in a file of its own, and is the right one a moment before the token is another.
+    // A wrong token, because authority and token are separate files that change one after the other.
     kubeconfig(directory.path(), &api, &wrong.pem, "stale");
     until("wrong authority", || warned("its certificate is not trusted: invalid peer certificate")).await;
     kubeconfig(directory.path(), &api, &right.pem, "stale");
@@ -104,11 +104,11 @@ async fn credentials_that_hang_stop_nothing_else() {
     };
     let answer = directory.path().join("answer");
     nix::unistd::mkfifo(&answer, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // Ends when it is answered; until then it sleeps in open(2).
+    // The plugin sleeps in open(2) until it is answered.
     write(&format!("echo $$ >> {0}/pids; cat {0}/answer", directory.path().display()));
     let connector = by(Access::new(Some(path.clone()), None)).with_patience(Duration::from_millis(20));
     let mut source = KubernetesSource::start(connector, "n1", &timing(), &SourceReports::default());
-    // This test has one thread: it goes on only if the plugin does not hold it.
+    // The test has one thread, which the plugin must not block.
     let late = "no credentials after 20ms: the credential plugin sh takes that long";
     until("the complaint", || log.lines().iter().any(|line| line.contains(late))).await;
     write("exit 7");

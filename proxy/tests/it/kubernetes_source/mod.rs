@@ -1,4 +1,4 @@
-//! The Kubernetes source against a scripted API server on loopback.
+//! The Kubernetes source with a scripted API server on loopback.
 pub mod api;
 mod credentials;
 mod ranges;
@@ -56,7 +56,7 @@ async fn the_server_is_asked_to_leave_out_what_upstream_leaves_out() {
 
 #[tokio::test]
 async fn changes_that_come_together_are_told_together() {
-    // Long enough for all three on a busy machine.
+    // Long enough for all three lists on a busy machine.
     let (api, mut source) = started_with(&ReflectorTiming { gather: Duration::from_secs(1), ..timing() }).await;
     until("all watches", || [SERVICES, SLICES].iter().all(|path| api.asked("watch", path).0 > 0)).await;
     api.put(SERVICES, service("a", 8080));
@@ -75,7 +75,7 @@ async fn a_bookmark_moves_the_version_and_nothing_else() {
     assert_eq!(reported(&batch), [""; 0]);
     assert_eq!(batch.resource_versions.services, Some(version.to_string()));
     assert_eq!(batch.resource_versions.nodes, None, "only what is new");
-    // The watch that follows goes on from the bookmark.
+    // The next watch continues from the bookmark.
     api.compact();
     api.close_watches();
     until("a second watch", || api.asked("watch", SERVICES).0 > 1).await;
@@ -158,7 +158,7 @@ async fn nonsense_on_a_watch_is_a_line_in_the_log_and_no_more() {
     assert_eq!(complaints, 1, "{:#?}", log.lines());
 }
 
-/// A good event in between is no reason to ask a server again and again that breaks every watch.
+/// A valid event does not reset the back-off for a server that breaks every watch.
 #[tokio::test]
 async fn one_good_event_does_not_begin_a_storm_of_lists() {
     let (log, _guard) = Log::start();
@@ -180,7 +180,7 @@ async fn one_good_event_does_not_begin_a_storm_of_lists() {
         api.line(SERVICES, "<html>");
         until("a new list", || api.asked("list", SERVICES).0 > lists).await;
     }
-    // Each wait is twice as long as the one before: 1 + 2 + 4 + … of the first.
+    // Each wait is twice the previous one.
     assert!(begun.elapsed() >= first * ((1 << rounds) - 1), "{:?}", begun.elapsed());
     assert_eq!(log.lines().len(), 1, "{:#?}", log.lines());
 }

@@ -1,4 +1,4 @@
-//! ServiceCIDRs, which nftables mode watches and can do without.
+//! ServiceCIDRs, which are optional in nftables mode.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn they_are_watched_where_they_are_asked_for_and_only_there() {
     assert_eq!(first.resource_versions.service_cidrs.as_deref(), Some("11"));
     api.put(RANGES, range(&["10.96.0.0/12"]));
     assert_eq!(next_reported(&mut source).await, ["range kubernetes 10.96.0.0/12"]);
-    // Nothing that a proxy reads: conditions, finalizers.
+    // Fields that a proxy does not read: conditions, finalizers.
     let mut ready = range(&["10.96.0.0/12"]);
     ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
         "message": "", "reason": ""}]});
@@ -68,7 +68,7 @@ async fn a_server_without_them_is_one_line_and_holds_up_nothing() {
         assert_eq!(lines.len(), 1, "{lines:#?}");
         let without = "services go on, and unused addresses of their ranges are not dropped";
         assert!(lines[0].starts_with("WARN") && lines[0].contains(&format!("{sentence}; {without}")), "{lines:#?}");
-        // An outage of everything is told as ever, and so is its end.
+        // An outage and its end are logged as usual.
         until("watches that stood", || api.asked("watch", SERVICES).0 > 0).await;
         api.down();
         until("the outage", || log.lines().iter().any(|line| line.contains("nothing listens there"))).await;
@@ -85,7 +85,7 @@ async fn a_server_without_them_is_one_line_and_holds_up_nothing() {
     }
 }
 
-/// A cluster may be without them for years.
+/// A cluster may lack ServiceCIDRs for years.
 #[tokio::test]
 async fn a_server_without_them_is_asked_less_and_less() {
     let api = Api::start(None).await;
@@ -118,7 +118,7 @@ async fn what_else_goes_wrong_with_them_holds_up_nothing_either() {
     assert_eq!(reported(&next(&mut source).await), [""; 0]);
     let counted = r#"svcproxy_api_failures_total{reason="server",resource="ServiceCIDRs"} "#;
     until("the count", || metrics.text().unwrap().lines().any(|line| line.starts_with(counted))).await;
-    // It is Nodes, and what else is needed, that everything waits for.
+    // The source waits for Nodes and other required kinds only.
     let api = Api::start(None).await;
     api.world.lock().unwrap().refuse = Some((NODES, 500));
     let mut source = start(&api, &timing());

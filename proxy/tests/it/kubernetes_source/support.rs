@@ -1,4 +1,4 @@
-//! Objects, and what tests do with a source.
+//! Objects and helpers for a source.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use svcproxy::source::{Access, Connector, KubernetesSource, ObjectSource, Reflec
 
 use crate::kubernetes_source::api::{Api, NODES, SERVICES, SLICES};
 
-/// As the defaults, but hasty. The silence is never reached by chance.
+/// Short times, with a silence limit that no test reaches by chance.
 pub fn timing() -> ReflectorTiming {
     ReflectorTiming {
         first_retry: Duration::from_millis(5),
@@ -44,7 +44,7 @@ pub fn node(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"podCIDR": "10.0.0.0/24"}})
 }
 
-/// The next batch; partial ones are put together.
+/// The next complete batch, merged with earlier partial ones.
 pub async fn next(source: &mut KubernetesSource) -> Batch {
     let mut whole = Batch::default();
     loop {
@@ -58,7 +58,7 @@ pub async fn next(source: &mut KubernetesSource) -> Batch {
     }
 }
 
-/// What a batch tells, sorted.
+/// The changes of a batch, sorted.
 pub fn reported(batch: &Batch) -> Vec<String> {
     let mut reported: Vec<String> = batch
         .changes
@@ -82,7 +82,7 @@ pub fn reported(batch: &Batch) -> Vec<String> {
     reported
 }
 
-/// Batches until one tells something, which a bookmark does not.
+/// The next changes, skipping empty batches of bookmarks.
 pub async fn next_reported(source: &mut KubernetesSource) -> Vec<String> {
     loop {
         let batch = next(source).await;
@@ -92,7 +92,7 @@ pub async fn next_reported(source: &mut KubernetesSource) -> Vec<String> {
     }
 }
 
-/// Waits until a condition holds, while the source goes on with its work.
+/// Waits for a condition while the source works.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let wait = async {
         while !condition() {
@@ -131,7 +131,7 @@ pub async fn started_with(timing: &ReflectorTiming) -> (Api, KubernetesSource) {
     (api, source)
 }
 
-/// Log lines of the thread, for as long as the guard lives.
+/// Collects the thread's log lines while the guard lives.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 

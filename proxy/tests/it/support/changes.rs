@@ -1,11 +1,11 @@
-//! Changes of objects as they may come in any order.
+//! Generates changes of objects in any order.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::model::Change;
 use svcproxy::testing::{key, node, object, slice};
 
-/// A Service that was created so many seconds after the first.
+/// A Service created `seconds` after the first.
 pub fn service(seconds: Option<u8>, index: u8, spec: Value, ingress: Value) -> Change {
     let name = format!("svc-{index}");
     let created = seconds.map(|seconds| format!("2026-01-01T00:00:{seconds:02}Z"));
@@ -19,7 +19,7 @@ pub fn any_service() -> impl Strategy<Value = Change> {
     let kind = prop::sample::select(vec!["ClusterIP", "NodePort", "LoadBalancer"]);
     let affinity = prop::sample::select(vec!["None", "ClientIP"]);
     let flags = (any::<bool>(), any::<bool>());
-    // Of four Services, what one claims is another's as well now and then: its cluster IP, its node ports, its address.
+    // Services sometimes claim another Service's cluster IP, node ports or address.
     let whose = || prop_oneof![3 => Just(None), 1 => (0u8..4).prop_map(Some)];
     let claims = (prop::option::of(0u8..3), whose(), whose(), whose());
     (0u8..4, kind, policy(), policy(), affinity, flags, claims).prop_map(
@@ -79,7 +79,7 @@ pub fn any_node() -> impl Strategy<Value = Change> {
     })
 }
 
-/// Any of these, slices most often; one in five is a deletion.
+/// Any change, mostly of slices; one in five is a deletion.
 pub fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         6 => any_service(),

@@ -1,17 +1,17 @@
-//! A network namespace of its own for a test, without root: the test runs itself again inside.
+//! Runs a test in its own network namespace, without root: the test executes itself again inside.
 
 pub mod changes;
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Set in the copy of the test that runs inside.
+/// Set in the test's copy inside.
 const INSIDE: &str = "SVCPROXY_TEST_INSIDE";
 
-/// Runs the test that it stands in again in new user, network and mount namespaces, with `/run` (which has the lock of
-/// iptables) and `/sys` of its own. Returns true inside, and false outside once the inside has succeeded.
+/// Runs the calling test again in new user, network and mount namespaces, with its own `/run` (which has iptables' lock) and `/sys`. Returns
+/// true inside, and false outside after the inside has succeeded.
 ///
-/// Where this machine refuses such namespaces the test fails if `CI` is set, and prints that it did not run otherwise.
+/// If this machine refuses namespaces the test fails if `CI` is set, and otherwise prints that it did not run.
 macro_rules! inside {
     () => {{
         fn here() {}
@@ -21,7 +21,7 @@ macro_rules! inside {
 }
 pub(crate) use inside;
 
-/// What [`inside!`] does.
+/// Implements [`inside!`].
 pub fn run_inside(name: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         shell("mount -t tmpfs none /run && mount -t sysfs none /sys && ip link set lo up");
@@ -51,14 +51,14 @@ pub fn run_inside(name: &str) -> bool {
     false
 }
 
-/// Runs a line of shell and returns what it printed.
+/// Runs a line of shell and returns its output.
 pub fn shell(line: &str) -> String {
     let output = Command::new("sh").args(["-c", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until `condition` gives a value; fails with `what` after a generous time.
+/// Waits until `condition` returns a value; panics with `what` after a generous time.
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -85,14 +85,14 @@ impl Proxy {
         Proxy(command.args(arguments).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// As [`Proxy::start`], with commands found on this path.
+    /// As [`Proxy::start`], with this `PATH`.
     pub fn with_path(path: &str, arguments: &[&str]) -> Proxy {
         let mut command = Command::new(env!("CARGO_BIN_EXE_svcproxy"));
         command.args(arguments).args(["--healthz-bind-address", "127.0.0.1:10256"]).env("PATH", path);
         Proxy(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// As [`Proxy::start`], within a limit in the words of the shell's `ulimit`.
+    /// As [`Proxy::start`], with a limit in `ulimit`'s words.
     pub fn limited(limit: &str, arguments: &[&str]) -> Proxy {
         let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
@@ -101,7 +101,7 @@ impl Proxy {
         Proxy(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// Waits until it reports that everything is in the kernel, at this resource version if one is given.
+    /// Waits until the proxy reports that everything, or this resource version, is in the kernel.
     pub fn synced(&self, version: Option<&str>) {
         wait_for("the proxy to sync", || {
             let body = http_get("127.0.0.1:10256", "/healthz")?;
@@ -110,7 +110,7 @@ impl Proxy {
         });
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -124,12 +124,12 @@ impl Drop for Proxy {
     }
 }
 
-/// Runs the program to its end.
+/// Runs the program and waits for its end.
 pub fn svcproxy(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_svcproxy")).args(arguments).output().unwrap()
 }
 
-/// One request; `None` when there is no answer.
+/// Sends a request; `None` without an answer.
 pub fn http_get(address: &str, path: &str) -> Option<String> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).ok()?;
@@ -140,14 +140,14 @@ pub fn http_get(address: &str, path: &str) -> Option<String> {
     Some(text)
 }
 
-/// A dump without counters and times, both families.
+/// A dump of both families without counters and times.
 pub fn dump(variant: &str) -> String {
     ["iptables", "ip6tables"]
         .map(|family| shell(&format!("{family}-{variant}-save | grep -v '^#' | sed 's/ \\[[0-9]*:[0-9]*\\]$//'")))
         .concat()
 }
 
-/// The lines of a dump in an order of their own, but for the guard of the loopback range, which outlives iptables mode.
+/// The sorted lines of a dump without the loopback guard, which outlives iptables mode.
 pub fn without_guard(dump: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = dump.lines().filter(|line| !line.contains("KUBE-FIREWALL")).collect();
     lines.sort_unstable();
