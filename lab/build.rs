@@ -1,5 +1,4 @@
-//! Puts the scenarios and the descriptions of proxies into the program, so that it needs no checkout; and the commit, where it is
-//! built in one.
+//! Puts the scenarios, the descriptions of proxies and the commit into the program.
 
 #[path = "../proxy/version.rs"]
 mod version;
@@ -9,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Each folder of the repository, and what its files are called in the program.
+/// Folders of the repository, and their names in the program.
 const FOLDERS: [(&str, &str); 2] = [("../scenarios", "scenarios"), ("proxies", "proxies")];
 
 fn main() -> io::Result<()> {
@@ -23,7 +22,6 @@ fn main() -> io::Result<()> {
         files.sort();
         for file in files {
             let inside = Path::new(name).join(file.strip_prefix(&folder).map_err(io::Error::other)?);
-            // Writing to a String cannot fail.
             let _ = writeln!(table, "    ({inside:?}, include_str!({file:?})),");
         }
     }

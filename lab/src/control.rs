@@ -1,5 +1,5 @@
-//! What a lab that is up can be asked from another terminal: a request in a line of JSON, answered with lines of JSON, on a socket
-//! that only its user reaches.
+//! The protocol of a lab's control socket: a request is one line of JSON, the answer is lines of JSON. Only the user
+//! who started the lab can connect.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -8,83 +8,62 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use svclab_netns::labs;
 
-/// The socket's name in the lab's work directory.
 pub const SOCKET: &str = "control";
 
-/// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
-    /// Send requests.
+pub enum ControlRequest {
     Probe(ProbeRequest),
-    /// Tell what proxies have written.
+    /// The logs of proxies.
     Logs {
-        /// The proxy's node; none: every one.
+        /// `None`: all nodes.
         node: Option<String>,
-        /// Go on with what they write from now on.
         follow: bool,
     },
 }
 
-/// Requests to send, in the words of a scenario's `probe` step.
+/// Requests to send, in the notation of a `probe` step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeRequest {
-    /// `pod/NAME`, `node/NAME`, `client/NAME`.
     pub from: String,
-    /// `service/NAME[:PORT]` and its like.
     pub to: String,
-    /// How many.
     pub count: usize,
-    /// The node that a client's packets go to first.
+    /// The node to which a client sends.
     pub via: Option<String>,
-    /// Whether over UDP where the target does not say.
+    /// UDP, if the target has no protocol.
     pub udp: bool,
-    /// Milliseconds that an answer may take.
+    /// Milliseconds.
     pub patience: u64,
 }
 
-/// A line of the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reply {
-    /// A line of a log.
+pub enum ControlReply {
     Line(String),
-    /// What came of requests.
-    Probed(Probed),
-    /// Why there is no (more of an) answer.
+    ProbeResult(ProbeResult),
     Error(String),
 }
 
-/// What came of requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Probed {
-    /// Where they were sent, with the protocol.
+pub struct ProbeResult {
+    /// Address and protocol.
     pub to: String,
-    /// Who answered.
-    pub answered: Vec<Answered>,
-    /// What was no answer, in words, and how often.
+    pub answered: Vec<ServerAnswers>,
     pub failures: BTreeMap<String, usize>,
 }
 
-/// A server that answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct ServerAnswers {
     /// `namespace/pod`.
     pub server: String,
-    /// Its node.
     pub node: String,
-    /// How often.
     pub count: usize,
-    /// Whom it saw how often.
     pub saw: BTreeMap<IpAddr, usize>,
 }
 
-/// Asks lab `pid`; `take` gets each line of the answer.
-///
-/// # Errors
-/// When the lab cannot be asked, and what `take` says.
+/// Sends a request to the lab with this PID; `take` gets each line of the answer.
 pub fn ask<E: From<io::Error>>(
     pid: i32,
-    request: &Request,
-    mut take: impl FnMut(Reply) -> Result<(), E>,
+    request: &ControlRequest,
+    mut take: impl FnMut(ControlReply) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut stream = labs::connect(pid, SOCKET)?;
     writeln!(stream, "{}", serde_json::to_string(request).map_err(io::Error::from)?)?;

@@ -1,4 +1,4 @@
-//! Why a call goes where it goes, in words: all of it, and the lines that matter.
+//! Explains in words why a request ends where it does.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,18 +19,14 @@ use svclab_snapshot::archive::ArchiveError;
 use crate::bundle::FailedCall;
 use crate::outcome_text;
 
-/// Outcomes that are told one by one.
+/// The most outcomes that the short form lists.
 const OUTCOMES: usize = 2;
 
-/// An explanation of a call.
 pub(crate) struct Explanation {
-    /// What `svclab explain` prints.
     pub(crate) text: String,
-    /// What matters of it.
     pub(crate) lines: Vec<String>,
 }
 
-/// Why a call cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExplanationError {
     #[error("cannot read the archive: {0}")]
@@ -43,7 +39,6 @@ pub(crate) enum ExplanationError {
     Node(#[from] NodeError),
 }
 
-/// Explains a call by the archive of the node that decides.
 pub(crate) fn of_archive(path: &Path, call: &FailedCall) -> Result<Explanation, ExplanationError> {
     let snapshot = Snapshot::read(BufReader::new(File::open(path)?))?;
     let state = svclab_audit::machines::state(&snapshot)?;
@@ -62,7 +57,7 @@ pub(crate) fn of_archive(path: &Path, call: &FailedCall) -> Result<Explanation, 
     Ok(Explanation { text, lines: lines(&call.node, &explained) })
 }
 
-/// What `svclab explain` prints: the ways of a call, those of the relays that it meets, what can become of it and what is assumed.
+/// The output of `svclab explain`.
 pub(crate) fn text(
     network: &Network,
     outcomes: &Outcomes,
@@ -70,7 +65,6 @@ pub(crate) fn text(
     assumed: &BTreeSet<String>,
     all: bool,
 ) -> String {
-    // Writing to a String cannot fail.
     let mut text = format!("{}\n", outcome_text::ways(outcomes, all).trim_end());
     for (title, call) in calls {
         let _ = writeln!(text, "\n{title}:\n{}", outcome_text::ways(call, all).trim_end());
@@ -88,11 +82,10 @@ pub(crate) fn text(
     text
 }
 
-/// The outcomes, and the rule that decided the first of them.
 fn lines(node: &str, explained: &Explained) -> Vec<String> {
     let all = outcome_text::outcomes(&explained.machines.network, &explained.outcomes);
     let told = all.iter().zip(&explained.outcomes.outcomes).take(OUTCOMES);
-    // An archive does not tell which programs wait; the probe may have met none.
+    // An archive does not show which programs listen.
     let told = told.map(|(line, one)| match one.verdict {
         PacketVerdict::Answered { .. } => format!("on {node}: {line}, if a program waits there"),
         _ => format!("on {node}: {line}"),

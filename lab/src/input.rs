@@ -1,5 +1,5 @@
-//! Files that users name, read with a bound: what never ends (`/dev/zero`, a pipe that stays open) is refused, and not waited for.
-//! A scenario or a description of a proxy that is not on disk may be one that the program carries.
+//! Reads files that users name, up to a limit. Endless files (`/dev/zero`, an open pipe) are an error. A scenario or a
+//! description of a proxy may come from the program itself.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,32 +11,27 @@ use nix::libc::O_NONBLOCK;
 
 use crate::shipped;
 
-/// Bytes that a scenario, a manifest or a description of a proxy may have: a large cluster's manifests are a tenth of it.
+/// The most bytes of a scenario, manifest or description of a proxy: ten times the manifests of a large cluster.
 const LONGEST: u64 = 64 << 20;
-/// Bytes that a dump may have: half a million rules are as long.
 const LONGEST_DUMP: u64 = 256 << 20;
 
-/// Texts by path: first those that were given, then files on disk, then those that the program carries.
+/// Texts by path: given texts, then files on disk, then the files that the program contains.
 #[derive(Debug, Clone, Default)]
-pub struct Files {
+pub struct InputFiles {
     given: BTreeMap<PathBuf, String>,
 }
 
-impl Files {
-    /// With these texts in the place of what is on disk.
-    pub fn given(texts: BTreeMap<PathBuf, String>) -> Files {
-        Files { given: texts }
+impl InputFiles {
+    pub fn given(texts: BTreeMap<PathBuf, String>) -> InputFiles {
+        InputFiles { given: texts }
     }
 
-    /// Whether there is such a text.
     pub fn has(&self, path: &Path) -> bool {
         self.given.contains_key(path) || path.is_file() || shipped::text(path).is_some()
     }
 
-    /// Reads a text.
-    ///
     /// # Errors
-    /// When it is neither given, nor on disk as a regular file of 64 MiB at most, nor carried by the program.
+    /// When no source has the text, or a file on disk is not a regular file of at most 64 MiB.
     pub fn text(&self, path: &Path) -> io::Result<String> {
         match self.given.get(path) {
             Some(given) => Ok(given.clone()),
@@ -48,12 +43,12 @@ impl Files {
     }
 }
 
-/// Reads a text that must be a regular file.
+/// Reads a regular file.
 ///
 /// # Errors
-/// When it is none, is longer than 64 MiB, or cannot be read.
+/// When the file is not regular, or longer than 64 MiB.
 pub fn text(path: &Path) -> io::Result<String> {
-    // Opening a pipe would wait for a writer.
+    // Opening a pipe would block.
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file; write what it would give into one"));
@@ -61,10 +56,10 @@ pub fn text(path: &Path) -> io::Result<String> {
     bounded(file, LONGEST)
 }
 
-/// Reads a dump, which may come from a pipe (`--rules <(ssh node iptables-save)`).
+/// Reads a dump. The file may be a pipe (`--rules <(ssh node iptables-save)`).
 ///
 /// # Errors
-/// When it is longer than 256 MiB, or cannot be read.
+/// When the dump is longer than 256 MiB.
 pub fn dump(path: &Path) -> io::Result<String> {
     bounded(File::open(path)?, LONGEST_DUMP)
 }
@@ -84,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_ends_is_refused() {
+    fn endless_files_are_errors() {
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();

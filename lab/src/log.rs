@@ -1,6 +1,4 @@
-//! Lines of proxies' logs.
-
-/// Whether a log line complains: `tracing`'s WARN and ERROR, and klog's W, E and F.
+/// Whether a line of a proxy's log is a warning or error: `tracing`'s WARN and ERROR, klog's W, E and F.
 pub(crate) fn complains(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let first = words.next().unwrap_or_default();
@@ -13,7 +11,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complaints_are_told_from_news() {
+    fn warnings_and_errors_are_complaints() {
         assert!(complains("2026-01-01T00:00:00.000000Z  WARN cannot do it"));
         assert!(complains("2026-01-01T00:00:00.000000Z ERROR cannot do it"));
         assert!(complains("E0612 12:00:00.000000       1 proxier.go:1] failed"));

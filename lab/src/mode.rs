@@ -1,32 +1,27 @@
-//! A proxy's mode, and what the kernel must have for it.
+//! The modes of a proxy, and what scenarios require of the kernel.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What a scenario needs of the kernel, or of the machine around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Need {
-    /// IPVS with round robin.
     Ipvs,
-    /// `dummy` devices.
     Dummy,
-    /// SCTP sockets.
     Sctp,
-    /// Delay and loss on a link.
+    /// Delay and loss on a link (`netem`).
     Netem,
-    /// Flowtables of nftables.
     Flowtable,
-    /// A clock that can be skipped ahead: a deterministic microVM.
+    /// A clock that can be advanced: a deterministic microVM.
     VirtualTime,
-    /// Rules of hundreds of endpoints in one transaction of iptables-nft. This project's proxy does without: it sends several.
+    /// Rules of hundreds of endpoints in one transaction of iptables-nft. svcproxy does not require it: it sends
+    /// several transactions.
     LargeBatches,
 }
 
 impl Need {
-    /// As it is written.
     pub fn name(self) -> &'static str {
         match self {
             Need::Ipvs => "ipvs",
@@ -39,7 +34,7 @@ impl Need {
         }
     }
 
-    /// Who does not have it where it is missing, as the end of a sentence.
+    /// Why the machine lacks it, as the end of a sentence.
     pub fn lack(self) -> &'static str {
         match self {
             Need::LargeBatches => {
@@ -49,7 +44,7 @@ impl Need {
         }
     }
 
-    /// Whether a kernel supports it. Virtual time does not depend on the kernel.
+    /// Virtual time does not depend on the kernel.
     pub fn is_met_by(self, kernel: &svclab_microvm::probe::Abilities) -> bool {
         match self {
             Need::Ipvs => kernel.can.contains("ipvs/rr"),
@@ -60,26 +55,19 @@ impl Need {
     }
 }
 
-/// A proxy mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// iptables rules.
     #[default]
     Iptables,
-    /// Virtual servers of the kernel's IPVS.
     Ipvs,
-    /// Sets and maps of nftables.
     Nftables,
-    /// Listeners in the proxy.
     Userspace,
 }
 
 impl Mode {
-    /// Every mode that the lab can run.
     pub const ALL: [Mode; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
 
-    /// What the oracle calls it.
     pub fn of_oracle(self) -> svclab_oracle::Mode {
         match self {
             Mode::Iptables => svclab_oracle::Mode::Iptables,
@@ -89,7 +77,6 @@ impl Mode {
         }
     }
 
-    /// What the kernel must have for it, besides netfilter.
     pub fn needs(self) -> &'static [Need] {
         match self {
             Mode::Iptables | Mode::Nftables | Mode::Userspace => &[],

@@ -1,27 +1,23 @@
-//! Everything that a service proxy is held to, with a number for each that stays, so that cards of two versions compare.
+//! Everything that a service proxy must do, each with a number that never changes, so that cards of two versions
+//! compare.
 //!
-//! The first hundreds are the oracle's rules: what becomes of a packet. From 700 on stands what happens over time: changes, restarts,
-//! faults. A number is never given to another promise, and a promise that goes takes its number with it.
+//! Numbers below 700 are the oracle's rules about single packets. From 700 on: changes, restarts, faults. The number of
+//! a removed promise is never used again.
 
 use svclab_oracle::Rule;
 
 use crate::mode::Mode;
 
-/// Something that a proxy is held to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Promise {
-    /// Its number.
     pub number: u16,
-    /// Its short name, by which scenarios name it.
     pub id: &'static str,
-    /// What it says.
     pub says: &'static str,
-    /// Where that is written.
+    /// The page, proposal or test that says so.
     pub source: &'static str,
 }
 
 impl Promise {
-    /// Every promise, by number.
     pub fn all() -> impl Iterator<Item = &'static Promise> {
         static ALL: std::sync::LazyLock<Vec<Promise>> = std::sync::LazyLock::new(|| {
             let rules = RULES.iter().map(|(number, rule)| Promise {
@@ -35,19 +31,17 @@ impl Promise {
         ALL.iter()
     }
 
-    /// The promise of that short name.
     #[must_use]
     pub fn of_id(id: &str) -> Option<&'static Promise> {
         Promise::all().find(|promise| promise.id == id)
     }
 
-    /// Whether a page of Kubernetes, an enhancement proposal or a test of upstream's says it, and not just this project.
+    /// Whether Kubernetes promises it (a page, an enhancement proposal, an upstream test), and not only this project.
     #[must_use]
     pub fn is_kubernetes(&self) -> bool {
         !self.source.starts_with("docs/")
     }
 
-    /// Whether proxies are held to it in a mode.
     #[must_use]
     pub fn is_for(&self, mode: Mode) -> bool {
         match self.id {
@@ -61,7 +55,6 @@ impl Promise {
         }
     }
 
-    /// The chapter that it stands in.
     #[must_use]
     pub fn chapter(&self) -> &'static str {
         match self.number / 100 {
@@ -78,8 +71,8 @@ impl Promise {
     }
 }
 
-/// The oracle's rules. Left out are those that say that no page decides: `undecided`, `contradiction` and
-/// `node-port-addresses-other-family` lead to no verdict.
+/// The oracle's rules except those without a verdict: `undecided`, `contradiction` and
+/// `node-port-addresses-other-family`.
 const RULES: [(u16, Rule); 49] = [
     (101, Rule::ClusterIp),
     (102, Rule::NodePort),
@@ -136,7 +129,6 @@ const fn promise(number: u16, id: &'static str, says: &'static str, source: &'st
     Promise { number, id, says, source }
 }
 
-/// What happens over time.
 #[rustfmt::skip]
 const OVER_TIME: [Promise; 24] = [
     promise(701, "endpoint-changes", "while endpoints come and go, no connection is refused, reset or led to one that is gone, as long as one is ready", "page concepts/workloads/pods/pod-lifecycle, Termination of Pods; KEP-1669"),
@@ -181,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_there_once_and_in_order() {
+    fn promises_are_unique_and_in_order() {
         let numbers: Vec<u16> = Promise::all().map(|promise| promise.number).collect();
         assert!(numbers.is_sorted_by(|one, next| one < next));
         let mut ids: Vec<&str> = Promise::all().map(|promise| promise.id).collect();

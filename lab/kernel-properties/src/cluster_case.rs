@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use svclab::expect::chi_square::Drawn;
+use svclab::expect::chi_square::DrawCounts;
 use svclab_cluster::Cluster as Lab;
 use svclab_oracle::{Balancing, ClusterModel, PromisedVerdict};
 use svclab_properties::judge::{Judgement, Networks, flow, judge, outcomes};
@@ -139,13 +139,13 @@ impl<'c> ClusterCase<'c> {
     }
 
     /// Counts of random draws by index of the question.
-    pub fn drawn(&self, seen: &[Vec<Observation>]) -> Vec<(usize, Drawn)> {
+    pub fn drawn(&self, seen: &[Vec<Observation>]) -> Vec<(usize, DrawCounts)> {
         let drawn = self.asked.iter().zip(seen).enumerate();
         let drawn = drawn.filter(|(_, (asked, _))| asked.is_drawn() && !asked.takes_turns());
         let counts = drawn.map(|(question, (asked, seen))| {
             let count = |of: &Observation| seen.iter().filter(|one| *one == of).count();
             let counts = asked.expected.iter().map(|(of, share)| (count(of), *share)).collect();
-            (question, Drawn { counts })
+            (question, DrawCounts { counts })
         });
         counts.collect()
     }

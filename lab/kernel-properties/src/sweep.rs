@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use proptest::test_runner::{TestCaseError, TestError};
-use svclab::expect::chi_square::{Drawn, Tails};
+use svclab::expect::chi_square::{DrawCounts, TailBounds};
 use svclab::expect::stats::FALSE_ALARM;
 use svclab_cluster::Cluster as Lab;
 use svclab_oracle::generate::{Recipe, recipes_on};
@@ -45,8 +45,8 @@ pub struct Sweep<'a> {
     lab: &'a Lab,
     runtime: Handle,
     counts: KernelSweepCounts,
-    drawn: Vec<Drawn>,
-    tails: Tails,
+    drawn: Vec<DrawCounts>,
+    tails: TailBounds,
     /// For a distribution that is checked alone.
     alarm: f64,
 }
@@ -63,7 +63,7 @@ impl<'a> Sweep<'a> {
             runtime,
             counts: KernelSweepCounts::default(),
             drawn: Vec::new(),
-            tails: Tails::default(),
+            tails: TailBounds::default(),
             alarm,
         }
     }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::labs::LabChoice;
 use super::{Exit, FAILED};
-use crate::control::{self, ProbeRequest, Probed, Reply, Request};
+use crate::control::{self, ControlReply, ControlRequest, ProbeRequest, ProbeResult};
 
 #[derive(Args)]
 pub(super) struct ProbeArgs {
@@ -67,18 +67,18 @@ pub(super) fn probe(args: &ProbeArgs) -> Result<u8, Exit> {
         patience: args.patience,
     };
     let mut status = FAILED;
-    control::ask(lab.pid, &Request::Probe(request), |reply| match reply {
-        Reply::Probed(probed) => {
+    control::ask(lab.pid, &ControlRequest::Probe(request), |reply| match reply {
+        ControlReply::ProbeResult(probed) => {
             status = if probed.failures.is_empty() { 0 } else { FAILED };
             io::stdout().write_all(shown(&probed).as_bytes()).map_err(Exit::from)
         }
-        Reply::Error(error) => Err(Exit::usage(error)),
-        Reply::Line(_) => Ok(()),
+        ControlReply::Error(error) => Err(Exit::usage(error)),
+        ControlReply::Line(_) => Ok(()),
     })?;
     Ok(status)
 }
 
-fn shown(probed: &Probed) -> String {
+fn shown(probed: &ProbeResult) -> String {
     let answered: usize = probed.answered.iter().map(|one| one.count).sum();
     let sent = answered + probed.failures.values().sum::<usize>();
     let rows = probed.answered.iter().map(|one| {
@@ -94,11 +94,11 @@ fn shown(probed: &Probed) -> String {
 /// Prints proxies' logs.
 pub(super) fn logs(args: &LogsArgs) -> Result<u8, Exit> {
     let lab = args.lab.find()?;
-    let request = Request::Logs { node: args.node.clone(), follow: args.follow };
+    let request = ControlRequest::Logs { node: args.node.clone(), follow: args.follow };
     control::ask(lab.pid, &request, |reply| match reply {
-        Reply::Line(line) => writeln!(io::stdout(), "{line}").map_err(Exit::from),
-        Reply::Error(error) => Err(Exit::usage(error)),
-        Reply::Probed(_) => Ok(()),
+        ControlReply::Line(line) => writeln!(io::stdout(), "{line}").map_err(Exit::from),
+        ControlReply::Error(error) => Err(Exit::usage(error)),
+        ControlReply::ProbeResult(_) => Ok(()),
     })?;
     Ok(0)
 }
@@ -108,17 +108,17 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::control::Answered;
+    use crate::control::ServerAnswers;
 
     #[test]
     fn who_answered_how_often_and_whom_it_saw() {
-        let answered = |server: &str, count: usize| Answered {
+        let answered = |server: &str, count: usize| ServerAnswers {
             server: server.to_owned(),
             node: "node-a".to_owned(),
             count,
             saw: BTreeMap::from([([10, 0, 0, 1].into(), count)]),
         };
-        let probed = Probed {
+        let probed = ProbeResult {
             to: "10.96.0.7:80/TCP".to_owned(),
             answered: vec![answered("default/web-1", 12), answered("default/web-2", 7)],
             failures: BTreeMap::from([("no answer".to_owned(), 1)]),

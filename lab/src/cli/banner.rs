@@ -8,7 +8,7 @@ use svclab_spec::{ClusterSpec, Protocol};
 
 use super::NAME;
 use super::table::lines;
-use crate::scenario::run::Lab;
+use crate::scenario::run::KernelLab;
 
 /// The label of a slice that names its service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -23,7 +23,7 @@ pub(super) enum Reader {
 }
 
 /// The whole text.
-pub(super) fn text(lab: &Lab, about: &LabDescription, reader: Reader) -> String {
+pub(super) fn text(lab: &KernelLab, about: &LabDescription, reader: Reader) -> String {
     let spec = lab.cluster().spec();
     let (services, request) = lab.read(|store| (services(store), request(store, &spec)));
     let (end, tries_from) = match reader {

@@ -14,7 +14,7 @@ use super::{Exit, FAILED, UNABLE, VariantArg, find};
 use crate::compare::{self, Comparison, Excused, Pair};
 use crate::mode::Mode;
 use crate::report::ScenarioReport;
-use crate::scenario::run::{Keep, Proxy, Quiet, RunOptions, Source};
+use crate::scenario::run::{EvidenceLevel, NoProgress, ObjectSource, ProxyUnderTest, RunOptions};
 use crate::scenario::{self, PATIENCE, Scenario};
 
 /// How long the proxies of the first scenario in each mode are looked at while nothing happens. An `idle` step counts too.
@@ -66,9 +66,9 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Exit> {
 }
 
 /// `svcproxy` means the one that `svclab run` would take.
-fn proxy(told: &std::path::Path) -> Result<Proxy, Exit> {
+fn proxy(told: &std::path::Path) -> Result<ProxyUnderTest, Exit> {
     let usual = told.as_os_str() == "svcproxy" && !told.is_file();
-    find::proxy(Some(told).filter(|_| !usual), Source::Api)
+    find::proxy(Some(told).filter(|_| !usual), ObjectSource::Api)
 }
 
 fn status(comparison: &Comparison) -> u8 {
@@ -83,10 +83,10 @@ fn status(comparison: &Comparison) -> u8 {
 }
 
 /// What the proxies are called: short if that tells them apart.
-fn names(args: &CompareArgs, [a, b]: &[Proxy; 2]) -> [String; 2] {
-    let name = |proxy: &Proxy| match proxy {
-        Proxy::Own(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        Proxy::Foreign(foreign) => foreign.title(),
+fn names(args: &CompareArgs, [a, b]: &[ProxyUnderTest; 2]) -> [String; 2] {
+    let name = |proxy: &ProxyUnderTest| match proxy {
+        ProxyUnderTest::Own(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        ProxyUnderTest::Foreign(foreign) => foreign.title(),
     };
     let (short_a, short_b) = (name(a), name(b));
     if short_a == short_b && args.a != args.b {
@@ -96,7 +96,7 @@ fn names(args: &CompareArgs, [a, b]: &[Proxy; 2]) -> [String; 2] {
     }
 }
 
-async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[Proxy; 2]) -> Comparison {
+async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[ProxyUnderTest; 2]) -> Comparison {
     let mut comparison = Comparison { names: names(args, proxies), ..Comparison::default() };
     for scenario in scenarios {
         let wanted = |mode: &Mode| args.mode.iter().any(|only| Mode::from(*only) == *mode);
@@ -126,7 +126,7 @@ async fn one(
     args: &CompareArgs,
     scenario: &Scenario,
     mode: Mode,
-    proxy: &Proxy,
+    proxy: &ProxyUnderTest,
     name: &str,
     rest: Duration,
 ) -> ScenarioReport {
@@ -134,17 +134,17 @@ async fn one(
         proxy: proxy.clone(),
         mode,
         variant: args.iptables_variant.into(),
-        source: Source::Api,
+        source: ObjectSource::Api,
         control_plane: None,
         patience: Duration::from_millis(args.patience),
         keep_going: true,
         measure: Some(rest),
         machine: None,
         breaks: Vec::new(),
-        evidence: Keep::Nothing,
+        evidence: EvidenceLevel::Nothing,
         audit: false,
     };
-    let report = scenario::run::run(scenario, &options, &mut Quiet).await;
+    let report = scenario::run::run(scenario, &options, &mut NoProgress).await;
     let verdict = if report.passed() { "passed" } else { "FAILED" };
     eprintln!("{} ({mode})  {name}  {verdict} in {:.1} s", report.name, report.took.as_secs_f64());
     report

@@ -14,7 +14,7 @@ use super::{Exit, FAILED, UNABLE, VariantArg, find, generated, stop};
 use crate::conformance::{self, Card, Gatherer};
 use crate::mode::{Mode, Need};
 use crate::scenario::Scenario;
-use crate::scenario::run::{Proxy, Source};
+use crate::scenario::run::{ObjectSource, ProxyUnderTest};
 use crate::shipped;
 
 /// Scenarios in which figures are measured, in a run of its own: what measures is a service beside those of the scenario, and some scenarios
@@ -78,8 +78,8 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
         return Ok(0);
     }
     let before = args.against.as_deref().map(read).transpose()?;
-    let proxy = find::proxy(args.proxy.as_deref(), Source::Api)?;
-    let (modes, foreign) = (modes(args, &proxy)?, matches!(proxy, Proxy::Foreign(_)));
+    let proxy = find::proxy(args.proxy.as_deref(), ObjectSource::Api)?;
+    let (modes, foreign) = (modes(args, &proxy)?, matches!(proxy, ProxyUnderTest::Foreign(_)));
     let mut gatherer = Gatherer::new(title(&proxy), args.seed, modes.iter().map(Mode::to_string));
     let temporary = tempfile::tempdir().map_err(|error| Exit::unable(format!("cannot make a folder: {error}")))?;
     // What needs another kernel, or virtual time, would take the others there as well.
@@ -149,19 +149,19 @@ pub(super) fn conformance(args: &ConformanceArgs) -> Result<u8, Exit> {
     })
 }
 
-fn title(proxy: &Proxy) -> String {
+fn title(proxy: &ProxyUnderTest) -> String {
     match proxy {
         // The version is this project's: both programs have one.
-        Proxy::Own(_) => format!("svcproxy {}", env!("SVCLAB_VERSION")),
-        Proxy::Foreign(foreign) => foreign.title(),
+        ProxyUnderTest::Own(_) => format!("svcproxy {}", env!("SVCLAB_VERSION")),
+        ProxyUnderTest::Foreign(foreign) => foreign.title(),
     }
 }
 
 /// The modes to judge: those of the proxy.
-fn modes(args: &ConformanceArgs, proxy: &Proxy) -> Result<Vec<Mode>, Exit> {
+fn modes(args: &ConformanceArgs, proxy: &ProxyUnderTest) -> Result<Vec<Mode>, Exit> {
     let has = |mode: &Mode| match proxy {
-        Proxy::Own(_) => true,
-        Proxy::Foreign(foreign) => foreign.has(*mode),
+        ProxyUnderTest::Own(_) => true,
+        ProxyUnderTest::Foreign(foreign) => foreign.has(*mode),
     };
     let asked = |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|one| Mode::from(*one) == *mode);
     let modes: Vec<Mode> = Mode::ALL.into_iter().filter(asked).filter(has).collect();
@@ -172,7 +172,7 @@ fn modes(args: &ConformanceArgs, proxy: &Proxy) -> Result<Vec<Mode>, Exit> {
 }
 
 /// Those in which figures are measured: changes of every sort, a hundred pods, a rolling update. If none of them is asked for, all that are.
-fn measured(scenarios: &[Scenario], mode: Mode, proxy: &Proxy) -> Vec<PathBuf> {
+fn measured(scenarios: &[Scenario], mode: Mode, proxy: &ProxyUnderTest) -> Vec<PathBuf> {
     let fits = |scenario: &&Scenario| scenario.modes.contains(&mode) && excuse(proxy, &scenario.name, mode).is_none();
     let usual = |scenario: &&Scenario| MEASURED.contains(&scenario.name.as_str());
     let paths = |scenarios: &mut dyn Iterator<Item = &Scenario>| -> Vec<PathBuf> {

@@ -18,13 +18,13 @@ use svclab_spec::Protocol;
 
 use super::run_args::ModeArg;
 use super::{Exit, find};
-use crate::bundle::{self, FailedCall, Failure};
+use crate::bundle::{self, BundleStep, FailedCall};
 use crate::explanation;
 use crate::mode::Mode;
-use crate::scenario::run::{Proxy, Source};
+use crate::scenario::run::{ObjectSource, ProxyUnderTest};
 use crate::scenario::simulated::lab::SimLab;
-use crate::scenario::simulated::looks::Call;
 use crate::scenario::simulated::machines::number;
+use crate::scenario::simulated::outcomes::CallText;
 use crate::scenario::simulated::render::Svcproxy;
 use svclab_sim::cluster::{NodeReadError, NodeState};
 
@@ -114,7 +114,7 @@ struct Asked {
 
 pub(super) fn explain(args: &ExplainArgs) -> Result<u8, Exit> {
     let bundle = args.archive.as_deref().filter(|path| path.is_dir());
-    let failed = bundle.map(|bundle| Failure::read(bundle).map_err(|error| Exit::usage(error.to_string())));
+    let failed = bundle.map(|bundle| BundleStep::read(bundle).map_err(|error| Exit::usage(error.to_string())));
     let call = failed.transpose()?.and_then(|failure| failure.call);
     let asked = asked(args, call.as_ref())?;
     match (&args.archive, &args.scenario) {
@@ -144,13 +144,14 @@ fn asked(args: &ExplainArgs, call: Option<&FailedCall>) -> Result<Asked, Exit> {
 }
 
 fn in_scenario(args: &ExplainArgs, asked: &Asked, file: &Path) -> Result<u8, Exit> {
-    let Proxy::Own(proxy) = find::proxy(args.proxy.as_deref(), Source::Api)? else {
+    let ProxyUnderTest::Own(proxy) = find::proxy(args.proxy.as_deref(), ObjectSource::Api)? else {
         return Err(Exit::usage("--proxy: expected svcproxy, which can be asked what it would program"));
     };
     let scenario = find::load_all(&[file.to_owned()], 0)?.remove(0);
     let first = scenario.modes.first().copied().unwrap_or(Mode::Iptables);
     let mode = args.mode.map_or(first, Mode::from);
-    let call = Call { from: asked.from.clone(), to: asked.to.clone(), protocol: asked.protocol, via: args.via.clone() };
+    let call =
+        CallText { from: asked.from.clone(), to: asked.to.clone(), protocol: asked.protocol, via: args.via.clone() };
     let mut lab =
         SimLab::start(&scenario, Arc::new(Svcproxy(proxy)), mode).map_err(|error| Exit::usage(error.to_string()))?;
     let explained = lab.explain(&call).map_err(|error| Exit::usage(error.to_string()))?;

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use super::Exit;
-use crate::input::Files;
-use crate::scenario::run::{ForeignProxy, Proxy, ProxyFileError, Source};
+use crate::input::InputFiles;
+use crate::scenario::run::{ForeignProxy, ObjectSource, ProxyFileError, ProxyUnderTest};
 use crate::scenario::{Scenario, load_from};
 use crate::shipped::{PROXIES, SCENARIOS};
 
 /// The file of scenario `name`: a path, a name under `scenarios/` in this folder or the nearest one above, or one that the program
 /// carries.
-fn scenario(files: &Files, name: &Path) -> Result<PathBuf, Exit> {
+fn scenario(files: &InputFiles, name: &Path) -> Result<PathBuf, Exit> {
     if files.has(name) {
         return Ok(name.to_owned());
     }
@@ -31,11 +31,11 @@ fn scenario(files: &Files, name: &Path) -> Result<PathBuf, Exit> {
 
 /// Loads every scenario; all mistakes of all files at once.
 pub(super) fn load_all(names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Exit> {
-    load_all_from(&Files::default(), names, seed)
+    load_all_from(&InputFiles::default(), names, seed)
 }
 
 /// The same with the texts of `files`.
-pub(super) fn load_all_from(files: &Files, names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Exit> {
+pub(super) fn load_all_from(files: &InputFiles, names: &[PathBuf], seed: u64) -> Result<Vec<Scenario>, Exit> {
     let (mut scenarios, mut mistakes) = (Vec::new(), Vec::new());
     for name in names {
         match load_from(files, &scenario(files, name)?, seed) {
@@ -47,20 +47,22 @@ pub(super) fn load_all_from(files: &Files, names: &[PathBuf], seed: u64) -> Resu
 }
 
 /// The proxy to run: a description (a YAML file, or a command line with places) or a program, as given, `$SVCPROXY`, or beside this program.
-pub(super) fn proxy(given: Option<&Path>, source: Source) -> Result<Proxy, Exit> {
+pub(super) fn proxy(given: Option<&Path>, source: ObjectSource) -> Result<ProxyUnderTest, Exit> {
     if let Some(described) = given.and_then(described) {
-        if source == Source::Manifests {
+        if source == ObjectSource::Manifests {
             return Err(Exit::usage(
                 "--source manifests is for svcproxy alone: another's proxy reads the Kubernetes API",
             ));
         }
-        return described.map(|proxy| Proxy::Foreign(Box::new(proxy))).map_err(|error| Exit::usage(error.to_string()));
+        return described
+            .map(|proxy| ProxyUnderTest::Foreign(Box::new(proxy)))
+            .map_err(|error| Exit::usage(error.to_string()));
     }
     let beside = || std::env::current_exe().ok().map(|exe| exe.with_file_name("svcproxy"));
     let from_env = || std::env::var_os("SVCPROXY").map(PathBuf::from);
     let path = given.map(Path::to_owned).or_else(from_env).or_else(beside).unwrap_or_else(|| PathBuf::from("svcproxy"));
     let found = std::fs::canonicalize(&path).ok().filter(|path| path.is_file());
-    found.map(Proxy::Own).ok_or_else(|| {
+    found.map(ProxyUnderTest::Own).ok_or_else(|| {
         let hint = "build it with `cargo build -p svcproxy`, or name one with --proxy or $SVCPROXY";
         Exit::unable(format!("there is no service proxy at {}: {hint}", path.display()))
     })
@@ -76,7 +78,7 @@ fn described(given: &Path) -> Option<Result<ForeignProxy, ProxyFileError>> {
 /// The description that `given` names: on disk, or one that the program carries.
 pub(super) fn description(given: &Path) -> PathBuf {
     let carried = Path::new(PROXIES).join(given);
-    if !given.is_file() && Files::default().has(&carried) { carried } else { given.to_owned() }
+    if !given.is_file() && InputFiles::default().has(&carried) { carried } else { given.to_owned() }
 }
 
 /// Commands without which no proxy in iptables mode can work.

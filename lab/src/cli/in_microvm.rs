@@ -11,8 +11,9 @@ use super::place::Guest;
 use super::run_args::RunArgs;
 use super::{Exit, every_seed, find, live, on_host, stop};
 use crate::report::ScenarioReport;
-use crate::scenario::run::{Proxy, cut_short as cut_short_in};
-use crate::scenario::{Action, Scenario, Step};
+use crate::scenario::file::Action;
+use crate::scenario::run::{ProxyUnderTest, cut_short as cut_short_in};
+use crate::scenario::{Scenario, Step};
 
 /// Time for the boot, and for each scenario in each mode: ten times what they take on an idle machine.
 pub(super) const BOOT: Duration = Duration::from_secs(120);
@@ -23,7 +24,7 @@ const SKIPPED: u32 = 20;
 /// How long a microVM may take for `scenarios`, where no flag says.
 fn most<'a>(scenarios: impl Iterator<Item = &'a Scenario> + Clone) -> Duration {
     let skipped = |step: &Step| match step.action {
-        Action::Advance(time) | Action::Idle(time) => time,
+        Action::Advance(time) | Action::Idle(time) => time.0,
         _ => step.eventually.unwrap_or_default(),
     };
     let one = |scenario: &'a Scenario| SCENARIO + scenario.steps.iter().map(skipped).sum::<Duration>() / SKIPPED;
@@ -40,7 +41,7 @@ pub(super) fn try_out(args: &RunArgs, batch: &Batch<'_>) -> Result<(), Exit> {
     prepare(args, &guest, &jobs, &proxy).map(drop)
 }
 
-fn prepare(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>], proxy: &Proxy) -> Result<Inside, Exit> {
+fn prepare(args: &RunArgs, guest: &Guest, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> Result<Inside, Exit> {
     Inside::prepare(args.vm.cache_dir.as_deref(), args.lab.proxy.as_deref(), guest, jobs, proxy)
 }
 

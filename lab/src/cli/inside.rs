@@ -17,10 +17,10 @@ use super::output::{JSON, JUNIT};
 use super::place::Guest;
 use super::run_args::RunArgs;
 use super::{Exit, NAME, find, stop};
-use crate::input::Files;
+use crate::input::InputFiles;
 use crate::mode::{Mode, Need};
 use crate::report::{MicroVm, ScenarioReport};
-use crate::scenario::run::{ForeignProxy, Proxy, begun};
+use crate::scenario::run::{ForeignProxy, ProxyUnderTest, begun};
 
 /// Everything that does not depend on the seed.
 pub(super) struct Inside {
@@ -45,7 +45,7 @@ impl Inside {
         given: Option<&Path>,
         guest: &Guest,
         jobs: &[Job<'_>],
-        proxy: &Proxy,
+        proxy: &ProxyUnderTest,
     ) -> Result<Inside, Exit> {
         let unable = |error: VmError| Exit::unable(error.to_string());
         let cache = open_cache(cache_dir)?;
@@ -61,14 +61,14 @@ impl Inside {
         let mut links = BTreeMap::new();
         let mut described = None;
         match proxy {
-            Proxy::Own(path) => drop(programs.insert("svcproxy".to_owned(), path.clone())),
-            Proxy::Foreign(foreign) => {
+            ProxyUnderTest::Own(path) => drop(programs.insert("svcproxy".to_owned(), path.clone())),
+            ProxyUnderTest::Foreign(foreign) => {
                 let given = given.unwrap_or(Path::new(""));
                 described = Some(match given.to_str().filter(|text| ForeignProxy::is_command(text)) {
                     Some(command) => command.to_owned(),
                     None => {
                         let file = find::description(given);
-                        let text = Files::default()
+                        let text = InputFiles::default()
                             .text(&file)
                             .map_err(|error| Exit::usage(format!("cannot read {}: {error}", file.display())))?;
                         files.insert(shown(&file), text.into_bytes());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Exit;
 use crate::mode::{Mode, Need};
 use crate::scenario::Scenario;
-use crate::scenario::run::Proxy;
+use crate::scenario::run::ProxyUnderTest;
 
 /// A scenario in one of its modes.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ pub(super) fn jobs<'a>(scenarios: &'a [Scenario], asked: &[Mode], foreign: bool)
 }
 
 /// The jobs that the proxy is for; says why it is not for the others.
-pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &Proxy) -> Vec<Job<'a>> {
+pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &ProxyUnderTest) -> Vec<Job<'a>> {
     jobs.retain(|Job { scenario, mode, .. }| {
         let reason = excuse(proxy, &scenario.name, *mode);
         reason.iter().for_each(|reason| eprintln!("{} is not run in {mode} mode: {reason}", scenario.name));
@@ -53,9 +53,9 @@ pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &Proxy) -> Vec<Job<
 }
 
 /// Why this proxy is not run in a scenario in this mode.
-pub(super) fn excuse(proxy: &Proxy, scenario: &str, mode: Mode) -> Option<String> {
+pub(super) fn excuse(proxy: &ProxyUnderTest, scenario: &str, mode: Mode) -> Option<String> {
     match proxy {
-        Proxy::Own(_) => None,
-        Proxy::Foreign(foreign) => foreign.excuse(scenario, mode),
+        ProxyUnderTest::Own(_) => None,
+        ProxyUnderTest::Foreign(foreign) => foreign.excuse(scenario, mode),
     }
 }

@@ -59,8 +59,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::scenario::Variant;
-use crate::scenario::run::Source;
+use crate::scenario::IptablesVariant;
+use crate::scenario::run::ObjectSource;
 use seeds::Seeds;
 
 /// This program's name.
@@ -178,11 +178,11 @@ enum SourceArg {
     Manifests,
 }
 
-impl From<SourceArg> for Source {
+impl From<SourceArg> for ObjectSource {
     fn from(source: SourceArg) -> Self {
         match source {
-            SourceArg::Api => Source::Api,
-            SourceArg::Manifests => Source::Manifests,
+            SourceArg::Api => ObjectSource::Api,
+            SourceArg::Manifests => ObjectSource::Manifests,
         }
     }
 }
@@ -199,13 +199,13 @@ enum VariantArg {
     Legacy,
 }
 
-impl From<VariantArg> for Variant {
+impl From<VariantArg> for IptablesVariant {
     fn from(variant: VariantArg) -> Self {
         match variant {
-            VariantArg::Auto => Variant::Auto,
-            VariantArg::Nft => Variant::Nft,
-            VariantArg::NftCommands => Variant::NftCommands,
-            VariantArg::Legacy => Variant::Legacy,
+            VariantArg::Auto => IptablesVariant::Auto,
+            VariantArg::Nft => IptablesVariant::Nft,
+            VariantArg::NftCommands => IptablesVariant::NftCommands,
+            VariantArg::Legacy => IptablesVariant::Legacy,
         }
     }
 }

@@ -14,11 +14,11 @@ use super::stop::Stop;
 use super::{Exit, find, guest_steps, live};
 use crate::report::terminal::{Detail, Heading, Terminal};
 use crate::report::{ControlPlane, ScenarioReport, StepReport, json, junit};
-use crate::scenario::run::{Keep, Progress, Proxy, RunOptions};
+use crate::scenario::run::{EvidenceLevel, Progress, ProxyUnderTest, RunOptions};
 use crate::scenario::{self, Scenario};
 
 /// Runs `jobs` and writes the reports; returns the exit status.
-pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &Proxy) -> Result<u8, Exit> {
+pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> Result<u8, Exit> {
     args.lab.seed.one()?;
     find::tools()?;
     let programs = args.control_plane()?;
@@ -69,7 +69,7 @@ pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option
 async fn all(
     args: &RunArgs,
     jobs: &[Job<'_>],
-    (proxy, programs): (&Proxy, Option<&Programs>),
+    (proxy, programs): (&ProxyUnderTest, Option<&Programs>),
     progress: &mut OnTerminal,
     reports: &mut Vec<ScenarioReport>,
 ) {
@@ -86,7 +86,7 @@ async fn all(
             machine: args.vm.machine.clone(),
             breaks: args.breaks.iter().map(|damage| damage.meant.clone()).collect(),
             audit: args.audit,
-            evidence: args.bundles().map_or(Keep::Explanation, Keep::Bundle),
+            evidence: args.bundles().map_or(EvidenceLevel::Explanation, EvidenceLevel::Bundle),
         };
         let report = scenario::run::run(scenario, &options, progress).await;
         let go_on = report.passed() || args.keep_going;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::Exit;
-use crate::input::Files;
+use crate::input::InputFiles;
 
 /// A report that `svclab run --json` wrote.
 pub(super) fn report(path: &Path) -> Result<Value, Exit> {
@@ -17,7 +17,7 @@ pub(super) fn report(path: &Path) -> Result<Value, Exit> {
 }
 
 /// The texts of its scenarios and of the files that they name.
-pub(super) fn texts(path: &Path) -> Result<Files, Exit> {
+pub(super) fn texts(path: &Path) -> Result<InputFiles, Exit> {
     let report = report(path)?;
     let mut texts = BTreeMap::new();
     for scenario in report["scenarios"].as_array().into_iter().flatten() {
@@ -26,5 +26,5 @@ pub(super) fn texts(path: &Path) -> Result<Files, Exit> {
         let files = files.filter_map(|(path, text)| Some((path.as_str(), text.as_str()?)));
         texts.extend(own.into_iter().chain(files).map(|(path, text)| (PathBuf::from(path), text.to_owned())));
     }
-    Ok(Files::given(texts))
+    Ok(InputFiles::given(texts))
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::run::run;
 use super::run_args::RunArgs;
 use super::{Exit, UNABLE, recorded, stop};
-use crate::bundle::{Failure, SCENARIO};
+use crate::bundle::{BundleStep, SCENARIO};
 use crate::report::SIMULATED;
 
 #[derive(Args)]
@@ -94,9 +94,9 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
 
 /// The scenario in a bundle, as it was run.
 fn in_bundle(bundle: &Path) -> Result<Vec<String>, Exit> {
-    let failure = Failure::read(bundle).map_err(|error| Exit::usage(error.to_string()))?;
+    let failure = BundleStep::read(bundle).map_err(|error| Exit::usage(error.to_string()))?;
     let wrong = || Exit::usage(format!("{}: it does not say how it was run", bundle.display()));
-    let own = Failure { path: bundle.join(SCENARIO).display().to_string(), ..failure };
+    let own = BundleStep { path: bundle.join(SCENARIO).display().to_string(), ..failure };
     serde_json::to_value(own).ok().as_ref().and_then(line).ok_or_else(wrong)
 }
 

@@ -8,10 +8,10 @@ use svclab_control_plane::Programs;
 use super::place::VmArgs;
 use super::speak::Stream;
 use super::{Exit, LabArgs, SourceArg, find, recorded};
-use crate::input::Files;
+use crate::input::InputFiles;
 use crate::mode::Mode;
 use crate::report::terminal::{Detail, Terminal};
-use crate::scenario::run::Break;
+use crate::scenario::run::Damage;
 use crate::scenario::values::Sensitivity;
 use crate::scenario::{PATIENCE, Scenario};
 
@@ -96,7 +96,7 @@ pub(super) struct RunArgs {
 impl RunArgs {
     /// Loads the scenarios.
     pub(super) fn load(&self, seed: u64) -> Result<Vec<Scenario>, Exit> {
-        let texts = self.from_report.as_deref().map_or(Ok(Files::default()), recorded::texts)?;
+        let texts = self.from_report.as_deref().map_or(Ok(InputFiles::default()), recorded::texts)?;
         let mut scenarios = find::load_all_from(&texts, &self.files, seed)?;
         if let Some(Sensitivity(skew)) = self.sensitivity {
             scenarios.iter_mut().for_each(|scenario| scenario.set_sensitivity(skew));
@@ -238,7 +238,7 @@ impl From<ModeArg> for Mode {
 #[derive(Clone)]
 pub(super) struct BreakArg {
     pub(super) written: String,
-    pub(super) meant: Break,
+    pub(super) meant: Damage,
 }
 
 impl BreakArg {
@@ -259,6 +259,6 @@ fn parse_break(text: &str) -> Result<BreakArg, String> {
     }
     let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let Written { scenario, before, on, commands } = written;
-    let meant = Break { scenario, before, on: on.parse()?, commands };
+    let meant = Damage { scenario, before, on: on.parse()?, commands };
     Ok(BreakArg { written: text.to_owned(), meant })
 }

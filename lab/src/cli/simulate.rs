@@ -9,13 +9,13 @@ use super::{Exit, find, live, on_host, stop};
 use crate::mode::Mode;
 use crate::report::ScenarioReport;
 use crate::report::terminal::Heading;
-use crate::scenario::run::Proxy;
+use crate::scenario::run::ProxyUnderTest;
 use crate::scenario::simulated;
 use crate::scenario::simulated::render::{RuleSource, Svcproxy};
 
 pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     let seed = args.lab.seed.one()?;
-    let Proxy::Own(proxy) = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())? else {
+    let ProxyUnderTest::Own(proxy) = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())? else {
         return Err(Exit::usage("--simulate asks svcproxy what it would program; another's proxy cannot be asked"));
     };
     let scenarios = args.load(seed)?;

@@ -12,8 +12,8 @@ use super::runtime::{runtime, stopped};
 use super::{Exit, FAILED, LabArgs, UNABLE, find};
 use crate::mode::Mode;
 use crate::scenario::PATIENCE;
-use crate::scenario::run::soak::{NodeRow, Row, SoakOptions, SoakReport, soak};
-use crate::scenario::run::{Keep, Proxy, RunOptions};
+use crate::scenario::run::soak::{SoakNodeRow, SoakOptions, SoakReport, SoakRow, soak};
+use crate::scenario::run::{EvidenceLevel, ProxyUnderTest, RunOptions};
 
 /// What a soak in a microVM may take of the host's time for each minute of its own, and for all that is not churn.
 const SLOWER: u32 = 3;
@@ -63,7 +63,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         patience: PATIENCE,
         keep_going: false,
         breaks: Vec::new(),
-        evidence: Keep::Nothing,
+        evidence: EvidenceLevel::Nothing,
         audit: false,
         measure: None,
         machine: None,
@@ -76,7 +76,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
         damage: args.damage.clone(),
     };
     let mut head = true;
-    let mut progress = |row: &Row| {
+    let mut progress = |row: &SoakRow| {
         if std::mem::take(&mut head) {
             println!("{}", header(&row.nodes));
         }
@@ -113,7 +113,7 @@ fn kernel(args: &SoakArgs) -> Result<Option<Kernel>, Exit> {
 /// The same soak on another kernel.
 fn in_microvm(args: &SoakArgs, kernel: &Kernel) -> Result<u8, Exit> {
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
-    let Proxy::Own(program) = proxy else {
+    let ProxyUnderTest::Own(program) = proxy else {
         return Err(Exit::usage("a soak in a microVM is for svcproxy alone: another's proxy is soaked on the host"));
     };
     let mut line = vec!["soak".to_owned()];
@@ -135,8 +135,8 @@ fn in_microvm(args: &SoakArgs, kernel: &Kernel) -> Result<u8, Exit> {
     super::guest::boot(None, kernel, programs, guest, deadline, &mut |line| println!("{line}"))
 }
 
-fn header(nodes: &[NodeRow]) -> String {
-    let of = |node: &NodeRow| {
+fn header(nodes: &[SoakNodeRow]) -> String {
+    let of = |node: &SoakNodeRow| {
         let first = format!("{}: syncs rss/KiB", node.node);
         format!(" | {first:>23} {:>4} {:>6} {:>9}", "fds", "errors", "ms/change")
     };
@@ -144,8 +144,8 @@ fn header(nodes: &[NodeRow]) -> String {
     format!("{:>8} {:>8}{nodes} | {:>8} {:>6}", "time", "changes", "requests", "failed")
 }
 
-fn line(row: &Row) -> String {
-    let of = |node: &NodeRow| {
+fn line(row: &SoakRow) -> String {
+    let of = |node: &SoakNodeRow| {
         let per_change = format!("{:.2}", node.per_change.as_secs_f64() * 1000.0);
         format!(" | {:>13} {:>9} {:>4} {:>6} {per_change:>9}", node.syncs, node.rss, node.fds, node.errors)
     };

@@ -15,7 +15,7 @@ use super::runtime::{runtime, stopped};
 use super::stop::Stop;
 use super::{Exit, FAILED, LabArgs, UNABLE, banner, find, up_in_microvm};
 use crate::mode::Mode;
-use crate::scenario::run::{Keep, Lab, LabError, RunOptions};
+use crate::scenario::run::{EvidenceLevel, KernelLab, LabError, RunOptions};
 use crate::scenario::{PATIENCE, Scenario};
 
 #[derive(Args)]
@@ -72,7 +72,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
         measure: None,
         machine: None,
         breaks: Vec::new(),
-        evidence: Keep::Nothing,
+        evidence: EvidenceLevel::Nothing,
         audit: false,
     };
     let is_up = AtomicBool::new(false);
@@ -109,7 +109,7 @@ async fn stand(
         let status = if error.is_of_this_machine() { UNABLE } else { FAILED };
         Exit { status, message: error.to_string() }
     };
-    let lab = Lab::start(scenario, options).await.map_err(unable)?;
+    let lab = KernelLab::start(scenario, options).await.map_err(unable)?;
     let about = LabDescription { name, scenario: scenario.path.display().to_string(), mode: options.mode.to_string() };
     let live = lab.open().map_err(unable)?;
     let not_said = |error: std::io::Error| Exit::unable(format!("cannot say that the lab is up: {error}"));

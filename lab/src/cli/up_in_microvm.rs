@@ -15,13 +15,13 @@ use super::place::Guest;
 use super::run_args::word;
 use super::up::UpArgs;
 use super::{Exit, live, stop};
-use crate::scenario::run::Proxy;
+use crate::scenario::run::ProxyUnderTest;
 
 /// How long it may take until the shell is there.
 const STANDS: Duration = BOOT.saturating_add(SCENARIO);
 
 /// The whole life of such a lab; returns the shell's exit status.
-pub(super) fn up(args: &UpArgs, guest: &Guest, job: &Job<'_>, proxy: &Proxy) -> Result<u8, Exit> {
+pub(super) fn up(args: &UpArgs, guest: &Guest, job: &Job<'_>, proxy: &ProxyUnderTest) -> Result<u8, Exit> {
     stop::watch()?;
     let jobs = std::slice::from_ref(job);
     let inside = Inside::prepare(args.cache_dir.as_deref(), args.lab.proxy.as_deref(), guest, jobs, proxy)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::Pair;
-use crate::expect::{Answers, stats};
+use crate::expect::{StepAnswers, stats};
 use crate::report::{ScenarioReport, StepReport, StepVerdict};
 
 /// What differs.
@@ -106,8 +106,8 @@ type Counts<T> = BTreeMap<T, usize>;
 /// as many as it has.
 const OUTCOMES: usize = 64;
 
-fn outcomes(a: &Answers, b: &Answers) -> usize {
-    let of = |answers: &Answers| {
+fn outcomes(a: &StepAnswers, b: &StepAnswers) -> usize {
+    let of = |answers: &StepAnswers| {
         let tally = &answers.tally;
         let addresses: usize = tally.seen_by.values().map(BTreeMap::len).sum();
         tally.servers.len() + tally.failures.len() + addresses
@@ -125,8 +125,8 @@ fn unlike<T: Ord>(a: &Counts<T>, b: &Counts<T>, outcomes: usize) -> bool {
 }
 
 /// Whether some server, or silence, was met more often with one than with the other.
-fn distributed_differently(a: &Answers, b: &Answers) -> bool {
-    let counts = |answers: &Answers| -> Counts<String> {
+fn distributed_differently(a: &StepAnswers, b: &StepAnswers) -> bool {
+    let counts = |answers: &StepAnswers| -> Counts<String> {
         let tally = &answers.tally;
         tally.servers.iter().chain(&tally.failures).map(|(what, count)| (what.clone(), *count)).collect()
     };
@@ -135,7 +135,10 @@ fn distributed_differently(a: &Answers, b: &Answers) -> bool {
 
 /// A server that answered with both and saw other addresses with the one than with the other. Which node a packet comes
 /// by may be a matter of chance, so this is one of counts, too.
-fn seen_differently<'a>(a: &'a Answers, b: &'a Answers) -> Option<(&'a str, &'a Counts<IpAddr>, &'a Counts<IpAddr>)> {
+fn seen_differently<'a>(
+    a: &'a StepAnswers,
+    b: &'a StepAnswers,
+) -> Option<(&'a str, &'a Counts<IpAddr>, &'a Counts<IpAddr>)> {
     a.tally.seen_by.iter().find_map(|(server, seen_a)| {
         let seen_b = b.tally.seen_by.get(server)?;
         unlike(seen_a, seen_b, outcomes(a, b)).then_some((server.as_str(), seen_a, seen_b))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 
 use super::*;
-use crate::expect::{Answers, Mismatch, Tally};
+use crate::expect::{Mismatch, OutcomeTally, StepAnswers};
 use crate::report::{Idle, StepReport, StepVerdict};
 
 /// A probe that `servers` answered so often, each seeing `source`.
@@ -20,7 +20,7 @@ fn probe(name: &str, verdict: StepVerdict, servers: &[(&str, usize)], source: &s
     };
     let outcomes: Vec<ProbeOutcome> =
         servers.iter().flat_map(|(server, count)| std::iter::repeat_n(outcome(server), *count)).collect();
-    let tally = Tally::of(&outcomes);
+    let tally = OutcomeTally::of(&outcomes);
     StepReport {
         evidence: None,
         audited: None,
@@ -30,7 +30,7 @@ fn probe(name: &str, verdict: StepVerdict, servers: &[(&str, usize)], source: &s
         action: "probe",
         verdict,
         summary: tally.summary(),
-        answers: Some(Answers { tally, drawn, ..Answers::default() }),
+        answers: Some(StepAnswers { tally, drawn, ..StepAnswers::default() }),
         took: Duration::ZERO,
     }
 }

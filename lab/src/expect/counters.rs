@@ -1,35 +1,31 @@
-//! Rules and their counters, read from `iptables-save -c`; [`super::listed`] reads nftables into the same.
+//! Rules and their counters, read from `iptables-save -c`. [`super::listed`] reads nftables.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// One rule of a saved table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
-    /// `nat`, `filter`, … of iptables; family and name of nftables.
+pub struct ListedRule {
+    /// iptables: `nat`, `filter`, …; nftables: family and name.
     pub table: String,
-    /// The chain it is in.
     pub chain: String,
-    /// Its text after the chain name, as `iptables-save` or `nft` prints it.
+    /// The text after the chain name, as `iptables-save` or `nft` prints it.
     pub text: String,
-    /// Packets it has matched; nftables counts only where it is told to.
+    /// `None`: the rule has no counter.
     pub packets: Option<u64>,
 }
 
-/// What `iptables-save -c` or `nft` said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ruleset {
-    /// (table, chain) of every chain.
+    /// Table and chain.
     pub chains: Vec<(String, String)>,
-    /// Every rule, in order.
-    pub rules: Vec<Rule>,
-    /// What else stands in sets and maps of nftables, such as their types.
-    pub declared: Vec<Rule>,
+    pub rules: Vec<ListedRule>,
+    /// Other lines of nftables sets and maps, such as types.
+    pub declared: Vec<ListedRule>,
 }
 
 impl Ruleset {
-    /// Reads `iptables-save -c` text; lines that are none of its are left out.
+    /// Reads the output of `iptables-save`, with or without `-c`. Ignores unknown lines.
     pub fn parse(saved: &str) -> Self {
         let mut ruleset = Ruleset::default();
         let mut table = String::new();
@@ -46,18 +42,16 @@ impl Ruleset {
         ruleset
     }
 
-    /// Whether there is such a chain.
     pub fn has_chain(&self, table: &str, chain: &str) -> bool {
         self.chains.iter().any(|(t, c)| t == table && c == chain)
     }
 
-    /// The rules of a chain whose text contains every one of `parts`.
     pub fn matching<'a>(
         &'a self,
         table: &'a str,
         chain: &'a str,
         parts: &'a [String],
-    ) -> impl Iterator<Item = &'a Rule> {
+    ) -> impl Iterator<Item = &'a ListedRule> {
         self.rules
             .iter()
             .filter(move |rule| rule.table == table && rule.chain == chain)
@@ -66,28 +60,29 @@ impl Ruleset {
 }
 
 /// `[packets:bytes] -A CHAIN text`.
-fn parse_rule(table: &str, line: &str) -> Option<Rule> {
-    let (counters, rest) = line.strip_prefix('[')?.split_once("] -A ")?;
+fn parse_rule(table: &str, line: &str) -> Option<ListedRule> {
+    let (packets, rest) = match line.strip_prefix('[') {
+        Some(counted) => {
+            let (counters, rest) = counted.split_once("] ")?;
+            (Some(counters.split(':').next()?.parse().ok()?), rest)
+        }
+        None => (None, line),
+    };
+    let rest = rest.strip_prefix("-A ")?;
     let (chain, text) = rest.split_once(' ').unwrap_or((rest, ""));
-    let packets = Some(counters.split(':').next()?.parse().ok()?);
-    Some(Rule { table: table.to_owned(), chain: chain.to_owned(), text: text.to_owned(), packets })
+    Some(ListedRule { table: table.to_owned(), chain: chain.to_owned(), text: text.to_owned(), packets })
 }
 
-/// How many packets a rule is to have matched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PacketCount {
-    /// `3`
     Exactly(u64),
-    /// `">=3"`
     AtLeast(u64),
-    /// `"<=3"`
     AtMost(u64),
     /// `answers of web-1`: as many as that pod answered in the same step.
     AnswersOf(String),
 }
 
 impl PacketCount {
-    /// Whether `seen` is right; `answers` tells how often a pod answered.
     pub fn accepts(&self, seen: u64, answers: impl Fn(&str) -> u64) -> bool {
         match self {
             PacketCount::Exactly(count) => seen == *count,

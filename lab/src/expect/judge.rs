@@ -1,4 +1,4 @@
-//! A probe's outcomes against what was promised.
+//! Compares the outcomes of probes with the promise of a step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,98 +8,73 @@ use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 
 use super::stats;
 
-/// What a probe step promises, with every name resolved.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Wanted {
-    /// Every probe is answered.
+pub enum ProbePromise {
     Answered {
-        /// Who may answer, each with its share if shares are promised. Names are `namespace/pod`.
+        /// The servers (`namespace/pod`) that may answer, with their shares if the step promises shares.
         by: Vec<(String, Option<f64>)>,
-        /// The source address that the server may see; `None`: any.
-        source: Option<SourceWanted>,
-        /// All answers come from one server.
+        source: Option<SourcePromise>,
         sticky: bool,
-        /// All of `by` answer in turn, in an order that stays, where so many requests are under way at a time.
+        /// All servers answer in turn, always in the same order; the value is the number of requests at a time.
         turns: Option<usize>,
     },
-    /// Reset, or ICMP port unreachable.
+    /// TCP reset, or ICMP port unreachable.
     Refused,
-    /// Silence.
+    /// No answer at all.
     Dropped,
     /// Anything but an answer.
     Unanswered,
 }
 
-/// Which source address a server is to see.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceWanted {
-    /// In the scenario's words.
+pub struct SourcePromise {
     pub words: String,
-    /// The client's own address counts.
     pub client: bool,
-    /// So do these.
     pub addresses: Vec<IpAddr>,
-    /// Turns it round: none of these.
+    /// Inverts the promise.
     pub not: bool,
 }
 
-/// A promise that was not kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// What was promised.
     pub expected: String,
-    /// What happened.
     pub seen: String,
 }
 
 impl Mismatch {
-    /// A mismatch.
     pub fn new(expected: impl Into<String>, seen: impl Into<String>) -> Self {
         Mismatch { expected: expected.into(), seen: seen.into() }
     }
 }
 
-/// Pods and addresses that a step's line names; more are counted.
+/// The most pods and addresses that a summary names.
 const NAMED: usize = 5;
 
-/// Outcomes counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Answers per server (`namespace/pod`).
+pub struct OutcomeTally {
     pub servers: BTreeMap<String, usize>,
-    /// Answers per source address that the servers saw.
     pub sources: BTreeMap<IpAddr, usize>,
-    /// How often each server saw which source address.
     pub seen_by: BTreeMap<String, BTreeMap<IpAddr, usize>>,
-    /// Everything that was no answer, in words.
     pub failures: BTreeMap<String, usize>,
 }
 
-/// What a step's requests came to, for a comparison of two runs.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Answers {
-    /// Counted.
-    pub tally: Tally,
-    /// Each request was a draw of its own: neither affinity nor a port that stays the same decided it.
+pub struct StepAnswers {
+    pub tally: OutcomeTally,
+    /// The requests are independent draws: without affinity and with changing source ports.
     pub drawn: bool,
-    /// What is promised of the shares, by server; empty if no shares are.
     pub bounds: BTreeMap<String, Bounds>,
 }
 
-/// How often a server is to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bounds {
-    /// Its promised share.
     pub share: f64,
-    /// The fewest answers that chance is given,
     pub low: usize,
-    /// and the most.
     pub high: usize,
 }
 
-/// What `wanted` promises of the shares of so many requests, by server.
-pub fn bounds(wanted: &Wanted, sent: usize) -> BTreeMap<String, Bounds> {
-    let Wanted::Answered { by, .. } = wanted else { return BTreeMap::new() };
+pub fn bounds(wanted: &ProbePromise, sent: usize) -> BTreeMap<String, Bounds> {
+    let ProbePromise::Answered { by, .. } = wanted else { return BTreeMap::new() };
     let one = |(name, share): &(String, Option<f64>)| {
         let share = (*share)?;
         let (low, high) = stats::accepted(sent, share, by.len());
@@ -108,10 +83,9 @@ pub fn bounds(wanted: &Wanted, sent: usize) -> BTreeMap<String, Bounds> {
     by.iter().filter_map(one).collect()
 }
 
-impl Tally {
-    /// Counts `outcomes`.
+impl OutcomeTally {
     pub fn of(outcomes: &[ProbeOutcome]) -> Self {
-        let mut tally = Tally::default();
+        let mut tally = OutcomeTally::default();
         for outcome in outcomes {
             match &outcome.answer {
                 ProbeAnswer::Replied { server, peer, .. } => {
@@ -125,12 +99,11 @@ impl Tally {
         tally
     }
 
-    /// One line: who answered how often, seen from where.
     pub fn summary(&self) -> String {
         self.words(usize::MAX)
     }
 
-    /// The same; of many, how many they were.
+    /// Like [`OutcomeTally::summary`], but counts pods and addresses if they are many.
     pub fn brief(&self) -> String {
         self.words(NAMED)
     }
@@ -171,18 +144,17 @@ fn words(answer: &ProbeAnswer) -> String {
     }
 }
 
-/// Every promise of `wanted` that `outcomes` break.
-pub fn judge(wanted: &Wanted, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> {
-    let tally = Tally::of(outcomes);
+pub fn judge(wanted: &ProbePromise, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> {
+    let tally = OutcomeTally::of(outcomes);
     let only = |expected: &str, right: &dyn Fn(&ProbeAnswer) -> bool| {
         let all = !outcomes.is_empty() && outcomes.iter().all(|outcome| right(&outcome.answer));
         if all { vec![] } else { vec![Mismatch::new(expected, tally.summary())] }
     };
     match wanted {
-        Wanted::Refused => only("every probe refused", &|answer| *answer == ProbeAnswer::Refused),
-        Wanted::Unanswered => only("no probe answered", &|answer| !matches!(answer, ProbeAnswer::Replied { .. })),
-        Wanted::Dropped => only("every probe dropped (no answer)", &|answer| *answer == ProbeAnswer::TimedOut),
-        Wanted::Answered { by, source, sticky, turns } => {
+        ProbePromise::Refused => only("every probe refused", &|answer| *answer == ProbeAnswer::Refused),
+        ProbePromise::Unanswered => only("no probe answered", &|answer| !matches!(answer, ProbeAnswer::Replied { .. })),
+        ProbePromise::Dropped => only("every probe dropped (no answer)", &|answer| *answer == ProbeAnswer::TimedOut),
+        ProbePromise::Answered { by, source, sticky, turns } => {
             let mut found = answered(by, &tally, outcomes.len());
             if let Some(at_a_time) = turns.filter(|_| found.is_empty()) {
                 found.extend(if at_a_time == 1 {
@@ -200,7 +172,7 @@ pub fn judge(wanted: &Wanted, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> {
     }
 }
 
-fn answered(by: &[(String, Option<f64>)], tally: &Tally, sent: usize) -> Vec<Mismatch> {
+fn answered(by: &[(String, Option<f64>)], tally: &OutcomeTally, sent: usize) -> Vec<Mismatch> {
     let names = || by.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" or ");
     let known = |name: &String| by.iter().any(|(wanted, _)| wanted == name);
     if sent == 0 || !tally.failures.is_empty() || !tally.servers.keys().all(known) {
@@ -221,7 +193,7 @@ fn answered(by: &[(String, Option<f64>)], tally: &Tally, sent: usize) -> Vec<Mis
     unlikely.collect()
 }
 
-/// The first answer from a server whose turn it was not. No promise says where the round begins.
+/// Finds a server that answered out of turn. The round may begin with any server.
 fn out_of_turn(servers: usize, outcomes: &[ProbeOutcome]) -> Option<Mismatch> {
     let answered = outcomes.iter().filter_map(|outcome| match &outcome.answer {
         ProbeAnswer::Replied { server, .. } => Some(server.as_str()),
@@ -235,9 +207,9 @@ fn out_of_turn(servers: usize, outcomes: &[ProbeOutcome]) -> Option<Mismatch> {
     (twice || wrong.is_some()).then(expected)
 }
 
-/// A server that answered more or fewer requests than its turns, by more than were under way at a time: in which order those were
-/// served, their answers do not say.
-fn uneven(servers: usize, at_a_time: usize, tally: &Tally) -> Option<Mismatch> {
+/// Finds a server whose number of answers differs from its turns by more than `at_a_time`: the order of parallel
+/// requests is unknown.
+fn uneven(servers: usize, at_a_time: usize, tally: &OutcomeTally) -> Option<Mismatch> {
     let sent: usize = tally.servers.values().sum();
     let turns = sent as f64 / servers as f64;
     let far = |count: usize| (count as f64 - turns).abs() > at_a_time as f64;
@@ -246,9 +218,9 @@ fn uneven(servers: usize, at_a_time: usize, tally: &Tally) -> Option<Mismatch> {
     wrong.then(|| Mismatch::new(expected(), tally.summary()))
 }
 
-/// How large a skew of a promised share so many probes find, for a report.
-pub fn smallest_skew(wanted: &Wanted, sent: usize) -> Option<String> {
-    let Wanted::Answered { by, .. } = wanted else { return None };
+/// The smallest skew of a promised share that so many probes detect, for a report.
+pub fn smallest_skew(wanted: &ProbePromise, sent: usize) -> Option<String> {
+    let ProbePromise::Answered { by, .. } = wanted else { return None };
     let shares: Vec<f64> = by.iter().filter_map(|(_, share)| *share).collect();
     shares.iter().any(|share| (f64::MIN_POSITIVE..1.0).contains(share)).then(|| {
         match stats::smallest_skew(sent, &shares) {
@@ -258,14 +230,13 @@ pub fn smallest_skew(wanted: &Wanted, sent: usize) -> Option<String> {
     })
 }
 
-/// Names in the order of their answers, the first of them.
 fn in_order(names: &[&str]) -> String {
     const SHOWN: usize = 12;
     let more = if names.len() > SHOWN { ", …" } else { "" };
     format!("{}{more}", names[..names.len().min(SHOWN)].join(", "))
 }
 
-fn wrong_source(wanted: &SourceWanted, outcomes: &[ProbeOutcome], tally: &Tally) -> Option<Mismatch> {
+fn wrong_source(wanted: &SourcePromise, outcomes: &[ProbeOutcome], tally: &OutcomeTally) -> Option<Mismatch> {
     let wrong = outcomes.iter().any(|outcome| {
         let ProbeAnswer::Replied { peer, .. } = &outcome.answer else { return false };
         let own = wanted.client && outcome.client.is_some_and(|client| client.ip() == peer.ip());

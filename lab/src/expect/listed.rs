@@ -1,14 +1,14 @@
-//! Chains, sets and maps of nftables, read from what `nft list table` or `nft list ruleset` prints.
+//! Reads chains, sets and maps from the output of `nft list table` or `nft list ruleset`.
 
-use super::counters::{Rule, Ruleset};
+use super::counters::{ListedRule, Ruleset};
 
-/// The table itself among its [chains](Ruleset::chains): those are named with their kind, such as `map service-ips`.
+/// The name of the table itself among its [chains](Ruleset::chains). The others carry their kind, such as `map
+/// service-ips`.
 const TABLE: &str = "table";
 
 impl Ruleset {
-    /// Reads it. Rules of chains and elements of sets and maps become [rules](Ruleset::rules), each in one line, whatever
-    /// breaks of lines it was printed with; a base chain's type is one, too. What else stands in sets and maps is
-    /// [declared](Ruleset::declared).
+    /// Rules of chains and elements of sets and maps become [rules](Ruleset::rules) of one line each; so does the type
+    /// of a base chain. Other lines of sets and maps are [declared](Ruleset::declared).
     pub fn parse_nft(listed: &str) -> Self {
         let mut ruleset = Ruleset::default();
         let (mut table, mut object, mut entry) = (None::<String>, None::<String>, String::new());
@@ -34,7 +34,7 @@ impl Ruleset {
             if depth(&entry) == 0 {
                 let rule = |text: String| {
                     let (table, chain, packets) = (within.clone(), of.clone(), packets(&text));
-                    Rule { table, chain, text, packets }
+                    ListedRule { table, chain, text, packets }
                 };
                 match elements(&entry) {
                     _ if of.starts_with("chain ") => ruleset.rules.push(rule(entry.clone())),
@@ -48,18 +48,17 @@ impl Ruleset {
     }
 }
 
-/// What stands before the brace of a line that opens a block.
+/// The text before the brace of a line that opens a block.
 fn heading(line: &str) -> Option<String> {
     line.split_once('{').map(|(heading, _)| heading.trim_end().to_owned()).filter(|heading| !heading.is_empty())
 }
 
-/// The elements, if an entry of a set or map has them.
 fn elements(entry: &str) -> Option<Vec<String>> {
     let elements = entry.strip_prefix("elements = {").and_then(|rest| rest.strip_suffix('}'))?;
     Some(split(elements))
 }
 
-/// The parts between commas, but for those within braces or quotes.
+/// Splits at commas outside braces and quotes.
 fn split(elements: &str) -> Vec<String> {
     let (mut parts, mut part) = (Vec::new(), String::new());
     for piece in elements.split(',') {
@@ -73,7 +72,7 @@ fn split(elements: &str) -> Vec<String> {
     parts
 }
 
-/// How many braces are open at the end, quotes left aside.
+/// The number of open braces at the end of the text, outside quotes.
 fn depth(text: &str) -> i32 {
     let (mut depth, mut quoted) = (0, false);
     for letter in text.chars() {
@@ -87,7 +86,6 @@ fn depth(text: &str) -> i32 {
     depth
 }
 
-/// What a counter in the text has counted.
 fn packets(text: &str) -> Option<u64> {
     let (_, rest) = text.split_once("counter packets ")?;
     rest.split(' ').next()?.parse().ok()
@@ -128,7 +126,7 @@ table inet mine {
 "#;
 
     #[test]
-    fn blocks_rules_and_elements_are_found() {
+    fn chains_sets_maps_rules_and_elements_are_read() {
         let ruleset = Ruleset::parse_nft(LISTED);
         let names: Vec<(&str, &str)> = ruleset.chains.iter().map(|(table, name)| (&**table, &**name)).collect();
         let own =
@@ -160,12 +158,12 @@ table inet mine {
     }
 
     #[test]
-    fn elements_end_at_commas_of_their_own() {
+    fn commas_in_quotes_and_braces_do_not_end_elements() {
         assert_eq!(split(r#" 1 comment "a, b", 2 : jump { a, b } "#), [r#"1 comment "a, b""#, "2 : jump { a, b }"]);
     }
 
     #[test]
-    fn what_is_no_listing_has_nothing_in_it() {
+    fn text_that_is_no_listing_has_no_rules() {
         for text in ["", "}", "{", "table {", "table ip x {\n\tchain y {\n\t\tmeta l4proto { tcp,\n", "no\ntable\n}"] {
             assert!(Ruleset::parse_nft(text).rules.is_empty(), "{text:?}");
         }

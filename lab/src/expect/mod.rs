@@ -1,6 +1,6 @@
-//! Judgement: did what happened keep the promise? Pure, and stingy with false alarms.
+//! Compares what happened with what was promised; pure.
 //!
-//! Every statistical check states its bound: a correct proxy is blamed with probability at most [`stats::FALSE_ALARM`].
+//! Every statistical check blames a correct proxy with a probability of at most [`stats::FALSE_ALARM`].
 
 pub mod chi_square;
 pub mod counters;
@@ -9,7 +9,9 @@ pub mod listed;
 pub mod settle;
 pub mod stats;
 
-pub use judge::{Answers, Bounds, Mismatch, SourceWanted, Tally, Wanted, bounds, judge, smallest_skew};
+pub use judge::{
+    Bounds, Mismatch, OutcomeTally, ProbePromise, SourcePromise, StepAnswers, bounds, judge, smallest_skew,
+};
 
 #[cfg(test)]
 mod tests;

@@ -1,51 +1,46 @@
-//! Looks at something that is to settle, and the one that is judged.
+//! Decides which attempt of a repeated step is the verdict.
 //!
-//! To look until one look passes is no judgement: a proxy that is wrong in one request of twenty passes one of many looks
-//! almost surely. So looks that come before the first that passes only find out that it has settled; then one fresh look, of
-//! the full size, is the verdict. A first look that passes was chosen from no others, and is the verdict itself.
+//! Repeating until an attempt passes proves nothing: a proxy that fails one request in twenty passes one of many
+//! attempts. So the attempts up to the first that passes only show that the state has settled; one more attempt of the
+//! same size is the verdict. If the first attempt passes, it is the verdict.
 
-/// What is to be done after a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Look again after a pause: it has not settled yet.
+pub enum NextAttempt {
     Wait,
-    /// Look again at once: that look is the verdict.
+    /// Try again at once; that attempt is the verdict.
     Judge,
-    /// This look is the verdict.
+    /// This attempt is the verdict.
     Done,
 }
 
-/// The looks of one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Looks {
+pub struct Attempts {
     taken: usize,
     settled: bool,
 }
 
-impl Looks {
-    /// Counts a look: whether it passed, and whether it began while there was time to settle: one that did and did not
-    /// pass is no verdict, however long it took. The look that judges is taken whether there is time or not.
-    pub fn after(&mut self, passed: bool, in_time: bool) -> Next {
+impl Attempts {
+    /// Counts an attempt. `in_time`: the attempt began before the deadline. The judging attempt may begin later.
+    pub fn after(&mut self, passed: bool, in_time: bool) -> NextAttempt {
         self.taken += 1;
         match (self.settled, passed) {
-            (true, _) => Next::Done,
-            (false, true) if self.taken == 1 => Next::Done,
+            (true, _) => NextAttempt::Done,
+            (false, true) if self.taken == 1 => NextAttempt::Done,
             (false, true) => {
                 self.settled = true;
-                Next::Judge
+                NextAttempt::Judge
             }
-            (false, false) if in_time => Next::Wait,
-            (false, false) => Next::Done,
+            (false, false) if in_time => NextAttempt::Wait,
+            (false, false) => NextAttempt::Done,
         }
     }
 
-    /// What the last look saw, and how many there were.
     pub fn summary(&self, seen: String) -> String {
         let all = [seen].into_iter().chain(self.words()).filter(|words| !words.is_empty());
         all.collect::<Vec<_>>().join("; ")
     }
 
-    /// How many it took, for a report; `None` where the first one was the verdict.
+    /// `None` if the first attempt was the verdict.
     fn words(&self) -> Option<String> {
         match (self.taken, self.settled) {
             (0 | 1, _) => None,
@@ -59,12 +54,11 @@ impl Looks {
 mod tests {
     use super::*;
 
-    /// What all of `looks` come to, as [`Looks`] asks for them: whether the last one passed, and how many there were.
     fn verdict(looks: impl IntoIterator<Item = bool>) -> (bool, usize) {
-        let (mut state, mut last, mut taken) = (Looks::default(), false, 0);
+        let (mut state, mut last, mut taken) = (Attempts::default(), false, 0);
         for passed in looks {
             (last, taken) = (passed, taken + 1);
-            if state.after(passed, true) == Next::Done {
+            if state.after(passed, true) == NextAttempt::Done {
                 break;
             }
         }
@@ -72,33 +66,33 @@ mod tests {
     }
 
     #[test]
-    fn one_look_in_twenty_that_passes_by_luck_is_no_verdict() {
-        // A proxy that is wrong in 5 % of 60 requests: about one look in twenty-two passes.
+    fn a_lucky_attempt_is_no_verdict() {
+        // A proxy that fails 5 % of 60 requests passes about one attempt in 22.
         let lucky = (1..).map(|look| look % 22 == 0);
         assert_eq!(verdict(lucky), (false, 23));
     }
 
     #[test]
-    fn what_has_settled_is_judged_by_a_fresh_look() {
+    fn a_settled_state_is_judged_by_another_attempt() {
         assert_eq!(verdict([false, false, true, true, true]), (true, 4));
         assert_eq!(verdict([true, false]), (true, 1), "a first look was chosen from no others");
     }
 
     #[test]
-    fn the_look_that_judges_is_taken_after_the_deadline_too() {
-        let mut looks = Looks::default();
-        assert_eq!(looks.after(false, true), Next::Wait);
-        assert_eq!(looks.after(true, false), Next::Judge);
-        assert_eq!(looks.after(false, false), Next::Done);
+    fn the_judging_attempt_may_begin_after_the_deadline() {
+        let mut looks = Attempts::default();
+        assert_eq!(looks.after(false, true), NextAttempt::Wait);
+        assert_eq!(looks.after(true, false), NextAttempt::Judge);
+        assert_eq!(looks.after(false, false), NextAttempt::Done);
         assert_eq!(looks.words().as_deref(), Some("settled after 2 looks, judged by a fresh one"));
     }
 
     #[test]
-    fn what_never_passes_ends_with_the_time() {
-        let mut looks = Looks::default();
-        assert_eq!(looks.after(false, true), Next::Wait);
-        assert_eq!(looks.after(false, false), Next::Done);
+    fn attempts_that_never_pass_end_at_the_deadline() {
+        let mut looks = Attempts::default();
+        assert_eq!(looks.after(false, true), NextAttempt::Wait);
+        assert_eq!(looks.after(false, false), NextAttempt::Done);
         assert_eq!(looks.words().as_deref(), Some("not settled in 2 looks"));
-        assert_eq!(Looks::default().words(), None);
+        assert_eq!(Attempts::default().words(), None);
     }
 }

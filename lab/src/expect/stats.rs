@@ -1,16 +1,15 @@
-//! Proportions: exact binomial tails, one acceptance interval per backend.
+//! Exact binomial tails for shares, one interval per backend.
 //!
-//! With `k` backends and `n` probes, backend `i` answers a number of probes that is binomially distributed with its
-//! promised share `p_i`. It is accepted within the narrowest interval that leaves at most `FALSE_ALARM / (2k)` in either
-//! tail, so by the union bound a correct proxy is blamed with probability at most [`FALSE_ALARM`], whatever the shares.
+//! With `k` backends and `n` probes, the answers of backend `i` are binomially distributed with its share `p_i`. The
+//! accepted interval is the narrowest that leaves at most `FALSE_ALARM / (2k)` in either tail. By the union bound a
+//! correct proxy is blamed with a probability of at most [`FALSE_ALARM`].
 
-/// Bound on blaming a correct proxy, per check.
+/// The probability of blaming a correct proxy, per check.
 pub const FALSE_ALARM: f64 = 1e-9;
 
-/// Bound on missing a backend that gets too much or too little by the skew that is to be seen, per backend.
+/// The probability of missing a backend whose share is skewed by the sensitivity, per backend.
 pub const MISS: f64 = 1e-6;
 
-/// How many probes are tried before giving up on a share or a skew that is too small to judge.
 const MOST: usize = 200_000;
 
 /// `ln(n!)` for 0 to `n`.
@@ -25,7 +24,6 @@ pub(super) fn ln_factorials(n: usize) -> Vec<f64> {
     table
 }
 
-/// Binomial distribution as probabilities of 0 to `n`.
 fn binomial(n: usize, p: f64) -> Vec<f64> {
     let factorials = ln_factorials(n);
     (0..=n)
@@ -39,7 +37,7 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The numbers of answers, out of `n`, that a backend with share `p` among `k` backends may have: first and last.
+/// The smallest and largest number of answers, out of `n`, that a backend with share `p` among `k` backends may give.
 pub fn accepted(n: usize, p: f64, k: usize) -> (usize, usize) {
     let tail = FALSE_ALARM / (2.0 * k.max(1) as f64);
     let mass = binomial(n, p);
@@ -56,12 +54,11 @@ pub fn accepted(n: usize, p: f64, k: usize) -> (usize, usize) {
     (edge(&mut (0..=n), n), edge(&mut (0..=n).rev(), 0))
 }
 
-/// How large a part of its share a backend gets too much or too little, when that is to be seen; unless a step or a run says
-/// otherwise.
+/// The default sensitivity: the smallest skew that a check must detect, as a part of the share.
 pub const SENSITIVITY: f64 = 0.5;
 
-/// Whether `n` probes tell the promised `shares` from a proxy that leaves one backend out (always seen), or gives one
-/// too much or too little by `skew`, a part of its share (overlooked with probability at most [`MISS`]).
+/// Whether `n` probes detect a backend that gets nothing (always), or its share plus or minus `skew` (except with
+/// probability [`MISS`]).
 pub fn enough(n: usize, shares: &[f64], skew: f64) -> bool {
     distinct(shares).into_iter().all(|share| {
         let (low, high) = accepted(n, share, shares.len());
@@ -72,19 +69,18 @@ pub fn enough(n: usize, shares: &[f64], skew: f64) -> bool {
     })
 }
 
-/// The shares that differ from each other and from nothing.
 fn distinct(shares: &[f64]) -> Vec<f64> {
     let mut distinct: Vec<f64> = shares.iter().copied().filter(|share| *share > 0.0).collect();
     distinct.dedup();
     distinct
 }
 
-/// A backend that is promised everything, or would get more than that, is recognized by the others' answers.
+/// The answers of the other backends reveal the skew of a share of 1, or to more than 1.
 fn is_recognized_by_others(share: f64, wrong: f64) -> bool {
     share >= 1.0 || wrong > 1.0
 }
 
-/// The fewest probes (to within a few) that are [`enough`]; `None` if that are more than can be sent in reason.
+/// The fewest probes (within a few) that are [`enough`]; `None` if more than [`MOST`].
 pub fn needed(shares: &[f64], skew: f64) -> Option<usize> {
     let mut upper = 1;
     while !enough(upper, shares, skew) {
@@ -101,11 +97,11 @@ pub fn needed(shares: &[f64], skew: f64) -> Option<usize> {
     Some(upper)
 }
 
-/// The smallest skew of any of the promised `shares` that `n` probes overlook with probability at most [`MISS`], in hundredths of
-/// the share; `None` where they may overlook that a backend gets nothing, or twice its share.
+/// The smallest skew, in hundredths of the share, that `n` probes detect except with probability [`MISS`]; `None` if
+/// they may miss a backend that gets nothing, or twice its share.
 ///
-/// Chernoff's bound on a tail, `e^(-n·D(x/n‖p))`, stands for the tail itself: the skew is a little larger than it would be by
-/// exact tails, which take seconds to search on a slow machine.
+/// Uses Chernoff's bound on a tail, `e^(-n·D(x/n‖p))`: the result is slightly too large, but exact tails take seconds
+/// to search.
 pub fn smallest_skew(n: usize, shares: &[f64]) -> Option<u32> {
     let least = |share: f64| {
         let (low, high) = accepted(n, share, shares.len());
@@ -122,15 +118,14 @@ pub fn smallest_skew(n: usize, shares: &[f64]) -> Option<u32> {
     distinct(shares).into_iter().map(least).try_fold(0, |most, least| least.map(|least| most.max(least)))
 }
 
-/// Kullback and Leibler's divergence of a coin that shows heads with probability `x` from one with `p`.
+/// The Kullback–Leibler divergence of two coins.
 fn divergence(x: f64, p: f64) -> f64 {
     let part = |x: f64, p: f64| if x <= 0.0 { 0.0 } else { x * (x / p).ln() };
     part(x, p) + part(1.0 - x, 1.0 - p)
 }
 
-/// Whether two proxies cannot have drawn a backend from the same share: it answered `a.0` of `a.1` probes of the one and
-/// `b.0` of `b.1` of the other. Given how often it answered in all, that is hypergeometrically distributed whatever the
-/// share is (Fisher's exact test); equal shares are called different with probability at most [`FALSE_ALARM`]` / k`.
+/// Whether two proxies drew a backend from different shares. The backend answered `a.0` of `a.1` probes, and `b.0` of
+/// `b.1`. Fisher's exact test: equal shares are called different with a probability of at most [`FALSE_ALARM`]` / k`.
 pub fn differ(a: (usize, usize), b: (usize, usize), k: usize) -> bool {
     let (sent, answered) = (a.1 + b.1, a.0 + b.0);
     let factorials = ln_factorials(sent);

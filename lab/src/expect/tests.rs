@@ -22,16 +22,16 @@ fn replies(counts: &[(&str, usize)]) -> Vec<ProbeOutcome> {
     counts.iter().flat_map(|(server, count)| std::iter::repeat_n(reply(server, "10.0.0.9"), *count)).collect()
 }
 
-fn even(names: &[&str]) -> Wanted {
+fn even(names: &[&str]) -> ProbePromise {
     let share = 1.0 / names.len() as f64;
     let by = names.iter().map(|name| ((*name).to_owned(), Some(share))).collect();
-    Wanted::Answered { by, source: None, sticky: false, turns: None }
+    ProbePromise::Answered { by, source: None, sticky: false, turns: None }
 }
 
-fn source(addresses: &[&str], client: bool, not: bool) -> Wanted {
+fn source(addresses: &[&str], client: bool, not: bool) -> ProbePromise {
     let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-    let source = Some(SourceWanted { words: "x".into(), client, addresses, not });
-    Wanted::Answered { by: vec![("d/a".into(), None)], source, sticky: false, turns: None }
+    let source = Some(SourcePromise { words: "x".into(), client, addresses, not });
+    ProbePromise::Answered { by: vec![("d/a".into(), None)], source, sticky: false, turns: None }
 }
 
 #[test]
@@ -69,9 +69,9 @@ fn an_even_spread_passes_and_a_missing_or_favoured_backend_does_not() {
 }
 
 #[test]
-fn turns_are_kept_from_wherever_they_begin() {
+fn turns_may_begin_with_any_server() {
     let by = ["d/a", "d/b", "d/c"].map(|name| (name.to_owned(), None)).to_vec();
-    let wanted = Wanted::Answered { by, source: None, sticky: false, turns: Some(1) };
+    let wanted = ProbePromise::Answered { by, source: None, sticky: false, turns: Some(1) };
     let verdict = |order: &str| {
         let outcomes: Vec<ProbeOutcome> = order.chars().map(|pod| reply(&format!("d/{pod}"), "10.0.0.9")).collect();
         judge(&wanted, &outcomes)
@@ -89,16 +89,16 @@ fn turns_are_kept_from_wherever_they_begin() {
 #[test]
 fn refused_and_dropped_accept_nothing_else() {
     let with = |answer: ProbeAnswer| vec![ProbeOutcome { answer, client: None, took: Duration::ZERO }];
-    assert!(judge(&Wanted::Refused, &with(ProbeAnswer::Refused)).is_empty());
-    assert!(judge(&Wanted::Dropped, &with(ProbeAnswer::TimedOut)).is_empty());
-    assert!(!judge(&Wanted::Refused, &with(ProbeAnswer::TimedOut)).is_empty());
-    assert!(!judge(&Wanted::Dropped, &with(ProbeAnswer::Refused)).is_empty());
-    assert!(!judge(&Wanted::Dropped, &with(ProbeAnswer::Unreachable("no route".into()))).is_empty());
-    assert!(!judge(&Wanted::Dropped, &[]).is_empty(), "no probe proves nothing");
+    assert!(judge(&ProbePromise::Refused, &with(ProbeAnswer::Refused)).is_empty());
+    assert!(judge(&ProbePromise::Dropped, &with(ProbeAnswer::TimedOut)).is_empty());
+    assert!(!judge(&ProbePromise::Refused, &with(ProbeAnswer::TimedOut)).is_empty());
+    assert!(!judge(&ProbePromise::Dropped, &with(ProbeAnswer::Refused)).is_empty());
+    assert!(!judge(&ProbePromise::Dropped, &with(ProbeAnswer::Unreachable("no route".into()))).is_empty());
+    assert!(!judge(&ProbePromise::Dropped, &[]).is_empty(), "no probe proves nothing");
 }
 
 #[test]
-fn sources_are_compared_with_the_client_or_a_list() {
+fn sources_match_the_client_or_a_list() {
     let kept = [reply("d/a", "10.0.0.9")];
     let masked = [reply("d/a", "172.18.0.2")];
     assert!(judge(&source(&[], true, false), &kept).is_empty());
@@ -111,7 +111,7 @@ fn sources_are_compared_with_the_client_or_a_list() {
 #[test]
 fn one_silent_probe_or_a_second_server_breaks_the_promise() {
     let by = vec![("d/a".to_owned(), None), ("d/b".to_owned(), None)];
-    let wanted = |sticky| Wanted::Answered { by: by.clone(), source: None, sticky, turns: None };
+    let wanted = |sticky| ProbePromise::Answered { by: by.clone(), source: None, sticky, turns: None };
     let mut outcomes = replies(&[("d/a", 3), ("d/b", 2)]);
     assert!(judge(&wanted(false), &outcomes).is_empty());
     assert!(!judge(&wanted(true), &outcomes).is_empty());
@@ -121,7 +121,7 @@ fn one_silent_probe_or_a_second_server_breaks_the_promise() {
 }
 
 #[test]
-fn saved_rules_are_read_with_their_counters() {
+fn iptables_save_is_read_with_counters() {
     let saved = "# comment\n*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-X - [0:0]\n[3:180] -A KUBE-SERVICES -d 10.0.0.1/32 -j KUBE-SVC-X\n[1:60] -A KUBE-SVC-X -j KUBE-SEP-Y\nCOMMIT\n";
     let rules = Ruleset::parse(saved);
     assert!(rules.has_chain("nat", "KUBE-SVC-X") && !rules.has_chain("filter", "KUBE-SVC-X"));
@@ -131,7 +131,7 @@ fn saved_rules_are_read_with_their_counters() {
 }
 
 #[test]
-fn packet_counts_say_what_they_accept() {
+fn packet_counts_accept_their_numbers() {
     let accepts =
         |text: &str, seen| text.parse::<PacketCount>().unwrap().accepts(seen, |pod| u64::from(pod == "a") * 7);
     assert!(accepts("3", 3) && !accepts("3", 4));
@@ -144,18 +144,16 @@ fn packet_counts_say_what_they_accept() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The interval never blames more than the stated bound: what lies outside it weighs at most the two tails.
     #[test]
-    fn intervals_hold_the_expected_count(n in 1_usize..2_000, percent in 1_u32..100, k in 1_usize..20) {
+    fn intervals_contain_the_expected_count(n in 1_usize..2_000, percent in 1_u32..100, k in 1_usize..20) {
         let p = f64::from(percent) / 100.0;
         let (low, high) = stats::accepted(n, p, k);
         let mean = n as f64 * p;
         prop_assert!(low as f64 <= mean.ceil() && high as f64 >= mean.floor() && low <= high && high <= n);
     }
 
-    /// More probes never make a check that was sharp enough blunt by much: doubling keeps it sharp.
     #[test]
-    fn doubling_stays_enough(weights in proptest::collection::vec(1_u32..5, 2..6)) {
+    fn twice_the_needed_probes_are_enough(weights in proptest::collection::vec(1_u32..5, 2..6)) {
         let sum: u32 = weights.iter().sum();
         let shares: Vec<f64> = weights.iter().map(|weight| f64::from(*weight) / f64::from(sum)).collect();
         let needed = stats::needed(&shares, 0.5).unwrap();
@@ -164,7 +162,7 @@ proptest! {
 
     /// A fair multinomial draw is accepted (10,000 draws at a bound of 1e-9 each).
     #[test]
-    fn fair_draws_pass(seed in any::<u64>(), backends in 2_usize..8) {
+    fn a_fair_draw_is_accepted(seed in any::<u64>(), backends in 2_usize..8) {
         let names: Vec<String> = (0..backends).map(|number| format!("d/{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let count = stats::needed(&vec![1.0 / backends as f64; backends], 0.5).unwrap();
@@ -179,12 +177,12 @@ proptest! {
 }
 
 #[test]
-fn two_samples_differ_only_beyond_chance() {
+fn samples_differ_only_beyond_chance() {
     for (a, b, differs) in [
         ((10, 20), (10, 20), false),
         ((500, 1_000), (400, 1_000), false),
         ((500, 1_000), (350, 1_000), true),
-        // Too few to tell anything, even when everything differs.
+        // Too few probes to show anything.
         ((5, 5), (0, 5), false),
         ((20, 20), (0, 20), true),
         ((0, 1_000), (0, 7), false),
@@ -197,10 +195,10 @@ fn two_samples_differ_only_beyond_chance() {
 
 proptest! {
     #[test]
-    fn the_masses_of_the_exact_test_add_up(sent_a in 1_usize..300, sent_b in 1_usize..300, share in 0.0_f64..1.0) {
+    fn an_even_split_never_differs(sent_a in 1_usize..300, sent_b in 1_usize..300, share in 0.0_f64..1.0) {
         let all = ((sent_a + sent_b) as f64 * share) as usize;
         let first = all.saturating_sub(sent_b);
-        // What nobody can call unlikely: the split that is nearest to even.
+        // The most even split, which no test may reject.
         let even = (all * sent_a / (sent_a + sent_b)).clamp(first, all.min(sent_a));
         prop_assert!(!stats::differ((even, sent_a), (all - even, sent_b), 1));
     }

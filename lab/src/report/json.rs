@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Figures, ScenarioReport, StepReport, StepVerdict};
-use crate::expect::{Answers, Mismatch};
+use crate::expect::{Mismatch, StepAnswers};
 
 /// The version of the report's form: another number where a key has gone, or means something else.
 pub const SCHEMA_VERSION: u64 = 1;
@@ -87,7 +87,7 @@ fn step(step: &StepReport) -> Value {
     })
 }
 
-fn answers(answers: &Answers) -> Value {
+fn answers(answers: &StepAnswers) -> Value {
     let tally = &answers.tally;
     json!({ "servers": tally.servers, "sources": tally.seen_by, "failures": tally.failures, "bounds": answers.bounds })
 }

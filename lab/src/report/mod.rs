@@ -15,7 +15,7 @@ use std::time::Duration;
 use svclab_audit::audit::RuleTallies;
 use svclab_control_plane::Programs;
 
-use crate::expect::{Answers, Mismatch};
+use crate::expect::{Mismatch, StepAnswers};
 
 pub use cluster::ClusterLayout;
 pub use figures::{Figures, Idle};
@@ -80,7 +80,7 @@ pub struct StepReport {
     /// What was seen, in a line.
     pub summary: String,
     /// Who answered, of a step that sends requests.
-    pub answers: Option<Answers>,
+    pub answers: Option<StepAnswers>,
     /// The rules that the calls of audits rest on, if it is one.
     pub audited: Option<Audited>,
     /// What was kept of it, if it failed.

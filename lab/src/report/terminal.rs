@@ -260,9 +260,9 @@ mod tests {
     fn all_details_have_the_logs_and_everybody_who_answered() {
         let mut step = super::super::sample().remove(0).steps.remove(0);
         let servers = (0..9).map(|number| (format!("default/web-{number}"), number + 1)).collect();
-        let tally = crate::expect::Tally { servers, ..Default::default() };
+        let tally = crate::expect::OutcomeTally { servers, ..Default::default() };
         step.summary = format!("{}; settled", tally.brief());
-        step.answers = Some(crate::expect::Answers { tally, ..Default::default() });
+        step.answers = Some(crate::expect::StepAnswers { tally, ..Default::default() });
         let line = |detail| {
             let mut out = Vec::new();
             Terminal::new(&mut out, false, detail).step(&step);

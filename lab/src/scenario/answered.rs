@@ -1,26 +1,24 @@
-//! Who answered in which step, for those that promise the same ones, or others.
+//! The pods that answered in each step, for `sameAs` and `differsFrom`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_saphyr::Spanned;
 
 use super::Step;
-use crate::expect::{Mismatch, Tally};
+use crate::expect::{Mismatch, OutcomeTally};
 
-/// The servers that answered, by step.
 #[derive(Debug, Default)]
 pub(super) struct AnsweredBy(BTreeMap<String, BTreeSet<String>>);
 
 impl AnsweredBy {
-    /// Why a step cannot be compared with the one that it names: that one was not carried out in this run.
+    /// Why the step cannot be compared: the step that it names did not run.
     pub(super) fn missing(&self, step: &Step) -> Option<String> {
         let named = [&step.expect.same_as, &step.expect.differs_from].into_iter().flatten();
         let missing = named.map(|name| &name.value).find(|name| !self.0.contains_key(*name))?;
         Some(format!("step {missing:?}, which it is compared with, was not carried out"))
     }
 
-    /// Notes who answered, and compares with earlier steps if the step says so.
-    pub(super) fn compare(&mut self, step: &Step, tally: &Tally) -> Vec<Mismatch> {
+    pub(super) fn compare(&mut self, step: &Step, tally: &OutcomeTally) -> Vec<Mismatch> {
         let now: BTreeSet<String> = tally.servers.keys().cloned().collect();
         let earlier = |name: &Option<Spanned<String>>| {
             let name = &name.as_ref()?.value;

@@ -1,43 +1,43 @@
-//! What audits of nodes have found, against what a step promises of it.
+//! Compares the findings of audits with the findings that a step expects.
 
 use std::collections::BTreeMap;
 
 use serde_saphyr::Spanned;
 use svclab_audit::audit::{Finding, Report};
 
-use super::execute::Seen;
+use super::execute::StepOutcome;
 use super::file::{FindingFile, ServiceRef};
 use crate::expect::Mismatch;
 use crate::report::{Audited, BrokenRule};
 
-/// Findings of each node that a report tells one by one.
 const SHOWN: usize = 5;
 
-/// Compares the reports of nodes, each by the node's name, with the findings that a step expects. Each of these must be there, on one of
-/// the nodes at least, and no other may be.
-pub(super) fn judge(wanted: &[Spanned<FindingFile>], reports: &BTreeMap<String, Report>) -> Seen {
-    let mut seen = Seen::default();
+/// Every expected finding must exist on at least one node, and no other finding may exist. `reports` is by node name.
+pub(super) fn judge(wanted: &[Spanned<FindingFile>], reports: &BTreeMap<String, Report>) -> StepOutcome {
+    let mut outcome = StepOutcome::default();
     let mut texts = Vec::new();
     for (node, report) in reports {
         texts.push(format!("{node}: {}", summary(report)));
         let others = report.wrong().filter(|finding| !wanted.iter().any(|one| fits(&one.value, finding)));
-        seen.broken.extend(unexpected(node, others.collect()));
+        outcome.broken.extend(unexpected(node, others.collect()));
     }
     let all = || reports.values().flat_map(Report::wrong);
     for missing in wanted.iter().map(|one| &one.value).filter(|one| !all().any(|finding| fits(one, finding))) {
         let on: Vec<&str> = reports.keys().map(String::as_str).collect();
-        seen.broken
+        outcome
+            .broken
             .push(Mismatch::new(format!("a finding {} on {}", words(missing), on.join(" or ")), "there is none"));
     }
-    seen.summary = texts.join("; ");
-    seen.audited = Some(rules(reports));
-    if seen.broken.is_empty() {
-        seen.not_judged = nothing_judged(reports);
+    outcome.summary = texts.join("; ");
+    outcome.audited = Some(rules(reports));
+    if outcome.broken.is_empty() {
+        outcome.not_judged = nothing_judged(reports);
     }
-    seen
+    outcome
 }
 
-/// The rules that the calls of all nodes rest on, and for each broken one the first finding, but rather one that is not known.
+/// The rules that the audited calls rest on, and one finding per broken rule: a finding without an excuse if there is
+/// one.
 fn rules(reports: &BTreeMap<String, Report>) -> Audited {
     let mut audited = Audited::default();
     for (rule, tally) in reports.values().flat_map(|report| &report.rules) {
@@ -71,7 +71,6 @@ fn broken_rule(rule: &'static str, node: &str, finding: &Finding) -> BrokenRule 
     }
 }
 
-/// Why nothing was judged on a node.
 fn nothing_judged(reports: &BTreeMap<String, Report>) -> Option<String> {
     let (node, report) = reports.iter().find(|(_, report)| !report.judged())?;
     let why = report.not_judged.first().map_or("there is no service", |one| one.why.as_str());
@@ -90,7 +89,6 @@ fn summary(report: &Report) -> String {
     text
 }
 
-/// What was found, each kind with its services once.
 fn kinds(report: &Report) -> Vec<String> {
     let mut by_kind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for finding in report.wrong() {
@@ -112,7 +110,6 @@ fn unexpected(node: &str, findings: Vec<&Finding>) -> Vec<Mismatch> {
     broken
 }
 
-/// A finding in a line.
 fn one_line(finding: &Finding) -> String {
     let call = finding.calls.first().map(String::as_str).unwrap_or_default();
     format!(
@@ -185,12 +182,12 @@ mod tests {
     fn judged(findings: Vec<Finding>, wanted: &str) -> (String, Vec<String>) {
         let expect: ExpectFile = serde_saphyr::from_str(&format!("findings: {wanted}")).unwrap();
         let reports = BTreeMap::from([("node-a".to_owned(), report(findings))]);
-        let seen = judge(&expect.findings.unwrap(), &reports);
-        (seen.summary, seen.broken.iter().map(|one| format!("{}; {}", one.expected, one.seen)).collect())
+        let outcome = judge(&expect.findings.unwrap(), &reports);
+        (outcome.summary, outcome.broken.iter().map(|one| format!("{}; {}", one.expected, one.seen)).collect())
     }
 
     #[test]
-    fn exactly_what_is_expected_is_to_be_found() {
+    fn a_missing_or_an_unexpected_finding_breaks_the_promise() {
         let two = || {
             vec![
                 finding("dropped", "default/web:http", "a rule of Calico catches it"),
@@ -215,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn what_kube_proxy_does_everywhere_is_no_finding_of_this_node() {
+    fn a_known_finding_is_ignored() {
         let known = Finding { known: Some("it does so everywhere".into()), ..finding("refusal", "default/web", "") };
         assert_eq!(judged(vec![known.clone()], "[]").1, [""; 0]);
         assert_eq!(judged(vec![known], "[refusal]").1.len(), 1);
     }
 
     #[test]
-    fn a_kind_that_does_not_exist_is_told() {
+    fn an_unknown_kind_of_finding_is_an_error() {
         let wrong = |text: &str| serde_saphyr::from_str::<ExpectFile>(text).unwrap_err().to_string();
         assert!(wrong("findings: [lost]").contains("unknown kind of finding `lost`, expected one of not-translated"));
         assert!(wrong("findings: [{kind: dropped, service: 'web:'}]").contains("expected a service"));
@@ -230,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_call_nothing_is_judged() {
+    fn an_audit_without_calls_is_not_judged() {
         let reports = BTreeMap::from([("node-a".to_owned(), Report { calls: 0, ..report(Vec::new()) })]);
         let why = judge(&[], &reports).not_judged;
         assert_eq!(why.as_deref(), Some("no call could be judged on node-a: there is no service"));

@@ -1,4 +1,4 @@
-//! `proxy:` as the configuration file that every proxy is started with.
+//! `proxy:` as the configuration file of every proxy.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,86 +11,84 @@ use serde_saphyr::Location;
 use svclab_spec::ClusterSpec;
 
 use super::error::Problem;
-use super::file::{DetectLocalMode, ProxyFile, Scheduler, Writer};
-use super::values::Span;
+use super::file::{DetectLocalMode, IptablesWriter, ProxyFile, Scheduler};
+use super::values::TimeSpan;
 use crate::mode::Mode;
 
-/// What a scenario says about its proxies, the same on every node: the fields of a KubeProxyConfiguration
-/// (`kubeproxy.config.k8s.io/v1alpha1`) in its own words, and what only svcproxy has.
+/// The fields of a KubeProxyConfiguration (`kubeproxy.config.k8s.io/v1alpha1`), and the settings that only svcproxy
+/// has.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxySettings {
     #[serde(rename = "clusterCIDR", serialize_with = "by_commas")]
     cluster_cidr: Vec<IpNet>,
     detect_local_mode: Option<DetectLocalMode>,
-    detect_local: DetectLocal,
+    detect_local: DetectLocalConfig,
     node_port_addresses: Option<Vec<String>>,
-    pub(super) iptables: Iptables,
-    ipvs: Ipvs,
-    nftables: Nftables,
-    pub(super) conntrack: Conntrack,
+    pub(super) iptables: IptablesConfig,
+    ipvs: IpvsConfig,
+    nftables: NftablesConfig,
+    pub(super) conntrack: ConntrackConfig,
     feature_gates: BTreeMap<String, bool>,
     /// `--ipvs-drain-limit`
     #[serde(skip)]
-    drain_limit: Option<Time>,
+    drain_limit: Option<ConfigTime>,
     /// `--iptables-writer`
     #[serde(skip)]
-    writer: Option<Writer>,
+    writer: Option<IptablesWriter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DetectLocal {
+struct DetectLocalConfig {
     bridge_interface: Option<String>,
     interface_name_prefix: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Iptables {
+pub(super) struct IptablesConfig {
     masquerade_all: Option<bool>,
     masquerade_bit: Option<u8>,
     pub(super) localhost_node_ports: Option<bool>,
-    sync_period: Option<Time>,
-    min_sync_period: Option<Time>,
+    sync_period: Option<ConfigTime>,
+    min_sync_period: Option<ConfigTime>,
 }
 
-/// `flowtable` is svcproxy's own.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Nftables {
+struct NftablesConfig {
     flowtable: Option<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Ipvs {
+struct IpvsConfig {
     scheduler: Option<Scheduler>,
     #[serde(rename = "strictARP")]
     strict_arp: Option<bool>,
-    sync_period: Option<Time>,
-    min_sync_period: Option<Time>,
+    sync_period: Option<ConfigTime>,
+    min_sync_period: Option<ConfigTime>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Conntrack {
-    pub(super) udp_timeout: Option<Time>,
-    tcp_established_timeout: Option<Time>,
+pub(super) struct ConntrackConfig {
+    pub(super) udp_timeout: Option<ConfigTime>,
+    tcp_established_timeout: Option<ConfigTime>,
     pub(super) tcp_be_liberal: Option<bool>,
 }
 
-/// A time, in the notation of the configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Time(pub(super) Duration);
+pub(super) struct ConfigTime(pub(super) Duration);
 
-impl fmt::Display for Time {
+impl fmt::Display for ConfigTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}ms", self.0.as_millis())
     }
 }
 
-impl Serialize for Time {
+impl Serialize for ConfigTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -101,11 +99,10 @@ fn by_commas<S: Serializer>(nets: &[IpNet], serializer: S) -> Result<S::Ok, S::E
     if texts.is_empty() { serializer.serialize_none() } else { serializer.serialize_str(&texts.join(",")) }
 }
 
-/// A time that is left out makes syncs immediate: the default of one second between two of them would only make the run
-/// longer. It is not zero, because in the file that means the default.
+/// The default of `minSyncPeriod` here, so that a run does not wait; zero would mean kube-proxy's default of one
+/// second.
 const IMMEDIATE: Duration = Duration::from_millis(1);
 
-/// The settings; what does not fit together is a problem.
 pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Problem>) -> ProxySettings {
     detect_local(file, problems);
     let by_range = matches!(file.detect_local_mode, None | Some(DetectLocalMode::ClusterCIDR));
@@ -114,27 +111,33 @@ pub(super) fn of(file: &ProxyFile, cluster: &ClusterSpec, problems: &mut Vec<Pro
     if iptables.masquerade_bit.is_some_and(|bit| bit > 31) {
         problems.push(Problem::new(Location::UNKNOWN, "proxy.iptables.masqueradeBit: expected 0 to 31"));
     }
-    let time = |span: &Option<Span>| span.as_ref().map(|span| Time(span.0));
+    let time = |span: &Option<TimeSpan>| span.as_ref().map(|span| ConfigTime(span.0));
     let sync_period = time(&iptables.sync_period);
-    let min_sync_period = Some(Time(iptables.min_sync_period.as_ref().map_or(IMMEDIATE, |span| span.0.max(IMMEDIATE))));
+    let min_sync_period =
+        Some(ConfigTime(iptables.min_sync_period.as_ref().map_or(IMMEDIATE, |span| span.0.max(IMMEDIATE))));
     ProxySettings {
         cluster_cidr: written.or_else(|| by_range.then(|| cluster.cluster_cidrs.clone())).unwrap_or_default(),
         detect_local_mode: file.detect_local_mode,
-        detect_local: DetectLocal {
+        detect_local: DetectLocalConfig {
             bridge_interface: file.detect_local.bridge_interface.clone(),
             interface_name_prefix: file.detect_local.interface_name_prefix.clone(),
         },
         node_port_addresses: node_port_addresses(file, problems),
-        iptables: Iptables {
+        iptables: IptablesConfig {
             masquerade_all: iptables.masquerade_all,
             masquerade_bit: iptables.masquerade_bit,
             localhost_node_ports: iptables.localhost_node_ports,
             sync_period,
             min_sync_period,
         },
-        ipvs: Ipvs { scheduler: file.ipvs.scheduler, strict_arp: file.ipvs.strict_arp, sync_period, min_sync_period },
-        nftables: Nftables { flowtable: file.nftables.flowtable },
-        conntrack: Conntrack {
+        ipvs: IpvsConfig {
+            scheduler: file.ipvs.scheduler,
+            strict_arp: file.ipvs.strict_arp,
+            sync_period,
+            min_sync_period,
+        },
+        nftables: NftablesConfig { flowtable: file.nftables.flowtable },
+        conntrack: ConntrackConfig {
             udp_timeout: time(&file.conntrack.udp_timeout),
             tcp_established_timeout: time(&file.conntrack.tcp_established_timeout),
             tcp_be_liberal: file.conntrack.tcp_be_liberal,
@@ -156,7 +159,6 @@ fn node_port_addresses(file: &ProxyFile, problems: &mut Vec<Problem>) -> Option<
     Some(texts)
 }
 
-/// Each way to tell pods from others has the key that it needs, and no other.
 fn detect_local(file: &ProxyFile, problems: &mut Vec<Problem>) {
     let written = &file.detect_local;
     for (mode, value, key) in [
@@ -172,7 +174,6 @@ fn detect_local(file: &ProxyFile, problems: &mut Vec<Problem>) {
 }
 
 impl ProxySettings {
-    /// The configuration of a proxy in `mode`, with another IPVS scheduler than the scenario's if one is given.
     pub fn configuration(&self, mode: Mode, scheduler: Option<Scheduler>) -> Value {
         let mut settings = self.clone();
         settings.ipvs.scheduler = scheduler.or(settings.ipvs.scheduler);
@@ -181,9 +182,9 @@ impl ProxySettings {
             "kind": "KubeProxyConfiguration",
             "mode": mode.to_string(),
         });
-        // As a merge patch (RFC 7396), for which null means: not there.
+        // A merge patch (RFC 7396), which drops null values.
         json_patch::merge(&mut configuration, &serde_json::to_value(settings).unwrap_or_default());
-        // What files say of iptables is meant for nftables mode as well, which has a section of its own.
+        // The section `iptables` of a scenario applies to nftables mode as well.
         if mode == Mode::Nftables
             && let Some(mut section) = configuration.get("iptables").cloned()
         {
@@ -196,13 +197,13 @@ impl ProxySettings {
         configuration
     }
 
-    /// Flags of svcproxy for what is no field of that file.
+    /// The flags of svcproxy for settings without a field in the file.
     pub fn flags(&self) -> Vec<String> {
         let drain = self.drain_limit.map(|limit| format!("--ipvs-drain-limit={limit}"));
         let writer = self.writer.map(|writer| {
             let word = match writer {
-                Writer::Netlink => "netlink",
-                Writer::Commands => "commands",
+                IptablesWriter::Netlink => "netlink",
+                IptablesWriter::Commands => "commands",
             };
             format!("--iptables-writer={word}")
         });
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_that_says_nothing_syncs_at_once() {
+    fn the_default_configuration_syncs_at_once() {
         let expected = json!({
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_scenario_has_its_place() {
+    fn every_proxy_key_reaches_the_configuration_or_the_flags() {
         let text = "
             clusterCIDR: [10.0.0.0/8, 'fd00::/56']
             detectLocalMode: BridgeInterface
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_told() {
+    fn contradictory_settings_are_errors() {
         let wrong = |text: &str| settings(text).unwrap_err().join("\n");
         assert!(wrong("detectLocalMode: BridgeInterface").contains("detectLocal.bridgeInterface goes with"));
         assert!(wrong("detectLocal: {interfaceNamePrefix: veth}").contains("detectLocal.interfaceNamePrefix"));

@@ -1,4 +1,4 @@
-//! Goes through a scenario's steps without a kernel: every name must mean something at the step that uses it.
+//! Checks the steps of a scenario one after another, without a kernel: every name must exist at the step that uses it.
 
 use std::collections::BTreeSet;
 
@@ -8,38 +8,39 @@ use svclab_audit::audit::FindingKind;
 use svclab_spec::Protocol;
 
 use super::error::{FileError, Problem};
-use super::fault::{Fault, FaultKind};
-use super::file::FindingFile;
-use super::modes::Modes;
+use super::fault::{NodeFault, NodeFaultKind};
+use super::file::{Action, Effect, FindingFile, MOST_COPIES, RuleFile};
+use super::modes::PossibleModes;
 use super::values::{NodeChoice, OneOrMany, position};
-use super::{Action, Placed, ProxyAction, Scenario, Step, resolve};
+use super::{PlacedDocument, Scenario, Step, resolve};
 use crate::mode::Need;
 
-/// Applies `placed` in order; what does not fit goes to `errors` with its line.
-pub(super) fn apply_all(store: &mut Store, placed: &[Placed], errors: &mut Vec<FileError>) {
-    for item in placed {
-        if let Err(error) = store.apply(item.document.object.clone()) {
-            let (line, column) = item.place_of(error.path());
-            errors.push(FileError { file: item.file.clone(), line, column, message: error.to_string() });
+pub(super) fn apply_all(store: &mut Store, documents: &[PlacedDocument], errors: &mut Vec<FileError>) {
+    for placed in documents {
+        if let Err(error) = store.apply(placed.document.object.clone()) {
+            let (line, column) = placed.field_position(error.path());
+            errors.push(FileError { file: placed.file.clone(), line, column, message: error.to_string() });
         }
     }
 }
 
-/// Changes `store` as `action` says.
-pub(super) fn change(store: &mut Store, action: &Action) -> Result<(), ObjectError> {
-    match action {
-        Action::Apply(placed) => {
-            placed.iter().try_for_each(|item| store.apply(item.document.object.clone()).map(|_| ()))
+pub(super) fn change(store: &mut Store, step: &Step) -> Result<(), ObjectError> {
+    match &step.action {
+        Action::Apply(_) => {
+            step.documents.iter().try_for_each(|placed| store.apply(placed.document.object.clone()).map(|_| ()))
         }
-        Action::Delete(objects) => objects.iter().try_for_each(|object| store.delete(&object.kind, &object.key)),
-        Action::Ready(pods, ready) => pods.iter().try_for_each(|pod| store.set_ready(pod, *ready)),
-        Action::Terminate(pods) => pods.iter().try_for_each(|pod| store.set_terminating(pod)),
-        Action::Scale(pod, count) => scale(store, pod, *count),
+        Action::Delete(objects) => {
+            objects.0.iter().try_for_each(|object| store.delete(&object.value.kind, &object.value.key))
+        }
+        Action::Ready(pods) => pods.0.iter().try_for_each(|pod| store.set_ready(&pod.value.0, true)),
+        Action::Unready(pods) => pods.0.iter().try_for_each(|pod| store.set_ready(&pod.value.0, false)),
+        Action::Terminate(pods) => pods.0.iter().try_for_each(|pod| store.set_terminating(&pod.value.0)),
+        Action::Scale(file) => scale(store, &file.pod.value.0, file.to.min(MOST_COPIES)),
         _ => Ok(()),
     }
 }
 
-/// Copies of `pod` are named after it, `-2`, `-3` and so on, and go to the nodes by turns.
+/// Adds or removes copies of `pod`, which are named `-2`, `-3` and so on, on the nodes in turn.
 fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectError> {
     store.pod(pod)?;
     let json = store.record(ObjectKind::Pod, pod).map(|record| record.json.clone()).unwrap_or_default();
@@ -69,263 +70,249 @@ fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectE
     Ok(())
 }
 
-/// Steps that were not understood.
+/// The steps with mistakes of form.
 #[derive(Debug, Default)]
-pub(super) struct Doubtful {
-    /// The line of the first that may have changed what later ones find.
+pub(super) struct Incomplete {
+    /// The line of the first missing step on which later steps may depend.
     until: Option<usize>,
-    /// Lines of those that have a mistake already: others in them may follow from it.
-    pub(super) marred: BTreeSet<usize>,
+    /// The lines of steps that have an error already: further errors may follow from it.
+    pub(super) has_errors: BTreeSet<usize>,
 }
 
-impl Doubtful {
-    /// There was one that is not there now.
+impl Incomplete {
+    /// Notes that the step at `line` is missing.
     pub(super) fn left_out(&mut self, line: usize, changes: bool) {
-        self.marred.insert(line);
+        self.has_errors.insert(line);
         if changes {
             self.until = Some(self.until.map_or(line, |until| until.min(line)));
         }
     }
 }
 
-/// Checks every step against the objects that will be there by then, as far as that is known.
-pub(super) fn check(scenario: &Scenario, doubtful: &Doubtful, errors: &mut Vec<FileError>) {
-    let mut walk = Walk {
+/// Checks every step against the objects that exist by then, up to the first step that is missing.
+pub(super) fn check(scenario: &Scenario, incomplete: &Incomplete, errors: &mut Vec<FileError>) {
+    let mut run = DryRun {
         scenario,
         errors,
-        probes: BTreeSet::new(),
+        requests: BTreeSet::new(),
         connections: BTreeSet::new(),
         traffic: BTreeSet::new(),
         cut_off: BTreeSet::new(),
         impaired: BTreeSet::new(),
         faults: Vec::new(),
-        noted: BTreeSet::new(),
-        modes: Modes::of(scenario),
+        noted_metrics: BTreeSet::new(),
+        modes: PossibleModes::of(scenario),
     };
     let mut store = Store::new(scenario.cluster.clone(), scenario.options.clone());
-    apply_all(&mut store, &scenario.manifests, walk.errors);
+    apply_all(&mut store, &scenario.manifests, run.errors);
     for (index, step) in scenario.steps.iter().enumerate() {
-        if doubtful.until.is_some_and(|until| step.line >= until) {
+        if incomplete.until.is_some_and(|until| step.line >= until) {
             return;
         }
-        walk.step(&mut store, step, doubtful.marred.contains(&step.line));
-        if let Action::KillLater(nodes, _) = &step.action
-            && doubtful.marred.is_empty()
-            && !scenario.steps.get(index + 1).is_some_and(|next| makes_restore(next, nodes))
+        run.step(&mut store, step, incomplete.has_errors.contains(&step.line));
+        if step.action.kill_in_restore().is_some()
+            && incomplete.has_errors.is_empty()
+            && !scenario.steps.get(index + 1).is_some_and(|next| makes_restore(next, &step.nodes))
         {
             let message = "killProxy: it waits for a restore in the next step; expected that to be one of apply, delete, \
                            ready, unready, terminate, scale, or a startProxy of the same nodes";
-            walk.report(step, Problem::new(Location::UNKNOWN, message));
+            run.report(step, Problem::new(Location::UNKNOWN, message));
         }
     }
-    if !doubtful.marred.is_empty() {
-        return;
-    }
-    let endless: Vec<String> = walk.traffic.iter().map(|name| format!("{name:?}")).collect();
-    if let (Some(last), Some((fault, node))) = (scenario.steps.last(), walk.faults.first().copied()) {
-        let key = fault.kind().ends();
-        let message = format!("after it, {fault} on {node}, and nothing ends that: a step `{key}` does");
-        walk.report(last, Problem::new(Location::UNKNOWN, message));
-    }
-    if let Some(last) = scenario.steps.last().filter(|_| !endless.is_empty()) {
-        let message = format!("after it, {} still goes on: an `endTraffic` step judges it", endless.join(" and "));
-        walk.report(last, Problem::new(Location::UNKNOWN, message));
+    if let Some(last) = scenario.steps.last().filter(|_| incomplete.has_errors.is_empty()) {
+        run.check_end(last);
     }
 }
 
-/// Whether a step can lead the proxies of `nodes` to restore rules.
 fn makes_restore(step: &Step, nodes: &[String]) -> bool {
-    match &step.action {
-        Action::Apply(_) | Action::Delete(_) | Action::Ready(..) | Action::Terminate(_) | Action::Scale(..) => true,
-        Action::Proxy(ProxyAction::Start(_), started) => nodes.iter().all(|node| started.contains(node)),
-        _ => false,
-    }
+    let starts = matches!(step.action, Action::StartProxy(_)) && nodes.iter().all(|node| step.nodes.contains(node));
+    step.key.effect == Effect::Objects || starts
 }
 
-struct Walk<'a> {
+/// The state of the check before a step: what earlier steps have begun.
+struct DryRun<'a> {
     scenario: &'a Scenario,
     errors: &'a mut Vec<FileError>,
-    probes: BTreeSet<&'a str>,
+    /// Steps that `sameAs` and `differsFrom` may name.
+    requests: BTreeSet<&'a str>,
     connections: BTreeSet<&'a str>,
     traffic: BTreeSet<&'a str>,
     cut_off: BTreeSet<&'a str>,
     impaired: BTreeSet<&'a str>,
-    faults: Vec<(Fault, &'a str)>,
-    noted: BTreeSet<(&'a str, &'a str)>,
-    modes: Modes<'a>,
+    faults: Vec<(NodeFault, &'a str)>,
+    noted_metrics: BTreeSet<(&'a str, &'a str)>,
+    modes: PossibleModes<'a>,
 }
 
-impl<'a> Walk<'a> {
+fn problem(message: impl Into<String>) -> Problem {
+    Problem::new(Location::UNKNOWN, message)
+}
+
+impl<'a> DryRun<'a> {
     fn report(&mut self, step: &Step, problem: Problem) {
-        let (mut line, mut column) = position(problem.at);
-        if problem.at == Location::UNKNOWN {
-            (line, column) = (step.line, 1);
-        }
+        let (line, column) = match problem.at {
+            Location::UNKNOWN => (step.line, 1),
+            at => position(at),
+        };
         let file = self.scenario.path.display().to_string();
-        self.errors.push(FileError {
-            file,
-            line,
-            column,
-            message: format!("step {:?}: {}", step.name, problem.message),
-        });
+        let message = format!("step {:?}: {}", step.name, problem.message);
+        self.errors.push(FileError { file, line, column, message });
     }
 
-    fn step(&mut self, store: &mut Store, step: &'a Step, is_marred: bool) {
-        if let Action::Apply(placed) = &step.action {
-            apply_all(store, placed, self.errors);
-        } else if let Err(error) = change(store, &step.action) {
-            self.report(step, Problem::new(Location::UNKNOWN, error.to_string()));
+    fn step(&mut self, store: &mut Store, step: &'a Step, has_errors: bool) {
+        if let Action::Apply(_) = &step.action {
+            apply_all(store, &step.documents, self.errors);
+        } else if let Err(error) = change(store, step) {
+            self.report(step, problem(error.to_string()));
         }
         let earlier = step.expect.same_as.iter().chain(&step.expect.differs_from);
-        for name in earlier.filter(|name| !self.probes.contains(name.value.as_str())).collect::<Vec<_>>() {
+        for name in earlier.filter(|name| !self.requests.contains(name.value.as_str())).collect::<Vec<_>>() {
             let message = format!("{:?} is no earlier probe, connect or send step", name.value);
             self.report(step, Problem::new(name.referenced, message));
         }
-        // They are asked in any case: what a step begins is noted there.
+        // A step with errors is checked as well: the check notes what the step begins.
         let problems: Vec<Problem> = self.problems(store, step).into_iter().chain(self.modes.step(step)).collect();
-        for problem in problems.into_iter().filter(|_| !is_marred) {
+        for problem in problems.into_iter().filter(|_| !has_errors) {
             self.report(step, problem);
         }
-        if matches!(step.action, Action::Probe(_) | Action::Connect(_) | Action::Send(_) | Action::SendStray(_)) {
-            self.probes.insert(&step.name);
+        if step.key.expects.contains(&"sameAs") {
+            self.requests.insert(&step.name);
         }
     }
 
-    /// What is wrong with speaking `protocol`.
-    fn unspoken(&self, protocol: Option<Protocol>) -> Option<Problem> {
-        let needed = protocol == Some(Protocol::Sctp) && !self.scenario.needs.contains(&Need::Sctp);
+    fn check_end(&mut self, last: &Step) {
+        if let Some((fault, node)) = self.faults.first().copied() {
+            let key = fault.kind().ends();
+            let message = format!("after it, {fault} on {node}, and nothing ends that: a step `{key}` does");
+            self.report(last, problem(message));
+        }
+        let endless: Vec<String> = self.traffic.iter().map(|name| format!("{name:?}")).collect();
+        if !endless.is_empty() {
+            let message = format!("after it, {} still goes on: an `endTraffic` step judges it", endless.join(" and "));
+            self.report(last, problem(message));
+        }
+    }
+
+    fn check_protocol(&self, protocol: Option<Protocol>) -> Option<Problem> {
+        let lacks_need = protocol == Some(Protocol::Sctp) && !self.scenario.needs.contains(&Need::Sctp);
         let message = "many kernels have no SCTP: write `needs: [sctp]` at the top, or look at the rules instead";
-        needed.then(|| Problem::new(Location::UNKNOWN, message))
+        lacks_need.then(|| problem(message))
     }
 
     fn problems(&mut self, store: &Store, step: &'a Step) -> Vec<Problem> {
         let expect = &step.expect;
-        let counters =
-            || expect.counters.iter().flat_map(|rule| check_rule(self.scenario, &rule.value, true)).collect::<Vec<_>>();
+        let mut problems: Vec<Problem> =
+            expect.counters.iter().flat_map(|rule| check_rule(self.scenario, &rule.value, true)).collect();
         match &step.action {
             Action::Probe(probe) => {
                 let plan = resolve::probe(store, probe, expect);
-                let protocol = plan.as_ref().ok().map(|plan| plan.probe.protocol);
-                plan.err().into_iter().chain(self.unspoken(protocol)).chain(counters()).collect()
+                problems.extend(self.check_protocol(plan.as_ref().ok().map(|plan| plan.probe.protocol)));
+                problems.extend(plan.err());
             }
             Action::Connect(connect) => {
-                let problems = resolve::connect(store, connect, expect).err().into_iter().chain(counters()).collect();
+                problems.extend(resolve::connect(store, connect, expect).err());
                 self.connections.insert(&connect.name.value);
-                problems
             }
             Action::Send(name) | Action::SendStray(name) if !self.connections.contains(name.as_str()) => {
-                vec![Problem::new(
-                    Location::UNKNOWN,
-                    format!("{}: there is no connection {name:?}; a `connect` step opens one", step.action.key()),
-                )]
+                let message = format!("{}: there is no connection {name:?}; a `connect` step opens one", step.key.key);
+                return vec![problem(message)];
             }
-            Action::Send(_) | Action::SendStray(_) => {
-                resolve::send(store, expect).err().into_iter().chain(counters()).collect()
+            Action::Send(_) | Action::SendStray(_) => problems.extend(resolve::send(store, expect).err()),
+            Action::Scan(scan) => problems.extend(resolve::scan(store, scan, expect).err()),
+            Action::Rules(rules) => {
+                problems.extend(rules.iter().flat_map(|rule| check_rule(self.scenario, rule, false)));
             }
-            Action::Scan(scan) => resolve::scan(store, scan, expect).err().into_iter().collect(),
-            Action::Rules(rules) => rules.iter().flat_map(|rule| check_rule(self.scenario, rule, false)).collect(),
             Action::Exec(exec) if exec.command.is_empty() => {
-                vec![Problem::new(exec.on.referenced, "exec.command: expected a program and its arguments")]
+                problems.push(Problem::new(exec.on.referenced, "exec.command: expected a program and its arguments"));
             }
-            Action::Exec(exec) => resolve::place(store, &exec.on).err().into_iter().collect(),
-            Action::HealthCheck(node, service, family) => {
-                resolve::health_check(store, node, service, family.as_ref()).err().into_iter().collect()
-            }
-            Action::LoadBalancer(service) => resolve::vip(store, service).err().into_iter().collect(),
+            Action::Exec(exec) => problems.extend(resolve::place(store, &exec.on).err()),
+            Action::HealthCheck(file) => match &file.service {
+                Some(service) => {
+                    let address = resolve::health_check(store, step.node(), &service.value.0, file.family.as_ref());
+                    problems.extend(address.err());
+                }
+                None if expect.local_endpoints.is_some() => problems
+                    .push(problem("localEndpoints: they are a service's; the proxy's own health has a `status`")),
+                None => {}
+            },
+            Action::LoadBalancer(file) => problems.extend(resolve::vip(store, &file.service.value.0).err()),
             Action::Traffic(file) => {
                 self.traffic.insert(&file.name.value);
                 let resolved = resolve::traffic(store, file);
-                let protocol = resolved.as_ref().ok().map(|(_, probe, _)| probe.protocol);
-                resolved.err().into_iter().chain(self.unspoken(protocol)).collect()
+                problems.extend(self.check_protocol(resolved.as_ref().ok().map(|(_, probe, _)| probe.protocol)));
+                problems.extend(resolved.err());
             }
             Action::EndTraffic(name) if !self.traffic.remove(name.as_str()) => {
                 let message = format!("endTraffic: there is no traffic {name:?}; a `traffic` step begins it");
-                vec![Problem::new(Location::UNKNOWN, message)]
+                problems.push(problem(message));
             }
-            Action::Partition(nodes) => self.cut(nodes, true),
-            Action::Heal(nodes) => self.cut(nodes, false),
-            Action::Impair(nodes, _) => {
-                self.impaired.extend(nodes.iter().map(String::as_str));
-                Vec::new()
+            Action::Metric(file) => problems.extend(self.metric(step, &file.name)),
+            Action::Audit(_) => {
+                problems.extend(expect.findings.iter().flatten().filter_map(|one| check_finding(store, one)));
             }
-            Action::Repair(nodes) => self.repair(nodes),
-            Action::OwnHealth(..) if expect.local_endpoints.is_some() => {
-                let message = "localEndpoints: they are a service's; the proxy's own health has a `status`";
-                vec![Problem::new(Location::UNKNOWN, message)]
-            }
-            Action::Metric(node, name) if expect.grew.is_none() => {
-                self.noted.insert((node, name));
-                Vec::new()
-            }
-            Action::Metric(node, name) if !self.noted.contains(&(node.as_str(), name.as_str())) => {
-                let message = format!(
-                    "grew: no earlier step takes note of {name} on {node}; a `metric` step without `expect` does"
-                );
-                vec![Problem::new(Location::UNKNOWN, message)]
-            }
-            Action::Audit(_) => expect.findings.iter().flatten().filter_map(|one| check_finding(store, one)).collect(),
-            Action::Fault(fault, nodes) => self.begin_fault(*fault, nodes),
-            Action::EndFault(kind, nodes) => self.end_fault(*kind, nodes),
-            _ => Vec::new(),
+            _ => problems.extend(self.node_state(step)),
         }
+        problems
     }
 
-    fn repair(&mut self, nodes: &[String]) -> Vec<Problem> {
-        let sound = nodes.iter().filter(|node| !self.impaired.remove(node.as_str()));
-        let message = |node| format!("repair: the way to {node} is not impaired; an `impair` step does that");
-        sound.map(|node| Problem::new(Location::UNKNOWN, message(node))).collect()
+    fn metric(&mut self, step: &'a Step, name: &'a str) -> Option<Problem> {
+        let node = step.node();
+        if step.expect.grew.is_none() {
+            self.noted_metrics.insert((node, name));
+        }
+        let message =
+            format!("grew: no earlier step takes note of {name} on {node}; a `metric` step without `expect` does");
+        (!self.noted_metrics.contains(&(node, name))).then(|| problem(message))
     }
 
-    /// One fault of a kind at a time on a node; of commands, one for each command.
-    fn begin_fault(&mut self, fault: Fault, nodes: &'a [String]) -> Vec<Problem> {
+    /// What steps do to nodes until another step ends it: partitions, impairments and faults.
+    fn node_state(&mut self, step: &'a Step) -> Vec<Problem> {
         let mut problems = Vec::new();
-        for node in nodes {
-            let same = |other: Fault| match (other, fault) {
-                (Fault::Command(one, _), Fault::Command(two, _)) => one == two,
-                (one, two) => one.kind() == two.kind(),
+        for node in &step.nodes {
+            let wrong = match &step.action {
+                Action::Partition(_) => {
+                    (!self.cut_off.insert(node)).then(|| format!("partition: {node} is cut off already"))
+                }
+                Action::Heal(_) => (!self.cut_off.remove(node.as_str()))
+                    .then(|| format!("heal: {node} is not cut off; a `partition` step does that")),
+                Action::Impair(_) => {
+                    self.impaired.insert(node);
+                    None
+                }
+                Action::Repair(_) => (!self.impaired.remove(node.as_str()))
+                    .then(|| format!("repair: the way to {node} is not impaired; an `impair` step does that")),
+                action => match (action.fault(), action.ended_fault()) {
+                    (Some(fault), _) => self.begin_fault(fault, node),
+                    (_, Some(kind)) => self.end_fault(kind, node),
+                    _ => None,
+                },
             };
-            if let Some((other, _)) = self.faults.iter().find(|(other, on)| on == node && same(*other)) {
-                let (key, end) = (fault.kind().begins(), fault.kind().ends());
-                let message = format!("{key}: {other} on {node} already; `{end}` ends that");
-                problems.push(Problem::new(Location::UNKNOWN, message));
-            }
-            self.faults.push((fault, node));
+            problems.extend(wrong.map(problem));
         }
         problems
     }
 
-    fn end_fault(&mut self, kind: FaultKind, nodes: &'a [String]) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        for node in nodes {
-            let before = self.faults.len();
-            self.faults.retain(|(fault, on)| on != node || fault.kind() != kind);
-            if self.faults.len() == before {
-                let (key, begin) = (kind.ends(), kind.begins());
-                let message = format!("{key}: there is nothing to end on {node}; a `{begin}` step begins it");
-                problems.push(Problem::new(Location::UNKNOWN, message));
-            }
-        }
-        problems
+    /// A node has at most one fault of a kind at a time, and at most one for each command.
+    fn begin_fault(&mut self, fault: NodeFault, node: &'a str) -> Option<String> {
+        let same = |other: NodeFault| match (other, fault) {
+            (NodeFault::Command(one, _), NodeFault::Command(two, _)) => one == two,
+            (one, two) => one.kind() == two.kind(),
+        };
+        let other = self.faults.iter().find(|(other, on)| *on == node && same(*other)).map(|(other, _)| *other);
+        self.faults.push((fault, node));
+        let (key, end) = (fault.kind().begins(), fault.kind().ends());
+        other.map(|other| format!("{key}: {other} on {node} already; `{end}` ends that"))
     }
 
-    /// A partition of nodes that are in, or the return of nodes that are cut off; anything else is a slip of the author's.
-    fn cut(&mut self, nodes: &'a [String], off: bool) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        for node in nodes {
-            let changes = if off { self.cut_off.insert(node) } else { self.cut_off.remove(node.as_str()) };
-            if !changes {
-                let message = match off {
-                    true => format!("partition: {node} is cut off already"),
-                    false => format!("heal: {node} is not cut off; a `partition` step does that"),
-                };
-                problems.push(Problem::new(Location::UNKNOWN, message));
-            }
-        }
-        problems
+    fn end_fault(&mut self, kind: NodeFaultKind, node: &str) -> Option<String> {
+        let before = self.faults.len();
+        self.faults.retain(|(fault, on)| *on != node || fault.kind() != kind);
+        let (key, begin) = (kind.ends(), kind.begins());
+        (self.faults.len() == before)
+            .then(|| format!("{key}: there is nothing to end on {node}; a `{begin}` step begins it"))
     }
 }
 
-/// What is wrong with a finding that a step expects.
 fn check_finding(store: &Store, finding: &Spanned<FindingFile>) -> Option<Problem> {
     let service = finding.value.service.as_ref()?;
     if finding.value.kind == FindingKind::StaleFrontend {
@@ -335,7 +322,7 @@ fn check_finding(store: &Store, finding: &Spanned<FindingFile>) -> Option<Proble
     store.service(&service.key).err().map(|error| Problem::new(finding.referenced, error.to_string()))
 }
 
-fn check_rule(scenario: &Scenario, rule: &super::file::RuleFile, counted: bool) -> Vec<Problem> {
+fn check_rule(scenario: &Scenario, rule: &RuleFile, counted: bool) -> Vec<Problem> {
     let mut problems = Vec::new();
     let OneOrMany(nodes) = &rule.on;
     let names = || scenario.cluster.nodes.iter().map(|node| node.name.as_str());
@@ -346,13 +333,10 @@ fn check_rule(scenario: &Scenario, rule: &super::file::RuleFile, counted: bool) 
     }
     problems.extend(rule.problems().into_iter().map(|(at, message)| Problem::new(at, message)));
     if counted && rule.packets.is_none() {
-        problems.push(Problem::new(Location::UNKNOWN, "counters: expected `packets`"));
+        problems.push(problem("counters: expected `packets`"));
     }
     if rule.exists == Some(false) && rule.packets.is_some() {
-        problems.push(Problem::new(
-            Location::UNKNOWN,
-            "a rule that is gone has no packets: leave out `packets` or `exists: false`",
-        ));
+        problems.push(problem("a rule that is gone has no packets: leave out `packets` or `exists: false`"));
     }
     problems
 }

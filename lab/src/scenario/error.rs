@@ -1,25 +1,20 @@
-//! What is wrong with a file, where, and what was expected there.
+//! Mistakes in a scenario, each with its place.
 
 use std::fmt;
 
-/// One error at one place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {message}")]
 pub struct FileError {
-    /// The file as it was named.
     pub file: String,
-    /// Counted from 1.
+    /// From 1.
     pub line: usize,
-    /// Counted from 1.
+    /// From 1.
     pub column: usize,
-    /// What is wrong and what was expected.
     pub message: String,
 }
 
-/// Everything that is wrong with a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
-    /// At least one.
     pub errors: Vec<FileError>,
 }
 
@@ -32,7 +27,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A problem somewhere in the file that is being checked.
+/// A mistake in the file that is being checked. The place may be unknown.
 #[derive(Debug, Clone)]
 pub(super) struct Problem {
     pub(super) at: serde_saphyr::Location,
@@ -44,7 +39,6 @@ impl Problem {
         Problem { at, message: message.into() }
     }
 
-    /// The same problem at `at` if it does not know its place.
     pub(super) fn or_at(self, at: serde_saphyr::Location) -> Self {
         if self.at == serde_saphyr::Location::UNKNOWN { Problem { at, ..self } } else { self }
     }

@@ -1,18 +1,14 @@
-//! A scenario in plain words: its machines, its addresses, and what every step will send and expect.
+//! `svclab check`: the machines, the addresses, and what every step sends and expects.
 
 use std::fmt::Write;
 
 use svclab_apiserver::objects::Store;
 
-use super::file::ExpectFile;
-use super::{Action, LoadError, Scenario, Step, dry_run, resolve};
-use crate::expect::Wanted;
+use super::file::{Action, ExpectFile, HealthCheckFile};
+use super::{LoadError, Scenario, Step, dry_run, resolve};
+use crate::expect::ProbePromise;
 use crate::mode::Mode;
 
-/// The explanation.
-///
-/// # Errors
-/// When a manifest does not fit, which a loaded scenario has shown not to happen.
 pub fn explain(scenario: &Scenario) -> Result<String, LoadError> {
     let mut store = scenario.initial_objects()?;
     let modes: Vec<String> = scenario.modes.iter().map(Mode::to_string).collect();
@@ -23,8 +19,8 @@ pub fn explain(scenario: &Scenario) -> Result<String, LoadError> {
     let _ = writeln!(text, "  proxy   {configuration} {}", scenario.proxy.flags().join(" "));
     for (index, step) in scenario.steps.iter().enumerate() {
         let _ = writeln!(text, "  {:>2}. {} (line {})", index + 1, step.name, step.line);
-        // The walk before has shown that the change fits.
-        let _ = dry_run::change(&mut store, &step.action);
+        // The changes of a loaded scenario fit.
+        let _ = dry_run::change(&mut store, step);
         for line in details(&store, step) {
             let _ = writeln!(text, "      {line}");
         }
@@ -93,6 +89,7 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
         let sent = format!("{} × {pair}{} from {} to {}{via}", plan.count, probe.protocol, probe.from, probe.to);
         vec![sent, promise(&plan.wanted, &step.expect)]
     };
+    let nodes = step.nodes.join(", ");
     match &step.action {
         Action::Probe(file) => probe(resolve::probe(store, file, &step.expect)),
         Action::Connect(file) => probe(resolve::connect(store, file, &step.expect)),
@@ -102,31 +99,31 @@ fn details(store: &Store, step: &Step) -> Vec<String> {
             let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
             vec![format!("{} TCP ports of {} from {}; open: {open}", plan.ports.len(), plan.address, plan.from)]
         }
-        Action::OwnHealth(node, path) => vec![format!("{} of the proxy on {node}", path.text())],
-        Action::Metric(node, name) => vec![format!("{name} of the proxy on {node}")],
-        Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],
-        Action::KillLater(nodes, _) => vec![format!("in the next step's restore, on {}", nodes.join(", "))],
-        Action::Proxy(_, nodes)
-        | Action::Partition(nodes)
-        | Action::Heal(nodes)
-        | Action::Repair(nodes)
-        | Action::EndFault(_, nodes) => {
-            vec![format!("{} on {}", step.action.key(), nodes.join(", "))]
+        Action::HealthCheck(HealthCheckFile { path: Some(path), .. }) => {
+            vec![format!("{} of the proxy on {}", path.text(), step.node())]
         }
-        Action::Impair(nodes, how) => vec![format!("on the way to {}: {how}", nodes.join(", "))],
-        Action::Fault(fault, nodes) => vec![format!("on {}: {fault}", nodes.join(", "))],
-        Action::Advance(time) => vec![format!("{} s of virtual time pass", time.as_secs_f64())],
-        Action::Idle(time) => vec![format!("{} s in which nothing happens", time.as_secs_f64())],
-        action => vec![action.key().to_owned()],
+        Action::Metric(file) => vec![format!("{} of the proxy on {}", file.name, step.node())],
+        Action::Exec(exec) => vec![format!("on {}: {}", exec.on.value.0, exec.command.join(" "))],
+        Action::KillProxy(file) if file.when.is_some() => {
+            vec![format!("in the next step's restore, on {nodes}")]
+        }
+        Action::Impair(file) => vec![format!("on the way to {nodes}: {}", file.impairment())],
+        Action::Advance(time) => vec![format!("{} s of virtual time pass", time.0.as_secs_f64())],
+        Action::Idle(time) => vec![format!("{} s in which nothing happens", time.0.as_secs_f64())],
+        action => match action.fault() {
+            Some(fault) => vec![format!("on {nodes}: {fault}")],
+            None if nodes.is_empty() => vec![step.key.key.to_owned()],
+            None => vec![format!("{} on {nodes}", step.key.key)],
+        },
     }
 }
 
-fn promise(wanted: &Wanted, expect: &ExpectFile) -> String {
+fn promise(wanted: &ProbePromise, expect: &ExpectFile) -> String {
     let mut text = match wanted {
-        Wanted::Refused => "every one is refused".to_owned(),
-        Wanted::Dropped => "every one is dropped".to_owned(),
-        Wanted::Unanswered => "none is answered".to_owned(),
-        Wanted::Answered { by, source, sticky, turns } => {
+        ProbePromise::Refused => "every one is refused".to_owned(),
+        ProbePromise::Dropped => "every one is dropped".to_owned(),
+        ProbePromise::Unanswered => "none is answered".to_owned(),
+        ProbePromise::Answered { by, source, sticky, turns } => {
             let share =
                 |share: &Option<f64>| share.map(|share| format!(" ({:.1}%)", share * 100.0)).unwrap_or_default();
             let by: Vec<String> = by.iter().map(|(name, part)| format!("{name}{}", share(part))).collect();

@@ -1,4 +1,4 @@
-//! Manifests within or beside a scenario file.
+//! Reads manifests in or beside a scenario file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,18 +7,17 @@ use svclab_apiserver::objects::parse_manifests;
 
 use super::error::FileError;
 use super::file::Manifests;
-use super::{Placed, values};
-use crate::input::Files;
+use super::{PlacedDocument, values};
+use crate::input::InputFiles;
 
-/// Reads them; the texts of files beside the scenario go to `kept`, problems to `errors` with the line of the file that they are
-/// in.
+/// Adds the texts of files beside the scenario to `kept`, and mistakes to `errors` with the place in their file.
 pub(super) fn read(
     manifests: &Manifests,
     scenario: &Path,
-    texts: &Files,
+    texts: &InputFiles,
     kept: &mut BTreeMap<String, String>,
     errors: &mut Vec<FileError>,
-) -> Vec<Placed> {
+) -> Vec<PlacedDocument> {
     match manifests {
         Manifests::Inline(text) => {
             let at = values::position(text.defined);
@@ -47,12 +46,11 @@ pub(super) fn read(
     }
 }
 
-/// `start` is where the text's first character stands in `file`.
-fn parse(text: &str, file: &str, start: (usize, usize), errors: &mut Vec<FileError>) -> Vec<Placed> {
+fn parse(text: &str, file: &str, start: (usize, usize), errors: &mut Vec<FileError>) -> Vec<PlacedDocument> {
     match parse_manifests(text) {
         Ok(documents) => documents
             .into_iter()
-            .map(|document| Placed {
+            .map(|document| PlacedDocument {
                 file: file.to_owned(),
                 line: start.0 + document.line - 1,
                 column: start.1,

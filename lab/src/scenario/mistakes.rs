@@ -1,71 +1,63 @@
-//! Mistakes of form in a scenario file: all of them, where reading stops at the first one.
+//! Mistakes of form in a scenario file. The parser stops at the first mistake, so this module repairs the text and parses again.
 //!
-//! What was misspelt is read as the name that it resembles, and a step or a part with another mistake is left out; then the rest is
-//! read once more.
+//! A misspelt key becomes the key that it resembles. A step, or a top-level key, with another mistake is left out.
 
 use std::path::Path;
 
 use serde_saphyr::{Error, Location};
 
-use super::Action;
 use super::error::FileError;
-use super::file::ScenarioFile;
+use super::file::{Effect, STEP_KEYS, ScenarioFile};
 use super::plain_message;
 use super::values::position;
 use crate::promises::Promise;
 
-/// The most mistakes that are told.
 const MOST: usize = 50;
-/// The name of a step in the place of one that was left out, before its number.
+/// The name of the placeholder for a step that was left out, before the line number.
 const LEFT_OUT: &str = "left out: step at line ";
-/// What is said of a scenario in which nothing happens.
 pub(super) const NO_STEPS: &str =
     "`steps` is empty: expected at least one step, such as `- {name: ..., probe: {from: ..., to: ...}, expect: {...}}`";
-/// Without these there is no scenario.
+/// The keys that cannot be left out.
 const NEEDED: [&str; 3] = ["name", "about", "steps"];
 
-/// A file as far as it was understood.
-pub(super) struct Understood {
-    /// `None`: nothing of it.
+pub(super) struct ParsedFile {
+    /// `None`: the text cannot be repaired.
     pub(super) file: Option<ScenarioFile>,
     pub(super) errors: Vec<FileError>,
-    /// Lines of steps that were left out, and whether each changes what later steps find.
+    /// The lines of the steps that were left out, and whether later steps may depend on each.
     pub(super) left_out: Vec<(usize, bool)>,
-    /// Whether everything but steps was understood.
     pub(super) is_whole: bool,
 }
 
-/// Reads `text`.
-pub(super) fn read(path: &Path, text: &str) -> Understood {
-    let mut understood = Understood { file: None, errors: Vec::new(), left_out: Vec::new(), is_whole: true };
+pub(super) fn read(path: &Path, text: &str) -> ParsedFile {
+    let mut parsed = ParsedFile { file: None, errors: Vec::new(), left_out: Vec::new(), is_whole: true };
     let mut draft = Draft { lines: text.lines().map(str::to_owned).collect(), shifts: Vec::new() };
     loop {
         let error = match serde_saphyr::from_str::<ScenarioFile>(&(draft.lines.join("\n") + "\n")) {
             Ok(mut file) => {
-                file.steps.value.retain(|step| !step.value.name.starts_with(LEFT_OUT));
-                understood.file = Some(file);
-                return understood;
+                file.steps.value.retain(|step| !step.value.common.name.starts_with(LEFT_OUT));
+                parsed.file = Some(file);
+                return parsed;
             }
             Err(error) => error,
         };
         let (line, column) = position(error.location().unwrap_or(Location::UNKNOWN));
         let column_as_written = draft.as_written(line, column);
-        // A name that was repaired may be there already: that is no mistake of the author's.
+        // The repaired key may duplicate another key: that is not the author's mistake.
         let is_own = matches!(error.without_snippet(), Error::DuplicateMappingKey { .. })
             && draft.shifts.iter().any(|(at, from, _)| (*at, *from) == (line, column));
         if !is_own {
             let is_steps = draft.lines.get(line - 1).is_some_and(|text| text.trim_end() == "steps:");
             let message = if is_steps { NO_STEPS.to_owned() } else { message(&error) };
             let file = path.display().to_string();
-            understood.errors.push(FileError { file, line, column: column_as_written, message });
+            parsed.errors.push(FileError { file, line, column: column_as_written, message });
         }
-        if understood.errors.len() == MOST || !draft.repair(&error, line, column, &mut understood) {
-            return understood;
+        if parsed.errors.len() == MOST || !draft.repair(&error, line, column, &mut parsed) {
+            return parsed;
         }
     }
 }
 
-/// What is wrong, with the name that was meant, if there is one like it.
 fn message(error: &Error) -> String {
     let (what, name, expected) = match error.without_snippet() {
         Error::SerdeUnknownField { field, expected, .. } => ("unknown field", field, expected),
@@ -83,14 +75,13 @@ fn message(error: &Error) -> String {
     }
 }
 
-/// That there is no such promise, with the one that was meant, if there is one like it.
 pub(super) fn no_promise(name: &str) -> String {
     let ids: Vec<&str> = Promise::all().map(|promise| promise.id).collect();
     let hint = alike(name, &ids).map(|near| format!(": did you mean `{near}`?")).unwrap_or_default();
     format!("`{name}` is no promise that `svclab conformance --promises` lists{hint}")
 }
 
-/// The one of `expected` that is nearest to `name`, if it is near.
+/// The element of `expected` that is nearest to `name`, within a third of its letters.
 fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let distance = |other: &&str| strsim::damerau_levenshtein(&name, &other.to_lowercase());
@@ -101,7 +92,7 @@ fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
         .filter(|nearest| distance(nearest) <= (name.chars().count() / 3).max(1))
 }
 
-/// Mistakes that say nothing of how the file is divided into parts.
+/// Whether the mistake leaves the structure of the file intact.
 fn is_local(error: &Error) -> bool {
     matches!(
         error.without_snippet(),
@@ -119,30 +110,28 @@ fn is_local(error: &Error) -> bool {
     )
 }
 
-/// The text with what was repaired.
 struct Draft {
     lines: Vec<String>,
-    /// Line, column, and by how much the rest of the line has moved.
+    /// Line and column of each repair, and by how many columns it moved the rest of the line.
     shifts: Vec<(usize, usize, isize)>,
 }
 
-/// A step, or a key at the top with all that belongs to it.
-struct Part {
-    /// Of its first line and the one after its last, from 0.
+/// A step, or a top-level key with its value.
+struct TextSection {
     lines: std::ops::Range<usize>,
-    /// How far a step's dash is indented.
+    /// The indentation of the dash, for a step.
     step: Option<usize>,
 }
 
 impl Draft {
-    /// A column of the draft in the text as it was written.
+    /// The column in the original text.
     fn as_written(&self, line: usize, column: usize) -> usize {
         let before = self.shifts.iter().filter(|(at, from, _)| *at == line && *from < column);
         column.saturating_add_signed(-before.map(|(_, _, by)| by).sum::<isize>())
     }
 
-    /// Whether there is something left to read without this mistake.
-    fn repair(&mut self, error: &Error, line: usize, column: usize, understood: &mut Understood) -> bool {
+    /// Removes the mistake; returns whether it could.
+    fn repair(&mut self, error: &Error, line: usize, column: usize, parsed: &mut ParsedFile) -> bool {
         if !is_local(error) {
             return false;
         }
@@ -159,7 +148,7 @@ impl Draft {
                 return false;
             }
             let number = part.lines.start + 1;
-            understood.left_out.push((number, changes(&self.lines[part.lines.clone()])));
+            parsed.left_out.push((number, changes(&self.lines[part.lines.clone()])));
             self.lines[part.lines.clone()].fill(String::new());
             self.lines[part.lines.start] = format!("{:indent$}- {{name: \"{LEFT_OUT}{number}\", idle: 1s}}", "");
             return true;
@@ -168,7 +157,7 @@ impl Draft {
         if NEEDED.contains(&key) || !first.contains(':') || first.starts_with('-') {
             return false;
         }
-        understood.is_whole = false;
+        parsed.is_whole = false;
         self.lines[part.lines].fill(String::new());
         true
     }
@@ -185,9 +174,9 @@ impl Draft {
         true
     }
 
-    /// Keys at the top, and in the place of `steps` its items. Whatever belongs to one is indented further.
-    fn parts(&self) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::new();
+    /// Splits the text at top-level keys and at the items of `steps`.
+    fn parts(&self) -> Vec<TextSection> {
+        let mut parts: Vec<TextSection> = Vec::new();
         let (mut in_steps, mut dash) = (false, None);
         for (number, line) in self.lines.iter().enumerate() {
             let text = line.trim_start();
@@ -196,10 +185,10 @@ impl Draft {
                 None
             } else if in_steps && text.starts_with('-') && dash.is_none_or(|dash| dash == indent) {
                 dash = Some(indent);
-                Some(Part { lines: number..number + 1, step: dash })
+                Some(TextSection { lines: number..number + 1, step: dash })
             } else if indent == 0 {
                 in_steps = line.starts_with("steps:");
-                Some(Part { lines: number..number + 1, step: None })
+                Some(TextSection { lines: number..number + 1, step: None })
             } else {
                 None
             };
@@ -213,25 +202,23 @@ impl Draft {
     }
 }
 
-/// Whether a step may change what later ones find.
 fn changes(lines: &[String]) -> bool {
-    const LOOKS: [&str; 7] = ["audit", "probe", "rules", "exec", "healthCheck", "loadBalancer", "scan"];
-    let acts = Action::KEYS.iter().filter(|key| !LOOKS.contains(*key));
-    let has = |key: &&str| lines.iter().any(|line| line.contains(&format!("{key}:")));
-    acts.into_iter().any(has)
+    let changing = STEP_KEYS.iter().filter(|row| !matches!(row.effect, Effect::Reads | Effect::ReadsOnce));
+    let has = |key: &str| lines.iter().any(|line| line.contains(&format!("{key}:")));
+    changing.into_iter().any(|row| has(row.key))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Vec<String> {
+    fn messages(text: &str) -> Vec<String> {
         let errors = read(Path::new("s.yaml"), text).errors;
         errors.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn every_mistake_is_told_at_once() {
+    fn every_mistake_is_reported_at_once() {
         let text = "\
 name: s
 abot: x
@@ -247,7 +234,7 @@ steps:
   terminate: a
 ";
         assert_eq!(
-            told(text),
+            messages(text),
             [
                 "s.yaml:2:1: unknown field `abot`: did you mean `about`?",
                 "s.yaml:3:21: unknown field `famly`: did you mean `family`?",
@@ -258,30 +245,30 @@ steps:
                 "s.yaml:10:15: \"soon\": expected a time such as 300ms, 10s, 3m or 3h",
             ]
         );
-        let understood = read(Path::new("s.yaml"), text);
-        assert_eq!(understood.left_out, [(7, false), (9, false)]);
-        assert_eq!(understood.file.map(|file| file.steps.value.len()), Some(2));
-        assert!(!understood.is_whole);
+        let parsed = read(Path::new("s.yaml"), text);
+        assert_eq!(parsed.left_out, [(7, false), (9, false)]);
+        assert_eq!(parsed.file.map(|file| file.steps.value.len()), Some(2));
+        assert!(!parsed.is_whole);
     }
 
     #[test]
-    fn what_is_no_yaml_is_told_once() {
-        assert_eq!(told("name: s\nabout: [\nsteps:\n- name: a\n").len(), 1);
-        assert_eq!(told("- a\n").len(), 1);
+    fn text_that_is_not_yaml_is_one_error() {
+        assert_eq!(messages("name: s\nabout: [\nsteps:\n- name: a\n").len(), 1);
+        assert_eq!(messages("- a\n").len(), 1);
     }
 
     #[test]
-    fn a_name_that_resembles_none_gets_the_list() {
+    fn an_unknown_name_without_a_similar_one_lists_all() {
         let text = "name: s\nabout: x\nsteps:\n- {name: a, zzz: 1}\n";
         assert!(
-            told(text)[0].contains("unknown field `zzz`, expected one of name, promise, modes, apply"),
+            messages(text)[0].contains("unknown field `zzz`, expected one of name, promise, modes, apply"),
             "{:?}",
-            told(text)
+            messages(text)
         );
     }
 
     #[test]
-    fn a_promise_that_does_not_exist_is_told_with_the_one_that_was_meant() {
+    fn an_unknown_promise_names_a_similar_one() {
         let of = |name: &str| no_promise(name);
         assert!(of("hairpim").ends_with("lists: did you mean `hairpin`?"), "{}", of("hairpim"));
         assert!(of("zzzzzz").starts_with("`zzzzzz` is no promise") && of("zzzzzz").ends_with("lists"));

@@ -1,44 +1,44 @@
-//! Whom a pod sees where the proxy relays: in userspace mode the client's connection ends at the node that it is led by, and
-//! the pod's begins there. So where a scenario says `client`, the pod sees an address of that node.
-//!
-//! This is the one place that knows of it; scenarios say what holds where the client's address can be kept.
+//! The source address that a pod sees where the proxy relays. In userspace mode the client's connection ends at a node,
+//! and the proxy on that node opens a second connection to the pod. So where a scenario promises `client`, the pod sees
+//! an address of that node.
 
 use std::net::IpAddr;
 
 use svclab_apiserver::objects::Store;
 use svclab_cluster::traffic::probe::ClusterHost;
 
-use super::look::Modes;
 use super::resolve::{ProbePlan, addresses};
-use super::values::{Frontend, Target};
-use crate::expect::{SourceWanted, Wanted};
+use super::rule_checks::ModeByNode;
+use super::values::{ProbeTarget, ServiceFrontend};
+use crate::expect::{ProbePromise, SourcePromise};
 use crate::mode::Mode;
 
-/// Turns a step's promise into what the nodes' modes can keep; says what is not promised then.
-pub(super) fn probe(store: &Store, modes: &Modes, to: &Target, plan: &mut ProbePlan) -> Option<String> {
+/// Replaces the source address that the step promises by the address of the relaying nodes. Returns a note for the
+/// report.
+pub(super) fn probe(store: &Store, modes: &ModeByNode, to: &ProbeTarget, plan: &mut ProbePlan) -> Option<String> {
     let via = plan.route.as_ref().map(|(_, _, node)| node.as_str());
     let nodes = relaying(store, &plan.probe.from, via, to)?;
     match &mut plan.wanted {
-        Wanted::Answered { source: Some(source), .. } => see(store, modes, source, &nodes),
+        ProbePromise::Answered { source: Some(source), .. } => replace_client(store, modes, source, &nodes),
         _ => None,
     }
 }
 
-/// The same over a connection that is open already, which any node may have led.
-pub(super) fn send(store: &Store, modes: &Modes, wanted: &mut Option<Wanted>) -> Option<String> {
+/// Like [`probe`], for an open connection, which any node may relay.
+pub(super) fn send(store: &Store, modes: &ModeByNode, wanted: &mut Option<ProbePromise>) -> Option<String> {
     match wanted {
-        Some(Wanted::Answered { source: Some(source), .. }) => see(store, modes, source, &all(store)),
+        Some(ProbePromise::Answered { source: Some(source), .. }) => replace_client(store, modes, source, &all(store)),
         _ => None,
     }
 }
 
-fn see(store: &Store, modes: &Modes, source: &mut SourceWanted, nodes: &[String]) -> Option<String> {
+fn replace_client(store: &Store, modes: &ModeByNode, source: &mut SourcePromise, nodes: &[String]) -> Option<String> {
     let relays: Vec<&str> =
         nodes.iter().map(String::as_str).filter(|node| modes.get(*node) == Some(&Mode::Userspace)).collect();
     if !source.client || source.not || relays.is_empty() {
         return None;
     }
-    // Another node of another mode may have led it all the same.
+    // A node in another mode may forward the connection instead.
     source.client = relays.len() < nodes.len();
     source.addresses.extend(relays.iter().flat_map(|node| of_node(store, node)));
     source.words = format!("{}, which is relayed by {}", source.words, relays.join(" or "));
@@ -53,19 +53,19 @@ fn all(store: &Store) -> Vec<String> {
     store.cluster_spec().nodes.into_iter().map(|node| node.name).collect()
 }
 
-/// The nodes that may lead the connection; `None`: it goes to no service.
-fn relaying(store: &Store, from: &ClusterHost, via: Option<&str>, to: &Target) -> Option<Vec<String>> {
+/// The nodes that may forward the connection; `None`: the target is not a service.
+fn relaying(store: &Store, from: &ClusterHost, via: Option<&str>, to: &ProbeTarget) -> Option<Vec<String>> {
     let spec = store.cluster_spec();
     match to {
-        Target::Pod(..) | Target::Node(..) => return None,
-        Target::Address(address) => {
+        ProbeTarget::Pod(..) | ProbeTarget::Node(..) => return None,
+        ProbeTarget::Address(address) => {
             let is_pod = spec.pods.iter().any(|pod| pod.addresses.contains(&address.ip()));
             if is_pod || spec.nodes.iter().any(|node| of_node(store, &node.name).contains(&address.ip())) {
                 return None;
             }
         }
-        Target::Service { frontend: Frontend::NodePort(node), .. } => return Some(vec![node.clone()]),
-        Target::Service { .. } => {}
+        ProbeTarget::Service { frontend: ServiceFrontend::NodePort(node), .. } => return Some(vec![node.clone()]),
+        ProbeTarget::Service { .. } => {}
     }
     let own = match from {
         ClusterHost::Node(node) => Some(node.clone()),

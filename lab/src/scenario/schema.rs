@@ -1,5 +1,4 @@
-//! The JSON Schema of scenario files, for editors: from the types that read them. What a type reads by a function of its own is
-//! described here.
+//! The JSON Schema of scenario files. Types with a hand-written `Deserialize` have their schema here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,16 +8,16 @@ use serde_json::Value;
 use svclab_audit::audit::FindingKind;
 
 use super::file::{
-    Answered, ClientFile, FindingFile, Ip, KillFile, Manifests, Moment, Net, NodeFile, Nodes, Ports, ScenarioFile,
-    Scheduler, StartFile,
+    ClientFile, ExpectedServers, FindingFile, Ip, KillFile, KillMoment, Manifests, Net, NodeFile, Nodes, PortRanges,
+    ScenarioFile, Scheduler, StartFile,
 };
 use super::values::{
-    ApiFault, Bound, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PodRef, Sensitivity, Share, Source, Span, Target, Text,
+    ApiFault, NodeChoice, ObjectRef, OneOrMany, PlaceRef, PlainText, PodRef, ProbeTarget, Sensitivity, Share,
+    SourceAddress, TimeBound, TimeSpan,
 };
 use crate::expect::counters::PacketCount;
 use crate::mode::Mode;
 
-/// The schema.
 #[must_use]
 pub fn schema() -> Value {
     let mut schema = schemars::schema_for!(ScenarioFile);
@@ -26,7 +25,6 @@ pub fn schema() -> Value {
     schema.to_value()
 }
 
-/// Describes types that are written as text.
 macro_rules! written {
     ($($type:ty, $kinds:tt, $words:literal;)+) => {$(
         impl JsonSchema for $type {
@@ -43,20 +41,20 @@ macro_rules! written {
 
 written! {
     ApiFault, "string", "What the Kubernetes API does wrong, such as `break watches`, `compact`, `hold services` or `accept`";
-    Bound, "string", "A bound on a time, such as `>=100ms` or `<=2s`";
+    TimeBound, "string", "A bound on a time, such as `>=100ms` or `<=2s`";
     PlaceRef, "string", "pod/NAME, pod/NAMESPACE/NAME, node/NAME, client/NAME or load-balancer";
-    Target, "string", "service/NAME[:PORT], nodePort/NAME[:PORT]@NODE, loadBalancer/NAME[:PORT], externalIP/NAME[:PORT], pod/NAME:PORT, node/NAME:PORT or IP:PORT";
+    ProbeTarget, "string", "service/NAME[:PORT], nodePort/NAME[:PORT]@NODE, loadBalancer/NAME[:PORT], externalIP/NAME[:PORT], pod/NAME:PORT, node/NAME:PORT or IP:PORT";
     ObjectRef, "string", "pod/NAME, service/NAME, endpointslice/NAME or servicecidr/NAME";
     PodRef, "string", "A pod: NAME, NAMESPACE/NAME or pod/NAME";
     Sensitivity, ["string", "number"], "The skew of a share that is to be seen, such as 20%";
     Share, ["string", "number"], "A share, such as 1/3, 0.25 or 25%";
-    Span, "string", "A time, such as 300ms, 10s, 3m or 3h";
-    Source, "string", "client, not-client, node, node/NAME, pod/NAME, load-balancer or an IP address";
+    TimeSpan, "string", "A time, such as 300ms, 10s, 3m or 3h";
+    SourceAddress, "string", "client, not-client, node, node/NAME, pod/NAME, load-balancer or an IP address";
     NodeChoice, "string", "A node's name, or `all`";
-    Text, ["string", "number", "boolean"], "A text";
+    PlainText, ["string", "number", "boolean"], "A text";
     Net, "string", "A range of addresses, such as 10.244.0.0/16";
     Ip, "string", "An IP address";
-    Ports, ["string", "integer"], "A port, or A-B";
+    PortRanges, ["string", "integer"], "A port, or A-B";
     PacketCount, ["string", "integer"], "A number, >=N, <=N or `answers of POD`";
 }
 
@@ -112,7 +110,7 @@ impl JsonSchema for ClientFile {
     }
 }
 
-impl JsonSchema for Answered {
+impl JsonSchema for ExpectedServers {
     fn schema_name() -> Cow<'static, str> {
         "Answered".into()
     }
@@ -131,7 +129,7 @@ impl JsonSchema for FindingFile {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let kinds: Vec<&str> = FindingKind::all().map(FindingKind::id).collect();
-        let cause = generator.subschema_for::<OneOrMany<Text>>();
+        let cause = generator.subschema_for::<OneOrMany<PlainText>>();
         let kind = json_schema!({ "type": "string", "enum": kinds });
         let full = json_schema!({
             "type": "object",
@@ -143,7 +141,6 @@ impl JsonSchema for FindingFile {
     }
 }
 
-/// Nodes, or a map of them and more.
 fn nodes_or(generator: &mut SchemaGenerator, more: Value, required: &[&str]) -> Schema {
     let nodes = generator.subschema_for::<OneOrMany<NodeChoice>>();
     let mut properties = more;
@@ -162,7 +159,7 @@ impl JsonSchema for KillFile {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (when, after) = (generator.subschema_for::<Moment>(), generator.subschema_for::<Span>());
+        let (when, after) = (generator.subschema_for::<KillMoment>(), generator.subschema_for::<TimeSpan>());
         nodes_or(generator, serde_json::json!({ "when": when, "after": after }), &["node", "when"])
     }
 }

@@ -40,7 +40,7 @@ const FINE: &str =
     "- name: one\n  probe: {from: client/laptop, to: nodePort/web@node-a}\n  expect: {answered: web-1}\n";
 
 #[test]
-fn a_plain_scenario_loads_with_every_address_filled_in() {
+fn a_scenario_loads_with_default_addresses() {
     let scenario = load_text(&format!("{HEAD}steps:\n{FINE}")).unwrap();
     let store = scenario.initial_objects().unwrap();
     let Action::Probe(probe) = &scenario.steps[0].action else { panic!("a probe") };
@@ -146,28 +146,31 @@ fn mistakes_outside_the_steps_too() {
 }
 
 #[test]
-fn words_mean_what_they_say() {
+fn notations_parse_and_reject() {
     use values::*;
-    let target = |text: &str| text.parse::<Target>();
-    assert!(matches!(target("nodePort/web@node-a"), Ok(Target::Service { frontend: Frontend::NodePort(_), .. })));
-    assert!(matches!(target("service/ingress/web:http"), Ok(Target::Service { port: Some(_), .. })));
-    assert!(matches!(target("[fd00::1]:80"), Ok(Target::Address(_))));
+    let target = |text: &str| text.parse::<ProbeTarget>();
+    assert!(matches!(
+        target("nodePort/web@node-a"),
+        Ok(ProbeTarget::Service { frontend: ServiceFrontend::NodePort(_), .. })
+    ));
+    assert!(matches!(target("service/ingress/web:http"), Ok(ProbeTarget::Service { port: Some(_), .. })));
+    assert!(matches!(target("[fd00::1]:80"), Ok(ProbeTarget::Address(_))));
     for wrong in ["web", "service/", "nodePort/web", "service/web@node-a", "service/web:", "pod/web", "a/b/c/d:1"] {
         assert!(target(wrong).is_err(), "{wrong}");
     }
     let share = |text: &str| text.parse::<Share>().map(|share| share.0);
     assert_eq!([share("1/4"), share("25%"), share("0.25")], [Ok(0.25), Ok(0.25), Ok(0.25)]);
     assert!(share("5/4").is_err() && share("1/0").is_err() && share("half").is_err());
-    assert_eq!("2m".parse::<Span>().unwrap().0.as_secs(), 120);
-    let bound = |text: &str| text.parse::<Bound>();
+    assert_eq!("2m".parse::<TimeSpan>().unwrap().0.as_secs(), 120);
+    let bound = |text: &str| text.parse::<TimeBound>();
     let second = Duration::from_secs(1);
-    assert_eq!([bound(">=1s"), bound("<= 1000ms")], [Ok(Bound::AtLeast(second)), Ok(Bound::AtMost(second))]);
+    assert_eq!([bound(">=1s"), bound("<= 1000ms")], [Ok(TimeBound::AtLeast(second)), Ok(TimeBound::AtMost(second))]);
     assert!(bound("1s").is_err() && bound(">1s").is_err() && bound(">=soon").is_err());
-    assert!("2".parse::<Span>().is_err() && "s".parse::<Span>().is_err());
+    assert!("2".parse::<TimeSpan>().is_err() && "s".parse::<TimeSpan>().is_err());
 }
 
 #[test]
-fn a_spread_is_probed_as_often_as_it_takes() {
+fn an_even_spread_needs_many_probes() {
     let two = format!(
         "{HEAD}  ---\n  apiVersion: v1\n  kind: Pod\n  metadata: {{name: web-2, labels: {{app: web}}}}\n  spec: {{containers: [{{name: web, ports: [{{name: http, containerPort: 8080}}]}}]}}\n"
     );
@@ -184,7 +187,7 @@ fn a_spread_is_probed_as_often_as_it_takes() {
 }
 
 #[test]
-fn a_finer_sensitivity_takes_more_probes() {
+fn a_finer_sensitivity_needs_more_probes() {
     let two = format!(
         "{HEAD}  ---\n  apiVersion: v1\n  kind: Pod\n  metadata: {{name: web-2, labels: {{app: web}}}}\n  spec: {{containers: [{{name: web, ports: [{{name: http, containerPort: 8080}}]}}]}}\n"
     );
@@ -209,11 +212,11 @@ fn a_finer_sensitivity_takes_more_probes() {
 }
 
 #[test]
-fn what_a_step_needs_goes_without_saying() {
+fn needs_of_steps_are_implied() {
     let text = format!("{HEAD}steps:\n- name: three hours\n  advance: 3h\n");
     let scenario = load_text(&text).unwrap();
     assert_eq!(scenario.needs, [crate::mode::Need::VirtualTime].into());
-    assert!(matches!(scenario.steps[0].action, Action::Advance(span) if span == Duration::from_secs(10_800)));
+    assert!(matches!(scenario.steps[0].action, Action::Advance(span) if span.0 == Duration::from_secs(10_800)));
     let text = format!("{HEAD}steps:\n- name: one\n  impair: {{node: all, loss: 10%}}\n- name: two\n  repair: all\n");
     assert_eq!(load_text(&text).unwrap().needs, [crate::mode::Need::Netem].into());
     let unknown = load_text(&format!("{HEAD}needs: [money]\nsteps: []\n")).unwrap_err();
@@ -221,7 +224,7 @@ fn what_a_step_needs_goes_without_saying() {
 }
 
 #[test]
-fn only_a_scenario_that_needs_sctp_sends_it() {
+fn sctp_without_its_need_is_an_error() {
     let head = HEAD
         .replace("containerPort: 8080}", "containerPort: 8080, protocol: SCTP}")
         .replace("targetPort: http, nodePort: 30080", "targetPort: 8080, protocol: SCTP");
@@ -234,13 +237,13 @@ fn only_a_scenario_that_needs_sctp_sends_it() {
 }
 
 #[test]
-fn a_proxy_may_be_started_in_another_mode() {
+fn start_proxy_changes_the_mode() {
     let steps = "- name: one\n  startProxy: {node: node-a, mode: ipvs}\n- name: two\n  startProxy: all\n";
     let head = format!("{HEAD}modes: [iptables]\n");
     let scenario = load_text(&format!("{head}steps:\n{steps}")).unwrap();
     assert_eq!(scenario.needs, crate::mode::Mode::Ipvs.needs().iter().copied().collect());
     let modes = scenario.steps.iter().map(|step| match step.action {
-        Action::Proxy(ProxyAction::Start(different), _) => different.mode,
+        Action::StartProxy(ref file) => file.different.mode,
         _ => None,
     });
     assert_eq!(modes.collect::<Vec<_>>(), [Some(crate::mode::Mode::Ipvs), None]);
@@ -270,7 +273,7 @@ fn a_proxy_may_be_started_in_another_mode() {
         let error = load_text(&format!("{head}steps:\n{steps}{more}")).unwrap_err();
         assert!(error.contains(says), "{more}: {error}");
     }
-    // node-b is in the old one still.
+    // node-b is still in the old mode.
     for more in [
         "- name: x\n  modes: [iptables]\n  unready: web-1\n",
         "- name: x\n  rules: [{on: all, chain: KUBE-SVC}]\n",
@@ -281,12 +284,12 @@ fn a_proxy_may_be_started_in_another_mode() {
 }
 
 #[test]
-fn faults_are_begun_and_ended_once() {
+fn faults_must_begin_and_end_once() {
     let fails = "- name: a\n  commandFault: {node: node-a, command: ip6tables-restore, does: fail}\n";
     let ends = "- name: z\n  endCommandFault: node-a\n";
     let scenario = load_text(&format!("{HEAD}variant: legacy\nsteps:\n{fails}{ends}")).unwrap();
-    assert_eq!(scenario.variant, Some(Variant::Legacy));
-    let keys: Vec<&str> = scenario.steps.iter().map(|step| step.action.key()).collect();
+    assert_eq!(scenario.variant, Some(IptablesVariant::Legacy));
+    let keys: Vec<&str> = scenario.steps.iter().map(|step| step.key.key).collect();
     assert_eq!(keys, ["commandFault", "endCommandFault"]);
     for (steps, says) in [
         (ends.to_owned(), "endCommandFault: there is nothing to end on node-a; a `commandFault` step begins it"),
@@ -325,12 +328,12 @@ fn faults_are_begun_and_ended_once() {
 }
 
 #[test]
-fn a_proxy_is_asked_about_itself() {
+fn metrics_and_health_of_proxies_are_checked() {
     let note = "- name: a\n  metric: {node: node-a, name: syncs}\n";
     let steps = format!("{note}- name: b\n  metric: {{node: node-a, name: syncs}}\n  expect: {{grew: 0}}\n");
     let health = "- name: c\n  healthCheck: {node: node-a, path: /livez}\n  expect: {status: 503}\n";
     let scenario = load_text(&format!("{HEAD}steps:\n{steps}{health}")).unwrap();
-    assert_eq!(scenario.steps[2].action.key(), "healthCheck");
+    assert_eq!(scenario.steps[2].key.key, "healthCheck");
     for (steps, says) in [
         (
             steps.replacen("node-a", "node-b", 1),
@@ -356,7 +359,7 @@ fn a_proxy_is_asked_about_itself() {
 }
 
 #[test]
-fn what_would_take_all_memory_is_refused() {
+fn excessive_numbers_and_files_are_errors() {
     let probe = |keys: &str| {
         errors(&format!(
             "- name: one\n  probe: {{from: client/laptop, to: service/web, {keys}}}\n  expect: {{answered: web-1}}\n"
@@ -377,7 +380,7 @@ fn what_would_take_all_memory_is_refused() {
 }
 
 #[test]
-fn tables_of_nftables_are_looked_at_by_chain_map_and_set() {
+fn rules_of_nftables_name_a_chain_map_or_set() {
     let rules = |rule: &str| format!("{HEAD}steps:\n- name: x\n  rules: [{{on: all, {rule}}}]\n");
     for rule in [
         "nft: ip kube-proxy",

@@ -1,4 +1,4 @@
-//! `cluster:` to nodes, networks and addresses; whatever the author leaves out is filled in, always the same way.
+//! `cluster:` as nodes, networks and addresses. The defaults are always the same.
 
 use std::net::IpAddr;
 
@@ -8,31 +8,29 @@ use svclab_spec::nth_address;
 use svclab_spec::{ClientSpec, ClusterSpec, Cni, LoadBalancerSpec, NodeSpec, ReversePath};
 
 use super::error::Problem;
-use super::file::{ClusterFile, CniFile, Family, Ip, Net, NodeFile, Nodes, OverlayFile, ReversePathFile};
+use super::file::{ClusterFamily, ClusterFile, CniFile, Ip, Net, NodeFile, Nodes, OverlayFile, ReversePathFile};
 use super::values::OneOrMany;
 
-/// Most nodes that the default address plan has room for.
+/// The default addresses suffice for so many nodes.
 const MOST_NODES: usize = 90;
-/// Host numbers on the node network: nodes from here on (kind's habit: .1 is the segment's own),
+/// Host numbers on the node network: the first node (.1 is the segment itself, as in kind),
 const FIRST_NODE: u64 = 2;
-/// outside clients from here on,
+/// the first outside client,
 const FIRST_CLIENT: u64 = 100;
-/// the load balancer here.
+/// the load balancer.
 const LOAD_BALANCER: u64 = 200;
 
-/// Default ranges, IPv4 and IPv6: nodes, pods of all nodes, services, load-balancer addresses (RFC 5737, RFC 3849).
+/// Default ranges, IPv4 and IPv6: nodes, pods, services, load-balancer addresses (RFC 5737, RFC 3849).
 const NODE_NETWORKS: [&str; 2] = ["172.18.0.0/24", "fd00:172:18::/64"];
 const POD_NETWORKS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/56"];
 const SERVICE_NETWORKS: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
 const VIP_NETWORKS: [&str; 2] = ["203.0.113.0/24", "2001:db8:113::/112"];
-/// Ranges of the nodes' second interfaces, where they have them.
 const SECOND_NETWORKS: [&str; 2] = ["172.19.0.0/24", "fd00:172:19::/64"];
-/// Length of a node's pod range.
+/// The prefix length of a node's pod range, IPv4 and IPv6.
 const NODE_POD_PREFIX: [u8; 2] = [24, 64];
 
-/// The cluster without pods, and the load-balancer ranges.
 pub(super) fn build(file: &ClusterFile, problems: &mut Vec<Problem>) -> (ClusterSpec, Vec<IpNet>) {
-    let mut plan = Plan { family: file.family, problems };
+    let mut plan = TopologyBuilder { family: file.family, problems };
     let node_network = plan.ranges(file.node_network.as_ref(), NODE_NETWORKS, "nodeNetwork");
     let cluster_cidrs = plan.ranges(file.pod_cidr.as_ref(), POD_NETWORKS, "podCIDR");
     let service_cidrs = plan.ranges(file.service_cidr.as_ref(), SERVICE_NETWORKS, "serviceCIDR");
@@ -71,22 +69,21 @@ pub(super) fn build(file: &ClusterFile, problems: &mut Vec<Problem>) -> (Cluster
     )
 }
 
-struct Plan<'a> {
-    family: Family,
+struct TopologyBuilder<'a> {
+    family: ClusterFamily,
     problems: &'a mut Vec<Problem>,
 }
 
-impl Plan<'_> {
+impl TopologyBuilder<'_> {
     fn problem(&mut self, at: Location, message: impl Into<String>) {
         self.problems.push(Problem::new(at, message));
     }
 
-    /// Indices into the default tables: which families there are, primary first.
     fn families(&self) -> &'static [usize] {
         match self.family {
-            Family::Ipv4 => &[0],
-            Family::Ipv6 => &[1],
-            Family::Dual => &[0, 1],
+            ClusterFamily::Ipv4 => &[0],
+            ClusterFamily::Ipv6 => &[1],
+            ClusterFamily::Dual => &[0, 1],
         }
     }
 
@@ -94,7 +91,6 @@ impl Plan<'_> {
         self.families().iter().filter_map(|index| table[*index].parse().ok()).collect()
     }
 
-    /// The ranges of the nodes' second interfaces.
     fn second_network(&mut self, file: &ClusterFile, node_network: &[IpNet]) -> Vec<IpNet> {
         let Some(wanted) = file.second_network.as_ref().filter(|wanted| wanted.value) else { return Vec::new() };
         if file.overlay != OverlayFile::None {
@@ -114,7 +110,7 @@ impl Plan<'_> {
         ranges
     }
 
-    /// One range per family: what the author wrote, or the default.
+    /// One range per family: as written, or the default.
     fn ranges(&mut self, written: Option<&OneOrMany<Net>>, table: [&str; 2], key: &str) -> Vec<IpNet> {
         let Some(OneOrMany(written)) = written else { return self.defaults(table) };
         let ranges: Vec<IpNet> = written.iter().map(|net| net.value.0.trunc()).collect();
@@ -123,7 +119,7 @@ impl Plan<'_> {
         ranges
     }
 
-    /// Checks that there is exactly one value per family of the cluster, primary first.
+    /// Checks that there is one value per family of the cluster, primary first.
     fn one_per_family(&mut self, values: impl Iterator<Item = IpAddr>, at: Location, key: &str) -> bool {
         let has: Vec<usize> = values.map(|address| usize::from(address.is_ipv6())).collect();
         let right = has == self.families();
@@ -188,7 +184,6 @@ impl Plan<'_> {
         NodeSpec { name: file.name.clone(), zone: file.zone.clone(), addresses, extra_addresses, pod_cidrs }
     }
 
-    /// Node range number `index` of a pod network.
     fn slice(&mut self, family: usize, all: IpNet, index: usize, at: Location) -> Option<IpNet> {
         let found =
             all.subnets(NODE_POD_PREFIX[family].max(all.prefix_len())).ok().and_then(|mut subnets| subnets.nth(index));
@@ -234,7 +229,7 @@ impl Plan<'_> {
         clients
     }
 
-    /// A name that Kubernetes would take for a node (RFC 1123 subdomain).
+    /// Checks that Kubernetes accepts the name for a node (RFC 1123 subdomain).
     fn check_name(&mut self, name: &str, at: Location) {
         let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
         let inner = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.');
@@ -271,7 +266,6 @@ impl Plan<'_> {
     }
 }
 
-/// `node-a`, `node-b`, …
 fn letter(index: usize) -> String {
     let letter = u8::try_from(index).ok().and_then(|index| b'a'.checked_add(index)).unwrap_or(b'z');
     format!("node-{}", char::from(letter))

@@ -1,4 +1,4 @@
-//! The small words of a scenario file, each with what it accepts and what it says when it does not.
+//! The notations in a scenario file, each with its error message.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use svclab_apiserver::objects::{ObjectKey, ObjectKind};
 use svclab_apiserver::{HOSTILE_ANSWERS, ServerFault, ServerRefusal, hostile_answer};
 use svclab_cluster::traffic::probe::ClusterHost;
 
-/// Makes a type that parses itself readable from YAML; the parse error becomes the file's error at that place.
+/// Derives `Deserialize` from `FromStr`.
 macro_rules! from_text {
     ($($type:ty),+) => {$(
         impl<'de> Deserialize<'de> for $type {
@@ -22,9 +22,20 @@ macro_rules! from_text {
     )+};
 }
 
-from_text!(ApiFault, Bound, PlaceRef, Target, ObjectRef, PodRef, Sensitivity, Share, Span, Source, NodeChoice);
+from_text!(
+    ApiFault,
+    TimeBound,
+    PlaceRef,
+    ProbeTarget,
+    ObjectRef,
+    PodRef,
+    Sensitivity,
+    Share,
+    TimeSpan,
+    SourceAddress,
+    NodeChoice
+);
 
-/// What the Kubernetes API is to do wrong, or to stop doing wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiFault(pub ServerFault);
 
@@ -72,7 +83,6 @@ impl FromStr for ApiFault {
     }
 }
 
-/// One or several of something.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OneOrMany<T>(pub Vec<Spanned<T>>);
 
@@ -81,8 +91,8 @@ where
     T: FromStr<Err = String>,
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor<T>(std::marker::PhantomData<T>);
-        impl<'de, T: Deserialize<'de> + FromStr<Err = String>> serde::de::Visitor<'de> for Visitor<T> {
+        struct OneOrManyVisitor<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + FromStr<Err = String>> serde::de::Visitor<'de> for OneOrManyVisitor<T> {
             type Value = OneOrMany<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,23 +109,22 @@ where
                 Vec::deserialize(serde::de::value::SeqAccessDeserializer::new(sequence)).map(OneOrMany)
             }
         }
-        deserializer.deserialize_any(Visitor(std::marker::PhantomData))
+        deserializer.deserialize_any(OneOrManyVisitor(std::marker::PhantomData))
     }
 }
 
-/// Text that parses into itself, for [`OneOrMany`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Text(pub String);
+pub struct PlainText(pub String);
 
-impl FromStr for Text {
+impl FromStr for PlainText {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Text(text.to_owned()))
+        Ok(PlainText(text.to_owned()))
     }
 }
 
-from_text!(Text);
+from_text!(PlainText);
 
 /// `NAME` or `NAMESPACE/NAME`.
 fn key(text: &str) -> Option<ObjectKey> {
@@ -169,9 +178,8 @@ impl FromStr for PodRef {
 /// `pod/…`, `service/…`, `endpointslice/…` or `servicecidr/…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// The kind, in lower case.
+    /// In lower case.
     pub kind: String,
-    /// Which one.
     pub key: ObjectKey,
 }
 
@@ -187,9 +195,8 @@ impl FromStr for ObjectRef {
     }
 }
 
-/// Which of a service's addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Frontend {
+pub enum ServiceFrontend {
     /// `service/NAME`: the cluster IP.
     ClusterIp,
     /// `nodePort/NAME@NODE`.
@@ -200,27 +207,20 @@ pub enum Frontend {
     ExternalIp,
 }
 
-/// Where a probe goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// A service through one of its frontends.
+pub enum ProbeTarget {
     Service {
-        /// Through which.
-        frontend: Frontend,
-        /// The service.
+        frontend: ServiceFrontend,
         service: ObjectKey,
-        /// Port name or number; `None` for a service with one port.
+        /// Name or number; `None` for a service with one port.
         port: Option<String>,
     },
-    /// A pod's own address.
     Pod(ObjectKey, u16),
-    /// A node's own address.
     Node(String, u16),
-    /// A literal address.
     Address(SocketAddr),
 }
 
-impl FromStr for Target {
+impl FromStr for ProbeTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -231,7 +231,7 @@ impl FromStr for Target {
             )
         };
         if let Ok(address) = text.parse() {
-            return Ok(Target::Address(address));
+            return Ok(ProbeTarget::Address(address));
         }
         let (kind, rest) = text.split_once('/').ok_or_else(wanted)?;
         let (rest, node) = match rest.split_once('@') {
@@ -245,15 +245,15 @@ impl FromStr for Target {
         };
         let number = || port.as_deref().and_then(|port| port.parse().ok()).ok_or_else(wanted);
         let frontend = match (kind, node) {
-            ("service", None) => Frontend::ClusterIp,
-            ("nodePort", Some(node)) => Frontend::NodePort(node),
-            ("loadBalancer", None) => Frontend::LoadBalancer,
-            ("externalIP", None) => Frontend::ExternalIp,
-            ("pod", None) => return Ok(Target::Pod(key(name).ok_or_else(wanted)?, number()?)),
-            ("node", None) => return Ok(Target::Node(name.to_owned(), number()?)),
+            ("service", None) => ServiceFrontend::ClusterIp,
+            ("nodePort", Some(node)) => ServiceFrontend::NodePort(node),
+            ("loadBalancer", None) => ServiceFrontend::LoadBalancer,
+            ("externalIP", None) => ServiceFrontend::ExternalIp,
+            ("pod", None) => return Ok(ProbeTarget::Pod(key(name).ok_or_else(wanted)?, number()?)),
+            ("node", None) => return Ok(ProbeTarget::Node(name.to_owned(), number()?)),
             _ => return Err(wanted()),
         };
-        Ok(Target::Service { frontend, service: key(name).ok_or_else(wanted)?, port })
+        Ok(ProbeTarget::Service { frontend, service: key(name).ok_or_else(wanted)?, port })
     }
 }
 
@@ -276,7 +276,6 @@ impl FromStr for Share {
     }
 }
 
-/// The skew of a share that is to be seen, as a part of the share: `20%`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensitivity(pub f64);
 
@@ -294,9 +293,9 @@ impl FromStr for Sensitivity {
 
 /// A length of time: `300ms`, `10s`, `3m` or `3h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span(pub Duration);
+pub struct TimeSpan(pub Duration);
 
-impl FromStr for Span {
+impl FromStr for TimeSpan {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -311,68 +310,62 @@ impl FromStr for Span {
             "h" => Duration::from_secs(number.checked_mul(3600).ok_or_else(wanted)?),
             _ => return Err(wanted()),
         };
-        Ok(Span(span))
+        Ok(TimeSpan(span))
     }
 }
 
 /// A bound on a time: `">=100ms"` or `"<=2s"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
-    /// That long, or longer.
+pub enum TimeBound {
     AtLeast(Duration),
-    /// That long, or shorter.
     AtMost(Duration),
 }
 
-impl Bound {
-    /// Whether `time` keeps within it.
+impl TimeBound {
     pub fn accepts(self, time: Duration) -> bool {
         match self {
-            Bound::AtLeast(least) => time >= least,
-            Bound::AtMost(most) => time <= most,
+            TimeBound::AtLeast(least) => time >= least,
+            TimeBound::AtMost(most) => time <= most,
         }
     }
 }
 
-impl FromStr for Bound {
+impl FromStr for TimeBound {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted = || format!("{text:?}: expected a bound on a time such as \">=100ms\" or \"<=2s\"");
-        let span = |text: &str| text.trim().parse::<Span>().map(|span| span.0).map_err(|_| wanted());
+        let span = |text: &str| text.trim().parse::<TimeSpan>().map(|span| span.0).map_err(|_| wanted());
         match (text.strip_prefix(">="), text.strip_prefix("<=")) {
-            (Some(least), _) => span(least).map(Bound::AtLeast),
-            (_, Some(most)) => span(most).map(Bound::AtMost),
+            (Some(least), _) => span(least).map(TimeBound::AtLeast),
+            (_, Some(most)) => span(most).map(TimeBound::AtMost),
             _ => Err(wanted()),
         }
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for TimeBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Bound::AtLeast(least) => write!(f, "at least {least:?}"),
-            Bound::AtMost(most) => write!(f, "at most {most:?}"),
+            TimeBound::AtLeast(least) => write!(f, "at least {least:?}"),
+            TimeBound::AtMost(most) => write!(f, "at most {most:?}"),
         }
     }
 }
 
-/// Which source address a server is to see.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// `client`: the prober's own address, unchanged.
+pub enum SourceAddress {
+    /// `client`: the prober's own address.
     Client,
-    /// `not-client`: any other.
+    /// `not-client`: any other address.
     NotClient,
-    /// `node`: some node's.
+    /// `node`: an address of any node.
     AnyNode,
-    /// That place's.
-    Place(ClusterHost),
-    /// That address.
+    ClusterHost(ClusterHost),
     Address(std::net::IpAddr),
 }
 
-impl FromStr for Source {
+impl FromStr for SourceAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -380,25 +373,25 @@ impl FromStr for Source {
             format!("{text:?}: expected client, not-client, node, node/NAME, pod/NAME, load-balancer or an IP address")
         };
         match text {
-            "client" => Ok(Source::Client),
-            "not-client" => Ok(Source::NotClient),
-            "node" => Ok(Source::AnyNode),
+            "client" => Ok(SourceAddress::Client),
+            "not-client" => Ok(SourceAddress::NotClient),
+            "node" => Ok(SourceAddress::AnyNode),
             _ => match text.parse() {
-                Ok(address) => Ok(Source::Address(address)),
-                Err(_) => text.parse().map(|PlaceRef(place)| Source::Place(place)).map_err(|_| wanted()),
+                Ok(address) => Ok(SourceAddress::Address(address)),
+                Err(_) => text.parse().map(|PlaceRef(place)| SourceAddress::ClusterHost(place)).map_err(|_| wanted()),
             },
         }
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SourceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Client => f.write_str("the client's own address"),
-            Source::NotClient => f.write_str("another address than the client's"),
-            Source::AnyNode => f.write_str("a node's address"),
-            Source::Place(place) => write!(f, "the address of {place}"),
-            Source::Address(address) => write!(f, "{address}"),
+            SourceAddress::Client => f.write_str("the client's own address"),
+            SourceAddress::NotClient => f.write_str("another address than the client's"),
+            SourceAddress::AnyNode => f.write_str("a node's address"),
+            SourceAddress::ClusterHost(place) => write!(f, "the address of {place}"),
+            SourceAddress::Address(address) => write!(f, "{address}"),
         }
     }
 }
@@ -406,9 +399,7 @@ impl fmt::Display for Source {
 /// A node by name (with or without `node/`), or `all`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeChoice {
-    /// `all`
     All,
-    /// A node's name.
     Named(String),
 }
 
@@ -425,10 +416,6 @@ impl FromStr for NodeChoice {
 }
 
 impl NodeChoice {
-    /// The chosen of `nodes`.
-    ///
-    /// # Errors
-    /// When there is no such node.
     pub fn among<'a>(&self, nodes: impl Iterator<Item = &'a str>) -> Result<Vec<String>, String> {
         let nodes: Vec<String> = nodes.map(str::to_owned).collect();
         match self {

@@ -1,40 +1,37 @@
-//! The variants of iptables.
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Which iptables the proxies and the lab's own look at the rules use.
+/// The variant of iptables that proxies and the lab's own checks use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Variant {
-    /// The machine's own choice.
+pub enum IptablesVariant {
+    /// The variant that update-alternatives selects.
     #[default]
     #[serde(skip)]
     Auto,
     /// nf_tables; svcproxy writes by netlink.
     Nft,
-    /// nf_tables; svcproxy writes with the commands.
+    /// nf_tables; svcproxy runs the commands.
     #[serde(skip)]
     NftCommands,
     /// xtables.
     Legacy,
 }
 
-impl Variant {
-    /// The value of `--iptables-variant` that stands for it.
+impl IptablesVariant {
     pub fn name(self) -> &'static str {
         match self {
-            Variant::Auto => "auto",
-            Variant::Nft => "nft",
-            Variant::NftCommands => "nft-commands",
-            Variant::Legacy => "legacy",
+            IptablesVariant::Auto => "auto",
+            IptablesVariant::Nft => "nft",
+            IptablesVariant::NftCommands => "nft-commands",
+            IptablesVariant::Legacy => "legacy",
         }
     }
 
-    /// The flags of svcproxy for it, and `also`: the scenario's own.
+    /// The flags of svcproxy. `also` are the scenario's flags, which override.
     pub(super) fn flags(self, also: &[String]) -> Vec<String> {
         let (variant, writer) = match self {
-            Variant::NftCommands => ("nft", Some("--iptables-writer=commands".to_owned())),
+            IptablesVariant::NftCommands => ("nft", Some("--iptables-writer=commands".to_owned())),
             other => (other.name(), None),
         };
         let own = writer.filter(|writer| !also.contains(writer));

@@ -1,4 +1,4 @@
-//! What a scenario may say and seldom means: services that lead nowhere all the time.
+//! Warnings about services without endpoints from the first step to the last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,50 +8,43 @@ use svclab_apiserver::objects::{Object, ObjectKey, Store};
 use svclab_spec::Protocol;
 
 use super::error::FileError;
-use super::{Action, Placed, Scenario, dry_run};
+use super::file::Action;
+use super::{PlacedDocument, Scenario, dry_run};
 
-/// A service port by its index.
-type Port = (ObjectKey, usize);
+type ServicePort = (ObjectKey, usize);
 
-/// What was seen at any time.
 #[derive(Default)]
-struct Seen {
+struct ServedPorts {
     /// Services that selected a pod.
     selecting: BTreeSet<ObjectKey>,
-    /// Ports of which a selected pod had the target port.
-    served: BTreeSet<Port>,
+    /// Ports whose target port a selected pod had.
+    served: BTreeSet<ServicePort>,
 }
 
-/// A selector that selects no pod, and a target port that no selected pod has, from the first step to the last. Scenarios about
-/// just that are right to have them.
+/// Reports selectors that select no pod, and target ports that no selected pod has. Scenarios may do so on purpose.
 #[must_use]
 pub fn warnings(scenario: &Scenario) -> Vec<FileError> {
     let Ok(mut store) = scenario.initial_objects() else { return Vec::new() };
-    let mut seen = Seen::default();
-    seen.look(&store);
+    let mut served_ports = ServedPorts::default();
+    served_ports.look(&store);
     for step in &scenario.steps {
-        if matches!(step.action, Action::Apply(_) | Action::Delete(_) | Action::Scale(..)) {
-            // A loaded scenario has shown that the change fits.
-            let _ = dry_run::change(&mut store, &step.action);
-            seen.look(&store);
+        if matches!(step.action, Action::Apply(_) | Action::Delete(_) | Action::Scale(_)) {
+            let _ = dry_run::change(&mut store, step);
+            served_ports.look(&store);
         }
     }
-    let applied = scenario.steps.iter().filter_map(|step| match &step.action {
-        Action::Apply(placed) => Some(placed),
-        _ => None,
-    });
-    let mut last: BTreeMap<ObjectKey, &Placed> = BTreeMap::new();
-    for placed in std::iter::once(&scenario.manifests).chain(applied).flatten() {
+    let mut last: BTreeMap<ObjectKey, &PlacedDocument> = BTreeMap::new();
+    for placed in scenario.manifests.iter().chain(scenario.steps.iter().flat_map(|step| &step.documents)) {
         if let Object::Service(service) = &placed.document.object
             && let Some(name) = &service.metadata.name
         {
             last.insert(ObjectKey::new(service.metadata.namespace.as_deref(), name), placed);
         }
     }
-    last.into_iter().flat_map(|(key, placed)| seen.missing(&key, placed)).collect()
+    last.into_iter().flat_map(|(key, placed)| served_ports.missing(&key, placed)).collect()
 }
 
-impl Seen {
+impl ServedPorts {
     fn look(&mut self, store: &Store) {
         let spec = store.cluster_spec();
         let list = store.list();
@@ -82,12 +75,12 @@ impl Seen {
         }
     }
 
-    fn missing(&self, key: &ObjectKey, placed: &Placed) -> Vec<FileError> {
+    fn missing(&self, key: &ObjectKey, placed: &PlacedDocument) -> Vec<FileError> {
         let Object::Service(service) = &placed.document.object else { return Vec::new() };
         let Some(spec) = service.spec.as_ref() else { return Vec::new() };
         let Some(selector) = spec.selector.as_ref().filter(|selector| !selector.is_empty()) else { return Vec::new() };
         let warning = |field: &str, message: String| {
-            let (line, column) = placed.place_of(Some(field));
+            let (line, column) = placed.field_position(Some(field));
             FileError { file: placed.file.clone(), line, column, message: format!("warning: service {key}: {message}") }
         };
         if !self.selecting.contains(key) {

@@ -174,7 +174,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::expect::{Answers, Bounds, Tally};
+    use crate::expect::{Bounds, OutcomeTally, StepAnswers};
 
     fn parsed(text: &str) -> roxmltree::Document<'_> {
         let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
@@ -185,8 +185,8 @@ mod tests {
         let mut reports = crate::report::sample();
         let servers = [("default/a".to_owned(), 60), ("default/<b>".to_owned(), 340)].into();
         let bounds = Bounds { share: 0.5, low: 140, high: 260 };
-        reports[0].steps[0].answers = Some(Answers {
-            tally: Tally { servers, ..Tally::default() },
+        reports[0].steps[0].answers = Some(StepAnswers {
+            tally: OutcomeTally { servers, ..OutcomeTally::default() },
             drawn: true,
             bounds: [("default/a".to_owned(), bounds), ("default/none".to_owned(), bounds)].into(),
         });

@@ -1,8 +1,7 @@
-//! Carries out steps on a backend and judges them: the kernel and the simulator differ in how a packet is sent, not in what is
-//! promised of it.
+//! Carries out steps on a backend and judges them. The backends (kernel, simulator) differ in how they send a packet; the promises
+//! are the same.
 
-mod capability;
-mod looks;
+mod passive_steps;
 mod requests;
 
 use std::collections::BTreeSet;
@@ -10,81 +9,70 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-pub(super) use capability::Capability;
 use svclab_apiserver::objects::{ObjectKey, Store};
 use svclab_cluster::traffic::probe::ProbeOutcome;
 
 use super::answered::AnsweredBy;
 use super::error::Problem;
-use super::file::RuleFile;
-use super::look::{Modes, Saved};
+use super::file::{Action, Effect, HealthCheckFile, ProxyAction, RuleFile};
 use super::resolve::{ProbePlan, ScanPlan};
-use super::values::Target;
-use super::{Action, ProxyAction, Scenario, Step};
-use crate::expect::settle::{Looks, Next};
-use crate::expect::{Answers, Mismatch};
+use super::rule_checks::{ModeByNode, NodeRulesets};
+use super::values::ProbeTarget;
+use super::{Scenario, Step};
+use crate::expect::settle::{Attempts, NextAttempt};
+use crate::expect::{Mismatch, StepAnswers};
 use crate::mode::Mode;
 use crate::report::{Audited, ClusterLayout, Evidence, ScenarioReport, StepReport, StepVerdict};
 
-/// Why a step is not judged after one that could not be.
 const AFTER_REFUSED: &str = "an earlier step could not be judged";
 
-/// Between two looks at something that is to come true.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A cluster in which steps are carried out.
-///
-/// Methods send, change and look; what that is to show is judged by the callers, the same for every backend.
+/// A cluster that carries out steps. The methods send, change and read; the executor judges.
 pub(super) trait Backend {
-    /// Why the backend could not do something. A broken promise is none of these.
     type Error: From<Problem> + fmt::Display;
 
-    /// Whether it can do what some steps need.
-    fn has(&self, capability: Capability) -> bool;
+    /// Whether the backend is the kernel, and not the simulator.
+    fn is_kernel(&self) -> bool;
 
-    /// What becomes of this very step, although the backend has what such steps need, if it cannot show it.
+    /// The verdict for a step that the backend supports in general but cannot judge here.
     fn leaves_out(&self, step: &Step) -> Option<StepVerdict>;
 
-    /// The nodes, and the mode that each one's proxy is in.
-    fn modes(&self) -> Modes;
+    fn modes(&self) -> ModeByNode;
 
-    /// Looks at the objects.
     fn read<T>(&self, look: impl FnOnce(&Store) -> T) -> T;
 
-    /// Time since the start, on the clock by which the steps happen.
     fn now(&self) -> Duration;
 
-    /// How long a probe waits for a promised answer, where the step does not say.
+    /// How long a probe waits for a promised answer, unless the step says otherwise.
     fn patience(&self) -> Duration;
 
-    /// How long a proxy may be busy after its rules have come true, and a step with it; for steps that can be repeated.
+    /// How long a proxy may work on after it has written its rules. The executor repeats steps for that long.
     fn busy_after_rules(&self) -> Option<Duration>;
 
-    /// What is done just before a step without being one.
+    /// Runs just before a step.
     async fn prepare(&mut self, step: &Step) -> Result<(), Self::Error>;
 
-    /// Lets time pass between two looks.
     async fn pause(&mut self, time: Duration);
 
-    /// What `iptables-save -c` prints on the nodes that `rules` are about.
-    async fn saved(&self, rules: &[RuleFile]) -> Result<Saved, Self::Error>;
+    /// Lists the tables that `rules` are about, on their nodes.
+    async fn saved(&self, rules: &[RuleFile]) -> Result<NodeRulesets, Self::Error>;
 
-    /// Sends the requests of a plan; fewer, where one without an answer has broken the promise.
-    async fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<ProbeOutcome>, Self::Error>;
+    /// Sends the requests of a plan. May stop early when a missing answer has broken the promise.
+    async fn send_all(&mut self, plan: &ProbePlan, to: &ProbeTarget) -> Result<Vec<ProbeOutcome>, Self::Error>;
 
-    /// Opens a connection that stays open under this name.
-    async fn open(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<ProbeOutcome, Self::Error>;
+    /// Opens a connection and keeps it open under this name.
+    async fn open(&mut self, name: &str, plan: &ProbePlan, to: &ProbeTarget) -> Result<ProbeOutcome, Self::Error>;
 
-    /// Asks over an open connection; `is_alive` if it is to be. `None`: there is no such connection.
+    /// Sends a request over an open connection, which is expected to work if `is_alive`. `None`: the connection does not exist.
     async fn ask(&mut self, name: &str, is_alive: bool) -> Result<Option<ProbeOutcome>, Self::Error>;
 
-    /// The ports of a plan that accept a connection.
     async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, Self::Error>;
 
-    /// Asks a node's health check; in words why it does not answer.
+    /// The error is the reason why there is no answer.
     async fn health(&mut self, node: &str, address: SocketAddr) -> Result<Health, String>;
 
-    /// The nodes that a service's published address leads to, and that address. If they are to be `wanted`, waits for it.
+    /// The published address of a service, and the nodes that the load balancer sends to. Waits until these are `wanted`.
     async fn balanced(
         &mut self,
         service: &ObjectKey,
@@ -92,61 +80,55 @@ pub(super) trait Backend {
         patience: Option<Duration>,
     ) -> Result<(IpAddr, Vec<String>), Self::Error>;
 
-    /// Lets time pass for everything in the cluster.
     async fn advance(&mut self, time: Duration) -> Result<(), Self::Error>;
 
-    /// Ends, starts or cleans up proxies, and waits until those that run have applied everything.
-    async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<Seen, Self::Error>;
+    /// Ends, starts or cleans up proxies. Waits until started proxies have applied all objects.
+    async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<StepOutcome, Self::Error>;
 
-    /// Changes objects, and waits until the proxies have applied it.
-    async fn change(&mut self, action: &Action) -> Result<Seen, Self::Error>;
+    /// Changes objects, and waits until the proxies have applied the change.
+    async fn change(&mut self, step: &Step) -> Result<StepOutcome, Self::Error>;
 
-    /// Keeps what shows why a step failed. `number`: the step's place in the scenario, from 1. Nothing of it is an error.
+    /// Keeps what shows why a step failed. `number`: the place of the step in the scenario, from 1.
     async fn evidence(&mut self, _: &Step, _number: usize, _: &StepVerdict) -> Option<Evidence> {
         None
     }
 
-    /// Why a step that failed, and those after it, cannot be judged here: something that every node grants was refused.
+    /// Why the machine, and not the proxy, is to blame for a failed step. Later steps are not judged then.
     fn refused(&self) -> Option<String> {
         None
     }
 
-    /// The audit that a run of this kind adds after a step, or with none before the first one.
+    /// The audit that the run adds after a step; `None`: before the first step.
     fn audit_after(&self, _: Option<&Step>) -> Option<Step> {
         None
     }
 
-    /// Does what only backends with a capability can do for a step.
-    async fn special(&mut self, step: &Step) -> Result<Seen, Self::Error>;
+    /// Carries out a step that only this backend knows.
+    async fn special(&mut self, step: &Step) -> Result<StepOutcome, Self::Error>;
 }
 
-/// What a health check answers.
 pub(super) struct Health {
     pub(super) status: u16,
     pub(super) local_endpoints: Option<u64>,
     pub(super) body: String,
 }
 
-/// What a step saw and which promises were broken.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct StepOutcome {
     pub(super) summary: String,
     pub(super) broken: Vec<Mismatch>,
-    /// Who answered, of a step that sends requests.
-    pub(super) answers: Option<Answers>,
-    /// What audits have judged.
+    pub(super) answers: Option<StepAnswers>,
     pub(super) audited: Option<Audited>,
-    /// Why something that the step promises could not be looked at.
+    /// Why a promise of the step could not be judged.
     pub(super) not_judged: Option<String>,
 }
 
-impl Seen {
+impl StepOutcome {
     pub(super) fn new(summary: impl Into<String>, broken: impl IntoIterator<Item = Mismatch>) -> Self {
-        Seen { summary: summary.into(), broken: broken.into_iter().collect(), ..Seen::default() }
+        StepOutcome { summary: summary.into(), broken: broken.into_iter().collect(), ..StepOutcome::default() }
     }
 }
 
-/// A report on `scenario` before its first step.
 pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> ScenarioReport {
     ScenarioReport {
         name: scenario.name.clone(),
@@ -162,7 +144,6 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
         control_plane: None,
         kernel: None,
         started: None,
-        // A loaded scenario has shown that its manifests fit.
         cluster: scenario.initial_objects().map(|store| ClusterLayout::of(&store.cluster_spec())).unwrap_or_default(),
         audited: false,
         steps: Vec::new(),
@@ -175,14 +156,14 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
     }
 }
 
-/// Carries out the steps of a scenario, each with its report; after a failed one the others are left out unless told to go on.
+/// Carries out the steps of a scenario and reports each. Skips the steps after a failed one unless `keep_going`.
 pub(super) async fn steps<B: Backend>(
     backend: &mut B,
     steps: &[Step],
     keep_going: bool,
     mut done: impl FnMut(StepReport),
 ) {
-    let (mut run, mut broken, mut left_for_good) = (Executor::default(), false, None);
+    let (mut run, mut broken, mut skip_rest) = (Executor::default(), false, None);
     if let Some(audit) = backend.audit_after(None).filter(|_| !steps.is_empty()) {
         broken |= run.reported(backend, &audit, 0, &mut done).await;
     }
@@ -191,13 +172,13 @@ pub(super) async fn steps<B: Backend>(
         if !step.modes.iter().any(|mode| modes.values().any(|other| other == mode)) {
             continue;
         }
-        let lacking = left_for_good.or_else(|| Capability::of(&step.action).filter(|needed| !backend.has(*needed)));
-        let lacks = lacking.map(|lacking| StepVerdict::NotSimulated(lacking.words().to_owned()));
-        let left_out = lacks.or_else(|| backend.leaves_out(step));
+        let lacking = skip_rest.or_else(|| step.kernel_only().filter(|_| !backend.is_kernel()));
+        let not_simulated = lacking.map(|lacking| StepVerdict::NotSimulated(lacking.words.to_owned()));
+        let left_out = not_simulated.or_else(|| backend.leaves_out(step));
         let verdict = match left_out {
             _ if broken && !keep_going => StepVerdict::Skipped,
             Some(verdict) => {
-                left_for_good = lacking.filter(|lacking| lacking.changes_what_follows());
+                skip_rest = lacking.filter(|lacking| lacking.later_steps_depend);
                 verdict
             }
             None => {
@@ -213,16 +194,15 @@ pub(super) async fn steps<B: Backend>(
     }
 }
 
-/// Carries out one step after the other, and knows who answered in earlier ones.
 #[derive(Default)]
 pub(super) struct Executor {
     answered_by: AnsweredBy,
-    /// Why a step failed that is not the proxy's fault: no further one is judged.
+    /// Why no further step is judged.
     refused: Option<String>,
 }
 
 impl Executor {
-    /// Carries out a step and reports on it; returns whether it has failed. `number`: its place in the scenario, from 1.
+    /// Carries out a step and reports it; returns whether the step has failed. `number`: the place in the scenario, from 1.
     async fn reported<B: Backend>(
         &mut self,
         backend: &mut B,
@@ -231,8 +211,8 @@ impl Executor {
         done: &mut impl FnMut(StepReport),
     ) -> bool {
         let begin = backend.now();
-        let (mut verdict, seen) = match &self.refused {
-            Some(_) => (StepVerdict::NotJudged(AFTER_REFUSED.to_owned()), Seen::default()),
+        let (mut verdict, outcome) = match &self.refused {
+            Some(_) => (StepVerdict::NotJudged(AFTER_REFUSED.to_owned()), StepOutcome::default()),
             None => self.verdict(backend, step).await,
         };
         let took = backend.now() - begin;
@@ -243,64 +223,65 @@ impl Executor {
         }
         let has_failed = is_bad(&verdict);
         let evidence = if has_failed { backend.evidence(step, number, &verdict).await } else { None };
-        let Seen { summary, answers, audited, .. } = seen;
+        let StepOutcome { summary, answers, audited, .. } = outcome;
         done(StepReport { summary, answers, audited, evidence, took, ..step.report(verdict) });
         has_failed
     }
 
-    async fn verdict<B: Backend>(&mut self, backend: &mut B, step: &Step) -> (StepVerdict, Seen) {
+    async fn verdict<B: Backend>(&mut self, backend: &mut B, step: &Step) -> (StepVerdict, StepOutcome) {
         match self.step(backend, step).await {
-            Ok(mut seen) if !seen.broken.is_empty() => (StepVerdict::Failed(std::mem::take(&mut seen.broken)), seen),
-            Ok(mut seen) => (seen.not_judged.take().map_or(StepVerdict::Passed, StepVerdict::NotJudged), seen),
-            Err(error) => (StepVerdict::Error(error.to_string()), Seen::default()),
+            Ok(mut outcome) if !outcome.broken.is_empty() => {
+                (StepVerdict::Failed(std::mem::take(&mut outcome.broken)), outcome)
+            }
+            Ok(mut outcome) => (outcome.not_judged.take().map_or(StepVerdict::Passed, StepVerdict::NotJudged), outcome),
+            Err(error) => (StepVerdict::Error(error.to_string()), StepOutcome::default()),
         }
     }
 
-    /// Carries out `step`. Promises that may come true eventually are looked at until they have settled; one look more is the
-    /// verdict.
-    pub(super) async fn step<B: Backend>(&mut self, backend: &mut B, step: &Step) -> Result<Seen, B::Error> {
+    /// Carries out `step`. Repeats a step that only reads until its promises hold or the time is over; see [`Attempts`].
+    pub(super) async fn step<B: Backend>(&mut self, backend: &mut B, step: &Step) -> Result<StepOutcome, B::Error> {
         backend.prepare(step).await?;
-        let looks = step.action.can_be_repeated();
-        let busy = backend.busy_after_rules().filter(|_| looks);
+        let only_reads = step.key.effect == Effect::Reads;
+        let busy = backend.busy_after_rules().filter(|_| only_reads);
         let deadline = step.eventually.max(busy).map(|span| backend.now() + span);
-        let mut counted = Looks::default();
+        let mut attempts = Attempts::default();
         loop {
-            // By its beginning: on a slow machine a look may take longer than there is time, and what it saw at first be over.
+            // The start of the attempt counts: on a slow machine an attempt may take longer than the whole time.
             let in_time = deadline.is_some_and(|deadline| backend.now() < deadline);
-            let mut seen = self.once(backend, step).await?;
-            match counted.after(seen.broken.is_empty(), in_time) {
-                Next::Wait => backend.pause(step.every.unwrap_or(PAUSE)).await,
-                // To run a command once more may undo what its end has shown.
-                Next::Judge if !looks => return Ok(seen),
-                Next::Judge => {}
-                Next::Done => {
-                    seen.summary = counted.summary(seen.summary);
-                    return Ok(seen);
+            let mut outcome = self.once(backend, step).await?;
+            match attempts.after(outcome.broken.is_empty(), in_time) {
+                NextAttempt::Wait => backend.pause(step.every.unwrap_or(PAUSE)).await,
+                // Another run of a command may undo what the command has achieved.
+                NextAttempt::Judge if !only_reads => return Ok(outcome),
+                NextAttempt::Judge => {}
+                NextAttempt::Done => {
+                    outcome.summary = attempts.summary(outcome.summary);
+                    return Ok(outcome);
                 }
             }
         }
     }
 
-    async fn once<B: Backend>(&mut self, backend: &mut B, step: &Step) -> Result<Seen, B::Error> {
+    async fn once<B: Backend>(&mut self, backend: &mut B, step: &Step) -> Result<StepOutcome, B::Error> {
         match &step.action {
             Action::Probe(file) => self.probe(backend, step, file).await,
             Action::Connect(file) => self.connect(backend, step, file).await,
             Action::Send(name) | Action::SendStray(name) => self.send(backend, step, name).await,
-            Action::Rules(rules) => looks::rules(backend, rules).await,
-            Action::HealthCheck(node, service, family) => {
-                looks::health(backend, node, service, family.as_ref(), &step.expect).await
+            Action::Rules(rules) => passive_steps::rules(backend, rules).await,
+            Action::HealthCheck(file @ HealthCheckFile { service: Some(service), .. }) => {
+                passive_steps::health(backend, step, (&service.value, file)).await
             }
-            Action::LoadBalancer(service) => looks::load_balancer(backend, service, step).await,
-            Action::Scan(file) => looks::scan(backend, file, &step.expect).await,
+            Action::LoadBalancer(file) => passive_steps::load_balancer(backend, &file.service.value.0, step).await,
+            Action::Scan(file) => passive_steps::scan(backend, file, &step.expect).await,
             Action::Advance(time) => {
-                backend.advance(*time).await?;
-                Ok(Seen::new(format!("{} s later", time.as_secs_f64()), []))
+                backend.advance(time.0).await?;
+                Ok(StepOutcome::new(format!("{} s later", time.0.as_secs_f64()), []))
             }
-            Action::Proxy(action, nodes) => backend.proxies(*action, nodes).await,
-            Action::Apply(_) | Action::Delete(_) | Action::Ready(..) | Action::Terminate(_) | Action::Scale(..) => {
-                backend.change(&step.action).await
-            }
-            _ => backend.special(step).await,
+            _ if step.key.effect == Effect::Objects => backend.change(step).await,
+            action => match action.proxy_action() {
+                Some(action) => backend.proxies(action, &step.nodes).await,
+                None => backend.special(step).await,
+            },
         }
     }
 }

@@ -1,49 +1,46 @@
-//! Steps that send requests, and the judgement of who answered them.
+//! Steps that send requests, and their judgement.
 
 use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 
-use super::{Backend, Capability, Executor, Seen};
-use crate::expect::{Answers, Mismatch, Tally, Wanted, bounds, judge, smallest_skew};
-use crate::scenario::file::{ConnectFile, ExpectFile, ProbeFile, RuleFile};
-use crate::scenario::look::{self, Saved};
-use crate::scenario::{Action, Step, relayed, resolve};
+use super::{Backend, Executor, StepOutcome};
+use crate::expect::{Mismatch, OutcomeTally, ProbePromise, StepAnswers, bounds, judge, smallest_skew};
+use crate::scenario::file::{Action, ConnectFile, DURATIONS, ExpectFile, ProbeFile, RuleFile};
+use crate::scenario::rule_checks::{self, NodeRulesets};
+use crate::scenario::{Step, relayed, resolve};
 
-/// Packets that rules of interest had matched before a step's requests.
-struct Counted {
+struct CountersBefore {
     rules: Vec<RuleFile>,
-    before: Saved,
+    before: NodeRulesets,
 }
 
-impl Counted {
-    async fn begin<B: Backend>(backend: &B, step: &Step) -> Result<Counted, B::Error> {
-        let rules = look::counters(&step.expect);
+impl CountersBefore {
+    async fn begin<B: Backend>(backend: &B, step: &Step) -> Result<CountersBefore, B::Error> {
+        let rules = rule_checks::counters(&step.expect);
         let before = backend.saved(&rules).await?;
-        Ok(Counted { rules, before })
+        Ok(CountersBefore { rules, before })
     }
 
-    /// What is wrong with the packets that the rules have matched since.
-    async fn compare<B: Backend>(&self, backend: &B, tally: &Tally) -> Result<Vec<Mismatch>, B::Error> {
+    async fn compare<B: Backend>(&self, backend: &B, tally: &OutcomeTally) -> Result<Vec<Mismatch>, B::Error> {
         let now = backend.saved(&self.rules).await?;
-        let answers = |pod: &str| look::answers_of(tally, pod);
-        Ok(look::compare(&backend.modes(), &self.rules, Some(&self.before), &now, &answers)?)
+        let answers = |pod: &str| rule_checks::answers_of(tally, pod);
+        Ok(rule_checks::compare(&backend.modes(), &self.rules, Some(&self.before), &now, &answers)?)
     }
 }
 
 impl Executor {
-    /// Sends requests.
     pub(super) async fn probe<B: Backend>(
         &mut self,
         backend: &mut B,
         step: &Step,
         file: &ProbeFile,
-    ) -> Result<Seen, B::Error> {
+    ) -> Result<StepOutcome, B::Error> {
         let mut plan = backend.read(|store| resolve::probe(store, file, &step.expect))?;
         let modes = backend.modes();
         let not_promised = backend.read(|store| relayed::probe(store, &modes, &file.to.value, &mut plan));
         if file.timeout.is_none() {
             plan.probe.timeout = plan.probe.timeout.min(backend.patience());
         }
-        let counted = Counted::begin(backend, step).await?;
+        let counted = CountersBefore::begin(backend, step).await?;
         let outcomes = backend.send_all(&plan, &file.to.value).await?;
         let broken = judge(&plan.wanted, &outcomes);
         let given_up = plan.count - if plan.pair { outcomes.len() / 2 } else { outcomes.len() };
@@ -57,87 +54,87 @@ impl Executor {
         Ok(seen)
     }
 
-    /// Opens a connection that stays open.
     pub(super) async fn connect<B: Backend>(
         &mut self,
         backend: &mut B,
         step: &Step,
         file: &ConnectFile,
-    ) -> Result<Seen, B::Error> {
+    ) -> Result<StepOutcome, B::Error> {
         let mut plan = backend.read(|store| resolve::connect(store, file, &step.expect))?;
         let modes = backend.modes();
         let not_promised = backend.read(|store| relayed::probe(store, &modes, &file.to.value, &mut plan));
-        let counted = Counted::begin(backend, step).await?;
+        let counted = CountersBefore::begin(backend, step).await?;
         let outcomes = [backend.open(&file.name.value, &plan, &file.to.value).await?];
         let broken = judge(&plan.wanted, &outcomes);
         let notes = not_promised.into_iter().collect();
         self.judged(backend, step, &counted, &outcomes, (broken, plan.drawn, notes)).await
     }
 
-    /// Asks over an open connection, after a stray segment if the step says so.
+    /// Sends a request over an open connection, after a stray segment if the step is `sendStray`.
     pub(super) async fn send<B: Backend>(
         &mut self,
         backend: &mut B,
         step: &Step,
         name: &str,
-    ) -> Result<Seen, B::Error> {
+    ) -> Result<StepOutcome, B::Error> {
         let mut wanted = backend.read(|store| resolve::send(store, &step.expect))?;
         let modes = backend.modes();
         let not_promised = backend.read(|store| relayed::send(store, &modes, &mut wanted));
-        let counted = Counted::begin(backend, step).await?;
+        let counted = CountersBefore::begin(backend, step).await?;
         if matches!(step.action, Action::SendStray(_)) {
             backend.special(step).await?;
         }
         let Some(outcome) = backend.ask(name, wanted.is_some()).await? else {
-            return Ok(Seen::new("", [Mismatch::new(format!("connection {name} was opened"), "it was not")]));
+            return Ok(StepOutcome::new("", [Mismatch::new(format!("connection {name} was opened"), "it was not")]));
         };
         let broken = alive(name, wanted.as_ref(), &outcome);
         let notes = not_promised.into_iter().collect();
         self.judged(backend, step, &counted, &[outcome], (broken, false, notes)).await
     }
 
-    /// Adds to what is `broken` what the requests of every kind of step are judged by; draws are told from other requests.
+    /// Judges what all kinds of requests have in common, in addition to `broken`. `drawn`: the requests are independent
+    /// draws.
     async fn judged<B: Backend>(
         &mut self,
         backend: &B,
         step: &Step,
-        counted: &Counted,
+        counted: &CountersBefore,
         outcomes: &[ProbeOutcome],
         (mut broken, drawn, mut notes): (Vec<Mismatch>, bool, Vec<String>),
-    ) -> Result<Seen, B::Error> {
-        let tally = Tally::of(outcomes);
-        if backend.has(Capability::Durations) {
+    ) -> Result<StepOutcome, B::Error> {
+        let tally = OutcomeTally::of(outcomes);
+        if backend.is_kernel() {
             broken.extend(times(&step.expect, outcomes));
         } else if step.expect.took.is_some() {
-            notes.push(format!("not simulated: {}", Capability::Durations.words()));
+            notes.push(format!("not simulated: {}", DURATIONS.words));
         }
         broken.extend(counted.compare(backend, &tally).await?);
         broken.extend(self.answered_by.compare(step, &tally));
         let summary = [tally.brief()].into_iter().chain(notes).collect::<Vec<_>>().join("; ");
         let not_judged = self.answered_by.missing(step);
-        Ok(Seen {
+        Ok(StepOutcome {
             summary,
             broken,
-            answers: Some(Answers { tally, drawn, ..Answers::default() }),
+            answers: Some(StepAnswers { tally, drawn, ..StepAnswers::default() }),
             not_judged,
             audited: None,
         })
     }
 }
 
-/// What is wrong with an open connection; `None`: it is to be dead.
-fn alive(name: &str, wanted: Option<&Wanted>, outcome: &ProbeOutcome) -> Vec<Mismatch> {
+/// Judges the answer over an open connection; `wanted` is `None` if the connection must be dead.
+fn alive(name: &str, wanted: Option<&ProbePromise>, outcome: &ProbeOutcome) -> Vec<Mismatch> {
     let outcomes = std::slice::from_ref(outcome);
     match wanted {
         Some(wanted) => judge(wanted, outcomes),
         None if matches!(outcome.answer, ProbeAnswer::Replied { .. }) => {
-            vec![Mismatch::new(format!("connection {name} is dead"), Tally::of(outcomes).summary())]
+            vec![Mismatch::new(format!("connection {name} is dead"), OutcomeTally::of(outcomes).summary())]
         }
         None => Vec::new(),
     }
 }
 
-/// Bounds of time that requests do not keep.
+/// The bounds of `took` that requests exceed.
 fn times(expect: &ExpectFile, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> {
     let times = outcomes.iter().map(|outcome| outcome.took);
     let (Some(least), Some(most)) = (times.clone().min(), times.clone().max()) else { return Vec::new() };
@@ -154,14 +151,14 @@ mod tests {
     use serde_saphyr::{Location, Spanned};
 
     use super::*;
-    use crate::scenario::values::{Bound, OneOrMany};
+    use crate::scenario::values::{OneOrMany, TimeBound};
     use svclab_cluster::traffic::probe::ProbeAnswer;
 
     #[test]
-    fn every_request_keeps_within_the_time() {
+    fn a_request_outside_the_bounds_breaks_the_promise() {
         let took =
             |millis| ProbeOutcome { answer: ProbeAnswer::Refused, client: None, took: Duration::from_millis(millis) };
-        let bounds = [Bound::AtLeast(Duration::from_millis(50)), Bound::AtMost(Duration::from_millis(60))];
+        let bounds = [TimeBound::AtLeast(Duration::from_millis(50)), TimeBound::AtMost(Duration::from_millis(60))];
         let bounds = bounds.map(|bound| Spanned::new(bound, Location::UNKNOWN, Location::UNKNOWN));
         let expect = ExpectFile { took: Some(OneOrMany(bounds.into())), ..ExpectFile::default() };
         assert_eq!(times(&expect, &[took(50), took(60)]), []);

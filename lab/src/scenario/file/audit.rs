@@ -1,4 +1,4 @@
-//! `audit:` and the `findings` that a step expects of it.
+//! `findings:` of an `audit` step.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,21 +8,20 @@ use serde::de::value::MapAccessDeserializer;
 use svclab_apiserver::objects::ObjectKey;
 use svclab_audit::audit::FindingKind;
 
-use crate::scenario::values::{OneOrMany, PodRef, Text};
+use crate::scenario::values::{OneOrMany, PlainText, PodRef};
 
-/// One of `findings:`, a kind, or a kind with the service and parts of the cause.
 #[derive(Debug, Clone)]
 pub struct FindingFile {
     pub kind: FindingKind,
     pub service: Option<ServiceRef>,
-    pub cause: Option<OneOrMany<Text>>,
+    pub cause: Option<OneOrMany<PlainText>>,
 }
 
 /// `[NAMESPACE/]NAME[:PORT]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceRef {
     pub key: ObjectKey,
-    /// The name of the service port; without it all of them are meant.
+    /// The name of the service port; `None`: any port.
     pub port: Option<String>,
 }
 
@@ -58,21 +57,21 @@ fn kind<E: serde::de::Error>(text: &str) -> Result<FindingKind, E> {
 
 impl<'de> Deserialize<'de> for FindingFile {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(FindingVisitor)
     }
 }
 
-struct Visitor;
+struct FindingVisitor;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AtLength {
+struct FindingMap {
     kind: String,
     service: Option<String>,
-    cause: Option<OneOrMany<Text>>,
+    cause: Option<OneOrMany<PlainText>>,
 }
 
-impl<'de> serde::de::Visitor<'de> for Visitor {
+impl<'de> serde::de::Visitor<'de> for FindingVisitor {
     type Value = FindingFile;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,7 +83,7 @@ impl<'de> serde::de::Visitor<'de> for Visitor {
     }
 
     fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<FindingFile, A::Error> {
-        let AtLength { kind: word, service, cause } = AtLength::deserialize(MapAccessDeserializer::new(map))?;
+        let FindingMap { kind: word, service, cause } = FindingMap::deserialize(MapAccessDeserializer::new(map))?;
         let service = service.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()?;
         Ok(FindingFile { kind: kind(&word)?, service, cause })
     }

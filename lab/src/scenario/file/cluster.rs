@@ -1,5 +1,3 @@
-//! `cluster:`, key by key.
-
 use std::fmt;
 
 use ipnet::IpNet;
@@ -9,79 +7,92 @@ use serde_saphyr::Spanned;
 
 use crate::scenario::values::OneOrMany;
 
-/// Which IP families the cluster has; the first is the primary one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Family {
-    /// IPv4 only.
+pub enum ClusterFamily {
     #[default]
     Ipv4,
-    /// IPv6 only.
     Ipv6,
-    /// IPv4 primary, IPv6 secondary.
     Dual,
 }
-/// How pods are wired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CniFile {
-    /// A bridge per node.
     #[default]
     Bridge,
-    /// A veth per pod, with routes.
     PointToPoint,
-    /// The same, and the gateway's address on every node's end.
+    /// A veth per pod, with routes, and the gateway's address on the node's end of every veth.
     Ptp,
 }
 
-/// What carries pods' packets between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OverlayFile {
-    /// Routes.
     #[default]
     None,
-    /// VXLAN.
     Vxlan,
 }
-/// What nodes ask of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReversePathFile {
-    /// Nothing.
     #[default]
     Off,
-    /// RFC 3704, strict.
     Strict,
-    /// RFC 3704, loose.
     Loose,
 }
 
-/// `cluster:`
+/// `cluster:` The descriptions are the table in docs/scenarios.md.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ClusterFile {
-    pub family: Family,
+    #[schemars(description = "`ipv4` (default), `ipv6` or `dual` (IPv4 primary)")]
+    pub family: ClusterFamily,
+    #[schemars(
+        description = "`bridge` (default: a bridge per node, hairpin ports, bridged packets pass iptables), `point-to-point` (a veth per pod, with routes), or `ptp` (a veth per pod, with the gateway's address on the node's end of every veth, as the plugin of that name and kind's kindnet do)"
+    )]
     pub cni: CniFile,
+    #[schemars(
+        description = "`none` (default: nodes have routes to each other's pods), or `vxlan`: a device `flannel.1` on every node, with the first address of its pod range, carries pods' packets between nodes in UDP, with an MTU of 1430"
+    )]
     pub overlay: OverlayFile,
+    #[schemars(
+        description = "`true`: nodes have an interface `eth1` on a second segment (`172.19.0.0/24`, `fd00:172:19::/64`, with the same number as on `nodeNetwork`), their routes to each other's pods use that segment, and their Node objects do not name it; not with an overlay; default `false`"
+    )]
     #[schemars(with = "Option<bool>")]
     pub second_network: Option<Spanned<bool>>,
+    #[schemars(
+        description = "the nodes' `rp_filter`: `off` (default), `loose` (a route back exists) or `strict` (a route back by the interface that the packet arrived on)"
+    )]
     pub reverse_path: ReversePathFile,
+    #[schemars(
+        description = "how many (`node-a`, `node-b`, …), or a list of `{name, zone, address, extraAddresses, podCIDR}`; default `2`"
+    )]
     #[schemars(with = "Option<Nodes>")]
     pub nodes: Option<Spanned<Nodes>>,
+    #[schemars(
+        description = "hosts outside the cluster, on the nodes' network: names, or `{name, address}`; default none"
+    )]
     #[schemars(with = "Vec<ClientFile>")]
     pub clients: Vec<Spanned<ClientFile>>,
+    #[schemars(
+        description = "`true`: a cloud load balancer, which sends to the nodes whose health check answers; default `false`"
+    )]
     pub load_balancer: bool,
+    #[schemars(
+        description = "the range of all pods, of which each node gets a /24 (/64); default `10.244.0.0/16`, `fd00:10:244::/56`"
+    )]
     #[serde(rename = "podCIDR")]
     pub pod_cidr: Option<OneOrMany<Net>>,
+    #[schemars(description = "the range of cluster IPs; default `10.96.0.0/16`, `fd00:10:96::/112`")]
     #[serde(rename = "serviceCIDR")]
     pub service_cidr: Option<OneOrMany<Net>>,
+    #[schemars(description = "the range of nodes and clients; default `172.18.0.0/24`, `fd00:172:18::/64`")]
     pub node_network: Option<OneOrMany<Net>>,
+    #[schemars(description = "like the flag of the EndpointSlice controller; default `100`")]
     #[schemars(with = "Option<usize>")]
     pub max_endpoints_per_slice: Option<Spanned<usize>>,
 }
 
-/// A range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Net(pub IpNet);
 
@@ -93,7 +104,6 @@ impl std::str::FromStr for Net {
     }
 }
 
-/// An address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ip(pub std::net::IpAddr);
 
@@ -120,9 +130,8 @@ impl<'de> Deserialize<'de> for Ip {
 /// `nodes: 3` or a list.
 #[derive(Debug)]
 pub enum Nodes {
-    /// That many, named `node-a`, `node-b`, …
+    /// Named `node-a`, `node-b`, …
     Count(u64),
-    /// These.
     Listed(Vec<Spanned<NodeFile>>),
 }
 
@@ -152,7 +161,6 @@ impl<'de> Deserialize<'de> for Nodes {
     }
 }
 
-/// One of `nodes:`
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NodeFile {
@@ -175,7 +183,7 @@ impl<'de> Deserialize<'de> for ClientFile {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Full {
+        struct ClientMap {
             name: String,
             address: Option<OneOrMany<Ip>>,
         }
@@ -192,7 +200,7 @@ impl<'de> Deserialize<'de> for ClientFile {
             }
 
             fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<ClientFile, A::Error> {
-                let full = Full::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+                let full = ClientMap::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
                 Ok(ClientFile { name: full.name, address: full.address })
             }
         }

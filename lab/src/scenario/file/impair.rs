@@ -1,47 +1,46 @@
-//! `impair:` what happens to packets on their way to a node.
+//! `impair:` delays or loses packets on their way to a node.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use svclab_netns::netem::Impairment;
 
-use crate::scenario::values::{NodeChoice, OneOrMany, Share, Span};
+use crate::scenario::values::{NodeChoice, OneOrMany, Share, TimeSpan};
 
-/// Whose packets, and what happens to them.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImpairFile {
     pub node: OneOrMany<NodeChoice>,
-    pub delay: Option<Span>,
-    pub jitter: Option<Span>,
+    pub delay: Option<TimeSpan>,
+    pub jitter: Option<TimeSpan>,
     pub loss: Option<Share>,
     pub duplicate: Option<Share>,
     pub reorder: Option<Share>,
 }
 
 impl ImpairFile {
-    /// What is meant.
-    ///
-    /// # Errors
-    /// A sentence, where it makes no sense.
-    pub fn meant(&self) -> Result<Impairment, String> {
-        let span = |span: Option<Span>| span.map(|span| span.0).unwrap_or_default();
+    /// Zero where the author writes nothing.
+    pub fn impairment(&self) -> Impairment {
+        let span = |span: Option<TimeSpan>| span.map(|span| span.0).unwrap_or_default();
         let share = |share: Option<Share>| share.map(|share| share.0).unwrap_or_default();
-        let meant = Impairment {
+        Impairment {
             delay: span(self.delay),
             jitter: span(self.jitter),
             loss: share(self.loss),
             duplicate: share(self.duplicate),
             reorder: share(self.reorder),
-        };
-        let problem = if meant == Impairment::default() {
-            "impair: expected at least one of delay, loss and duplicate"
-        } else if meant.jitter > meant.delay {
-            "impair.jitter: expected at most the `delay`, of which it takes away or to which it adds"
-        } else if meant.reorder > 0.0 && meant.delay.is_zero() {
-            "impair.reorder: expected a `delay`, which these packets do not wait for"
+        }
+    }
+
+    pub(super) fn mistake(&self) -> Option<&'static str> {
+        let impairment = self.impairment();
+        if impairment == Impairment::default() {
+            Some("impair: expected at least one of delay, loss and duplicate")
+        } else if impairment.jitter > impairment.delay {
+            Some("impair.jitter: expected at most the `delay`, which it adds to or takes from")
+        } else if impairment.reorder > 0.0 && impairment.delay.is_zero() {
+            Some("impair.reorder: expected a `delay`, which reordered packets skip")
         } else {
-            return Ok(meant);
-        };
-        Err(problem.to_owned())
+            None
+        }
     }
 }

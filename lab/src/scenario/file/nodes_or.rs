@@ -1,4 +1,4 @@
-//! What is said of nodes in short, as a node or a list of them, or at length, as a map.
+//! Reads a value that is a node, a list of nodes, or a map that contains them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,13 +9,11 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 
 use crate::scenario::values::{NodeChoice, OneOrMany};
 
-/// One of the two.
 pub(super) enum NodesOr<M> {
     Nodes(OneOrMany<NodeChoice>),
     Map(M),
 }
 
-/// Reads it; `or_map` is how the map is written, for those who wrote neither.
 pub(super) fn nodes_or<'de, D, M>(deserializer: D, or_map: &'static str) -> Result<NodesOr<M>, D::Error>
 where
     D: serde::Deserializer<'de>,

@@ -1,4 +1,4 @@
-//! `proxy:`, key by key.
+//! `proxy:`
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Net;
-use crate::scenario::values::{OneOrMany, Span, Text};
+use crate::scenario::values::{OneOrMany, PlainText, TimeSpan};
 
-/// `proxy:`, in the words of a KubeProxyConfiguration.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ProxyFile {
@@ -16,7 +15,7 @@ pub struct ProxyFile {
     pub cluster_cidr: Option<OneOrMany<Net>>,
     pub detect_local_mode: Option<DetectLocalMode>,
     pub detect_local: DetectLocalFile,
-    pub node_port_addresses: Option<OneOrMany<Text>>,
+    pub node_port_addresses: Option<OneOrMany<PlainText>>,
     pub iptables: IptablesFile,
     pub ipvs: IpvsFile,
     pub nftables: NftablesFile,
@@ -24,7 +23,7 @@ pub struct ProxyFile {
     pub feature_gates: BTreeMap<String, bool>,
 }
 
-/// How the proxy tells its node's pods from others.
+/// How the proxy recognises the pods of its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum DetectLocalMode {
     /// By the cluster's pod range.
@@ -37,7 +36,6 @@ pub enum DetectLocalMode {
     InterfaceNamePrefix,
 }
 
-/// `proxy.detectLocal:`
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct DetectLocalFile {
@@ -45,29 +43,26 @@ pub struct DetectLocalFile {
     pub interface_name_prefix: Option<String>,
 }
 
-/// `proxy.iptables:`
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct IptablesFile {
     pub masquerade_all: Option<bool>,
     pub masquerade_bit: Option<u8>,
     pub localhost_node_ports: Option<bool>,
-    pub sync_period: Option<Span>,
-    pub min_sync_period: Option<Span>,
-    pub writer: Option<Writer>,
+    pub sync_period: Option<TimeSpan>,
+    pub min_sync_period: Option<TimeSpan>,
+    pub writer: Option<IptablesWriter>,
 }
 
 /// How svcproxy writes the tables of iptables-nft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Writer {
-    /// By netlink.
+pub enum IptablesWriter {
     Netlink,
-    /// With the commands.
     Commands,
 }
 
-/// Who gets the next connection in IPVS mode: the kernel's schedulers that kube-proxy knows, by ipvsadm(8)'s names.
+/// The IPVS schedulers that kube-proxy knows, by ipvsadm(8)'s names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheduler {
@@ -90,28 +85,25 @@ impl std::fmt::Display for Scheduler {
     }
 }
 
-/// `proxy.ipvs:`
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct IpvsFile {
     pub scheduler: Option<Scheduler>,
     #[serde(rename = "strictARP")]
     pub strict_arp: Option<bool>,
-    pub drain_limit: Option<Span>,
+    pub drain_limit: Option<TimeSpan>,
 }
 
-/// `proxy.nftables:`
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NftablesFile {
     pub flowtable: Option<bool>,
 }
 
-/// `proxy.conntrack:`
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ConntrackFile {
     pub tcp_be_liberal: Option<bool>,
-    pub tcp_established_timeout: Option<Span>,
-    pub udp_timeout: Option<Span>,
+    pub tcp_established_timeout: Option<TimeSpan>,
+    pub udp_timeout: Option<TimeSpan>,
 }

@@ -1,4 +1,4 @@
-//! One of `rules:` or `counters:`: what is looked at on nodes, and what is promised of it.
+//! One of `rules:` or `counters:`: chains, rules, sets and elements that must exist, or be counted, on nodes.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,52 +6,47 @@ use serde_saphyr::{Location, Spanned};
 
 use super::Mode;
 use crate::expect::counters::PacketCount;
-use crate::scenario::values::{NodeChoice, OneOrMany, Text};
+use crate::scenario::values::{NodeChoice, OneOrMany, PlainText};
 
-/// Families of nftables' tables.
 const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 
-/// One of `rules:` or `counters:`
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct RuleFile {
-    /// Node, nodes or `all`.
     pub on: OneOrMany<NodeChoice>,
-    /// A table of nftables, as `nft list table` takes it; without it iptables is meant.
-    #[schemars(with = "Option<Text>")]
-    pub nft: Option<Spanned<Text>>,
-    /// iptables' table; `nat` if nothing is said.
-    pub table: Option<Table>,
-    /// Of a list, the packets are summed.
-    pub chain: Option<OneOrMany<Text>>,
-    /// Maps of the table of nftables.
-    pub map: Option<OneOrMany<Text>>,
-    /// Sets of it.
-    pub set: Option<OneOrMany<Text>>,
-    /// Parts of the rule's text; without it the chain itself is meant.
-    pub rule: Option<OneOrMany<Text>>,
-    /// Parts of the element's text; without it the set or map itself is meant.
-    pub element: Option<OneOrMany<Text>>,
+    /// A table of nftables, as `nft list table` takes it; without it, iptables.
+    #[schemars(with = "Option<PlainText>")]
+    pub nft: Option<Spanned<PlainText>>,
+    /// iptables' table; default `nat`.
+    pub table: Option<IptablesTable>,
+    /// Packets of several chains are summed.
+    pub chain: Option<OneOrMany<PlainText>>,
+    /// Maps of the nftables table.
+    pub map: Option<OneOrMany<PlainText>>,
+    /// Sets of the nftables table.
+    pub set: Option<OneOrMany<PlainText>>,
+    /// Parts of the rule's text; without them, the chain itself.
+    pub rule: Option<OneOrMany<PlainText>>,
+    /// Parts of the element's text; without them, the set or map itself.
+    pub element: Option<OneOrMany<PlainText>>,
     pub packets: Option<PacketCount>,
-    /// `false`: it must be gone.
+    /// `false`: must not exist.
     pub exists: Option<bool>,
-    /// iptables or ip6tables; a table of nftables names its own.
+    /// iptables or ip6tables; a table of nftables names its family.
     pub family: Option<RuleFamily>,
-    /// The mode, or modes, whose rule it is: it is looked at where the proxy is in one of them.
+    /// The modes of the rule: nodes whose proxy is in another mode are skipped.
     pub mode: Option<OneOrMany<Mode>>,
 }
 
-/// What has to be listed to look at a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Listing {
-    /// Every table of iptables or ip6tables.
     Iptables(RuleFamily),
-    /// This table of nftables: family and name.
+    /// One table of nftables: family and name.
     Nft(String),
 }
 
 impl RuleFile {
-    /// The modes whose rule it is: what is said of nftables is said of that mode, unless the author says otherwise.
+    /// The modes of the rule; by default nftables for a table of nftables, else iptables.
     pub fn modes(&self) -> impl Iterator<Item = Mode> {
         let default = if self.nft.is_some() { Mode::Nftables } else { Mode::Iptables };
         let said: Vec<Mode> = self.mode.iter().flat_map(|modes| &modes.0).map(|mode| mode.value).collect();
@@ -59,7 +54,6 @@ impl RuleFile {
         said.into_iter()
     }
 
-    /// What it is found in.
     pub fn listing(&self) -> Listing {
         match &self.nft {
             Some(table) => Listing::Nft(words(&table.value.0)),
@@ -67,7 +61,7 @@ impl RuleFile {
         }
     }
 
-    /// The table, as the listing names it.
+    /// The name of the table in the listing.
     pub fn table(&self) -> String {
         match self.listing() {
             Listing::Nft(table) => table,
@@ -75,8 +69,8 @@ impl RuleFile {
         }
     }
 
-    /// The chains, or sets, or maps, as the listing names them: those of nftables with their kind. With none of them a
-    /// table of nftables is meant itself.
+    /// The chains, sets or maps by their names in the listing, such as `map service-ips` in nftables. `table` stands
+    /// for the table itself.
     pub fn objects(&self) -> Vec<String> {
         let kinds = [("chain", &self.chain), ("map", &self.map), ("set", &self.set)];
         let named = kinds.into_iter().flat_map(|(kind, names)| {
@@ -87,13 +81,12 @@ impl RuleFile {
         if named.is_empty() { vec!["table".to_owned()] } else { named }
     }
 
-    /// The parts of the rule's or the element's text; `None`: the chain, set or map itself is meant.
+    /// The parts of the text of the rule or element; `None`: the chain, set or map itself.
     pub fn parts(&self) -> Option<Vec<String>> {
         let parts = self.rule.as_ref().or(self.element.as_ref())?;
         Some(parts.0.iter().map(|part| part.value.0.clone()).collect())
     }
 
-    /// What does not go together, or is missing.
     pub fn problems(&self) -> Vec<(Location, String)> {
         let mut problems = Vec::new();
         let mut problem = |message: &str| problems.push((Location::UNKNOWN, message.to_owned()));
@@ -133,42 +126,33 @@ impl RuleFile {
     }
 }
 
-/// One blank between words.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// iptables or ip6tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleFamily {
-    /// `iptables`.
     #[default]
     Ipv4,
-    /// `ip6tables`.
     Ipv6,
 }
 
-/// An iptables table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Table {
-    /// `nat`.
+pub enum IptablesTable {
     #[default]
     Nat,
-    /// `filter`.
     Filter,
-    /// `mangle`.
     Mangle,
 }
 
-impl Table {
-    /// As `iptables -t` has it.
+impl IptablesTable {
     pub fn name(self) -> &'static str {
         match self {
-            Table::Nat => "nat",
-            Table::Filter => "filter",
-            Table::Mangle => "mangle",
+            IptablesTable::Nat => "nat",
+            IptablesTable::Filter => "filter",
+            IptablesTable::Mangle => "mangle",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `scan:` knocks at every TCP port of an address.
+//! `scan:` tries to connect to every TCP port of an address.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -8,44 +8,42 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::OneFamily;
-use crate::scenario::values::{OneOrMany, PlaceRef, Span, Target};
+use crate::scenario::values::{OneOrMany, PlaceRef, ProbeTarget, TimeSpan};
 
-/// Who knocks where.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ScanFile {
     #[schemars(with = "PlaceRef")]
     pub from: Spanned<PlaceRef>,
-    /// Its port does not matter.
-    #[schemars(with = "Target")]
-    pub to: Spanned<Target>,
+    /// The port is ignored.
+    #[schemars(with = "ProbeTarget")]
+    pub to: Spanned<ProbeTarget>,
     #[schemars(with = "Option<OneFamily>")]
     pub family: Option<Spanned<OneFamily>>,
     #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
-    /// Left out: all of them.
-    pub ports: Option<OneOrMany<Ports>>,
-    /// How long each port may take to answer.
-    pub timeout: Option<Span>,
+    /// Default: all ports.
+    pub ports: Option<OneOrMany<PortRanges>>,
+    pub timeout: Option<TimeSpan>,
 }
 
 /// A port, or `A-B`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ports(pub RangeInclusive<u16>);
+pub struct PortRanges(pub RangeInclusive<u16>);
 
-impl FromStr for Ports {
+impl FromStr for PortRanges {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         match (first.trim().parse(), last.trim().parse()) {
-            (Ok(first), Ok(last)) if 0 < first && first <= last => Ok(Ports(first..=last)),
+            (Ok(first), Ok(last)) if 0 < first && first <= last => Ok(PortRanges(first..=last)),
             _ => Err(format!("{text:?}: expected a port from 1 to 65535, or A-B")),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Ports {
+impl<'de> Deserialize<'de> for PortRanges {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
@@ -56,12 +54,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_one_or_a_range() {
-        assert_eq!("80".parse(), Ok(Ports(80..=80)));
-        assert_eq!("1-65535".parse(), Ok(Ports(1..=65535)));
+    fn ports_parse_as_a_number_or_a_range() {
+        assert_eq!("80".parse(), Ok(PortRanges(80..=80)));
+        assert_eq!("1-65535".parse(), Ok(PortRanges(1..=65535)));
         for wrong in ["0", "5-4", "65536", "", "http", "1-", "0-7"] {
             let expected = format!("{wrong:?}: expected a port from 1 to 65535, or A-B");
-            assert_eq!(wrong.parse::<Ports>(), Err(expected));
+            assert_eq!(wrong.parse::<PortRanges>(), Err(expected));
         }
     }
 }

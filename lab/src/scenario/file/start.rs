@@ -1,4 +1,4 @@
-//! `startProxy:` a node, a list of nodes, or nodes and what is to be different from now on.
+//! `startProxy:` a node, a list of nodes, or nodes and changed settings.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,25 +7,22 @@ use super::nodes_or::{NodesOr, nodes_or};
 use super::{Mode, Scheduler};
 use crate::scenario::values::{NodeChoice, OneOrMany};
 
-/// Whose proxy is started, and how.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StartFile {
     pub node: OneOrMany<NodeChoice>,
     pub different: ProxyOverride,
 }
 
-/// What is different from the start before. `None`: as it was.
+/// Settings that change with this start; `None`: unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProxyOverride {
-    /// The mode.
     pub mode: Option<Mode>,
-    /// In IPVS mode, who gets the next connection.
     pub scheduler: Option<Scheduler>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Otherwise {
+struct StartMap {
     node: OneOrMany<NodeChoice>,
     mode: Option<Mode>,
     scheduler: Option<Scheduler>,
@@ -35,7 +32,7 @@ impl<'de> Deserialize<'de> for StartFile {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match nodes_or(deserializer, "{node: NODE, mode: MODE, scheduler: SCHEDULER}")? {
             NodesOr::Nodes(node) => StartFile { node, different: ProxyOverride::default() },
-            NodesOr::Map(Otherwise { node, mode, scheduler }) => {
+            NodesOr::Map(StartMap { node, mode, scheduler }) => {
                 StartFile { node, different: ProxyOverride { mode, scheduler } }
             }
         })

@@ -1,6 +1,6 @@
-//! A step's words to addresses and promises, given the objects that are there.
+//! Resolves the references of a step into addresses and promises.
 
-mod look;
+mod passive_targets;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -14,61 +14,53 @@ use svclab_spec::Protocol;
 use svclab_spec::nth_address;
 
 use super::error::Problem;
-use super::file::{Answered, ConnectFile, ExpectFile, OneFamily, ProbeFile, ProtocolFile, Spread, TrafficFile};
-use super::values::{Frontend, PlaceRef, Source, Target};
-use crate::expect::{SourceWanted, Wanted, stats};
+use super::file::{ConnectFile, ExpectFile, ExpectedServers, OneFamily, ProbeFile, ProtocolFile, Spread, TrafficFile};
+use super::values::{PlaceRef, ProbeTarget, ServiceFrontend, SourceAddress};
+use crate::expect::{ProbePromise, SourcePromise, stats};
 
-pub(super) use look::{ScanPlan, health_check, judge_scan, scan, vip};
+pub(super) use passive_targets::{ScanPlan, health_check, judge_scan, scan, vip};
 
-/// How long a promised answer may take; only a broken promise ever waits for it.
+/// How long a promised answer may take. Only a broken promise takes this long.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// How long silence must last to be called a drop: within a machine an answer takes well under a millisecond.
+/// How long a probe waits before a missing answer counts as a drop. Within one machine an answer takes far less than a
+/// millisecond.
 const SILENCE: Duration = Duration::from_millis(700);
-/// Probes that show that everybody is sent to the same backend: two backends pass by chance once in 2^19.
+/// The probes of a `sticky` check: a random choice of two backends passes with probability 2^-19.
 const STICKY_PROBES: usize = 20;
-/// Rounds that show that everybody has their turn: two backends that are drawn pass by chance once in 2^19.
+/// The rounds of a `turns` check: a random choice of two backends passes with probability 2^-19.
 const TURNS: usize = 10;
-/// The outcome of each probe is kept until its step is judged.
+/// The lab keeps the outcome of each probe until the step is judged.
 const MOST_PROBES: usize = 1_000_000;
-/// Each that is under way has a socket.
+/// Each request that is under way has a socket.
 const MOST_AT_A_TIME: usize = 10_000;
-/// How many probes are under way at a time unless the step says otherwise.
 const CONCURRENCY: usize = 16;
 
-/// A probe step, resolved.
 #[derive(Debug, Clone)]
 pub struct ProbePlan {
-    /// One probe; it is sent `count` times.
     pub probe: Probe,
-    /// How often.
     pub count: usize,
-    /// How many at a time.
     pub concurrency: usize,
-    /// Client, destination and node of a route that the probe needs.
     pub route: Option<ClientRoute>,
-    /// The promise.
-    pub wanted: Wanted,
-    /// Each probe is a draw of its own: the service has no affinity, and the source port changes.
+    pub wanted: ProbePromise,
+    /// Requests are independent draws: the service has no affinity, and the source port changes.
     pub drawn: bool,
-    /// Each is two datagrams at once.
     pub pair: bool,
 }
 
-/// A route that a client needs: the client, the destination, the node to go by.
+/// Client, destination, and the node that forwards.
 pub(super) type ClientRoute = (String, IpNet, String);
 
-/// Resolves a `probe` step.
 pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Result<ProbePlan, Problem> {
     let mut wanted = wanted(store, expect, &place(store, &file.from)?, file.from.referenced)?;
     let concurrency = at_a_time(file, &wanted)?;
-    if let Wanted::Answered { turns: Some(at_a_time), .. } = &mut wanted {
+    if let ProbePromise::Answered { turns: Some(at_a_time), .. } = &mut wanted {
         *at_a_time = concurrency;
     }
     let count = count(file.count.as_ref(), &wanted, expect)?;
     if count > 1 && file.source_port.is_some() {
         return Err(Problem::new(file.from.referenced, "sourcePort: one port serves one probe; leave out `count`"));
     }
-    let patience = if matches!(wanted, Wanted::Dropped | Wanted::Unanswered) { SILENCE } else { PATIENCE };
+    let patience = if matches!(wanted, ProbePromise::Dropped | ProbePromise::Unanswered) { SILENCE } else { PATIENCE };
     let (probe, route) = aim(store, file, patience)?;
     let pair = file.pair.as_ref().is_some_and(|pair| pair.value);
     if let Some(at) = file.pair.as_ref().filter(|_| pair && probe.protocol != Protocol::Udp) {
@@ -77,12 +69,11 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
             format!("pair: two datagrams at once go over UDP, not {}", probe.protocol),
         ));
     }
-    // The second of a pair follows the first.
+    // The second datagram of a pair follows the first.
     let drawn = file.source_port.is_none() && !pair && !has_affinity(store, &file.to.value);
     Ok(ProbePlan { drawn, pair, probe, count, concurrency, route, wanted })
 }
 
-/// A step's `concurrency`, if it is not more than the lab can do.
 fn bounded(concurrency: Option<usize>, at: Location) -> Result<Option<usize>, Problem> {
     match concurrency {
         Some(number) if number > MOST_AT_A_TIME => {
@@ -92,10 +83,10 @@ fn bounded(concurrency: Option<usize>, at: Location) -> Result<Option<usize>, Pr
     }
 }
 
-/// How many probes are under way at a time. Only of probes that wait for each other it is known whose turn each was.
-fn at_a_time(file: &ProbeFile, wanted: &Wanted) -> Result<usize, Problem> {
+/// The number of requests at a time. `turns` defaults to 1: the order of parallel requests is unknown.
+fn at_a_time(file: &ProbeFile, wanted: &ProbePromise) -> Result<usize, Problem> {
     let written = bounded(file.concurrency, file.from.referenced)?;
-    let Wanted::Answered { turns: Some(_), by, sticky, .. } = wanted else {
+    let ProbePromise::Answered { turns: Some(_), by, sticky, .. } = wanted else {
         return Ok(written.unwrap_or(CONCURRENCY).max(1));
     };
     if by.len() < 2 || *sticky {
@@ -105,16 +96,14 @@ fn at_a_time(file: &ProbeFile, wanted: &Wanted) -> Result<usize, Problem> {
     Ok(written.unwrap_or(1).max(1))
 }
 
-/// Whether the service behind `to` sends a client to the same pod again.
-fn has_affinity(store: &Store, to: &Target) -> bool {
+fn has_affinity(store: &Store, to: &ProbeTarget) -> bool {
     let of = |service: &ObjectKey| store.service(service).ok()?.spec.as_ref()?.session_affinity.clone();
     match to {
-        Target::Service { service, .. } => of(service).is_some_and(|affinity| affinity == "ClientIP"),
-        Target::Pod(..) | Target::Node(..) | Target::Address(_) => false,
+        ProbeTarget::Service { service, .. } => of(service).is_some_and(|affinity| affinity == "ClientIP"),
+        ProbeTarget::Pod(..) | ProbeTarget::Node(..) | ProbeTarget::Address(_) => false,
     }
 }
 
-/// One probe, and the route that it needs.
 pub(super) fn aim(
     store: &Store,
     file: &ProbeFile,
@@ -139,7 +128,6 @@ pub(super) fn aim(
     Ok((probe, route))
 }
 
-/// Resolves a `connect` step.
 pub(super) fn connect(store: &Store, file: &ConnectFile, expect: &ExpectFile) -> Result<ProbePlan, Problem> {
     let probe_file = ProbeFile {
         protocol: Some(ProtocolFile::Tcp),
@@ -149,16 +137,15 @@ pub(super) fn connect(store: &Store, file: &ConnectFile, expect: &ExpectFile) ->
     };
     let plan = probe(store, &probe_file, expect)?;
     match &plan.wanted {
-        Wanted::Answered { by, .. } if by.iter().any(|(_, share)| share.is_some()) => {
+        ProbePromise::Answered { by, .. } if by.iter().any(|(_, share)| share.is_some()) => {
             Err(Problem::new(file.name.referenced, "one connection shows no proportions"))
         }
         _ => Ok(plan),
     }
 }
 
-/// Resolves a `traffic` step: the service, how it is asked, and the route that this needs.
 pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, Probe, Option<ClientRoute>), Problem> {
-    let Target::Service { service, .. } = &file.to.value else {
+    let ProbeTarget::Service { service, .. } = &file.to.value else {
         return Err(Problem::new(
             file.to.referenced,
             "traffic: expected a service, whose endpoints say who may answer",
@@ -182,8 +169,8 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
     Ok((service.clone(), probe, route))
 }
 
-/// Resolves a `send` step; `None`: the connection is to be dead.
-pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<Wanted>, Problem> {
+/// The promise of a `send` step; `None`: the connection must be dead.
+pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<ProbePromise>, Problem> {
     if expect.alive == Some(false) {
         let more = expect.answered.is_some() || expect.same_as.is_some() || expect.differs_from.is_some();
         let message = "a connection that is not alive answers nothing";
@@ -192,21 +179,20 @@ pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<Wanted>,
     if expect.answered.is_some() {
         return wanted(store, expect, &ClusterHost::LoadBalancer, Location::UNKNOWN).map(Some);
     }
-    Ok(Some(Wanted::Answered { by: everybody(store), source: None, sticky: false, turns: None }))
+    Ok(Some(ProbePromise::Answered { by: everybody(store), source: None, sticky: false, turns: None }))
 }
 
 fn everybody(store: &Store) -> Vec<(String, Option<f64>)> {
     store.cluster_spec().pods.iter().map(|pod| (format!("{}/{}", pod.namespace, pod.name), None)).collect()
 }
 
-/// A place that exists.
 pub(super) fn place(store: &Store, place: &Spanned<PlaceRef>) -> Result<ClusterHost, Problem> {
     addresses(store, &place.value.0)
         .map(|_| place.value.0.clone())
         .map_err(|message| Problem::new(place.referenced, message))
 }
 
-/// Every address that packets of a place may carry; for a node that includes its end of each pod range.
+/// Every source address that a place may use. A node also has the first address of each pod range.
 pub(super) fn addresses(store: &Store, place: &ClusterHost) -> Result<Vec<IpAddr>, String> {
     let spec = store.cluster_spec();
     let none = |kind: &str, name: &str, known: Vec<&str>| {
@@ -254,7 +240,7 @@ fn family_of(store: &Store, written: Option<&Spanned<OneFamily>>) -> (&'static s
 
 fn target(
     store: &Store,
-    to: &Spanned<Target>,
+    to: &Spanned<ProbeTarget>,
     protocol: Option<Protocol>,
     (family, _): (&str, Location),
 ) -> Result<(SocketAddr, Protocol), Problem> {
@@ -265,16 +251,16 @@ fn target(
     };
     let default = protocol.unwrap_or(Protocol::Tcp);
     match &to.value {
-        Target::Address(address) => Ok((*address, default)),
-        Target::Pod(key, port) => {
+        ProbeTarget::Address(address) => Ok((*address, default)),
+        ProbeTarget::Pod(key, port) => {
             let pod = store.pod(key).map_err(|error| problem(error.to_string()))?;
             Ok((SocketAddr::new(of_family(pod.addresses.clone(), format!("pod {key}"))?, *port), default))
         }
-        Target::Node(name, port) => {
+        ProbeTarget::Node(name, port) => {
             let found = addresses(store, &ClusterHost::Node(name.clone())).map_err(problem)?;
             Ok((SocketAddr::new(of_family(found, format!("node {name}"))?, *port), default))
         }
-        Target::Service { frontend, service, port } => {
+        ProbeTarget::Service { frontend, service, port } => {
             let object = store.service(service).map_err(|error| problem(error.to_string()))?;
             let spec = object.spec.clone().unwrap_or_default();
             let entry = service_port(spec.ports.as_deref().unwrap_or_default(), port.as_deref(), protocol)
@@ -285,13 +271,13 @@ fn target(
                 _ => Protocol::Tcp,
             };
             let (candidates, number) = match frontend {
-                Frontend::ClusterIp => (parse_all(spec.cluster_ips), entry.port),
-                Frontend::ExternalIp => (parse_all(spec.external_ips), entry.port),
-                Frontend::LoadBalancer => {
+                ServiceFrontend::ClusterIp => (parse_all(spec.cluster_ips), entry.port),
+                ServiceFrontend::ExternalIp => (parse_all(spec.external_ips), entry.port),
+                ServiceFrontend::LoadBalancer => {
                     let vips = store.vips_of(service);
                     (vips.into_iter().map(|vip| vip.address).collect(), entry.port)
                 }
-                Frontend::NodePort(node) => {
+                ServiceFrontend::NodePort(node) => {
                     let found = addresses(store, &ClusterHost::Node(node.clone())).map_err(problem)?;
                     let number =
                         entry.node_port.ok_or_else(|| problem(format!("service {service} has no node port there")))?;
@@ -356,8 +342,7 @@ fn route(
     Ok(Some((client.clone(), IpNet::from(to.ip()), node)))
 }
 
-/// The one promise that `expect` makes.
-fn wanted(store: &Store, expect: &ExpectFile, from: &ClusterHost, at: Location) -> Result<Wanted, Problem> {
+fn wanted(store: &Store, expect: &ExpectFile, from: &ClusterHost, at: Location) -> Result<ProbePromise, Problem> {
     let (refused, dropped) = (expect.refused == Some(true), expect.dropped == Some(true));
     if [expect.refused, expect.dropped, expect.unanswered].contains(&Some(false)) {
         return Err(Problem::new(at, "refused, dropped and unanswered are `true` or left out; say `answered` instead"));
@@ -368,14 +353,14 @@ fn wanted(store: &Store, expect: &ExpectFile, from: &ClusterHost, at: Location) 
         || expect.same_as.is_some()
         || expect.differs_from.is_some();
     match (&expect.answered, refused, dropped, expect.unanswered == Some(true)) {
-        (None, true, false, false) if !details => Ok(Wanted::Refused),
-        (None, false, true, false) if !details => Ok(Wanted::Dropped),
-        (None, false, false, true) if !details => Ok(Wanted::Unanswered),
+        (None, true, false, false) if !details => Ok(ProbePromise::Refused),
+        (None, false, true, false) if !details => Ok(ProbePromise::Dropped),
+        (None, false, false, true) if !details => Ok(ProbePromise::Unanswered),
         (Some(answered), false, false, false) => {
             let by = backends(store, answered, expect.spread)?;
             let source = source(store, expect, from)?;
             let turns = (expect.spread == Some(Spread::Turns)).then_some(1);
-            Ok(Wanted::Answered { by, source, sticky: expect.sticky == Some(true), turns })
+            Ok(ProbePromise::Answered { by, source, sticky: expect.sticky == Some(true), turns })
         }
         _ => Err(Problem::new(
             at,
@@ -386,22 +371,22 @@ fn wanted(store: &Store, expect: &ExpectFile, from: &ClusterHost, at: Location) 
 
 fn backends(
     store: &Store,
-    answered: &Spanned<Answered>,
+    answered: &Spanned<ExpectedServers>,
     spread: Option<Spread>,
 ) -> Result<Vec<(String, Option<f64>)>, Problem> {
     let problem = |message: String| Problem::new(answered.referenced, message);
     let known = |key: &ObjectKey| store.pod(key).map(|_| key.to_string()).map_err(|error| problem(error.to_string()));
     match &answered.value {
-        Answered::By(pods) if pods.is_empty() => Err(problem("answered: expected at least one pod".to_owned())),
-        Answered::By(pods) => {
+        ExpectedServers::By(pods) if pods.is_empty() => Err(problem("answered: expected at least one pod".to_owned())),
+        ExpectedServers::By(pods) => {
             let even = spread == Some(Spread::Even);
             let share = even.then(|| 1.0 / pods.len() as f64);
             pods.iter().map(|pod| Ok((known(&pod.0)?, share))).collect()
         }
-        Answered::Shares(_) if spread.is_some() => {
+        ExpectedServers::Shares(_) if spread.is_some() => {
             Err(problem("shares are written out already: leave out `spread`".to_owned()))
         }
-        Answered::Shares(shares) => {
+        ExpectedServers::Shares(shares) => {
             let sum: f64 = shares.values().map(|share| share.0).sum();
             if (sum - 1.0).abs() > 1e-9 {
                 return Err(problem(format!("the shares add up to {sum:.4}; expected 1")));
@@ -415,35 +400,35 @@ fn backends(
     }
 }
 
-fn source(store: &Store, expect: &ExpectFile, from: &ClusterHost) -> Result<Option<SourceWanted>, Problem> {
+fn source(store: &Store, expect: &ExpectFile, from: &ClusterHost) -> Result<Option<SourcePromise>, Problem> {
     let Some(written) = &expect.saw_source else { return Ok(None) };
-    let mut wanted = SourceWanted { words: String::new(), client: false, addresses: Vec::new(), not: false };
+    let mut wanted = SourcePromise { words: String::new(), client: false, addresses: Vec::new(), not: false };
     let mut words = Vec::new();
     for source in &written.0 {
         let problem = |message: String| Problem::new(source.referenced, message);
         words.push(source.value.to_string());
         match &source.value {
-            Source::Client => wanted.client = true,
-            Source::NotClient if written.0.len() == 1 => {
+            SourceAddress::Client => wanted.client = true,
+            SourceAddress::NotClient if written.0.len() == 1 => {
                 (wanted.client, wanted.not) = (true, true);
                 wanted.addresses = addresses(store, from).map_err(problem)?;
             }
-            Source::NotClient => return Err(problem("not-client stands alone".to_owned())),
-            Source::AnyNode => {
+            SourceAddress::NotClient => return Err(problem("not-client stands alone".to_owned())),
+            SourceAddress::AnyNode => {
                 for node in store.cluster_spec().nodes {
                     wanted.addresses.extend(addresses(store, &ClusterHost::Node(node.name)).map_err(problem)?);
                 }
             }
-            Source::Place(place) => wanted.addresses.extend(addresses(store, place).map_err(problem)?),
-            Source::Address(address) => wanted.addresses.push(*address),
+            SourceAddress::ClusterHost(place) => wanted.addresses.extend(addresses(store, place).map_err(problem)?),
+            SourceAddress::Address(address) => wanted.addresses.push(*address),
         }
     }
     wanted.words = words.join(" or ");
     Ok(Some(wanted))
 }
 
-/// How often to probe: as written, if that is enough for what is claimed; else as often as the claim needs.
-fn count(written: Option<&Spanned<usize>>, wanted: &Wanted, expect: &ExpectFile) -> Result<usize, Problem> {
+/// The number of probes: as written if that is enough for the claim, else as many as the claim needs.
+fn count(written: Option<&Spanned<usize>>, wanted: &ProbePromise, expect: &ExpectFile) -> Result<usize, Problem> {
     let at = written.map_or(Location::UNKNOWN, |count| count.referenced);
     let for_shares = |by: &[(String, Option<f64>)], skew: f64| {
         let shares: Vec<f64> = by.iter().filter_map(|(_, share)| *share).collect();
@@ -454,8 +439,8 @@ fn count(written: Option<&Spanned<usize>>, wanted: &Wanted, expect: &ExpectFile)
     };
     let (mut needed, mut asked) = (1, 1);
     match wanted {
-        Wanted::Answered { by, turns: Some(at_a_time), .. } => needed = TURNS * at_a_time * by.len(),
-        Wanted::Answered { by, sticky, .. } => {
+        ProbePromise::Answered { by, turns: Some(at_a_time), .. } => needed = TURNS * at_a_time * by.len(),
+        ProbePromise::Answered { by, sticky, .. } => {
             let skew = sensitivity(expect, by)?;
             needed = for_shares(by, skew)?.max(if *sticky { STICKY_PROBES } else { 1 });
             if let Some(finer) = expect.sensitivity_of_run.filter(|of_run| *of_run < skew) {
@@ -481,7 +466,6 @@ fn count(written: Option<&Spanned<usize>>, wanted: &Wanted, expect: &ExpectFile)
     }
 }
 
-/// The skew that is to be seen in these backends' shares.
 fn sensitivity(expect: &ExpectFile, by: &[(String, Option<f64>)]) -> Result<f64, Problem> {
     let Some(written) = &expect.sensitivity else { return Ok(stats::SENSITIVITY) };
     if by.iter().all(|(_, share)| share.is_none()) {

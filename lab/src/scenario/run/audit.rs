@@ -1,4 +1,4 @@
-//! Audits of nodes: each is collected as an operator would, and its rules are judged.
+//! Audits nodes: collects each as `svclab collect` does, and judges its rules.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,23 +12,23 @@ use svclab_audit::audit::{AuditOptions, Report, audit};
 use svclab_snapshot::{Objects, Snapshot};
 
 use super::error::LabError;
-use super::lab::Lab;
+use super::lab::KernelLab;
 use crate::mode::Mode;
+use crate::scenario::Step;
 use crate::scenario::audited;
-use crate::scenario::execute::Seen;
-use crate::scenario::file::ExpectFile;
-use crate::scenario::{Action, Step};
+use crate::scenario::execute::StepOutcome;
+use crate::scenario::file::{Action, ExpectFile, StepKey};
+use crate::scenario::values::OneOrMany;
 
-/// How long rules may take to be right after a step of `--audit`: what a proxy does after it has said that it has applied everything.
+/// How long rules may be wrong after a step of `--audit`: a proxy may still work after it has reported the change.
 const SETTLES: Duration = Duration::from_secs(10);
-/// Between two looks meanwhile: each runs the tools of the node.
+/// The pause between two attempts, each of which runs the tools of the node.
 const PAUSE: Duration = Duration::from_millis(500);
-/// No object is too new to be judged: the lab waits until the proxies have applied it.
+/// Judges all objects: the lab has waited until the proxies applied them.
 const NEVER_TOO_NEW: i64 = i64::MIN;
 
-impl Lab {
-    /// Audits nodes, and judges what is found.
-    pub(super) async fn audit(&self, nodes: &[String], expect: &ExpectFile) -> Result<Seen, LabError> {
+impl KernelLab {
+    pub(super) async fn audit(&self, nodes: &[String], expect: &ExpectFile) -> Result<StepOutcome, LabError> {
         let reports = try_join_all(nodes.iter().map(|node| self.audited(node))).await?;
         let reports: BTreeMap<String, Report> = nodes.iter().cloned().zip(reports).collect();
         Ok(audited::judge(expect.findings.as_deref().unwrap_or_default(), &reports))
@@ -37,7 +37,6 @@ impl Lab {
     async fn audited(&self, node: &str) -> Result<Report, LabError> {
         let failed = |why: String| LabError::Step(format!("{node} cannot be audited: {why}"));
         let archive = self.collect(node).await.map_err(failed)?;
-        // Where there is no Kubernetes API, or none that answers, the objects are those that the lab has published.
         let objects = self.store.read(objects).map_err(|error| failed(error.to_string()))?;
         let options =
             AuditOptions { mode: Some(self.proxies.mode_of(node).of_oracle()), settle_seconds: NEVER_TOO_NEW };
@@ -48,19 +47,19 @@ impl Lab {
             audit(&snapshot, &options).map_err(|error| error.to_string())
         });
         let mut report: Report = work.await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
-        // The lab's own service changes with every step, and a node whose proxy has ended does not hear of it.
+        // The marker service changes with every step; nodes without a running proxy do not follow.
         if let Some(marker) = &self.marker {
             report.findings.retain(|finding| !marker.is(&finding.service));
         }
-        report.excuse(&self.proxies.known(node));
+        report.excuse(&self.proxies.excused_promises(node));
         Ok(report)
     }
 
-    /// The audit that `svclab run --audit` adds after a step, or before the first one. Left out are nodes whose rules nobody keeps: their
-    /// proxy has ended, or something is kept from it; and those that drain what IPVS forwarded, where service addresses stay bound meanwhile.
+    /// The audit that `--audit` adds after a step; `None`: before the first step. Skips nodes without a running proxy,
+    /// with a fault, or cut off, and nodes that drain IPVS connections, where service addresses stay bound.
     pub(super) fn audit_after(&self, step: Option<&Step>) -> Option<Step> {
         let is_off = !self.audits || self.refused.is_some() || self.feed.withholds();
-        if is_off || step.is_some_and(|step| !changes_rules(&step.action)) {
+        if is_off || step.is_some_and(|step| !step.changes_rules()) {
             return None;
         }
         let unkept = &self.cut_off | &self.faults.nodes();
@@ -69,12 +68,16 @@ impl Lab {
             Some(step) => format!("audit after {:?}", step.name),
             None => "audit before the first step".to_owned(),
         };
-        (!nodes.is_empty()).then(|| Step {
+        let key = StepKey::of("audit").filter(|_| !nodes.is_empty())?;
+        Some(Step {
             line: step.map_or(1, |step| step.line),
             name,
             promise: None,
             modes: Mode::ALL.to_vec(),
-            action: Action::Audit(nodes),
+            key,
+            action: Action::Audit(OneOrMany(Vec::new())),
+            nodes,
+            documents: Vec::new(),
             expect: ExpectFile::default(),
             eventually: Some(SETTLES),
             every: Some(PAUSE),
@@ -82,23 +85,6 @@ impl Lab {
     }
 }
 
-/// Whether proxies write other rules because of a step, or nodes that were left out come back.
-fn changes_rules(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Apply(_)
-            | Action::Delete(_)
-            | Action::Ready(..)
-            | Action::Terminate(_)
-            | Action::Scale(..)
-            | Action::Proxy(..)
-            | Action::Heal(_)
-            | Action::Api(_)
-            | Action::EndFault(..)
-    )
-}
-
-/// What the lab has published.
 fn objects(store: &Store) -> Result<Objects, serde_json::Error> {
     fn all<T: DeserializeOwned>(store: &Store, kind: ObjectKind) -> Result<Vec<T>, serde_json::Error> {
         store.records(kind).map(|record| serde_json::from_slice(&record.json)).collect()

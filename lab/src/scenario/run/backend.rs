@@ -1,4 +1,4 @@
-//! The kernel as a backend of steps: a cluster of namespaces, with a proxy on every node.
+//! The kernel as a backend: a cluster of network namespaces, with a proxy on every node.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
@@ -10,42 +10,37 @@ use svclab_cluster::ClusterError;
 use svclab_cluster::traffic::probe::{ClusterHost, ProbeAnswer, ProbeOutcome};
 
 use super::error::LabError;
-use super::lab::Lab;
+use super::lab::KernelLab;
 use super::proxies::{SIGKILL, SIGTERM};
-use crate::expect::Wanted;
+use crate::expect::ProbePromise;
 use crate::expect::counters::Ruleset;
 use crate::report::{Evidence, StepVerdict};
-use crate::scenario::execute::{Backend, Capability, Health, Seen};
-use crate::scenario::file::{Listing, RuleFamily, RuleFile};
-use crate::scenario::look::Modes;
-use crate::scenario::look::{self, Saved};
+use crate::scenario::Step;
+use crate::scenario::execute::{Backend, Health, StepOutcome};
+use crate::scenario::file::{Action, HealthCheckFile, Listing, ProxyAction, RuleFamily, RuleFile};
 use crate::scenario::resolve::{self, ClientRoute, ProbePlan, ScanPlan};
-use crate::scenario::values::Target;
-use crate::scenario::{Action, ProxyAction, Step};
+use crate::scenario::rule_checks::{self, ModeByNode, NodeRulesets};
+use crate::scenario::values::ProbeTarget;
 
 /// How long the load balancer may take to follow the nodes' health, unless the step says otherwise.
 const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
-/// How long a health check may take to answer.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
-/// How long what a proxy does after its rules (stale flows, health-check ports, chains that nothing uses) may take: one that
-/// does not say when it is done is looked at again and again. Longer than a probe waits for an answer: the first one may
-/// have met a flow that was about to go.
+/// How long a proxy that does not report completion may work after its rules: stale flows, health-check ports, unused
+/// chains. Longer than the patience of a probe, as the first probe may have hit a stale flow.
 const AFTER_RULES: Duration = Duration::from_secs(10);
-/// How long an open connection may take to answer, and how long a dead one is listened to.
+/// The time limit of a request over an open connection, and over a dead one.
 pub(super) const ASK: Duration = Duration::from_secs(5);
 const DEAD: Duration = Duration::from_millis(700);
-/// How long a port that is to be open may take to answer, when no other is scanned.
 const ONE_PORT: Duration = Duration::from_secs(5);
 
-/// The tables of nftables mode, kube-proxy's as well.
+/// The tables of nftables mode, of svcproxy and of kube-proxy.
 pub(super) const NFT_TABLES: [&str; 2] = ["ip kube-proxy", "ip6 kube-proxy"];
-/// What `nft list table` says of a table that is not there.
 const NO_SUCH_TABLE: &str = "No such file or directory";
 
-impl Backend for Lab {
+impl Backend for KernelLab {
     type Error = LabError;
 
-    fn has(&self, _: Capability) -> bool {
+    fn is_kernel(&self) -> bool {
         true
     }
 
@@ -54,7 +49,7 @@ impl Backend for Lab {
         Some(StepVerdict::NotJudged(format!("the cluster is not what the scenario says: {refused}")))
     }
 
-    fn modes(&self) -> Modes {
+    fn modes(&self) -> ModeByNode {
         self.nodes().into_iter().map(|node| (node.clone(), self.proxies.mode_of(&node))).collect()
     }
 
@@ -87,10 +82,10 @@ impl Backend for Lab {
         tokio::time::sleep(time).await;
     }
 
-    async fn saved(&self, rules: &[RuleFile]) -> Result<Saved, LabError> {
-        let (mut saved, modes) = (Saved::new(), self.modes());
+    async fn saved(&self, rules: &[RuleFile]) -> Result<NodeRulesets, LabError> {
+        let (mut saved, modes) = (NodeRulesets::new(), self.modes());
         for rule in rules {
-            for node in look::nodes_of(rule, &modes)? {
+            for node in rule_checks::nodes_of(rule, &modes)? {
                 let Entry::Vacant(entry) = saved.entry((node.clone(), rule.listing())) else { continue };
                 let listed = self.listed(ClusterHost::Node(node), &entry.key().1).await?;
                 entry.insert(listed);
@@ -99,11 +94,11 @@ impl Backend for Lab {
         Ok(saved)
     }
 
-    /// Where every request is to be answered, a batch (as many as go out at a time) with a silent one is the last: the
-    /// promise is broken, and hundreds of time-outs would only take minutes.
-    async fn send_all(&mut self, plan: &ProbePlan, _: &Target) -> Result<Vec<ProbeOutcome>, LabError> {
+    /// Stops after the first batch with a missing answer, if all requests must be answered: hundreds of time-outs take
+    /// minutes.
+    async fn send_all(&mut self, plan: &ProbePlan, _: &ProbeTarget) -> Result<Vec<ProbeOutcome>, LabError> {
         self.route(plan.route.as_ref(), true).await?;
-        let patient = !matches!(plan.wanted, Wanted::Answered { .. });
+        let patient = !matches!(plan.wanted, ProbePromise::Answered { .. });
         let (mut outcomes, mut sent) = (Vec::with_capacity(plan.count), 0);
         while sent < plan.count {
             let size = plan.concurrency.min(plan.count - sent);
@@ -122,8 +117,8 @@ impl Backend for Lab {
         Ok(outcomes)
     }
 
-    /// The route stays: the connection needs it for as long as it lives.
-    async fn open(&mut self, name: &str, plan: &ProbePlan, _: &Target) -> Result<ProbeOutcome, LabError> {
+    /// The route stays as long as the connection.
+    async fn open(&mut self, name: &str, plan: &ProbePlan, _: &ProbeTarget) -> Result<ProbeOutcome, LabError> {
         self.route(plan.route.as_ref(), true).await?;
         let start = Instant::now();
         let mut connection = match self.cluster.connect(&plan.probe).await? {
@@ -148,7 +143,7 @@ impl Backend for Lab {
         self.route(plan.route.as_ref(), true).await?;
         let open = self.cluster.scan(&plan.from, plan.address, &plan.ports, plan.patience).await?;
         let mut open: BTreeSet<u16> = open.into_iter().collect();
-        // Among thousands of ports the answer of one may have been lost: it is asked once more, by itself.
+        // A scan of thousands of ports may lose an answer: try a closed port again, by itself.
         for port in plan.open.difference(&open.clone()) {
             open.extend(self.cluster.scan(&plan.from, plan.address, &BTreeSet::from([*port]), ONE_PORT).await?);
         }
@@ -174,13 +169,12 @@ impl Backend for Lab {
         let vip = self.store.read(|store| resolve::vip(store, service))?;
         if let Some(wanted) = wanted {
             let patience = patience.unwrap_or(LOAD_BALANCER_PATIENCE);
-            // Which nodes it uses in the end is the caller's to judge.
             let _ = self.cluster.wait_lb_healthy(vip, wanted, patience).await;
         }
         Ok((vip, self.cluster.lb_healthy(vip)?))
     }
 
-    /// Idle time is skipped where the clock is virtual: to sleep is enough there. The host's clock cannot be advanced.
+    /// A virtual clock skips idle time, so a sleep suffices.
     async fn advance(&mut self, time: Duration) -> Result<(), LabError> {
         if !self.virtual_time {
             let hint = "run it with --deterministic (`--kernel auto` does so by itself)";
@@ -190,7 +184,7 @@ impl Backend for Lab {
         Ok(())
     }
 
-    async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<Seen, LabError> {
+    async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<StepOutcome, LabError> {
         let (mut broken, mut kills, since) = (Vec::new(), Vec::new(), Instant::now());
         for node in nodes {
             match action {
@@ -213,15 +207,15 @@ impl Backend for Lab {
         if matches!(action, ProxyAction::Start(_)) {
             broken.extend(self.applied(since).await?);
         }
-        Ok(Seen::new(format!("{}{killed}", nodes.join(", ")), broken))
+        Ok(StepOutcome::new(format!("{}{killed}", nodes.join(", ")), broken))
     }
 
-    async fn change(&mut self, action: &Action) -> Result<Seen, LabError> {
-        self.change_objects(action).await
+    async fn change(&mut self, step: &Step) -> Result<StepOutcome, LabError> {
+        self.change_objects(step).await
     }
 
     async fn evidence(&mut self, step: &Step, number: usize, verdict: &StepVerdict) -> Option<Evidence> {
-        self.keep(step, number, verdict).await
+        self.keep_evidence(step, number, verdict).await
     }
 
     fn refused(&self) -> Option<String> {
@@ -229,61 +223,66 @@ impl Backend for Lab {
     }
 
     fn audit_after(&self, step: Option<&Step>) -> Option<Step> {
-        Lab::audit_after(self, step)
+        KernelLab::audit_after(self, step)
     }
 
-    async fn special(&mut self, step: &Step) -> Result<Seen, LabError> {
+    async fn special(&mut self, step: &Step) -> Result<StepOutcome, LabError> {
+        let nodes = &step.nodes;
         match &step.action {
-            Action::Api(fault) => self.misbehave(*fault).await,
-            Action::Partition(nodes) => self.partition(nodes).await,
-            Action::Heal(nodes) => self.heal(nodes).await,
-            Action::Impair(nodes, impairment) => self.impair(nodes, impairment).await,
-            Action::Repair(nodes) => self.repair(nodes).await,
-            Action::Fault(fault, nodes) => self.begin_fault(*fault, nodes).await,
-            Action::EndFault(kind, nodes) => self.end_fault(*kind, nodes).await,
-            Action::Idle(time) => Ok(self.idle(*time, &step.expect).await),
+            Action::Api(fault) => self.misbehave(fault.0).await,
+            Action::Partition(_) => self.partition(nodes).await,
+            Action::Heal(_) => self.heal(nodes).await,
+            Action::Impair(file) => self.impair(nodes, &file.impairment()).await,
+            Action::Repair(_) => self.repair(nodes).await,
+            Action::Idle(time) => Ok(self.idle(time.0, &step.expect).await),
             Action::Traffic(file) => self.begin_traffic(file).await,
             Action::EndTraffic(name) => self.end_traffic(name, &step.expect).await,
             Action::Exec(exec) => self.command(exec, &step.expect).await,
-            Action::KillLater(nodes, after) => {
-                self.armed.extend(nodes.iter().map(|node| (node.clone(), *after)));
-                Ok(Seen::new(nodes.join(", "), []))
+            Action::HealthCheck(HealthCheckFile { path: Some(path), .. }) => {
+                self.own_health(step.node(), *path, &step.expect).await
             }
-            Action::OwnHealth(node, path) => self.own_health(node, *path, &step.expect).await,
-            Action::Audit(nodes) => self.audit(nodes, &step.expect).await,
-            Action::Metric(node, name) => self.metric(node, name, &step.expect).await,
-            Action::SendStray(name) => self.stray(name).await.map(|()| Seen::default()),
-            other => Err(LabError::Step(format!("a step {} is no special one", other.key()))),
+            Action::Audit(_) => self.audit(nodes, &step.expect).await,
+            Action::Metric(file) => self.metric(step.node(), &file.name, &step.expect).await,
+            Action::SendStray(name) => self.send_stray(name).await.map(|()| StepOutcome::default()),
+            action => {
+                if let Some(after) = action.kill_in_restore() {
+                    self.armed.extend(nodes.iter().map(|node| (node.clone(), after)));
+                    return Ok(StepOutcome::new(nodes.join(", "), []));
+                }
+                match (action.fault(), action.ended_fault()) {
+                    (Some(fault), _) => self.begin_fault(fault, nodes).await,
+                    (None, Some(kind)) => self.end_fault(kind, nodes).await,
+                    (None, None) => Err(LabError::Step(format!("the lab has no code for `{}`", step.key.key))),
+                }
+            }
         }
     }
 }
 
-impl Lab {
-    /// What a node's tables have in them. A table that is not there has nothing.
+impl KernelLab {
     async fn listed(&self, place: ClusterHost, what: &Listing) -> Result<Ruleset, LabError> {
         let save = |program: &str| [program.to_owned(), "-c".to_owned()];
         match what {
             Listing::Iptables(RuleFamily::Ipv4) => {
-                Ok(Ruleset::parse(&self.must(&place, &save("iptables-save")).await?))
+                Ok(Ruleset::parse(&self.output_of(&place, &save("iptables-save")).await?))
             }
             Listing::Iptables(RuleFamily::Ipv6) => {
-                Ok(Ruleset::parse(&self.must(&place, &save("ip6tables-save")).await?))
+                Ok(Ruleset::parse(&self.output_of(&place, &save("ip6tables-save")).await?))
             }
             Listing::Nft(table) => Ok(Ruleset::parse_nft(&self.table(&place, table).await?)),
         }
     }
 
-    /// What `nft list table` prints; nothing of a table that is not there.
+    /// The output of `nft list table`; empty if the table does not exist.
     pub(super) async fn table(&self, place: &ClusterHost, table: &str) -> Result<String, LabError> {
         let argv: Vec<String> =
             ["nft", "list", "table"].into_iter().chain(table.split(' ')).map(str::to_owned).collect();
-        match self.must(place, &argv).await {
+        match self.output_of(place, &argv).await {
             Err(LabError::Command { problem, .. }) if problem.contains(NO_SUCH_TABLE) => Ok(String::new()),
             listed => listed,
         }
     }
 
-    /// Tells a client the way to an address, or takes it back.
     pub(super) async fn route(&self, route: Option<&ClientRoute>, add: bool) -> Result<(), LabError> {
         if let Some((client, destination, node)) = route {
             if add {

@@ -1,9 +1,9 @@
-//! Traffic that goes on while the cluster changes, and the judgement over it.
+//! Sends requests while the cluster changes, and judges them.
 //!
-//! A request is *failed* if it got no answer although, from its first moment to its last, somebody was serving. It is
-//! *misdelivered* if who answered was no endpoint of the service at any moment of the request. An endpoint counts from the
-//! moment that the change which brings it is published, until every proxy, dead and cut-off ones included, has applied the
-//! change that takes it away: in between, either is right.
+//! A request has *failed* if it got no answer although an endpoint was serving from its start to its end. It was
+//! *misdelivered* if the server was no endpoint of the service at any time of the request. An endpoint counts from the
+//! publication of the change that adds it until every proxy, including dead and cut-off ones, has applied the change
+//! that removes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,30 +17,29 @@ use tokio::task::JoinSet;
 
 use crate::expect::counters::PacketCount;
 
-/// For how long traffic that is to end goes on until it has made as many requests as asked for.
+/// How long traffic continues after its end step until it has made the requested number of requests.
 const ENOUGH_WITHIN: Duration = Duration::from_secs(10);
 
-/// Who serves each service, `namespace/pod`.
+/// The servers (`namespace/pod`) of each service.
 type Serving = BTreeMap<ObjectKey, BTreeSet<String>>;
 
-/// A state of the objects, and for how long a packet may have met it.
+/// A state of the objects, and the time in which packets may meet it.
 struct Epoch {
     since: Instant,
     until: Option<Instant>,
     serving: Serving,
 }
 
-/// The states that the objects have been in.
 #[derive(Default)]
 pub(super) struct Epochs(Vec<Epoch>);
 
 impl Epochs {
-    /// The objects are about to be as in `store`.
+    /// Notes that the objects are about to change to `store`.
     pub(super) fn begin(&mut self, store: &Store) {
         self.0.push(Epoch { since: Instant::now(), until: None, serving: serving(store) });
     }
 
-    /// Every proxy has applied the newest state: older ones are over.
+    /// Notes that every proxy has applied the newest state.
     pub(super) fn settle(&mut self) {
         let now = Instant::now();
         let older = self.0.len().saturating_sub(1);
@@ -55,23 +54,24 @@ impl Epochs {
             .filter(|epoch| epoch.since <= sample.ended && epoch.until.is_none_or(|until| until >= sample.begun))
     }
 
-    fn verdict(&self, service: &ObjectKey, sample: &Sample) -> Verdict {
+    fn verdict(&self, service: &ObjectKey, sample: &Sample) -> RequestVerdict {
         let mut serving = self.during(sample).map(|epoch| epoch.serving.get(service)).peekable();
         match &sample.answer {
             ProbeAnswer::Replied { server, .. } => {
                 if serving.flatten().any(|pods| pods.contains(server)) {
-                    Verdict::Right
+                    RequestVerdict::Right
                 } else {
-                    Verdict::Misdelivered
+                    RequestVerdict::Misdelivered
                 }
             }
-            _ if serving.peek().is_none() || serving.any(|pods| pods.is_none_or(BTreeSet::is_empty)) => Verdict::Right,
-            _ => Verdict::Failed,
+            _ if serving.peek().is_none() || serving.any(|pods| pods.is_none_or(BTreeSet::is_empty)) => {
+                RequestVerdict::Right
+            }
+            _ => RequestVerdict::Failed,
         }
     }
 }
 
-/// Who serves each service now.
 fn serving(store: &Store) -> Serving {
     let pods = store.cluster_spec().pods;
     let owner = |address: &str| {
@@ -95,14 +95,13 @@ fn serving(store: &Store) -> Serving {
     serving
 }
 
-/// Whether an endpoint gets traffic: it is ready, or the fallback of those that terminate and still serve. A condition that is
-/// left out means ready, serving and not terminating (API reference, `EndpointConditions`).
+/// Whether an endpoint may get traffic: it is ready, or serving while terminating. Missing conditions mean ready,
+/// serving and not terminating (API reference, `EndpointConditions`).
 fn may_serve(conditions: &serde_json::Value) -> bool {
     let condition = |name: &str, left_out: bool| conditions[name].as_bool().unwrap_or(left_out);
     condition("ready", true) || (condition("serving", true) && condition("terminating", false))
 }
 
-/// One request.
 #[derive(Debug)]
 struct Sample {
     begun: Instant,
@@ -110,48 +109,41 @@ struct Sample {
     answer: ProbeAnswer,
 }
 
-enum Verdict {
+enum RequestVerdict {
     Right,
     Failed,
     Misdelivered,
 }
 
-/// What came of it all.
 #[derive(Debug, Default)]
 pub(super) struct TrafficReport {
-    /// Requests sent.
     pub(super) made: usize,
-    /// Without an answer that was promised: the first few, with their moment.
     pub(super) failed: Vec<String>,
-    /// Answered by somebody who should not have got it: the first few, with their moment.
     pub(super) misdelivered: Vec<String>,
-    /// Answers by pod.
     pub(super) servers: BTreeMap<String, usize>,
 }
 
-/// Requests that are being sent.
-pub(super) struct Background {
+pub(super) struct BackgroundTraffic {
     service: ObjectKey,
     begun: Instant,
     stop: watch::Sender<bool>,
-    /// Requests that have ended so far.
     made: watch::Sender<usize>,
     workers: JoinSet<Result<Vec<Sample>, ClusterError>>,
 }
 
-impl Background {
-    /// Sends `probe` again and again, from `workers` tasks that pause in between.
+impl BackgroundTraffic {
+    /// Sends `probe` repeatedly from `workers` tasks, each with a pause between requests.
     pub(super) fn start(prober: &Prober, probe: &Probe, service: ObjectKey, workers: usize, pause: Duration) -> Self {
         let (stop, made) = (watch::Sender::new(false), watch::Sender::new(0));
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
             tasks.spawn(send(prober.clone(), probe.clone(), pause, made.clone(), stop.subscribe()));
         }
-        Background { service, begun: Instant::now(), stop, made, workers: tasks }
+        BackgroundTraffic { service, begun: Instant::now(), stop, made, workers: tasks }
     }
 
-    /// Ends it and judges every request. It goes on until `wanted` accepts the number of requests, for [`ENOUGH_WITHIN`] at
-    /// most: how many a machine sends while something else happens depends on the machine.
+    /// Stops and judges every request. Continues until `wanted` accepts the number of requests, for at most
+    /// [`ENOUGH_WITHIN`]: the number depends on the machine.
     pub(super) async fn end(mut self, wanted: &PacketCount, epochs: &Epochs) -> Result<TrafficReport, ClusterError> {
         if matches!(wanted, PacketCount::AtLeast(_)) {
             let mut made = self.made.subscribe();
@@ -174,7 +166,7 @@ impl Background {
 }
 
 impl TrafficReport {
-    fn count(&mut self, sample: &Sample, verdict: Verdict, origin: Instant) {
+    fn count(&mut self, sample: &Sample, verdict: RequestVerdict, origin: Instant) {
         self.made += 1;
         let moment = sample.begun.duration_since(origin).as_millis();
         let words = match &sample.answer {
@@ -185,13 +177,12 @@ impl TrafficReport {
             other => format!("{other:?}").to_lowercase(),
         };
         match verdict {
-            Verdict::Right => {}
-            Verdict::Failed => self.failed.push(format!("{words} after {moment} ms")),
-            Verdict::Misdelivered => self.misdelivered.push(format!("{words} after {moment} ms")),
+            RequestVerdict::Right => {}
+            RequestVerdict::Failed => self.failed.push(format!("{words} after {moment} ms")),
+            RequestVerdict::Misdelivered => self.misdelivered.push(format!("{words} after {moment} ms")),
         }
     }
 
-    /// In a line.
     pub(super) fn summary(&self) -> String {
         let servers: Vec<String> = self.servers.iter().map(|(name, count)| format!("{name} ×{count}")).collect();
         let (failed, misdelivered) = (self.failed.len(), self.misdelivered.len());
@@ -212,7 +203,6 @@ async fn send(
         let answer = prober.send(&probe).await?.answer;
         samples.push(Sample { begun, ended: Instant::now(), answer });
         made.send_modify(|made| *made += 1);
-        // Rushes on when it is to stop.
         let _ = tokio::time::timeout(pause, stop.changed()).await;
     }
     Ok(samples)
@@ -228,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_of_conditions() {
+    fn missing_endpoint_conditions_have_defaults() {
         use serde_json::{Value, json};
         let table = [
             (Value::Null, true),
@@ -258,9 +248,9 @@ mod tests {
         let verdict = |begun: u64, ended: u64, answer: ProbeAnswer| {
             let sample = Sample { begun: at(begun), ended: at(ended), answer };
             match epochs.verdict(&ObjectKey::new(None, "web"), &sample) {
-                Verdict::Right => "right",
-                Verdict::Failed => "failed",
-                Verdict::Misdelivered => "misdelivered",
+                RequestVerdict::Right => "right",
+                RequestVerdict::Failed => "failed",
+                RequestVerdict::Misdelivered => "misdelivered",
             }
         };
         assert_eq!(verdict(10, 20, replied("default/a")), "right");

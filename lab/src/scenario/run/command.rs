@@ -1,18 +1,15 @@
-//! Commands of a step's own.
-
 use svclab_cluster::process::ProcessEnd;
 
 use super::error::LabError;
-use super::lab::Lab;
+use super::lab::KernelLab;
 use crate::expect::Mismatch;
-use crate::scenario::execute::Seen;
+use crate::scenario::execute::StepOutcome;
 use crate::scenario::file::{ExecFile, ExpectFile};
 use crate::scenario::resolve;
-use crate::scenario::values::{OneOrMany, Text};
+use crate::scenario::values::{OneOrMany, PlainText};
 
-impl Lab {
-    /// Runs it, and judges its status and what it prints.
-    pub(super) async fn command(&self, exec: &ExecFile, expect: &ExpectFile) -> Result<Seen, LabError> {
+impl KernelLab {
+    pub(super) async fn command(&self, exec: &ExecFile, expect: &ExpectFile) -> Result<StepOutcome, LabError> {
         let place = self.store.read(|store| resolve::place(store, &exec.on))?;
         let output = self.exec(&place, &exec.command).await?;
         let mut broken = Vec::new();
@@ -28,10 +25,10 @@ impl Lab {
         for part in texts(expect.lacks.as_ref()).filter(|part| text.contains(*part)) {
             broken.push(Mismatch::new(format!("output without {part:?}"), text.trim()));
         }
-        Ok(Seen::new(text.lines().next().unwrap_or_default(), broken))
+        Ok(StepOutcome::new(text.lines().next().unwrap_or_default(), broken))
     }
 }
 
-fn texts(list: Option<&OneOrMany<Text>>) -> impl Iterator<Item = &str> {
+fn texts(list: Option<&OneOrMany<PlainText>>) -> impl Iterator<Item = &str> {
     list.into_iter().flat_map(|list| &list.0).map(|text| text.value.0.as_str())
 }

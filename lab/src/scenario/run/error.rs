@@ -1,5 +1,3 @@
-//! Why a lab could not do something.
-
 use std::path::{Path, PathBuf};
 
 use svclab_apiserver::objects::ObjectError;
@@ -12,65 +10,41 @@ use crate::expect::Mismatch;
 use crate::scenario::LoadError;
 use crate::scenario::error::Problem;
 
-/// Why the lab could not do something. A broken promise is none of these.
+/// Why the lab failed. A broken promise is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The cluster refused.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// The manifests do not fit.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// An object does not fit.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// The objects could not be written for the proxies.
     #[error(transparent)]
     Publish(#[from] PublishError),
-    /// The Kubernetes API could not be served.
     #[error("cannot serve the Kubernetes API: {0}")]
     Api(std::io::Error),
-    /// The API's certificate could not be made.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A node's kubeconfig could not be written.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// A real control plane does not start, or does not take what it is given.
     #[error(transparent)]
     ControlPlane(#[from] ControlPlaneError),
-    /// A working directory could not be made.
     #[error("cannot make {path}: {source}")]
-    Directory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The proxies did not come up.
+    Directory { path: PathBuf, source: std::io::Error },
     #[error("expected: {}; seen: {}", .0.expected, .0.seen)]
     Proxy(Mismatch),
-    /// The proxies did not come up, for this machine refuses them what they need.
     #[error("{0}")]
     Refused(String),
-    /// A command of the lab's own failed.
     #[error("{command} on {place}: {problem}")]
-    Command {
-        /// What was run.
-        command: String,
-        /// Where.
-        place: String,
-        /// What it said.
-        problem: String,
-    },
-    /// A step that the check before the run would have refused.
+    Command { command: String, place: String, problem: String },
+    /// A step that the check before the run should have rejected.
     #[error("{0}")]
     Step(String),
 }
 
 impl LabError {
-    /// Whether it is the lab or this machine that cannot do it, whatever the proxy and the scenario. Commands are not: the `init` of another's
-    /// proxy is one.
+    /// Whether the lab or the machine is to blame, and not the proxy or the scenario. A failed command may be the
+    /// `init` of a proxy.
     pub fn is_of_this_machine(&self) -> bool {
         match self {
             LabError::Proxy(_)
@@ -90,7 +64,7 @@ impl LabError {
     }
 }
 
-/// A problem of a step that was found only now: the check before the run has the file's own place of it.
+/// The check before the run reports the place in the file.
 impl From<Problem> for LabError {
     fn from(problem: Problem) -> Self {
         LabError::Step(problem.message)

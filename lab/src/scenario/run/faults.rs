@@ -10,90 +10,87 @@ use svclab_cluster::busy_writer::BusyWriter;
 use svclab_cluster::process::OutputReader;
 use svclab_cluster::traffic::probe::ClusterHost;
 
+use super::command_faults;
 use super::error::LabError;
-use super::fakes;
-use super::lab::Lab;
+use super::lab::KernelLab;
 use crate::expect::Mismatch;
-use crate::scenario::execute::Seen;
-use crate::scenario::fault::{Command, Does, Fault, FaultKind, LogReader};
+use crate::scenario::execute::StepOutcome;
+use crate::scenario::fault::{CommandFaultKind, IptablesCommand, LogReaderFault, NodeFault, NodeFaultKind};
 
-/// How long a fault of a command lasts at least, if the proxy does not run it sooner: longer than kube-proxy's own period.
+/// How long a step waits for the proxy to run a faulty command; longer than kube-proxy's sync period.
 const MET: Duration = Duration::from_secs(40);
-/// How long what hung may still be there when its proxy has caught up: a proxy may end it in the background.
+/// How long a hanging command may outlive the fault: a proxy may kill it in the background.
 const LEFT: Duration = Duration::from_secs(10);
-/// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The faults that last, by node.
 #[derive(Default)]
 pub(super) struct Faults {
-    commands: BTreeMap<String, BTreeMap<Command, Does>>,
+    commands: BTreeMap<String, BTreeMap<IptablesCommand, CommandFaultKind>>,
     locks: BTreeMap<String, Flock<File>>,
     writers: BTreeMap<String, BusyWriter>,
 }
 
 impl Faults {
-    /// Nodes with a fault: their proxies may be unable to apply anything, so steps do not wait for them.
+    /// Steps do not wait for the proxies of these nodes.
     pub(super) fn nodes(&self) -> BTreeSet<String> {
         self.commands.keys().chain(self.locks.keys()).chain(self.writers.keys()).cloned().collect()
     }
 }
 
-impl Lab {
-    /// Begins a fault.
-    pub(super) async fn begin_fault(&mut self, fault: Fault, nodes: &[String]) -> Result<Seen, LabError> {
+impl KernelLab {
+    pub(super) async fn begin_fault(&mut self, fault: NodeFault, nodes: &[String]) -> Result<StepOutcome, LabError> {
         for node in nodes {
             match fault {
-                Fault::Command(command, does) => {
-                    fakes::set(node, command, Some(does))?;
+                NodeFault::Command(command, does) => {
+                    command_faults::set(node, command, Some(does))?;
                     self.faults.commands.entry(node.clone()).or_default().insert(command, does);
                 }
-                Fault::Lock => {
+                NodeFault::Lock => {
                     let lock = self.cluster.hold_iptables_lock(node).await?;
                     self.faults.locks.insert(node.clone(), lock);
                 }
-                Fault::Writer(per_second) => {
+                NodeFault::Writer(per_second) => {
                     let writer = self.cluster.busy_writer(node, per_second).await?;
                     self.faults.writers.insert(node.clone(), writer);
                 }
-                Fault::Log(LogReader::Stall) => self.proxies.set_reader(node, OutputReader::Stalls)?,
-                Fault::Log(LogReader::End) => self.proxies.set_reader(node, OutputReader::IsGone)?,
+                NodeFault::Log(LogReaderFault::Stall) => self.proxies.set_reader(node, OutputReader::Stalls)?,
+                NodeFault::Log(LogReaderFault::End) => self.proxies.set_reader(node, OutputReader::IsGone)?,
             }
         }
-        Ok(Seen::new(format!("{}: {fault}", nodes.join(", ")), []))
+        Ok(StepOutcome::new(format!("{}: {fault}", nodes.join(", ")), []))
     }
 
-    /// Waits until the proxies have run every command that is faked: what leads to it may be noticed late.
+    /// Waits until the proxies have run every faulty command.
     async fn wait_until_met(&self, nodes: &[String]) {
         let deadline = Instant::now() + MET;
         let faked = |node: &String| self.faults.commands.get(node).map(|faked| (node.clone(), faked));
         for (node, faked) in nodes.iter().filter_map(faked) {
             for command in faked.keys() {
-                while !fakes::is_met(&node, *command) && Instant::now() < deadline {
+                while !command_faults::was_hit(&node, *command) && Instant::now() < deadline {
                     tokio::time::sleep(LOOK).await;
                 }
             }
         }
     }
 
-    /// Ends faults, waits until the proxies have caught up, and judges what the faults have left.
-    pub(super) async fn end_fault(&mut self, kind: FaultKind, nodes: &[String]) -> Result<Seen, LabError> {
-        if kind == FaultKind::Command {
+    /// Ends faults, waits until the proxies have caught up, and judges hanging commands.
+    pub(super) async fn end_fault(&mut self, kind: NodeFaultKind, nodes: &[String]) -> Result<StepOutcome, LabError> {
+        if kind == NodeFaultKind::Command {
             self.wait_until_met(nodes).await;
         }
         let since = Instant::now();
         let (mut words, mut faked) = (nodes.join(", "), Vec::new());
         for node in nodes {
             match kind {
-                FaultKind::Command => {
+                NodeFaultKind::Command => {
                     for (command, does) in self.faults.commands.remove(node).unwrap_or_default() {
-                        fakes::set(node, command, None)?;
+                        command_faults::set(node, command, None)?;
                         faked.push((node.clone(), command, does));
                     }
                 }
-                FaultKind::Lock => drop(self.faults.locks.remove(node)),
-                FaultKind::Log => self.proxies.set_reader(node, OutputReader::Reads)?,
-                FaultKind::Writer => {
+                NodeFaultKind::Lock => drop(self.faults.locks.remove(node)),
+                NodeFaultKind::Log => self.proxies.set_reader(node, OutputReader::Reads)?,
+                NodeFaultKind::Writer => {
                     let failed = |source: io::Error| LabError::Command {
                         command: "rewriting a table of nf_tables".to_owned(),
                         place: ClusterHost::Node(node.clone()).to_string(),
@@ -113,21 +110,25 @@ impl Lab {
             words.push_str(&format!("; {command} was run {met} times"));
             broken.extend(left);
         }
-        Ok(Seen::new(words, broken))
+        Ok(StepOutcome::new(words, broken))
     }
 }
 
-/// How often a command was met that did not do its work, and what is wrong with that.
-async fn judge(node: &str, command: Command, does: Does, patience: Duration) -> (usize, Option<Mismatch>) {
-    let met = fakes::met(node, command);
+async fn judge(
+    node: &str,
+    command: IptablesCommand,
+    does: CommandFaultKind,
+    patience: Duration,
+) -> (usize, Option<Mismatch>) {
+    let met = command_faults::take_hits(node, command);
     if met.is_empty() {
         let expected = format!("the proxy on {node} runs {command} during the fault");
         return (0, Some(Mismatch::new(expected, "it never did: the fault has shown nothing")));
     }
-    if does != Does::Hang {
+    if does != CommandFaultKind::Hang {
         return (met.len(), None);
     }
-    let left = || met.iter().flat_map(fakes::Met::left).map(|pid| pid.to_string()).collect::<Vec<_>>();
+    let left = || met.iter().flat_map(command_faults::FaultHit::left).map(|pid| pid.to_string()).collect::<Vec<_>>();
     let deadline = Instant::now() + patience;
     while !left().is_empty() && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;

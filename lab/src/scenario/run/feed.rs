@@ -1,4 +1,4 @@
-//! Where the proxies get the cluster's objects from: the lab's Kubernetes API, a real control plane, or a directory of manifests.
+//! The source of objects for the proxies: the lab's Kubernetes API, a real control plane, or a directory of manifests.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,33 +17,28 @@ use svclab_netns::sandbox::WORK_DIR;
 
 use super::error::{LabError, make};
 
-/// The API's port: that of a real API server.
 pub(super) const API_PORT: u16 = 6443;
-/// Its address in every node's namespace.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), API_PORT);
-/// Between bookmarks. A proxy tells the version that it has seen of each kind: with bookmarks as dense as this, a step
-/// need not wait for kinds that it did not change.
+/// The interval of bookmarks. Proxies report the version of each kind that they have seen: with frequent bookmarks a
+/// step need not wait for unchanged kinds.
 const BOOKMARKS: Duration = Duration::from_millis(25);
 
-/// What a step says that needs the API where there is none.
 const NO_API: &str = "this run has no Kubernetes API: leave out --source manifests";
 
-/// Where objects come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Source {
-    /// The lab's Kubernetes API, with a kubeconfig for each node.
+pub enum ObjectSource {
+    /// The lab's Kubernetes API, with a kubeconfig per node.
     #[default]
     Api,
-    /// A directory of manifests, which only this project's proxy reads.
+    /// A directory of manifests, which only svcproxy reads.
     Manifests,
 }
 
-/// What feeds the proxies of one cluster.
 pub(super) enum Feed {
-    /// A Kubernetes API, with a listener for each of `nodes`, in their order.
+    /// A Kubernetes API with a listener per node, in the order of `nodes`.
     Api {
         server: Box<ApiServer>,
-        /// Whose objects they are: the lab's own, or a real control plane's, which the server stands in front of.
+        /// The real control plane behind the server; `None`: the lab's own objects.
         plane: Option<Box<ControlPlane>>,
         directory: PathBuf,
         nodes: Vec<String>,
@@ -51,20 +46,18 @@ pub(super) enum Feed {
     Manifests(PathBuf),
 }
 
-/// A state of the objects, as proxies tell what they have seen.
+/// A state of the objects, by the versions that proxies report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Version {
-    /// The lab's own number for it, of all kinds.
+pub(super) enum ObjectsVersion {
     Lab(u64),
-    /// What a real API server has told about each kind.
     Told(ObservedVersions),
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ObjectsVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Version::Lab(version) => write!(f, "version {version}"),
-            Version::Told(told) => {
+            ObjectsVersion::Lab(version) => write!(f, "version {version}"),
+            ObjectsVersion::Told(told) => {
                 let (services, slices) = (told.of(ObjectKind::Service), told.of(ObjectKind::EndpointSlice));
                 write!(f, "versions {services} of Services and {slices} of EndpointSlices")
             }
@@ -73,24 +66,24 @@ impl fmt::Display for Version {
 }
 
 impl Feed {
-    /// Starts to serve `shared` to every node of `cluster`, through the control plane of `programs` if there are some.
+    /// Serves `shared` to every node, through the control plane of `programs` if given.
     pub(super) async fn start(
-        source: Source,
+        source: ObjectSource,
         programs: Option<&Programs>,
         cluster: &Cluster,
         shared: &SharedStore,
         options: &StoreOptions,
     ) -> Result<Feed, LabError> {
         let directory = PathBuf::from(WORK_DIR).join(match source {
-            Source::Api => "kubeconfig",
-            Source::Manifests => "manifests",
+            ObjectSource::Api => "kubeconfig",
+            ObjectSource::Manifests => "manifests",
         });
-        // What an earlier scenario of this run published must not be seen by this one's proxies.
+        // The files of an earlier scenario must not reach the proxies.
         let _ = std::fs::remove_dir_all(&directory);
         make(&directory)?;
         match source {
-            Source::Api => Feed::serve(programs, cluster, shared, options, directory).await,
-            Source::Manifests => Ok(Feed::Manifests(directory)),
+            ObjectSource::Api => Feed::serve(programs, cluster, shared, options, directory).await,
+            ObjectSource::Manifests => Ok(Feed::Manifests(directory)),
         }
     }
 
@@ -140,10 +133,7 @@ impl Feed {
         Ok(Feed::Api { server: Box::new(server), plane, directory, nodes })
     }
 
-    /// Tells what there is now. The lab's own API serves the store itself: there is nothing to do.
-    ///
-    /// # Errors
-    /// When a control plane does not take it.
+    /// Publishes the current objects. The lab's own API serves the store directly.
     pub(super) async fn publish(&self, shared: &SharedStore) -> Result<(), LabError> {
         match self {
             Feed::Api { plane: None, .. } => Ok(()),
@@ -155,7 +145,6 @@ impl Feed {
         }
     }
 
-    /// The kubeconfig of a node, where there is an API.
     pub(super) fn kubeconfig(&self, node: &str) -> Option<PathBuf> {
         match self {
             Feed::Api { directory, .. } => Some(directory.join(node)),
@@ -163,7 +152,6 @@ impl Feed {
         }
     }
 
-    /// The directory of manifests, where there is no API.
     pub(super) fn manifests(&self) -> Option<&Path> {
         match self {
             Feed::Api { .. } => None,
@@ -171,15 +159,13 @@ impl Feed {
         }
     }
 
-    /// The state that has been published.
-    pub(super) fn version(&self, shared: &SharedStore) -> Version {
+    pub(super) fn version(&self, shared: &SharedStore) -> ObjectsVersion {
         match self {
-            Feed::Api { plane: Some(plane), .. } => Version::Told(plane.versions()),
-            _ => Version::Lab(shared.version()),
+            Feed::Api { plane: Some(plane), .. } => ObjectsVersion::Told(plane.versions()),
+            _ => ObjectsVersion::Lab(shared.version()),
         }
     }
 
-    /// Makes the API misbehave, or behave again.
     pub(super) async fn misbehave(&self, what: ServerFault) -> Result<(), LabError> {
         match self {
             Feed::Api { server, plane: None, .. } => server.misbehave(what),
@@ -195,7 +181,6 @@ impl Feed {
         Ok(())
     }
 
-    /// How many requests were given a hostile answer.
     pub(super) fn hostile_answers(&self) -> usize {
         match self {
             Feed::Api { server, .. } => server.hostile_answers().0,
@@ -203,7 +188,7 @@ impl Feed {
         }
     }
 
-    /// Cuts a node off from the API, or lets it through again.
+    /// Cuts a node off from the API, or reconnects it.
     pub(super) fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), LabError> {
         match self {
             Feed::Api { server, nodes, .. } => {
@@ -216,20 +201,20 @@ impl Feed {
         }
     }
 
-    /// Whether the API keeps something from the proxies, so that nobody can wait for them to have applied it.
+    /// Whether the API withholds changes, so that no step can wait for the proxies.
     pub(super) fn withholds(&self) -> bool {
         matches!(self, Feed::Api { server, .. } if server.withholds())
     }
 
-    /// Whether the `/healthz` of `node`'s proxy says that it has applied `version`.
-    pub(super) fn has_applied(&self, node: &str, health: &serde_json::Value, version: &Version) -> bool {
+    /// Whether `health`, the `/healthz` of `node`'s proxy, reports `version` as applied.
+    pub(super) fn has_applied(&self, node: &str, health: &serde_json::Value, version: &ObjectsVersion) -> bool {
         let applied = |value: Option<&serde_json::Value>| {
             value.and_then(serde_json::Value::as_str).and_then(|text| text.parse::<u64>().ok())
         };
         let wanted = |kind: ObjectKind| match version {
-            Version::Lab(version) => *version,
-            Version::Told(told) if kind == ObjectKind::Node => told.of_node(node),
-            Version::Told(told) => told.of(kind),
+            ObjectsVersion::Lab(version) => *version,
+            ObjectsVersion::Told(told) if kind == ObjectKind::Node => told.of_node(node),
+            ObjectsVersion::Told(told) => told.of(kind),
         };
         match self {
             Feed::Manifests(_) => {
@@ -244,7 +229,7 @@ impl Feed {
                     (ObjectKind::EndpointSlice, "endpointslices"),
                     (ObjectKind::Node, "nodes"),
                 ];
-                // Watched in nftables mode only.
+                // svcproxy watches ServiceCIDRs in nftables mode only.
                 let ranges = of("servicecidrs").is_some_and(|version| !version.is_null());
                 needed.into_iter().all(reached) && (!ranges || reached((ObjectKind::ServiceCidr, "servicecidrs")))
             }
@@ -257,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_version_counts() {
+    fn health_without_the_version_is_not_applied() {
         let manifests = Feed::Manifests(PathBuf::new());
         for (text, applied) in [
             (r#"{"lastUpdated":"x","appliedResourceVersion":"7"}"#, true),
@@ -267,7 +252,7 @@ mod tests {
             ("null", false),
         ] {
             assert_eq!(
-                manifests.has_applied("node-a", &serde_json::from_str(text).unwrap(), &Version::Lab(7)),
+                manifests.has_applied("node-a", &serde_json::from_str(text).unwrap(), &ObjectsVersion::Lab(7)),
                 applied,
                 "{text}"
             );

@@ -1,21 +1,19 @@
-//! Proxies that are to die in the middle of a sync.
+//! Kills proxies in the middle of a restore.
 
 use std::time::Duration;
 
 use svclab_cluster::process::KillOnChild;
 
 use super::error::LabError;
-use super::lab::Lab;
+use super::lab::KernelLab;
 use crate::expect::Mismatch;
 
-/// How long a proxy may take to get to the moment that it is to die in.
+/// How long a proxy may take to start the restore.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Kills that wait for their moment, by node.
 pub(super) type ArmedKills = Vec<(String, KillOnChild)>;
 
-impl Lab {
-    /// Lies in wait for the proxies that the step before this one chose, as far as they run.
+impl KernelLab {
     pub(super) fn arm_kills(&mut self) -> ArmedKills {
         let proxies = &self.proxies;
         let armed = std::mem::take(&mut self.armed);
@@ -28,7 +26,7 @@ impl Lab {
         running.into_iter().filter_map(lay).collect()
     }
 
-    /// Waits until every one of them is dead; tells when it died, or that it did not.
+    /// Waits for the armed kills; returns a summary and the kills that never happened.
     pub(super) async fn await_kills(&mut self, kills: ArmedKills) -> Result<(String, Vec<Mismatch>), LabError> {
         let (mut words, mut broken) = (String::new(), Vec::new());
         for (node, kill) in kills {

@@ -1,4 +1,4 @@
-//! A standing cluster with its objects and proxies.
+//! A running cluster with its objects and proxies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,28 +13,25 @@ use svclab_cluster::{Cluster, ClusterError};
 use svclab_netns::sandbox::WORK_DIR;
 
 use super::applied::PATIENCE;
-use super::background::{Background, Epochs};
+use super::background::{BackgroundTraffic, Epochs};
+use super::command_faults;
 use super::error::{LabError, make};
-use super::evidence::Keeper;
-use super::fakes;
+use super::evidence::EvidenceKeeper;
 use super::faults::Faults;
 use super::feed::Feed;
 use super::marker::Marker;
 use super::proxies::Proxies;
-use super::{Break, RunOptions};
+use super::{Damage, RunOptions};
 use crate::expect::Mismatch;
 use crate::mode::Mode;
 use crate::report::Idle;
-use crate::scenario::{Scenario, Variant};
+use crate::scenario::{IptablesVariant, Scenario};
 
-/// How long a command of a step may take.
 pub(super) const COMMAND: Duration = Duration::from_secs(30);
 
-/// The cluster, its objects, its proxies, and what earlier steps left for later ones.
-pub struct Lab {
+pub struct KernelLab {
     pub(super) started: Instant,
-    /// Damage that is done before steps of this scenario.
-    pub(super) breaks: Vec<Break>,
+    pub(super) breaks: Vec<Damage>,
     pub(super) cluster: Cluster,
     pub(super) store: SharedStore,
     pub(super) feed: Feed,
@@ -42,37 +39,29 @@ pub struct Lab {
     pub(super) patience: Duration,
     pub(super) virtual_time: bool,
     tools: Option<PathBuf>,
-    /// Tells when a change has been applied, where the proxies do not.
+    /// Shows when proxies have applied a change, if they do not report it.
     pub(super) marker: Option<Marker>,
-    /// From each change to the moment at which a node had applied it, where that is measured.
+    /// The times from a change until a node had applied it, where measured.
     pub(super) took: Vec<Duration>,
-    /// What the proxies did while nothing happened.
     pub(super) rested: Idle,
     pub(super) connections: BTreeMap<String, ProbeConnection>,
-    pub(super) traffic: BTreeMap<String, Background>,
+    pub(super) traffic: BTreeMap<String, BackgroundTraffic>,
     pub(super) epochs: Epochs,
-    /// Nodes that a `partition` step has cut off.
     pub(super) cut_off: BTreeSet<String>,
-    /// Nodes whose proxies the next step kills in the middle of a restore, each with how long after its begin.
+    /// The nodes whose proxies the next step kills, with the time from the start of the restore.
     pub(super) armed: BTreeMap<String, Duration>,
-    /// What steps have done to nodes and not ended yet.
     pub(super) faults: Faults,
-    /// Metrics as `metric` steps have noted them, by node and name.
     pub(super) metrics: BTreeMap<(String, String), f64>,
-    /// What is kept of failed steps.
-    pub(super) keeper: Option<Keeper>,
-    /// Whether nodes are audited after steps.
+    pub(super) keeper: Option<EvidenceKeeper>,
     pub(super) audits: bool,
-    /// What a real API server has refused: from then on the cluster is not what the scenario says.
+    /// The refusal of a real API server: from then on the cluster differs from the scenario.
     pub(super) refused: Option<String>,
 }
 
-impl Lab {
-    /// Builds the cluster, publishes the objects, starts a proxy on every node and waits until all have applied them.
-    ///
-    /// # Errors
-    /// Whatever of that does not work.
-    pub async fn start(scenario: &Scenario, options: &RunOptions) -> Result<Lab, LabError> {
+impl KernelLab {
+    /// Builds the cluster, publishes the objects, starts a proxy on every node and waits until all have applied the
+    /// objects.
+    pub async fn start(scenario: &Scenario, options: &RunOptions) -> Result<KernelLab, LabError> {
         let store = SharedStore::new(scenario.initial_objects()?);
         let tools = tools(options.variant)?;
         let cluster = Cluster::build(&store.read(|store| store.cluster_spec())).await?;
@@ -80,12 +69,12 @@ impl Lab {
             Feed::start(options.source, options.control_plane.as_ref(), &cluster, &store, &scenario.options).await?;
         let mut proxies = Proxies::new(options, &scenario.proxy, tools.as_deref().map(path_with));
         let real = tools.as_deref().map_or_else(machine_path, path_with);
-        proxies.find_first(fakes::paths(scenario, &real)?);
+        proxies.set_fault_paths(command_faults::paths(scenario, &real)?);
         let marker = if proxies.are_foreign() || options.measure.is_some() { Marker::new(&cluster) } else { None };
         let mut epochs = Epochs::default();
         store.read(|store| epochs.begin(store));
         let breaks = options.breaks.iter().filter(|damage| damage.is_for(&scenario.name));
-        let mut lab = Lab {
+        let mut lab = KernelLab {
             started: Instant::now(),
             breaks: breaks.cloned().collect(),
             cluster,
@@ -105,7 +94,7 @@ impl Lab {
             armed: BTreeMap::new(),
             faults: Faults::default(),
             metrics: BTreeMap::new(),
-            keeper: Keeper::new(scenario, options),
+            keeper: EvidenceKeeper::new(scenario, options),
             audits: options.audit,
             refused: None,
         };
@@ -121,17 +110,14 @@ impl Lab {
         }
     }
 
-    /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Looks at the objects.
     pub fn read<R>(&self, look: impl FnOnce(&Store) -> R) -> R {
         self.store.read(look)
     }
 
-    /// The kubeconfig of a node, if the lab serves the Kubernetes API.
     pub fn kubeconfig(&self, node: &str) -> Option<PathBuf> {
         self.feed.kubeconfig(node)
     }
@@ -140,7 +126,7 @@ impl Lab {
         self.cluster.spec().nodes.into_iter().map(|node| node.name).collect()
     }
 
-    /// Tells the proxies and the load balancer what there is now. What comes back is what a real API server refuses of it.
+    /// Publishes the objects and the load balancer's addresses. Returns the refusal of a real API server.
     pub(super) async fn publish(&mut self) -> Result<Option<String>, LabError> {
         match self.feed.publish(&self.store).await {
             Err(LabError::ControlPlane(error)) if error.is_refusal() => {
@@ -155,9 +141,8 @@ impl Lab {
         Ok(None)
     }
 
-    /// Waits until every running proxy has applied the objects as they have been since `since`, unless its node is cut off or
-    /// has a fault;
-    /// not while the API keeps something from them.
+    /// Waits until every running proxy has applied the objects as of `since`, except on nodes that are cut off or have
+    /// a fault. Returns at once while the API withholds changes.
     pub(super) async fn applied(&mut self, since: Instant) -> Result<Option<Mismatch>, LabError> {
         if self.feed.withholds() {
             return Ok(None);
@@ -166,7 +151,7 @@ impl Lab {
         let late = match &mut self.marker {
             None => self.version_applied(unheard).await?,
             Some(marker) => {
-                marker.keep_off(&self.cluster, &self.cut_off);
+                marker.avoid_nodes(&self.cluster, &self.cut_off);
                 marker.advance(&self.cluster, &self.store).await?;
                 self.feed.publish(&self.store).await?;
                 match self.proxies.applied(&self.cluster, &self.feed, None, unheard).await? {
@@ -175,13 +160,13 @@ impl Lab {
                         let nodes = self.proxies.running(unheard);
                         let reached = tokio::select! {
                             reached = marker.reached(&self.cluster, &nodes, since, PATIENCE) => reached,
-                            ended = self.proxies.one_ends(&nodes) => Err(ended),
-                            refused = self.proxies.one_is_refused() => Err(refused),
+                            ended = self.proxies.wait_for_exit(&nodes) => Err(ended),
+                            refused = self.proxies.wait_for_refusal() => Err(refused),
                         };
                         match reached {
                             Ok(took) => {
                                 self.took.extend(took.into_values());
-                                // The marker may show some milliseconds before the rest of the same change.
+                                // The marker may arrive some milliseconds before the rest of the change.
                                 if self.proxies.are_foreign() { None } else { self.version_applied(unheard).await? }
                             }
                             Err(late) => Some(late),
@@ -190,25 +175,23 @@ impl Lab {
                 }
             }
         };
-        // A proxy that is dead, cut off or in trouble leaves its node's rules as they were: older states are not over there.
+        // Where a proxy is dead, cut off or has a fault, older states may still apply.
         if late.is_none() && self.proxies.running(unheard) == self.nodes() {
             self.epochs.settle();
         }
         Ok(late)
     }
 
-    /// Waits until every running proxy but those of `unheard` says that it has applied the objects as they are.
+    /// Waits until every running proxy reports the current version, except on the nodes of `unheard`.
     async fn version_applied(&self, unheard: &BTreeSet<String>) -> Result<Option<Mismatch>, LabError> {
         let version = self.feed.version(&self.store);
         Ok(self.proxies.applied(&self.cluster, &self.feed, Some(&version), unheard).await?)
     }
 
-    /// Runs a command with the chosen iptables first in its `PATH`.
     pub(super) async fn exec(&self, place: &ClusterHost, argv: &[String]) -> Result<ExecOutput, ClusterError> {
         self.exec_within(place, argv, COMMAND).await
     }
 
-    /// The same with a limit of its own.
     pub(super) async fn exec_within(
         &self,
         place: &ClusterHost,
@@ -222,8 +205,8 @@ impl Lab {
         self.cluster.exec(place, with_path.as_deref().unwrap_or(argv), limit).await
     }
 
-    /// Like [`Lab::exec`], for commands of the lab's own: anything but success is an error.
-    pub(super) async fn must(&self, place: &ClusterHost, argv: &[String]) -> Result<String, LabError> {
+    /// Like [`KernelLab::exec`]; a failed command is an error.
+    pub(super) async fn output_of(&self, place: &ClusterHost, argv: &[String]) -> Result<String, LabError> {
         let output = self.exec(place, argv).await?;
         if output.ended == ProcessEnd::Exited(0) {
             return Ok(output.stdout);
@@ -232,32 +215,29 @@ impl Lab {
         Err(LabError::Command { command: argv.join(" "), place: place.to_string(), problem })
     }
 
-    /// Does damage on purpose.
-    pub(super) async fn damage(&self, damage: &Break) -> Result<(), LabError> {
-        // In userspace mode one that is stopped relays nothing, whatever the rules say; nor does it notice what leaves its
-        // canary chains in place.
+    pub(super) async fn damage(&self, damage: &Damage) -> Result<(), LabError> {
+        // Stopped proxies cannot repair the damage. But a stopped proxy in userspace mode relays nothing; such a proxy
+        // does not notice damage that leaves its canary chains.
         let nodes = self.nodes();
         let relayed = nodes.iter().any(|node| self.proxies.mode_of(node) == Mode::Userspace);
         if !relayed || damage.commands.is_empty() {
-            self.proxies.freeze().await?;
+            self.proxies.stop_all().await?;
         }
         let chosen = damage.on.among(nodes.iter().map(String::as_str)).map_err(LabError::Step)?;
         for node in chosen {
             for command in &damage.commands {
                 let argv = ["sh", "-euc", command].map(str::to_owned);
-                self.must(&ClusterHost::Node(node.clone()), &argv).await?;
+                self.output_of(&ClusterHost::Node(node.clone()), &argv).await?;
             }
         }
         Ok(())
     }
 
-    /// The end of every proxy's log.
     pub fn logs(&self, lines: usize) -> String {
         self.proxies.logs(lines)
     }
 }
 
-/// `PATH` with `tools` first.
 fn path_with(tools: &std::path::Path) -> String {
     format!("{}:{}", tools.display(), machine_path())
 }
@@ -266,12 +246,12 @@ fn machine_path() -> String {
     std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned())
 }
 
-/// A directory in which `iptables` and its kin are the chosen variant's; `None` leaves the machine's own choice.
-fn tools(variant: Variant) -> Result<Option<PathBuf>, LabError> {
+/// A directory with the commands of the chosen iptables; `None`: the machine's choice.
+fn tools(variant: IptablesVariant) -> Result<Option<PathBuf>, LabError> {
     let program = match variant {
-        Variant::Auto => return Ok(None),
-        Variant::Nft | Variant::NftCommands => "xtables-nft-multi",
-        Variant::Legacy => "xtables-legacy-multi",
+        IptablesVariant::Auto => return Ok(None),
+        IptablesVariant::Nft | IptablesVariant::NftCommands => "xtables-nft-multi",
+        IptablesVariant::Legacy => "xtables-legacy-multi",
     };
     let directory = PathBuf::from(WORK_DIR).join(variant.name());
     make(&directory)?;

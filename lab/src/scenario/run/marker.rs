@@ -1,8 +1,8 @@
-//! When has a proxy that tells nothing applied a change? When a later change of the lab's own shows in the traffic.
+//! Finds out when a proxy that reports nothing has applied a change.
 //!
-//! The marker is a service whose port, and whose endpoint's port, are new after every change: a node that reaches it at
-//! its newest port has seen everything that was published before, as watches keep the order of a kind's events. It is asked
-//! in each family, as proxies program families one after the other.
+//! The marker is a service whose port and endpoint port change after every change of objects. A node that reaches the
+//! newest port has seen all earlier events, as watches keep the order of events of a kind. Each family is checked, as
+//! proxies program families one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -21,35 +21,30 @@ use tokio::net::TcpListener;
 use super::error::LabError;
 use crate::expect::Mismatch;
 
-/// The marker's Kubernetes namespace and name.
 const NAMESPACE: &str = "svclab";
 const NAME: &str = "marker";
-/// Its cluster IP counts from the end of the service range: authors take theirs from the beginning.
+/// The cluster IP counts from the end of the service range; authors use the beginning.
 const FROM_THE_END: u64 = 3;
-/// Between two attempts to reach it: the grain of what is measured.
+/// The interval of attempts, and so the resolution of the measurement.
 const EVERY: Duration = Duration::from_millis(10);
-/// How long one attempt may take. A node that knows nothing of the marker yet answers nothing.
+/// The time limit of an attempt: nodes that do not know the marker yet answer nothing.
 const ATTEMPT: Duration = Duration::from_millis(500);
 
-/// `namespace/name`, as it stands in the comments of its rules.
 pub(super) fn key() -> String {
     format!("{NAMESPACE}/{NAME}")
 }
 
-/// The marker, at its newest port.
 pub(super) struct Marker {
-    /// The node with its endpoint.
+    /// The node of the endpoint.
     node: String,
     /// Cluster IP and endpoint address, per family.
     families: Vec<(IpAddr, IpAddr)>,
-    /// The service's port.
     port: u16,
-    /// Accept the newest port's connections; the older ones refuse.
+    /// Accept connections at the newest endpoint ports.
     listeners: Vec<TcpListener>,
 }
 
 impl Marker {
-    /// A marker for `cluster`, not published yet.
     pub(super) fn new(cluster: &Cluster) -> Option<Marker> {
         let spec = cluster.spec();
         let node = spec.nodes.first()?;
@@ -57,20 +52,19 @@ impl Marker {
         Some(Marker { node: node.name.clone(), families, port: 0, listeners: Vec::new() })
     }
 
-    /// Those of the service and of its endpoint.
     pub(super) fn addresses(&self) -> Vec<String> {
         self.families.iter().flat_map(|(service, endpoint)| [service.to_string(), endpoint.to_string()]).collect()
     }
 
-    /// Whether an audit means the marker by `service`: by its name, or by the address of a port that it had.
+    /// Whether a finding is about the marker: by name, or by the address of a former port.
     pub(super) fn is(&self, service: &str) -> bool {
         let (name, _) = service.rsplit_once(':').unwrap_or((service, ""));
         let gone = name.strip_prefix("(no service)/").and_then(|address| address.parse::<IpAddr>().ok());
         name == key() || gone.is_some_and(|gone| self.families.iter().any(|(address, _)| *address == gone))
     }
 
-    /// Moves the endpoint to a node that is not cut off, if there is one.
-    pub(super) fn keep_off(&mut self, cluster: &Cluster, cut_off: &BTreeSet<String>) {
+    /// Moves the endpoint to a node that is not cut off, if one exists.
+    pub(super) fn avoid_nodes(&mut self, cluster: &Cluster, cut_off: &BTreeSet<String>) {
         let spec = cluster.spec();
         let reached = spec.nodes.iter().find(|node| !cut_off.contains(&node.name));
         if let Some(node) = reached.filter(|_| cut_off.contains(&self.node)) {
@@ -78,7 +72,7 @@ impl Marker {
         }
     }
 
-    /// Publishes a new port, after everything that `store` already has.
+    /// Publishes a new port, after all changes in `store`.
     pub(super) async fn advance(&mut self, cluster: &Cluster, store: &SharedStore) -> Result<(), LabError> {
         self.port = self.port.checked_add(1).unwrap_or(1);
         let (mut listeners, mut slices) = (Vec::new(), Vec::new());
@@ -126,7 +120,7 @@ impl Marker {
         Object::EndpointSlice(Box::new(serde_json::from_value(slice).unwrap_or_default()))
     }
 
-    /// Waits until each of `nodes` reaches the newest port in every family, and tells how long that took since `since`.
+    /// Waits until all `nodes` reach the newest port in every family. Returns each node's time since `since`.
     pub(super) async fn reached(
         &self,
         cluster: &Cluster,
@@ -155,12 +149,11 @@ impl Marker {
     }
 }
 
-/// Cluster IP and endpoint address, per family, of a marker on `node`.
 fn families(spec: &ClusterSpec, node: &NodeSpec) -> Vec<(IpAddr, IpAddr)> {
     let families = spec.service_cidrs.iter().filter_map(|range| {
         let endpoint = node.addresses.iter().find(|address| address.is_ipv4() == range.addr().is_ipv4())?;
         let host_bits = u32::from(range.max_prefix_len() - range.prefix_len());
-        // In the huge ranges of IPv6 the end of the first 2^16 addresses will do.
+        // In large IPv6 ranges, counts from the end of the first 2^16 addresses.
         let size = 1_u64 << host_bits.min(16);
         let cluster_ip = nth_address(*range, size.checked_sub(FROM_THE_END)?)?;
         Some((cluster_ip, *endpoint))
@@ -168,7 +161,8 @@ fn families(spec: &ClusterSpec, node: &NodeSpec) -> Vec<(IpAddr, IpAddr)> {
     families.collect()
 }
 
-/// Returns once `node` has connected to `to`. An attempt begins every [`EVERY`], whatever became of the one before.
+/// Returns once `node` has connected to `to`. Starts an attempt every [`EVERY`], whether or not earlier attempts have
+/// ended.
 async fn reach(cluster: &Cluster, node: &str, to: SocketAddr) {
     let probe = Probe {
         from: ClusterHost::Node(node.to_owned()),

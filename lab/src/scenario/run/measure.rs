@@ -1,15 +1,15 @@
-//! What the proxies of a lab have cost.
+//! The costs of the proxies of a lab.
 
 use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::backend::NFT_TABLES;
-use super::lab::Lab;
+use super::lab::KernelLab;
 use crate::expect::counters::Ruleset;
 use crate::mode::Mode;
 use crate::report::Figures;
 
-impl Lab {
-    /// The figures so far; `None` if the rules cannot be read.
+impl KernelLab {
+    /// `None` if the rules cannot be read.
     pub(super) async fn figures(&self) -> Option<Figures> {
         let used = self.proxies.usage();
         let mut figures = Figures {
@@ -21,8 +21,10 @@ impl Lab {
         };
         for node in self.nodes() {
             for program in ["iptables-save", "ip6tables-save"] {
-                let text =
-                    self.must(&ClusterHost::Node(node.clone()), &[program.to_owned(), "-c".to_owned()]).await.ok()?;
+                let text = self
+                    .output_of(&ClusterHost::Node(node.clone()), &[program.to_owned(), "-c".to_owned()])
+                    .await
+                    .ok()?;
                 let saved = Ruleset::parse(&text);
                 figures.rules += saved.rules.len();
                 figures.chains += saved.chains.len();

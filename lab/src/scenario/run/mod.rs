@@ -1,14 +1,14 @@
-//! Carries a scenario out on the kernel: one cluster, one proxy per node, one step after the other.
+//! Runs a scenario on the kernel: one cluster, one proxy per node, one step after the other.
 
 mod applied;
 mod audit;
 mod backend;
 mod background;
-mod churn;
+mod changes;
 mod command;
+mod command_faults;
 mod error;
 mod evidence;
-mod fakes;
 mod faults;
 mod feed;
 mod idle;
@@ -28,102 +28,80 @@ mod stray;
 use std::time::{Duration, Instant};
 
 pub use error::LabError;
-pub use evidence::Keep;
-pub use feed::Source;
-pub use lab::Lab;
-pub use proxy::{ForeignProxy, Proxy, ProxyFileError};
+pub use evidence::EvidenceLevel;
+pub use feed::ObjectSource;
+pub use lab::KernelLab;
+pub use proxy::{ForeignProxy, ProxyFileError, ProxyUnderTest};
 
 use svclab_control_plane::Programs;
 
 use super::values::NodeChoice;
-use super::{Scenario, Variant, execute};
+use super::{IptablesVariant, Scenario, execute};
 use crate::mode::Mode;
 use crate::report::{ControlPlane, MicroVm, ScenarioReport, StepReport, StepVerdict};
 
-/// How a scenario is run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// The proxy.
-    pub proxy: Proxy,
-    /// Its mode.
+    pub proxy: ProxyUnderTest,
     pub mode: Mode,
-    /// Its iptables.
-    pub variant: Variant,
-    /// Where the proxies get the objects from.
-    pub source: Source,
-    /// The real control plane that serves the objects, where it is not the lab's own API.
+    pub variant: IptablesVariant,
+    pub source: ObjectSource,
+    /// `None`: the lab's own API.
     pub control_plane: Option<Programs>,
-    /// How long a probe waits for a promised answer, where the step does not say.
     pub patience: Duration,
-    /// Goes on after a failed step.
     pub keep_going: bool,
-    /// Measures the proxies, by the same means whatever they tell of themselves; after the last step they are looked at over
-    /// so much time in which nothing happens, unless a step has done that.
+    /// Measures the proxies from outside. After the last step, measures idle proxies for this time unless a step has
+    /// done so.
     pub measure: Option<Duration>,
-    /// The microVM that this is run in, if it is.
     pub machine: Option<MicroVm>,
-    /// Damage done on purpose, to show that a scenario can fail.
-    pub breaks: Vec<Break>,
-    /// What is kept of a failed step.
-    pub evidence: Keep,
-    /// Audits all nodes before the first step and after each one that changes rules.
+    pub breaks: Vec<Damage>,
+    pub evidence: EvidenceLevel,
+    /// Audits all nodes before the first step and after each step that changes rules.
     pub audit: bool,
 }
 
-/// Damage done just before a step, with the proxies stopped (SIGSTOP) so that they cannot mend it.
+/// Damage before a step. The proxies are stopped (SIGSTOP), so that they cannot repair the damage.
 #[derive(Debug, Clone)]
-pub struct Break {
-    /// The only scenario that is damaged; it ends with a failed step, for it may have hours before it. `None`: whichever has
-    /// the step.
+pub struct Damage {
+    /// The only scenario to damage, which then ends at the first failed step; `None`: all that have the step.
     pub scenario: Option<String>,
-    /// The step's name.
     pub before: String,
-    /// Where.
     pub on: NodeChoice,
-    /// Shell commands; none: the proxies are merely stopped.
+    /// Shell commands; empty: only stops the proxies.
     pub commands: Vec<String>,
 }
 
-impl Break {
-    /// Whether it is done before step `step` of scenario `scenario`.
+impl Damage {
     pub fn is_before(&self, scenario: &str, step: &str) -> bool {
         self.before == step && self.is_for(scenario)
     }
 
-    /// Whether it is for a scenario of that name.
     pub fn is_for(&self, scenario: &str) -> bool {
         self.scenario.as_ref().is_none_or(|only| only == scenario)
     }
 }
 
-/// What a run tells while it works.
 pub trait Progress: Send {
-    /// The scenario begins.
     fn begins(&mut self, scenario: &Scenario, options: &RunOptions);
-    /// A step is done.
     fn step(&mut self, step: &StepReport);
-    /// The scenario is done.
     fn done(&mut self, report: &ScenarioReport);
-    /// Lines of each proxy's log that are kept of a scenario.
     fn log_lines(&self, passed: bool) -> usize {
         if passed { 0 } else { LOG_LINES }
     }
 }
 
-/// Says nothing.
-pub struct Quiet;
+pub struct NoProgress;
 
-impl Progress for Quiet {
+impl Progress for NoProgress {
     fn begins(&mut self, _: &Scenario, _: &RunOptions) {}
     fn step(&mut self, _: &StepReport) {}
     fn done(&mut self, _: &ScenarioReport) {}
 }
 
-/// Lines of each proxy's log that a broken run shows.
+/// The lines of each proxy's log in the report of a failed run.
 pub const LOG_LINES: usize = 5;
 
-/// The report of a scenario that begins to be run.
-pub fn begun(scenario: &Scenario, mode: Mode, variant: Variant) -> ScenarioReport {
+pub fn begun(scenario: &Scenario, mode: Mode, variant: IptablesVariant) -> ScenarioReport {
     let mut report = execute::empty_report(scenario, mode, scenario.variant.unwrap_or(variant).name());
     let kernel = nix::sys::utsname::uname();
     report.kernel = kernel.ok().map(|name| name.release().to_string_lossy().into_owned());
@@ -131,7 +109,7 @@ pub fn begun(scenario: &Scenario, mode: Mode, variant: Variant) -> ScenarioRepor
     report
 }
 
-/// What a signal leaves of a scenario in a mode: `report` has its steps until then, the others are skipped.
+/// Completes the report of a scenario that a signal ended: the remaining steps are skipped.
 pub fn cut_short(scenario: &Scenario, mode: Mode, mut report: ScenarioReport) -> ScenarioReport {
     let done: Vec<usize> = report.steps.iter().map(|step| step.line).collect();
     let left = scenario.steps.iter().filter(|step| step.modes.contains(&mode) && !done.contains(&step.line));
@@ -140,7 +118,6 @@ pub fn cut_short(scenario: &Scenario, mode: Mode, mut report: ScenarioReport) ->
     report
 }
 
-/// Runs `scenario` from a fresh cluster to its last step.
 pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn Progress) -> ScenarioReport {
     let start = Instant::now();
     let options = &RunOptions { variant: scenario.variant.unwrap_or(options.variant), ..options.clone() };
@@ -149,9 +126,9 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
     report.machine = options.machine.clone();
     report.audited = options.audit;
     report.control_plane = options.control_plane.as_ref().map(ControlPlane::of);
-    match Lab::start(scenario, options).await {
+    match KernelLab::start(scenario, options).await {
         Ok(mut lab) => {
-            // A scenario that is damaged on purpose may have hours before it.
+            // A damaged scenario may have hours of steps after the failed one.
             let is_damaged = options.breaks.iter().any(|damage| damage.scenario.as_ref() == Some(&scenario.name));
             let keep_going = options.keep_going && !is_damaged;
             execute::steps(&mut lab, &scenario.steps, keep_going, |done| {
@@ -160,7 +137,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
             })
             .await;
             if let Some(rest) = options.measure {
-                lab.rest(rest).await;
+                lab.measure_idle(rest).await;
                 report.figures = lab.figures().await;
             }
             report.logs = match progress.log_lines(report.passed()) {

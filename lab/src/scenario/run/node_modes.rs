@@ -1,12 +1,11 @@
-//! The mode of each node's proxy, and where IPVS may still be at work though the proxy has left it.
+//! The mode of each node's proxy, and the nodes that may still drain IPVS connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::mode::Mode;
 
-/// Modes by node.
 pub(super) struct NodeModes {
-    /// Of all that no step has said another of.
+    /// The mode of nodes that no step has changed.
     first: Mode,
     changed: BTreeMap<String, Mode>,
     left_ipvs: BTreeSet<String>,
@@ -30,13 +29,12 @@ impl NodeModes {
         self.changed.insert(node.to_owned(), mode);
     }
 
-    /// `--cleanup` has been run on the node.
     pub(super) fn cleaned(&mut self, node: &str) {
         self.left_ipvs.remove(node);
     }
 
-    /// Nodes whose proxy has left IPVS mode, and that have not been cleaned since: virtual servers and addresses may stay there until
-    /// connections are over.
+    /// Nodes whose proxy left IPVS mode and that no `--cleanup` followed: virtual servers and addresses may remain
+    /// until connections end.
     pub(super) fn draining(&self) -> &BTreeSet<String> {
         &self.left_ipvs
     }
@@ -47,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_drains_from_the_end_of_ipvs_mode_to_a_clean_up_or_to_ipvs_mode() {
+    fn a_node_drains_after_ipvs_mode_until_a_cleanup() {
         let mut modes = NodeModes::new(Mode::Ipvs);
         modes.set("a", Mode::Nftables);
         modes.set("a", Mode::Iptables);

@@ -1,26 +1,26 @@
-//! Steps that cut nodes off and let them in again, and those that impair the way to them.
+//! Steps that cut nodes off, reconnect them, and impair their links.
 
 use std::time::Instant;
 
 use svclab_netns::netem::Impairment;
 
 use super::error::LabError;
-use super::lab::Lab;
-use crate::scenario::execute::Seen;
+use super::lab::KernelLab;
+use crate::scenario::execute::StepOutcome;
 
-impl Lab {
-    /// Cuts nodes off from everybody, the API included. The API first: what it would tell must not slip through.
-    pub(super) async fn partition(&mut self, nodes: &[String]) -> Result<Seen, LabError> {
+impl KernelLab {
+    /// The API is cut off first, so that no event passes.
+    pub(super) async fn partition(&mut self, nodes: &[String]) -> Result<StepOutcome, LabError> {
         for node in nodes {
             self.feed.cut_off(node, true)?;
             self.cluster.cut_off(node, true).await?;
             self.cut_off.insert(node.clone());
         }
-        Ok(Seen::new(nodes.join(", "), []))
+        Ok(StepOutcome::new(nodes.join(", "), []))
     }
 
-    /// Lets nodes in again and waits until their proxies have caught up.
-    pub(super) async fn heal(&mut self, nodes: &[String]) -> Result<Seen, LabError> {
+    /// Reconnects nodes and waits until their proxies have caught up.
+    pub(super) async fn heal(&mut self, nodes: &[String]) -> Result<StepOutcome, LabError> {
         let since = Instant::now();
         for node in nodes {
             self.cluster.cut_off(node, false).await?;
@@ -28,22 +28,20 @@ impl Lab {
             self.cut_off.remove(node);
         }
         let late = self.applied(since).await?;
-        Ok(Seen::new(format!("{}; version {}", nodes.join(", "), self.store.version()), late))
+        Ok(StepOutcome::new(format!("{}; version {}", nodes.join(", "), self.store.version()), late))
     }
 
-    /// Has what is sent to nodes impaired.
-    pub(super) async fn impair(&mut self, nodes: &[String], how: &Impairment) -> Result<Seen, LabError> {
+    pub(super) async fn impair(&mut self, nodes: &[String], how: &Impairment) -> Result<StepOutcome, LabError> {
         for node in nodes {
             self.cluster.impair(node, Some(how)).await?;
         }
-        Ok(Seen::new(format!("{}: {how}", nodes.join(", ")), []))
+        Ok(StepOutcome::new(format!("{}: {how}", nodes.join(", ")), []))
     }
 
-    /// Has it no longer so.
-    pub(super) async fn repair(&mut self, nodes: &[String]) -> Result<Seen, LabError> {
+    pub(super) async fn repair(&mut self, nodes: &[String]) -> Result<StepOutcome, LabError> {
         for node in nodes {
             self.cluster.impair(node, None).await?;
         }
-        Ok(Seen::new(nodes.join(", "), []))
+        Ok(StepOutcome::new(nodes.join(", "), []))
     }
 }

@@ -1,4 +1,4 @@
-//! The simulator as a backend of steps: packets take no time, and what a proxy programs is there at once.
+//! The simulator as a backend. Packets take no time, and rules change at once.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -12,27 +12,26 @@ use svclab_sim::rules::Rules;
 use svclab_spec::Protocol;
 
 use super::calls::RESET;
-use super::counters::Counters;
+use super::counters::RuleCounters;
 use super::lab::{SimError, SimLab};
 use super::targets;
 use crate::expect::counters::Ruleset;
 use crate::report::StepVerdict;
-use crate::scenario::execute::{Backend, Capability, Health, Seen};
-use crate::scenario::file::{Listing, RuleFamily, RuleFile};
-use crate::scenario::look::Modes;
-use crate::scenario::look::{self, Saved};
+use crate::scenario::Step;
+use crate::scenario::execute::{Backend, Health, StepOutcome};
+use crate::scenario::file::{Action, Listing, ProxyAction, RuleFamily, RuleFile};
 use crate::scenario::resolve::{self, PATIENCE, ProbePlan, ScanPlan};
-use crate::scenario::values::Target;
-use crate::scenario::{Action, ProxyAction, Step};
+use crate::scenario::rule_checks::{self, ModeByNode, NodeRulesets};
+use crate::scenario::values::ProbeTarget;
 
 impl Backend for SimLab {
     type Error = SimError;
 
-    fn has(&self, _: Capability) -> bool {
+    fn is_kernel(&self) -> bool {
         false
     }
 
-    /// A load balancer that opens connections of its own is no router.
+    /// The simulator models load balancers that route, not those that open connections.
     fn leaves_out(&self, step: &Step) -> Option<StepVerdict> {
         let target = match &step.action {
             Action::Probe(file) => &file.to.value,
@@ -43,7 +42,7 @@ impl Backend for SimLab {
         targets::is_proxied(&self.store, target).then(|| StepVerdict::NotSimulated(why.to_owned()))
     }
 
-    fn modes(&self) -> Modes {
+    fn modes(&self) -> ModeByNode {
         self.setups.iter().map(|(node, setup)| (node.clone(), setup.mode)).collect()
     }
 
@@ -71,10 +70,10 @@ impl Backend for SimLab {
         self.machines.network_mut().advance(time);
     }
 
-    async fn saved(&self, rules: &[RuleFile]) -> Result<Saved, SimError> {
-        let (mut saved, modes) = (Saved::new(), self.modes());
+    async fn saved(&self, rules: &[RuleFile]) -> Result<NodeRulesets, SimError> {
+        let (mut saved, modes) = (NodeRulesets::new(), self.modes());
         for rule in rules {
-            for node in look::nodes_of(rule, &modes)? {
+            for node in rule_checks::nodes_of(rule, &modes)? {
                 let rendered = self.rendered.get(&node);
                 let ruleset = match rule.listing() {
                     Listing::Iptables(family) => {
@@ -85,7 +84,7 @@ impl Backend for SimLab {
                         let rules = rendered.map(|rendered| rendered.state.rules(family));
                         let rules = rules.cloned().unwrap_or_else(|| Arc::new(Rules::empty(family)));
                         let machine = ClusterHost::Node(node.clone()).to_string();
-                        Counters::ruleset(self.counters.as_ref(), &machine, &rules)
+                        RuleCounters::ruleset(self.counters.as_ref(), &machine, &rules)
                     }
                     Listing::Nft(_) => Ruleset::parse_nft(rendered.map_or("", |rendered| &rendered.tables)),
                 };
@@ -95,20 +94,20 @@ impl Backend for SimLab {
         Ok(saved)
     }
 
-    async fn send_all(&mut self, plan: &ProbePlan, to: &Target) -> Result<Vec<ProbeOutcome>, SimError> {
+    async fn send_all(&mut self, plan: &ProbePlan, to: &ProbeTarget) -> Result<Vec<ProbeOutcome>, SimError> {
         let entrances = self.entrances(&plan.probe, plan.route.as_ref(), to)?;
         let one = |_| {
             self.enter(&plan.probe, &entrances)?;
             let (outcome, sent) = self.call(&plan.probe)?;
             if matches!(outcome.answer, ProbeAnswer::Replied { .. }) {
-                self.hang_up(&sent)?;
+                self.reset_connection(&sent)?;
             }
             Ok(outcome)
         };
         (0..plan.count).map(one).collect()
     }
 
-    async fn open(&mut self, name: &str, plan: &ProbePlan, to: &Target) -> Result<ProbeOutcome, SimError> {
+    async fn open(&mut self, name: &str, plan: &ProbePlan, to: &ProbeTarget) -> Result<ProbeOutcome, SimError> {
         let entrances = self.entrances(&plan.probe, plan.route.as_ref(), to)?;
         self.enter(&plan.probe, &entrances)?;
         let (outcome, sent) = self.call(&plan.probe)?;
@@ -118,7 +117,7 @@ impl Backend for SimLab {
 
     async fn ask(&mut self, name: &str, _is_alive: bool) -> Result<Option<ProbeOutcome>, SimError> {
         let sent = self.open.get(name).cloned();
-        sent.map(|sent| self.call_again(&sent)).transpose()
+        sent.map(|sent| self.send_again(&sent)).transpose()
     }
 
     async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, SimError> {
@@ -134,7 +133,7 @@ impl Backend for SimLab {
                 timeout: plan.patience,
             };
             let (outcome, sent) = self.call(&probe)?;
-            // A relay that has no backend to lead to has accepted, too.
+            // A relay without backends accepts, then resets.
             let is_open = match &outcome.answer {
                 ProbeAnswer::Replied { .. } => true,
                 ProbeAnswer::Broken(why) => why == RESET,
@@ -142,7 +141,7 @@ impl Backend for SimLab {
             };
             if is_open {
                 open.insert(*port);
-                self.hang_up(&sent)?;
+                self.reset_connection(&sent)?;
             }
         }
         Ok(open)
@@ -172,17 +171,17 @@ impl Backend for SimLab {
         Ok(())
     }
 
-    async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<Seen, SimError> {
+    async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<StepOutcome, SimError> {
         self.change_proxies(action, nodes)?;
-        Ok(Seen::new(nodes.join(", "), []))
+        Ok(StepOutcome::new(nodes.join(", "), []))
     }
 
-    async fn change(&mut self, action: &Action) -> Result<Seen, SimError> {
-        self.change_objects(action)?;
-        Ok(Seen::default())
+    async fn change(&mut self, step: &Step) -> Result<StepOutcome, SimError> {
+        self.change_objects(step)?;
+        Ok(StepOutcome::default())
     }
 
-    async fn special(&mut self, step: &Step) -> Result<Seen, SimError> {
-        Err(SimError::Step(format!("the simulator has no {}", step.action.key())))
+    async fn special(&mut self, step: &Step) -> Result<StepOutcome, SimError> {
+        Err(SimError::Step(format!("the simulator has no {}", step.key.key)))
     }
 }

@@ -1,4 +1,4 @@
-//! Requests: a journey by rules, and a second one where a program relays.
+//! Sends requests through the simulated network, and through the relays of proxies.
 
 use std::net::SocketAddr;
 
@@ -13,32 +13,28 @@ use super::machines::{machine, number};
 use super::targets;
 use svclab_sim::relays::{Relay, RelayPort};
 
-/// A request with its first packet, and the relay's own call if one led it on.
 #[derive(Debug, Clone)]
-pub(super) struct Sent {
+pub(super) struct SentRequest {
     pub(super) flow: Flow,
     pub(super) packet: Packet,
-    pub(super) second: Option<Second>,
+    pub(super) second: Option<RelayConnection>,
 }
 
-/// A relay's call.
 #[derive(Debug, Clone)]
-pub(super) struct Second {
-    /// The node whose proxy relays, and the port that it listens on for it.
+pub(super) struct RelayConnection {
+    /// The node of the relay, and its listening port.
     pub(super) node: String,
     pub(super) port: RelayPort,
     from: HostId,
     packet: Packet,
-    /// Its proxy has gone, and the connection with it.
+    /// The proxy of the relay has ended.
     pub(super) is_dead: bool,
 }
 
-/// Why nothing comes back from a relay without backends.
 pub(super) const RESET: &str = "the relay has reset the connection";
 
 impl SimLab {
-    /// Sends one request, and what a client sends once it is answered.
-    pub(super) fn call(&mut self, probe: &Probe) -> Result<(ProbeOutcome, Sent), SimError> {
+    pub(super) fn call(&mut self, probe: &Probe) -> Result<(ProbeOutcome, SentRequest), SimError> {
         let from = machine(&self.spec, &probe.from);
         let from = self.machines.network().find(&from).ok_or_else(|| SimError::Step(format!("there is no {from}")))?;
         let source_port = probe.source_port.unwrap_or_else(|| self.port());
@@ -48,18 +44,18 @@ impl SimLab {
         let journey = self.send(from, &packet)?;
         let (answer, second) = match self.relay_reached(&journey.verdict, protocol) {
             None => (targets::answer(self.machines.network(), &self.spec, &journey.verdict), None),
-            Some((node, host, port, relay, client)) => self.lead(node, host, (port, &relay), client, &journey)?,
+            Some((node, host, port, relay, client)) => {
+                self.connect_to_backend(node, host, (port, &relay), client, &journey)?
+            }
         };
-        let sent = Sent { flow, packet, second };
+        let sent = SentRequest { flow, packet, second };
         if probe.protocol == Protocol::Tcp && matches!(answer, ProbeAnswer::Replied { .. }) {
-            // The handshake's third packet, with the question.
             self.both_legs(&sent, |packet| Some(packet.later()))?;
         }
         Ok((self.outcome(answer, &sent.packet), sent))
     }
 
-    /// Sends once more over a connection that stands.
-    pub(super) fn call_again(&mut self, sent: &Sent) -> Result<ProbeOutcome, SimError> {
+    pub(super) fn send_again(&mut self, sent: &SentRequest) -> Result<ProbeOutcome, SimError> {
         let later = sent.packet.clone().later();
         let journey = self.send(sent.flow.from, &later)?;
         let first = targets::answer(self.machines.network(), &self.spec, &journey.verdict);
@@ -74,12 +70,12 @@ impl SimLab {
         Ok(self.outcome(answer, &later))
     }
 
-    /// Ends a connection of TCP as the lab's clients do: with a reset, so that no port is left in TIME_WAIT.
-    pub(super) fn hang_up(&mut self, sent: &Sent) -> Result<(), SimError> {
+    /// Resets a TCP connection, as the lab's clients do to leave no port in TIME_WAIT.
+    pub(super) fn reset_connection(&mut self, sent: &SentRequest) -> Result<(), SimError> {
         self.both_legs(sent, Packet::reset)
     }
 
-    fn both_legs(&mut self, sent: &Sent, how: impl Fn(Packet) -> Option<Packet>) -> Result<(), SimError> {
+    fn both_legs(&mut self, sent: &SentRequest, how: impl Fn(Packet) -> Option<Packet>) -> Result<(), SimError> {
         let second = sent.second.iter().map(|second| (second.from, second.packet.clone()));
         for (from, packet) in [(sent.flow.from, sent.packet.clone())].into_iter().chain(second) {
             if let Some(packet) = how(packet) {
@@ -98,7 +94,7 @@ impl SimLab {
         Ok(journey)
     }
 
-    /// The relay that a request has met: its node and machine, its port, and the client that it sees.
+    /// The relay that the request reached: node, host, port, relay, and the client that it sees.
     fn relay_reached(
         &self,
         verdict: &PacketVerdict,
@@ -113,7 +109,7 @@ impl SimLab {
         Some((node.to_owned(), *by, port, relay, *saw))
     }
 
-    /// What can become of the calls that relays make which these outcomes end at.
+    /// The outcomes of the connections that the relays at the end of these outcomes make.
     pub(super) fn calls_of_relays(
         &self,
         outcomes: &Outcomes,
@@ -131,15 +127,15 @@ impl SimLab {
         calls.collect()
     }
 
-    /// The relay's own call: to the backends one after the other over TCP, to one of them over UDP.
-    fn lead(
+    /// Connects the relay to a backend: TCP tries one after another, UDP tries one.
+    fn connect_to_backend(
         &mut self,
         node: String,
         from: HostId,
         (port, relay): (RelayPort, &Relay),
         client: SocketAddr,
         first: &Journey,
-    ) -> Result<(ProbeAnswer, Option<Second>), SimError> {
+    ) -> Result<(ProbeAnswer, Option<RelayConnection>), SimError> {
         let now = self.machines.network().now();
         let silence = self.silence;
         let is_tcp = port.1 == Number::TCP;
@@ -164,11 +160,11 @@ impl SimLab {
                 continue;
             }
             memory.took(port, relay, client.ip(), call.to, now);
-            // What the relay says goes back as its own answer would.
+            // The client gets the backend's answer only if the relay's own answer reaches it.
             let of =
                 if matches!(first.verdict, PacketVerdict::Answered { .. }) { &journey.verdict } else { &first.verdict };
             let answer = targets::answer(self.machines.network(), &self.spec, of);
-            return Ok((answer, Some(Second { node, port, from, packet, is_dead: false })));
+            return Ok((answer, Some(RelayConnection { node, port, from, packet, is_dead: false })));
         }
         Ok((if is_tcp { ProbeAnswer::Broken(RESET.to_owned()) } else { ProbeAnswer::TimedOut }, None))
     }

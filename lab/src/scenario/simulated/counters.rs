@@ -1,4 +1,4 @@
-//! How many packets each rule has matched, counted off the journeys.
+//! Counts the packets that each rule matches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,22 +8,19 @@ use svclab_sim::protocol::Family;
 use svclab_sim::rules::Rules;
 use svclab_sim::trace::Event;
 
-use crate::expect::counters::{Rule, Ruleset};
+use crate::expect::counters::{ListedRule, Ruleset};
 
-/// A rule: its family, table, chain, and place in the chain, from 1.
-type Place = (Family, String, String, usize);
+type RulePosition = (Family, String, String, usize);
 
-/// Packets by machine and rule, since the machine was programmed.
+/// Packets by host and rule, since the rules of the host changed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counters(BTreeMap<String, BTreeMap<Place, u64>>);
+pub(super) struct RuleCounters(BTreeMap<String, BTreeMap<RulePosition, u64>>);
 
-impl Counters {
-    /// A machine has other rules.
+impl RuleCounters {
     pub(super) fn forget(&mut self, machine: &str) {
         self.0.remove(machine);
     }
 
-    /// Counts a packet's way and the way back.
     pub(super) fn note(&mut self, journey: &Journey) {
         self.note_leg(&journey.request);
         journey.reply.iter().for_each(|leg| self.note_leg(leg));
@@ -44,8 +41,7 @@ impl Counters {
         }
     }
 
-    /// A machine's rules of a family as `iptables-save -c` would tell them; with 0 where nothing has been counted.
-    pub(super) fn ruleset(counters: Option<&Counters>, machine: &str, rules: &Rules) -> Ruleset {
+    pub(super) fn ruleset(counters: Option<&RuleCounters>, machine: &str, rules: &Rules) -> Ruleset {
         let mut ruleset = Ruleset::default();
         let counted = counters.and_then(|counters| counters.0.get(machine));
         for table in &rules.tables {
@@ -56,7 +52,7 @@ impl Counters {
                     let place = (rules.family, table.clone(), chain_name.clone(), number);
                     let packets = counted.and_then(|counted| counted.get(&place)).copied().unwrap_or_default();
                     let text = rule.to_string().trim_start().to_owned();
-                    ruleset.rules.push(Rule {
+                    ruleset.rules.push(ListedRule {
                         table: table.clone(),
                         chain: chain_name.clone(),
                         text,

@@ -1,15 +1,16 @@
-//! What a proxy in IPVS mode leaves of the virtual servers that it finds: destinations that leave keep the connections that they
-//! have, with weight 0, and those that stay keep their places in the kernel's list.
+//! Applies the state that a proxy in IPVS mode keeps from the virtual servers that it finds. A destination that leaves
+//! gets weight 0 while it has connections. A destination that stays keeps its place in the kernel's list.
 //!
-//! `svcproxy render` prints what a clean start leaves, which knows of neither. The limit of `--ipvs-drain-limit` is not modelled.
+//! `svcproxy render` prints a clean start, without such state. `--ipvs-drain-limit` is not modelled.
 
 use std::net::SocketAddr;
 
 use svclab_sim::ipvs::{VirtualService, VirtualServices};
 use svclab_sim::protocol::Protocol;
 
-/// Changes `wanted` into what it becomes on a machine that has `found`; `connections` counts what a destination of a service has.
-pub(super) fn over(
+/// Changes `wanted` to the result on a node with the virtual servers `found`. `connections` counts those of a
+/// destination.
+pub(super) fn keep_drained(
     found: &VirtualServices,
     wanted: &mut VirtualServices,
     connections: impl Fn(&VirtualService, SocketAddr) -> usize,
@@ -18,7 +19,7 @@ pub(super) fn over(
         let same = |other: &&VirtualService| (other.protocol, other.address) == (service.protocol, service.address);
         let Some(found) = found.services.iter().find(same) else { continue };
         let is_found = |address: SocketAddr| found.servers.iter().any(|server| server.address == address);
-        // Who is added last is the first in the list, as they already are among themselves.
+        // The kernel adds new destinations at the head of its list.
         let (stay, mut all): (Vec<_>, Vec<_>) = service.servers.drain(..).partition(|server| is_found(server.address));
         for server in &found.servers {
             match stay.iter().find(|other| other.address == server.address) {
@@ -50,20 +51,20 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_keeps_connections_and_who_stays_a_place() {
-        // Lines stand in the order in which destinations were added.
+    fn a_leaving_destination_keeps_its_connections_and_a_staying_one_its_place() {
+        // Lines are in the order in which destinations were added.
         let found = services(&service("-t", &[(5, 1), (2, 1), (4, 1), (3, 0)]));
         let mut wanted = services(&service("-t", &[(1, 1), (2, 1), (3, 1), (6, 1)]));
-        over(&found, &mut wanted, |_, server| usize::from(server.ip().to_string() == "10.244.0.5"));
+        keep_drained(&found, &mut wanted, |_, server| usize::from(server.ip().to_string() == "10.244.0.5"));
         assert_eq!(wanted.to_string(), service("-t", &[(5, 0), (2, 1), (3, 1), (1, 1), (6, 1)]));
     }
 
     #[test]
-    fn datagrams_are_not_waited_for_and_a_new_service_is_as_wanted() {
+    fn udp_destinations_do_not_drain_and_new_services_are_unchanged() {
         let mut wanted = services(&service("-u", &[(1, 1)]));
-        over(&services(&service("-u", &[(2, 1)])), &mut wanted, |_, _| 9);
+        keep_drained(&services(&service("-u", &[(2, 1)])), &mut wanted, |_, _| 9);
         assert_eq!(wanted.to_string(), service("-u", &[(1, 1)]));
-        over(&services(&service("-t", &[(2, 1)])), &mut wanted, |_, _| 9);
+        keep_drained(&services(&service("-t", &[(2, 1)])), &mut wanted, |_, _| 9);
         assert_eq!(wanted.to_string(), service("-u", &[(1, 1)]));
     }
 }

@@ -1,4 +1,4 @@
-//! A simulated cluster with its objects, and on every node what svcproxy would program for them.
+//! A simulated cluster with its objects, and the rules of svcproxy on every node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,108 +11,90 @@ use svclab_sim::chance::Chance;
 use svclab_sim::network::{Network, NetworkError};
 use svclab_spec::{ClusterSpec, Cni};
 
-use super::calls::Sent;
-use super::counters::Counters;
-use super::machines::{Machines, Settings};
+use super::calls::SentRequest;
+use super::counters::RuleCounters;
+use super::machines::{HostSettings, Machines};
 use super::render::{RenderError, RuleSource};
 use super::rendered::Rendered;
 use super::{drain, targets};
 use crate::mode::Mode;
 use crate::scenario::error::Problem;
-use crate::scenario::file::Scheduler;
+use crate::scenario::file::{ProxyAction, Scheduler};
 use crate::scenario::resolve::{self, ClientRoute};
-use crate::scenario::values::Target;
-use crate::scenario::{Action, LoadError, ProxyAction, ProxySettings, Scenario, dry_run};
+use crate::scenario::values::ProbeTarget;
+use crate::scenario::{LoadError, ProxySettings, Scenario, Step, dry_run};
 use svclab_sim::cluster::BuildError;
 use svclab_sim::relays::{RelayMemory, UdpTimeouts};
 
-/// Why a simulated cluster cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// The scenario's objects do not fit.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A step's objects do not fit.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// The proxy was asked in vain.
     #[error(transparent)]
     Render(#[from] RenderError),
-    /// The simulator does not model it.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// A packet cannot be made.
     #[error(transparent)]
     Packet(#[from] NetworkError),
-    /// The proxy's directory of objects.
     #[error("cannot write the objects for the proxy: {0}")]
     Publish(#[from] PublishError),
-    /// The same.
     #[error("cannot make a directory for the objects: {0}")]
     Directory(#[from] std::io::Error),
-    /// Something that is not there, in words.
     #[error("{0}")]
     Step(String),
 }
 
-/// A problem of a step that was found only now: the check before the run has the file's own place of it.
+/// The check before the run reports the place in the file.
 impl From<Problem> for SimError {
     fn from(problem: Problem) -> Self {
         SimError::Step(problem.message)
     }
 }
 
-/// How a proxy is set up on a node.
 #[derive(Debug, Clone)]
-pub(super) struct Setup {
+pub(super) struct ProxySetup {
     pub(super) mode: Mode,
     scheduler: Option<Scheduler>,
     runs: bool,
 }
 
-/// The first source port; each request has one of its own.
+/// Each request has a source port of its own, from here on.
 const FIRST_PORT: u16 = 32_768;
 
-/// A simulated cluster.
 pub struct SimLab {
     pub(super) store: Store,
-    /// The cluster with the pods that there are.
     pub(super) spec: ClusterSpec,
     pub(super) machines: Machines,
-    settings: Settings,
+    settings: HostSettings,
     pub(super) rendered: BTreeMap<String, Rendered>,
-    pub(super) setups: BTreeMap<String, Setup>,
+    pub(super) setups: BTreeMap<String, ProxySetup>,
     source: Arc<dyn RuleSource>,
     proxy: ProxySettings,
     objects: tempfile::TempDir,
-    /// Where the proxies' configuration files are.
     configurations: tempfile::TempDir,
     pub(super) chance: Chance,
     next_port: u16,
     turns: usize,
-    /// Connections that stay open, by name.
-    pub(super) open: BTreeMap<String, Sent>,
-    /// There where a step will ask.
-    pub(super) counters: Option<Counters>,
-    /// What each node's relays remember.
+    pub(super) open: BTreeMap<String, SentRequest>,
+    /// `None` if no step checks counters.
+    pub(super) counters: Option<RuleCounters>,
     pub(super) memories: BTreeMap<String, RelayMemory>,
     pub(super) silence: UdpTimeouts,
 }
 
 impl SimLab {
-    /// The scenario's cluster before its first step.
-    ///
-    /// # Errors
-    /// When the proxy cannot be asked, or prints what the simulator does not know.
+    /// Builds the cluster with a proxy in `mode` on every node.
     pub fn start(scenario: &Scenario, source: Arc<dyn RuleSource>, mode: Mode) -> Result<SimLab, SimError> {
         let store = scenario.initial_objects()?;
-        let setup = Setup { mode, scheduler: None, runs: true };
+        let setup = ProxySetup { mode, scheduler: None, runs: true };
         let spec = store.cluster_spec();
         let asks = scenario.steps.iter().any(|step| !step.expect.counters.is_empty());
         let proxy = &scenario.proxy;
         let mut lab = SimLab {
             machines: Machines::default(),
-            settings: Settings {
+            settings: HostSettings {
                 route_localnet: mode == Mode::Iptables && proxy.iptables.localhost_node_ports != Some(false),
                 tcp_be_liberal: proxy.conntrack.tcp_be_liberal == Some(true),
                 routes: Vec::new(),
@@ -128,7 +110,7 @@ impl SimLab {
             next_port: FIRST_PORT,
             turns: 0,
             open: BTreeMap::new(),
-            counters: asks.then(Counters::default),
+            counters: asks.then(RuleCounters::default),
             memories: BTreeMap::new(),
             silence: silence(proxy),
             store,
@@ -137,7 +119,7 @@ impl SimLab {
         Ok(lab)
     }
 
-    /// Every proxy that runs programs its node for the objects as they are.
+    /// Every running proxy writes its rules for the current objects.
     fn program(&mut self) -> Result<(), SimError> {
         publish(self.objects.path(), &self.store.list())?;
         for (node, setup) in self.setups.iter().filter(|(_, setup)| setup.runs) {
@@ -156,7 +138,7 @@ impl SimLab {
             if let (Mode::Ipvs, Some(found)) = (setup.mode, self.rendered.get(node)) {
                 let network = self.machines.network();
                 let id = network.find(&ClusterHost::Node(node.clone()).to_string());
-                drain::over(&found.state.servers, &mut rendered.state.servers, |service, server| {
+                drain::keep_drained(&found.state.servers, &mut rendered.state.servers, |service, server| {
                     id.map_or(0, |id| network.connections_to(id, service, server))
                 });
             }
@@ -171,16 +153,14 @@ impl SimLab {
         Ok(self.machines.update(&self.spec, &self.rendered, &self.settings)?)
     }
 
-    /// Changes objects.
-    pub(super) fn change_objects(&mut self, action: &Action) -> Result<(), SimError> {
-        dry_run::change(&mut self.store, action)?;
+    pub(super) fn change_objects(&mut self, step: &Step) -> Result<(), SimError> {
+        dry_run::change(&mut self.store, step)?;
         self.program()
     }
 
-    /// Ends, starts or cleans up proxies.
     pub(super) fn change_proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<(), SimError> {
         for node in nodes {
-            // Whatever is done to a proxy, its answers and what it relays end.
+            // The health checks and relays of a proxy end with it.
             self.memories.remove(node);
             let relayed = self.open.values_mut().filter_map(|sent| sent.second.as_mut());
             relayed.filter(|second| second.node == *node).for_each(|second| second.is_dead = true);
@@ -206,7 +186,6 @@ impl SimLab {
         self.program()
     }
 
-    /// Gives a host outside a way of its own, which stays.
     pub(super) fn take_route(&mut self, route: Option<&ClientRoute>) -> Result<(), SimError> {
         let Some(route) = route else { return Ok(()) };
         self.settings.routes.retain(|(client, range, _)| (client, range) != (&route.0, &route.1));
@@ -214,12 +193,12 @@ impl SimLab {
         Ok(self.machines.route(&self.spec, &self.settings)?)
     }
 
-    /// Nodes by which requests enter, if the caller has no way of its own; and the way that it has, which stays.
+    /// The nodes at which the requests of a client arrive; empty if the client has a route. Adds `route`, which stays.
     pub(super) fn entrances(
         &mut self,
         probe: &Probe,
         route: Option<&ClientRoute>,
-        to: &Target,
+        to: &ProbeTarget,
     ) -> Result<Vec<String>, SimError> {
         self.take_route(route)?;
         if route.is_some() {
@@ -234,7 +213,7 @@ impl SimLab {
         Ok(targets::behind_load_balancer(&self.store, to, probe.to, &healthy).unwrap_or_default())
     }
 
-    /// Has requests enter by the next of these nodes, if there are any.
+    /// Routes the next request of a client to the next of these nodes.
     pub(super) fn enter(&mut self, probe: &Probe, entrances: &[String]) -> Result<(), SimError> {
         let (ClusterHost::Client(client), false) = (&probe.from, entrances.is_empty()) else { return Ok(()) };
         let mut settings = self.settings.clone();
@@ -250,13 +229,13 @@ impl SimLab {
         port
     }
 
-    /// The machines.
     pub fn network(&self) -> &Network {
         self.machines.network()
     }
 }
 
-/// The times of the kernel's connection tracking (`nf_conntrack_udp_timeout` and `_stream`), unless the configuration says otherwise.
+/// The defaults of `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`, unless the configuration sets
+/// them.
 fn silence(proxy: &ProxySettings) -> UdpTimeouts {
     UdpTimeouts {
         single: proxy.conntrack.udp_timeout.map_or(Duration::from_secs(30), |time| time.0),

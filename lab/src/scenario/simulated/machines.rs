@@ -1,4 +1,4 @@
-//! The cluster's machines: a description of its namespaces ([`svclab_cluster`]) as the simulator's.
+//! Builds the simulator's hosts from the specification of a cluster.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,18 +14,15 @@ use svclab_spec::{ClusterSpec, Cni, NodeSpec, PodSpec, Protocol, ReversePath};
 
 use super::rendered::Rendered;
 
-/// What is not in the cluster's description.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
-    /// `route_localnet`, which a proxy that serves node ports on loopback sets.
+pub struct HostSettings {
+    /// Set by proxies that serve node ports on loopback addresses.
     pub route_localnet: bool,
-    /// `nf_conntrack_tcp_be_liberal`.
     pub tcp_be_liberal: bool,
-    /// Routes of clients: client, range, node to go by.
+    /// Routes of clients: client, range, node.
     pub routes: Vec<(String, IpNet, String)>,
 }
 
-/// The simulator's number for a protocol.
 pub fn number(protocol: Protocol) -> Number {
     match protocol {
         Protocol::Tcp => Number::TCP,
@@ -34,7 +31,7 @@ pub fn number(protocol: Protocol) -> Number {
     }
 }
 
-/// The machine that a place is: pods on the host network are their node.
+/// The name of the simulated host. A pod on the host network is its node.
 pub fn machine(spec: &ClusterSpec, place: &ClusterHost) -> String {
     let on_host = |namespace: &str, name: &str| {
         spec.pods.iter().find(|pod| pod.host_network && pod.namespace == namespace && pod.name == name)
@@ -48,15 +45,15 @@ pub fn machine(spec: &ClusterSpec, place: &ClusterHost) -> String {
     }
 }
 
-/// The machines on their links. What packets left behind (connections, affinity, the clock) stays when objects or rules change.
+/// The simulated hosts. State that packets leave (connections, affinity, the clock) survives changes of objects and
+/// rules.
 #[derive(Debug, Default)]
 pub struct Machines {
     network: Network,
-    /// Pods by node, in the order of their links. A link stays when its pod goes: interfaces keep their places.
+    /// Pods by node, in the order of their interfaces. An interface keeps its place when its pod goes.
     links: BTreeMap<String, Vec<PodKey>>,
 }
 
-/// Namespace and name.
 type PodKey = (String, String);
 
 fn key(pod: &PodSpec) -> PodKey {
@@ -68,25 +65,23 @@ fn place_of((namespace, name): &PodKey) -> ClusterHost {
 }
 
 impl Machines {
-    /// The network.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The network, to send packets through.
     pub fn network_mut(&mut self) -> &mut Network {
         &mut self.network
     }
 
-    /// Brings the machines to what is described; each node runs what its proxy has rendered.
+    /// Changes the hosts to the specification. Each node gets the rules of its proxy.
     ///
     /// # Errors
-    /// Rules that do not go with sets and addresses, or something that the simulator does not model.
+    /// When the simulator does not model a rule, set or address.
     pub fn update(
         &mut self,
         spec: &ClusterSpec,
         rendered: &BTreeMap<String, Rendered>,
-        settings: &Settings,
+        settings: &HostSettings,
     ) -> Result<(), BuildError> {
         for pod in spec.pods.iter().filter(|pod| !pod.host_network) {
             let links = self.links.entry(pod.node.clone()).or_default();
@@ -98,33 +93,33 @@ impl Machines {
             let links = self.links.get(&node.name).map(Vec::as_slice).unwrap_or_default();
             let held = rendered.get(&node.name).into_iter().flat_map(|rendered| &rendered.held);
             let held = held.map(|(_, protocol, port)| (*protocol, *port));
-            Describe { spec, settings }.node(node, links, held)
+            HostBuilder { spec, settings }.node(node, links, held)
         };
         let nodes = spec.nodes.iter().map(of_node).collect();
         let cluster =
-            Cluster { bridged: spec.cni == Cni::Bridge, nodes, outside: Describe { spec, settings }.outside() };
+            Cluster { bridged: spec.cni == Cni::Bridge, nodes, outside: HostBuilder { spec, settings }.outside() };
         cluster.put(&mut self.network, |machine| {
             let node = machine.strip_prefix("node/")?;
             rendered.get(node).map(|rendered| &rendered.state)
         })
     }
 
-    /// Gives the hosts outside their routes, and changes nothing else.
+    /// Sets the routes of outside hosts, and changes nothing else.
     ///
     /// # Errors
-    /// As [`Machines::update`].
-    pub fn route(&mut self, spec: &ClusterSpec, settings: &Settings) -> Result<(), BuildError> {
-        let cluster = Cluster { outside: Describe { spec, settings }.outside(), ..Cluster::default() };
+    /// Like [`Machines::update`].
+    pub fn route(&mut self, spec: &ClusterSpec, settings: &HostSettings) -> Result<(), BuildError> {
+        let cluster = Cluster { outside: HostBuilder { spec, settings }.outside(), ..Cluster::default() };
         cluster.put_outside(&mut self.network)
     }
 }
 
-struct Describe<'a> {
+struct HostBuilder<'a> {
     spec: &'a ClusterSpec,
-    settings: &'a Settings,
+    settings: &'a HostSettings,
 }
 
-impl Describe<'_> {
+impl HostBuilder<'_> {
     fn node(&self, node: &NodeSpec, links: &[PodKey], held: impl Iterator<Item = (Number, u16)>) -> Node {
         let sysctls = Sysctls {
             route_localnet: self.settings.route_localnet,
@@ -185,13 +180,11 @@ impl Describe<'_> {
         route.collect()
     }
 
-    /// Addresses with the prefix length of the node network.
     fn on_segment(&self, addresses: &[IpAddr]) -> Vec<IpNet> {
         with_length(addresses, &self.spec.node_network)
     }
 }
 
-/// Addresses with the prefix length of the network that each is in.
 fn with_length(addresses: &[IpAddr], networks: &[IpNet]) -> Vec<IpNet> {
     let with_length = |address: &IpAddr| {
         let network = networks.iter().find(|network| network.contains(address));
@@ -204,7 +197,7 @@ fn listening(pod: &PodSpec) -> impl Iterator<Item = (Number, u16)> {
     pod.ports.iter().map(|port| (number(port.protocol), port.port))
 }
 
-/// The first address of a pod range is its node's.
+/// A node has the first address of its pod range.
 fn gateway(range: &IpNet) -> Option<IpNet> {
     Some(IpNet::new_assert(nth_address(*range, 1)?, range.prefix_len()))
 }

@@ -1,17 +1,17 @@
-//! A scenario's cluster in the simulator: the same machines, links and routes as of network namespaces, and on every node the
-//! rules that a proxy prints. No kernel, no privileges, no luck but a seeded one.
+//! A scenario in the simulator: hosts, links and routes as in network namespaces, and on every node the rules that
+//! svcproxy prints. Needs no kernel and no privileges; the seed decides all random choices.
 //!
-//! [`rendered`] reads what a node's rules are, [`render`] asks svcproxy for them, `drain` knows what stays of those before,
-//! [`machines`] builds the network. [`lab`] is all of it with the objects: `calls` sends requests, by way of relays in
-//! userspace mode, [`looks`] sees what there is, [`run`] carries a scenario out.
+//! [`render`] runs svcproxy, [`rendered`] reads its output, `drain` adds the state that a restart keeps, [`machines`]
+//! builds the network. [`lab`] is a cluster with its objects, `calls` sends requests, [`outcomes`] reads state, [`run`]
+//! carries out a scenario.
 
 mod backend;
 mod calls;
 mod counters;
 mod drain;
 pub mod lab;
-pub mod looks;
 pub mod machines;
+pub mod outcomes;
 pub mod render;
 pub mod rendered;
 pub mod run;

@@ -1,4 +1,4 @@
-//! Asks svcproxy, or whoever stands in for it, what it would program on a node.
+//! Asks svcproxy, or a replacement for tests, for the rules of a node.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,37 +7,17 @@ use svclab_sim::cluster::NodeReadError;
 
 use super::rendered::Rendered;
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// The program did not run.
     #[error("cannot run {program}: {source}")]
-    Start {
-        /// The program.
-        program: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// It complained.
+    Start { program: String, source: std::io::Error },
     #[error("svcproxy render on {node}: {complaint}")]
-    Refused {
-        /// The node.
-        node: String,
-        /// What it said.
-        complaint: String,
-    },
-    /// It prints what the simulator does not understand.
+    Refused { node: String, complaint: String },
     #[error(transparent)]
     Read(#[from] NodeReadError),
 }
 
-/// Where the rules of simulated nodes come from.
 pub trait RuleSource: Send + Sync {
-    /// What is to be programmed on `node` for the objects in the directory `manifests`, by a proxy with this configuration
-    /// file and these flags.
-    ///
-    /// # Errors
-    /// When it cannot be asked, refuses, or prints what the simulator does not understand.
     fn render(
         &self,
         node: &str,
@@ -47,7 +27,6 @@ pub trait RuleSource: Send + Sync {
     ) -> Result<Rendered, RenderError>;
 }
 
-/// svcproxy, by its path.
 #[derive(Debug, Clone)]
 pub struct Svcproxy(pub PathBuf);
 

@@ -1,4 +1,4 @@
-//! What svcproxy says that it would program on a node, and what it would answer itself.
+//! Reads the output of `svcproxy render`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,34 +6,30 @@ use svclab_sim::cluster::{NodeReadError, NodeState};
 use svclab_sim::protocol::Family;
 use svclab_sim::relays::{self, Relay, RelayPort};
 
-/// One node's.
 #[derive(Debug, Clone, Default)]
 pub struct Rendered {
-    /// What it programs.
     pub state: NodeState,
-    /// With how many endpoints the proxy answers at each `healthCheckNodePort`.
+    /// The number of local endpoints per `healthCheckNodePort`.
     pub health: BTreeMap<(Family, u16), usize>,
-    /// Listening ports that only connections which stand need.
+    /// Listening ports that the proxy keeps only for open connections.
     pub held: BTreeSet<RelayPort>,
-    /// Its tables of nftables, as text.
     pub tables: String,
 }
 
-/// The headings of what `svcproxy render` prints; before the first of a family's come its rules, if there is no other.
 const FAMILIES: [(&str, Family); 2] = [("# IPv4", Family::V4), ("# IPv6", Family::V6)];
-const PARTS: [(&str, Part); 5] = [
-    ("# addresses", Part::Addresses),
-    ("# ipset save", Part::Sets),
-    ("# ipvsadm -Sn", Part::Servers),
-    ("# iptables-restore", Part::Rules),
-    ("# nft -f", Part::Tables),
+const PARTS: [(&str, OutputSection); 5] = [
+    ("# addresses", OutputSection::Addresses),
+    ("# ipset save", OutputSection::Sets),
+    ("# ipvsadm -Sn", OutputSection::Servers),
+    ("# iptables-restore", OutputSection::Rules),
+    ("# nft -f", OutputSection::Tables),
 ];
 
-/// What begins a line about a `healthCheckNodePort`: it, the service, and how many endpoints are on the node.
+/// Begins a line with a `healthCheckNodePort`, the service, and the number of local endpoints.
 const HEALTH: &str = "# health check ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum OutputSection {
     Addresses,
     Sets,
     Servers,
@@ -42,18 +38,14 @@ enum Part {
 }
 
 impl Rendered {
-    /// Reads what `svcproxy render` prints for a node.
-    ///
-    /// # Errors
-    /// The first line that the simulator does not understand.
     pub fn read(node: &str, text: &str) -> Result<Rendered, NodeReadError> {
         let (mut v4, mut v6, mut sets, mut servers) = (String::new(), String::new(), String::new(), String::new());
         let mut tables = String::new();
-        let (mut family, mut part, mut addresses) = (Family::V4, Part::Rules, String::new());
+        let (mut family, mut part, mut addresses) = (Family::V4, OutputSection::Rules, String::new());
         let mut rendered = Rendered::default();
         for line in text.lines() {
             if let Some((_, next)) = FAMILIES.iter().find(|(heading, _)| *heading == line) {
-                (family, part) = (*next, Part::Rules);
+                (family, part) = (*next, OutputSection::Rules);
             } else if let Some((_, next)) = PARTS.iter().find(|(heading, _)| *heading == line) {
                 part = *next;
             } else if let Some(text) = line.strip_prefix(HEALTH) {
@@ -69,10 +61,10 @@ impl Rendered {
                 rendered.state.relays.insert((family, protocol, port), relay);
             } else {
                 let into = match (part, family) {
-                    (Part::Addresses, _) => &mut addresses,
-                    (Part::Sets, _) => &mut sets,
-                    (Part::Servers, _) => &mut servers,
-                    (Part::Tables, _) => &mut tables,
+                    (OutputSection::Addresses, _) => &mut addresses,
+                    (OutputSection::Sets, _) => &mut sets,
+                    (OutputSection::Servers, _) => &mut servers,
+                    (OutputSection::Tables, _) => &mut tables,
                     (_, Family::V4) => &mut v4,
                     (_, Family::V6) => &mut v6,
                 };
@@ -97,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_of_what_is_rendered_is_read() {
+    fn every_section_of_the_output_is_read() {
         let text = "# IPv4\n# addresses\nip addr add 10.96.0.9/32 dev kube-ipvs0\n# ipset save\n\
                     create A hash:ip family inet hashsize 1024 maxelem 65536\nadd A 10.96.0.9\n# ipvsadm -Sn\n\
                     -A -t 10.96.0.9:80 -s rr\n# iptables-restore\n*nat\n:X - [0:0]\n-A X -j RETURN\n-I PREROUTING -j X\nCOMMIT\n\
@@ -109,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn an_unknown_match_is_an_error() {
         let error = Rendered::read("node-a", "# IPv4\n*nat\n-A PREROUTING -m quantum -j ACCEPT\nCOMMIT\n").unwrap_err();
         assert!(error.to_string().starts_with("rules of node-a: "), "{error}");
         assert!(error.to_string().contains("quantum"), "{error}");

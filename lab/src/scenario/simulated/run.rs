@@ -1,5 +1,3 @@
-//! Carries a scenario out in the simulator: the same steps, the same judgement, no kernel.
-
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -10,7 +8,7 @@ use crate::mode::Mode;
 use crate::report::{SIMULATED, ScenarioReport};
 use crate::scenario::{Scenario, execute};
 
-/// Runs `scenario` with a proxy in `mode`; after a failed step the others are left out, unless told to go on.
+/// Skips the steps after a failed one unless `keep_going`.
 pub fn run(scenario: &Scenario, source: Arc<dyn RuleSource>, mode: Mode, keep_going: bool) -> ScenarioReport {
     let mut report = execute::empty_report(scenario, mode, SIMULATED);
     match SimLab::start(scenario, source, mode) {
@@ -19,7 +17,7 @@ pub fn run(scenario: &Scenario, source: Arc<dyn RuleSource>, mode: Mode, keep_go
                 report.took += step.took;
                 report.steps.push(step);
             });
-            // Nothing that the simulator does waits, so that one poll is all.
+            // The simulator never waits, so the first poll completes.
             if steps.now_or_never().is_none() {
                 report.not_started = Some("a step of the simulator waited".to_owned());
             }

@@ -1,4 +1,4 @@
-//! From where a host outside sends into the cluster, and what a journey is in the words of probes.
+//! Where requests of outside hosts enter the cluster, and outcomes as probes report them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,40 +7,38 @@ use svclab_cluster::traffic::probe::ProbeAnswer;
 use svclab_sim::network::{Network, PacketVerdict, ReplyFailure};
 use svclab_spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
-use crate::scenario::values::{Frontend, Target};
+use crate::scenario::values::{ProbeTarget, ServiceFrontend};
 
-/// Whether a node answers well for a `healthCheckNodePort`, on its address of the same family as this one.
-type Healthy<'a> = &'a dyn Fn(&str, IpAddr, u16) -> bool;
+/// Whether the health check of a node (name, an address of the family, port) succeeds.
+type HealthLookup<'a> = &'a dyn Fn(&str, IpAddr, u16) -> bool;
 
-/// The nodes that the cloud's load balancer sends a service's traffic to, if the target is a published address of its.
+/// The nodes behind a load balancer's address; `None` if the target is another address.
 pub(super) fn behind_load_balancer(
     store: &Store,
-    to: &Target,
+    to: &ProbeTarget,
     address: SocketAddr,
-    healthy: Healthy<'_>,
+    healthy: HealthLookup<'_>,
 ) -> Option<Vec<String>> {
-    let Target::Service { frontend: Frontend::LoadBalancer, service, .. } = to else { return None };
-    // A proxying one is the client of a node port, and no packet of the caller's gets there: see [`is_proxied`].
+    let ProbeTarget::Service { frontend: ServiceFrontend::LoadBalancer, service, .. } = to else { return None };
+    // A proxying load balancer connects to a node port: see [`is_proxied`].
     let vip = store.vips_of(service).into_iter().find(|vip| vip.address == address.ip())?;
     Some(if vip.mode == VipMode::Proxy { Vec::new() } else { sends_to(store, &vip, healthy) })
 }
 
-/// The nodes that a load balancer's address leads to.
-pub(super) fn sends_to(store: &Store, vip: &LoadBalancerVip, healthy: Healthy<'_>) -> Vec<String> {
+pub(super) fn sends_to(store: &Store, vip: &LoadBalancerVip, healthy: HealthLookup<'_>) -> Vec<String> {
     let nodes = store.cluster_spec().nodes.into_iter().map(|node| node.name);
     nodes.filter(|node| vip.health_check_node_port.is_none_or(|port| healthy(node, vip.address, port))).collect()
 }
 
-/// Whether a target's address is a proxying load balancer's.
-pub(super) fn is_proxied(store: &Store, to: &Target) -> bool {
+/// Whether the target is an address of a proxying load balancer.
+pub(super) fn is_proxied(store: &Store, to: &ProbeTarget) -> bool {
     let vips = match to {
-        Target::Service { frontend: Frontend::LoadBalancer, service, .. } => store.vips_of(service),
+        ProbeTarget::Service { frontend: ServiceFrontend::LoadBalancer, service, .. } => store.vips_of(service),
         _ => return false,
     };
     vips.iter().any(|vip| vip.mode == VipMode::Proxy)
 }
 
-/// What the caller sees.
 pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &PacketVerdict) -> ProbeAnswer {
     match verdict {
         PacketVerdict::Answered { by, at, saw } => {
@@ -59,7 +57,7 @@ pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &PacketVerd
     }
 }
 
-/// Who a server says that it is: its pod; on a node, the pod of the host network with that port.
+/// The name that the server reports: the pod, or on a node the pod of the host network with that port.
 fn server(spec: &ClusterSpec, machine: &str, at: SocketAddr) -> String {
     if let Some(pod) = machine.strip_prefix("pod/") {
         return pod.to_owned();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use svclab::expect::chi_square::Tails;
+use svclab::expect::chi_square::TailBounds;
 use svclab::expect::stats::FALSE_ALARM;
 use svclab_cluster::Cluster as Lab;
 use svclab_kernel_properties::ask::ProbeState;
@@ -155,7 +155,7 @@ pub fn of_shares_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let bench = DamagedTestbed::build().await;
         let case = bench.case();
-        let mut tails = Tails::default();
+        let mut tails = TailBounds::default();
         let (mut pace, mut bounds) = (ProbeState::default(), Vec::new());
         for damaged in [false, true] {
             for node in bench.applied.dumps.keys().filter(|_| damaged) {

@@ -1,19 +1,19 @@
-//! A failed probe as a node's rules see it: which node decides, and who calls there.
+//! Translates a failed probe into the arguments of `svclab explain`.
 
 use std::net::IpAddr;
 
 use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_spec::{ClusterSpec, Protocol};
 
-use super::super::lab::Lab;
+use super::super::lab::KernelLab;
 use crate::bundle::FailedCall;
+use crate::scenario::Step;
+use crate::scenario::file::Action;
 use crate::scenario::resolve::{self, ProbePlan};
-use crate::scenario::{Action, Step};
 
-impl Lab {
-    /// The call of a step that is a probe, or opens a connection, and how it is sent.
-    /// A caller outside is told the way to a node by a route of its own, which an archive does not have: unless it calls an
-    /// address of the node's, nothing is said.
+impl KernelLab {
+    /// The failed probe of a step. `None` for an outside client that calls an address which is no node's: an archive
+    /// does not contain the client's route.
     pub(super) fn failed_call(&self, step: &Step) -> Option<(FailedCall, ProbePlan)> {
         let plan = self.store.read(|store| match &step.action {
             Action::Probe(file) => resolve::probe(store, file, &step.expect).ok(),
@@ -45,8 +45,8 @@ impl Lab {
     }
 }
 
-/// The node whose rules decide: that whose own address is called, for other nodes hand such a packet on unchanged; else the
-/// caller's, and that of the pod that is called.
+/// The node whose rules decide: the node with the called address, as other nodes forward such packets unchanged; else
+/// the caller's node; else the called pod's node.
 fn deciding(spec: &ClusterSpec, from: &ClusterHost, to: IpAddr) -> Option<String> {
     let has = |addresses: &[IpAddr]| addresses.contains(&to);
     let called = spec.nodes.iter().find(|node| has(&node.addresses) || has(&node.extra_addresses));
@@ -66,7 +66,7 @@ fn node_of(spec: &ClusterSpec, place: &ClusterHost) -> Option<String> {
     }
 }
 
-/// Whether a place has a node's own network.
+/// Whether the place uses a node's network namespace.
 fn is_node(spec: &ClusterSpec, place: &ClusterHost) -> bool {
     let shares = |namespace: &str, name: &str| {
         spec.pods.iter().any(|pod| pod.namespace == namespace && pod.name == name && pod.host_network)

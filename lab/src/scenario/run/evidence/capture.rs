@@ -1,4 +1,4 @@
-//! A capture of a failed probe, which is sent once more for it.
+//! Captures packets while a failed probe is sent again.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,24 +8,22 @@ use svclab_netns::capture::{Capture, CapturedPacket};
 use svclab_netns::pcap;
 
 use super::super::feed::API_PORT;
-use super::super::lab::Lab;
+use super::super::lab::KernelLab;
 use crate::scenario::resolve::ProbePlan;
 
-/// Bytes of each packet and packets of each node that are kept.
+/// The most bytes of a packet, and the most packets of a node.
 const SNAP_LENGTH: u32 = 256;
 const MOST: usize = 1000;
-/// How long silence is listened to: with the retransmission of a SYN after 1 s (RFC 6298).
+/// The time limit of the probe; includes the retransmission of a SYN after 1 s (RFC 6298).
 const SILENCE: Duration = Duration::from_millis(1500);
-/// Until what follows an answer (the end of its connection) has passed everywhere.
+/// The time for packets after the answer.
 const REST: Duration = Duration::from_millis(50);
-/// TCP's and IPv6's numbers in headers (IANA), and Ethernet's of IPv4 and IPv6.
 const TCP: u8 = 6;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
-impl Lab {
-    /// Sends a request of a plan once more while every node's interfaces are listened to; returns what could not be kept. Which
-    /// nodes it passes is what is to be found out, so all of them listen.
+impl KernelLab {
+    /// Sends a request of the plan while all nodes capture; returns what failed.
     pub(super) async fn capture(&self, plan: &ProbePlan, folder: &Path) -> Vec<String> {
         let mut not_kept = Vec::new();
         let mut open = Vec::new();
@@ -36,7 +34,7 @@ impl Lab {
                 Err(error) => not_kept.push(format!("the capture of {node}: {error}")),
             }
         }
-        not_kept.extend(self.again(plan).await.err().map(|error| format!("the probe for the capture: {error}")));
+        not_kept.extend(self.send_again(plan).await.err().map(|error| format!("the probe for the capture: {error}")));
         tokio::time::sleep(REST).await;
         for (node, capture) in open {
             let packets = capture.packets(MOST, |packet| !is_of_api(packet));
@@ -47,7 +45,7 @@ impl Lab {
         not_kept
     }
 
-    async fn again(&self, plan: &ProbePlan) -> Result<(), super::super::LabError> {
+    async fn send_again(&self, plan: &ProbePlan) -> Result<(), super::super::LabError> {
         let mut probe = plan.probe.clone();
         probe.timeout = probe.timeout.min(SILENCE);
         self.route(plan.route.as_ref(), true).await?;
@@ -57,7 +55,7 @@ impl Lab {
     }
 }
 
-/// Whether a packet is between a proxy and the lab's API, which never rests.
+/// Whether a packet is traffic between a proxy and the lab's API.
 fn is_of_api(packet: &CapturedPacket) -> bool {
     let bytes = &packet.bytes;
     let (protocol, header) = match packet.protocol {
@@ -74,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_proxies_ask_the_api_is_left_out() {
+    fn packets_of_the_api_are_not_captured() {
         let packet = |protocol: u8, to: u16| {
             let mut bytes = vec![0; 20];
             (bytes[0], bytes[9]) = (0x45, protocol);

@@ -1,7 +1,7 @@
-//! What is kept of a failed step: why its request went where it went, and a bundle of all that shows it.
+//! Evidence of a failed step: an explanation of its request, and a bundle.
 //!
-//! Nothing of it makes a run fail: what cannot be kept is told. First everything that stands is looked at, then the request is
-//! sent once more for the capture.
+//! Errors are listed in the report and do not fail the run. The state is collected before the request is sent again for
+//! the capture.
 
 mod call;
 mod capture;
@@ -15,52 +15,45 @@ use futures_util::future::join_all;
 use svclab_netns::sandbox::WORK_DIR;
 
 use super::RunOptions;
-use super::lab::Lab;
-use crate::bundle::{self, Broken, FailedCall, FailedStep, Failure};
+use super::lab::KernelLab;
+use crate::bundle::{self, BundleStep, FailedCall, FailedPromise, FailedStep};
 use crate::expect::Mismatch;
 use crate::explanation;
 use crate::report::{Evidence, StepVerdict};
 use crate::scenario::{Scenario, Step, execute};
 
-/// Failed steps of a scenario of which something is kept: with those after them it is seldom the first time.
+/// The most failed steps with evidence: later failures usually follow from earlier ones.
 const MOST: usize = 3;
-/// What each node may take, and what the explanation may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What is kept of a failed step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Keep {
-    /// Nothing.
+pub enum EvidenceLevel {
     Nothing,
-    /// Why a probe went where it went.
     Explanation,
-    /// That and a bundle, in a directory of its own below this one.
+    /// An explanation, and a bundle in a subdirectory of this directory.
     Bundle(PathBuf),
 }
 
-/// What all bundles of a scenario have in common.
-pub(super) struct Keeper {
-    /// Without a step.
-    head: Failure,
+/// The common content of all bundles of a scenario.
+pub(super) struct EvidenceKeeper {
+    head: BundleStep,
     text: String,
-    /// Texts of the files that the scenario names, by the path beside the scenario.
     files: BTreeMap<PathBuf, String>,
     directory: Option<PathBuf>,
     left: usize,
 }
 
-impl Keeper {
-    /// `None`: nothing is kept.
-    pub(super) fn new(scenario: &Scenario, options: &RunOptions) -> Option<Keeper> {
+impl EvidenceKeeper {
+    pub(super) fn new(scenario: &Scenario, options: &RunOptions) -> Option<EvidenceKeeper> {
         let directory = match &options.evidence {
-            Keep::Nothing => return None,
-            Keep::Explanation => None,
-            Keep::Bundle(directory) => Some(directory.clone()),
+            EvidenceLevel::Nothing => return None,
+            EvidenceLevel::Explanation => None,
+            EvidenceLevel::Bundle(directory) => Some(directory.clone()),
         };
         let mut report = execute::empty_report(scenario, options.mode, options.variant.name());
         report.machine = options.machine.clone();
         report.audited = options.audit;
-        let head = Failure {
+        let head = BundleStep {
             repeat: report.repeat(),
             name: report.name,
             path: report.path,
@@ -72,11 +65,12 @@ impl Keeper {
             step: FailedStep::default(),
             call: None,
         };
-        Some(Keeper { head, text: scenario.text.clone(), files: files(scenario), directory, left: MOST })
+        Some(EvidenceKeeper { head, text: scenario.text.clone(), files: files(scenario), directory, left: MOST })
     }
 
-    /// Makes the bundle's directory, with what does not depend on the cluster. One of an earlier run is replaced.
-    fn begin(&self, failure: &Failure) -> Option<std::io::Result<PathBuf>> {
+    /// Makes the bundle's directory with the files that do not depend on the cluster. Replaces the bundle of an earlier
+    /// run.
+    fn begin(&self, failure: &BundleStep) -> Option<std::io::Result<PathBuf>> {
         let folder = self.directory.as_ref()?.join(failure.directory());
         let make = || {
             if folder.join(bundle::STEP).exists() {
@@ -95,7 +89,7 @@ impl Keeper {
     }
 }
 
-/// The files of manifests that stand beside a scenario or below.
+/// The manifest files in or below the folder of the scenario.
 fn files(scenario: &Scenario) -> BTreeMap<PathBuf, String> {
     let beside = scenario.path.parent().unwrap_or(Path::new(""));
     let named = scenario.files.iter();
@@ -104,14 +98,18 @@ fn files(scenario: &Scenario) -> BTreeMap<PathBuf, String> {
         .collect()
 }
 
-impl Lab {
-    /// Keeps what shows why a step failed.
-    pub(super) async fn keep(&mut self, step: &Step, number: usize, verdict: &StepVerdict) -> Option<Evidence> {
+impl KernelLab {
+    pub(super) async fn keep_evidence(
+        &mut self,
+        step: &Step,
+        number: usize,
+        verdict: &StepVerdict,
+    ) -> Option<Evidence> {
         let mut keeper = self.keeper.take()?;
         let evidence = match keeper.left.checked_sub(1) {
             Some(left) => {
                 keeper.left = left;
-                Some(self.gather(&keeper, step, number, verdict).await)
+                Some(self.collect_evidence(&keeper, step, number, verdict).await)
             }
             None => None,
         };
@@ -119,11 +117,17 @@ impl Lab {
         evidence
     }
 
-    async fn gather(&self, keeper: &Keeper, step: &Step, number: usize, verdict: &StepVerdict) -> Evidence {
+    async fn collect_evidence(
+        &self,
+        keeper: &EvidenceKeeper,
+        step: &Step,
+        number: usize,
+        verdict: &StepVerdict,
+    ) -> Evidence {
         let mut kept = Evidence::default();
         let failed = self.failed_call(step);
         let call = failed.as_ref().map(|(call, _)| call.clone());
-        let failure = Failure { step: failed_step(step, number, verdict), call, ..keeper.head.clone() };
+        let failure = BundleStep { step: failed_step(step, number, verdict), call, ..keeper.head.clone() };
         let folder = match keeper.begin(&failure) {
             Some(Ok(folder)) => Some(folder),
             Some(Err(error)) => {
@@ -150,7 +154,6 @@ impl Lab {
         kept
     }
 
-    /// Explains a failed probe by the archive that has just been made.
     async fn explain_failed(&self, call: FailedCall, folder: Option<&Path>, kept: &mut Evidence) {
         let archive = archive_inside(&call.node);
         let work = tokio::task::spawn_blocking(move || explanation::of_archive(&archive, &call));
@@ -168,18 +171,21 @@ impl Lab {
     }
 }
 
-/// Where a node's archive is written first: below what every node sees.
+/// The first place of a node's archive, in a directory that all nodes see.
 fn archive_inside(node: &str) -> PathBuf {
     Path::new(WORK_DIR).join("evidence").join(bundle::archive(node))
 }
 
 fn failed_step(step: &Step, number: usize, verdict: &StepVerdict) -> FailedStep {
-    let broken = |mismatch: &Mismatch| Broken { expected: mismatch.expected.clone(), seen: mismatch.seen.clone() };
+    let broken =
+        |mismatch: &Mismatch| FailedPromise { expected: mismatch.expected.clone(), seen: mismatch.seen.clone() };
     let mismatches = match verdict {
         StepVerdict::Failed(mismatches) => mismatches.iter().map(broken).collect(),
-        StepVerdict::Error(why) => vec![Broken { expected: "the lab can do this step".to_owned(), seen: why.clone() }],
+        StepVerdict::Error(why) => {
+            vec![FailedPromise { expected: "the lab can do this step".to_owned(), seen: why.clone() }]
+        }
         _ => Vec::new(),
     };
-    let (name, action) = (step.name.clone(), step.action.key().to_owned());
+    let (name, action) = (step.name.clone(), step.key.key.to_owned());
     FailedStep { number, name, line: step.line, action, mismatches }
 }

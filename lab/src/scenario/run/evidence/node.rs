@@ -1,4 +1,4 @@
-//! What stands on a node: its archive, its connections, and the log of its proxy.
+//! Collects a node: archive, connections, and the log of its proxy.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use svclab_cluster::traffic::probe::ClusterHost;
 
-use super::super::lab::Lab;
+use super::super::lab::KernelLab;
 use super::super::proxies::configuration;
 use super::{LIMIT, archive_inside};
 use crate::bundle;
 
-/// What `svclab collect` may take of the node's time, in all and for each tool: it ends before it is killed.
+/// The time limits of `svclab collect`, in all and per tool; shorter than [`LIMIT`].
 const COLLECT: (u64, u64) = (8, 4);
-/// Connections, where there is no `conntrack`.
+/// The connections, if `conntrack` is missing.
 const CONNECTIONS: &str = "/proc/thread-self/net/nf_conntrack";
 
-impl Lab {
-    /// Makes the node's archive and, for a bundle, all of it; returns what could not be kept.
+impl KernelLab {
+    /// Makes the node's archive and the other files of a bundle; returns what failed.
     pub(super) async fn keep_node(&self, node: &str, folder: Option<&Path>) -> Vec<String> {
         let work = async {
             let mut not_kept = Vec::new();
@@ -25,7 +25,7 @@ impl Lab {
                 not_kept.extend(done.err().map(|why| format!("{what} of {node}: {why}")));
             };
             if let Some(folder) = folder {
-                // First, for what follows makes connections of its own.
+                // Before other tools open connections of their own.
                 let written = match self.connections_of(node).await {
                     Ok(text) => write(&folder.join(format!("conntrack-{node}.txt")), &text),
                     Err(why) => Err(why),
@@ -43,12 +43,10 @@ impl Lab {
         tokio::time::timeout(LIMIT, work).await.unwrap_or_else(|_| late())
     }
 
-    /// Runs `svclab collect` there; returns where the archive is.
     pub(in crate::scenario::run) async fn collect(&self, node: &str) -> Result<PathBuf, String> {
         let archive = archive_inside(node);
         let made = std::fs::create_dir_all(archive.parent().unwrap_or(Path::new("/")));
         made.map_err(words)?;
-        // That of an earlier step must not pass for this one's.
         let _ = std::fs::remove_file(&archive);
         let shown = |path: &Path| path.display().to_string();
         let own = std::env::current_exe().map_err(words)?;
@@ -66,7 +64,7 @@ impl Lab {
         if output.success() { Ok(archive) } else { Err(last()) }
     }
 
-    /// The connections that netfilter knows there, of both families.
+    /// All conntrack entries, of both families.
     async fn connections_of(&self, node: &str) -> Result<String, String> {
         let place = ClusterHost::Node(node.to_owned());
         let mut text = String::new();

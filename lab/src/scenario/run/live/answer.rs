@@ -1,4 +1,4 @@
-//! Answers questions from other terminals.
+//! Serves the control socket.
 
 use std::fs::Permissions;
 use std::io;
@@ -15,21 +15,18 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::super::error::LabError;
-use super::super::lab::Lab;
-use crate::control::{Answered, ProbeRequest, Probed, Reply, Request, SOCKET};
-use crate::expect::Tally;
+use super::super::lab::KernelLab;
+use crate::control::{ControlReply, ControlRequest, ProbeRequest, ProbeResult, SOCKET, ServerAnswers};
+use crate::expect::OutcomeTally;
 use crate::scenario::file::{ProbeFile, ProtocolFile};
 use crate::scenario::resolve;
 
-/// Bytes of a request that are read.
 const LONGEST: u64 = 1 << 16;
-/// How many requests are under way at a time, and the most that may be asked for.
+/// The number of probes at a time, and the most probes of a request.
 const AT_A_TIME: usize = 16;
 const MOST: usize = 1_000_000;
-/// Between two looks at a log that is followed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Listens for questions.
 pub(super) fn listen() -> Result<UnixListener, LabError> {
     let path = Path::new(WORK_DIR).join(SOCKET);
     let bound = UnixListener::bind(&path);
@@ -40,43 +37,42 @@ pub(super) fn listen() -> Result<UnixListener, LabError> {
     listener.map_err(|source| LabError::Directory { path, source })
 }
 
-impl Lab {
-    /// Answers who asks.
+impl KernelLab {
     pub(super) async fn answer(&self, listener: &UnixListener) -> LabError {
         let mut asking = FuturesUnordered::new();
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
                     if let Ok((stream, _)) = accepted {
-                        asking.push(self.hear(stream));
+                        asking.push(self.serve_client(stream));
                     }
                 }
-                // Who asked may have gone; the next one is answered all the same.
+                // A client may have disconnected; other clients are unaffected.
                 Some(_) = asking.next() => {}
             }
         }
     }
 
-    async fn hear(&self, stream: UnixStream) -> io::Result<()> {
+    async fn serve_client(&self, stream: UnixStream) -> io::Result<()> {
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
         (&mut stream).take(LONGEST).read_line(&mut line).await?;
         let mut stream = stream.into_inner();
         match serde_json::from_str(&line) {
-            Ok(Request::Probe(request)) => {
+            Ok(ControlRequest::Probe(request)) => {
                 let probed = self.probe(&request).await;
-                reply(&mut stream, &probed.map_or_else(Reply::Error, Reply::Probed)).await
+                reply(&mut stream, &probed.map_or_else(ControlReply::Error, ControlReply::ProbeResult)).await
             }
-            Ok(Request::Logs { node, follow }) => self.tell_logs(&mut stream, node.as_deref(), follow).await,
-            Err(error) => reply(&mut stream, &Reply::Error(format!("not understood: {error}"))).await,
+            Ok(ControlRequest::Logs { node, follow }) => self.send_logs(&mut stream, node.as_deref(), follow).await,
+            Err(error) => reply(&mut stream, &ControlReply::Error(format!("not understood: {error}"))).await,
         }
     }
 
-    async fn probe(&self, request: &ProbeRequest) -> Result<Probed, String> {
+    async fn probe(&self, request: &ProbeRequest) -> Result<ProbeResult, String> {
         if !(1..=MOST).contains(&request.count) {
             return Err(format!("--count {}: expected 1 to {MOST}", request.count));
         }
-        let mut file = ProbeFile::plain(&said(&request.from)?, &said(&request.to)?);
+        let mut file = ProbeFile::plain(&parsed(&request.from)?, &parsed(&request.to)?);
         file.via = request.via.clone().map(spanned);
         file.protocol = request.udp.then_some(ProtocolFile::Udp);
         let patience = Duration::from_millis(request.patience);
@@ -86,28 +82,28 @@ impl Lab {
         self.route(route.as_ref(), true).await.map_err(|error| in_words(&error))?;
         let sent = self.cluster.probe_many(vec![probe.clone(); request.count], AT_A_TIME).await;
         self.route(route.as_ref(), false).await.map_err(|error| in_words(&error))?;
-        let tally = Tally::of(&sent.map_err(|error| in_words(&error))?);
+        let tally = OutcomeTally::of(&sent.map_err(|error| in_words(&error))?);
         let pods = self.cluster.spec().pods;
         let node_of = |server: &str| {
             let pod = pods.iter().find(|pod| format!("{}/{}", pod.namespace, pod.name) == server);
             pod.map(|pod| pod.node.clone()).unwrap_or_default()
         };
-        let answered = tally.servers.iter().map(|(server, count)| Answered {
+        let answered = tally.servers.iter().map(|(server, count)| ServerAnswers {
             node: node_of(server),
             server: server.clone(),
             count: *count,
             saw: tally.seen_by.get(server).cloned().unwrap_or_default(),
         });
         let to = format!("{}/{}", probe.to, probe.protocol);
-        Ok(Probed { to, answered: answered.collect(), failures: tally.failures })
+        Ok(ProbeResult { to, answered: answered.collect(), failures: tally.failures })
     }
 
-    /// Tells what the proxies have written and, if asked to, what they write until the asker has gone.
-    async fn tell_logs(&self, stream: &mut UnixStream, node: Option<&str>, follow: bool) -> io::Result<()> {
+    /// Sends the logs of the proxies and, with `follow`, new lines until the client disconnects.
+    async fn send_logs(&self, stream: &mut UnixStream, node: Option<&str>, follow: bool) -> io::Result<()> {
         let all = self.nodes();
         if let Some(unknown) = node.filter(|node| !all.iter().any(|known| known == node)) {
             let text = format!("there is no node {unknown:?} (there is: {})", all.join(", "));
-            return reply(stream, &Reply::Error(text)).await;
+            return reply(stream, &ControlReply::Error(text)).await;
         }
         let nodes: Vec<String> = node.map_or(all, |node| vec![node.to_owned()]);
         let prefix = |name: &str| if node.is_some() { String::new() } else { format!("{name}: ") };
@@ -118,7 +114,7 @@ impl Lab {
                 let (now, lines) = proxy.log_since(*seen);
                 *seen = now;
                 for line in lines {
-                    reply(stream, &Reply::Line(format!("{}{line}", prefix(name)))).await?;
+                    reply(stream, &ControlReply::Line(format!("{}{line}", prefix(name)))).await?;
                 }
             }
             if !follow {
@@ -126,14 +122,14 @@ impl Lab {
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
-                // Nothing more is said there: this is the asker's end.
+                // The client sends nothing more, so the socket is readable when the client disconnects.
                 _ = stream.readable() => return Ok(()),
             }
         }
     }
 }
 
-async fn reply(stream: &mut UnixStream, reply: &Reply) -> io::Result<()> {
+async fn reply(stream: &mut UnixStream, reply: &ControlReply) -> io::Result<()> {
     stream.write_all(format!("{}\n", serde_json::to_string(reply)?).as_bytes()).await
 }
 
@@ -141,6 +137,6 @@ fn spanned<T>(value: T) -> Spanned<T> {
     Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
 }
 
-fn said<T: FromStr<Err = String>>(text: &str) -> Result<Spanned<T>, String> {
+fn parsed<T: FromStr<Err = String>>(text: &str) -> Result<Spanned<T>, String> {
     text.parse().map(spanned)
 }

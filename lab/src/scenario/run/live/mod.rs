@@ -1,4 +1,4 @@
-//! A lab that is up for people: what `kubectl` writes happens in the cluster, and questions from other terminals are answered.
+//! A lab for interactive use: pods that `kubectl` creates run in the cluster, and the control socket answers requests.
 
 mod answer;
 mod pods;
@@ -6,31 +6,30 @@ mod pods;
 use tokio::net::UnixListener;
 
 use super::error::LabError;
-use super::lab::Lab;
-use pods::Standing;
+use super::lab::KernelLab;
+use pods::BuiltPods;
 
-/// A lab that hears questions and takes what the API is told.
-pub struct Live<'a> {
-    lab: &'a Lab,
+pub struct LiveLab<'a> {
+    lab: &'a KernelLab,
     listener: UnixListener,
-    standing: Standing,
+    standing: BuiltPods,
 }
 
-impl Lab {
-    /// Opens the lab for people; from now on a new pod waits in the API until it stands.
+impl KernelLab {
+    /// Opens the control socket. New pods stay pending in the API until they run.
     ///
     /// # Errors
-    /// When the socket for questions cannot be made.
-    pub fn open(&self) -> Result<Live<'_>, LabError> {
-        Ok(Live { listener: answer::listen()?, standing: self.hold_pods(), lab: self })
+    /// When the socket cannot be made.
+    pub fn open(&self) -> Result<LiveLab<'_>, LabError> {
+        Ok(LiveLab { listener: answer::listen()?, standing: self.hold_pods(), lab: self })
     }
 }
 
-impl Live<'_> {
-    /// Serves until something of it does not work any more, which is what comes back; `tell` gets what goes wrong on the way.
+impl LiveLab<'_> {
+    /// Serves until an error, which is returned. `tell` gets warnings.
     pub async fn serve(self, tell: &dyn Fn(&str)) -> LabError {
         tokio::select! {
-            error = self.lab.keep_pods(self.standing, tell) => error,
+            error = self.lab.follow_pods(self.standing, tell) => error,
             error = self.lab.answer(&self.listener) => error,
         }
     }

@@ -1,4 +1,4 @@
-//! The kubelet of all nodes: pods that come in the API are built, and run when they are ready; pods that go there are removed.
+//! The kubelet of all nodes: adds and removes pods of the cluster as the API says.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,27 @@ use svclab_cluster::ClusterError;
 use svclab_spec::{LoadBalancerVip, PodSpec};
 
 use super::super::error::LabError;
-use super::super::lab::Lab;
+use super::super::lab::KernelLab;
 
-/// What stands, of what the API has.
-pub(super) struct Standing {
-    /// The UID of each pod that is built.
+pub(super) struct BuiltPods {
     built: BTreeMap<ObjectKey, String>,
-    /// The UID of each that could not be built. It is tried again once another has gone, which may have had what it needs.
+    /// UIDs of pods that could not be built. The lab tries again when another pod goes, which may free what they need.
     failed: BTreeMap<ObjectKey, String>,
     vips: Vec<LoadBalancerVip>,
 }
 
-impl Lab {
-    /// Has new pods wait in the API; returns what stands so far.
-    pub(super) fn hold_pods(&self) -> Standing {
+impl KernelLab {
+    /// Makes new pods pending in the API; returns what exists.
+    pub(super) fn hold_pods(&self) -> BuiltPods {
         let (pods, vips) = self.store.write(|store| {
             store.hold_pods();
             (store.pod_states(), store.vips())
         });
         let built = pods.into_iter().map(|pod| (pod.key, pod.uid)).collect();
-        Standing { built, failed: BTreeMap::new(), vips }
+        BuiltPods { built, failed: BTreeMap::new(), vips }
     }
 
-    /// Keeps the cluster as the API has it.
-    pub(super) async fn keep_pods(&self, mut standing: Standing, tell: &dyn Fn(&str)) -> LabError {
+    pub(super) async fn follow_pods(&self, mut standing: BuiltPods, tell: &dyn Fn(&str)) -> LabError {
         let mut changes = self.store.ticks();
         loop {
             if let Err(error) = self.follow(&mut standing, tell).await {
@@ -42,11 +39,10 @@ impl Lab {
         }
     }
 
-    /// Makes the cluster what the API has at this moment.
-    async fn follow(&self, standing: &mut Standing, tell: &dyn Fn(&str)) -> Result<(), LabError> {
+    async fn follow(&self, standing: &mut BuiltPods, tell: &dyn Fn(&str)) -> Result<(), LabError> {
         let (pods, vips) = self.store.read(|store| (store.pod_states(), store.vips()));
         let wanted: BTreeMap<&ObjectKey, &PodState> = pods.iter().map(|pod| (&pod.key, pod)).collect();
-        // A pod that was deleted and made anew meanwhile has the same name and another UID.
+        // A deleted and recreated pod has the same name and another UID.
         let is_gone = |key: &ObjectKey, uid: &String| wanted.get(key).is_none_or(|pod| pod.uid != *uid);
         let gone: Vec<ObjectKey> =
             standing.built.iter().filter(|(key, uid)| is_gone(key, uid)).map(|(key, _)| key.clone()).collect();
@@ -79,7 +75,7 @@ impl Lab {
         self.feed.publish(&self.store).await
     }
 
-    /// Builds pods, all at once; if that does not work, one by one, for the others' sake.
+    /// Builds all pods together; if that fails, one by one, so that one pod does not block the others.
     async fn build(&self, pods: &[&PodState]) -> Vec<Result<(), ClusterError>> {
         let specs: Vec<PodSpec> = pods.iter().map(|pod| pod.spec.clone()).collect();
         if specs.is_empty() {

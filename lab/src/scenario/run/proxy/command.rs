@@ -1,28 +1,24 @@
-//! Commands of a proxy's description: places that are filled in, programs that are looked up.
+//! Commands in the description of a proxy: fills placeholders, finds programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What is filled in.
 const PLACES: [&str; 4] = ["node", "kubeconfig", "config", "mode"];
-/// How long a command that prints a version may take.
 const VERSION: Duration = Duration::from_secs(30);
 
-/// What stands for each of the places.
-pub type Places = [(&'static str, String); 4];
+pub type Placeholders = [(&'static str, String); 4];
 
-/// Whether `text` is a command line with places rather than a path.
+/// Whether `text` is a command line with placeholders, and not a path.
 pub(super) fn has_places(text: &str) -> bool {
     PLACES.iter().any(|place| text.contains(&format!("{{{place}}}")))
 }
 
-/// `part` with its places filled in.
-pub(super) fn fill(part: &str, places: &Places) -> String {
+pub(super) fn fill(part: &str, places: &Placeholders) -> String {
     places.iter().fold(part.to_owned(), |text, (place, value)| text.replace(&format!("{{{place}}}"), value))
 }
 
-/// Gives the program of `command` its full path, if everything in it can be done.
+/// Replaces the program of `command` by its full path, and checks the placeholders.
 pub(super) fn check(key: &str, command: &mut [String], first: Option<&Path>) -> Result<(), String> {
     let Some(program) = command.first_mut() else {
         return Err(format!("{key}: expected a program and its arguments"));
@@ -33,7 +29,6 @@ pub(super) fn check(key: &str, command: &mut [String], first: Option<&Path>) -> 
     command.iter().try_for_each(|part| check_places(key, part))
 }
 
-/// Whether each place of `part` is one that is filled.
 pub(super) fn check_places(key: &str, part: &str) -> Result<(), String> {
     match unknown_place(part) {
         Some(unknown) => Err(format!("{key}: {unknown} is none of {{node}}, {{kubeconfig}}, {{config}}, {{mode}}")),
@@ -41,7 +36,7 @@ pub(super) fn check_places(key: &str, part: &str) -> Result<(), String> {
     }
 }
 
-/// The full path of `program`: as it is written, or, if that is a mere name, from `first` or `PATH`.
+/// A name without a slash is looked up in `first`, then in `PATH`.
 fn find(program: &str, first: Option<&Path>) -> Option<String> {
     let path = std::env::var_os("PATH").filter(|_| !program.contains('/'));
     let first = first.filter(|_| path.is_some()).map(Path::to_owned);
@@ -50,7 +45,6 @@ fn find(program: &str, first: Option<&Path>) -> Option<String> {
     candidates.find(|candidate| candidate.is_file()).map(|found| found.display().to_string())
 }
 
-/// A `{place}` that nothing fills.
 fn unknown_place(part: &str) -> Option<String> {
     let start = part.find('{')?;
     let end = start + part[start..].find('}')?;
@@ -58,11 +52,11 @@ fn unknown_place(part: &str) -> Option<String> {
     if PLACES.contains(&place) { unknown_place(&part[end + 1..]) } else { Some(part[start..=end].to_owned()) }
 }
 
-/// What a command prints, on standard output first, for a proxy may print its version on either.
+/// The output of a command, standard output first: proxies print their version on either stream.
 pub(super) fn output(command: &[String]) -> Result<String, String> {
     let shown = command.join(" ");
     let [program, arguments @ ..] = command else { return Err("no program".to_owned()) };
-    // Files and not pipes: a program that prints much could not go on while nobody reads.
+    // Files, as a full pipe would block the program.
     let file = || tempfile::tempfile().map_err(|error| format!("cannot make a temporary file: {error}"));
     let (mut out, mut err) = (file()?, file()?);
     let shared = |file: &std::fs::File| file.try_clone().map(Stdio::from).map_err(|error| error.to_string());
@@ -98,14 +92,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mere_name_is_looked_up_in_path() {
+    fn a_name_without_a_slash_is_looked_up_in_path() {
         assert!(find("sh", None).is_some_and(|path| path.ends_with("/sh") && path.starts_with('/')));
         assert_eq!(find("no-such-program-anywhere", None), None);
         assert_eq!(find("./sh", None), None, "a path is a path");
     }
 
     #[test]
-    fn places_are_filled_and_unknown_ones_are_named() {
+    fn placeholders_are_filled_and_unknown_ones_are_errors() {
         let places = [
             ("node", "a".to_owned()),
             ("kubeconfig", "/k".to_owned()),
@@ -118,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_prints_its_version_on_either_stream_or_says_why_not() {
+    fn the_version_is_read_from_either_stream() {
         let shell = |script: &str| output(&["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned()]);
         assert!(shell("echo v1.2.3").is_ok_and(|text| text.contains("v1.2.3")));
         assert!(shell("echo v1.2.3 >&2").is_ok_and(|text| text.contains("v1.2.3")));

@@ -1,4 +1,4 @@
-//! Scenarios that a proxy is not run in, and why.
+//! Excuses: scenarios and promises that a proxy is known to fail.
 
 use std::collections::BTreeMap;
 
@@ -9,40 +9,33 @@ use serde::{Deserialize, Deserializer};
 use crate::mode::Mode;
 use crate::promises::Promise;
 
-/// Excuses by the name of the scenario, or by the short name of the promise.
-pub(super) type Excuses = BTreeMap<String, Written>;
+/// By the name of the scenario, or the short name of the promise.
+pub(super) type Excuses = BTreeMap<String, ExcuseEntry>;
 
-/// What stands under a scenario's name.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "expected a reason, or `{reason, modes, versions}`, or a list of them")]
-pub(super) enum Written {
-    /// A reason: in every mode and version.
+pub(super) enum ExcuseEntry {
     Reason(String),
-    /// One excuse.
     One(Excuse),
-    /// Several: the first that fits.
+    /// The first that fits counts.
     Several(Vec<Excuse>),
 }
 
-/// An excuse.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Excuse {
-    /// Why the scenario is not for this proxy.
     reason: String,
-    /// The modes that it is true of; none written: all.
+    /// Empty: all modes.
     #[serde(default)]
     modes: Vec<Mode>,
-    /// The versions that it is true of, as Cargo writes them: `<1.31`, `>=1.36, <1.37`.
+    /// In Cargo's notation: `<1.31`, `>=1.36, <1.37`.
     versions: Option<VersionReq>,
 }
 
-/// The scenario whose excuse is wrong is named in the error.
 pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Excuses, D::Error> {
     of_key("excused", deserializer)
 }
 
-/// The same of promises, which must be some.
 pub(super) fn read_promises<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Excuses, D::Error> {
     let excuses = of_key("excusedPromises", deserializer)?;
     match excuses.keys().find(|promise| Promise::of_id(promise).is_none()) {
@@ -62,22 +55,20 @@ fn of_key<'de, D: Deserializer<'de>>(key: &str, deserializer: D) -> Result<Excus
     excuses.collect()
 }
 
-impl Written {
-    /// The reason for `mode` and a proxy of `version`.
+impl ExcuseEntry {
     pub(super) fn reason(&self, mode: Mode, version: Option<&Version>) -> Option<&str> {
         match self {
-            Written::Reason(reason) => Some(reason),
-            Written::One(excuse) => excuse.reason(mode, version),
-            Written::Several(excuses) => excuses.iter().find_map(|excuse| excuse.reason(mode, version)),
+            ExcuseEntry::Reason(reason) => Some(reason),
+            ExcuseEntry::One(excuse) => excuse.reason(mode, version),
+            ExcuseEntry::Several(excuses) => excuses.iter().find_map(|excuse| excuse.reason(mode, version)),
         }
     }
 
-    /// Whether the version decides.
     pub(super) fn asks_for_the_version(&self) -> bool {
         match self {
-            Written::Reason(_) => false,
-            Written::One(excuse) => excuse.versions.is_some(),
-            Written::Several(excuses) => excuses.iter().any(|excuse| excuse.versions.is_some()),
+            ExcuseEntry::Reason(_) => false,
+            ExcuseEntry::One(excuse) => excuse.versions.is_some(),
+            ExcuseEntry::Several(excuses) => excuses.iter().any(|excuse| excuse.versions.is_some()),
         }
     }
 }
@@ -90,15 +81,15 @@ impl Excuse {
     }
 }
 
-/// Whether `version`, if it is known, is one of `versions`; where none are named every one is.
+/// Whether `version` is one of `versions`; `None`: every version is.
 pub(super) fn fits(versions: Option<&VersionReq>, version: Option<&Version>) -> bool {
     versions.is_none_or(|versions| {
-        // A pre-release is one of the release that it comes before: VersionReq says no to it without one of its own.
+        // A pre-release counts as its release; `VersionReq` would reject it.
         version.is_some_and(|version| versions.matches(&Version::new(version.major, version.minor, version.patch)))
     })
 }
 
-/// The first version in what a command has printed, such as `Kubernetes v1.36.2`.
+/// The first version in the output of a command, such as `Kubernetes v1.36.2`.
 pub(super) fn version_in(text: &str) -> Option<Version> {
     let words = text.split(|c: char| c.is_whitespace() || matches!(c, '"' | ',' | ';' | '(' | ')'));
     words.map(|word| word.trim_start_matches(['v', 'V'])).find_map(|word| Version::parse(word).ok())
@@ -109,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excuse_is_for_its_modes_and_versions() {
+    fn an_excuse_applies_to_its_modes_and_versions() {
         let text = "
             flush: it looks every 30 s
             refusals: {reason: no canary, modes: [ipvs]}
@@ -133,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_found_in_what_programs_print() {
+    fn a_version_is_found_in_the_output_of_programs() {
         for (text, version) in [
             ("Kubernetes v1.36.2\n", "1.36.2"),
             ("kube-router version v2.5.0, built on 2025-02-14", "2.5.0"),

@@ -1,4 +1,4 @@
-//! Which proxy a run judges: this project's own, or any other, described in a file.
+//! The proxy of a run: svcproxy, or the proxy of another project with a description in a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,106 +8,85 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use svclab_cluster::process::ProcessSpec;
 
-pub use self::command::Places;
+pub use self::command::Placeholders;
 use self::excuse::Excuses;
-use self::has::Has;
 pub(super) use self::ready::HEALTH;
 pub use self::ready::Ready;
+use self::versioned_mode::VersionedMode;
 
 use crate::mode::Mode;
 
 mod command;
 mod excuse;
-mod has;
 mod ready;
+mod versioned_mode;
 
-/// A service proxy, and how it is started on a node.
 #[derive(Debug, Clone)]
-pub enum Proxy {
-    /// This project's: it tells the resource versions that it has applied.
+pub enum ProxyUnderTest {
+    /// svcproxy, which reports the versions that it has applied.
     Own(PathBuf),
-    /// Any other: what it has applied shows in the traffic only.
+    /// Another project's proxy: only traffic shows what it has applied.
     Foreign(Box<ForeignProxy>),
 }
 
-impl Proxy {
-    /// Whether it is another's.
+impl ProxyUnderTest {
     pub fn is_foreign(&self) -> bool {
-        matches!(self, Proxy::Foreign(_))
+        matches!(self, ProxyUnderTest::Foreign(_))
     }
 }
 
-/// The file that describes a proxy. Commands and variables have the places `{node}`, `{kubeconfig}`, `{config}` and `{mode}`.
+/// The description of another project's proxy. Commands and variables may use `{node}`, `{kubeconfig}`, `{config}` and
+/// `{mode}`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForeignProxy {
-    /// What reports call it.
     pub name: String,
-    /// Program and arguments.
     pub command: Vec<String>,
-    /// The modes that it has; none written: all.
+    /// Empty: all modes.
     #[serde(default)]
-    modes: Vec<Has>,
-    /// A command that prints its version.
+    modes: Vec<VersionedMode>,
     version: Option<Vec<String>>,
-    /// What that has printed.
     #[serde(skip)]
     found: Option<Version>,
-    /// Run once on each node before the proxy's first start there, and must succeed.
+    /// Runs once per node before the first start of the proxy; must succeed.
     pub init: Option<Vec<String>>,
-    /// Environment variables of the proxy, and of the other commands here.
+    /// Environment variables of the proxy and of the other commands.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// How it says that it is well.
     #[serde(default)]
     pub ready: Ready,
-    /// The command that removes every trace.
     pub cleanup: Option<Vec<String>>,
-    /// Laid over the KubeProxyConfiguration that the lab writes for each node (RFC 7396).
+    /// A merge patch (RFC 7396) for the lab's KubeProxyConfiguration.
     pub config: Option<Value>,
-    /// Scenarios that it is not run in, each with the reason.
     #[serde(default, deserialize_with = "excuse::read")]
     excused: Excuses,
-    /// Promises that it is known to break, each with the reason: what audits find of them counts for known.
+    /// Promises that the proxy is known to break, with reasons.
     #[serde(default, rename = "excusedPromises", deserialize_with = "excuse::read_promises")]
     excused_promises: Excuses,
 }
 
-/// A description that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {problem}")]
 pub struct ProxyFileError {
-    /// The file.
     pub path: String,
-    /// What is wrong.
     pub problem: String,
 }
 
 impl ForeignProxy {
-    /// Reads a description.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or says something that cannot be done.
     pub fn read(path: &Path) -> Result<ForeignProxy, ProxyFileError> {
         ForeignProxy::read_with(path, None)
     }
 
-    /// The same; programs that it calls by a mere name are looked for in `first` before `PATH`.
-    ///
-    /// # Errors
-    /// As [`ForeignProxy::read`].
+    /// Like [`ForeignProxy::read`]. Looks up programs in `first` before `PATH`.
     pub fn read_with(path: &Path, first: Option<&Path>) -> Result<ForeignProxy, ProxyFileError> {
         let wrong = |problem: String| ProxyFileError { path: path.display().to_string(), problem };
-        let text = crate::input::Files::default().text(path).map_err(|error| wrong(error.to_string()))?;
+        let text = crate::input::InputFiles::default().text(path).map_err(|error| wrong(error.to_string()))?;
         let proxy: ForeignProxy =
             serde_saphyr::from_str(&text).map_err(|error| wrong(crate::scenario::plain_message(&error)))?;
         proxy.checked(first).map_err(wrong)
     }
 
-    /// A proxy that a command line with places describes wholly, quoted as for a shell.
-    ///
-    /// # Errors
-    /// When there is no such program, a quote is not closed, or a place is unknown.
+    /// A proxy from a command line with placeholders, quoted as in a shell.
     pub fn from_command(text: &str) -> Result<ForeignProxy, ProxyFileError> {
         let wrong = |problem: String| ProxyFileError { path: "--proxy".to_owned(), problem };
         let command = shlex::split(text).ok_or_else(|| wrong(format!("{text}: a quote is not closed")))?;
@@ -115,12 +94,10 @@ impl ForeignProxy {
         ForeignProxy::of(program.to_string_lossy().into_owned(), command).checked(None).map_err(wrong)
     }
 
-    /// Whether `text` is a command line with places rather than a path.
     pub fn is_command(text: &str) -> bool {
         command::has_places(text)
     }
 
-    /// A proxy of which no more than its command is known.
     fn of(name: String, command: Vec<String>) -> ForeignProxy {
         ForeignProxy {
             name,
@@ -138,7 +115,6 @@ impl ForeignProxy {
         }
     }
 
-    /// Every command that it may be asked to run, by its key.
     fn commands(&mut self) -> impl Iterator<Item = (&'static str, &mut Vec<String>)> {
         let ready = match &mut self.ready {
             Ready::Command(command) => Some(command),
@@ -154,15 +130,13 @@ impl ForeignProxy {
         [("command", &mut self.command)].into_iter().chain(optional)
     }
 
-    /// One of its commands with its variables, all places filled in.
-    pub fn process(&self, command: &[String], places: &Places) -> ProcessSpec {
+    pub fn process(&self, command: &[String], places: &Placeholders) -> ProcessSpec {
         let mut argv = command.iter().map(|part| command::fill(part, places));
         let program = argv.next().unwrap_or_default().into();
         let env = self.env.iter().map(|(name, value)| (name.clone(), command::fill(value, places)));
         ProcessSpec { program, args: argv.collect(), env: env.collect() }
     }
 
-    /// The programs that it needs: in a microVM they must be there.
     pub fn programs(&self) -> Vec<String> {
         let mut programs: Vec<String> =
             self.clone().commands().filter_map(|(_, command)| command.first().cloned()).collect();
@@ -171,7 +145,7 @@ impl ForeignProxy {
         programs
     }
 
-    /// With full paths and its version, if everything in it can be done.
+    /// Resolves programs, checks everything, and asks for the version.
     fn checked(mut self, first: Option<&Path>) -> Result<ForeignProxy, String> {
         self.commands().try_for_each(|(key, command)| command::check(key, command, first))?;
         for (name, value) in &self.env {
@@ -188,7 +162,7 @@ impl ForeignProxy {
                 self.found = Some(found.ok_or_else(none)?);
             }
             None => {
-                if let Some(Has { mode, .. }) = self.modes.iter().find(|has| has.versions.is_some()) {
+                if let Some(VersionedMode { mode, .. }) = self.modes.iter().find(|has| has.versions.is_some()) {
                     return Err(format!(
                         "modes: `versions` of {mode} goes with `version`, a command that prints the proxy's version"
                     ));
@@ -205,45 +179,39 @@ impl ForeignProxy {
         Ok(self)
     }
 
-    /// Its name and, where it is known, its version.
     pub fn title(&self) -> String {
         self.found.as_ref().map_or_else(|| self.name.clone(), |version| format!("{} {version}", self.name))
     }
 
-    /// Its version, if its description says how to ask for it.
     pub fn version(&self) -> Option<&Version> {
         self.found.as_ref()
     }
 
-    /// Whether it has a mode.
     pub fn has(&self, mode: Mode) -> bool {
         let version = self.found.as_ref();
         self.modes.is_empty() || self.modes.iter().any(|other| other.mode == mode && other.is_in(version))
     }
 
-    /// Why it is not run in a scenario in this mode.
     pub fn excuse(&self, scenario: &str, mode: Mode) -> Option<String> {
         let version = self.found.as_ref();
         if !self.has(mode) {
-            // In another version it may have it.
             let who = if self.modes.iter().any(|has| has.mode == mode) { self.title() } else { self.name.clone() };
             return Some(format!("{who} has no {mode} mode"));
         }
         self.excused.get(scenario)?.reason(mode, version).map(str::to_owned)
     }
 
-    /// The promises that it is known to break in this mode, each with the reason.
     pub fn excused_promises(&self, mode: Mode) -> BTreeMap<String, String> {
         let version = self.found.as_ref();
-        let reason = |excuse: &excuse::Written| excuse.reason(mode, version).map(str::to_owned);
+        let reason = |excuse: &excuse::ExcuseEntry| excuse.reason(mode, version).map(str::to_owned);
         self.excused_promises.iter().filter_map(|(promise, excuse)| Some((promise.clone(), reason(excuse)?))).collect()
     }
 
-    /// The configuration of another's proxy in place of that for this project's own.
     pub fn configuration(&self, own: &Value) -> Value {
         let mut config = json!({
             "clientConnection": { "contentType": "application/json" },
-            // Only the first namespace may set these, and kube-proxy ends where it cannot; zero leaves them alone.
+            // kube-proxy exits where it may not set these sysctls, which only the host's namespace may; zero leaves
+            // them unchanged.
             "conntrack": {
                 "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
             },
@@ -261,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_has_the_last_word_on_the_configuration() {
+    fn a_description_overrides_the_configuration() {
         let own = json!({
             "clusterCIDR": "10.244.0.0/16",
             "clientConnection": { "kubeconfig": "/k" },
@@ -281,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_that_cannot_work_says_why() {
+    fn a_wrong_description_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("p.yaml");
         for (text, says) in [
@@ -323,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_descriptions_that_come_with_the_lab_excuse_scenarios_that_exist() {
+    fn shipped_descriptions_excuse_existing_scenarios() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let read = |file: &Path| -> ForeignProxy {
             let text = std::fs::read_to_string(file).unwrap();
@@ -345,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_excused_depends_on_the_version_that_is_there() {
+    fn excuses_depend_on_the_version() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("p.yaml");
         let at = |version: &str| {

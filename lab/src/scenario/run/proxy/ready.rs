@@ -1,27 +1,19 @@
-//! How a proxy says that it is well.
-
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::Deserialize;
 
-/// kube-proxy's own health port.
 pub(in crate::scenario::run) const HEALTH: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_256);
 
-/// `ready:`, what is asked on each node before the lab's marker is.
+/// `ready:` how a proxy shows that it is healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "ReadyFile")]
 pub enum Ready {
-    /// An HTTP GET that is answered with 200.
-    Url {
-        /// Where to.
-        address: SocketAddr,
-        /// The path, with its slash.
-        path: String,
-    },
-    /// A command, run on the node, that ends with status 0.
+    /// A GET must be answered with 200.
+    Url { address: SocketAddr, path: String },
+    /// A command on the node must end with status 0.
     Command(Vec<String>),
-    /// Nothing: the marker alone shows that it works.
+    /// No check: the marker shows that the proxy works.
     Marker,
 }
 
@@ -33,31 +25,31 @@ impl Default for Ready {
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "ready: expected `marker`, `{url: http://127.0.0.1:PORT/PATH}` or `{command: [...]}`")]
-enum Written {
+enum ReadyFile {
     Word(String),
-    Map(Map),
+    Map(ReadyMap),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Map {
+struct ReadyMap {
     url: Option<String>,
     command: Option<Vec<String>>,
 }
 
-impl TryFrom<Written> for Ready {
+impl TryFrom<ReadyFile> for Ready {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Ready, String> {
+    fn try_from(written: ReadyFile) -> Result<Ready, String> {
         match written {
-            Written::Word(word) if word == "marker" => Ok(Ready::Marker),
-            Written::Map(Map { url: Some(url), command: None }) => {
+            ReadyFile::Word(word) if word == "marker" => Ok(Ready::Marker),
+            ReadyFile::Map(ReadyMap { url: Some(url), command: None }) => {
                 let (address, path) = url_parts(&url).ok_or_else(|| {
                     format!("ready.url: {url}: expected http://, an address with a port, and a path, such as http://127.0.0.1:10256/healthz")
                 })?;
                 Ok(Ready::Url { address, path })
             }
-            Written::Map(Map { url: None, command: Some(command) }) => Ok(Ready::Command(command)),
+            ReadyFile::Map(ReadyMap { url: None, command: Some(command) }) => Ok(Ready::Command(command)),
             _ => Err("ready: expected `marker`, `{url: http://127.0.0.1:PORT/PATH}` or `{command: [...]}`".to_owned()),
         }
     }
@@ -74,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_of_being_ready() {
+    fn ready_parses_a_word_a_url_or_a_command() {
         let ready = |text: &str| serde_saphyr::from_str::<Ready>(text).map_err(|error| error.to_string());
         let url = |address: &str, path: &str| Ready::Url { address: address.parse().unwrap(), path: path.to_owned() };
         assert_eq!(ready("marker"), Ok(Ready::Marker));

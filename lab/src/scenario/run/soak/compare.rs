@@ -1,4 +1,4 @@
-//! The rules that a proxy has arrived at, change by change, against those that a fresh one writes on clean tables.
+//! Compares the rules after many changes with those of a fresh proxy on clean tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,38 +6,27 @@ use super::super::marker;
 use super::listeners;
 use crate::expect::counters::Ruleset;
 
-/// Rules of every chain, by `FAMILY TABLE CHAIN`; a chain without rules is there, too.
+/// By `FAMILY TABLE CHAIN`, including empty chains; sets, virtual servers and addresses have entries, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Rules(BTreeMap<String, Vec<String>>);
+pub(super) struct NodeRules(BTreeMap<String, Vec<String>>);
 
-impl Rules {
-    /// Reads `iptables-save`'s output. Counters and comments go, and so does the order of chains; that of a chain's rules
-    /// stays.
+impl NodeRules {
+    /// Reads the output of `iptables-save`. Ignores counters and the order of chains, but not the order of rules.
     pub(super) fn read(&mut self, family: &str, saved: &str) {
-        // The lab's own service changes with every look.
+        let ruleset = Ruleset::parse(saved);
+        let name = |table: &str, chain: &str| format!("{family} {table} {chain}");
+        self.0.extend(ruleset.chains.iter().map(|(table, chain)| (name(table, chain), Vec::new())));
+        // The marker service changes all the time.
         let marker = marker::key();
-        let mut table = "";
-        let mut passed_over = BTreeSet::new();
-        for line in saved.lines() {
-            if let Some(name) = line.strip_prefix('*') {
-                table = name;
-            } else if let Some(chain) = line.strip_prefix(':') {
-                let name = chain.split(' ').next().unwrap_or_default();
-                self.0.entry(format!("{family} {table} {name}")).or_default();
-            } else if let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rule| rule.split_once(' ')) {
-                let chain = format!("{family} {table} {chain}");
-                if rule.contains(&marker) {
-                    passed_over.insert(chain);
-                } else {
-                    self.0.entry(chain).or_default().push(rule.to_owned());
-                }
-            }
+        let (of_marker, others): (Vec<_>, Vec<_>) = ruleset.rules.iter().partition(|rule| rule.text.contains(&marker));
+        for rule in others {
+            self.0.entry(name(&rule.table, &rule.chain)).or_default().push(rule.text.clone());
         }
-        // The marker's own chains.
+        let passed_over: BTreeSet<String> = of_marker.iter().map(|rule| name(&rule.table, &rule.chain)).collect();
         self.0.retain(|chain, rules| !(rules.is_empty() && passed_over.contains(chain)));
     }
 
-    /// Reads `ipset save`'s output: every set with its members. How large it may grow is no difference.
+    /// Reads the output of `ipset save`. Ignores the options of sets.
     pub(super) fn read_sets(&mut self, saved: &str) {
         for line in saved.lines() {
             let mut words = line.splitn(3, ' ');
@@ -50,14 +39,14 @@ impl Rules {
         }
     }
 
-    /// Reads `ipvsadm -Sn`'s output: every virtual server with its destinations. One that has weight 0 keeps the connections
-    /// that it has, which a fresh proxy has none of.
+    /// Reads the output of `ipvsadm -Sn`. Ignores destinations with weight 0: they drain connections, which a fresh
+    /// proxy has not.
     pub(super) fn read_servers(&mut self, saved: &str) {
         for line in saved.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             let [verb, protocol, address, rest @ ..] = &words[..] else { continue };
             let server = self.0.entry(format!("virtual server {protocol} {address}")).or_default();
-            // One that another namespace's changes have made the kernel list twice comes with its destinations again.
+            // The kernel may list a server twice, with its destinations, while another namespace changes.
             if *verb == "-A" {
                 server.clear();
             }
@@ -68,7 +57,7 @@ impl Rules {
         }
     }
 
-    /// Reads `ip -o addr`'s output for one device.
+    /// Reads the output of `ip -o addr` for one device.
     pub(super) fn read_addresses(&mut self, device: &str, shown: &str) {
         let addresses = self.0.entry(format!("addresses of {device}")).or_default();
         let words = shown.lines().filter_map(|line| line.split_whitespace().nth(3));
@@ -76,9 +65,8 @@ impl Rules {
         addresses.sort();
     }
 
-    /// Reads what `nft list table` prints. How large a set may grow is no difference, nor are the clients that it remembers, nor
-    /// which of a frontend's endpoints has which number, as long as each number from 0 on is one's. `marker` has the
-    /// addresses of the lab's own service.
+    /// Reads the output of `nft list table`. Ignores sizes of sets, dynamic elements, and the assignment of numbers to
+    /// the endpoints of a frontend. `marker` has the addresses of the marker service.
     pub(super) fn read_nft(&mut self, listed: &str, marker: &[String]) {
         let (ruleset, key) = (Ruleset::parse_nft(listed), marker::key());
         let names = |table: &str, object: &str| format!("{table} {object}");
@@ -102,21 +90,20 @@ impl Rules {
         }
         for (name, elements) in self.0.iter_mut().filter(|(name, _)| !name.contains(" chain ")) {
             if numbered.contains(name) {
-                *elements = unnumbered(elements);
+                *elements = without_numbers(elements);
             }
             elements.sort();
         }
         for rules in self.0.values_mut().filter(|rules| rules.iter().any(|rule| rule.starts_with(DRAWS))) {
-            *rules = undrawn(rules);
+            *rules = without_draw_order(rules);
         }
     }
 
-    /// Lets the order of rules go as well: of a proxy that has none.
+    /// Ignores the order of all rules, for other projects' proxies.
     pub(super) fn sort(&mut self) {
         self.0.values_mut().for_each(|rules| rules.sort());
     }
 
-    /// Lets the numbers of a relay's listening ports go.
     pub(super) fn name_listening_ports(&mut self) {
         listeners::name_ports(&mut self.0);
     }
@@ -125,22 +112,22 @@ impl Rules {
         self.0.values().map(Vec::len).sum()
     }
 
-    /// Lets the order of rules go in the kernel's own chains: a clean-up leaves the guard of the loopback range, whose jump
-    /// then comes before those that the next proxy puts in.
+    /// Ignores the order of rules in the kernel's chains: a clean-up keeps the jump that guards loopback addresses,
+    /// before later jumps.
     pub(super) fn sort_jumps(&mut self) {
         let of_kernel = |chain: &str| KERNELS.iter().any(|name| chain.ends_with(&format!(" {name}")));
         self.0.iter_mut().filter(|(chain, _)| of_kernel(chain)).for_each(|(_, rules)| rules.sort());
     }
 
-    /// Every chain that differs, in words.
-    pub(super) fn differences(&self, fresh: &Rules) -> Vec<String> {
+    pub(super) fn differences(&self, fresh: &NodeRules) -> Vec<String> {
         let chains: BTreeSet<&String> = self.0.keys().chain(fresh.0.keys()).collect();
         chains.into_iter().filter_map(|chain| difference(chain, self.0.get(chain), fresh.0.get(chain))).collect()
     }
 }
 
-/// Elements such as `10.96.0.1 . tcp . 80 . 1 : 10.244.1.2 . 8080`, the numbers and the endpoints of a frontend each in order.
-fn unnumbered(elements: &[String]) -> Vec<String> {
+/// Sorts numbers and endpoints of each frontend separately; an element is `10.96.0.1 . tcp . 80 . 1 : 10.244.1.2 .
+/// 8080`.
+fn without_numbers(elements: &[String]) -> Vec<String> {
     let (mut frontends, mut others) = (BTreeMap::<&str, (Vec<u32>, Vec<&str>)>::new(), Vec::new());
     for element in elements {
         let parts = element.split_once(" : ").and_then(|(key, endpoint)| {
@@ -164,8 +151,8 @@ fn unnumbered(elements: &[String]) -> Vec<String> {
     others
 }
 
-/// Rules of a chain that draws one of several endpoints, with the odds and the endpoints each in order: the first may be any of them.
-fn undrawn(rules: &[String]) -> Vec<String> {
+/// Sorts the probabilities and the endpoints of a chain that draws an endpoint: their assignment is arbitrary.
+fn without_draw_order(rules: &[String]) -> Vec<String> {
     let (mut odds, mut others) = (Vec::new(), Vec::new());
     for rule in rules {
         match rule.rsplit_once("goto ") {
@@ -181,10 +168,9 @@ fn undrawn(rules: &[String]) -> Vec<String> {
     [odds, others].concat()
 }
 
-/// How a rule begins that is met by some packets, at random.
 const DRAWS: &str = "numgen random mod ";
 
-/// The kernel's own chains (iptables(8)).
+/// iptables(8).
 const KERNELS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 fn difference(chain: &str, here: Option<&Vec<String>>, fresh: Option<&Vec<String>>) -> Option<String> {
@@ -205,14 +191,14 @@ fn difference(chain: &str, here: Option<&Vec<String>>, fresh: Option<&Vec<String
 mod tests {
     use super::*;
 
-    fn rules(text: &str) -> Rules {
-        let mut rules = Rules::default();
+    fn rules(text: &str) -> NodeRules {
+        let mut rules = NodeRules::default();
         rules.read("ipv4", text);
         rules
     }
 
     #[test]
-    fn counters_and_the_order_of_chains_do_not_count() {
+    fn counters_and_the_order_of_chains_are_ignored() {
         let one = "# x\n*nat\n:A - [1:2]\n:B - [0:0]\n-A A -j B\n-A B -j RETURN\nCOMMIT\n";
         let two = "*nat\n:B - [7:7]\n:A - [0:0]\n-A B -j RETURN\n-A A -j B\nCOMMIT\n# y\n";
         assert_eq!(rules(one).differences(&rules(two)), Vec::<String>::new());
@@ -220,9 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn sets_and_virtual_servers_count_as_well() {
+    fn differing_sets_servers_and_addresses_are_reported() {
         let state = |sets: &str, servers: &str, addresses: &str| {
-            let mut rules = Rules::default();
+            let mut rules = NodeRules::default();
             rules.read_sets(sets);
             rules.read_servers(servers);
             rules.read_addresses("kube-ipvs0", addresses);
@@ -255,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn sets_and_maps_of_nftables_count_as_well() {
+    fn differing_nftables_maps_sets_and_chains_are_reported() {
         let state = |text: &str| {
-            let mut rules = Rules::default();
+            let mut rules = NodeRules::default();
             rules.read_nft(text, &["10.96.255.253".to_owned()]);
             rules
         };
@@ -303,9 +289,9 @@ mod tests {
     }
 
     #[test]
-    fn which_endpoint_of_a_service_with_affinity_is_drawn_first_does_not_count() {
+    fn the_order_of_drawn_endpoints_is_ignored() {
         let state = |rules: [&str; 5]| {
-            let mut all = Rules::default();
+            let mut all = NodeRules::default();
             all.read_nft(&format!("table ip x {{\n chain service-x {{\n {}\n }}\n}}\n", rules.join("\n ")), &[]);
             all
         };
@@ -323,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn the_marker_does_not_count() {
+    fn rules_of_the_marker_are_ignored() {
         let with = "*nat\n:A - [0:0]\n:B - [0:0]\n:M - [0:0]\n-A A --comment svclab/marker -j M\n-A A -j B\n-A M --comment svclab/marker -j B\n";
         assert_eq!(rules(with), rules("*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n"));
     }
 
     #[test]
-    fn anything_else_does() {
+    fn a_missing_extra_or_reordered_rule_is_reported() {
         let fresh = rules("*nat\n:A - [0:0]\n-A A -j X\n-A A -j Y\n");
         for (text, says) in [
             ("*nat\n:A - [0:0]\n-A A -j Y\n-A A -j X\n", "the order"),

@@ -1,15 +1,13 @@
-//! In userspace mode rules lead to ports that the proxy takes as they come: which ones is a matter of what was there before. So
-//! two dumps are compared by whose port it is.
+//! Replaces listening ports in userspace mode's rules by names of service ports: the proxy takes any free port, so two
+//! dumps differ.
 
 use std::collections::BTreeMap;
 
-/// The chain in which the proxy lets in who was led to a port, each with the name of its service port.
+/// The chain that accepts packets to listening ports, with the names of service ports in comments.
 const LISTENERS: &str = "filter KUBE-NODEPORT-NON-LOCAL";
-/// The chains with rules that lead to such a port.
 const LEADING: [&str; 2] = ["nat KUBE-PORTALS-", "nat KUBE-NODEPORT-"];
 
-/// Writes the names of service ports in the place of listening ports, in rules by `FAMILY TABLE CHAIN`. A rule that leads to a
-/// port that nobody's listener has keeps its number.
+/// Rules are by `FAMILY TABLE CHAIN`. A port without a listener keeps its number.
 pub(super) fn name_ports(rules: &mut BTreeMap<String, Vec<String>>) {
     for family in ["IPv4", "IPv6"] {
         let Some(letting_in) = rules.get_mut(&format!("{family} {LISTENERS}")) else { continue };
@@ -25,14 +23,13 @@ pub(super) fn name_ports(rules: &mut BTreeMap<String, Vec<String>>) {
     }
 }
 
-/// Protocol, port and name of the listener that a rule lets in to.
+/// Protocol, port and service port of a rule that accepts packets to a listener.
 fn listener(rule: &str) -> Option<((String, String), String)> {
     let name = rule.split('"').nth(1)?;
     let of = |flag: &str| rule.split_once(flag)?.1.split(' ').next().map(str::to_owned);
     rule.ends_with("-j ACCEPT").then_some(((of("-p ")?, of("--dport ")?), name.to_owned()))
 }
 
-/// Replaces the port that ends the word behind `flag`.
 fn rename(rule: &mut String, names: &BTreeMap<(String, String), String>, flag: &str) {
     let protocol = rule.split_once("-p ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default();
     let Some(at) = rule.find(flag).map(|at| at + flag.len()) else { return };
@@ -48,7 +45,6 @@ fn rename(rule: &mut String, names: &BTreeMap<(String, String), String>, flag: &
 mod tests {
     use super::*;
 
-    /// A service port's rules with its listener at `port`, and what leads to `led`.
     fn rules(port: u16, led: u16) -> BTreeMap<String, Vec<String>> {
         let web =
             format!("-m comment --comment \"a/web:\" -m conntrack --ctstate DNAT -m tcp --dport {port} -j ACCEPT");
@@ -69,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn which_port_it_is_does_not_count_but_whose() {
+    fn ports_of_the_same_listener_compare_equal() {
         assert_eq!(named(61_000, 61_000), named(62_000, 62_000));
         assert_ne!(named(61_000, 61_000), named(61_000, 62_000));
         let rules = named(61_000, 61_000);

@@ -1,7 +1,7 @@
-//! A soak: many changes at an even pace, and a look at what they leave behind.
+//! Soak: many changes at an even pace.
 //!
-//! Judged are: requests to a service that nobody changes, complaints in the proxies' logs, restores that failed, memory
-//! and open files over time, and at the end the rules against those of a fresh proxy on clean tables.
+//! Judges requests to a service that never changes, complaints in the proxies' logs, failed restores, memory and open
+//! files over time, and at the end the rules against those of a fresh proxy on clean tables.
 
 mod compare;
 mod listeners;
@@ -14,104 +14,81 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use compare::Rules;
+use compare::NodeRules;
 use stream::Stream;
 use svclab_apiserver::objects::ObjectKey;
 use svclab_cluster::process::OutputReader;
 use svclab_cluster::traffic::probe::{ClusterHost, Probe};
 use svclab_spec::Protocol;
-use traffic::Traffic;
-use watch::Watched;
+use traffic::SteadyTraffic;
+use watch::ProxyWatch;
 
 use super::backend::NFT_TABLES;
 use super::error::LabError;
-use super::lab::Lab;
+use super::lab::KernelLab;
 use super::marker::Marker;
 use super::proxies::SIGTERM;
-use super::{Proxy, RunOptions};
+use super::{ProxyUnderTest, RunOptions};
 use crate::expect::Mismatch;
-use crate::input::Files;
+use crate::input::InputFiles;
 use crate::mode::Mode;
 use crate::scenario::execute::Executor;
 use crate::scenario::{LoadError, PATIENCE, Scenario, load};
 
-/// Changes before the clock starts, so that the number of objects does not grow while memory is judged; fewer in a soak of
-/// fewer.
+/// Changes before the measurement, so that the number of objects is stable while memory is judged.
 const POPULATION: usize = 1000;
-/// So many of them are made before the proxies are waited for.
+/// Waits for the proxies after so many of these changes.
 const AT_ONCE: usize = 200;
-/// Nobody reads the proxies' logs for two of them, but not for longer than this: what a proxy keeps of its lines is bounded.
+/// How long log readers stall at most (else two tenths of the time): a proxy's buffer is limited.
 const UNREAD: Duration = Duration::from_secs(60);
-/// Between two looks at memory and open files.
 const LOOK: Duration = Duration::from_millis(200);
-/// Parts of the time, each with a row of its own.
 pub const PARTS: u32 = 10;
-/// Who serves what nobody changes.
+/// The pods of the service that never changes.
 const SERVERS: &[&str] = &["default/steady-1", "default/steady-2"];
-/// Looks at most, until two are alike.
 const LOOKS: usize = 10;
-/// What a proxy in nftables mode puts off it does within this.
+/// Proxies in nftables mode finish delayed work within this time.
 const AT_REST: Duration = Duration::from_millis(1500);
-/// Where IPVS mode puts the addresses of services.
+/// Has the addresses of services in IPVS mode.
 const DEVICE: &str = "kube-ipvs0";
-/// Differences that are printed for each node.
 const TOLD: usize = 3;
 
-/// How to soak.
 #[derive(Debug, Clone)]
 pub struct SoakOptions {
-    /// Proxy, mode, variant, source of the objects.
     pub run: RunOptions,
-    /// Decides every change.
     pub seed: u64,
-    /// How long.
     pub duration: Duration,
-    /// How many changes in that time.
     pub changes: usize,
-    /// Shell commands for the first node before its rules are compared: damage, to show that a soak can fail.
+    /// Shell commands that damage the first node before the comparison, to show that a soak can fail.
     pub damage: Vec<String>,
 }
 
-/// What there is to tell after a tenth of the time.
 #[derive(Debug, Clone)]
-pub struct Row {
-    /// Time since the start.
+pub struct SoakRow {
     pub at: Duration,
-    /// Changes made so far.
     pub changes: usize,
-    /// Of each node.
-    pub nodes: Vec<NodeRow>,
-    /// Requests sent so far to the service that nobody changes.
+    pub nodes: Vec<SoakNodeRow>,
     pub requests: u64,
-    /// Those that were not answered as they should be.
+    /// Requests without the right answer.
     pub failed: u64,
 }
 
-/// A proxy over a tenth of the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeRow {
-    /// Its node.
+pub struct SoakNodeRow {
     pub node: String,
-    /// Syncs since it was started.
     pub syncs: u64,
-    /// Resident memory in KiB, the median over this tenth.
+    /// Resident memory in KiB, the median.
     pub rss: u64,
-    /// Open files, likewise.
+    /// Open files, the median.
     pub fds: u64,
-    /// Complaints in its log so far, and restores that failed.
     pub errors: u64,
-    /// Its processor time, and that of its children, for each change of this tenth.
+    /// Processor time, including children, per change of this tenth.
     pub per_change: Duration,
 }
 
-/// The end.
 #[derive(Debug, Clone, Default)]
 pub struct SoakReport {
-    /// Every promise that was not kept.
     pub broken: Vec<String>,
-    /// Rules that were compared.
     pub rules: usize,
-    /// Versions that the objects went through.
     pub versions: u64,
 }
 
@@ -122,22 +99,21 @@ impl SoakReport {
     }
 }
 
-/// The cluster to soak, which no file describes.
 fn scenario(seed: u64) -> Result<Scenario, LoadError> {
-    load::parse(&Files::default(), Path::new("soak.yaml"), include_str!("cluster.yaml"), seed)
+    load::parse(&InputFiles::default(), Path::new("soak.yaml"), include_str!("cluster.yaml"), seed)
 }
 
-/// Soaks; `progress` gets a row for each tenth of the time.
+/// `progress` gets a row per tenth of the time.
 ///
 /// # Errors
-/// When the lab itself cannot go on. Broken promises are in the report.
-pub async fn soak(options: &SoakOptions, progress: &mut (dyn FnMut(&Row) + Send)) -> Result<SoakReport, LabError> {
-    if matches!(&options.run.proxy, Proxy::Foreign(foreign) if foreign.cleanup.is_none()) {
+/// When the lab fails. Broken promises are in the report.
+pub async fn soak(options: &SoakOptions, progress: &mut (dyn FnMut(&SoakRow) + Send)) -> Result<SoakReport, LabError> {
+    if matches!(&options.run.proxy, ProxyUnderTest::Foreign(foreign) if foreign.cleanup.is_none()) {
         let message = "a soak starts the proxy again on clean tables: its description needs a `cleanup` command";
         return Err(LabError::Step(message.to_owned()));
     }
     let scenario = scenario(options.seed)?;
-    let mut lab = Lab::start(&scenario, &options.run).await?;
+    let mut lab = KernelLab::start(&scenario, &options.run).await?;
     let mut report = SoakReport::default();
     let mut stream = Stream::new(options.seed);
     let population = POPULATION.min(options.changes);
@@ -159,7 +135,7 @@ pub async fn soak(options: &SoakOptions, progress: &mut (dyn FnMut(&Row) + Send)
         let first = lab.store.version();
         let caught_up = churn(options, &mut lab, &mut stream, &mut report, progress).await?;
         report.versions = lab.store.version() - first;
-        // The rules of a proxy that lags behind are not yet those that it will have.
+        // The rules of a proxy that lags behind are not final.
         if caught_up {
             compare(options, &mut lab, &mut report).await?;
         }
@@ -167,24 +143,24 @@ pub async fn soak(options: &SoakOptions, progress: &mut (dyn FnMut(&Row) + Send)
     Ok(report)
 }
 
-/// The changes, with everything that is looked at meanwhile; whether the proxies have caught up with them at the end.
+/// Makes the changes and judges the proxies meanwhile. Returns whether the proxies have caught up.
 async fn churn(
     options: &SoakOptions,
-    lab: &mut Lab,
+    lab: &mut KernelLab,
     stream: &mut Stream,
     report: &mut SoakReport,
-    progress: &mut (dyn FnMut(&Row) + Send),
+    progress: &mut (dyn FnMut(&SoakRow) + Send),
 ) -> Result<bool, LabError> {
     let from = ClusterHost::Pod { namespace: "default".to_owned(), name: "caller".to_owned() };
-    let traffic = Traffic::begin(&lab.cluster.prober(&from)?, &probes(lab, &from)?, SERVERS);
-    let mut watched: Vec<Watched> = lab.nodes().into_iter().map(|node| Watched::begin(lab, node)).collect();
+    let traffic = SteadyTraffic::begin(&lab.cluster.prober(&from)?, &probes(lab, &from)?, SERVERS);
+    let mut watched: Vec<ProxyWatch> = lab.nodes().into_iter().map(|node| ProxyWatch::begin(lab, node)).collect();
     let start = Instant::now();
     let (mut made, mut next_look) = (0, start);
     let (tenth, mut reader) = (options.duration / PARTS, OutputReader::Reads);
     let unread = start + 3 * tenth..start + 3 * tenth + (2 * tenth).min(UNREAD);
     for part in 1..=PARTS {
         let end = start + options.duration * part / PARTS;
-        watched.iter_mut().for_each(Watched::turn);
+        watched.iter_mut().for_each(ProxyWatch::begin_tenth);
         let before = made;
         while Instant::now() < end {
             let due = share(options.changes, start.elapsed(), options.duration);
@@ -215,7 +191,13 @@ async fn churn(
         for node in &mut watched {
             nodes.push(node.row(lab, made - before).await);
         }
-        progress(&Row { at: start.elapsed(), changes: made, nodes, requests: requests.made, failed: requests.failed });
+        progress(&SoakRow {
+            at: start.elapsed(),
+            changes: made,
+            nodes,
+            requests: requests.made,
+            failed: requests.failed,
+        });
         if let Some(dead) = watched.iter().find(|node| !node.lives(lab)) {
             report.broken.push(dead.death(lab));
             break;
@@ -234,18 +216,16 @@ async fn churn(
         let words = format!("{failed} of {made} requests to the service that does not change failed");
         report.broken.push(format!("{words}: {}", requests.examples.join(", ")));
     }
-    report.broken.extend(watched.iter().flat_map(Watched::verdict));
+    report.broken.extend(watched.iter().flat_map(ProxyWatch::verdict));
     Ok(caught_up)
 }
 
-/// How many of `all` are due after `elapsed` of `duration`.
 fn share(all: usize, elapsed: Duration, duration: Duration) -> usize {
     let part = elapsed.as_secs_f64() / duration.as_secs_f64();
     ((all as f64 * part) as usize).min(all)
 }
 
-/// One probe to each cluster IP of the service that nobody changes.
-fn probes(lab: &Lab, from: &ClusterHost) -> Result<Vec<Probe>, LabError> {
+fn probes(lab: &KernelLab, from: &ClusterHost) -> Result<Vec<Probe>, LabError> {
     let steady = ObjectKey::new(None, "steady");
     let service = lab.store.read(|store| store.service(&steady).cloned())?;
     let addresses = service.spec.and_then(|spec| spec.cluster_ips).unwrap_or_default();
@@ -261,8 +241,7 @@ fn probes(lab: &Lab, from: &ClusterHost) -> Result<Vec<Probe>, LabError> {
     Ok(addresses.map(probe).collect())
 }
 
-/// Compares every node's rules with those of a fresh proxy.
-async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) -> Result<(), LabError> {
+async fn compare(options: &SoakOptions, lab: &mut KernelLab, report: &mut SoakReport) -> Result<(), LabError> {
     let nodes = lab.nodes();
     let mut soaked = Vec::new();
     settle(lab, &nodes).await?;
@@ -270,7 +249,7 @@ async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) 
         lab.proxies.end(node, SIGTERM).await?;
         let place = ClusterHost::Node(node.clone());
         for command in options.damage.iter().filter(|_| number == 0) {
-            lab.must(&place, &["sh", "-euc", command].map(str::to_owned)).await?;
+            lab.output_of(&place, &["sh", "-euc", command].map(str::to_owned)).await?;
         }
         soaked.push(dump(lab, node).await?);
         report.note(lab.proxies.cleanup(&lab.cluster, &lab.feed, node).await?);
@@ -291,8 +270,8 @@ async fn compare(options: &SoakOptions, lab: &mut Lab, report: &mut SoakReport) 
     Ok(())
 }
 
-/// Waits until proxies in nftables mode change nothing more: chains go, and others come, a second after the change that they follow from.
-async fn settle(lab: &Lab, nodes: &[String]) -> Result<(), LabError> {
+/// Waits until proxies in nftables mode stop changing rules: they add and delete chains a second after a change.
+async fn settle(lab: &KernelLab, nodes: &[String]) -> Result<(), LabError> {
     for node in nodes.iter().filter(|node| lab.proxies.mode_of(node) == Mode::Nftables) {
         let mut before = dump_once(lab, node).await?;
         for _ in 0..LOOKS {
@@ -307,9 +286,9 @@ async fn settle(lab: &Lab, nodes: &[String]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// What the node's kernel has. IPVS lists the virtual servers of one namespace wrongly while another's change: two looks that are
-/// alike were not disturbed.
-async fn dump(lab: &Lab, node: &str) -> Result<Rules, LabError> {
+/// The state of the node's kernel. IPVS may list virtual servers wrongly while another namespace changes: reads until
+/// two dumps are equal.
+async fn dump(lab: &KernelLab, node: &str) -> Result<NodeRules, LabError> {
     let mut rules = dump_once(lab, node).await?;
     for _ in 1..LOOKS {
         let before = std::mem::replace(&mut rules, dump_once(lab, node).await?);
@@ -320,16 +299,16 @@ async fn dump(lab: &Lab, node: &str) -> Result<Rules, LabError> {
     Ok(rules)
 }
 
-async fn dump_once(lab: &Lab, node: &str) -> Result<Rules, LabError> {
-    let mut rules = Rules::default();
+async fn dump_once(lab: &KernelLab, node: &str) -> Result<NodeRules, LabError> {
+    let mut rules = NodeRules::default();
     for (family, command) in [("IPv4", "iptables-save"), ("IPv6", "ip6tables-save")] {
-        let saved = lab.must(&ClusterHost::Node(node.to_owned()), &[command.to_owned()]).await?;
+        let saved = lab.output_of(&ClusterHost::Node(node.to_owned()), &[command.to_owned()]).await?;
         rules.read(family, &saved);
     }
     if lab.proxies.mode_of(node) == Mode::Ipvs {
         let shown = async |command: &str| {
             let argv: Vec<String> = command.split(' ').map(str::to_owned).collect();
-            lab.must(&ClusterHost::Node(node.to_owned()), &argv).await
+            lab.output_of(&ClusterHost::Node(node.to_owned()), &argv).await
         };
         rules.read_sets(&shown("ipset save").await?);
         rules.read_servers(&shown("ipvsadm -Sn").await?);

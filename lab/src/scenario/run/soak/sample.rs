@@ -1,39 +1,35 @@
-//! What a proxy needs and says while it works: memory, file descriptors, its log, its metrics.
+//! Measurements of a proxy: memory, file descriptors, metrics.
 
 use procfs::process::Process;
 
 use crate::scenario::run::metric::sum;
 
-/// One look at a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
     /// Resident memory in KiB.
     pub(super) rss: u64,
-    /// Open file descriptors.
     pub(super) fds: u64,
 }
 
 impl Sample {
-    /// Of process `pid`; `None` if it is gone.
     pub(super) fn of(pid: i32) -> Option<Sample> {
         let process = Process::new(pid).ok()?;
         Some(Sample { rss: process.status().ok()?.vmrss?, fds: process.fd_count().ok()? as u64 })
     }
 }
 
-/// The value in the middle; 0 of none.
 pub(super) fn median(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or(0)
 }
 
-/// What may be added to memory between the second tenth and the last, in KiB and in percent: what an allocator's
-/// fragments and the objects' number wander about.
+/// Allowed growth of memory from the second tenth to the last, in KiB and percent: allocator fragments, varying numbers
+/// of objects.
 const GROWTH: (u64, u64) = (1024, 5);
-/// What may be added to the file descriptors: listeners of health-check node ports, which come and go with the services.
+/// Allowed growth of file descriptors: listeners of health-check node ports vary with the services.
 const MORE_FDS: u64 = 16;
 
-/// Whether memory or file descriptors grew: the median of the last tenth against that of the second one. In words, if so.
+/// Compares the medians of the last tenth and the second. Describes what grew.
 pub(super) fn growth(second: &[Sample], last: &[Sample]) -> Option<String> {
     let of = |samples: &[Sample], what: fn(&Sample) -> u64| median(samples.iter().map(what).collect());
     let (before, after) = (of(second, |sample| sample.rss), of(last, |sample| sample.rss));
@@ -45,7 +41,6 @@ pub(super) fn growth(second: &[Sample], last: &[Sample]) -> Option<String> {
         .then(|| format!("open files grew from {before} in the second tenth to {after} in the last"))
 }
 
-/// The sum of a metric's samples over all labels, 0 of none.
 pub(super) fn metric(text: &str, name: &str) -> u64 {
     sum(text, name).unwrap_or_default() as u64
 }
@@ -59,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_told_from_wobble() {
+    fn growth_of_the_median_beyond_the_allowance_is_reported() {
         let before = samples(20_000, 20);
         assert_eq!(growth(&before, &samples(20_000, 20)), None);
         assert_eq!(growth(&before, &samples(21_500, 22)), None, "a megabyte and a twentieth are let pass");
@@ -68,14 +63,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_looked_at() {
+    fn memory_and_descriptors_of_a_process_are_read() {
         let own = Sample::of(std::process::id() as i32);
         assert!(own.is_some_and(|own| own.rss > 100 && own.fds >= 3), "{own:?}");
         assert_eq!(Sample::of(-1), None);
     }
 
     #[test]
-    fn metrics_are_summed() {
+    fn samples_of_a_metric_are_summed() {
         let text = "# HELP a b\na_total{x=\"1\"} 2\na_total{x=\"2\"} 3\na_total_more 7\nb 4\n";
         assert_eq!([metric(text, "a_total"), metric(text, "b"), metric(text, "c")], [5, 4, 0]);
     }

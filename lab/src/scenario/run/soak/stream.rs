@@ -1,22 +1,18 @@
-//! The changes: a function of the seed alone. After a first population the number of objects goes up and down around
-//! the same middle, so that a proxy whose memory grows has nothing to show for it.
+//! The changes of a soak, a function of the seed. The number of objects varies around a stable mean, so that growing
+//! memory is a leak.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use svclab_apiserver::objects::{Object, ObjectError, ObjectKey, ObjectKind, Store, mix};
 
-/// Where the changing objects live.
 const NAMESPACE: &str = "soak";
-/// Services there can be.
 const SERVICES: u64 = 30;
-/// Pods that a service can have.
 const PODS: u64 = 8;
 
-/// What the stream knows of a service that is there: its pods by number, and whether each terminates.
+/// Pods by number; `true` if the pod terminates.
 type Pods = BTreeMap<u64, bool>;
 
-/// Endless changes.
 pub(super) struct Stream {
     seed: u64,
     drawn: u64,
@@ -28,10 +24,6 @@ impl Stream {
         Stream { seed, drawn: 0, services: BTreeMap::new() }
     }
 
-    /// Makes the next change: one object created, replaced or deleted, or a pod's state.
-    ///
-    /// # Errors
-    /// When the store takes no such object, which would be a mistake in here.
     pub(super) fn change(&mut self, store: &mut Store) -> Result<(), ObjectError> {
         let (service, choice, nth) = (self.draw(SERVICES), self.draw(100), self.draw(PODS));
         let Some(pods) = self.services.get(&service) else {
@@ -57,7 +49,7 @@ impl Stream {
                 store.set_terminating(&pod_key(service, pod))
             }
             (60..75, Some(pod)) => self.delete_pod(store, service, terminating.unwrap_or(pod)),
-            // As often as pods go: terminating ones count as gone soon.
+            // As frequent as the deletion of pods.
             _ => match free {
                 Some(pod) => {
                     self.services.entry(service).or_default().insert(pod, false);
@@ -78,7 +70,6 @@ impl Stream {
         store.delete("pod", &pod_key(service, pod))
     }
 
-    /// A service goes with its pods.
     fn delete_service(&mut self, store: &mut Store, service: u64) -> Result<(), ObjectError> {
         for (pod, _) in self.services.remove(&service).unwrap_or_default() {
             store.delete("pod", &pod_key(service, pod))?;
@@ -86,7 +77,7 @@ impl Stream {
         store.delete("service", &ObjectKey::new(Some(NAMESPACE), &service_name(service)))
     }
 
-    /// A service of any type, with any policies and ports.
+    /// A service of random type, policies and ports.
     fn service(&mut self, service: u64) -> Value {
         let kind = ["ClusterIP", "ClusterIP", "NodePort", "LoadBalancer"][self.draw(4) as usize];
         let families = ["SingleStack", "PreferDualStack", "PreferDualStack"][self.draw(3) as usize];
@@ -119,7 +110,6 @@ impl Stream {
         let count = 1 + self.draw(3);
         let ports = (0..count).map(|number| {
             let protocol = if self.draw(3) == 0 { "UDP" } else { "TCP" };
-            // By number, or by the name that the pods give it.
             let target = if self.draw(2) == 0 { json!(8080) } else { json!(format!("{}-1", protocol.to_lowercase())) };
             json!({ "name": format!("p{number}"), "port": 80 + number, "protocol": protocol, "targetPort": target })
         });
@@ -171,13 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_everything() {
+    fn the_same_seed_gives_the_same_objects() {
         assert_eq!(after(1, 800).list(), after(1, 800).list());
         assert_ne!(after(1, 800).list(), after(2, 800).list());
     }
 
     #[test]
-    fn objects_come_and_go_around_a_middle() {
+    fn the_number_of_objects_stays_near_its_mean() {
         let (mut store, mut stream) = (scenario(3).unwrap().initial_objects().unwrap(), Stream::new(3));
         let mut counts = Vec::new();
         let mut kinds = std::collections::BTreeSet::new();
@@ -195,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_untouched_service_is_not_touched() {
+    fn the_steady_service_never_changes() {
         let key = ObjectKey::new(None, "steady");
         assert_eq!(after(5, 0).service(&key).unwrap(), after(5, 500).service(&key).unwrap());
     }

@@ -1,4 +1,4 @@
-//! Requests to the service that nobody changes: each must be answered by one of its pods.
+//! Requests to the service that never changes. One of its pods must answer each.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,31 +8,25 @@ use svclab_cluster::prober::Prober;
 use svclab_cluster::traffic::probe::{Probe, ProbeAnswer};
 use tokio::task::JoinSet;
 
-/// Tasks that send.
 const WORKERS: usize = 2;
-/// What each waits between two requests.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Examples that are kept.
 const KEPT: usize = 5;
 
-/// What came of the requests so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TrafficReport {
     pub(super) made: u64,
-    /// Not answered, or by somebody else.
+    /// Without an answer from one of the pods.
     pub(super) failed: u64,
-    /// The first few that failed, with their moment.
     pub(super) examples: Vec<String>,
 }
 
-/// Requests that are being sent; they end when this is dropped.
-pub(super) struct Traffic {
+pub(super) struct SteadyTraffic {
     report: Arc<Mutex<TrafficReport>>,
     workers: JoinSet<Result<(), ClusterError>>,
 }
 
-impl Traffic {
-    /// Sends `probes` by turns, which one of `servers` must answer.
+impl SteadyTraffic {
+    /// Sends `probes` in turn; one of `servers` must answer.
     pub(super) fn begin(prober: &Prober, probes: &[Probe], servers: &'static [&'static str]) -> Self {
         let report = Arc::new(Mutex::new(TrafficReport::default()));
         let (begun, mut workers) = (Instant::now(), JoinSet::new());
@@ -51,17 +45,15 @@ impl Traffic {
                 Ok(())
             });
         }
-        Traffic { report, workers }
+        SteadyTraffic { report, workers }
     }
 
-    /// The report so far.
     pub(super) fn report(&self) -> TrafficReport {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends it. An error means that the lab could not send.
+    /// An error means that the lab could not send.
     pub(super) async fn end(mut self) -> Result<TrafficReport, ClusterError> {
-        // A worker that ended by itself has met an error.
         while let Some(ended) = self.workers.try_join_next() {
             if let Ok(error) = ended {
                 error?;

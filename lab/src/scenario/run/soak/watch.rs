@@ -1,4 +1,4 @@
-//! One node's proxy over the whole time.
+//! Watches the proxy of one node during a soak.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,49 +7,51 @@ use svclab_cluster::process::ProcessHandle;
 use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::sample::{Sample, growth, median, metric};
-use super::{Lab, NodeRow};
+use super::{KernelLab, SoakNodeRow};
 use crate::log::complains;
 
-/// kube-proxy's own metrics port.
 const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
-/// How long the metrics may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Complaints that are kept in full.
 const KEPT: usize = 3;
 
-/// What was seen of a proxy.
-pub(super) struct Watched {
+pub(super) struct ProxyWatch {
     node: String,
     pid: i32,
-    /// By tenth.
+    /// By tenth of the time.
     samples: Vec<Vec<Sample>>,
-    /// Lines of its log that were looked at.
     read: u64,
     complaints: u64,
     kept: Vec<String>,
     failures: u64,
     syncs: u64,
-    /// Processor time up to the tenth that is under way.
     used: Duration,
 }
 
-impl Watched {
-    /// Begins to look; what the log says of the start is none of its business.
-    pub(super) fn begin(lab: &Lab, node: String) -> Self {
+impl ProxyWatch {
+    /// Skips the log lines of the start.
+    pub(super) fn begin(lab: &KernelLab, node: String) -> Self {
         let handle = lab.proxies.handle(&node);
         let pid = handle.map_or(-1, |handle| handle.pid());
         let read = handle.map_or(0, |handle| handle.log_since(u64::MAX).0);
         let used = handle.and_then(ProcessHandle::tree_usage).map_or(Duration::ZERO, |work| work.processor);
-        Watched { node, pid, samples: Vec::new(), read, complaints: 0, kept: Vec::new(), failures: 0, syncs: 0, used }
+        ProxyWatch {
+            node,
+            pid,
+            samples: Vec::new(),
+            read,
+            complaints: 0,
+            kept: Vec::new(),
+            failures: 0,
+            syncs: 0,
+            used,
+        }
     }
 
-    /// The next tenth begins.
-    pub(super) fn turn(&mut self) {
+    pub(super) fn begin_tenth(&mut self) {
         self.samples.push(Vec::new());
     }
 
-    /// Looks at the process and its log.
-    pub(super) fn look(&mut self, lab: &Lab) {
+    pub(super) fn look(&mut self, lab: &KernelLab) {
         if let Some(samples) = self.samples.last_mut() {
             samples.extend(Sample::of(self.pid));
         }
@@ -64,8 +66,7 @@ impl Watched {
         }
     }
 
-    /// The tenth that ends, in which so many objects were changed, with the metrics as they are now.
-    pub(super) async fn row(&mut self, lab: &Lab, changes: usize) -> NodeRow {
+    pub(super) async fn row(&mut self, lab: &KernelLab, changes: usize) -> SoakNodeRow {
         self.look(lab);
         let used =
             lab.proxies.handle(&self.node).and_then(ProcessHandle::tree_usage).map_or(self.used, |work| work.processor);
@@ -77,7 +78,7 @@ impl Watched {
             self.failures = of("iptables_restore_failures_total") + of("iptables_partial_restore_failures_total");
         }
         let samples = self.samples.last().map(Vec::as_slice).unwrap_or_default();
-        NodeRow {
+        SoakNodeRow {
             node: self.node.clone(),
             syncs: self.syncs,
             rss: median(samples.iter().map(|sample| sample.rss).collect()),
@@ -87,18 +88,15 @@ impl Watched {
         }
     }
 
-    /// Whether it is still the process that it was at the beginning.
-    pub(super) fn lives(&self, lab: &Lab) -> bool {
+    pub(super) fn lives(&self, lab: &KernelLab) -> bool {
         lab.proxies.handle(&self.node).is_some_and(|handle| handle.is_alive() && handle.pid() == self.pid)
     }
 
-    /// What is to be said when it does not.
-    pub(super) fn death(&self, lab: &Lab) -> String {
+    pub(super) fn death(&self, lab: &KernelLab) -> String {
         let last = lab.proxies.handle(&self.node).map(|handle| handle.log_tail(3)).unwrap_or_default();
         format!("{}: the proxy has ended: {}", self.node, last.trim())
     }
 
-    /// What was wrong, in words.
     pub(super) fn verdict(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         if self.complaints > 0 {

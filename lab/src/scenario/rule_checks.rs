@@ -1,4 +1,4 @@
-//! Chains, rules, counters and health checks of nodes, against what a step promises of them; whoever has looked.
+//! Compares chains, rules, counters and health checks with the promises of a step.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,15 @@ use super::error::Problem;
 use super::file::{ExpectFile, Listing, RuleFile};
 use super::values::PodRef;
 use crate::expect::counters::Ruleset;
-use crate::expect::{Mismatch, Tally};
+use crate::expect::{Mismatch, OutcomeTally};
 use crate::mode::Mode;
 
-/// What was listed on several nodes.
-pub(super) type Saved = BTreeMap<(String, Listing), Ruleset>;
+pub(super) type NodeRulesets = BTreeMap<(String, Listing), Ruleset>;
 
-/// The mode of each node's proxy.
-pub(super) type Modes = BTreeMap<String, Mode>;
+pub(super) type ModeByNode = BTreeMap<String, Mode>;
 
-/// The nodes that a rule is about, but for those whose proxy is in another mode.
-pub(super) fn nodes_of(rule: &RuleFile, modes: &Modes) -> Result<Vec<String>, Problem> {
+/// The nodes of the rule whose proxy is in a mode of the rule.
+pub(super) fn nodes_of(rule: &RuleFile, modes: &ModeByNode) -> Result<Vec<String>, Problem> {
     let mut chosen = Vec::new();
     for choice in &rule.on.0 {
         let among = choice.value.among(modes.keys().map(String::as_str));
@@ -26,7 +24,6 @@ pub(super) fn nodes_of(rule: &RuleFile, modes: &Modes) -> Result<Vec<String>, Pr
     Ok(chosen)
 }
 
-/// What is wrong with a health check's answer: its status, its count, and its body for people.
 pub(super) fn health(expect: &ExpectFile, status: u16, local: Option<u64>, body: &str) -> Vec<Mismatch> {
     let mut broken = Vec::new();
     if let Some(wanted) = expect.status.filter(|wanted| i32::from(status) != *wanted) {
@@ -38,24 +35,22 @@ pub(super) fn health(expect: &ExpectFile, status: u16, local: Option<u64>, body:
     broken
 }
 
-/// What a step promises of counters.
 pub(super) fn counters(expect: &ExpectFile) -> Vec<RuleFile> {
     expect.counters.iter().map(|rule| rule.value.clone()).collect()
 }
 
-/// How often a pod has answered.
-pub(super) fn answers_of(tally: &Tally, pod: &str) -> u64 {
+pub(super) fn answers_of(tally: &OutcomeTally, pod: &str) -> u64 {
     let key: Result<PodRef, _> = pod.parse();
     key.ok().and_then(|key| tally.servers.get(&key.0.to_string())).map_or(0, |count| *count as u64)
 }
 
-/// Compares `rules` with what was saved; packets count from `before` on if it is given. `answers` tells how often a pod
-/// answered in this step.
+/// Compares `rules` with the listings; counts packets since `before` if that is given. `answers` returns how often a
+/// pod answered.
 pub(super) fn compare(
-    modes: &Modes,
+    modes: &ModeByNode,
     rules: &[RuleFile],
-    before: Option<&Saved>,
-    now: &Saved,
+    before: Option<&NodeRulesets>,
+    now: &NodeRulesets,
     answers: &dyn Fn(&str) -> u64,
 ) -> Result<Vec<Mismatch>, Problem> {
     let mut found = Vec::new();
@@ -81,8 +76,8 @@ pub(super) fn compare(
     Ok(found)
 }
 
-/// Why none of `rules` could be looked at: they are about modes in which no node's proxy is.
-pub(super) fn left_out(modes: &Modes, rules: &[RuleFile]) -> Result<Option<String>, Problem> {
+/// Why no rule could be checked: no node's proxy is in a mode of the rules.
+pub(super) fn left_out(modes: &ModeByNode, rules: &[RuleFile]) -> Result<Option<String>, Problem> {
     for rule in rules {
         if !nodes_of(rule, modes)?.is_empty() {
             return Ok(None);
@@ -108,7 +103,7 @@ fn presence(rule: &RuleFile, node: &str, ruleset: &Ruleset) -> Option<Mismatch> 
     })
 }
 
-/// Packets through every matching rule; `None`: there are such rules, and none of them counts.
+/// The packets of every matching rule; `None`: no matching rule has a counter.
 fn count(rule: &RuleFile, ruleset: &Ruleset) -> Option<i64> {
     let (parts, table, objects) = (rule.parts().unwrap_or_default(), rule.table(), rule.objects());
     let matching = objects.iter().flat_map(|object| ruleset.matching(&table, object, &parts));
@@ -127,18 +122,17 @@ fn words(rule: &RuleFile) -> String {
 mod tests {
     use super::*;
 
-    /// What is wrong with a rule on a node with these tables, and those before.
     fn wrong(rule: &str, before: Option<&str>, now: &str) -> Vec<String> {
         let rule: RuleFile = serde_saphyr::from_str(rule).unwrap();
-        let saved = |text| Saved::from([(("node-a".to_owned(), rule.listing()), Ruleset::parse_nft(text))]);
-        let modes = Modes::from([("node-a".to_owned(), Mode::Nftables)]);
+        let saved = |text| NodeRulesets::from([(("node-a".to_owned(), rule.listing()), Ruleset::parse_nft(text))]);
+        let modes = ModeByNode::from([("node-a".to_owned(), Mode::Nftables)]);
         let (before, now) = (before.map(saved), saved(now));
         let found = compare(&modes, &[rule], before.as_ref(), &now, &|_| 0).unwrap();
         found.into_iter().map(|wrong| format!("{}; {}", wrong.expected, wrong.seen)).collect()
     }
 
     #[test]
-    fn elements_and_counters_of_nftables_are_looked_at() {
+    fn nftables_chains_sets_elements_and_counters_are_compared() {
         let table = |packets: u64| {
             format!(
                 "table ip x {{\n\tmap m {{\n\t\telements = {{ 10.0.0.1 . tcp . 80 : goto a }}\n\t}}\n\tchain c {{\n\

@@ -1,4 +1,4 @@
-//! Steps that change the cluster, and the traffic that goes on meanwhile.
+//! Steps that change objects, and background traffic.
 
 use std::time::{Duration, Instant};
 
@@ -6,36 +6,33 @@ use svclab_apiserver::ServerFault;
 use svclab_apiserver::objects::Store;
 use svclab_spec::PodSpec;
 
-use super::background::Background;
+use super::background::BackgroundTraffic;
 use super::error::LabError;
-use super::lab::Lab;
+use super::lab::KernelLab;
 use crate::expect::Mismatch;
 use crate::expect::counters::PacketCount;
-use crate::scenario::execute::Seen;
+use crate::scenario::execute::StepOutcome;
 use crate::scenario::file::{ExpectFile, TrafficFile};
-use crate::scenario::{Action, dry_run, resolve};
+use crate::scenario::{Step, dry_run, resolve};
 
-/// Tasks that send background traffic, unless the step says otherwise.
 const WORKERS: usize = 4;
-/// What each of them waits between two requests: enough to leave the processors to the proxies.
+/// The default pause of a task between requests; leaves processor time to the proxies.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Failures of one sort that are told.
 const TOLD: usize = 3;
 
-/// A proxy watches Services, EndpointSlices and a Node.
+/// The watches of a proxy: Services, EndpointSlices, a Node.
 const WATCHES: usize = 3;
-/// How long clients may take to ask again: client-go's reflectors wait for 30 seconds at most between two tries.
+/// How long clients may take to retry: client-go's reflectors back off for up to 30 s.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(90);
-/// Time between two looks at how many have.
 const LOOK: Duration = Duration::from_millis(5);
 
-impl Lab {
-    /// Changes objects, builds or removes pods, and waits until every proxy has applied it.
-    pub(super) async fn change_objects(&mut self, action: &Action) -> Result<Seen, LabError> {
+impl KernelLab {
+    /// Changes objects and pods, and waits until every proxy has applied the change.
+    pub(super) async fn change_objects(&mut self, step: &Step) -> Result<StepOutcome, LabError> {
         let before = self.cluster.spec().pods;
-        // A pod runs before its endpoint is published, as kubelets and controllers have it.
+        // A pod runs before its endpoint is published, as with kubelets and controllers.
         let mut ahead = self.store.read(Store::clone);
-        dry_run::change(&mut ahead, action)?;
+        dry_run::change(&mut ahead, step)?;
         let after = ahead.cluster_spec().pods;
         let named = |list: &[PodSpec], pod: &PodSpec| {
             list.iter().any(|other| (&other.namespace, &other.name) == (&pod.namespace, &pod.name))
@@ -48,32 +45,32 @@ impl Lab {
         let kills = self.arm_kills();
         self.epochs.begin(&ahead);
         let since = Instant::now();
-        self.store.write(|store| dry_run::change(store, action))?;
+        self.store.write(|store| dry_run::change(store, step))?;
         let refused = self.publish().await?;
         let (killed, mut broken) = self.await_kills(kills).await?;
         if refused.is_none() {
             broken.extend(self.applied(since).await?);
         }
-        // A deleted pod answers until the proxies have let go of it, as a kubelet's grace period has it.
+        // A deleted pod answers until the proxies have applied the change, as in a kubelet's grace period.
         let gone: Vec<_> = before.iter().filter(|pod| !named(&after, pod)).map(key).collect();
         self.cluster.remove_pods(&gone).await?;
-        let seen = Seen::new(format!("version {}{killed}", self.store.version()), broken);
-        Ok(Seen { not_judged: refused, ..seen })
+        let seen = StepOutcome::new(format!("version {}{killed}", self.store.version()), broken);
+        Ok(StepOutcome { not_judged: refused, ..seen })
     }
 
-    /// Makes the API misbehave. What was kept from the proxies is applied when this returns, if nothing is any more.
-    pub(super) async fn misbehave(&mut self, what: ServerFault) -> Result<Seen, LabError> {
+    /// Makes the API misbehave. Waits for the proxies if the API withholds nothing any more.
+    pub(super) async fn misbehave(&mut self, what: ServerFault) -> Result<StepOutcome, LabError> {
         let since = Instant::now();
         self.feed.misbehave(what).await?;
         if let ServerFault::Answer(_) = what {
             return Ok(self.answered().await);
         }
         let late = self.applied(since).await?;
-        Ok(Seen::new(format!("version {}", self.store.version()), late))
+        Ok(StepOutcome::new(format!("version {}", self.store.version()), late))
     }
 
-    /// Waits until clients have met the answer that the API is to give: as often as there are watches.
-    async fn answered(&self) -> Seen {
+    /// Waits until the API has given its hostile answer once per watch.
+    async fn answered(&self) -> StepOutcome {
         let wanted = WATCHES * self.cluster.spec().nodes.len();
         let deadline = Instant::now() + ANSWERED_WITHIN;
         let mut answers = self.feed.hostile_answers();
@@ -82,27 +79,26 @@ impl Lab {
             answers = self.feed.hostile_answers();
         }
         let few = Mismatch::new(format!("at least {wanted} requests to answer so"), answers.to_string());
-        Seen::new(format!("{answers} answers"), if answers < wanted { vec![few] } else { Vec::new() })
+        StepOutcome::new(format!("{answers} answers"), if answers < wanted { vec![few] } else { Vec::new() })
     }
 
-    /// Begins background traffic.
-    pub(super) async fn begin_traffic(&mut self, file: &TrafficFile) -> Result<Seen, LabError> {
+    pub(super) async fn begin_traffic(&mut self, file: &TrafficFile) -> Result<StepOutcome, LabError> {
         let resolved = self.store.read(|store| resolve::traffic(store, file));
         let (service, probe, route) = resolved.map_err(|problem| LabError::Step(problem.message))?;
-        // The route stays: the traffic needs it for as long as it goes on.
+        // The route stays as long as the traffic.
         self.route(route.as_ref(), true).await?;
         let prober = self.cluster.prober(&probe.from)?;
         let workers = if file.source_port.is_some() { 1 } else { file.concurrency.unwrap_or(WORKERS).max(1) };
         let pause = file.pause.map_or(PAUSE, |span| span.0);
         let summary = format!("{} to {}", probe.from, probe.to);
-        self.traffic.insert(file.name.value.clone(), Background::start(&prober, &probe, service, workers, pause));
-        Ok(Seen::new(summary, []))
+        self.traffic
+            .insert(file.name.value.clone(), BackgroundTraffic::start(&prober, &probe, service, workers, pause));
+        Ok(StepOutcome::new(summary, []))
     }
 
-    /// Ends background traffic and judges it.
-    pub(super) async fn end_traffic(&mut self, name: &str, expect: &ExpectFile) -> Result<Seen, LabError> {
+    pub(super) async fn end_traffic(&mut self, name: &str, expect: &ExpectFile) -> Result<StepOutcome, LabError> {
         let Some(background) = self.traffic.remove(name) else {
-            return Ok(Seen::new("", vec![Mismatch::new(format!("traffic {name} was begun"), "it was not")]));
+            return Ok(StepOutcome::new("", vec![Mismatch::new(format!("traffic {name} was begun"), "it was not")]));
         };
         let made = expect.made.as_ref().unwrap_or(&PacketCount::AtLeast(1));
         let report = background.end(made, &self.epochs).await?;
@@ -119,6 +115,6 @@ impl Lab {
         check(expect.failed.as_ref().unwrap_or(&none), report.failed.len(), "failed", &report.failed);
         let misdelivered = expect.misdelivered.as_ref().unwrap_or(&none);
         check(misdelivered, report.misdelivered.len(), "misdelivered", &report.misdelivered);
-        Ok(Seen::new(report.summary(), broken))
+        Ok(StepOutcome::new(report.summary(), broken))
     }
 }

@@ -1,7 +1,8 @@
-//! Commands of iptables that fail, hang or print garbage while a step has them do so, and else are the real ones.
+//! Replaces commands of iptables by shell scripts that fail, hang or print garbage while a switch file exists, and else
+//! run the real command.
 //!
-//! A node's proxy finds them first in its `PATH`: each is a few lines of shell that look for a file beside them. So any proxy
-//! meets them that runs commands by their names; the lab's own commands never do.
+//! The scripts are first in the `PATH` of a node's proxy. They affect any proxy that runs commands by name, and never
+//! the lab's own commands.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,13 +12,14 @@ use std::path::{Path, PathBuf};
 use svclab_netns::sandbox::WORK_DIR;
 
 use super::error::{LabError, make};
-use crate::scenario::fault::{Command, Does, Fault};
-use crate::scenario::{Action, Scenario};
+use crate::scenario::Scenario;
+use crate::scenario::fault::{CommandFaultKind, IptablesCommand};
+use crate::scenario::file::Action;
 
-/// The `PATH` of every node's proxy that meets such a command in `scenario`; `path` is where the real ones are.
+/// The `PATH` of every node with a `commandFault` in `scenario`. `path` has the real commands.
 pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, String>, LabError> {
     let meeting = scenario.steps.iter().flat_map(|step| match &step.action {
-        Action::Fault(Fault::Command(..), nodes) => nodes.as_slice(),
+        Action::CommandFault(_) => step.nodes.as_slice(),
         _ => &[],
     });
     let mut paths = BTreeMap::new();
@@ -31,11 +33,11 @@ pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, 
     Ok(paths)
 }
 
-/// From now on `command` does something else on `node`; `None`: its work.
-pub(super) fn set(node: &str, command: Command, does: Option<Does>) -> Result<(), LabError> {
+/// Sets what `command` does on `node`; `None`: its work.
+pub(super) fn set(node: &str, command: IptablesCommand, does: Option<CommandFaultKind>) -> Result<(), LabError> {
     let (directory, file) = (directory(node), switch(node, command));
     let done = match does {
-        // At once and whole: a command may be looking.
+        // Atomically: a command may be reading the file.
         Some(does) => {
             let fresh = directory.join("fresh");
             fs::write(&fresh, format!("{}\n", does.word())).and_then(|()| fs::rename(&fresh, &file))
@@ -45,43 +47,40 @@ pub(super) fn set(node: &str, command: Command, does: Option<Does>) -> Result<()
     done.map_err(|source| LabError::Directory { path: file, source })
 }
 
-/// A run of a command while it was faked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Met {
-    /// Its processes: itself, and what it has started.
+pub(super) struct FaultHit {
+    /// The process of the command, then its children.
     pub(super) pids: Vec<i32>,
 }
 
-/// Whether a command has been run while it was faked.
-pub(super) fn is_met(node: &str, command: Command) -> bool {
+pub(super) fn was_hit(node: &str, command: IptablesCommand) -> bool {
     notes(node, command).exists()
 }
 
-/// The runs of a command while it was faked; they are forgotten.
-pub(super) fn met(node: &str, command: Command) -> Vec<Met> {
+pub(super) fn take_hits(node: &str, command: IptablesCommand) -> Vec<FaultHit> {
     let file = notes(node, command);
     let text = fs::read_to_string(&file).unwrap_or_default();
     let _ = fs::remove_file(&file);
     let pids = |line: &str| line.split(' ').filter_map(|pid| pid.parse().ok()).collect();
-    text.lines().map(|line| Met { pids: pids(line) }).collect()
+    text.lines().map(|line| FaultHit { pids: pids(line) }).collect()
 }
 
-impl Met {
-    /// Those of its processes that still are there. The first counts even as a zombie: its parent is the proxy. The others'
-    /// is whoever takes in orphans.
+impl FaultHit {
+    /// The processes that still exist. A zombie of the command counts, as the proxy is its parent; a zombie child does
+    /// not.
     pub(super) fn left(&self) -> Vec<i32> {
         let there = |index: usize, pid: i32| {
             let stat = procfs::process::Process::new(pid).and_then(|process| process.stat()).ok()?;
-            // Another program may have got the number since.
-            let is_it = stat.comm == "sleep" || Command::ALL.iter().any(|one| is_called(&stat.comm, *one));
+            // Another program may have the PID by now.
+            let is_it = stat.comm == "sleep" || IptablesCommand::ALL.iter().any(|one| is_called(&stat.comm, *one));
             (is_it && (index == 0 || stat.state != 'Z')).then_some(pid)
         };
         self.pids.iter().enumerate().filter_map(|(index, pid)| there(index, *pid)).collect()
     }
 }
 
-/// Whether the kernel calls a process so that runs a script of that name: by its first 15 bytes.
-fn is_called(comm: &str, command: Command) -> bool {
+/// The kernel names a process after the first 15 bytes of its script.
+fn is_called(comm: &str, command: IptablesCommand) -> bool {
     command.names().iter().any(|name| name.chars().take(15).eq(comm.chars()))
 }
 
@@ -89,21 +88,18 @@ fn directory(node: &str) -> PathBuf {
     Path::new(WORK_DIR).join("faults").join(node)
 }
 
-/// What a command is to do; no such file: its work.
-fn switch(node: &str, command: Command) -> PathBuf {
+fn switch(node: &str, command: IptablesCommand) -> PathBuf {
     directory(node).join(format!("{command}.does"))
 }
 
-/// A line for each run while it was faked.
-fn notes(node: &str, command: Command) -> PathBuf {
+fn notes(node: &str, command: IptablesCommand) -> PathBuf {
     directory(node).join(format!("{command}.met"))
 }
 
 fn write_all(directory: &Path, path: &str) -> Result<(), LabError> {
-    // An earlier scenario's faults are over.
     let _ = fs::remove_dir_all(directory);
     make(directory)?;
-    for command in Command::ALL {
+    for command in IptablesCommand::ALL {
         for name in command.names() {
             let mut places = std::env::split_paths(path).map(|place| place.join(&name));
             let Some(real) = places.find(|real| real.is_file()) else { continue };
@@ -117,11 +113,11 @@ fn write_all(directory: &Path, path: &str) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Garbage is bytes that are no text and lines that are no rules, of each more than a pipe holds (64 KiB).
-fn script(directory: &Path, command: Command, real: &Path) -> String {
+/// Garbage is invalid UTF-8 and invalid rules, more of each than a pipe holds (64 KiB).
+fn script(directory: &Path, command: IptablesCommand, real: &Path) -> String {
     let (file, real) = (directory.join(command.to_string()), real.display());
     let file = file.display();
-    let status = if matches!(command, Command::IptablesSave | Command::Ip6tablesSave) { 0 } else { 1 };
+    let status = if matches!(command, IptablesCommand::IptablesSave | IptablesCommand::Ip6tablesSave) { 0 } else { 1 };
     format!(
         r#"#!/bin/sh
 does=
@@ -150,12 +146,11 @@ mod tests {
 
     use super::*;
 
-    const RESTORE: Command = Command::Ip6tablesRestore;
+    const RESTORE: IptablesCommand = IptablesCommand::Ip6tablesRestore;
 
-    /// A folder with a command of the nft variant, and one with the faked commands.
     fn folders() -> (tempfile::TempDir, tempfile::TempDir) {
         let (real, faked) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for command in [RESTORE, Command::Ip6tablesSave] {
+        for command in [RESTORE, IptablesCommand::Ip6tablesSave] {
             let file = real.path().join(&command.names()[1]);
             fs::write(&file, "#!/bin/sh\necho \"real $*\"\ncat\n").unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
@@ -164,7 +159,7 @@ mod tests {
         (real, faked)
     }
 
-    fn run(faked: &Path, command: Command, does: Option<Does>) -> Output {
+    fn run(faked: &Path, command: IptablesCommand, does: Option<CommandFaultKind>) -> Output {
         let switch = faked.join(format!("{command}.does"));
         match does {
             Some(does) => fs::write(switch, format!("{}\n", does.word())).unwrap(),
@@ -174,17 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn a_command_does_its_work_or_what_it_is_told() {
+    fn a_faulty_command_fails_or_prints_garbage_until_the_fault_ends() {
         let (_real, faked) = folders();
         let faked = faked.path();
         let output = run(faked, RESTORE, None);
         assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"real -n\n"[..]));
         assert!(!faked.join("ip6tables-restore.met").exists(), "that was no fault");
-        let output = run(faked, RESTORE, Some(Does::Fail));
+        let output = run(faked, RESTORE, Some(CommandFaultKind::Fail));
         assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
         assert!(String::from_utf8_lossy(&output.stderr).contains("the lab has it fail"));
-        for (command, status) in [(RESTORE, 1), (Command::Ip6tablesSave, 0)] {
-            let output = run(faked, command, Some(Does::Garbage));
+        for (command, status) in [(RESTORE, 1), (IptablesCommand::Ip6tablesSave, 0)] {
+            let output = run(faked, command, Some(CommandFaultKind::Garbage));
             assert_eq!(output.status.code(), Some(status), "{command}");
             assert!(
                 output.stdout.len() > 1 << 16 && output.stderr.len() > 1 << 16,
@@ -200,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_there_until_its_whole_group_is_ended_and_it_is_waited_for() {
+    fn a_hanging_command_counts_until_its_group_is_killed_and_reaped() {
         let (_real, faked) = folders();
         fs::write(faked.path().join("ip6tables-restore.does"), "hang\n").unwrap();
         let mut child = Process::new(faked.path().join("ip6tables-nft-restore")).process_group(0).spawn().unwrap();
@@ -209,9 +204,9 @@ mod tests {
             sleep(Duration::from_millis(1));
         }
         let text = fs::read_to_string(&notes).unwrap();
-        let met = Met { pids: text.split_whitespace().map(|pid| pid.parse().unwrap()).collect() };
+        let met = FaultHit { pids: text.split_whitespace().map(|pid| pid.parse().unwrap()).collect() };
         assert_eq!(met.pids[0], child.id() as i32);
-        // The second has the first one's name until it is `sleep`.
+        // The child has the name of its parent until it executes `sleep`.
         assert_eq!(met.left(), met.pids, "both hang");
         killpg(Pid::from_raw(met.pids[0]), Signal::SIGKILL).unwrap();
         while met.left().contains(&met.pids[1]) {

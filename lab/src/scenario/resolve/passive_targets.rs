@@ -1,5 +1,4 @@
-//! Steps that look at something without sending requests to a service: which ports are open, health checks, published
-//! addresses.
+//! Resolves steps that send no request to a service: scans, health checks, published addresses.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -14,23 +13,15 @@ use crate::expect::Mismatch;
 use crate::scenario::error::Problem;
 use crate::scenario::file::{ExpectFile, OneFamily, ProbeFile, ProtocolFile, ScanFile};
 
-/// A scan step, resolved.
 pub(in crate::scenario) struct ScanPlan {
-    /// From where.
     pub from: ClusterHost,
-    /// The address.
     pub address: IpAddr,
-    /// A route that it needs.
     pub route: Option<ClientRoute>,
-    /// How long a port may take to answer.
     pub patience: Duration,
-    /// At which it is knocked.
     pub ports: BTreeSet<u16>,
-    /// Exactly these are open.
     pub open: BTreeSet<u16>,
 }
 
-/// Resolves a `scan` step.
 pub(in crate::scenario) fn scan(store: &Store, file: &ScanFile, expect: &ExpectFile) -> Result<ScanPlan, Problem> {
     let Some(open) = &expect.open else {
         return Err(Problem::new(file.from.referenced, "scan: expected `open`, the list of ports that are to answer"));
@@ -54,7 +45,6 @@ pub(in crate::scenario) fn scan(store: &Store, file: &ScanFile, expect: &ExpectF
     Ok(ScanPlan { from, address, route, patience, ports, open: open.value.iter().copied().collect() })
 }
 
-/// What a scan has found, and what is wrong with it.
 pub(in crate::scenario) fn judge_scan(plan: &ScanPlan, open: &BTreeSet<u16>) -> (String, Option<Mismatch>) {
     let seen = format!("open: {}", list(open));
     let wanted = || format!("of {} these TCP ports are open: {}", plan.address, list(&plan.open));
@@ -67,7 +57,7 @@ fn list(ports: &BTreeSet<u16>) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
 }
 
-/// Where a node answers for a service's health: on its address of `family`, or else on its first one.
+/// The health check's address on a node: of `family`, or else the first.
 pub(in crate::scenario) fn health_check(
     store: &Store,
     node: &str,

@@ -1,4 +1,4 @@
-//! What can be seen of a simulated cluster without changing it: every way of a call, rules and their counters, health checks.
+//! Reads a simulated cluster: the outcomes of a request, and health checks.
 
 use std::net::IpAddr;
 
@@ -12,32 +12,26 @@ use super::lab::{SimError, SimLab};
 use super::machines::{machine, number};
 use crate::scenario::file::{ProbeFile, ProtocolFile};
 use crate::scenario::resolve;
-use crate::scenario::values::{PlaceRef, Target};
+use crate::scenario::values::{PlaceRef, ProbeTarget};
 
-/// A call to be explained, in the words of probes.
 #[derive(Debug, Clone)]
-pub struct Call {
-    /// Who calls.
+pub struct CallText {
     pub from: String,
-    /// Whom.
     pub to: String,
-    /// Over what, if the target does not say.
+    /// Used if the target has no protocol.
     pub protocol: Option<Protocol>,
-    /// The node by which a client outside sends.
+    /// The node to which a client sends.
     pub via: Option<String>,
 }
 
-/// What can become of a call.
 #[derive(Debug, Clone)]
-pub struct Explained {
-    /// All of it, by way of relays if it meets any.
+pub struct CallOutcomes {
     pub outcomes: Outcomes,
-    /// The relays' own calls: who calls whom, and what can become of that.
     pub calls: Vec<(String, Outcomes)>,
 }
 
 impl SimLab {
-    /// How many endpoints a node's proxy answers with at a `healthCheckNodePort`, on addresses of `address`'s family.
+    /// The number of endpoints that the proxy reports at a `healthCheckNodePort`, in the family of `address`.
     pub(super) fn local_endpoints(&self, node: &str, address: IpAddr, port: u16) -> Option<usize> {
         self.rendered.get(node)?.health.get(&(Family::of(address), port)).copied()
     }
@@ -46,14 +40,11 @@ impl SimLab {
         self.local_endpoints(node, address, port).is_some_and(|local| local > 0)
     }
 
-    /// Every way that a call can take, with exact probabilities; nothing is left behind.
-    ///
-    /// # Errors
-    /// What is not there, or is no call.
-    pub fn explain(&mut self, call: &Call) -> Result<Explained, SimError> {
+    /// All outcomes of a request with exact probabilities. Leaves no state.
+    pub fn explain(&mut self, call: &CallText) -> Result<CallOutcomes, SimError> {
         let unplaced = |problem: String| SimError::Step(problem);
         let from: PlaceRef = call.from.parse().map_err(unplaced)?;
-        let to: Target = call.to.parse().map_err(unplaced)?;
+        let to: ProbeTarget = call.to.parse().map_err(unplaced)?;
         let (from, to) = (spanned(from), spanned(to));
         let via = call.via.clone().map(spanned);
         let protocol = call.protocol.map(|protocol| match protocol {
@@ -76,7 +67,7 @@ impl SimLab {
         };
         let first = network.outcomes(&flow)?;
         let calls = self.calls_of_relays(&first, flow.protocol)?;
-        Ok(Explained { outcomes: relays::through(network, &flow, first, of), calls })
+        Ok(CallOutcomes { outcomes: relays::through(network, &flow, first, of), calls })
     }
 }
 
