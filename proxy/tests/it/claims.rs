@@ -63,7 +63,7 @@ fn changed(state: &mut State) -> Vec<String> {
 }
 
 #[test]
-fn a_cluster_ip_is_its_services_though_an_older_one_asks_for_it() {
+fn a_cluster_ip_wins_over_an_older_external_ip() {
     let evil = object("aaa/evil", Some("2020-01-01T00:00:00Z"), dns("10.96.0.66", &["10.96.0.10", "203.0.113.1"]));
     let kube_dns = object("kube-system/kube-dns", Some("2026-01-01T00:00:00Z"), dns("10.96.0.10", &[]));
     for order in [[&evil, &kube_dns], [&kube_dns, &evil]] {
@@ -73,7 +73,7 @@ fn a_cluster_ip_is_its_services_though_an_older_one_asks_for_it() {
 }
 
 #[test]
-fn among_equals_the_older_wins_then_the_first_by_name_and_who_has_no_age_is_younger() {
+fn among_equals_the_older_wins_then_the_first_by_name_and_no_age_counts_as_younger() {
     let one = |name: &str, created| object(name, created, dns(&format!("10.96.0.{}", name.len()), &["203.0.113.1"]));
     let (old, new) = (Some("2026-01-01T00:00:00Z"), Some("2026-01-01T00:00:01Z"));
     for (a, bb, winner) in [(old, new, "a"), (new, old, "bb"), (old, old, "a"), (None, new, "bb"), (None, None, "a")] {
@@ -114,7 +114,7 @@ fn a_shared_address_with_different_ports_is_no_dispute() {
 }
 
 #[test]
-fn only_who_wins_or_loses_is_marked_and_each_loss_is_reported_once() {
+fn only_winners_and_losers_are_marked_and_each_loss_is_reported_once() {
     let one = |name: &str, second: u8| {
         let created = format!("2026-01-01T00:00:{second:02}Z");
         let ip = format!("10.96.0.{}", second + 1);
@@ -231,7 +231,7 @@ proptest! {
 }
 
 #[test]
-fn a_health_check_goes_from_the_older_to_the_younger() {
+fn a_health_check_port_passes_to_the_next_older_service() {
     let spec = |ip: &str| {
         json!({
             "type": "LoadBalancer", "clusterIP": ip, "externalTrafficPolicy": "Local", "healthCheckNodePort": 32_000,

@@ -111,7 +111,7 @@ winkernel:
 "#;
 
 #[test]
-fn what_kubeadm_writes_is_taken_without_a_word() {
+fn kubeadms_configuration_causes_no_warning() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(directory.path(), KUBEADM);
     let flags = ["--config", path.to_str().unwrap(), "--hostname-override", "Node-1"];
@@ -203,7 +203,7 @@ fn every_field_reaches_the_proxy() {
 }
 
 #[test]
-fn what_ipvs_cannot_do_is_named() {
+fn unsupported_ipvs_settings_are_named() {
     for (flags, problem) in [
         (["--proxy-mode=ipvs", "--ipvs-scheduler=lottery"], "--ipvs-scheduler: \"lottery\" is none of rr, wrr, lc,"),
         (["--proxy-mode=ipvs", "--ipvs-exclude-cidrs=10.0.0.1-9"], "--ipvs-exclude-cidrs: \"10.0.0.1-9\" is no range"),
@@ -302,7 +302,7 @@ fn a_mistake_is_named_by_file_line_and_field() {
 }
 
 #[test]
-fn a_field_that_there_is_not_or_that_is_there_twice_is_a_warning() {
+fn an_unknown_or_repeated_field_is_a_warning() {
     let directory = tempfile::tempdir().unwrap();
     let text = "noMasqueradeCIDRs: [10.0.0.0/8]
 iptables:
@@ -352,7 +352,7 @@ ipvs: null
 }
 
 #[test]
-fn a_name_with_blanks_around_it_is_trimmed_and_one_of_blanks_is_none() {
+fn a_node_name_is_trimmed_and_a_blank_one_is_an_error() {
     let resolved = resolve(&["--hostname-override", "  Bar "]).unwrap();
     assert_eq!((resolved.config.node_name.as_str(), resolved.configuration.hostname_override.as_str()), ("bar", "bar"));
     let error = resolve(&["--hostname-override", "  "]).unwrap_err();
@@ -396,7 +396,7 @@ fn a_mistake_in_a_flag_is_named_by_the_flag() {
 }
 
 #[test]
-fn with_a_file_only_some_flags_count() {
+fn with_a_file_most_flags_are_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let text = format!("{HEAD}hostnameOverride: of-file\nlogging: {{verbosity: 2}}\niptables: {{masqueradeBit: 3}}\n");
     let path = file(directory.path(), &text);
@@ -438,7 +438,7 @@ fn an_ipv6_bind_address_moves_the_defaults() {
 }
 
 #[test]
-fn what_is_written_reads_back_as_the_same() {
+fn rules_read_back_as_written() {
     let directory = tempfile::tempdir().unwrap();
     let (first, second) = (directory.path().join("first.yaml"), directory.path().join("second.yaml"));
     let flags = [
@@ -467,7 +467,7 @@ fn what_is_written_reads_back_as_the_same() {
 }
 
 #[test]
-fn what_has_no_effect_is_said_on_standard_error() {
+fn settings_without_effect_are_reported_on_standard_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(
         directory.path(),

@@ -75,7 +75,7 @@ fn configured(file: &Path) -> Output {
 }
 
 #[test]
-fn a_configuration_that_is_no_small_file_is_a_sentence() {
+fn a_configuration_that_is_not_a_small_regular_file_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let said = |file: &Path| {
@@ -118,7 +118,7 @@ fn hanging_save(directory: &Path) -> String {
 }
 
 #[test]
-fn a_command_that_hangs_at_the_start_leaves_the_ports_served_and_nothing_behind() {
+fn a_hung_command_at_the_start_blocks_no_port_and_leaves_no_process() {
     if !inside!() {
         return;
     }
@@ -154,7 +154,7 @@ fn a_command_that_hangs_at_the_start_leaves_the_ports_served_and_nothing_behind(
 }
 
 #[test]
-fn a_process_that_has_the_lock_and_is_no_proxy_keeps_none_from_its_work() {
+fn a_foreign_holder_of_the_lock_does_not_stop_the_proxy() {
     if !inside!() {
         return;
     }

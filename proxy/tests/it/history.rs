@@ -147,7 +147,7 @@ proptest! {
 }
 
 #[test]
-fn a_chain_that_a_foreign_rule_jumps_to_is_emptied_but_stays() {
+fn a_chain_with_a_foreign_jump_is_flushed_and_kept() {
     let mut proxy = proxy(Fake::default());
     let nat = proxy.mode().kernel().tables.get_mut(&Table::Nat).unwrap();
     nat.insert("KUBE-SVC-AAAAAAAAAAAAAAAA".into(), vec!["-j RETURN".into()]);
@@ -211,7 +211,7 @@ fn one_changed_endpoint_sends_only_its_services_chains() {
 
 /// Only the failed part is sent again, because a full sync of a large cluster takes seconds.
 #[test]
-fn a_partial_sync_that_failed_is_repeated_as_it_is_until_it_is_refused_twice() {
+fn a_failed_partial_sync_is_repeated_until_it_is_refused_twice() {
     let service = |number: u8, node_port: u16| {
         let spec = json!({ "type": "NodePort", "clusterIP": format!("10.96.1.{number}"),
             "ports": [{ "port": 80, "nodePort": node_port }] });

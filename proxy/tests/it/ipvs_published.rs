@@ -128,7 +128,7 @@ fn the_nginx_clusters_virtual_servers_are_the_published_ones() {
 }
 
 #[test]
-fn node_ports_are_on_further_addresses_that_the_node_is_said_to_have() {
+fn node_ports_are_on_the_addresses_of_local_address_flags() {
     let further = ["--cluster-cidr=192.167.0.0/16", "--local-address=172.36.0.100", "--local-address=172.35.0.100"];
     let text = rendered(&nginx_cluster(), "kube01", &further);
     let of_port = |port: &str| text.lines().filter(|line| line.starts_with("-A ") && line.contains(port)).count();

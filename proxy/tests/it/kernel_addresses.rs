@@ -65,7 +65,7 @@ fn no_address_is_missed_while_links_come_and_go() {
 }
 
 #[test]
-fn what_is_known_is_read_again_after_a_change_only() {
+fn objects_are_read_again_only_after_a_change() {
     if !inside!() {
         return;
     }
@@ -98,7 +98,7 @@ fn what_is_known_is_read_again_after_a_change_only() {
 }
 
 #[test]
-fn gateways_and_tunnel_ends_are_other_machines_addresses_where_they_are_asked_for() {
+fn gateways_and_tunnel_ends_count_as_other_machines_addresses() {
     if !inside!() {
         return;
     }
@@ -120,7 +120,7 @@ fn gateways_and_tunnel_ends_are_other_machines_addresses_where_they_are_asked_fo
 }
 
 #[test]
-fn a_change_of_addresses_wakes_who_waits_for_one() {
+fn a_change_of_addresses_wakes_the_waiter() {
     if !inside!() {
         return;
     }

@@ -10,7 +10,7 @@ use svcproxy::plan::flows::Frontend;
 
 /// The kernel filters, because a busy node has hundreds of thousands of entries.
 #[test]
-fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
+fn a_dump_has_exactly_the_entries_of_its_filter() {
     if !inside!() {
         return;
     }
@@ -79,7 +79,7 @@ fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
 
 /// Closing a netfilter socket takes milliseconds after a sync.
 #[test]
-fn one_socket_serves_all_looks() {
+fn one_socket_serves_all_dumps() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     if !inside!() {
         return;

@@ -66,7 +66,7 @@ fn the_flowtable_follows_links() {
 }
 
 #[test]
-fn services_are_served_with_it_and_without_it() {
+fn services_work_with_and_without_a_flowtable() {
     if !inside!() {
         return;
     }

@@ -143,7 +143,7 @@ fn a_chain_is_in_use_by_its_rules_and_by_what_leads_to_it() {
 }
 
 #[test]
-fn a_proxy_killed_in_the_middle_of_a_sync_leaves_nothing_that_a_new_start_does_not_mend() {
+fn a_proxy_killed_during_a_sync_leaves_a_state_that_a_restart_repairs() {
     if !inside!() {
         return;
     }
@@ -190,7 +190,7 @@ fn a_proxy_killed_in_the_middle_of_a_sync_leaves_nothing_that_a_new_start_does_n
 }
 
 #[test]
-fn a_flush_by_somebody_else_is_mended_and_a_clean_up_leaves_the_guard_only() {
+fn a_foreign_flush_is_repaired_and_a_cleanup_leaves_only_the_guard() {
     if !inside!() {
         return;
     }
@@ -238,7 +238,7 @@ fn remove_services(family: &str, variant: &str) {
 }
 
 #[test]
-fn what_leaves_the_canaries_in_place_is_mended_too() {
+fn deletions_that_leave_the_canaries_are_repaired() {
     if !inside!() {
         return;
     }

@@ -87,7 +87,7 @@ fn cluster_cidr() -> Config {
 }
 
 #[test]
-fn every_form_of_rule_is_written_as_the_commands_do_and_read_again() {
+fn every_form_of_rule_equals_the_commands_and_reads_back() {
     if !inside!() {
         return;
     }
@@ -150,7 +150,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 
 /// After every sync of a history the dumps and reports of both writers are equal.
 #[test]
-fn every_history_leaves_what_the_commands_leave() {
+fn every_history_ends_as_with_the_commands() {
     if !inside!() {
         return;
     }
@@ -215,7 +215,7 @@ fn every_history_leaves_what_the_commands_leave() {
 
 /// `iptables-nft -X` deletes empty base chains, and `nft flush ruleset` tables.
 #[test]
-fn a_table_that_is_gone_is_made_again_by_the_next_sync() {
+fn a_deleted_table_is_created_by_the_next_sync() {
     if !inside!() {
         return;
     }
@@ -245,7 +245,7 @@ fn a_table_that_is_gone_is_made_again_by_the_next_sync() {
 
 /// Unchanged rules keep their counters; another program's rule in a chain of the proxy is deleted.
 #[test]
-fn counters_of_rules_that_stay_survive() {
+fn unchanged_rules_keep_their_counters() {
     if !inside!() {
         return;
     }

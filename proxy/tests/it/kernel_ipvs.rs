@@ -99,7 +99,7 @@ fn a_second_synchronisation_sends_nothing() {
 
 /// Uses a veth's end, because not every kernel has dummy devices.
 #[test]
-fn an_address_of_ipv6_is_bound_as_no_source() {
+fn a_bound_ipv6_address_is_not_chosen_as_a_source() {
     if !inside!() {
         return;
     }
@@ -205,7 +205,7 @@ fn sets_are_made_filled_read_exchanged_and_destroyed() {
 }
 
 #[test]
-fn a_full_set_and_one_in_use_are_told_clearly() {
+fn a_full_set_and_a_set_in_use_are_clear_errors() {
     if !inside!() {
         return;
     }

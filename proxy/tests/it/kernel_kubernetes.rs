@@ -112,7 +112,7 @@ fn rules_follow_the_api_and_outlive_its_outages() {
 }
 
 #[test]
-fn nothing_is_written_before_the_node_has_a_range_for_its_pods() {
+fn nothing_is_written_before_the_node_has_a_pod_range() {
     if !inside!() {
         return;
     }
@@ -170,7 +170,7 @@ fn limits_are_set_and_zero_leaves_them() {
 }
 
 #[test]
-fn the_limit_of_connections_goes_by_the_nodes_processors_and_not_the_processs() {
+fn the_conntrack_limit_depends_on_the_nodes_processors() {
     if !inside!() {
         return;
     }
@@ -226,7 +226,7 @@ fn a_large_cluster_takes_little_memory() {
 }
 
 #[test]
-fn a_plugin_that_sleeps_holds_up_nothing() {
+fn a_sleeping_plugin_delays_nothing() {
     if !inside!() {
         return;
     }

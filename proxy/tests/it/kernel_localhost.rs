@@ -169,7 +169,7 @@ fn node_ports_are_relayed_on_loopback_addresses() {
 }
 
 #[test]
-fn render_says_where_relays_lead() {
+fn render_prints_the_targets_of_relays() {
     let manifests = tempfile::tempdir().unwrap();
     write(manifests.path(), &cluster(1, 30080, true));
     let flags = |addresses: &str| {

@@ -38,7 +38,7 @@ fn applied(version: u32) -> String {
 }
 
 #[test]
-fn metrics_tell_what_is_in_the_kernel() {
+fn metrics_report_the_kernels_state() {
     if !inside!() {
         return;
     }
@@ -109,7 +109,7 @@ fn rules_are_counted(variant: &str, metrics: &str) {
 }
 
 #[test]
-fn a_proxy_tells_its_mode_and_configuration_and_its_nodes_end() {
+fn the_proxy_serves_its_mode_and_configuration_and_the_deletion_of_its_node() {
     if !inside!() {
         return;
     }

@@ -38,7 +38,7 @@ fn proxy(family: Family, node_ports: NodePortAddresses, batch: &Batch) -> Family
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn the_table_reads_back_as_written() {
     if !inside!() {
         return;
     }
@@ -69,7 +69,7 @@ fn what_is_written_is_what_is_read() {
 
 /// A change of ranges is a change of elements, a successor finds no difference, and `nft` can load its own listing.
 #[test]
-fn ranges_of_cluster_ips_come_and_go() {
+fn ranges_of_cluster_ips_are_added_and_removed() {
     if !inside!() {
         return;
     }

@@ -124,7 +124,7 @@ fn listeners_follow_services_and_endpoints() {
 }
 
 #[test]
-fn policy_local_does_not_hold_the_node_and_affinity_is_the_relays() {
+fn policy_local_does_not_restrict_the_node_and_relays_keep_affinity() {
     let mut proxy = proxy(localhost());
     let local = json!({ "externalTrafficPolicy": "Local", "sessionAffinity": "ClientIP" });
     proxy.apply([&with_port(0, 30_080, local), &slice(0, &[(1, "node-a"), (2, "node-b")])]);
@@ -138,7 +138,7 @@ fn policy_local_does_not_hold_the_node_and_affinity_is_the_relays() {
 }
 
 #[test]
-fn a_port_that_another_program_has_is_tried_again() {
+fn a_port_in_use_is_tried_again() {
     let mut proxy = proxy(localhost());
     relays(&mut proxy).taken.insert((Protocol::Tcp, 30_080));
     proxy.apply([&with_port(0, 30_080, json!({})), &slice(0, &[(1, "node-a")])]);
@@ -163,7 +163,7 @@ fn a_port_that_another_program_has_is_tried_again() {
 }
 
 #[test]
-fn relays_go_on_while_the_table_is_refused() {
+fn relays_work_while_the_table_is_refused() {
     let mut proxy = proxy(localhost());
     proxy.mode().table().refuses = 1;
     proxy.apply([&with_port(0, 30_080, json!({})), &slice(0, &[(1, "node-a")])]);
@@ -172,7 +172,7 @@ fn relays_go_on_while_the_table_is_refused() {
 }
 
 #[test]
-fn udp_and_sctp_refuse_by_rules_and_without_relays_there_are_none() {
+fn rules_reject_udp_and_sctp_only_with_relays() {
     let ports = json!({ "ports": [
         { "name": "t", "port": 80, "nodePort": 30_080 },
         { "name": "u", "port": 53, "nodePort": 30_053, "protocol": "UDP" },

@@ -59,7 +59,7 @@ fn ends(mut proxy: Proxy) {
 }
 
 #[test]
-fn a_reader_of_the_log_that_stalls_or_dies_stops_nothing() {
+fn a_stalled_or_dead_log_reader_delays_nothing() {
     if !inside!() {
         return;
     }

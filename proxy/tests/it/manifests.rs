@@ -63,7 +63,7 @@ fn replace(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn edits_come_as_differences() {
+async fn edits_are_reported_as_differences() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("web.yaml");
     fs::write(&path, service("a", 1) + &service("b", 1)).expect("write");
@@ -85,7 +85,7 @@ async fn edits_come_as_differences() {
 }
 
 #[tokio::test]
-async fn service_cidrs_are_read_and_keep_what_was_right() {
+async fn an_invalid_service_cidr_keeps_its_last_valid_state() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("range.yaml");
     let range = |cidrs: &str| {
@@ -105,7 +105,7 @@ async fn service_cidrs_are_read_and_keep_what_was_right() {
 }
 
 #[tokio::test]
-async fn what_is_no_manifest_is_not_read() {
+async fn other_files_are_not_read() {
     let dir = TempDir::new().expect("a directory");
     fs::write(dir.path().join("web.yaml"), service("a", 1)).expect("write");
     for other in [".web.yaml.swp", ".hidden.yaml", "web.yaml~", "README"] {
@@ -119,7 +119,7 @@ async fn what_is_no_manifest_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_written_slowly_is_read_whole() {
+async fn a_slowly_written_file_is_read_as_a_whole() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("web.yaml");
     fs::write(&path, service("a", 1) + &service("b", 1)).expect("write");
@@ -137,7 +137,7 @@ async fn a_file_that_is_written_slowly_is_read_whole() {
 }
 
 #[tokio::test]
-async fn a_mounted_config_map_is_swapped_whole() {
+async fn a_mounted_config_map_is_replaced_atomically() {
     let dir = TempDir::new().expect("a directory");
     let version = |name: &str, port: u32| {
         fs::create_dir_all(dir.path().join(name).join("nested")).expect("mkdir");
@@ -185,7 +185,7 @@ async fn links_are_followed_within_the_directory_alone() {
 }
 
 #[tokio::test]
-async fn a_directory_that_goes_and_comes_back() {
+async fn a_removed_directory_is_watched_when_it_returns() {
     let above = TempDir::new().expect("a directory");
     let dir = above.path().join("manifests");
     fs::create_dir(&dir).expect("mkdir");
@@ -210,7 +210,7 @@ async fn a_directory_that_goes_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_mistake_stops_nothing_else() {
+async fn a_mistake_affects_no_other_object() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("web.yaml");
     fs::write(&path, service("a", 1) + &service("b", 1) + &service("\"x -j ACCEPT\"", 1)).expect("write");
@@ -232,7 +232,7 @@ async fn a_mistake_stops_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_new_version_alone_is_a_batch() {
+async fn a_new_version_without_changes_is_a_batch() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("cluster.json");
     fs::write(&path, list(5, &[("a", 1)])).expect("write");
@@ -245,7 +245,7 @@ async fn a_new_version_alone_is_a_batch() {
 }
 
 #[tokio::test]
-async fn a_dropped_wait_loses_nothing() {
+async fn a_cancelled_wait_loses_nothing() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("web.yaml");
     fs::write(&path, service("a", 0)).expect("write");
@@ -263,7 +263,7 @@ async fn a_dropped_wait_loses_nothing() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn an_unreadable_file_is_reported_with_the_reason() {
     let dir = TempDir::new().expect("a directory");
     let error = ManifestSource::open(&dir.path().join("none")).expect_err("no such directory");
     assert!(error.to_string().starts_with("cannot read "), "{error}");

@@ -34,7 +34,7 @@ fn endpoints(proxy: &mut Proxy, ip: [u8; 4]) -> usize {
 }
 
 #[test]
-fn a_service_of_many_ports_holds_up_no_other() {
+fn a_service_of_many_ports_delays_no_other() {
     let config = Config { mode: Mode::Nftables, ..Config::for_node("node-a") };
     let mut proxy = assemble::nftables(&config, Family::V4, Fake::new(Family::V4), |_| relay::Fake::default());
     let (large, small) = ([10, 244, 1, 2], [10, 244, 1, 9]);

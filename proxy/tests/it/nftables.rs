@@ -206,7 +206,7 @@ fn plain(number: u8) -> Change {
 }
 
 #[test]
-fn an_endpoint_that_is_replaced_is_one_element_that_goes_and_one_that_comes() {
+fn a_replaced_endpoint_is_one_deleted_and_one_added_element() {
     let mut proxy = proxy(Fake::new(Family::V4));
     for number in 0..200 {
         proxy.apply([&plain(number), &slice(number, &[1, 2, 3])]);
@@ -237,7 +237,7 @@ fn an_endpoint_that_is_replaced_is_one_element_that_goes_and_one_that_comes() {
 }
 
 #[test]
-fn a_service_takes_no_chain_of_its_own_unless_it_asks_for_affinity() {
+fn only_a_service_with_affinity_has_chains_of_its_own() {
     let chains = |count: u8| {
         let mut proxy = proxy(Fake::new(Family::V4));
         for number in 0..count {
@@ -262,7 +262,7 @@ fn sets_that_rules_fill_have_no_size() {
 }
 
 #[test]
-fn another_programs_table_of_this_name_gives_way_in_one_change() {
+fn a_foreign_table_of_the_same_name_is_replaced_in_one_transaction() {
     let mut first = proxy(Fake::new(Family::V4));
     first.apply([&plain(1), &slice(1, &[1])]);
     first.sync().unwrap();
@@ -277,7 +277,7 @@ fn another_programs_table_of_this_name_gives_way_in_one_change() {
 }
 
 #[test]
-fn a_set_that_is_full_is_replaced_by_a_larger_one() {
+fn a_full_set_is_replaced_by_a_larger_one() {
     let mut proxy = proxy(Fake::new(Family::V4));
     let many = |count: u16| {
         let endpoints: Vec<Json> =
@@ -308,7 +308,7 @@ fn dropped(proxy: &mut Proxy) -> Vec<String> {
 }
 
 #[test]
-fn a_change_of_the_ranges_is_elements_only_and_no_full_sync() {
+fn a_change_of_ranges_changes_elements_without_a_full_sync() {
     let mut proxy = proxy(Fake::new(Family::V4));
     for number in 0..100 {
         proxy.apply([&plain(number), &slice(number, &[1])]);
@@ -354,7 +354,7 @@ fn without_service_cidrs_nothing_is_dropped() {
 
 /// The unused chain is of an earlier proxy with other settings.
 #[test]
-fn a_chain_that_stood_unused_gets_the_rules_of_these_settings() {
+fn an_unused_chain_gets_the_rules_of_the_new_settings() {
     let mut first = with_settings(Fake::new(Family::V4), true);
     first.apply([&plain(1), &slice(1, &[1])]);
     first.sync().unwrap();

@@ -50,7 +50,7 @@ fn tables_that_kubelet_does_not_use_are_named() {
 }
 
 #[test]
-fn chains_that_drop_what_comes_in_are_found() {
+fn input_chains_that_drop_are_found() {
     if !inside!() {
         return;
     }

@@ -66,7 +66,7 @@ fn hosts(backends: &[SocketAddr]) -> Vec<u8> {
 }
 
 #[test]
-fn who_may_answer_cluster_wide() {
+fn eligible_endpoints_under_policy_cluster() {
     let table: [(&str, &[&str], &[u8]); 12] = [
         ("ready ones", &["here:1:ready", "there:2:ready", "there:3:unready"], &[1, 2]),
         ("terminating ones only when none is ready", &["here:1:ready", "there:2:terminating"], &[1]),
@@ -91,7 +91,7 @@ fn who_may_answer_cluster_wide() {
 }
 
 #[test]
-fn who_may_answer_under_policy_local() {
+fn eligible_endpoints_under_policy_local() {
     let port = ServicePort { external_policy: TrafficPolicy::Local, ..service() };
     let table: [(&str, &[&str], &[u8], Verdict); 6] = [
         ("those of this node", &["here:1:ready", "there:2:ready"], &[1], LOCAL),
@@ -140,7 +140,7 @@ fn who_is_masqueraded() {
 }
 
 #[test]
-fn internal_policy_local_does_not_hold_other_frontends() {
+fn internal_policy_local_does_not_restrict_other_frontends() {
     let port = ServicePort { internal_policy: TrafficPolicy::Local, ..service() };
     let plan = plan(&port, &["there:2:ready"]);
     assert_eq!(plan.internal.unwrap().action.verdict, Verdict::Drop);
@@ -168,7 +168,7 @@ fn source_ranges_hold_load_balancer_ips_only() {
 }
 
 #[test]
-fn where_node_ports_are_accepted() {
+fn node_port_addresses_accept_node_ports() {
     let ips = |texts: &[&str]| texts.iter().map(|t| t.parse().unwrap()).collect::<Vec<_>>();
     let addresses = NodeAddresses {
         local: ips(&["127.0.0.1", "192.0.2.1", "10.1.0.1", "::1", "fd00::1"]),
@@ -199,7 +199,7 @@ fn where_node_ports_are_accepted() {
 
 /// One address per family: the first internal one, else the first external one (upstream's `GetNodeHostIPs`).
 #[test]
-fn which_address_of_a_node_is_the_primary_one() {
+fn primary_addresses_of_a_node() {
     /// The Node's addresses, and the primary address per family.
     type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a [&'a str]);
     let table: [Row<'_>; 5] = [
@@ -293,7 +293,7 @@ fn how_pods_are_told() {
 
 /// An endpoint without a node name may be a pod of this node, and so its own client.
 #[test]
-fn endpoints_that_name_no_node_may_be_hairpins() {
+fn endpoints_without_a_node_name_may_be_hairpins() {
     let port = service();
     let unplaced = Endpoint { unplaced: true, ..endpoint("there:3:ready") };
     let endpoints = [endpoint("here:1:ready"), endpoint("there:2:ready"), unplaced];
@@ -321,7 +321,7 @@ fn an_sctp_endpoint_that_is_not_ready_keeps_its_associations() {
 
 /// The API allows it, and a drop would cut pods and nodes off from each other.
 #[test]
-fn a_service_cidr_with_pods_or_nodes_in_it_is_spared() {
+fn a_service_cidr_with_pods_or_nodes_is_not_dropped() {
     let net = |text: &str| text.parse::<IpNet>().unwrap();
     let node = NodeInfo {
         pod_cidrs: vec![net("10.100.1.0/24")],

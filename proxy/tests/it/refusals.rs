@@ -33,7 +33,7 @@ fn refused(proxy: &FamilyProxy<Syncer<Fake>>) -> Vec<String> {
 }
 
 #[test]
-fn a_full_sync_leaves_out_what_is_refused_and_tries_it_again_when_it_changes() {
+fn a_full_sync_skips_refused_ports_until_they_change() {
     let mut proxy = proxy();
     for (number, name) in (1..).zip(["a", "b", "c", "d"]) {
         let endpoint = format!("10.244.0.{number}");
@@ -62,7 +62,7 @@ fn a_full_sync_leaves_out_what_is_refused_and_tries_it_again_when_it_changes() {
 }
 
 #[test]
-fn a_partial_sync_leaves_what_is_refused_as_it_was_and_brings_the_rest() {
+fn a_partial_sync_keeps_refused_ports_and_applies_the_others() {
     let mut proxy = proxy();
     proxy.apply(&service("a", 1, false, "10.244.0.1"));
     proxy.apply(&service("b", 2, false, "10.244.0.2"));
@@ -85,7 +85,7 @@ fn a_partial_sync_leaves_what_is_refused_as_it_was_and_brings_the_rest() {
 
 /// The refused change may have been computed from an outdated state.
 #[test]
-fn a_refusal_after_another_program_removed_chains_is_mended_by_a_full_sync() {
+fn a_refusal_after_foreign_deletions_is_repaired_by_a_full_sync() {
     let mut proxy = proxy();
     proxy.apply(&service("a", 1, false, "10.244.0.1"));
     proxy.apply(&service("b", 2, false, "10.244.0.2"));
@@ -104,7 +104,7 @@ fn a_refusal_after_another_program_removed_chains_is_mended_by_a_full_sync() {
 
 /// A shared chain is written as a whole, including rules of unchanged service ports.
 #[test]
-fn a_refusal_of_what_did_not_change_is_an_error_and_then_a_full_sync() {
+fn a_refusal_of_unchanged_rules_is_an_error_and_then_a_full_sync() {
     let mut proxy = proxy();
     proxy.apply(&service("a", 1, false, "10.244.0.1"));
     proxy.apply(&service("b", 2, false, "10.244.0.2"));

@@ -158,7 +158,7 @@ async fn a_reset_is_passed_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_go_on_without_their_listener_and_backend_until_they_were_idle_for_too_long() {
+async fn connections_survive_their_listener_and_backend_until_the_idle_timeout() {
     let idle = Duration::from_millis(400);
     'again: loop {
         let mut engine = Engine::new(Family::V4, shared(roomy(), idle, idle, LONG));
@@ -191,7 +191,7 @@ async fn connections_go_on_without_their_listener_and_backend_until_they_were_id
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listeners_leave_descriptors_to_others() {
+async fn listeners_leave_descriptors_for_health_ports() {
     let mut engine = engine_of(Limits { listeners: 1, ..roomy() });
     let [tcp, udp] = [Protocol::Tcp, Protocol::Udp].map(|protocol| {
         engine.set_backends(&name(protocol), Some(Backends::default()));
@@ -204,7 +204,7 @@ async fn listeners_leave_descriptors_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_no_room_connections_wait_their_turn() {
+async fn without_free_descriptors_connections_wait() {
     let mut engine = engine_of(Limits { listeners: 20, connections: 1, associations: 1 });
     let backend = echo_at_the_end().await;
     let address = start(&mut engine, Protocol::Tcp, &[backend]);
@@ -408,7 +408,7 @@ async fn when_a_backend_refuses_datagrams_the_next_one_gets_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_room_the_oldest_associations_end() {
+async fn without_free_descriptors_the_oldest_associations_end() {
     let mut engine = engine_of(Limits { listeners: 20, connections: 1, associations: 2 });
     let backend = udp_server().await;
     let address = start(&mut engine, Protocol::Udp, &[backend]);
@@ -428,7 +428,7 @@ async fn without_room_the_oldest_associations_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn families_have_ports_of_their_own() {
+async fn families_have_separate_ports() {
     let mut engine = engine_of(roomy());
     let address = start(&mut engine, Protocol::Tcp, &[echo_at_the_end().await]);
     let mut other = Engine::new(Family::V6, shared(roomy(), LONG, LONG, LONG));
@@ -472,7 +472,7 @@ async fn a_port_is_free_at_once_when_its_listener_is_closed_and_connections_go_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_listens_on_a_loopback_address_is_reached_there_only() {
+async fn loopback_listeners_are_not_reachable_from_outside() {
     let mut engine = Engine::on(Ipv4Addr::LOCALHOST.into(), shared(roomy(), LONG, LONG, LONG));
     let address = start(&mut engine, Protocol::Tcp, &[echo_at_the_end().await]);
     assert_eq!(soon("an answer", ask(address, b"x")).await.unwrap(), b"x");

@@ -49,7 +49,7 @@ fn installed(to: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_installer_takes_an_archive_whose_sum_is_right() {
+fn the_installer_accepts_a_matching_checksum() {
     let (directory, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     release(directory.path());
     let folder = directory.path().display().to_string();
@@ -68,7 +68,7 @@ fn the_installer_takes_an_archive_whose_sum_is_right() {
 }
 
 #[test]
-fn the_installer_installs_nothing_that_was_changed() {
+fn the_installer_refuses_a_changed_archive() {
     let (directory, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (folder, from) = (directory.path(), directory.path().display().to_string());
     release(folder);
@@ -140,7 +140,7 @@ fn yaml(path: &str) -> Value {
 
 /// Runs the action's shell steps with a fake svclab that prints its arguments.
 #[test]
-fn the_action_calls_the_lab_with_what_its_inputs_say() {
+fn the_action_passes_its_inputs_to_the_lab() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     fs::create_dir_all(at("svclab")).unwrap();
@@ -184,7 +184,7 @@ fn the_action_calls_the_lab_with_what_its_inputs_say() {
 }
 
 #[test]
-fn the_action_installs_from_where_it_is_told_or_from_its_own_release() {
+fn the_action_installs_from_its_input_or_its_own_release() {
     let (directory, temp) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     release(directory.path());
     let bin = temp.path().join("bin");
@@ -214,7 +214,7 @@ fn the_action_installs_from_where_it_is_told_or_from_its_own_release() {
 
 /// Declared inputs are used, used inputs are declared, and steps are executable files.
 #[test]
-fn the_actions_inputs_are_those_that_its_steps_read() {
+fn the_actions_steps_use_all_inputs() {
     let action = yaml("action.yml");
     let declared: BTreeSet<&str> = action["inputs"].as_object().unwrap().keys().map(String::as_str).collect();
     assert!(action["inputs"].as_object().unwrap().values().all(|input| input["description"].is_string()));
@@ -240,7 +240,7 @@ fn the_actions_inputs_are_those_that_its_steps_read() {
 
 /// Foreign actions are pinned; scripts and recipes in workflows exist.
 #[test]
-fn workflows_name_what_there_is() {
+fn workflows_name_existing_scripts_and_recipes() {
     let just = fs::read_to_string(root().join("Justfile")).unwrap();
     for file in [".github/workflows/ci.yml", ".github/workflows/release.yml", "action.yml"] {
         let workflow = yaml(file);
@@ -277,7 +277,7 @@ fn workflows_name_what_there_is() {
 }
 
 #[test]
-fn the_packages_name_files_that_there_are() {
+fn the_packages_name_existing_files() {
     for (folder, package) in [("proxy", "svcproxy"), ("lab", "svclab")] {
         let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
         let assets: Vec<&str> =

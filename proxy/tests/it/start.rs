@@ -53,7 +53,7 @@ pub fn ready() {
 }
 
 #[test]
-fn the_first_line_says_what_runs_and_a_node_that_is_not_there_is_a_warning() {
+fn the_first_line_names_the_setup_and_a_missing_node_is_a_warning() {
     if !inside!() {
         return;
     }
@@ -103,7 +103,7 @@ fn names_at_the_apis_limits_are_programmed_and_can_be_listed() {
 }
 
 #[test]
-fn configurations_of_which_kube_proxy_complains_are_warned_of_once_each() {
+fn configurations_that_kube_proxy_warns_of_are_warnings_once() {
     if !inside!() {
         return;
     }
@@ -157,7 +157,7 @@ fn a_node_whose_pod_range_is_of_the_other_family_ends_the_proxy() {
 }
 
 #[test]
-fn fields_that_there_are_not_are_counted() {
+fn unknown_fields_are_counted() {
     if !inside!() {
         return;
     }
@@ -194,7 +194,7 @@ fn a_wildcard_answers_in_both_families() {
 }
 
 #[test]
-fn legacy_tables_that_may_not_be_written_are_told_of_with_what_is_missing() {
+fn legacy_tables_without_permission_are_an_error_with_the_missing_right() {
     if !inside!() {
         return;
     }
@@ -215,7 +215,7 @@ fn legacy_tables_that_may_not_be_written_are_told_of_with_what_is_missing() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_of_once() {
+fn a_port_in_use_is_logged_once() {
     if !inside!() {
         return;
     }
@@ -275,7 +275,7 @@ fn a_second_instance_is_refused_and_the_next_takes_over() {
 }
 
 #[test]
-fn rendered_files_are_what_the_commands_take() {
+fn the_commands_accept_rendered_files() {
     if !inside!() {
         return;
     }

@@ -141,7 +141,7 @@ fn the_nginx_clusters_chains_have_the_published_rules() {
 }
 
 #[test]
-fn render_redirects_nothing_where_interfaces_have_no_address() {
+fn render_has_no_redirect_without_interface_addresses() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("all.json"), crate::support::every_kind(1, &[2, 3, 4])).unwrap();
     let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"},
@@ -161,7 +161,7 @@ fn render_redirects_nothing_where_interfaces_have_no_address() {
 }
 
 #[test]
-fn everything_that_there_is_in_both_families() {
+fn every_kind_of_service_in_both_families() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("all.json"), crate::support::every_kind(1, &[2, 3, 4])).unwrap();
     let flags = ["--hostname-override=node-a", "--cluster-cidr=10.244.0.0/16,fd00:244::/64", "--mode=userspace"];
@@ -230,7 +230,7 @@ fn a_restart_takes_the_same_ports_and_writes_nothing() {
 }
 
 #[test]
-fn endpoints_change_without_a_rule_and_services_go_with_their_listeners() {
+fn changed_endpoints_change_no_rule_and_deleted_services_close_their_listeners() {
     let mut proxy = proxy();
     tell(&mut proxy, &nginx_cluster());
     proxy.sync().unwrap();
@@ -255,7 +255,7 @@ fn endpoints_change_without_a_rule_and_services_go_with_their_listeners() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_passed_over_and_without_any_the_service_is_refused_for_a_while() {
+fn a_port_in_use_is_skipped_and_without_free_ports_the_service_is_rejected() {
     let mut known = proxy();
     tell(&mut known, &nginx_cluster());
     known.sync().unwrap();
@@ -300,7 +300,7 @@ fn a_failed_restore_leaves_no_rule_without_a_listener() {
 }
 
 #[test]
-fn under_policy_local_pods_and_the_node_are_led_to_all_and_others_to_this_nodes_own() {
+fn under_policy_local_pods_and_the_node_reach_all_endpoints_and_others_the_nodes_own() {
     let mut proxy = proxy();
     let spec = json!({ "type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{ "port": 80, "nodePort": 30080 }],
         "loadBalancerSourceRanges": ["192.167.2.0/24", "198.51.100.0/24"], "externalIPs": ["203.0.113.1"] });
@@ -337,7 +337,7 @@ fn under_policy_local_pods_and_the_node_are_led_to_all_and_others_to_this_nodes_
 
 /// The kernel drops packets redirected to an interface without an address.
 #[test]
-fn where_pods_have_interfaces_without_an_address_everybody_is_led_to_the_nodes_own() {
+fn interfaces_without_an_address_use_dnat_to_the_nodes_address() {
     let mut proxy = proxy();
     tell(&mut proxy, &nginx_cluster());
     proxy.sync().unwrap();

@@ -52,7 +52,7 @@ async fn a_service_that_claims_anothers_address_is_reported_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flush_is_mended_and_writes_of_others_cost_one_look() {
+async fn a_flush_is_repaired_and_foreign_writes_cost_one_listing() {
     let mut lab = Lab::start(Duration::from_secs(3600));
     lab.publish(cluster());
     lab.applied(Family::V4).await;
@@ -69,7 +69,7 @@ async fn a_flush_is_mended_and_writes_of_others_cost_one_look() {
 
 /// A UDP endpoint may have a hundred thousand flows.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_waits_for_a_piece_of_a_look_through_conntrack() {
+async fn a_change_waits_only_for_a_piece_of_a_conntrack_dump() {
     let mut lab = Lab::start(Duration::from_secs(3600));
     lab.publish(cluster());
     lab.applied(Family::V4).await;
@@ -97,7 +97,7 @@ async fn a_change_waits_for_a_piece_of_a_look_through_conntrack() {
 
 /// keepalived moves addresses; the sync period is an hour.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_comes_has_its_node_ports_at_once() {
+async fn an_added_address_has_node_ports_at_once() {
     let ranges = NodePortAddresses::Ranges(vec!["172.18.0.0/24".parse().unwrap()]);
     let hour = Duration::from_secs(3600);
     let config = Config { node_port_addresses: ranges, sync_period: hour, ..Config::for_node("node-a") };
@@ -163,7 +163,7 @@ fn count_panics() -> Arc<AtomicUsize> {
 
 /// A slow sync, or the cleanup of another mode, may outlive its runtime. It then ends silently, without a panic.
 #[test]
-fn what_outlives_the_runtime_does_not_panic() {
+fn a_task_that_outlives_the_runtime_does_not_panic() {
     let panics = count_panics();
     // Repeated, because a runner checks its events in random order.
     for _ in 0..20 {

@@ -55,7 +55,7 @@ pub fn kubeconfig_fits(text: &str, configured: &str, mounted: &str) {
 }
 
 #[test]
-fn the_documented_lines_make_an_overlay_of_kubeadms_config_map() {
+fn the_documented_commands_convert_kubeadms_config_map() {
     let readme = std::fs::read_to_string(super::deploy().join("README.md")).unwrap();
     let lines: Vec<&str> = readme
         .lines()
@@ -98,7 +98,7 @@ esac
 
 /// Strategic merge patches equal merge patches here: the fields are maps, or lists that kubeadm's DaemonSet lacks.
 #[test]
-fn the_patches_keep_kube_proxy_off_the_nodes_that_svcproxy_has() {
+fn the_patches_keep_kube_proxy_off_svcproxys_nodes() {
     let patched = |file: &str| {
         let patch: Value =
             serde_saphyr::from_str(&std::fs::read_to_string(super::deploy().join(file)).unwrap()).unwrap();

@@ -58,7 +58,7 @@ fn taken(arguments: &[String]) {
 }
 
 #[test]
-fn kubectl_makes_the_same_of_every_folder() {
+fn kubectl_builds_every_folder_equally() {
     for (name, folder) in folders() {
         let Some(documents) = kustomize::by_kubectl(&folder) else { return };
         let own = build(&folder);
@@ -155,7 +155,7 @@ fn every_configuration_is_read_without_a_warning() {
 
 /// The requests of `source/kubernetes`.
 #[test]
-fn the_role_allows_what_the_proxy_asks_and_nothing_else() {
+fn the_role_allows_exactly_the_proxys_requests() {
     let built = build(&deploy().join("base"));
     let (account, role): (ServiceAccount, ClusterRole) =
         (typed(built.only("ServiceAccount")), typed(built.only("ClusterRole")));
@@ -191,7 +191,7 @@ fn the_role_allows_what_the_proxy_asks_and_nothing_else() {
 }
 
 #[test]
-fn the_containers_rights_are_those_that_the_program_keeps() {
+fn the_container_has_the_capabilities_that_the_program_keeps() {
     for (name, folder) in folders() {
         let pod = pod(&build(&folder));
         let [container] = &pod.containers[..] else { panic!("{name}: one container") };
@@ -204,7 +204,7 @@ fn the_containers_rights_are_those_that_the_program_keeps() {
 }
 
 #[test]
-fn the_units_command_line_is_one_that_the_program_takes() {
+fn the_program_accepts_the_units_command_line() {
     let unit = std::fs::read_to_string(deploy().join("svcproxy.service")).unwrap();
     let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let words: Vec<String> = command.split(' ').map(str::to_owned).collect();

@@ -79,7 +79,7 @@ fn check(expression: &str, served: &BTreeMap<String, bool>) {
 }
 
 #[test]
-fn expressions_are_taken_apart() {
+fn metrics_of_an_expression_are_found() {
     let names = |text: &str| read_by(text).into_iter().collect::<Vec<_>>().join(" ");
     assert_eq!(
         names(r#"sum by (le, node) (rate(a_total{node=~"x", b="c"}[5m])) / b_c > 1 or up == 0"#),
@@ -98,7 +98,7 @@ fn expressions_are_taken_apart() {
 }
 
 #[test]
-fn alerts_read_metrics_that_there_are() {
+fn alerts_read_existing_metrics() {
     let served = served();
     let built = super::kustomize::build(&super::deploy().join("overlays/monitored"));
     let groups = &built.only("PrometheusRule")["spec"]["groups"];
@@ -115,7 +115,7 @@ fn alerts_read_metrics_that_there_are() {
 }
 
 #[test]
-fn the_dashboard_reads_metrics_that_there_are() {
+fn the_dashboard_reads_existing_metrics() {
     let served = served();
     let built = super::kustomize::build(&super::deploy().join("overlays/monitored"));
     let dashboard: Value = serde_json::from_str(&built.files["svcproxy-dashboard"]["dashboard.json"]).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_address_that_is_taken_away_is_bound_again_as_soon_as_the_kernel_tells() {
+fn a_removed_address_is_bound_again_on_the_kernels_event() {
     let mut proxy = proxy(Fake::default());
     proxy.apply(&[service("web", "10.96.0.1", &json!([{ "port": 80 }]))]);
     proxy.sync().unwrap();

@@ -72,7 +72,7 @@ fn is_gone(kernel: &Fake) -> bool {
 
 /// Virtual servers are removed once they have no connections, with their UDP flows, and then everything else.
 #[test]
-fn connections_end_before_what_leads_them_goes() {
+fn virtual_servers_are_removed_after_their_connections() {
     let by_rule = flow(Protocol::Udp, "10.96.0.53:53", false);
     let others = flow(Protocol::Udp, "203.0.113.200:53", true);
     let connection = flow(Protocol::Tcp, "10.96.0.1:80", true);
@@ -117,7 +117,7 @@ fn an_address_stays_while_the_nodes_own_connections_come_from_it() {
 
 /// A start removes another mode's leftovers after its own rules are written.
 #[test]
-fn modes_follow_each_other() {
+fn a_mode_removes_the_leftovers_of_another() {
     let changes = web(&["10.244.0.1", "10.244.0.2"]);
     let addresses = NodeAddresses { local: vec!["192.0.2.1".parse().unwrap()], ..NodeAddresses::default() };
     let fresh = |kernel: svcproxy::kernel::iptables::Fake| {

@@ -61,7 +61,7 @@ fn tcp(address: &str) -> ServerKey {
 }
 
 /// A kernel with another program's load balancer, set and address.
-fn kernel_with_foreign_things() -> Fake {
+fn kernel_with_foreign_objects() -> Fake {
     let mut kernel = Fake::default();
     let spec = ServerSpec { scheduler: "wlc".into(), flags: 0, persistence: None, netmask: u32::MAX };
     let foreign = tcp("203.0.113.200:80");
@@ -134,7 +134,7 @@ proptest! {
 
     #[test]
     fn every_history_ends_as_a_clean_start(events in prop::collection::vec(any_event(), 0..60)) {
-        let mut current = proxy(kernel_with_foreign_things());
+        let mut current = proxy(kernel_with_foreign_objects());
         let mut changes = Vec::new();
         let mut now = Instant::now();
         let mut rules_flushed = false;
@@ -174,7 +174,7 @@ proptest! {
             }
         }
         let before = || {
-            let mut kernel = kernel_with_foreign_things();
+            let mut kernel = kernel_with_foreign_objects();
             if rules_flushed {
                 kernel.rules = iptables::Fake::default();
             }
@@ -266,7 +266,7 @@ fn one_changed_endpoint_among_two_thousand_services_is_a_handful_of_changes() {
 
 /// A node port on the node's address, and an external IP that is this address, share a virtual server.
 #[test]
-fn an_address_of_a_services_own_goes_before_a_node_port() {
+fn a_services_external_ip_wins_over_a_node_port() {
     let node_port =
         json!({ "type": "NodePort", "clusterIP": "10.96.0.1", "ports": [{ "port": 80, "nodePort": 30_080 }] });
     let external = json!({ "clusterIP": "10.96.0.2", "externalIPs": ["192.0.2.1"], "ports": [{ "port": 30_080 }] });
@@ -304,7 +304,7 @@ fn an_address_of_ipv6_is_deprecated() {
 }
 
 #[test]
-fn a_backend_that_leaves_keeps_its_connections_until_they_end() {
+fn a_removed_backend_keeps_its_connections() {
     let mut proxy = proxy(Fake::default());
     let key = tcp("10.96.0.1:80");
     let (stays, leaves): (SocketAddr, SocketAddr) =
@@ -333,7 +333,7 @@ fn a_backend_that_leaves_keeps_its_connections_until_they_end() {
 }
 
 #[test]
-fn a_backend_that_leaves_goes_when_its_time_is_over_and_may_come_back_before() {
+fn a_removed_backend_is_deleted_after_the_drain_limit_unless_it_is_added_again() {
     let mut proxy = proxy(Fake::default());
     let key = tcp("10.96.0.1:80");
     let leaves: SocketAddr = "10.244.0.2:8080".parse().unwrap();
@@ -356,7 +356,7 @@ fn a_backend_that_leaves_goes_when_its_time_is_over_and_may_come_back_before() {
 }
 
 #[test]
-fn datagrams_have_no_end_to_wait_for() {
+fn udp_flows_are_not_waited_for() {
     let mut proxy = proxy(Fake::default());
     let key = server(Protocol::Udp, "10.96.0.1:53");
     let dns = service("dns", "10.96.0.1", &json!([{ "port": 53, "protocol": "UDP" }]));
@@ -370,7 +370,7 @@ fn datagrams_have_no_end_to_wait_for() {
 
 /// With weight 0 new connections have no destination (kubernetes#92019).
 #[test]
-fn a_weight_that_somebody_left_at_zero_is_mended() {
+fn a_foreign_weight_of_zero_is_repaired() {
     let mut proxy = proxy(Fake::default());
     proxy.apply(&web(&["10.244.0.1"]));
     proxy.sync().unwrap();

@@ -51,7 +51,7 @@ fn kubeconfig(directory: &Path, api: &Api, ca: &str, token: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn each_mistake_of_access_is_one_line_and_is_mended_without_a_restart() {
+async fn each_access_error_is_one_log_line_and_needs_no_restart() {
     let (log, _guard) = Log::start();
     let (right, wrong) = (authority(), authority());
     let api = Api::start(Some(right.acceptor.clone())).await;
@@ -126,7 +126,7 @@ async fn credentials_that_hang_stop_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_kubernetes_is_one_line() {
+async fn a_server_that_is_not_kubernetes_is_one_log_line() {
     let (log, _guard) = Log::start();
     let api = Api::start(None).await;
     api.world.lock().unwrap().refuse = Some(("", 404));

@@ -15,7 +15,7 @@ use svcproxy::source::{
 };
 
 #[tokio::test]
-async fn nothing_is_whole_before_all_three_have_listed() {
+async fn batches_are_partial_until_all_three_kinds_are_listed() {
     let api = Api::start(None).await;
     api.put(SERVICES, service("a", 80));
     api.world.lock().unwrap().refuse = Some((NODES, 503));
@@ -38,7 +38,7 @@ async fn nothing_is_whole_before_all_three_have_listed() {
 }
 
 #[tokio::test]
-async fn the_server_is_asked_to_leave_out_what_upstream_leaves_out() {
+async fn requests_have_upstreams_label_selectors() {
     let (api, _source) = started().await;
     until("all watches", || [SERVICES, SLICES, NODES].iter().all(|path| api.asked("watch", path).0 > 0)).await;
     let labels = "labelSelector=%21service.kubernetes.io%2Fheadless%2C%21service.kubernetes.io%2Fservice-proxy-name";
@@ -55,7 +55,7 @@ async fn the_server_is_asked_to_leave_out_what_upstream_leaves_out() {
 }
 
 #[tokio::test]
-async fn changes_that_come_together_are_told_together() {
+async fn simultaneous_changes_are_one_batch() {
     // Long enough for all three lists on a busy machine.
     let (api, mut source) = started_with(&ReflectorTiming { gather: Duration::from_secs(1), ..timing() }).await;
     until("all watches", || [SERVICES, SLICES].iter().all(|path| api.asked("watch", path).0 > 0)).await;
@@ -68,7 +68,7 @@ async fn changes_that_come_together_are_told_together() {
 }
 
 #[tokio::test]
-async fn a_bookmark_moves_the_version_and_nothing_else() {
+async fn a_bookmark_changes_only_the_version() {
     let (api, mut source) = started().await;
     let version = api.bookmark(SERVICES);
     let batch = next(&mut source).await;
@@ -95,7 +95,7 @@ async fn closed_watches_lose_nothing() {
 }
 
 #[tokio::test]
-async fn an_outage_changes_nothing_and_a_come_back_tells_the_difference() {
+async fn an_outage_changes_nothing_and_its_end_reports_the_difference() {
     let (log, _guard) = Log::start();
     let (mut api, mut source) = started().await;
     api.down();
@@ -117,7 +117,7 @@ async fn an_outage_changes_nothing_and_a_come_back_tells_the_difference() {
 }
 
 #[tokio::test]
-async fn gone_in_the_middle_of_a_watch_lists_again() {
+async fn a_watch_that_ends_with_410_lists_again() {
     let (api, mut source) = started().await;
     let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}});
     api.line(SERVICES, &gone.to_string());
@@ -127,7 +127,7 @@ async fn gone_in_the_middle_of_a_watch_lists_again() {
 }
 
 #[tokio::test]
-async fn what_breaks_the_rules_is_skipped_and_counted_and_the_rest_goes_on() {
+async fn invalid_objects_are_skipped_and_counted() {
     let (log, _guard) = Log::start();
     let (api, mut source) = started().await;
     api.put(SERVICES, service("a", 70_000));
@@ -147,7 +147,7 @@ async fn what_breaks_the_rules_is_skipped_and_counted_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
-async fn nonsense_on_a_watch_is_a_line_in_the_log_and_no_more() {
+async fn a_malformed_watch_event_is_a_log_line() {
     let (log, _guard) = Log::start();
     let (api, mut source) = started().await;
     api.line(SERVICES, "<html>");
@@ -160,7 +160,7 @@ async fn nonsense_on_a_watch_is_a_line_in_the_log_and_no_more() {
 
 /// A valid event does not reset the back-off for a server that breaks every watch.
 #[tokio::test]
-async fn one_good_event_does_not_begin_a_storm_of_lists() {
+async fn a_valid_event_does_not_reset_the_back_off() {
     let (log, _guard) = Log::start();
     let api = Api::start(None).await;
     let (first, rounds) = (Duration::from_millis(2), 8);
@@ -186,7 +186,7 @@ async fn one_good_event_does_not_begin_a_storm_of_lists() {
 }
 
 #[tokio::test]
-async fn lists_that_nobody_answers_at_the_start_are_soon_asked_for_again() {
+async fn unanswered_first_lists_are_repeated_soon() {
     let api = Api::start(None).await;
     api.put(SERVICES, service("a", 80));
     api.world.lock().unwrap().silent = 3;
@@ -198,7 +198,7 @@ async fn lists_that_nobody_answers_at_the_start_are_soon_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_silent_watch_is_begun_anew() {
+async fn a_silent_watch_is_restarted() {
     let api = Api::start(None).await;
     let timing = ReflectorTiming { silence: Duration::from_millis(50), settled: Duration::from_millis(10), ..timing() };
     let mut source = KubernetesSource::start(access(&api), "n1", &timing, &SourceReports::default());
@@ -231,7 +231,7 @@ async fn requests_are_counted_by_their_outcome() {
 }
 
 #[tokio::test]
-async fn an_object_that_breaks_the_rules_is_told_in_an_event() {
+async fn an_invalid_object_is_reported_by_an_event() {
     let api = Api::start(None).await;
     api.put(SERVICES, service("bad", 99_999));
     let mut slice = slice("web-1", "10.0.0.1");

@@ -22,7 +22,7 @@ fn range(cidrs: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn they_are_watched_where_they_are_asked_for_and_only_there() {
+async fn service_cidrs_are_watched_in_nftables_mode_only() {
     let api = Api::start(None).await;
     api.put(RANGES, range(&["10.96.0.0/16"]));
     let mut source = start(&api, &timing());
@@ -47,7 +47,7 @@ async fn they_are_watched_where_they_are_asked_for_and_only_there() {
 }
 
 #[tokio::test]
-async fn a_server_without_them_is_one_line_and_holds_up_nothing() {
+async fn a_server_without_service_cidrs_is_one_log_line_and_delays_nothing() {
     for (code, sentence) in [
         (404, "does not serve ServiceCIDRs (404), as Kubernetes does from 1.33 on"),
         (403, "does not let the proxy list and watch ServiceCIDRs (403): on request"),
@@ -87,7 +87,7 @@ async fn a_server_without_them_is_one_line_and_holds_up_nothing() {
 
 /// A cluster may lack ServiceCIDRs for years.
 #[tokio::test]
-async fn a_server_without_them_is_asked_less_and_less() {
+async fn a_server_without_service_cidrs_is_asked_less_and_less() {
     let api = Api::start(None).await;
     api.world.lock().unwrap().refuse = Some((RANGES, 404));
     let first = Duration::from_millis(2);
@@ -109,7 +109,7 @@ async fn a_server_without_them_is_asked_less_and_less() {
 }
 
 #[tokio::test]
-async fn what_else_goes_wrong_with_them_holds_up_nothing_either() {
+async fn other_failures_of_service_cidrs_delay_nothing() {
     let api = Api::start(None).await;
     api.world.lock().unwrap().refuse = Some((RANGES, 500));
     let metrics = Metrics::new(&[]).unwrap();
@@ -128,7 +128,7 @@ async fn what_else_goes_wrong_with_them_holds_up_nothing_either() {
 }
 
 #[tokio::test]
-async fn a_bad_one_costs_itself_and_is_named() {
+async fn an_invalid_range_is_skipped_and_named() {
     let (log, _guard) = Log::start();
     let api = Api::start(None).await;
     api.put(RANGES, range(&["10.96.0.0/16", "10.97.0.0/16"]));
