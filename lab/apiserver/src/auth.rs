@@ -12,7 +12,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Derives one token per client (a node name in the lab) from the seed. The tokens prevent mix-ups, not attacks.
+    /// Derives one token per client from the seed, against mix-ups, not attacks.
     pub fn new(seed: u64, clients: impl IntoIterator<Item = String>) -> Self {
         let token = |client: &str| {
             format!("{:016x}{:016x}", mix(seed, &format!("token/{client}")), mix(!seed, &format!("token/{client}")))

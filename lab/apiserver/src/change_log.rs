@@ -53,7 +53,7 @@ pub(super) struct Expired {
 #[derive(Debug)]
 pub(super) struct ChangeLog {
     bounds: HistoryBounds,
-    /// Oldest version for which the history of any kind is complete.
+    /// Oldest complete version of every kind.
     begin: u64,
     kinds: BTreeMap<ObjectKind, KindHistory>,
 }
@@ -61,7 +61,7 @@ pub(super) struct ChangeLog {
 #[derive(Debug, Default)]
 struct KindHistory {
     entries: VecDeque<Arc<LogEntry>>,
-    /// Sequence number of the first entry that is still kept.
+    /// Sequence number of the first entry.
     first: u64,
     /// Newest version that was dropped.
     compacted: u64,
@@ -163,7 +163,7 @@ impl ChangeLog {
         }
     }
 
-    /// Appends the last change of `kind` again; returns `false` if the kind has no change.
+    /// Returns `false` if the kind has no change.
     pub(super) fn repeat(&mut self, kind: ObjectKind) -> bool {
         let entries = self.kinds.get(&kind).into_iter().flat_map(|ring| ring.entries.iter().rev());
         let last = entries.into_iter().find_map(|entry| match entry.as_ref() {

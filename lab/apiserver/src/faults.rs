@@ -17,14 +17,14 @@ pub enum ServerRefusal {
 /// A fault that begins, or a command that ends one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerFault {
-    /// Ends every open watch, as a restart of the API server does.
+    /// Ends every open watch.
     CloseWatches {
         /// Breaks the body off instead of ending it.
         abrupt: bool,
     },
-    /// Drops all history: watches and lists of an earlier version get 410 Gone; open watches continue.
+    /// Drops all history; later requests of an earlier version get 410 Gone.
     Compact,
-    /// Answers 410 Gone to the next requests that name a version (watches, exact lists, continued lists).
+    /// Answers 410 Gone to the next requests that name a version.
     Expire {
         /// Number of requests.
         requests: u32,
@@ -33,20 +33,20 @@ pub enum ServerFault {
     Refuse(ServerRefusal),
     /// Ends [`ServerFault::Refuse`] and [`ServerFault::Answer`].
     Accept,
-    /// Withholds the events of every watch until [`ServerFault::Resume`]; lists are served.
+    /// Withholds all events until [`ServerFault::Resume`].
     Stall,
     /// Ends [`ServerFault::Stall`]; watches send what they withheld.
     Resume,
-    /// Withholds the events of one kind until [`ServerFault::Release`], so that events of other kinds overtake them.
+    /// Withholds events of one kind until [`ServerFault::Release`]; events of other kinds overtake them.
     Hold(ObjectKind),
     /// Ends [`ServerFault::Hold`]; watches send what they withheld.
     Release(ObjectKind),
-    /// Ends open watches, and sends this answer to lists or watches of Services, EndpointSlices and Nodes until
+    /// Ends watches, and sends this answer to lists or watches of Services, EndpointSlices and Nodes until
     /// [`ServerFault::Accept`].
     Answer(&'static HostileAnswer),
-    /// Sends the last event of a kind again to every open watch.
+    /// Sends the last event of a kind again.
     Repeat(ObjectKind),
-    /// Skips versions, as if unwatched objects had changed, and sends a bookmark.
+    /// Skips versions and sends a bookmark, as if unwatched objects had changed.
     BookmarkAhead {
         /// The kind whose watches get the bookmark.
         kind: ObjectKind,
@@ -86,7 +86,7 @@ impl ActiveFaults {
     }
 
     pub(super) fn is_silent(&self, kind: ObjectKind) -> bool {
-        // A connection that is about to be reset must not send newer events first: its task may wake up late.
+        // Before a reset no newer event may be sent; the connection's task may wake up late.
         self.stalled || self.held.contains(&kind) || self.refusal == Some(ServerRefusal::Reset)
     }
 

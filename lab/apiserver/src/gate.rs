@@ -1,5 +1,5 @@
-//! A gate for one listener. While it is shut no byte passes, as in a network that drops every packet; delayed bytes
-//! arrive when it opens.
+//! A gate for one listener. While it is shut no byte passes, as if the network dropped every packet; delayed bytes
+//! arrive later.
 
 use std::future::poll_fn;
 use std::io;

@@ -14,7 +14,7 @@ use crate::objects::ObjectKind;
 /// Chunk size of an endless answer, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// A hostile answer. In its text `@list`, `@kind` and `@api` stand for the requested list kind, kind and API version.
+/// In the text `@list`, `@kind` and `@api` stand for the requested list kind, kind and API version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostileAnswer {
     /// Name in scenarios.
@@ -26,7 +26,7 @@ pub struct HostileAnswer {
     body: HostileBody,
 }
 
-/// The requests that get a hostile answer; the server answers all others correctly.
+/// The server answers all other requests correctly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostileTarget {
     /// Lists. Watches get 410 Gone, so that clients list.
@@ -43,7 +43,7 @@ enum HostileBody {
     Bytes(&'static [u8]),
     /// The text, then the connection breaks.
     Broken(&'static str),
-    /// The text, then this byte for as long as the client reads.
+    /// The text, then this byte forever.
     Endless(&'static str, u8),
     /// This many opening brackets.
     Deep(usize),
@@ -217,12 +217,12 @@ impl HostileAnswer {
         })
     }
 
-    /// Whether the client runs into its own timeout instead of getting a body.
+    /// Whether the client must time out.
     pub fn waits(&self) -> bool {
         self.body == Silence
     }
 
-    /// The value of `Retry-After`: how long the client is asked to wait.
+    /// The value of `Retry-After`.
     pub fn asks_for(&self) -> Duration {
         Duration::from_secs(self.retry_after.unwrap_or(0).into())
     }

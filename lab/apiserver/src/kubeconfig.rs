@@ -14,7 +14,7 @@ pub struct Kubeconfig {
     pub client: String,
     /// Bearer token, if the server requires one.
     pub token: Option<String>,
-    /// PEM certificate of the authority that signed the server's certificate.
+    /// PEM certificate of the server's authority.
     pub ca_pem: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! A small Kubernetes API over the lab's objects, for service proxies, `kubectl` and client libraries.
 //!
-//! [`objects::Store`] holds the objects; its writes run the controllers. [`SharedStore`] shares a store between
-//! scenario steps and API clients and keeps the history of changes. [`ApiServer`] serves it over HTTP.
+//! [`objects::Store`] holds the objects and runs the controllers. [`SharedStore`] shares a store and keeps its history;
+//! [`ApiServer`] serves it over HTTP.
 //!
 //! Served: Services, EndpointSlices, Nodes, Pods, Deployments, ReplicaSets, Namespaces, Events (both API versions),
 //! Leases and ServiceCIDRs with get, list, watch, create, update, patch, delete, status and scale, in JSON. Not served:

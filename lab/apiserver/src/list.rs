@@ -18,7 +18,7 @@ const FUTURE: Duration = Duration::from_secs(3);
 pub(super) struct ListPage {
     pub(super) version: u64,
     pub(super) records: Vec<Arc<Record>>,
-    /// Start of the next page, and the number of remaining objects.
+    /// Start of the next page, and number of remaining objects.
     next: Option<(ContinueToken, usize)>,
 }
 

@@ -15,9 +15,8 @@ use super::query::{Query, VersionMatch};
 use super::resources::{ApiRoute, ObjectPath, route};
 use super::response::{ApiResponse, ResponseBody, collect, header, respond};
 use super::view::ResponseView;
-use super::write::{self, DeleteOptions, WriteResult};
+use super::write::{self, DeleteOptions, WriteRequest, WriteResult};
 use super::{kubectl, list, scale, watch};
-use crate::objects::ObjectKey;
 
 pub(super) async fn answer(context: &ServerContext, request: Request<Incoming>) -> Response<ResponseBody> {
     respond(handle(context, request).await)
@@ -60,20 +59,19 @@ async fn scale(
     request: Request<Incoming>,
 ) -> Result<ApiResponse, ApiError> {
     let query = Query::parse(path.resource.kind, request.uri().query().unwrap_or_default())?;
-    let name = path.name.clone().unwrap_or_default();
     let (head, body) = request.into_parts();
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let shared = &context.shared;
     let shown = match head.method {
-        Method::GET => shared.inspect(|state| scale::of(state, path, &name))?,
+        Method::GET => shared.inspect(|state| scale::of(state, path))?,
         Method::PUT => {
             negotiate::content(content_type)?;
             let value = parse(&collect(body).await?)?;
-            shared.update(|state| scale::update(state, path, &query, &name, &value))?
+            shared.update(|state| WriteRequest { state, path, query: &query }.update_scale(&value))?
         }
         Method::PATCH => {
             let patch = ObjectPatch::parse(content_type, &collect(body).await?)?;
-            shared.update(|state| scale::patch(state, path, &query, &name, &patch))?
+            shared.update(|state| WriteRequest { state, path, query: &query }.patch_scale(&patch))?
         }
         _ => return Err(ApiError::method_not_allowed()),
     };
@@ -90,20 +88,18 @@ async fn read(
     if let Some(response) = hostile_response(shared, path, &query) {
         return response;
     }
-    let Some(name) = &path.name else {
+    if path.name.is_none() {
         if query.watch {
             let events = watch::watch(shared, view, path.namespace.clone(), query, context.times).await?;
             return Ok(ApiResponse::stream(StatusCode::OK, events));
         }
         let body = list::list(shared, &view, path.namespace.as_deref(), &query).await?;
         return Ok(ApiResponse::bytes(StatusCode::OK, body));
-    };
+    }
     if let VersionMatch::NotOlderThan(version) | VersionMatch::Exact(version) = query.version {
         list::wait_for_version(shared, version).await?;
     }
-    let key = ObjectKey { namespace: path.namespace.clone().unwrap_or_default(), name: name.clone() };
-    let record = shared.read(|store| store.record(path.resource.kind, &key).cloned());
-    let record = record.ok_or_else(|| ApiError::not_found(path.resource, name))?;
+    let record = shared.inspect(|state| write::existing_object(state, path))?;
     Ok(ApiResponse::bytes(StatusCode::OK, view.single(&record, true)))
 }
 
@@ -125,26 +121,26 @@ async fn change(
             }
             negotiate::content(content_type)?;
             let value = parse(&body)?;
-            shared.update(|state| write::create(state, path, query, value))?
+            shared.update(|state| WriteRequest { state, path, query }.create(value))?
         }
-        (&Method::PUT, Some(name), _) => {
+        (&Method::PUT, Some(_), _) => {
             negotiate::content(content_type)?;
             let value = parse(&body)?;
-            shared.update(|state| write::update(state, path, query, name, value))?
+            shared.update(|state| WriteRequest { state, path, query }.update(value))?
         }
-        (&Method::PATCH, Some(name), _) => {
+        (&Method::PATCH, Some(_), _) => {
             let patch = ObjectPatch::parse(content_type, &body)?;
-            shared.update(|state| write::patch(state, path, query, name, &patch))?
+            shared.update(|state| WriteRequest { state, path, query }.patch(&patch))?
         }
-        (&Method::DELETE, Some(name), false) => {
+        (&Method::DELETE, Some(_), false) => {
             negotiate::content(content_type)?;
             let options = DeleteOptions::parse(&body)?;
-            let written = shared.update(|state| write::delete(state, path, query, name, &options))?;
+            let written = shared.update(|state| WriteRequest { state, path, query }.delete(&options))?;
             let response = ApiResponse::json(&write::deletion_response(path, &written.record));
             return Ok(ApiResponse { warnings: written.warnings, ..response });
         }
         (&Method::DELETE, None, false) => {
-            let deleted = shared.update(|state| write::delete_collection(state, path, query))?;
+            let deleted = shared.update(|state| WriteRequest { state, path, query }.delete_collection())?;
             let metadata = json!({"resourceVersion": shared.version().to_string()});
             let body = view.list(deleted.iter().map(AsRef::as_ref), metadata);
             return Ok(ApiResponse::bytes(StatusCode::OK, body));

@@ -1,6 +1,6 @@
 //! Resource types and request paths.
 
-use crate::objects::ObjectKind;
+use crate::objects::{ObjectKey, ObjectKind};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Resource {
@@ -89,6 +89,16 @@ pub(super) struct ObjectPath {
     pub(super) namespace: Option<String>,
     pub(super) name: Option<String>,
     pub(super) status: bool,
+}
+
+impl ObjectPath {
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn key(&self) -> ObjectKey {
+        ObjectKey { namespace: self.namespace.clone().unwrap_or_default(), name: self.name().to_owned() }
+    }
 }
 
 /// `None` for an unknown path.

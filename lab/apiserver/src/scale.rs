@@ -4,45 +4,34 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::patch::ObjectPatch;
-use super::query::Query;
 use super::resources::ObjectPath;
 use super::shared::ServerState;
-use super::write;
+use super::write::{WriteRequest, existing_object};
 use crate::objects::Record;
 
-pub(super) fn of(state: &ServerState, path: &ObjectPath, name: &str) -> Result<Value, ApiError> {
-    write::existing_object(state, path, name).map(|record| shown(&record))
+pub(super) fn of(state: &ServerState, path: &ObjectPath) -> Result<Value, ApiError> {
+    existing_object(state, path).map(|record| shown(&record))
 }
 
-pub(super) fn update(
-    state: &mut ServerState,
-    path: &ObjectPath,
-    query: &Query,
-    name: &str,
-    value: &Value,
-) -> Result<Value, ApiError> {
-    let before = write::existing_object(state, path, name)?;
-    let replicas = value["spec"]["replicas"].as_i64().unwrap_or(0);
-    if i32::try_from(replicas).is_err() || replicas < 0 {
-        return Err(ApiError::bad_request(format!("spec.replicas: {replicas}: expected a number of pods")));
+impl WriteRequest<'_> {
+    pub(super) fn update_scale(&mut self, value: &Value) -> Result<Value, ApiError> {
+        let before = existing_object(self.state, self.path)?;
+        let replicas = value["spec"]["replicas"].as_i64().unwrap_or(0);
+        if i32::try_from(replicas).is_err() || replicas < 0 {
+            return Err(ApiError::bad_request(format!("spec.replicas: {replicas}: expected a number of pods")));
+        }
+        let mut object = before.value();
+        object["spec"]["replicas"] = json!(replicas);
+        // Lets the update conflict if the object has changed since.
+        object["metadata"]["resourceVersion"] = value["metadata"]["resourceVersion"].clone();
+        self.update(object).map(|written| shown(&written.record))
     }
-    let mut object = before.value();
-    object["spec"]["replicas"] = json!(replicas);
-    // Lets the update conflict if the object has changed since.
-    object["metadata"]["resourceVersion"] = value["metadata"]["resourceVersion"].clone();
-    write::update(state, path, query, name, object).map(|written| shown(&written.record))
-}
 
-pub(super) fn patch(
-    state: &mut ServerState,
-    path: &ObjectPath,
-    query: &Query,
-    name: &str,
-    patch: &ObjectPatch,
-) -> Result<Value, ApiError> {
-    let mut value = of(state, path, name)?;
-    patch.apply(path.resource.kind, &mut value)?;
-    update(state, path, query, name, &value)
+    pub(super) fn patch_scale(&mut self, patch: &ObjectPatch) -> Result<Value, ApiError> {
+        let mut value = of(self.state, self.path)?;
+        patch.apply(self.path.resource.kind, &mut value)?;
+        self.update_scale(&value)
+    }
 }
 
 fn shown(record: &Record) -> Value {

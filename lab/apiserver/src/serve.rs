@@ -39,13 +39,13 @@ pub struct ServeOptions {
     pub tls: Option<Tls>,
     /// Length of watches and time between bookmarks.
     pub watches: WatchTimes,
-    /// Relays requests to this API server, which must know the tokens, instead of serving the store's objects.
+    /// Relays requests to this API server, which must know the tokens.
     pub upstream: Option<Upstream>,
 }
 
 /// A running API server; dropping it closes all its connections.
 pub struct ApiServer {
-    service: Arc<Service>,
+    service: Arc<ConnectionService>,
     addresses: Vec<SocketAddr>,
     /// One per listener, in the same order.
     gates: Vec<Arc<Gate>>,
@@ -53,8 +53,8 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Serves the objects of `shared` on all `listeners`. A socket belongs to the network namespace that created it, so
-    /// each listener can serve another namespace. Must be called on a tokio runtime.
+    /// A socket belongs to the network namespace that created it, so each listener can serve another namespace. Call on
+    /// a tokio runtime.
     pub fn start(
         shared: SharedStore,
         listeners: impl IntoIterator<Item = TcpListener>,
@@ -62,7 +62,7 @@ impl ApiServer {
     ) -> io::Result<Self> {
         let ServeOptions { tokens, tls, watches, upstream } = options;
         let context = ServerContext { shared, tokens, times: watches };
-        let service = Arc::new(Service { context, upstream, tls });
+        let service = Arc::new(ConnectionService { context, upstream, tls });
         let (mut tasks, mut addresses, mut gates) = (JoinSet::new(), Vec::new(), Vec::new());
         for listener in listeners {
             listener.set_nonblocking(true)?;
@@ -74,7 +74,7 @@ impl ApiServer {
         Ok(ApiServer { service, addresses, gates, _listeners: tasks })
     }
 
-    /// The addresses of the listeners, in the order given to [`ApiServer::start`].
+    /// In the order given to [`ApiServer::start`].
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -100,13 +100,12 @@ impl ApiServer {
         self.store().inspect(|state| state.faults.withholds_changes())
     }
 
-    /// Number of requests that got the [`HostileAnswer`](super::HostileAnswer), and number of its bytes that clients read.
+    /// Number of hostile answers, and of their bytes that clients read.
     pub fn hostile_answers(&self) -> (usize, usize) {
         self.store().inspect(|state| (state.faults.hostile_answers, state.faults.hostile_bytes))
     }
 
-    /// Stops or resumes all traffic of listener number `listener` (index into [`ApiServer::addresses`]) without closing
-    /// a connection: established connections fall silent, and the kernel alone accepts new ones.
+    /// Stops or resumes the traffic of a listener without closing connections; the kernel still accepts new ones.
     pub fn cut_off(&self, listener: usize, cut_off: bool) {
         if let Some(gate) = self.gates.get(listener) {
             gate.set_shut(cut_off);
@@ -118,19 +117,19 @@ impl ApiServer {
         misbehave(self.store(), what);
     }
 
-    /// Begins or ends a fault of a relay; `version` is the newest `resourceVersion` of the upstream server.
+    /// Like [`ApiServer::misbehave`] for a relay; `version` is the upstream's newest `resourceVersion`.
     pub fn misbehave_before(&self, what: ServerFault, version: u64) {
         misbehave_before(self.store(), what, version);
     }
 }
 
-struct Service {
+struct ConnectionService {
     context: ServerContext,
     upstream: Option<Upstream>,
     tls: Option<Tls>,
 }
 
-impl Service {
+impl ConnectionService {
     async fn listen(self: Arc<Self>, listener: tokio::net::TcpListener, gate: Arc<Gate>) {
         let mut connections = JoinSet::new();
         loop {

@@ -30,7 +30,7 @@ pub(super) struct ServerState {
 }
 
 impl SharedStore {
-    /// Takes over `store` and switches its timestamps to the system clock; existing objects count as created now.
+    /// Switches the store to the system clock; existing objects count as created now.
     pub fn new(store: Store) -> Self {
         SharedStore::with_bounds(store, HistoryBounds::default())
     }
@@ -49,7 +49,7 @@ impl SharedStore {
         self.inner.began
     }
 
-    /// Reads the objects. The store is locked meanwhile: `look` must be quick and must not lock it again.
+    /// `look` runs under the lock: it must be quick and must not lock again.
     pub fn read<R>(&self, look: impl FnOnce(&Store) -> R) -> R {
         look(&self.lock().store)
     }

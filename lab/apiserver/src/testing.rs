@@ -26,7 +26,7 @@ pub fn spec(dual_stack: bool) -> ClusterSpec {
     }
 }
 
-/// A store with these nodes and an IPv4 range of load-balancer addresses.
+/// With an IPv4 range of load-balancer addresses.
 pub fn store(dual_stack: bool, seed: u64) -> Store {
     let vip_ranges = vec!["203.0.113.0/24".parse().unwrap()];
     Store::new(spec(dual_stack), StoreOptions { seed, max_endpoints_per_slice: 100, vip_ranges })

@@ -11,7 +11,8 @@ use super::query::Query;
 use super::resources::{ApiRoute, ObjectPath, route};
 use super::view::ResponseView;
 use super::watch::watch;
-use super::{HistoryBounds, ServerFault, SharedStore, WatchTimes, list, testing, write};
+use super::write::{self, WriteRequest};
+use super::{HistoryBounds, ServerFault, SharedStore, WatchTimes, list, testing};
 use crate::objects::{ObjectKey, ObjectKind};
 
 fn shared() -> SharedStore {
@@ -98,7 +99,7 @@ fn label(shared: &SharedStore, service: &str, labels: Value) {
     );
     let patch = patch.unwrap();
     shared
-        .update(|state| write::patch(state, &at, &query(ObjectKind::Service, ""), service, &patch))
+        .update(|state| WriteRequest { state, path: &at, query: &query(ObjectKind::Service, "") }.patch(&patch))
         .map(|_| ())
         .unwrap();
 }
@@ -317,8 +318,9 @@ fn an_invalid_write_is_rejected_and_changes_nothing() {
     let all = query(ObjectKind::Service, "");
     let (services, web) =
         (path("/api/v1/namespaces/default/services"), path("/api/v1/namespaces/default/services/web"));
-    let create = |value: Value| shared.update(|state| write::create(state, &services, &all, value));
-    let update = |value: Value| shared.update(|state| write::update(state, &web, &all, "web", value));
+    let create =
+        |value: Value| shared.update(|state| WriteRequest { state, path: &services, query: &all }.create(value));
+    let update = |value: Value| shared.update(|state| WriteRequest { state, path: &web, query: &all }.update(value));
     let code =
         |result: Result<write::WriteResult, super::error::ApiError>| result.map_or_else(|error| error.code, |_| 200);
     let spec = json!({"ports": [{"port": 80}]});
@@ -340,8 +342,9 @@ fn an_invalid_write_is_rejected_and_changes_nothing() {
         json!({"metadata": {"name": "y"}, "spec": {"ports": [{"port": 80}], "clusterIP": value["spec"]["clusterIP"]}});
     assert_eq!(code(create(taken)), 422);
     let elsewhere = path("/api/v1/namespaces/nowhere/services");
-    let lost =
-        shared.update(|state| write::create(state, &elsewhere, &all, json!({"metadata": {"name": "y"}, "spec": spec})));
+    let lost = shared.update(|state| {
+        WriteRequest { state, path: &elsewhere, query: &all }.create(json!({"metadata": {"name": "y"}, "spec": spec}))
+    });
     assert_eq!(code(lost), 404);
 
     let present = shared.read(|store| store.record(ObjectKind::Service, &ObjectKey::new(None, "web")).unwrap().value());
@@ -362,13 +365,17 @@ fn an_invalid_write_is_rejected_and_changes_nothing() {
 
     let dry = query(ObjectKind::Service, "dryRun=All");
     let version = shared.version();
-    let tried = shared
-        .update(|state| write::create(state, &services, &dry, json!({"metadata": {"name": "dry"}, "spec": spec})));
+    let tried = shared.update(|state| {
+        WriteRequest { state, path: &services, query: &dry }.create(json!({"metadata": {"name": "dry"}, "spec": spec}))
+    });
     assert_eq!(tried.unwrap().record.key.name, "dry");
     assert_eq!(shared.version(), version);
     let strict = query(ObjectKind::Service, "fieldValidation=Strict");
     let odd = json!({"metadata": {"name": "odd"}, "spec": {"ports": [{"port": 80}], "clutserIP": "x"}});
-    let refused = shared.update(|state| write::create(state, &services, &strict, odd.clone())).map(|_| ()).unwrap_err();
+    let refused = shared
+        .update(|state| WriteRequest { state, path: &services, query: &strict }.create(odd.clone()))
+        .map(|_| ())
+        .unwrap_err();
     assert_eq!(
         (refused.code, refused.message.as_str()),
         (400, "strict decoding error: unknown field \"spec.clutserIP\"")
@@ -380,21 +387,23 @@ fn an_invalid_write_is_rejected_and_changes_nothing() {
 fn a_deletion_checks_preconditions_and_dry_run() {
     let shared = shared();
     let all = query(ObjectKind::Service, "");
-    let delete = |at: &str, name: &str, body: Value| {
+    let delete = |at: &str, body: Value| {
         let options = write::DeleteOptions::parse(body.to_string().as_bytes()).unwrap();
         shared
-            .update(|state| write::delete(state, &path(at), &all, name, &options))
+            .update(|state| WriteRequest { state, path: &path(at), query: &all }.delete(&options))
             .map_or_else(|error| error.code, |_| 200)
     };
     let web = "/api/v1/namespaces/default/services/web";
-    assert_eq!(delete(web, "web", json!({"preconditions": {"uid": "x"}})), 409);
-    assert_eq!(delete(web, "web", json!({"dryRun": ["All"]})), 200);
-    assert_eq!(delete(web, "web", json!({})), 200);
-    assert_eq!(delete(web, "web", json!({})), 404);
-    assert_eq!(delete("/api/v1/namespaces/default", "default", json!({})), 403);
+    assert_eq!(delete(web, json!({"preconditions": {"uid": "x"}})), 409);
+    assert_eq!(delete(web, json!({"dryRun": ["All"]})), 200);
+    assert_eq!(delete(web, json!({})), 200);
+    assert_eq!(delete(web, json!({})), 404);
+    assert_eq!(delete("/api/v1/namespaces/default", json!({})), 403);
     let services = path("/api/v1/namespaces/default/services");
-    let gone = shared
-        .update(|state| write::delete_collection(state, &services, &query(ObjectKind::Service, "labelSelector=!x")));
+    let gone = shared.update(|state| {
+        WriteRequest { state, path: &services, query: &query(ObjectKind::Service, "labelSelector=!x") }
+            .delete_collection()
+    });
     assert_eq!(gone.unwrap().len(), 2);
     assert_eq!(
         shared.read(|store| store.records(ObjectKind::Service).count() + store.records(ObjectKind::EndpointSlice).count()),

@@ -23,7 +23,7 @@ pub enum TlsError {
     Config(#[source] tokio_rustls::rustls::Error),
 }
 
-/// A certificate authority and a server certificate that it signed.
+/// An authority and a server certificate.
 #[derive(Clone)]
 pub struct Tls {
     ca_pem: String,
@@ -34,7 +34,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Generates both; the server certificate is valid for `hosts`, names or addresses.
+    /// The server certificate is valid for `hosts`, names or addresses.
     pub fn generate(hosts: &[String]) -> Result<Self, TlsError> {
         let failed = |source| TlsError::Certificate { hosts: hosts.to_vec(), source };
         let mut authority = CertificateParams::default();

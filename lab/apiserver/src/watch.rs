@@ -21,7 +21,7 @@ use crate::objects::{Record, RecordChange};
 /// Entries per lock.
 const BATCH: usize = 256;
 
-/// `defaultBookmarkFrequency` of kube-apiserver. All watches get bookmarks at whole minutes, so that a client with many
+/// `defaultBookmarkFrequency` of kube-apiserver. Bookmarks are sent at whole minutes, so that a client with many
 /// watches wakes up once.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(60);
 pub struct WatchTimes {
     /// Default timeout; kube-apiserver uses 30 to 60 minutes.
     pub longest: Duration,
-    /// Minimum time between a change and the bookmark with its version. An idle watch gets one every minute.
+    /// Minimum time between a change and the bookmark with its version.
     pub bookmark_every: Duration,
 }
 
@@ -56,7 +56,7 @@ struct OpenWatch {
     /// Initial objects that are not sent yet.
     initial: Vec<Arc<Record>>,
     initial_bookmark: bool,
-    /// Whether the next event of a table watch contains the column definitions.
+    /// Whether the next event contains column definitions.
     columns: bool,
     lines: VecDeque<Bytes>,
     ends: Instant,

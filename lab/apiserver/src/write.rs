@@ -33,10 +33,6 @@ pub(super) struct WriteResult {
     pub(super) warnings: Vec<String>,
 }
 
-fn key_of(path: &ObjectPath, name: &str) -> ObjectKey {
-    ObjectKey { namespace: path.namespace.clone().unwrap_or_default(), name: name.to_owned() }
-}
-
 fn metadata(value: &mut Value) -> Result<&mut Map<String, Value>, ApiError> {
     let Value::Object(fields) = value else {
         return Err(ApiError::bad_request("the body: expected a JSON object"));
@@ -68,92 +64,6 @@ fn to_stored_version(path: &ObjectPath, value: &mut Value) -> Result<(), ApiErro
     Ok(())
 }
 
-fn decode_and_validate(
-    path: &ObjectPath,
-    query: &Query,
-    value: &Value,
-    before: Option<&Record>,
-    warnings: &mut Vec<String>,
-) -> Result<Object, ApiError> {
-    let kind = path.resource.kind;
-    let (object, unknown) = Object::from_value(kind, value)
-        .map_err(|error| ApiError::bad_request(format!("{} in version \"v1\": {error}", kind.name())))?;
-    match (unknown.first(), query.validation) {
-        (Some(field), FieldValidation::Strict) => {
-            return Err(ApiError::bad_request(format!("strict decoding error: unknown field \"{field}\"")));
-        }
-        (Some(field), FieldValidation::Warn) => warnings.push(format!("unknown field \"{field}\"")),
-        _ => {}
-    }
-    let before = before.and_then(|record| Object::from_value(kind, &record.value()).ok()).map(|(object, _)| object);
-    let causes = validate::check(&object, before.as_ref());
-    let name = value["metadata"]["name"].as_str().unwrap_or_default();
-    if causes.is_empty() { Ok(object) } else { Err(ApiError::invalid(kind.name(), path.resource.group, name, &causes)) }
-}
-
-/// A dry run writes to a copy of the store.
-fn write_object(
-    state: &mut ServerState,
-    path: &ObjectPath,
-    query: &Query,
-    key: &ObjectKey,
-    object: Object,
-) -> Result<Arc<Record>, ApiError> {
-    let refused = |error| ApiError::of_object(path.resource, &key.name, &error);
-    let written = |store: &Store| {
-        let gone = || ApiError::new(500, "InternalError", format!("{key} is gone as soon as it was written"));
-        store.record(path.resource.kind, key).cloned().ok_or_else(gone)
-    };
-    if query.dry_run {
-        let mut copy = state.store.clone();
-        copy.replace(object).map_err(refused)?;
-        return written(&copy);
-    }
-    state.store.replace(object).map_err(refused)?;
-    written(&state.store)
-}
-
-pub(super) fn create(
-    state: &mut ServerState,
-    path: &ObjectPath,
-    query: &Query,
-    mut value: Value,
-) -> Result<WriteResult, ApiError> {
-    to_stored_version(path, &mut value)?;
-    let kind = path.resource.kind;
-    // kube-apiserver clears the status of every new object except a Node.
-    if path.resource.status && kind != ObjectKind::Node {
-        value.as_object_mut().map(|fields| fields.remove("status"));
-    }
-    let fields = metadata(&mut value)?;
-    if fields.get("resourceVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
-        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
-    }
-    SERVER_SIDE.iter().for_each(|field| drop(fields.remove(*field)));
-    set_namespace(path, fields)?;
-    let name = match (fields.get("name").and_then(Value::as_str), fields.get("generateName").and_then(Value::as_str)) {
-        (Some(name), _) if !name.is_empty() => name.to_owned(),
-        (_, Some(prefix)) if !prefix.is_empty() => generated_name(prefix, state.store.version()),
-        _ => String::new(),
-    };
-    fields.insert("name".to_owned(), json!(name));
-    let key = key_of(path, &name);
-    let mut warnings = Vec::new();
-    let object = decode_and_validate(path, query, &value, None, &mut warnings)?;
-    if let Some(namespace) = &path.namespace
-        && state.store.record(ObjectKind::Namespace, &ObjectKey::unscoped(namespace)).is_none()
-    {
-        let message = format!("namespaces {namespace:?} not found");
-        let details = Some(json!({"name": namespace, "kind": "namespaces"}));
-        return Err(ApiError { details, ..ApiError::new(404, "NotFound", message) });
-    }
-    if state.store.record(kind, &key).is_some() {
-        return Err(ApiError::already_exists(path.resource, &name));
-    }
-    let record = write_object(state, path, query, &key, object)?;
-    Ok(WriteResult { record, created: true, warnings })
-}
-
 /// Rejects another namespace than that of the path.
 fn set_namespace(path: &ObjectPath, metadata: &mut Map<String, Value>) -> Result<(), ApiError> {
     let written = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
@@ -173,91 +83,9 @@ fn set_namespace(path: &ObjectPath, metadata: &mut Map<String, Value>) -> Result
     }
 }
 
-pub(super) fn existing_object(state: &ServerState, path: &ObjectPath, name: &str) -> Result<Arc<Record>, ApiError> {
-    let found = state.store.record(path.resource.kind, &key_of(path, name));
-    found.cloned().ok_or_else(|| ApiError::not_found(path.resource, name))
-}
-
-pub(super) fn update(
-    state: &mut ServerState,
-    path: &ObjectPath,
-    query: &Query,
-    name: &str,
-    mut value: Value,
-) -> Result<WriteResult, ApiError> {
-    to_stored_version(path, &mut value)?;
-    let absent = state.store.record(path.resource.kind, &key_of(path, name)).is_none();
-    let named = value["metadata"]["name"].as_str() == Some(name);
-    if absent && named && !path.status && CREATED_BY_UPDATE.contains(&path.resource.kind) {
-        return create(state, path, query, value);
-    }
-    let before = existing_object(state, path, name)?;
-    replace(state, path, query, &before, value)
-}
-
-pub(super) fn patch(
-    state: &mut ServerState,
-    path: &ObjectPath,
-    query: &Query,
-    name: &str,
-    patch: &ObjectPatch,
-) -> Result<WriteResult, ApiError> {
-    let before = existing_object(state, path, name)?;
-    let mut value = before.value();
-    if path.resource.converted() {
-        event_versions::from_stored(&mut value);
-    }
-    patch.apply(path.resource.kind, &mut value)?;
-    to_stored_version(path, &mut value)?;
-    replace(state, path, query, &before, value)
-}
-
-/// On the path `/status` only the status, otherwise everything else.
-fn replace(
-    state: &mut ServerState,
-    path: &ObjectPath,
-    query: &Query,
-    before: &Record,
-    mut value: Value,
-) -> Result<WriteResult, ApiError> {
-    let name = &before.key.name;
-    let old = before.value();
-    let fields = metadata(&mut value)?;
-    set_namespace(path, fields)?;
-    if fields.get("name").and_then(Value::as_str) != Some(name) {
-        let message = format!("the name of the object does not match the name on the URL ({name})");
-        return Err(ApiError::bad_request(message));
-    }
-    let stated = |field: &str| fields.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
-    if stated("resourceVersion").is_some_and(|version| version != before.version.to_string()) {
-        let problem = "the object has been modified; please apply your changes to the latest version and try again";
-        return Err(ApiError::conflict(path.resource, name, problem));
-    }
-    if let Some(uid) = stated("uid").filter(|uid| *uid != before.uid) {
-        let problem = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", before.uid);
-        return Err(ApiError::conflict(path.resource, name, &problem));
-    }
-    for field in SERVER_SIDE {
-        match old["metadata"].get(field) {
-            Some(kept) => fields.insert(field.to_owned(), kept.clone()),
-            None => fields.remove(field),
-        };
-    }
-    if path.resource.status {
-        let kept = if path.status { "spec" } else { "status" };
-        match (old.get(kept), value.as_object_mut()) {
-            (Some(old), Some(fields)) => drop(fields.insert(kept.to_owned(), old.clone())),
-            (None, Some(fields)) => drop(fields.remove(kept)),
-            _ => {}
-        }
-    }
-    if path.resource.kind == ObjectKind::Service {
-        type_change::drop_stale(&old, &mut value);
-    }
-    let mut warnings = Vec::new();
-    let object = decode_and_validate(path, query, &value, Some(before), &mut warnings)?;
-    let record = write_object(state, path, query, &before.key, object)?;
-    Ok(WriteResult { record, created: false, warnings })
+pub(super) fn existing_object(state: &ServerState, path: &ObjectPath) -> Result<Arc<Record>, ApiError> {
+    let found = state.store.record(path.resource.kind, &path.key());
+    found.cloned().ok_or_else(|| ApiError::not_found(path.resource, path.name()))
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -283,53 +111,206 @@ impl DeleteOptions {
     }
 }
 
-pub(super) fn delete(
-    state: &mut ServerState,
-    path: &ObjectPath,
-    query: &Query,
-    name: &str,
-    options: &DeleteOptions,
-) -> Result<WriteResult, ApiError> {
-    let before = existing_object(state, path, name)?;
-    let wanted = options.preconditions.as_ref();
-    let other = |wanted: Option<&String>, actual: &str| wanted.is_some_and(|wanted| wanted != actual);
-    if other(wanted.and_then(|wanted| wanted.uid.as_ref()), &before.uid)
-        || other(wanted.and_then(|wanted| wanted.resource_version.as_ref()), &before.version.to_string())
-    {
-        return Err(ApiError::conflict(path.resource, name, "the object is not the one of the preconditions"));
-    }
-    if path.resource.kind == ObjectKind::Namespace && PERMANENT_NAMESPACES.contains(&name) {
-        return Err(ApiError::forbidden(path.resource, name, "this namespace may not be deleted"));
-    }
-    let mut warnings = Vec::new();
-    if before.value()["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
-        warnings.push("removed at once: the lab waits for no finalizers".to_owned());
-    }
-    let dry_run = query.dry_run || options.dry_run.as_ref().is_some_and(|dry_run| !dry_run.is_empty());
-    if !dry_run {
-        let refused = |error| ApiError::of_object(path.resource, name, &error);
-        state.store.remove(path.resource.kind, &before.key).map_err(refused)?;
-    }
-    Ok(WriteResult { record: before, created: false, warnings })
+/// A write to the objects at `path`.
+pub(super) struct WriteRequest<'a> {
+    pub(super) state: &'a mut ServerState,
+    pub(super) path: &'a ObjectPath,
+    pub(super) query: &'a Query,
 }
 
-pub(super) fn delete_collection(
-    state: &mut ServerState,
-    path: &ObjectPath,
-    query: &Query,
-) -> Result<Vec<Arc<Record>>, ApiError> {
-    let selected: Vec<Arc<Record>> = state
-        .store
-        .records(path.resource.kind)
-        .filter(|record| path.namespace.as_ref().is_none_or(|namespace| record.key.namespace == *namespace))
-        .filter(|record| query.selector.matches(record))
-        .cloned()
-        .collect();
-    for record in &selected {
-        let one = ObjectPath { namespace: Some(record.key.namespace.clone()), name: None, ..*path };
-        delete(state, &one, query, &record.key.name, &DeleteOptions::default())?;
+impl WriteRequest<'_> {
+    fn decode_and_validate(
+        &self,
+        value: &Value,
+        before: Option<&Record>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Object, ApiError> {
+        let path = self.path;
+        let kind = path.resource.kind;
+        let (object, unknown) = Object::from_value(kind, value)
+            .map_err(|error| ApiError::bad_request(format!("{} in version \"v1\": {error}", kind.name())))?;
+        match (unknown.first(), self.query.validation) {
+            (Some(field), FieldValidation::Strict) => {
+                return Err(ApiError::bad_request(format!("strict decoding error: unknown field \"{field}\"")));
+            }
+            (Some(field), FieldValidation::Warn) => warnings.push(format!("unknown field \"{field}\"")),
+            _ => {}
+        }
+        let before = before.and_then(|record| Object::from_value(kind, &record.value()).ok()).map(|(object, _)| object);
+        let causes = validate::check(&object, before.as_ref());
+        let name = value["metadata"]["name"].as_str().unwrap_or_default();
+        if causes.is_empty() {
+            Ok(object)
+        } else {
+            Err(ApiError::invalid(kind.name(), path.resource.group, name, &causes))
+        }
     }
-    Ok(selected)
+
+    /// A dry run writes to a copy of the store.
+    fn write_object(&mut self, key: &ObjectKey, object: Object) -> Result<Arc<Record>, ApiError> {
+        let path = self.path;
+        let refused = |error| ApiError::of_object(path.resource, &key.name, &error);
+        let written = |store: &Store| {
+            let gone = || ApiError::new(500, "InternalError", format!("{key} is gone as soon as it was written"));
+            store.record(path.resource.kind, key).cloned().ok_or_else(gone)
+        };
+        if self.query.dry_run {
+            let mut copy = self.state.store.clone();
+            copy.replace(object).map_err(refused)?;
+            return written(&copy);
+        }
+        self.state.store.replace(object).map_err(refused)?;
+        written(&self.state.store)
+    }
+
+    pub(super) fn create(&mut self, mut value: Value) -> Result<WriteResult, ApiError> {
+        let path = self.path;
+        to_stored_version(path, &mut value)?;
+        let kind = path.resource.kind;
+        // kube-apiserver clears the status of every new object except a Node.
+        if path.resource.status && kind != ObjectKind::Node {
+            value.as_object_mut().map(|fields| fields.remove("status"));
+        }
+        let fields = metadata(&mut value)?;
+        if fields.get("resourceVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
+            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        SERVER_SIDE.iter().for_each(|field| drop(fields.remove(*field)));
+        set_namespace(path, fields)?;
+        let name =
+            match (fields.get("name").and_then(Value::as_str), fields.get("generateName").and_then(Value::as_str)) {
+                (Some(name), _) if !name.is_empty() => name.to_owned(),
+                (_, Some(prefix)) if !prefix.is_empty() => generated_name(prefix, self.state.store.version()),
+                _ => String::new(),
+            };
+        fields.insert("name".to_owned(), json!(name));
+        let key = ObjectKey { name: name.clone(), ..path.key() };
+        let mut warnings = Vec::new();
+        let object = self.decode_and_validate(&value, None, &mut warnings)?;
+        if let Some(namespace) = &path.namespace
+            && self.state.store.record(ObjectKind::Namespace, &ObjectKey::unscoped(namespace)).is_none()
+        {
+            let message = format!("namespaces {namespace:?} not found");
+            let details = Some(json!({"name": namespace, "kind": "namespaces"}));
+            return Err(ApiError { details, ..ApiError::new(404, "NotFound", message) });
+        }
+        if self.state.store.record(kind, &key).is_some() {
+            return Err(ApiError::already_exists(path.resource, &name));
+        }
+        let record = self.write_object(&key, object)?;
+        Ok(WriteResult { record, created: true, warnings })
+    }
+
+    pub(super) fn update(&mut self, mut value: Value) -> Result<WriteResult, ApiError> {
+        let path = self.path;
+        to_stored_version(path, &mut value)?;
+        let absent = self.state.store.record(path.resource.kind, &path.key()).is_none();
+        let named = value["metadata"]["name"].as_str() == Some(path.name());
+        if absent && named && !path.status && CREATED_BY_UPDATE.contains(&path.resource.kind) {
+            return self.create(value);
+        }
+        let before = existing_object(self.state, self.path)?;
+        self.replace(&before, value)
+    }
+
+    pub(super) fn patch(&mut self, patch: &ObjectPatch) -> Result<WriteResult, ApiError> {
+        let path = self.path;
+        let before = existing_object(self.state, self.path)?;
+        let mut value = before.value();
+        if path.resource.converted() {
+            event_versions::from_stored(&mut value);
+        }
+        patch.apply(path.resource.kind, &mut value)?;
+        to_stored_version(path, &mut value)?;
+        self.replace(&before, value)
+    }
+
+    /// On the path `/status` only the status, otherwise everything else.
+    fn replace(&mut self, before: &Record, mut value: Value) -> Result<WriteResult, ApiError> {
+        let path = self.path;
+        let name = &before.key.name;
+        let old = before.value();
+        let fields = metadata(&mut value)?;
+        set_namespace(path, fields)?;
+        if fields.get("name").and_then(Value::as_str) != Some(name) {
+            let message = format!("the name of the object does not match the name on the URL ({name})");
+            return Err(ApiError::bad_request(message));
+        }
+        let stated = |field: &str| fields.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+        if stated("resourceVersion").is_some_and(|version| version != before.version.to_string()) {
+            let problem = "the object has been modified; please apply your changes to the latest version and try again";
+            return Err(ApiError::conflict(path.resource, name, problem));
+        }
+        if let Some(uid) = stated("uid").filter(|uid| *uid != before.uid) {
+            let problem =
+                format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", before.uid);
+            return Err(ApiError::conflict(path.resource, name, &problem));
+        }
+        for field in SERVER_SIDE {
+            match old["metadata"].get(field) {
+                Some(kept) => fields.insert(field.to_owned(), kept.clone()),
+                None => fields.remove(field),
+            };
+        }
+        if path.resource.status {
+            let kept = if path.status { "spec" } else { "status" };
+            match (old.get(kept), value.as_object_mut()) {
+                (Some(old), Some(fields)) => drop(fields.insert(kept.to_owned(), old.clone())),
+                (None, Some(fields)) => drop(fields.remove(kept)),
+                _ => {}
+            }
+        }
+        if path.resource.kind == ObjectKind::Service {
+            type_change::drop_stale(&old, &mut value);
+        }
+        let mut warnings = Vec::new();
+        let object = self.decode_and_validate(&value, Some(before), &mut warnings)?;
+        let record = self.write_object(&before.key, object)?;
+        Ok(WriteResult { record, created: false, warnings })
+    }
+
+    pub(super) fn delete(&mut self, options: &DeleteOptions) -> Result<WriteResult, ApiError> {
+        let (path, name) = (self.path, self.path.name());
+        let before = existing_object(self.state, self.path)?;
+        let wanted = options.preconditions.as_ref();
+        let other = |wanted: Option<&String>, actual: &str| wanted.is_some_and(|wanted| wanted != actual);
+        if other(wanted.and_then(|wanted| wanted.uid.as_ref()), &before.uid)
+            || other(wanted.and_then(|wanted| wanted.resource_version.as_ref()), &before.version.to_string())
+        {
+            return Err(ApiError::conflict(path.resource, name, "the object is not the one of the preconditions"));
+        }
+        if path.resource.kind == ObjectKind::Namespace && PERMANENT_NAMESPACES.contains(&name) {
+            return Err(ApiError::forbidden(path.resource, name, "this namespace may not be deleted"));
+        }
+        let mut warnings = Vec::new();
+        if before.value()["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
+            warnings.push("removed at once: the lab waits for no finalizers".to_owned());
+        }
+        let dry_run = self.query.dry_run || options.dry_run.as_ref().is_some_and(|dry_run| !dry_run.is_empty());
+        if !dry_run {
+            let refused = |error| ApiError::of_object(path.resource, name, &error);
+            self.state.store.remove(path.resource.kind, &before.key).map_err(refused)?;
+        }
+        Ok(WriteResult { record: before, created: false, warnings })
+    }
+
+    pub(super) fn delete_collection(&mut self) -> Result<Vec<Arc<Record>>, ApiError> {
+        let path = self.path;
+        let selected: Vec<Arc<Record>> = self
+            .state
+            .store
+            .records(path.resource.kind)
+            .filter(|record| path.namespace.as_ref().is_none_or(|namespace| record.key.namespace == *namespace))
+            .filter(|record| self.query.selector.matches(record))
+            .cloned()
+            .collect();
+        for record in &selected {
+            let (namespace, name) = (Some(record.key.namespace.clone()), Some(record.key.name.clone()));
+            let path = &ObjectPath { namespace, name, ..*self.path };
+            WriteRequest { state: self.state, path, query: self.query }.delete(&DeleteOptions::default())?;
+        }
+        Ok(selected)
+    }
 }
 
 pub(super) fn deletion_response(path: &ObjectPath, record: &Record) -> Value {

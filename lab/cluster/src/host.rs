@@ -20,7 +20,6 @@ pub(super) const ETH0: u32 = 10;
 pub(super) const CNI0: u32 = 11;
 const ETH1: u32 = 13;
 
-/// A layer-2 segment.
 pub(super) struct BridgeSegment {
     bridge: &'static str,
     index: u32,
@@ -79,8 +78,8 @@ impl HostRole {
     }
 }
 
-/// Turns off ICMP rate limits, because every probe must get its own error; redirects, because they change routes
-/// between packets; and duplicate address detection.
+/// Disables ICMP rate limits (every probe must get its own error), redirects (they change routes between packets) and
+/// duplicate address detection.
 fn settings(role: HostRole, ipv6: bool) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     let mut set = |key: &str, value: &str| all.push((key.to_owned(), value.to_owned()));
@@ -125,7 +124,7 @@ pub(super) async fn prepare(namespace: &Namespace, role: HostRole, ipv6: bool) -
 }
 
 pub(super) struct NodeNetwork {
-    /// Without rules of any proxy.
+    /// Contains no rules.
     pub(super) namespace: Arc<Namespace>,
     segments: Vec<BridgeSegment>,
 }
@@ -146,7 +145,7 @@ impl NodeNetwork {
         Ok(NodeNetwork { namespace: Arc::new(namespace), segments })
     }
 
-    /// To the host this looks like a remote failure: links, addresses, routes and neighbours stay.
+    /// The host keeps its links, addresses, routes and neighbours, as with a remote failure.
     pub(super) async fn cut_off(&self, port: u32, cut_off: bool) -> Result<(), ClusterError> {
         for segment in &self.segments {
             let bridge = (!cut_off).then_some(segment.index);
@@ -197,8 +196,8 @@ impl NodeNetwork {
     }
 }
 
-/// The default route has a nonexistent gateway: it makes service addresses routable before translation, and
-/// untranslated packets disappear silently.
+/// The default route has a nonexistent gateway: service addresses are routable before translation, and untranslated
+/// packets disappear silently.
 pub(super) async fn node_routes(
     spec: &ClusterSpec,
     node: &NodeSpec,
@@ -235,7 +234,6 @@ pub(super) async fn node_routes(
     Ok(())
 }
 
-/// With the gateway address of each pod range.
 pub(super) async fn pod_bridge(node: &NodeSpec, namespace: &Namespace) -> Result<(), ClusterError> {
     let failed = || ClusterError::kernel(format!("cni0 of node {}", node.name));
     let gateways = node.pod_cidrs.iter().filter_map(|range| {

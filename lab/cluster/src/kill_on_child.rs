@@ -1,11 +1,11 @@
 //! Kills a program while one of its children runs.
 
-use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use procfs::process::{Process, all_processes};
 use tokio::task::JoinHandle;
 
 /// Restoring a few rules takes ten times as long.
@@ -15,8 +15,7 @@ const LOOK: Duration = Duration::from_micros(300);
 pub struct KillOnChild(JoinHandle<Option<String>>);
 
 impl KillOnChild {
-    /// Waits for a child of process group `victim` whose command line contains `child`, then for `after` or the child's
-    /// end, and kills the group.
+    /// Waits for a matching child of process group `victim`, then for `after` or the child's end, and kills the group.
     pub(super) fn start(victim: Pid, child: &'static str, after: Duration, limit: Duration) -> KillOnChild {
         KillOnChild(tokio::task::spawn_blocking(move || {
             let deadline = Instant::now() + limit;
@@ -40,7 +39,7 @@ impl KillOnChild {
         }))
     }
 
-    /// Describes the moment of the kill; `None` if the kill did not happen.
+    /// When the kill happened; `None` if it did not.
     pub async fn moment(self) -> Option<String> {
         self.0.await.ok().flatten()
     }
@@ -49,22 +48,18 @@ impl KillOnChild {
 /// Skips a child with the parent's command line: it has not called exec yet.
 fn child_of(parent: Pid, wanted: &str) -> Option<(i32, String)> {
     let parents_own = command_line(parent.as_raw())?;
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.find_map(|pid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // `PID (NAME) STATE PPID …`; the name may contain any character.
-        let ppid = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<i32>().ok()?;
-        let command = (ppid == parent.as_raw()).then(|| command_line(pid))??;
-        (command.contains(wanted) && command != parents_own).then_some((pid, command))
-    })
+    let children = all_processes().ok()?.flatten().filter(|process| {
+        let stat = process.stat();
+        stat.is_ok_and(|stat| stat.ppid == parent.as_raw())
+    });
+    let mut commands = children.filter_map(|child| Some((child.pid, command_line(child.pid)?)));
+    commands.find(|(_, command)| command.contains(wanted) && *command != parents_own)
 }
 
 /// Joined by spaces; `None` if the process has ended or is a zombie.
 fn command_line(pid: i32) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
-    (!text.is_empty()).then_some(text)
+    let words = Process::new(pid).ok()?.cmdline().ok()?;
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Clusters of network namespaces: nodes, pods, clients, a load balancer.
+//! Clusters of network namespaces.
 //!
 //! ```no_run
 //! # async fn example(spec: svclab_spec::ClusterSpec, probe: svclab_cluster::traffic::probe::Probe) -> Result<(), svclab_cluster::ClusterError> {
@@ -9,11 +9,10 @@
 //! # }
 //! ```
 //!
-//! A complete program: `examples/two_nodes.rs`. A cluster contains no service proxy; [`Cluster::spawn_on_node`] starts
-//! one.
+//! Contains no service proxy; [`Cluster::spawn_on_node`] starts one. See `examples/two_nodes.rs`.
 //!
-//! A cluster lives in the sandbox of [`svclab_netns::sandbox::enter`] and on the caller's tokio runtime. Dropping it
-//! ends its processes and namespaces.
+//! A cluster lives in the sandbox of [`svclab_netns::sandbox::enter`] and on the caller's tokio runtime; dropping it
+//! ends everything inside.
 
 #![warn(missing_docs)]
 
@@ -94,7 +93,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cluster {
-    /// Validates `spec` and builds the cluster; all servers listen when this returns.
+    /// All servers listen when this returns.
     pub async fn build(spec: &ClusterSpec) -> Result<Cluster, ClusterError> {
         let cluster = build::build(spec).await?;
         cluster.publish_places()?;
@@ -106,7 +105,7 @@ impl Cluster {
         lock(&self.spec).clone()
     }
 
-    /// Adds pods concurrently; their servers listen when this returns.
+    /// Adds pods; their servers listen when this returns.
     pub async fn add_pods(&self, pods: &[PodSpec]) -> Result<(), ClusterError> {
         let _changing = self.changing.lock().await;
         let mut spec = self.spec();
@@ -125,7 +124,7 @@ impl Cluster {
         self.publish_places()
     }
 
-    /// Removes pods, given by `(namespace, name)`, links first: connections time out instead of being reset.
+    /// Removes pods by `(namespace, name)`, links first: connections time out instead of being reset.
     pub async fn remove_pods(&self, keys: &[(String, String)]) -> Result<(), ClusterError> {
         let _changing = self.changing.lock().await;
         try_join_all(keys.iter().map(async |(namespace, name)| {
@@ -138,12 +137,12 @@ impl Cluster {
         self.publish_places()
     }
 
-    /// Stops or starts a pod's servers; stopping also closes their connections.
+    /// Stopping also closes connections.
     pub async fn set_serving(&self, namespace: &str, name: &str, serving: bool) -> Result<(), ClusterError> {
         self.pod(namespace, name)?.serve(serving).await
     }
 
-    /// Routes a client's packets for `destination` to node `via_node`; replaces an earlier route.
+    /// Routes a client's packets for `destination` to a node.
     pub async fn add_client_route(&self, client: &str, destination: IpNet, via_node: &str) -> Result<(), ClusterError> {
         let host = self.client(client)?;
         let node = &self.node(via_node)?.spec;
@@ -175,25 +174,23 @@ impl Cluster {
         Ok(())
     }
 
-    /// Detaches a node from the node network, or attaches it again. The node keeps its links, addresses, routes and
-    /// rules; its pods still reach each other.
+    /// Detaches a node from the node network; the node keeps its links, addresses, routes and rules.
     pub async fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), ClusterError> {
         self.fabric.cut_off(self.node(node)?.port, cut_off).await
     }
 
-    /// Delays, drops, duplicates or reorders packets that others send to a node or its pods; `None` ends this. Packets
-    /// from the node and between its pods are unaffected.
+    /// Impairs packets that others send to a node or its pods; `None` ends this.
     pub async fn impair(&self, node: &str, impairment: Option<&Impairment>) -> Result<(), ClusterError> {
         self.fabric.impair(self.node(node)?.port, impairment).await
     }
 
-    /// Starts a long-running program in a node's network namespace, `/sys` and `/run`.
+    /// Starts a long-running program on a node.
     pub async fn spawn_on_node(&self, node: &str, process: ProcessSpec) -> Result<ProcessHandle, ClusterError> {
         ProcessHandle::start(&self.node(node)?.namespace, &process).await
     }
 
     /// Runs `work` on the host's thread, so that its sockets and child processes belong to the host. `work` must be
-    /// short: it blocks all other work of the host.
+    /// short: it blocks the host.
     pub async fn run<T: Send + 'static>(
         &self,
         place: &ClusterHost,
@@ -207,7 +204,7 @@ impl Cluster {
         let attempted = || format!("locking {IPTABLES_LOCK} of node {node}");
         let deadline = Instant::now() + LOCK_PATIENCE;
         loop {
-            // Only the open must run on the node's thread; waiting there would block the node.
+            // Waiting on the node's thread would block the node.
             let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(IPTABLES_LOCK);
             let file =
                 self.run(&ClusterHost::Node(node.to_owned()), open).await?.map_err(ClusterError::io(attempted()))?;
@@ -219,15 +216,15 @@ impl Cluster {
         }
     }
 
-    /// Starts to rewrite an nft table on a node `per_second` times per second.
+    /// Rewrites an nft table on a node `per_second` times per second.
     pub async fn busy_writer(&self, node: &str, per_second: u32) -> Result<BusyWriter, ClusterError> {
-        let attempted = || format!("rewriting a table of nf_tables on node {node}");
+        let attempted = || format!("rewriting an nft table on node {node}");
         let socket = self.run(&ClusterHost::Node(node.to_owned()), BusyWriter::open).await?;
         let started = socket.and_then(|socket| BusyWriter::start(socket, per_second));
         started.map_err(ClusterError::io(attempted()))
     }
 
-    /// Runs a command on a host and returns its output; kills the command after `timeout`.
+    /// Runs a command; kills it after `timeout`.
     pub async fn exec(
         &self,
         place: &ClusterHost,
@@ -263,7 +260,7 @@ impl Cluster {
         listener.map_err(ClusterError::kernel(place.to_string()))
     }
 
-    /// The `nsenter` command line that enters a host from another terminal.
+    /// The `nsenter` command line for another terminal.
     pub fn enter_line(&self, place: &ClusterHost) -> Result<String, ClusterError> {
         let namespace = self.namespace(place)?;
         let unknown = || ClusterError::Unknown(format!("sandbox around {place}"));
@@ -314,6 +311,6 @@ impl Cluster {
             places.map(|place| Ok((place.to_string(), self.namespace(&place)?))).collect();
         let found = found?;
         let list = found.iter().map(|(place, namespace)| (place.clone(), &**namespace));
-        labs::publish(list).map_err(ClusterError::io("writing the list of places"))
+        labs::publish(list).map_err(ClusterError::io("writing the list of hosts"))
     }
 }

@@ -77,7 +77,7 @@ pub(super) async fn collect(
     }
 }
 
-/// Fills the pipes of standard output and error, so that the next write blocks.
+/// Fills both pipes, so that the next write blocks.
 pub(super) fn fill(pid: Pid) -> io::Result<()> {
     for output in [1, 2] {
         let mut options = std::fs::OpenOptions::new();

@@ -20,9 +20,9 @@ const FIRST_LINK: u32 = 1000;
 pub(super) struct Pod {
     pub(super) spec: PodSpec,
     pub(super) namespace: Arc<Namespace>,
-    /// The pod's addresses and loopback; with host network, all addresses of the node.
+    /// With host network, all addresses of the node.
     listen: Vec<IpAddr>,
-    /// Index of the node's end of the link; `None` with host network.
+    /// Node's end of the link; `None` with host network.
     link: Option<u32>,
     servers: Mutex<Option<EchoServers>>,
 }

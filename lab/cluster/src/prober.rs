@@ -15,7 +15,7 @@ use crate::traffic::port_scan;
 use crate::traffic::probe::{ClusterHost, Probe, ProbeOutcome};
 use crate::traffic::stray_segment::TcpTap;
 
-/// Sends probes from one host independently of the [`Cluster`].
+/// Sends probes from one host.
 #[derive(Clone)]
 pub struct Prober(ProbeOrigin);
 
@@ -37,12 +37,12 @@ impl Cluster {
         Ok(ProbeOrigin { namespace: self.namespace(place)?, control: Arc::clone(&self.fabric.namespace) })
     }
 
-    /// Sends one probe. Network failures are a [`ProbeOutcome`]; an error means that the lab could not send the probe.
+    /// Network failures are a [`ProbeOutcome`]; an error means that the lab could not send the probe.
     pub async fn probe(&self, probe: &Probe) -> Result<ProbeOutcome, ClusterError> {
         self.prober(&probe.from)?.send(probe).await
     }
 
-    /// Sends probes, at most `concurrency` at once; returns the outcomes in the order of `probes`.
+    /// At most `concurrency` at once; returns the outcomes in the order of `probes`.
     pub async fn probe_many(&self, probes: Vec<Probe>, concurrency: usize) -> Result<Vec<ProbeOutcome>, ClusterError> {
         let sent = probes.iter().enumerate();
         let sent = sent.map(|(index, probe)| async move { Ok((index, self.probe(probe).await?)) });
@@ -53,7 +53,7 @@ impl Cluster {
         Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
     }
 
-    /// Sends two concurrent datagrams from one socket, `count` times in sequence; returns an outcome per datagram.
+    /// Sends `count` pairs of concurrent datagrams; returns an outcome per datagram.
     pub async fn probe_pairs(&self, probe: &Probe, count: usize) -> Result<Vec<ProbeOutcome>, ClusterError> {
         let origin = self.origin(&probe.from)?;
         let mut outcomes = Vec::with_capacity(2 * count);
@@ -64,7 +64,7 @@ impl Cluster {
         Ok(outcomes)
     }
 
-    /// The TCP ports among `ports` that accept a connection from `place` within `patience`.
+    /// The TCP ports that accept a connection within `patience`.
     pub async fn scan(
         &self,
         place: &ClusterHost,
@@ -76,7 +76,7 @@ impl Cluster {
         found.map_err(ClusterError::kernel(format!("scan of {address} from {place}")))
     }
 
-    /// Captures the TCP segments that a pod receives on its address of the family of `like`.
+    /// Captures TCP segments to a pod's address of the family of `like`.
     pub async fn tap(&self, namespace: &str, name: &str, like: SocketAddr) -> Result<TcpTap, ClusterError> {
         let pod = self.pod(namespace, name)?;
         let own = pod.spec.addresses.iter().copied().find(|address| address.is_ipv4() == like.is_ipv4());
@@ -84,10 +84,10 @@ impl Cluster {
         let own = own.ok_or_else(|| ClusterError::invalid(pod_name.clone(), "has no address of that family"))?;
         let opened =
             pod.namespace.run(move || TcpTap::open(own)).await.map_err(ClusterError::kernel(pod_name.clone()))?;
-        opened.map_err(ClusterError::io(format!("listening to what {pod_name} gets")))
+        opened.map_err(ClusterError::io(format!("capturing segments to {pod_name}")))
     }
 
-    /// Opens a persistent TCP connection; the inner error is the outcome of a failed attempt.
+    /// Opens a persistent TCP connection; the inner error is a failed attempt.
     pub async fn connect(&self, probe: &Probe) -> Result<Result<ProbeConnection, ProbeOutcome>, ClusterError> {
         let opened = client::connect(self.origin(&probe.from)?, probe).await;
         opened.map_err(ClusterError::kernel(format!("connection from {} to {}", probe.from, probe.to)))

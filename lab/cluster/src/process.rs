@@ -73,13 +73,13 @@ impl ExecOutput {
 /// Resource usage of a process (proc(5), `stat` and `status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessUsage {
-    /// CPU time including ended children, in kernel ticks (usually 10 ms).
+    /// CPU time with ended children, in kernel ticks (usually 10 ms).
     pub processor: Duration,
     /// Peak resident memory without children, in bytes.
     pub peak_memory: u64,
 }
 
-/// A program on a node. Dropping the handle kills the program's process group.
+/// A program on a node; dropping the handle kills the process group.
 pub struct ProcessHandle {
     name: String,
     pid: Pid,
@@ -100,7 +100,7 @@ impl ProcessHandle {
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let child = namespace.spawn(command).await.map_err(ClusterError::kernel(format!("starting {name}")))?;
-        let pid = child.id().ok_or_else(|| ClusterError::invalid(&name, "ended before it was seen"))?;
+        let pid = child.id().ok_or_else(|| ClusterError::invalid(&name, "ended immediately"))?;
         let log = OutputLog::new();
         let (end, ended) = watch::channel(None);
         let (reader, read) = watch::channel(OutputReader::Reads);
@@ -127,8 +127,7 @@ impl ProcessHandle {
         Ok(())
     }
 
-    /// Sets the state of the output's reader. `Stalls` also fills the pipes, so that the next write blocks; `IsGone` is
-    /// final.
+    /// `Stalls` also fills the pipes, so that the next write blocks; `IsGone` is final.
     pub fn set_reader(&self, reader: OutputReader) -> Result<(), ClusterError> {
         self.reader.send_replace(reader);
         match reader {
@@ -163,8 +162,7 @@ impl ProcessHandle {
         tasks.map_or(true, |tasks| tasks.flatten().all(stopped))
     }
 
-    /// Kills the process group while it waits for a child whose command line contains `child`: `after` the child's
-    /// start, or at its end if that is earlier. Gives up after `limit`.
+    /// Kills the process group during a matching child: `after` its start, or at its end if that is earlier.
     pub fn kill_on_child(&self, child: &'static str, after: Duration, limit: Duration) -> KillOnChild {
         KillOnChild::start(self.pid, child, after, limit)
     }
@@ -181,7 +179,7 @@ impl ProcessHandle {
         })
     }
 
-    /// Current resource usage of the process and its descendants; `None` after the end.
+    /// Current usage of the process and its descendants; `None` after the end.
     pub fn tree_usage(&self) -> Option<TreeUsage> {
         TreeUsage::of(self.pid)
     }
@@ -191,7 +189,7 @@ impl ProcessHandle {
         self.ended.borrow().is_none()
     }
 
-    /// Waits for the end of the process and of its output.
+    /// Waits for the end of process and output.
     pub async fn wait(&self, limit: Duration) -> Result<ProcessEnd, ClusterError> {
         let mut ended = self.ended.clone();
         let late = || ClusterError::TimedOut { waiting_for: format!("the end of {}", self.name), after: limit };
@@ -201,14 +199,14 @@ impl ProcessHandle {
         }
     }
 
-    /// The last `lines` lines of standard output and error.
+    /// The last `lines` lines of output.
     pub fn log_tail(&self, lines: usize) -> String {
         let kept = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let skip = kept.len().saturating_sub(lines);
         kept.iter().skip(skip).map(|line| format!("{line}\n")).collect()
     }
 
-    /// The number of output lines so far, and the stored lines after the first `seen`.
+    /// The number of lines so far, and the stored ones after the first `seen`.
     pub fn log_since(&self, seen: u64) -> (u64, Vec<String>) {
         let kept = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let all = *self.log.seen.borrow();
@@ -216,7 +214,7 @@ impl ProcessHandle {
         (all, kept.iter().skip(kept.len() - new).cloned().collect())
     }
 
-    /// Waits for an output line that contains `text`; returns `false` at the process's end or after `limit`.
+    /// Waits for a line that contains `text`; `false` at the process's end or after `limit`.
     pub async fn wait_for_log(&self, text: &str, limit: Duration) -> bool {
         let mut seen = self.log.seen.subscribe();
         let mut ended = self.ended.clone();

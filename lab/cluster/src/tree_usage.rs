@@ -8,18 +8,18 @@ use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 use procfs::process::{Process, Stat, all_processes};
 
-/// Resource usage of a process, its process group and all descendants.
+/// Usage of a process, its process group and all descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TreeUsage {
-    /// CPU time: exact for existing processes, in kernel ticks (usually 10 ms) for ended children.
+    /// CPU time: exact for running processes, in kernel ticks (usually 10 ms) for ended children.
     pub processor: Duration,
-    /// Voluntary context switches by thread id, without threads that have ended.
+    /// Voluntary context switches by thread id.
     pub sleeps: BTreeMap<i32, u64>,
     /// Open files.
     pub files: u64,
     /// Number of threads.
     pub threads: u64,
-    /// Resident memory in bytes, without file pages; pages shared between parent and child count once.
+    /// Bytes without file pages; shared pages count once.
     pub memory: u64,
 }
 
@@ -44,11 +44,11 @@ impl TreeUsage {
         Some(own.fold(TreeUsage::default(), |sum, (process, stat)| sum.and(process, stat)))
     }
 
-    /// Wake-ups of the current threads since `before`. Works per thread, because the sum decreases when a thread ends.
+    /// Wake-ups since `before`, per thread: an ended thread must not reduce the sum.
     #[must_use]
     pub fn wakeups_since(&self, before: &TreeUsage) -> u64 {
         let since = |(thread, now): (&i32, &u64)| {
-            // A lower count means that the thread id was reused.
+            // The thread id was reused.
             let then = before.sleeps.get(thread).filter(|then| *then <= now);
             now - then.unwrap_or(&0)
         };

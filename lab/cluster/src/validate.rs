@@ -26,7 +26,7 @@ pub(super) fn cluster(spec: &ClusterSpec) -> Result<(), ClusterError> {
     let mut seen = ClaimedResources::default();
     ranges(spec)?;
     if spec.overlay && !spec.second_network.is_empty() {
-        return Err(ClusterError::invalid("the second network", "is for the ways to pods, which an overlay has taken"));
+        return Err(ClusterError::invalid("the second network", "cannot carry pod traffic in addition to an overlay"));
     }
     for node in &spec.nodes {
         let item = format!("node {}", node.name);
@@ -117,7 +117,7 @@ fn pod_of(spec: &ClusterSpec, pod: &PodSpec, seen: &mut ClaimedResources) -> Res
         let network = *address == range.network();
         let reserved = spec.cni != Cni::PointToPoint && gateway(range) == Some(*address);
         if network || reserved {
-            return fail(format!("address {address} of range {range} is taken by the node"));
+            return fail(format!("address {address} of range {range} is reserved for the node"));
         }
     }
     for (index, port) in pod.ports.iter().enumerate() {
@@ -127,7 +127,7 @@ fn pod_of(spec: &ClusterSpec, pod: &PodSpec, seen: &mut ClaimedResources) -> Res
         let owner = if pod.host_network { format!("node {}", pod.node) } else { item.clone() };
         let what = format!("{:?} port {}", port.protocol, port.port);
         if pod.ports[..index].contains(port) || !seen.ports.insert((owner.clone(), what.clone())) {
-            return fail(format!("{what} is taken on {owner}"));
+            return fail(format!("{what} is already used on {owner}"));
         }
     }
     Ok(())
@@ -168,13 +168,13 @@ impl ClaimedResources {
         if self.names.insert(name.to_owned()) {
             return Ok(());
         }
-        Err(ClusterError::invalid(item, "there are two of that name"))
+        Err(ClusterError::invalid(item, "the name is used twice"))
     }
 
     fn address(&mut self, item: &str, address: IpAddr) -> Result<(), ClusterError> {
         match self.addresses.insert(address, item.to_owned()) {
             None => Ok(()),
-            Some(owner) => Err(ClusterError::invalid(item, format!("address {address} is that of {owner} already"))),
+            Some(owner) => Err(ClusterError::invalid(item, format!("address {address} already belongs to {owner}"))),
         }
     }
 

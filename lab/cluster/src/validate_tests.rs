@@ -42,10 +42,10 @@ fn a_valid_specification_passes() {
 fn an_invalid_specification_names_the_item() {
     type Break = fn(&mut ClusterSpec);
     let cases: [(Break, &str); 14] = [
-        (|s| s.nodes[1].name = "a".into(), "node a: there are two of that name"),
+        (|s| s.nodes[1].name = "a".into(), "node a: the name is used twice"),
         (
             |s| s.nodes[1].addresses = s.nodes[0].addresses.clone(),
-            "node b: address 192.168.0.1 is that of node a already",
+            "node b: address 192.168.0.1 already belongs to node a",
         ),
         (
             |s| s.nodes[0].addresses = vec!["10.9.0.1".parse().unwrap()],
@@ -75,7 +75,7 @@ fn an_invalid_specification_names_the_item() {
         ),
         (
             |s| s.pods[0].addresses = vec!["10.244.1.1".parse().unwrap()],
-            "pod default/web: address 10.244.1.1 of range 10.244.1.0/24 is taken by the node",
+            "pod default/web: address 10.244.1.1 of range 10.244.1.0/24 is reserved for the node",
         ),
         (
             |s| s.pods[0].host_network = true,
@@ -83,11 +83,11 @@ fn an_invalid_specification_names_the_item() {
         ),
         (
             |s| s.pods[0].ports.push(ServerPort { protocol: Protocol::Tcp, port: 80 }),
-            "pod default/web: Tcp port 80 is taken on pod default/web",
+            "pod default/web: Tcp port 80 is already used on pod default/web",
         ),
         (
             |s| s.clients[0].addresses = s.nodes[0].addresses.clone(),
-            "client out: address 192.168.0.1 is that of node a already",
+            "client out: address 192.168.0.1 already belongs to node a",
         ),
     ];
     for (fault, message) in cases {
@@ -106,5 +106,5 @@ fn host_network_pods_of_a_node_share_its_ports() {
         pod.addresses = spec.nodes[0].addresses.clone();
     }
     let message = cluster(&spec).unwrap_err().to_string();
-    assert_eq!(message, "pod default/db: Tcp port 80 is taken on node a");
+    assert_eq!(message, "pod default/db: Tcp port 80 is already used on node a");
 }

@@ -12,8 +12,8 @@ use super::{Cluster, ClusterError};
 impl Cluster {
     /// Sets the load balancer's addresses; withdraws all others.
     ///
-    /// Clients reach the addresses through the load balancer; with `ipMode: Proxy` nodes do, too. With `Vip`, a packet
-    /// that a node does not translate is dropped like any other to a service address.
+    /// Clients (and nodes with `ipMode: Proxy`) reach the addresses through the load balancer. With `Vip` a packet that
+    /// a node does not translate is dropped.
     pub async fn set_vips(&self, vips: Vec<LoadBalancerVip>) -> Result<(), ClusterError> {
         let _changing = self.changing.lock().await;
         let balancer = self.balancer()?;
@@ -24,14 +24,14 @@ impl Cluster {
                 let item = format!("load-balancer address {}", vip.address);
                 return Err(ClusterError::invalid(
                     item,
-                    "is there twice: services that share it must agree on ipMode and healthCheckNodePort",
+                    "is published twice: services that share it must agree on ipMode and healthCheckNodePort",
                 ));
             }
         }
         let old = balancer.vips();
         for gone in old.iter().filter(|old| !vips.contains(old)) {
             for host in self.hosts_with_route(gone) {
-                // Another route may have replaced this one and been removed.
+                // The route may be gone already.
                 let _ = host.links().remove_route(gone.address.into(), None).await;
             }
             balancer.withdraw(gone.address).await?;
@@ -47,7 +47,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sorted names of the nodes that get traffic for `vip`.
+    /// Sorted names of the nodes that get traffic.
     pub fn lb_healthy(&self, vip: IpAddr) -> Result<Vec<String>, ClusterError> {
         Ok(self.balancer()?.healthy(vip)?.borrow().clone())
     }

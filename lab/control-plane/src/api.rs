@@ -62,7 +62,7 @@ impl ApiClient {
         media: &str,
         body: Option<&Value>,
     ) -> Result<ApiAnswer, ControlPlaneError> {
-        let said = format!("{method} {path}");
+        let request_line = format!("{method} {path}");
         let bytes = body.map(ToString::to_string).unwrap_or_default();
         let request = Request::builder()
             .method(method)
@@ -70,14 +70,14 @@ impl ApiClient {
             .header("Content-Type", media)
             .header("Accept", "application/json")
             .body(Body::from(bytes.into_bytes()))
-            .map_err(|error| ControlPlaneError::Answer { request: said.clone(), answer: error.to_string() })?;
+            .map_err(|error| ControlPlaneError::Answer { request: request_line.clone(), answer: error.to_string() })?;
         let response = self.client.send(request).await?;
         let code = response.status().as_u16();
         let bytes = response.into_body().collect_bytes().await;
         let bytes = bytes?;
         let body = serde_json::from_slice(&bytes).map_err(|_| {
             let answer = String::from_utf8_lossy(&bytes).chars().take(200).collect();
-            ControlPlaneError::Answer { request: said, answer }
+            ControlPlaneError::Answer { request: request_line, answer }
         })?;
         Ok(ApiAnswer { code, body })
     }

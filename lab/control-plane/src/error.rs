@@ -10,8 +10,8 @@ pub enum ControlPlaneError {
         "{directory} has no {program}: a control plane needs etcd and kube-apiserver, as setup-envtest fetches them"
     )]
     Missing { directory: PathBuf, program: &'static str },
-    #[error("{program} --version says {said:?}, which is no version of Kubernetes")]
-    Version { program: PathBuf, said: String },
+    #[error("{program} --version printed {output:?}, which is no version of Kubernetes")]
+    Version { program: PathBuf, output: String },
     #[error("{program} is {found}; it must be {oldest} at least, which serves ServiceCIDRs (networking.k8s.io/v1)")]
     TooOld { program: PathBuf, found: semver::Version, oldest: semver::Version },
     #[error("{attempted}: {source}")]

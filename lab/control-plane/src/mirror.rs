@@ -31,7 +31,7 @@ const KINDS: [ObjectKind; 6] = [
     ObjectKind::EndpointSlice,
 ];
 
-struct Mirrored {
+struct MirroredObject {
     record: Arc<Record>,
     /// Its version at the API server after the last write.
     version: u64,
@@ -39,7 +39,7 @@ struct Mirrored {
 
 #[derive(Default)]
 pub(crate) struct Mirror {
-    objects: BTreeMap<(ObjectKind, ObjectKey), Mirrored>,
+    objects: BTreeMap<(ObjectKind, ObjectKey), MirroredObject>,
 }
 
 impl Mirror {
@@ -62,7 +62,7 @@ impl Mirror {
         // Deletions first: a new object may reuse an address.
         let gone: Vec<_> = self.objects.keys().filter(|key| !records.contains_key(key)).cloned().collect();
         for key in gone {
-            remove(api, key.0, &key.1).await?;
+            ObjectWriter { api, kind: key.0, key: &key.1 }.remove().await?;
             self.objects.remove(&key);
         }
         let is_new = |record: &Arc<Record>| {
@@ -74,13 +74,13 @@ impl Mirror {
         for batch in changed.chunk_by(|one, next| one.kind == ObjectKind::Pod && next.kind == ObjectKind::Pod) {
             let writes = stream::iter(batch).map(async |record| {
                 let before = self.objects.get(&(record.kind, record.key.clone())).map(|before| &before.record);
-                let version = put(api, before, record).await?;
+                let version = ObjectWriter { api, kind: record.kind, key: &record.key }.write(before, record).await?;
                 Ok::<_, ControlPlaneError>((Arc::clone(record), version))
             });
             let written: Vec<_> = writes.buffer_unordered(PODS_AT_ONCE).try_collect().await?;
             for (record, version) in written {
                 let key = (record.kind, record.key.clone());
-                self.objects.insert(key, Mirrored { record, version });
+                self.objects.insert(key, MirroredObject { record, version });
             }
         }
         Ok(())
@@ -106,50 +106,113 @@ fn rank(kind: ObjectKind) -> u8 {
     }
 }
 
-/// Returns the object's version.
-async fn put(api: &ApiClient, before: Option<&Arc<Record>>, record: &Record) -> Result<u64, ControlPlaneError> {
-    let new = wire::of(record);
-    let before = before.map(|before| wire::of(before));
-    let (kind, key) = (record.kind, &record.key);
-    let Some(before) = before else { return create(api, kind, key, &new).await };
-    if kind == ObjectKind::Pod && before.main["spec"] != new.main["spec"] {
-        // A pod's spec is immutable: this is another pod with the same name.
-        remove(api, kind, key).await?;
-        return create(api, kind, key, &new).await;
-    }
-    change(api, kind, key, &before, &new).await
+/// Writes one object.
+struct ObjectWriter<'a> {
+    api: &'a ApiClient,
+    kind: ObjectKind,
+    key: &'a ObjectKey,
 }
 
-async fn create(
-    api: &ApiClient,
-    kind: ObjectKind,
-    key: &ObjectKey,
-    new: &WireObject,
-) -> Result<u64, ControlPlaneError> {
-    if new.dated {
-        let message = "its manifest sets creationTimestamp, which only the API server may set".to_owned();
-        return Err(ControlPlaneError::Refused { kind, key: key.clone(), message });
+impl ObjectWriter<'_> {
+    fn path(&self) -> String {
+        wire::path(self.kind, self.key)
     }
-    let mut main = new.main.clone();
-    if kind == ObjectKind::Node {
-        // kubelets register with a status.
-        main["status"] = new.status.clone().unwrap_or_default();
+
+    /// Returns the object's version.
+    async fn write(&self, before: Option<&Arc<Record>>, record: &Record) -> Result<u64, ControlPlaneError> {
+        let new = wire::of(record);
+        let Some(before) = before.map(|before| wire::of(before)) else { return self.create(&new).await };
+        if self.kind == ObjectKind::Pod && before.main["spec"] != new.main["spec"] {
+            // A pod's spec is immutable: this is another pod with the same name.
+            self.remove().await?;
+            return self.create(&new).await;
+        }
+        self.change(&before, &new).await
     }
-    if new.deleted && kind != ObjectKind::Pod {
-        main["metadata"]["finalizers"] = json!([HELD]);
+
+    async fn create(&self, new: &WireObject) -> Result<u64, ControlPlaneError> {
+        if new.dated {
+            return Err(
+                self.refused("its manifest sets creationTimestamp, which only the API server may set".to_owned())
+            );
+        }
+        let mut main = new.main.clone();
+        if self.kind == ObjectKind::Node {
+            // kubelets register with a status.
+            main["status"] = new.status.clone().unwrap_or_default();
+        }
+        if new.deleted && self.kind != ObjectKind::Pod {
+            main["metadata"]["finalizers"] = json!([HELD]);
+        }
+        let collection = wire::collection(self.kind, Some(&self.key.namespace));
+        let made = self.api.ask(Method::POST, &collection, JSON, Some(&main)).await?;
+        if made.code == 409 && made.body["reason"] == "AlreadyExists" {
+            // Every API server has some objects: namespaces, the ServiceCIDR of its flags.
+            let there = self.api.get(&self.path()).await?;
+            let there = WireObject { main: overlaid(&there.body, &new.main), ..WireObject::default() };
+            return self.change(&there, &WireObject { status: None, ..new.clone() }).await;
+        }
+        let version = self.check_accepted(&made)?.version();
+        let created = WireObject { main: new.main.clone(), ..WireObject::default() };
+        let status = new.status.clone().filter(|_| self.kind != ObjectKind::Node);
+        Ok(self.change(&created, &WireObject { status, ..new.clone() }).await?.max(version))
     }
-    let made = api.ask(Method::POST, &wire::collection(kind, Some(&key.namespace)), JSON, Some(&main)).await?;
-    if made.code == 409 && made.body["reason"] == "AlreadyExists" {
-        // Every API server has some objects: namespaces, the ServiceCIDR of its flags.
-        let there = api.get(&wire::path(kind, key)).await?;
-        let there = WireObject { main: overlaid(&there.body, &new.main), ..WireObject::default() };
-        return change(api, kind, key, &there, &WireObject { status: None, ..new.clone() }).await;
+
+    /// Patches the differences; returns the object's version.
+    async fn change(&self, before: &WireObject, new: &WireObject) -> Result<u64, ControlPlaneError> {
+        let (path, mut version) = (self.path(), 0);
+        if let Some(patch) = wire::patch(&before.main, &new.main) {
+            version = self.patch(&path, &patch).await?;
+        }
+        let nothing = json!({});
+        let status = new.status.as_ref().and_then(|new| wire::patch(before.status.as_ref().unwrap_or(&nothing), new));
+        if let Some(patch) = status {
+            version = version.max(self.patch(&format!("{path}/status"), &json!({ "status": patch })).await?);
+        }
+        if new.deleted && !before.deleted {
+            // Without a kubelet, a scheduled pod stays terminating.
+            self.check_accepted(&self.delete(30).await?)?;
+            version = version.max(self.api.get(&path).await?.version());
+        }
+        if version == 0 {
+            version = self.api.get(&path).await?.version();
+        }
+        Ok(version)
     }
-    let version = check_accepted(kind, key, &made)?.version();
-    let nothing = WireObject { main: new.main.clone(), ..WireObject::default() };
-    let born_with = kind == ObjectKind::Node;
-    let later = WireObject { status: new.status.clone().filter(|_| !born_with), ..new.clone() };
-    Ok(change(api, kind, key, &nothing, &later).await?.max(version))
+
+    async fn patch(&self, path: &str, patch: &Value) -> Result<u64, ControlPlaneError> {
+        let mut answer = self.api.ask(Method::PATCH, path, MERGE, Some(patch)).await?;
+        for _ in 1..TRIES {
+            if answer.code != 409 {
+                break;
+            }
+            answer = self.api.ask(Method::PATCH, path, MERGE, Some(patch)).await?;
+        }
+        Ok(self.check_accepted(&answer)?.version())
+    }
+
+    async fn delete(&self, grace_period: u32) -> Result<ApiAnswer, ControlPlaneError> {
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace_period });
+        self.api.ask(Method::DELETE, &self.path(), JSON, Some(&options)).await
+    }
+
+    async fn remove(&self) -> Result<(), ControlPlaneError> {
+        let mut answer = self.delete(0).await?;
+        let finalizers = answer.body["metadata"]["finalizers"].as_array();
+        if answer.is_success() && finalizers.is_some_and(|finalizers| finalizers.contains(&json!(HELD))) {
+            let patch = json!({"metadata": {"finalizers": null}});
+            answer = self.api.ask(Method::PATCH, &self.path(), MERGE, Some(&patch)).await?;
+        }
+        if answer.code == 404 { Ok(()) } else { self.check_accepted(&answer).map(drop) }
+    }
+
+    fn check_accepted<'a>(&self, answer: &'a ApiAnswer) -> Result<&'a ApiAnswer, ControlPlaneError> {
+        if answer.is_success() { Ok(answer) } else { Err(self.refused(answer.message())) }
+    }
+
+    fn refused(&self, message: String) -> ControlPlaneError {
+        ControlPlaneError::Refused { kind: self.kind, key: self.key.clone(), message }
+    }
 }
 
 /// The part of `there` that `new` also contains.
@@ -161,76 +224,6 @@ fn overlaid(there: &Value, new: &Value) -> Value {
         }
         _ => there.clone(),
     }
-}
-
-/// Patches the differences; returns the object's version.
-async fn change(
-    api: &ApiClient,
-    kind: ObjectKind,
-    key: &ObjectKey,
-    before: &WireObject,
-    new: &WireObject,
-) -> Result<u64, ControlPlaneError> {
-    let (path, mut version) = (wire::path(kind, key), 0);
-    if let Some(patch) = wire::patch(&before.main, &new.main) {
-        version = patched(api, kind, key, &path, &patch).await?;
-    }
-    let nothing = json!({});
-    let status = new.status.as_ref().and_then(|new| wire::patch(before.status.as_ref().unwrap_or(&nothing), new));
-    if let Some(patch) = status {
-        let patch = json!({ "status": patch });
-        version = version.max(patched(api, kind, key, &format!("{path}/status"), &patch).await?);
-    }
-    if new.deleted && !before.deleted {
-        // Without a kubelet, a scheduled pod stays terminating.
-        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 30 });
-        check_accepted(kind, key, &api.ask(Method::DELETE, &path, JSON, Some(&options)).await?)?;
-        version = version.max(api.get(&path).await?.version());
-    }
-    if version == 0 {
-        version = api.get(&path).await?.version();
-    }
-    Ok(version)
-}
-
-async fn patched(
-    api: &ApiClient,
-    kind: ObjectKind,
-    key: &ObjectKey,
-    path: &str,
-    patch: &Value,
-) -> Result<u64, ControlPlaneError> {
-    let mut answer = api.ask(Method::PATCH, path, MERGE, Some(patch)).await?;
-    for _ in 1..TRIES {
-        if answer.code != 409 {
-            break;
-        }
-        answer = api.ask(Method::PATCH, path, MERGE, Some(patch)).await?;
-    }
-    Ok(check_accepted(kind, key, &answer)?.version())
-}
-
-async fn remove(api: &ApiClient, kind: ObjectKind, key: &ObjectKey) -> Result<(), ControlPlaneError> {
-    let path = wire::path(kind, key);
-    let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0 });
-    let mut answer = api.ask(Method::DELETE, &path, JSON, Some(&options)).await?;
-    if answer.is_success()
-        && answer.body["metadata"]["finalizers"].as_array().is_some_and(|held| held.contains(&json!(HELD)))
-    {
-        answer = api.ask(Method::PATCH, &path, MERGE, Some(&json!({"metadata": {"finalizers": null}}))).await?;
-    }
-    if answer.code == 404 { Ok(()) } else { check_accepted(kind, key, &answer).map(drop) }
-}
-
-fn check_accepted<'a>(
-    kind: ObjectKind,
-    key: &ObjectKey,
-    answer: &'a ApiAnswer,
-) -> Result<&'a ApiAnswer, ControlPlaneError> {
-    if answer.is_success() {
-        return Ok(answer);
-    }
-    Err(ControlPlaneError::Refused { kind, key: key.clone(), message: answer.message() })
 }
 
 /// The slices that the lab's controller makes.

@@ -24,10 +24,10 @@ impl Programs {
             }
         }
         let program = directory.join("kube-apiserver");
-        let output = Command::new(&program).arg("--version").output();
-        let output = output.map_err(ControlPlaneError::io(format!("starting {}", program.display())))?;
-        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        let Some(version) = version(&said) else { return Err(ControlPlaneError::Version { program, said }) };
+        let result = Command::new(&program).arg("--version").output();
+        let result = result.map_err(ControlPlaneError::io(format!("starting {}", program.display())))?;
+        let output = String::from_utf8_lossy(&result.stdout).trim().to_owned();
+        let Some(version) = version(&output) else { return Err(ControlPlaneError::Version { program, output }) };
         if Version::new(version.major, version.minor, version.patch) < OLDEST {
             return Err(ControlPlaneError::TooOld { program, found: version, oldest: OLDEST });
         }
@@ -49,8 +49,8 @@ impl Programs {
 }
 
 /// Parses `Kubernetes v1.36.2`.
-fn version(said: &str) -> Option<Version> {
-    Version::parse(said.strip_prefix("Kubernetes v")?).ok()
+fn version(output: &str) -> Option<Version> {
+    Version::parse(output.strip_prefix("Kubernetes v")?).ok()
 }
 
 #[cfg(test)]

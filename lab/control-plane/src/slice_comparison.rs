@@ -23,12 +23,12 @@ pub(crate) fn service_endpoints<'a>(slices: impl Iterator<Item = &'a Value>) -> 
     for slice in slices {
         let namespace = slice["metadata"]["namespace"].as_str();
         let service = slice["metadata"]["labels"][SERVICE].as_str().unwrap_or_default();
-        let said = endpoints.entry(ObjectKey::new(namespace, service)).or_default();
+        let texts = endpoints.entry(ObjectKey::new(namespace, service)).or_default();
         let mut ports: Vec<String> = slice["ports"].as_array().into_iter().flatten().map(port).collect();
         ports.sort();
         let family = slice["addressType"].as_str().unwrap_or_default();
         for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-            said.insert(format!("{family} [{}] {}", ports.join(", "), self::endpoint(endpoint)));
+            texts.insert(format!("{family} [{}] {}", ports.join(", "), self::endpoint(endpoint)));
         }
     }
     endpoints
@@ -90,8 +90,12 @@ mod tests {
         let two = [slice("web-a", &["10.0.0.2"], true), slice("web-b", &["10.0.0.1"], true)];
         assert_eq!(difference(&service_endpoints(one.iter()), &service_endpoints(two.iter())), None);
         let other = [slice("web-a", &["10.0.0.2"], true), slice("web-b", &["10.0.0.1"], false)];
-        let said = difference(&service_endpoints(one.iter()), &service_endpoints(other.iter())).unwrap();
-        assert!(said.contains("default/web are not the lab's, without IPv4") && said.contains(", with IPv4"), "{said}");
+        let difference_text = difference(&service_endpoints(one.iter()), &service_endpoints(other.iter())).unwrap();
+        assert!(
+            difference_text.contains("default/web are not the lab's, without IPv4")
+                && difference_text.contains(", with IPv4"),
+            "{difference_text}"
+        );
         assert_eq!(
             difference(&service_endpoints([].iter()), &service_endpoints([slice("web-1", &[], true)].iter())),
             None

@@ -10,8 +10,8 @@ use nix::fcntl::OFlag;
 use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, Signal};
 
-use super::labs::{Init, is_own_user_namespace, not_own};
 pub use super::labs::{LabPlace, running};
+use super::labs::{SandboxInit, is_own_user_namespace, not_own};
 use super::namespace::Namespace;
 use super::{NetnsError, sandbox, sys};
 
@@ -53,7 +53,7 @@ pub enum ExecError {
 pub fn join(place: &LabPlace) -> Result<(), NetnsError> {
     // The process id may have been reused.
     let refused = |source| NetnsError::Io { attempted: format!("entering {}", place.place), source };
-    let init = Init::own(place.pid).ok_or_else(|| refused(not_own(place.pid)))?;
+    let init = SandboxInit::own(place.pid).ok_or_else(|| refused(not_own(place.pid)))?;
     let thread = Path::new("task").join(place.tid.to_string());
     let wanted = [
         (PathBuf::from("ns/user"), CloneFlags::CLONE_NEWUSER),

@@ -97,7 +97,7 @@ pub fn labs() -> Vec<RunningLab> {
         return Vec::new();
     };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut labs: Vec<RunningLab> = pids.filter_map(|pid| Init::own(pid)?.lab(pid).ok()).collect();
+    let mut labs: Vec<RunningLab> = pids.filter_map(|pid| SandboxInit::own(pid)?.lab(pid).ok()).collect();
     labs.sort_by_key(|lab| (lab.since, lab.pid));
     labs
 }
@@ -110,7 +110,7 @@ pub fn running() -> Vec<LabPlace> {
 
 /// Connects to a socket in a lab's work directory.
 pub fn connect(pid: i32, name: &str) -> io::Result<UnixStream> {
-    let init = Init::own(pid).ok_or_else(|| not_own(pid))?;
+    let init = SandboxInit::own(pid).ok_or_else(|| not_own(pid))?;
     let folder = init.work_dir()?;
     UnixStream::connect(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
@@ -120,8 +120,8 @@ pub fn connect(pid: i32, name: &str) -> io::Result<UnixStream> {
 /// # Errors
 /// The process is no lab of this user any more, or survives SIGKILL.
 pub fn end(lab: &RunningLab) -> io::Result<()> {
-    let init = Init::own(lab.pid).ok_or_else(|| not_own(lab.pid))?;
-    let outer = Init::directory(lab.outer);
+    let init = SandboxInit::own(lab.pid).ok_or_else(|| not_own(lab.pid))?;
+    let outer = SandboxInit::directory(lab.outer);
     kill(Pid::from_raw(lab.pid), Signal::SIGINT)?;
     if !init.is_gone_within(PATIENCE) {
         kill(Pid::from_raw(lab.pid), Signal::SIGKILL)?;
@@ -131,18 +131,18 @@ pub fn end(lab: &RunningLab) -> io::Result<()> {
 }
 
 pub(super) fn not_own(pid: i32) -> io::Error {
-    let why = format!("process {pid} is no lab that this user has started");
+    let why = format!("process {pid} is not a lab of this user");
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
 /// A sandbox's first process, by its `/proc` directory: reuse of the process id cannot redirect later opens.
-pub(super) struct Init(File);
+pub(super) struct SandboxInit(File);
 
-impl Init {
+impl SandboxInit {
     /// `None` unless the process can be a lab of this user. Root must not enter others: it would run programs that
     /// their users control.
-    pub(super) fn own(pid: i32) -> Option<Init> {
-        let init = Init::directory(pid)?;
+    pub(super) fn own(pid: i32) -> Option<SandboxInit> {
+        let init = SandboxInit::directory(pid)?;
         let status = init.status().ok()?;
         let own = nix::unistd::geteuid().as_raw();
         let namespace = init.open("ns/user", OFlag::O_RDONLY).ok()?;
@@ -151,9 +151,9 @@ impl Init {
         is_own.then_some(init)
     }
 
-    fn directory(pid: i32) -> Option<Init> {
+    fn directory(pid: i32) -> Option<SandboxInit> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        Some(Init(open(Path::new(&format!("/proc/{pid}")), flags, Mode::empty()).ok()?.into()))
+        Some(SandboxInit(open(Path::new(&format!("/proc/{pid}")), flags, Mode::empty()).ok()?.into()))
     }
 
     fn status(&self) -> io::Result<String> {

@@ -141,7 +141,7 @@ impl Links {
     /// Waits until an interface is operational; until then the kernel drops packets.
     pub async fn working(&self, index: u32) -> Result<(), NetnsError> {
         let up = LinkAttribute::OperState(State::Up);
-        self.wait_for(format!("interface {index} to work"), async || {
+        self.wait_for(format!("interface {index} to become operational"), async || {
             let mut links = self.handle.link().get().match_index(index).execute();
             let link = links.try_next().await?;
             Ok(link.is_some_and(|link| link.attributes.contains(&up)))

@@ -161,19 +161,19 @@ impl Namespace {
 fn start(name: &str, isolation: Isolation, runtime: &Handle) -> Result<NamespaceParts, NetnsError> {
     let io = |what: &str| NetnsError::io(format!("namespace {name}: {what}"));
     let own = "/proc/thread-self/ns/net";
-    let before = fs::metadata(own).map_err(io("reading its number"))?.ino();
+    let before = fs::metadata(own).map_err(io("reading its inode number"))?.ino();
     match isolation {
-        Isolation::Network => sys::unshare_net().map_err(io("leaving the old one"))?,
+        Isolation::Network => sys::unshare_net().map_err(io("creating namespaces"))?,
         Isolation::Host => {
-            sys::unshare_host().map_err(io("leaving the old one"))?;
+            sys::unshare_host().map_err(io("creating namespaces"))?;
             host_mounts().map_err(io("mounting its own /sys and /run"))?;
         }
     }
     nix::unistd::sethostname(host_name(name)).map_err(|e| io("setting the host name")(io::Error::from(e)))?;
     let net = File::open(own).map_err(io("opening it"))?;
-    let after = net.metadata().map_err(io("reading its number"))?.ino();
+    let after = net.metadata().map_err(io("reading its inode number"))?.ino();
     if before == after {
-        return Err(io("comparing its number")(io::Error::other("still in the old namespace")));
+        return Err(io("comparing inode numbers")(io::Error::other("still in the old namespace")));
     }
     let links = Links::open(name, runtime)?;
     let thread_dir = sandbox::outside().map(sandbox::HostView::thread_dir).transpose();

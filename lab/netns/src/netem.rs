@@ -97,7 +97,7 @@ impl Links {
             None => (RouteNetlinkMessage::DelQueueDiscipline(message), 0),
         };
         let done = self.request(message, flags).await;
-        done.map_err(self.failed(format_args!("impairing what leaves through interface {index}")))
+        done.map_err(self.failed(format_args!("impairing interface {index}")))
     }
 
     async fn request(&self, message: RouteNetlinkMessage, flags: u16) -> Result<(), rtnetlink::Error> {

@@ -184,7 +184,7 @@ fn settle(marker: &str) -> Result<InsideSandbox, SandboxError> {
         .and_then(|(word, fd)| {
             Some((SandboxRights::ALL.into_iter().find(|rights| rights.word() == word)?, fd.parse().ok()?))
         })
-        .ok_or_else(|| SandboxError(format!("sandbox: {MARKER}={marker} is not for people")))?;
+        .ok_or_else(|| SandboxError(format!("sandbox: {MARKER}={marker} must not be set by hand")))?;
     sys::die_with_parent().map_err(failed("asking to die with the outer process"))?;
     let lifeline = sys::adopt(fd).map_err(failed("taking over the lifeline"))?;
     if supervisor::is_gone(&lifeline) {

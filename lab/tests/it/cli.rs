@@ -243,7 +243,7 @@ fn root_enters_no_lab_of_another_user() {
     assert!(!listed && output.status.code() == Some(2), "{}", err(&output));
     assert!(err(&output).contains("that this user has started"), "{}", err(&output));
     let refused = entered.unwrap_err().to_string();
-    assert!(refused.contains(&format!("process {pid} is no lab that this user has started")), "{refused}");
+    assert!(refused.contains(&format!("process {pid} is not a lab of this user")), "{refused}");
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! The part of OpenAPI v3 that tells `kubectl` which types support `fieldValidation`, without schemas: no `kubectl
-//! explain`, and validation only by the server.
+//! The part of OpenAPI v3 that tells `kubectl` which types support `fieldValidation`, without schemas.
 
 use serde_json::{Map, Value, json};
 

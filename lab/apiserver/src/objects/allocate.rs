@@ -16,7 +16,7 @@ pub(super) struct Allocations {
     /// Ports of addresses that several owners share.
     frontends: BTreeMap<(IpAddr, u16, String), String>,
     held: BTreeMap<String, OwnedAllocations>,
-    /// Per range: all host numbers below this are taken. Avoids quadratic time when a range fills up.
+    /// All lower host numbers of a range are taken; avoids quadratic time.
     taken_below: BTreeMap<IpNet, u64>,
 }
 
@@ -40,8 +40,7 @@ impl Allocations {
         }
     }
 
-    /// Claims ports (number, protocol) of an address that several owners may share. Fails with the owner of one of them
-    /// or of the whole address.
+    /// Claims ports (number, protocol) of an address that several owners may share. Fails with the present owner.
     pub(super) fn share_address(
         &mut self,
         address: IpAddr,
@@ -164,7 +163,7 @@ fn host_number(range: IpNet, address: IpAddr) -> u64 {
     u64::try_from(offset).unwrap_or(u64::MAX)
 }
 
-/// FNV-1a over the seed and a name, with a final avalanche so that similar seeds give unrelated values.
+/// FNV-1a with a final avalanche, so that similar seeds give unrelated values.
 pub fn mix(seed: u64, name: &str) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325_u64;
     let hash = seed

@@ -32,7 +32,7 @@ pub enum ObjectError {
 }
 
 impl ObjectError {
-    /// The path of the field, as in `spec.clusterIP`, if the error concerns one.
+    /// The path of the affected field.
     pub fn path(&self) -> Option<&str> {
         match self {
             ObjectError::Field { field, .. } | ObjectError::Exhausted { field, .. } => Some(field),

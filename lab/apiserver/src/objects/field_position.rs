@@ -6,9 +6,8 @@ enum PathPart<'a> {
     Index(usize),
 }
 
-/// Line and column, counted from 1, of the field `path` (as `spec.ports[0].port`) in the YAML `text`: of its key or, in
-/// a list, of the item. For a missing field, the position of the nearest enclosing field; `None` if the text is no
-/// YAML.
+/// Line and column, counted from 1, of the field `path` (as `spec.ports[0].port`) in YAML: of its key or, in a list, of
+/// the item. A missing field has the position of the nearest enclosing field.
 pub fn field_position(text: &str, path: &str) -> Option<(usize, usize)> {
     let parts = parts(path);
     let mut walk = YamlWalk { events: NodeEvents::new(text)?, found: None };

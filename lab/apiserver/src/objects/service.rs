@@ -249,8 +249,8 @@ impl ServiceAdmission<'_> {
         spec.external_ips.iter().flatten().try_for_each(|text| self.address("spec.externalIPs", text).map(|_| ()))
     }
 
-    /// Uses the addresses of the manifest, else the previous ones, else new ones. An ingress entry without address
-    /// requests a new one with the entry's `ipMode`.
+    /// Uses the manifest's addresses, else the previous ones, else new ones. An ingress entry without address requests
+    /// a new one with its `ipMode`.
     fn publish_addresses(
         &mut self,
         service: &mut Service,

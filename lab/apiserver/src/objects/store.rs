@@ -22,7 +22,7 @@ use super::{builtin, node, pod, service};
 /// Options of a [`Store`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Determines cluster IPs and node ports that manifests do not set.
+    /// Determines allocations that manifests do not request.
     pub seed: u64,
     /// kube-controller-manager's default is 100.
     pub max_endpoints_per_slice: usize,
@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// Creates or replaces `object` and returns its `kind/namespace/name`. Omitted fields keep their values or are
-    /// allocated; the manifest of a Node is merged into the generated object.
+    /// allocated; the manifest of a Node is merged.
     ///
     /// # Errors
     /// The cluster cannot have the object; the store is then unchanged.
@@ -109,8 +109,7 @@ impl Store {
         }
     }
 
-    /// Like [`Store::apply`], but replaces a Node as an API client's update does: labels that `object` lacks are
-    /// removed.
+    /// Like [`Store::apply`], but replaces a Node, as an API client's update does.
     pub fn replace(&mut self, object: Object) -> Result<String, ObjectError> {
         match object {
             Object::Node(node) => self.apply_node(*node, true),
@@ -236,8 +235,8 @@ impl Store {
         }
     }
 
-    /// Removes an object at once, with the slices of a Service or the objects of a namespace. The controller recreates
-    /// its own slices.
+    /// Removes an object with the slices of a Service or the objects of a namespace. The controller recreates its own
+    /// slices.
     pub fn remove(&mut self, kind: ObjectKind, key: &ObjectKey) -> Result<(), ObjectError> {
         let removed = self.remove_one(kind, key);
         self.run_controllers();
@@ -280,7 +279,7 @@ impl Store {
         for kind in workloads.into_iter().chain(others) {
             let inside = self.versions.of(kind).filter(|record| record.key.namespace == namespace);
             for key in inside.map(|record| record.key.clone()).collect::<Vec<_>>() {
-                // The object exists, and no controller recreates it: Services and workloads were removed first.
+                // No controller recreates the object: Services and workloads were removed first.
                 let _ = self.remove_one(kind, &key);
             }
         }
@@ -291,7 +290,7 @@ impl Store {
         self.change_pod(key, |pod, _| pod.set_ready(ready))
     }
 
-    /// Gives a pod a deletion timestamp. Its endpoints become terminating, and remain serving while the pod is ready.
+    /// Adds a deletion timestamp; endpoints become terminating and stay serving while the pod is ready.
     pub fn set_terminating(&mut self, key: &ObjectKey) -> Result<(), ObjectError> {
         self.change_pod(key, PodEntry::set_terminating)
     }
@@ -323,7 +322,7 @@ impl Store {
         self.pods.iter().map(state).collect()
     }
 
-    /// Marks a pending pod as running and ready. Does nothing if the pod is gone or has another UID.
+    /// Marks a pending pod with this UID as running and ready.
     pub fn set_running(&mut self, key: &ObjectKey, uid: &str) {
         let nodes = self.spec.nodes.clone();
         self.change_waiting(key, uid, |pod, now| {
@@ -384,7 +383,7 @@ impl Store {
         self.services.iter()
     }
 
-    /// The published addresses of a Service; none if the Service does not exist.
+    /// The published addresses of a Service, if any.
     pub fn vips_of(&self, service: &ObjectKey) -> Vec<LoadBalancerVip> {
         self.services.get(service).map(vips_of).unwrap_or_default()
     }

@@ -7,7 +7,7 @@ use super::store::Store;
 use super::versions::Clock;
 
 impl Store {
-    /// The newest `resourceVersion`. A write that changes nothing does not increase it.
+    /// The newest `resourceVersion`; a write without a change does not increase it.
     pub fn version(&self) -> u64 {
         self.versions.version()
     }

@@ -1,4 +1,4 @@
-//! Records of all objects and versions of all changes: the part of etcd.
+//! Records of all objects and versions of all changes; plays the role of etcd.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const VIRTUAL_EPOCH: i64 = 1_767_225_600;
 /// The source of timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Clock {
-    /// One second per change, from a fixed day: the same manifests give the same bytes.
+    /// One second per change, from a fixed day, for determinism.
     #[default]
     Virtual,
     /// The system clock, for realistic ages and latencies.
@@ -32,7 +32,7 @@ pub(super) struct Versions {
     clock: Clock,
     version: u64,
     records: BTreeMap<ObjectKind, BTreeMap<ObjectKey, Arc<Record>>>,
-    /// Changes that [`Versions::take`] has not returned yet; `None` before [`Versions::record_changes`].
+    /// `None` before [`Versions::record_changes`].
     untaken: Option<Vec<RecordChange>>,
 }
 

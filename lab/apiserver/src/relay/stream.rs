@@ -27,7 +27,7 @@ pub(super) struct RelayedWatch {
     bookmarks: bool,
     /// Value of `faults.closed` when this watch began.
     closed: u64,
-    /// Number of entries of `faults.added` that this watch has handled or that are older than the watch.
+    /// Number of entries of `faults.added` that need no more handling.
     added: u64,
     splitter: EventSplitter,
     last: Option<Bytes>,

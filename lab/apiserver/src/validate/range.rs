@@ -14,10 +14,10 @@ pub(super) fn check(cidr: &ServiceCIDR, before: Option<&ServiceCIDR>) -> Vec<Cau
     }
     if let Some(before) = before.map(of) {
         let changed = ranges.iter().enumerate().filter(|(index, range)| before.get(*index) != Some(*range));
-        let said = changed.map(|(index, range)| {
+        let causes = changed.map(|(index, range)| {
             Cause::invalid(format!("{FIELD}[{index}]"), &json!(range), "field is immutable once set")
         });
-        return said.collect();
+        return causes.collect();
     }
     let bad = ranges.iter().enumerate().filter(|(_, range)| !is_canonical(range));
     bad.map(|(index, range)| {

@@ -15,22 +15,22 @@ use svclab_apiserver::objects::{Object, ObjectKey, ObjectKind};
 use svclab_apiserver::{HistoryBounds, Kubeconfig, ServerFault, ServerRefusal, SharedStore, WatchTimes};
 use tokio::task::JoinHandle;
 
-use super::support::{DEADLINE, Served, client, until};
+use super::support::{DEADLINE, ServedCluster, client, until};
 
-pub(super) struct Follower<K: kube::core::Resource<DynamicType = ()> + Clone + 'static> {
+pub(super) struct RunningReflector<K: kube::core::Resource<DynamicType = ()> + Clone + 'static> {
     pub(super) store: Store<K>,
     task: JoinHandle<()>,
 }
 
-impl<K: kube::core::Resource<DynamicType = ()> + Clone> Drop for Follower<K> {
+impl<K: kube::core::Resource<DynamicType = ()> + Clone> Drop for RunningReflector<K> {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-struct Soon;
+struct ConstantBackoff;
 
-impl Iterator for Soon {
+impl Iterator for ConstantBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
@@ -38,17 +38,18 @@ impl Iterator for Soon {
     }
 }
 
-impl Backoff for Soon {
+impl Backoff for ConstantBackoff {
     fn reset(&mut self) {}
 }
 
-pub(super) fn follow<K>(client: Client, config: watcher::Config) -> Follower<K>
+pub(super) fn follow<K>(client: Client, config: watcher::Config) -> RunningReflector<K>
 where
     K: kube::core::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync,
 {
     let (store, writer) = reflector::store();
-    let stream = kube::runtime::reflector(writer, kube::runtime::watcher(Api::all(client), config)).backoff(Soon);
-    Follower { store, task: tokio::spawn(stream.for_each(|_| async {})) }
+    let stream =
+        kube::runtime::reflector(writer, kube::runtime::watcher(Api::all(client), config)).backoff(ConstantBackoff);
+    RunningReflector { store, task: tokio::spawn(stream.for_each(|_| async {})) }
 }
 
 pub(super) fn mark(shared: &SharedStore, number: u32) {
@@ -58,7 +59,7 @@ pub(super) fn mark(shared: &SharedStore, number: u32) {
     shared.write(|store| store.apply(object)).unwrap();
 }
 
-pub(super) async fn sees(follower: &Follower<Service>, number: u32, what: &str) {
+pub(super) async fn sees(follower: &RunningReflector<Service>, number: u32, what: &str) {
     let wanted = number.to_string();
     until(what, || {
         let state = follower.store.state();
@@ -71,7 +72,7 @@ pub(super) async fn sees(follower: &Follower<Service>, number: u32, what: &str) 
 #[tokio::test]
 async fn a_watcher_converges_after_each_fault() {
     for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
-        let served = Served::start(false);
+        let served = ServedCluster::start(false);
         let (server, shared) = (&served.server, served.server.store().clone());
         let follower = follow::<Service>(served.client().await, config);
         mark(&shared, 0);
@@ -102,7 +103,7 @@ async fn a_watcher_converges_after_each_fault() {
 
 #[tokio::test]
 async fn a_refusal_lasts_until_accept() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let api: Api<Service> = Api::all(served.client().await);
     served.server.misbehave(ServerFault::Refuse(ServerRefusal::Unavailable));
     let Err(kube::Error::Api(status)) = api.get_opt("web").await else { panic!("served") };
@@ -116,7 +117,7 @@ async fn a_refusal_lasts_until_accept() {
 
 #[tokio::test]
 async fn held_services_arrive_after_their_slices() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let client = served.client().await;
     let services = follow::<Service>(client.clone(), watcher::Config::default());
     let slices = follow::<EndpointSlice>(client, watcher::Config::default());
@@ -126,10 +127,10 @@ async fn held_services_arrive_after_their_slices() {
     let service = json!({"metadata": {"name": "late"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
     let (object, _) = Object::from_value(ObjectKind::Service, &service).unwrap();
     served.server.store().write(|store| store.apply(object)).unwrap();
-    let has = |slices: &Follower<EndpointSlice>| {
+    let has = |slices: &RunningReflector<EndpointSlice>| {
         slices.store.state().iter().any(|slice| slice.metadata.name.as_deref() == Some("late-ipv4-0"))
     };
-    let knows = |services: &Follower<Service>| {
+    let knows = |services: &RunningReflector<Service>| {
         services.store.state().iter().any(|service| service.metadata.name.as_deref() == Some("late"))
     };
     until("the slice", || has(&slices)).await;
@@ -141,7 +142,7 @@ async fn held_services_arrive_after_their_slices() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn followers_converge_after_random_changes_and_faults() {
     let times = WatchTimes { longest: Duration::from_millis(300), bookmark_every: Duration::from_millis(20) };
-    let served = Served::with(false, HistoryBounds { events: 16, bytes: 1 << 20 }, times);
+    let served = ServedCluster::with(false, HistoryBounds { events: 16, bytes: 1 << 20 }, times);
     let shared = served.server.store().clone();
     let client = served.client().await;
     let followers = [
@@ -196,7 +197,7 @@ async fn followers_converge_after_random_changes_and_faults() {
 
 #[tokio::test]
 async fn a_cut_off_client_catches_up_later() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let (server, shared) = (&served.server, served.server.store().clone());
     let here = follow::<Service>(served.client().await, watcher::Config::default());
     let other = Kubeconfig { server: server.url(server.addresses()[1]), ..served.kubeconfig() };

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::support::Served;
+use super::support::ServedCluster;
 
 const SERVICE: &str = "apiVersion: v1
 kind: Service
@@ -33,7 +33,7 @@ async fn kubectl(kubeconfig: &Path, arguments: &str, input: &str) -> Option<(boo
 
 #[tokio::test]
 async fn kubectl_commands_succeed() {
-    let served = Served::start(true);
+    let served = ServedCluster::start(true);
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
     served.kubeconfig().write(&kubeconfig).unwrap();

@@ -13,7 +13,7 @@ use serde_json::json;
 use svclab_apiserver::ServerFault;
 use svclab_apiserver::objects::ObjectKey;
 
-use super::support::{Served, client};
+use super::support::{ServedCluster, client};
 
 fn code<T>(result: Result<T, Error>) -> u16 {
     match result {
@@ -30,7 +30,7 @@ fn made<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
 #[tokio::test]
 async fn every_kind_is_listed_over_tls_and_plain_http() {
     for tls in [true, false] {
-        let served = Served::start(tls);
+        let served = ServedCluster::start(tls);
         let client = served.client().await;
         let all = ListParams::default();
         assert_eq!(Api::<Service>::all(client.clone()).list(&all).await.unwrap().items.len(), 3);
@@ -45,13 +45,13 @@ async fn every_kind_is_listed_over_tls_and_plain_http() {
 
 #[tokio::test]
 async fn a_wrong_token_gets_401_and_a_wrong_authority_is_not_trusted() {
-    let served = Served::start(true);
+    let served = ServedCluster::start(true);
     let mut wrong = served.kubeconfig();
     wrong.token = Some("wrong".to_owned());
     let api: Api<Service> = Api::all(client(&wrong).await);
     let Err(Error::Api(status)) = api.list(&ListParams::default()).await else { panic!("let in") };
     assert_eq!((status.code, status.reason.as_str()), (401, "Unauthorized"));
-    let stranger = Served::start(true);
+    let stranger = ServedCluster::start(true);
     let mut wrong = served.kubeconfig();
     wrong.ca_pem = stranger.kubeconfig().ca_pem;
     let api: Api<Service> = Api::all(client(&wrong).await);
@@ -60,7 +60,7 @@ async fn a_wrong_token_gets_401_and_a_wrong_authority_is_not_trusted() {
 
 #[tokio::test]
 async fn a_paged_list_keeps_its_version() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let api: Api<Service> = Api::all(served.client().await);
     let (mut names, mut token) = (Vec::new(), None);
     loop {
@@ -82,7 +82,7 @@ async fn a_paged_list_keeps_its_version() {
 
 #[tokio::test]
 async fn a_service_is_created_patched_replaced_and_deleted() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let api: Api<Service> = Api::default_namespaced(served.client().await);
     let service = json!({"metadata": {"name": "app"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
     let created = api.create(&PostParams::default(), &made(service.clone())).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_service_is_created_patched_replaced_and_deleted() {
 
 #[tokio::test]
 async fn an_unready_pod_changes_its_slice() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let client = served.client().await;
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let slices: Api<EndpointSlice> = Api::default_namespaced(client);
@@ -147,7 +147,7 @@ async fn an_unready_pod_changes_its_slice() {
 
 #[tokio::test]
 async fn the_controller_restores_its_slices() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let slices: Api<EndpointSlice> = Api::default_namespaced(served.client().await);
     let before = slices.get("web-ipv4-0").await.unwrap();
     slices.patch("web-ipv4-0", &PatchParams::default(), &Patch::Merge(json!({"endpoints": []}))).await.unwrap();
@@ -166,7 +166,7 @@ async fn the_controller_restores_its_slices() {
 
 #[tokio::test]
 async fn events_leases_and_service_cidrs_are_stored() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let client = served.client().await;
     let new: Api<NewEvent> = Api::default_namespaced(client.clone());
     let event = NewEvent {
@@ -210,7 +210,7 @@ async fn events_leases_and_service_cidrs_are_stored() {
 
 #[tokio::test]
 async fn a_node_accepts_labels_and_keeps_its_pod_ranges() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let client = served.client().await;
     let nodes: Api<Node> = Api::all(client.clone());
     let params = PatchParams::default();
@@ -231,7 +231,7 @@ async fn a_node_accepts_labels_and_keeps_its_pod_ranges() {
 
 #[tokio::test]
 async fn a_streaming_list_ends_with_a_bookmark() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let api: Api<Service> = Api::all(served.client().await);
     let params = WatchParams::default().initial_events().timeout(1);
     let events: Vec<_> = api.watch(&params, "0").await.unwrap().try_collect().await.unwrap();
@@ -244,7 +244,7 @@ async fn a_streaming_list_ends_with_a_bookmark() {
 
 #[tokio::test]
 async fn an_expired_version_is_an_event_of_the_watch() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let api: Api<Service> = Api::all(served.client().await);
     let version = served.server.resource_version();
     served.server.store().write(|store| store.delete("service", &ObjectKey::new(None, "web"))).unwrap();
@@ -257,7 +257,7 @@ async fn an_expired_version_is_an_event_of_the_watch() {
 
 #[tokio::test]
 async fn a_reflector_gets_every_object() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let api: Api<EndpointSlice> = Api::all(served.client().await);
     let (reader, writer) = reflector::store();
     let stream = reflector(writer, kube::runtime::watcher(api, kube::runtime::watcher::Config::default()));

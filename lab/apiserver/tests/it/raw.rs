@@ -3,7 +3,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::support::Served;
+use super::support::ServedCluster;
 
 const TABLE: &str =
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
@@ -33,7 +33,7 @@ pub(super) async fn get(client: &Client, path: &str, accept: &str) -> (u16, Valu
 
 #[tokio::test]
 async fn a_table_has_the_columns_of_kubectl() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let client = served.client().await;
     let mut shown = String::new();
     for path in ["/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/nodes", "/api/v1/pods"] {
@@ -58,7 +58,7 @@ async fn a_table_has_the_columns_of_kubectl() {
 
 #[tokio::test]
 async fn discovery_lists_every_resource() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let client = served.client().await;
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
     for (path, kind) in [
@@ -95,7 +95,7 @@ async fn discovery_lists_every_resource() {
 
 #[tokio::test]
 async fn a_deployment_is_scaled_by_its_sub_resource() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let client = served.client().await;
     let all = "/apis/apps/v1/namespaces/default/deployments";
     let deployment = json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "shop"}, "spec": {
@@ -128,7 +128,7 @@ async fn a_deployment_is_scaled_by_its_sub_resource() {
 
 #[tokio::test]
 async fn a_kubelet_sub_resource_gets_501_with_an_alternative() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let client = served.client().await;
     for (method, asked, instead) in [
         ("GET", "log?container=web", "`svclab logs NODE`"),
@@ -145,7 +145,7 @@ async fn a_kubelet_sub_resource_gets_501_with_an_alternative() {
 
 #[tokio::test]
 async fn unsupported_requests_get_the_code_that_makes_clients_fall_back() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let client = served.client().await;
     let both = format!("{PROTOBUF},application/json");
     let services = "/api/v1/namespaces/default/services";
@@ -187,7 +187,7 @@ async fn unsupported_requests_get_the_code_that_makes_clients_fall_back() {
 
 #[tokio::test]
 async fn an_invalid_object_gets_a_cause_per_field() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let client = served.client().await;
     let body = json!({"metadata": {"name": "Web"}, "spec": {"ports": [{"port": 0}, {"port": 80, "protocol": "ICMP"}]}});
     let (code, status) = ask(&client, "POST", "/api/v1/namespaces/default/services", &[], &body.to_string()).await;
@@ -197,7 +197,7 @@ async fn an_invalid_object_gets_a_cause_per_field() {
 
 #[tokio::test]
 async fn every_listener_serves_the_same_objects_with_a_token_only() {
-    let served = Served::start(false);
+    let served = ServedCluster::start(false);
     let mut kubeconfig = served.kubeconfig();
     kubeconfig.server = served.server.url(served.server.addresses()[1]);
     let other = super::support::client(&kubeconfig).await;

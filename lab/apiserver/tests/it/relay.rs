@@ -14,16 +14,16 @@ use svclab_apiserver::{
 
 use super::faults::{follow, mark, sees};
 use super::raw::{ask, get};
-use super::support::{Served, client};
+use super::support::{ServedCluster, client};
 
-struct Relayed {
-    behind: Served,
+struct RelayedServer {
+    behind: ServedCluster,
     front: ApiServer,
 }
 
-impl Relayed {
+impl RelayedServer {
     fn start() -> Self {
-        let behind = Served::with(true, HistoryBounds::default(), WatchTimes::default());
+        let behind = ServedCluster::with(true, HistoryBounds::default(), WatchTimes::default());
         let tls = behind.tls.clone().unwrap();
         let upstream = Upstream::new(behind.server.addresses()[0], &tls).unwrap();
         let options = ServeOptions {
@@ -35,7 +35,7 @@ impl Relayed {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         // The relay does not serve its own objects.
         let front = ApiServer::start(SharedStore::new(filled_store()), [listener], options).unwrap();
-        Relayed { behind, front }
+        RelayedServer { behind, front }
     }
 
     fn kubeconfig(&self) -> Kubeconfig {
@@ -49,7 +49,7 @@ impl Relayed {
 
 #[tokio::test]
 async fn the_relay_returns_the_upstreams_responses() {
-    let relayed = Relayed::start();
+    let relayed = RelayedServer::start();
     let (here, there) = (client(&relayed.kubeconfig()).await, relayed.behind.client().await);
     for path in ["/version", "/api/v1/services?limit=1", "/api/v1/namespaces/default/services/nobody", "/apis/none"] {
         let (mut one, mut other) =
@@ -69,7 +69,7 @@ async fn the_relay_returns_the_upstreams_responses() {
 
 #[tokio::test]
 async fn a_relayed_watch_converges_after_each_fault() {
-    let relayed = Relayed::start();
+    let relayed = RelayedServer::start();
     let services = follow::<Service>(client(&relayed.kubeconfig()).await, watcher::Config::default());
     let (behind, mut number) = (relayed.behind.server.store(), 0);
     let mut next = || {
@@ -97,7 +97,7 @@ async fn a_relayed_watch_converges_after_each_fault() {
 
 #[tokio::test]
 async fn a_held_watch_sends_nothing_until_released() {
-    let relayed = Relayed::start();
+    let relayed = RelayedServer::start();
     let services = follow::<Service>(client(&relayed.kubeconfig()).await, watcher::Config::default());
     let (behind, plain) = (relayed.behind.server.store(), client(&relayed.kubeconfig()).await);
     mark(behind, 1);
@@ -125,7 +125,7 @@ async fn a_held_watch_sends_nothing_until_released() {
 
 #[tokio::test]
 async fn added_events_follow_received_events() {
-    let relayed = Relayed::start();
+    let relayed = RelayedServer::start();
     let client = client(&relayed.kubeconfig()).await;
     let from = relayed.behind.server.resource_version();
     mark(relayed.behind.server.store(), 1);
@@ -148,7 +148,7 @@ async fn added_events_follow_received_events() {
 
 #[tokio::test]
 async fn a_compacted_version_expires() {
-    let relayed = Relayed::start();
+    let relayed = RelayedServer::start();
     let client = client(&relayed.kubeconfig()).await;
     let before = relayed.behind.server.resource_version();
     mark(relayed.behind.server.store(), 1);

@@ -9,15 +9,15 @@ use svclab_apiserver::{ApiServer, HistoryBounds, Kubeconfig, ServeOptions, Share
 /// A test that waits longer fails.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-pub struct Served {
+pub struct ServedCluster {
     pub server: ApiServer,
     pub tokens: Tokens,
     pub tls: Option<Tls>,
 }
 
-impl Served {
+impl ServedCluster {
     pub fn start(tls: bool) -> Self {
-        Served::with(tls, HistoryBounds::default(), WatchTimes::default())
+        ServedCluster::with(tls, HistoryBounds::default(), WatchTimes::default())
     }
 
     pub fn with(tls: bool, bounds: HistoryBounds, watches: WatchTimes) -> Self {
@@ -26,7 +26,7 @@ impl Served {
         let tokens = Tokens::new(7, ["node-a".to_owned(), "node-b".to_owned()]);
         let options = ServeOptions { tokens: Some(tokens.clone()), tls: tls.clone(), watches, upstream: None };
         let server = ApiServer::start(SharedStore::with_bounds(filled_store(), bounds), listeners, options).unwrap();
-        Served { server, tokens, tls }
+        ServedCluster { server, tokens, tls }
     }
 
     /// The kubeconfig of node-a's client.

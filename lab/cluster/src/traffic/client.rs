@@ -34,7 +34,7 @@ impl ProbeConnection {
     /// Sends a request and waits for the reply.
     ///
     /// # Errors
-    /// The machine is too slow to distinguish a drop within `limit` from a late reply.
+    /// The machine is too slow to distinguish a drop from a late reply.
     pub async fn ask(&mut self, limit: Duration) -> Result<ProbeAnswer, NetnsError> {
         answer_within(&self.origin, limit, question(&mut self.stream)).await
     }
@@ -48,7 +48,7 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOut
     }
 }
 
-/// The inner error is the outcome of a failed attempt.
+/// The inner error is a failed attempt.
 pub(crate) async fn connect(
     origin: ProbeOrigin,
     probe: &Probe,
@@ -120,7 +120,7 @@ async fn send_udp(origin: &ProbeOrigin, probe: &Probe) -> Result<ProbeOutcome, N
         client = socket.local_addr().ok();
         let question = EchoRequest::new(WHO);
         match socket.send(&question.line()).await {
-            // Netfilter on this machine dropped or rejected the packet; for a reject, an ICMP error follows.
+            // Netfilter on this machine dropped or rejected the packet; after a reject an ICMP error follows.
             Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {}
             Err(error) => return classify(&error),
             Ok(_) => {}
@@ -149,7 +149,7 @@ async fn stream_socket(namespace: &Namespace, probe: &Probe) -> Result<TcpSocket
     namespace
         .run(move || {
             let socket = if protocol == Protocol::Sctp { sockets::sctp(bind) } else { sockets::tcp(bind) }?;
-            // An unbound socket gets its port at connect; such ports can be shared between destinations.
+            // Ports chosen at connect can be shared between destinations.
             if chosen {
                 socket.set_reuseaddr(true)?;
                 socket.bind(bind)?;
@@ -171,7 +171,7 @@ pub(super) fn classify(error: &io::Error) -> ProbeAnswer {
     match error.kind() {
         ErrorKind::ConnectionRefused => ProbeAnswer::Refused,
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ProbeAnswer::Broken(error.to_string()),
-        // The kernel's own timeout, or a packet that netfilter dropped on output.
+        // Timeout of the kernel, or a drop on output.
         ErrorKind::TimedOut => ProbeAnswer::TimedOut,
         _ if error.raw_os_error() == Some(Errno::EPERM as i32) => ProbeAnswer::TimedOut,
         _ => ProbeAnswer::Unreachable(error.to_string()),

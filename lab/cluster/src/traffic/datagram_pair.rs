@@ -1,5 +1,5 @@
-//! Two concurrent datagrams from one socket, like the A and AAAA queries of a resolver: the kernel may process the
-//! second before the first's conntrack entry is confirmed.
+//! Two concurrent datagrams from one socket, like a resolver's A and AAAA queries: the kernel may process the second
+//! before the first's conntrack entry is confirmed.
 
 use std::io;
 use std::sync::{Arc, Barrier};
@@ -31,7 +31,7 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOu
     let questions = RECORDS.map(EchoRequest::new);
     let lines = [questions[0].line(), questions[1].line()];
     let mut outcomes: [Option<ProbeOutcome>; 2] = [None, None];
-    // The reply that completes the pair, or the outcome of datagrams without a reply.
+    // Datagrams without a reply share this outcome.
     let exchange = async {
         match tokio::task::spawn_blocking(|| send_concurrently(senders, lines)).await {
             Ok(Ok(())) => {}

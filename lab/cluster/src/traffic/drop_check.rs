@@ -1,7 +1,7 @@
 //! Distinguishes a dropped request from a slow machine.
 //!
 //! After a timeout the request keeps waiting, while a control request goes over the loopback of a namespace without
-//! rules, to a server on the same runtime. If the control's reply is first and quick, the request was dropped.
+//! rules. If the control's reply is first and quick, the request was dropped.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::probe::ProbeAnswer;
 
-/// The control must take at most the request's time limit divided by this.
+/// Part of the time limit that a control may take.
 const LIMIT_SHARE: u32 = 4;
 const CONTROLS: usize = 40;
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct ProbeOrigin {
     pub(crate) namespace: Arc<Namespace>,
-    /// Its loopback is up, and no proxy programs rules in it.
+    /// Contains no rules; its loopback is up.
     pub(crate) control: Arc<Namespace>,
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn finished_within<T>(
 ) -> Result<Option<T>, NetnsError> {
     let place = origin.namespace.name();
     confirmed(limit, exchange, || control(&origin.control)).await.map_err(NetnsError::io(format!(
-        "telling silence from a slow machine, {} ms after a request from {place}",
+        "distinguishing a drop from a slow machine, {} ms after a request from {place}",
         limit.as_millis()
     )))
 }
@@ -88,7 +88,7 @@ async fn control(namespace: &Namespace) -> io::Result<Duration> {
     let (client, server) = (socket().await?, socket().await?);
     client.connect(server.local_addr()?).await?;
     let start = Instant::now();
-    // A separate task, like the servers that answer probes.
+    // Like the servers, a task of its own.
     let served = tokio::spawn(echo(server));
     let mut datagram = [0; 8];
     let exchange = async {

@@ -16,7 +16,7 @@ use super::servers::{ConnectionEnds, ServerIdentity};
 /// RFC 9110 and RFC 5789.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
-/// The line begins with a method or ends with the protocol version, unlike the lab's own requests.
+/// Begins with a method or ends with the protocol version, unlike the lab's own requests.
 pub(super) fn is_request(line: &[u8]) -> bool {
     let (first, last) = (line.split(|byte| *byte == b' ').next(), line.split(|byte| *byte == b' ').next_back());
     let begins = first.is_some_and(|word| word.len() < line.len() && METHODS.iter().any(|it| it.as_bytes() == word));
@@ -76,14 +76,14 @@ mod tests {
         let (client, server) = tokio::io::duplex(1 << 16);
         let (mut reader, mut writer) = tokio::io::split(client);
         let identity = identity();
-        let (_, said) = tokio::join!(serve(server, &identity, called), async {
+        let (_, response) = tokio::join!(serve(server, &identity, called), async {
             writer.write_all(bytes.as_bytes()).await.unwrap();
             writer.shutdown().await.unwrap();
-            let mut said = String::new();
-            reader.read_to_string(&mut said).await.unwrap();
-            said
+            let mut response = String::new();
+            reader.read_to_string(&mut response).await.unwrap();
+            response
         });
-        said
+        response
     }
 
     #[test]
@@ -100,18 +100,18 @@ mod tests {
     async fn a_connection_serves_one_request_after_the_other() {
         let post = "POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhello";
         let json = "GET / HTTP/1.1\r\nhost: x\r\naccept: application/json\r\n\r\n";
-        let said = response_to(&format!("{post}{json}HEAD /b HTTP/1.1\r\nhost: x\r\n\r\n")).await;
-        assert_eq!(said.matches("HTTP/1.1 200 OK").count(), 3, "{said}");
+        let response = response_to(&format!("{post}{json}HEAD /b HTTP/1.1\r\nhost: x\r\n\r\n")).await;
+        assert_eq!(response.matches("HTTP/1.1 200 OK").count(), 3, "{response}");
         let sentence = "default/web on node-a answered at 10.0.0.2:80; it saw you as 10.0.0.1:4711\n";
-        assert_eq!(said.matches(sentence).count(), 1, "a HEAD has no body: {said}");
-        assert!(said.contains(r#""node":"node-a""#), "{said}");
+        assert_eq!(response.matches(sentence).count(), 1, "a HEAD has no body: {response}");
+        assert!(response.contains(r#""node":"node-a""#), "{response}");
     }
 
     #[tokio::test]
     async fn a_malformed_request_gets_400() {
         for bytes in ["GET / HTTP/9\r\n\r\n", "GET /\r\n no header\r\n\r\n", "POST / HTTP/1.1\r\n:x\r\n\r\n"] {
-            let said = response_to(bytes).await;
-            assert!(said.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{bytes:?}: {said}");
+            let response = response_to(bytes).await;
+            assert!(response.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{bytes:?}: {response}");
         }
         assert!(response_to("CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n").await.starts_with("HTTP/1.1 405"));
     }

@@ -11,7 +11,7 @@ use tokio::net::TcpSocket;
 
 use super::drop_check::{ProbeOrigin, finished_within};
 
-/// Concurrent ports, limited by file descriptors. Dropped probes cost the timeout once per batch.
+/// Limited by file descriptors. Drops cost the timeout once per batch.
 const BATCH: u64 = 16_384;
 
 /// The ports that accept a connection within `patience`.

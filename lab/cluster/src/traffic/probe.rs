@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use svclab_spec::Protocol;
 
-/// A host of the cluster: source of traffic, or place to run a command.
+/// A host of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterHost {
     /// A pod's namespace.
@@ -35,7 +35,7 @@ impl fmt::Display for ClusterHost {
     }
 }
 
-/// One request and reply: a TCP connection or a datagram.
+/// One request and its reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// The client.
@@ -44,11 +44,11 @@ pub struct Probe {
     pub to: SocketAddr,
     /// The transport protocol.
     pub protocol: Protocol,
-    /// Source address; `None` leaves the choice to the kernel.
+    /// `None`: the kernel's choice.
     pub source_address: Option<IpAddr>,
-    /// Source port; `None` leaves the choice to the kernel.
+    /// `None`: the kernel's choice.
     pub source_port: Option<u16>,
-    /// Time limit after which the probe counts as dropped.
+    /// After this the probe counts as dropped.
     pub timeout: Duration,
 }
 
@@ -61,16 +61,16 @@ pub enum ProbeAnswer {
         server: String,
         /// The client address that the server saw.
         peer: SocketAddr,
-        /// The server's own address and port of the connection.
+        /// The server's address and port.
         at: SocketAddr,
     },
     /// TCP reset or ICMP port unreachable.
     Refused,
-    /// Another ICMP error, or no route; the system's message.
+    /// Another ICMP error, or no route.
     Unreachable(String),
     /// No answer within the time limit.
     TimedOut,
-    /// The connection broke after it was established; the reason.
+    /// The established connection broke.
     Broken(String),
 }
 
@@ -81,6 +81,6 @@ pub struct ProbeOutcome {
     pub answer: ProbeAnswer,
     /// The client's address and port.
     pub client: Option<SocketAddr>,
-    /// Time from the first packet to the answer or the timeout.
+    /// Time until the answer or timeout.
     pub took: Duration,
 }

@@ -23,7 +23,7 @@ use super::{echo_protocol::canonical, http_echo};
 /// Bytes; a longer request ends the connection.
 const MAX_LINE: u64 = 4096;
 
-/// A pod's running servers; dropping them ends them asynchronously.
+/// A pod's running servers.
 pub struct EchoServers {
     tasks: JoinSet<()>,
 }
@@ -67,8 +67,7 @@ impl ServerIdentity {
 }
 
 impl EchoServers {
-    /// Starts a server on every port of every address. With `wildcard`, TCP servers listen on all addresses of the
-    /// families in `addresses`.
+    /// With `wildcard`, TCP servers listen on all addresses.
     pub async fn start(
         namespace: &Namespace,
         identity: &ServerIdentity,
@@ -83,7 +82,7 @@ impl EchoServers {
         Ok(EchoServers { tasks })
     }
 
-    /// Ends the servers; all sockets are closed when this returns.
+    /// All sockets are closed when this returns.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
@@ -117,7 +116,7 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
                 Protocol::Udp => sockets::bind_udp(address).map(BoundSocket::Udp),
                 Protocol::Sctp => match sockets::bind_sctp(address).transpose() {
                     Some(socket) => socket.map(BoundSocket::Sctp),
-                    // The kernel lacks SCTP; scenarios that send SCTP require the capability.
+                    // Scenarios that send SCTP require the capability.
                     None => continue,
                 },
             };
@@ -138,12 +137,12 @@ fn answer(identity: &ServerIdentity, called: ConnectionEnds, question: &[u8]) ->
 }
 
 async fn serve_stream(listener: TcpListener, identity: Arc<ServerIdentity>, speaks_http: bool) {
-    // Not separate tasks: connections close together with the listener.
+    // In one task, so that connections close with the listener.
     let mut connections = FuturesUnordered::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                // An error concerns one connection only (reset before accept).
+                // Concerns one connection only.
                 if let Ok((stream, peer)) = accepted {
                     connections.push(serve_connection(stream, peer, Arc::clone(&identity), speaks_http));
                 }
@@ -165,7 +164,7 @@ async fn serve_connection(mut stream: TcpStream, peer: SocketAddr, identity: Arc
         line.clear();
         let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).await;
         if is_first && read.is_ok() && http_echo::is_request(&line) {
-            // Boxed, so that plain connections do not reserve the size of the HTTP state.
+            // Boxed, so that plain connections do not reserve the HTTP state.
             let stream = tokio::io::join(Cursor::new(line).chain(reader), writer);
             return Box::pin(http_echo::serve(stream, &identity, called)).await;
         }
@@ -178,7 +177,7 @@ async fn serve_connection(mut stream: TcpStream, peer: SocketAddr, identity: Arc
 }
 
 async fn serve_udp(socket: UdpSocket, identity: Arc<ServerIdentity>) {
-    // The bound address is the destination of every datagram.
+    // The destination of every datagram.
     let Ok(at) = socket.local_addr() else { return };
     let mut datagram = [0; 2048];
     loop {

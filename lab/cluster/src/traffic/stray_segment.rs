@@ -1,4 +1,4 @@
-//! TCP segments far outside the receive window, as a middlebox may deliver them, sent from a server's end.
+//! TCP segments far outside the receive window, as a middlebox may deliver them.
 //!
 //! A raw socket in the server's namespace captures the sequence numbers.
 
@@ -38,10 +38,10 @@ impl TcpTap {
         Ok(TcpTap { socket, own })
     }
 
-    /// Sends a stray segment to `client` (as the server sees it) on its last captured connection.
+    /// Sends a stray segment on the client's last captured connection.
     ///
     /// # Errors
-    /// No segment of such a connection was captured, or sending failed.
+    /// No segment of the client was captured, or sending failed.
     pub fn send_stray(&self, client: SocketAddr) -> io::Result<()> {
         let mut last = None;
         let mut packet = vec![0; 65_536];
@@ -52,9 +52,9 @@ impl TcpTap {
                 Err(error) => return Err(error),
             }
         }
-        let heard = last.ok_or_else(|| io::Error::other(format!("nothing was heard from {client}")))?;
+        let heard = last.ok_or_else(|| io::Error::other(format!("no segment of {client} was captured")))?;
         let segment = segment(SocketAddr::new(self.own, heard.server_port), client, &heard);
-        // A raw socket ignores the destination port, which must be 0 with IPv6.
+        // Must be 0 with IPv6; ignored otherwise.
         self.socket.send_to(&segment, &SocketAddr::new(client.ip(), 0).into()).map(|_| ())
     }
 }
@@ -118,7 +118,6 @@ mod tests {
         assert_eq!(parse_segment(&packet[..30], client), None);
         let segment = segment(server, client, &captured);
         assert_eq!(segment[4..12], [0x40, 0, 3, 232, 0, 0, 0, 105]);
-        // The checksum of a segment with a correct checksum is 0.
         assert_eq!(checksum(server.ip(), client.ip(), &segment), 0);
     }
 }

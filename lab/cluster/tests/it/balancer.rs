@@ -100,7 +100,7 @@ async fn a_vip_reaches_only_healthy_nodes() {
                     assert_eq!(peer, client.parse::<IpAddr>().unwrap());
                     servers.insert(if server == "default/p0" { "a" } else { "b" });
                 }
-                // 64 connections all miss one of two nodes once in 2^63 runs.
+                // 64 connections miss a node once in 2^63 runs.
                 assert_eq!(servers.into_iter().collect::<Vec<_>>(), healthy, "{to} {protocol:?}");
             }
         }
@@ -115,7 +115,7 @@ async fn a_vip_without_health_check_reaches_every_node() {
     cluster.set_vips(vec![vip("203.0.113.10", VipMode::Vip, None)]).await.unwrap();
     let ip = "203.0.113.10".parse().unwrap();
     assert_eq!(cluster.lb_healthy(ip).unwrap(), ["a", "b"]);
-    // Without translation the packet is dropped and does not loop between load balancer and nodes.
+    // No loop between load balancer and nodes.
     assert_eq!(ask(&cluster, out(), "203.0.113.10:80").await, ProbeAnswer::TimedOut);
 }
 
@@ -165,7 +165,7 @@ async fn invalid_vips_are_rejected() {
     let error = |result: Result<(), svclab_cluster::ClusterError>| result.unwrap_err().to_string();
     assert_eq!(
         error(cluster.set_vips(vec![one.clone(), one.clone()]).await),
-        "load-balancer address 203.0.113.10: is there twice: services that share it must agree on ipMode and healthCheckNodePort"
+        "load-balancer address 203.0.113.10: is published twice: services that share it must agree on ipMode and healthCheckNodePort"
     );
     assert_eq!(
         error(cluster.set_vips(vec![vip("fd00::1", VipMode::Vip, None)]).await),

@@ -26,7 +26,7 @@ pub const CASES: &[SandboxCase] = &[
     case!(Inside a_slow_machine_is_not_reported_as_a_drop),
 ];
 
-/// By default the kernel limits ICMP errors to a burst of 50, then 1,000 per second.
+/// The kernel's default limit is a burst of 50, then 1,000 per second.
 async fn every_refused_probe_gets_its_icmp_error() {
     let spec = spec(Cni::Bridge, Families::Dual, 2, 2);
     let cluster = Cluster::build(&spec).await.unwrap();
@@ -173,7 +173,7 @@ async fn stopped_servers_refuse_and_removed_pods_time_out() {
     cluster.add_pods(&again).await.unwrap();
     assert!(is_p0(ask(&cluster, in_pod("p1"), target).await));
     let twice = cluster.add_pods(&again).await.unwrap_err().to_string();
-    assert_eq!(twice, "pod default/p0: there are two of that name");
+    assert_eq!(twice, "pod default/p0: the name is used twice");
     assert_eq!(cluster.spec().pods.len(), 2);
 }
 
@@ -195,7 +195,7 @@ async fn a_connection_serves_several_requests() {
     assert_eq!(refused.err().unwrap().answer, ProbeAnswer::Refused);
 }
 
-/// The runtime's only thread blocks until the time limit of the request is over, so every reply is late.
+/// The runtime's only thread blocks past the time limit, so every reply is late.
 async fn a_slow_machine_is_not_reported_as_a_drop() {
     const LIMIT: Duration = Duration::from_millis(100);
     let slow = std::thread::spawn(|| {
@@ -280,7 +280,7 @@ async fn two_thousand_probes_all_get_an_answer() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 4)).await.unwrap();
     let many = |protocol, to: &str| -> Vec<Probe> {
         let to: SocketAddr = to.parse().unwrap();
-        // A long limit: other tests use the CPUs, too.
+        // Other tests use the CPUs, too.
         let one = |i| Probe { timeout: Duration::from_secs(10), ..probe(in_pod(&format!("p{}", i % 4)), protocol, to) };
         (0..2000).map(one).collect()
     };
@@ -289,7 +289,6 @@ async fn two_thousand_probes_all_get_an_answer() {
         let outcomes = cluster.probe_many(many(protocol, "10.244.2.11:8080"), 200).await.unwrap();
         println!("2000 {protocol:?} probes: {:?}", begin.elapsed());
         assert!(outcomes.iter().all(|outcome| replied(outcome).0 == "default/p1"));
-        // The kernel's rate limit does not suppress ICMP errors.
         let outcomes = cluster.probe_many(many(protocol, "10.244.2.11:9"), 200).await.unwrap();
         assert!(outcomes.iter().all(|outcome| outcome.answer == ProbeAnswer::Refused));
     }

@@ -17,7 +17,7 @@ use svclab_cluster::traffic::probe::ClusterHost;
 use svclab_netns::{enter, sandbox};
 use svclab_spec::Cni;
 
-/// An environment variable that marks this test's processes.
+/// Marks this test's processes.
 const TOKEN: &str = "SVCLAB_TEST_TOKEN";
 
 pub const CASES: &[SandboxCase] = &[
@@ -55,7 +55,7 @@ async fn exit_7_on_sigterm() {
 
 /// Returns the helper's first line without `READY`; `None` if this machine cannot run it.
 fn start(helper: &str) -> Option<(Child, String, String)> {
-    // Tests may share a process, so each start has a unique token.
+    // Tests may share a process.
     static STARTS: AtomicU32 = AtomicU32::new(0);
     let token = format!("{helper}-{}-{}", std::process::id(), STARTS.fetch_add(1, Ordering::Relaxed));
     let mut command = inside_command(helper);
@@ -96,7 +96,7 @@ fn host_state() -> (String, BTreeSet<String>, BTreeSet<String>) {
 
 fn a_killed_sandbox_leaves_nothing() {
     let before = host_state();
-    // Kills the outer process, then the first process inside.
+    // Outer process, then first inner process.
     for inner in [false, true] {
         let Some((mut child, token, _)) = start("hold") else { return };
         assert_eq!(holders(&token).len(), 5, "outer, inner, one program per node");
@@ -198,7 +198,6 @@ async fn programs_cannot_write_settings_of_the_machine() {
             .await;
         }
         if is_root {
-            // In a user namespace the setting belongs to that namespace.
             let setting = "/proc/sys/user/max_net_namespaces";
             shell(
                 &cluster,
@@ -211,7 +210,7 @@ async fn programs_cannot_write_settings_of_the_machine() {
         }
         shell(&cluster, &place, "! date -s now 2>/dev/null").await;
     }
-    // Device settings are writable; devices of other namespaces are invisible.
+    // Devices of other namespaces are invisible.
     shell(&cluster, &node("a"), "echo 0 >/sys/class/net/cni0/bridge/multicast_snooping").await;
     shell(&cluster, &node("a"), "test -d /sys/class/net/eth0 -a ! -d /sys/class/net/segment").await;
 }

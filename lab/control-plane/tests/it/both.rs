@@ -89,7 +89,7 @@ impl ServerPair {
         begin: (u64, u64),
     ) -> Vec<(String, String, String)> {
         let body = exchange.body.as_ref().map(|body| replaced(body, namespace));
-        body.iter().for_each(|body| self.normal.says(body));
+        body.iter().for_each(|body| self.normal.add_request(body));
         let deadline = Instant::now() + PATIENCE;
         loop {
             let (lab, real) = if exchange.watch {

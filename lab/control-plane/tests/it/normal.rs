@@ -10,16 +10,16 @@ const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 pub struct Normalizer {
     /// All request bodies so far: an address or port outside of them was allocated.
-    said: String,
+    request_bodies: String,
 }
 
 impl Normalizer {
     pub fn new() -> Self {
-        Normalizer { said: String::new() }
+        Normalizer { request_bodies: String::new() }
     }
 
-    pub fn says(&mut self, body: &Value) {
-        self.said.push_str(&body.to_string());
+    pub fn add_request(&mut self, body: &Value) {
+        self.request_bodies.push_str(&body.to_string());
     }
 
     /// Keeps code, reason and fields of a `Status`, but not its message.
@@ -93,11 +93,11 @@ impl Normalizer {
             }
             Value::String(address) if matches!(field, "clusterIP" | "clusterIPs") => match address.as_str() {
                 "None" | "" => value.clone(),
-                _ if self.said.contains(&format!("\"{address}\"")) => value.clone(),
+                _ if self.request_bodies.contains(&format!("\"{address}\"")) => value.clone(),
                 address => json!(if address.contains(':') { "(an IPv6 address)" } else { "(an IPv4 address)" }),
             },
             Value::Number(port) if matches!(field, "nodePort" | "healthCheckNodePort") => {
-                if self.said.contains(&port.to_string()) { value.clone() } else { json!("(a port)") }
+                if self.request_bodies.contains(&port.to_string()) { value.clone() } else { json!("(a port)") }
             }
             other => other.clone(),
         }

@@ -17,7 +17,7 @@ pub(super) struct ReplicaCounts {
 pub(super) enum RolloutPace {
     /// Removes all old pods before it creates a new one.
     Recreate,
-    /// The maximum number of pods above `wanted`, and of ready pods below it.
+    /// Maximum number of pods above `wanted`, and of ready pods below it.
     Rolling { surge: i32, unavailable: i32 },
 }
 

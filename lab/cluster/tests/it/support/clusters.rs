@@ -91,7 +91,7 @@ pub async fn ask(cluster: &Cluster, from: ClusterHost, to: &str) -> ProbeAnswer 
     cluster.probe(&probe).await.unwrap().answer
 }
 
-/// The server and the peer address that it saw; panics without a reply.
+/// Panics without a reply.
 pub fn replied(outcome: &ProbeOutcome) -> (&str, IpAddr) {
     match &outcome.answer {
         ProbeAnswer::Replied { server, peer, .. } => (server, peer.ip()),
@@ -99,7 +99,7 @@ pub fn replied(outcome: &ProbeOutcome) -> (&str, IpAddr) {
     }
 }
 
-/// Runs a command on a host; panics if it fails.
+/// Panics if the command fails.
 pub async fn run(cluster: &Cluster, place: ClusterHost, line: &str) -> ExecOutput {
     let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let output = cluster.exec(&place, &argv, Duration::from_secs(20)).await.unwrap();

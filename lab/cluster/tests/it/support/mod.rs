@@ -44,7 +44,7 @@ macro_rules! case {
 }
 pub(crate) use case;
 
-/// A command that runs a helper or case of this test binary in the sandbox.
+/// Runs a helper or case of this test binary in the sandbox.
 pub fn inside_command(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--inside", name]).stdin(Stdio::null());
