@@ -22,7 +22,7 @@ use svcproxy::metrics::Metrics;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::{Mode as AtWork, assemble};
 use svcproxy::model::{Batch, Family};
-use svcproxy::relay::{self, Engine};
+use svcproxy::relay::{self, RelayEngine};
 use svcproxy::source::{ObjectSource, SkippedObjects, SourceError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
@@ -124,7 +124,7 @@ impl Running {
             }
             KernelKind::Table => {
                 let table = table::Observed::open(Family::V4, log.clone())?;
-                let relays = |_| relay::Fake::default();
+                let relays = |_| relay::FakeRelays::default();
                 let proxy = assemble::nftables(&config(writer.mode), Family::V4, table, relays);
                 Running::with(writer, host, log, proxy)
             }
@@ -145,10 +145,10 @@ impl Running {
             Mode::Userspace => {
                 let descriptors = Shares::of(descriptors::raise()).relays;
                 let hour = Duration::from_secs(3600);
-                let tcp = relay::tcp::Timeouts { idle: hour, half_closed: hour };
-                let udp = relay::udp::Timeouts { single: hour, conversation: hour };
-                let shared = relay::engine::Shared::new(relay::limits::Limits::of(descriptors), tcp, udp);
-                let relays = Engine::new(Family::V4, shared);
+                let tcp = relay::tcp::TcpTimeouts { idle: hour, half_closed: hour };
+                let udp = relay::udp::UdpTimeouts { single: hour, conversation: hour };
+                let shared = relay::engine::RelayShared::new(relay::limits::RelayLimits::of(descriptors), tcp, udp);
+                let relays = RelayEngine::new(Family::V4, shared);
                 let config = Config { port_range: port_range()?, ..config(writer.mode) };
                 let proxy = assemble::userspace(&config, Family::V4, kernel, relays);
                 let proxy = proxy.map_mode(|engine| Timed::engine(engine, &log));

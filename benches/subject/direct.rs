@@ -78,11 +78,11 @@ impl Direct {
             Mode::Iptables => following(assemble::iptables(&config, Family::V4, kernel)),
             Mode::Userspace => {
                 let config = Config { port_range: port_range()?, ..config };
-                following(assemble::userspace(&config, Family::V4, kernel, relay::Fake::default()))
+                following(assemble::userspace(&config, Family::V4, kernel, relay::FakeRelays::default()))
             }
             Mode::Nftables => {
                 let table = table::Observed::new(table, log.clone());
-                following(assemble::nftables(&config, Family::V4, table, |_| relay::Fake::default()))
+                following(assemble::nftables(&config, Family::V4, table, |_| relay::FakeRelays::default()))
             }
             mode => bail!("no counts are taken in {mode} mode"),
         };
@@ -101,7 +101,7 @@ impl Direct {
                 Ok(Direct { family: following(proxy), log })
             }
             Mode::Nftables => {
-                let (table, relays) = (table::open(Family::V4)?, |_| relay::Fake::default());
+                let (table, relays) = (table::open(Family::V4)?, |_| relay::FakeRelays::default());
                 let proxy = assemble::nftables(&config(mode), Family::V4, table, relays);
                 Ok(Direct { family: following(proxy), log })
             }

@@ -10,8 +10,8 @@ use svcproxy::kernel::iptables::{Iptables, IptablesError};
 use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::packet_filter::{Compare, PacketFilter};
 use svcproxy::model::Family;
-use svcproxy::nftables::Change;
-use svcproxy::ruleset::{Line, Rule, Saved, Table, Transaction};
+use svcproxy::nftables::NftChange;
+use svcproxy::ruleset::{RestoreLine, Rule, SavedTables, Table, Transaction};
 
 use super::ipvs::Call;
 use crate::allocations::Allocated;
@@ -79,7 +79,7 @@ pub enum Sent {
     /// Netlink messages, for any generation of the tables.
     Batch(Batch),
     /// A change of a table in memory.
-    Change(Box<Change>),
+    Change(Box<NftChange>),
     /// What changes something other than rules.
     Call(Call),
 }
@@ -168,10 +168,10 @@ impl Iptables for Observed {
         seen.asked.bytes += text.len();
         for line in change.lines() {
             match line {
-                Line::Declared(_) => seen.asked.chains += 1,
-                Line::Rule(..) => seen.asked.rules += 1,
-                Line::Removed(_) => seen.asked.removed_chains += 1,
-                Line::Table(_) | Line::Commit => {}
+                RestoreLine::Declared(_) => seen.asked.chains += 1,
+                RestoreLine::Rule(..) => seen.asked.rules += 1,
+                RestoreLine::Removed(_) => seen.asked.removed_chains += 1,
+                RestoreLine::Table(_) | RestoreLine::Commit => {}
             }
         }
         if let Some(sent) = &mut seen.sent {
@@ -219,7 +219,7 @@ impl ObservedNetlink {
 }
 
 impl PacketFilter for ObservedNetlink {
-    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         self.log.watch(|| self.tables.look(tables, unread), |asked| asked.dumps += 1)
     }
 

@@ -8,7 +8,7 @@ use nf_tables::Batch;
 use svcproxy::kernel::nftables::{Fake, Fingerprint, Look, Netlink, NftTable, NftTableError, Shape, Standing, batches};
 use svcproxy::mode::nftables::layout;
 use svcproxy::model::Family;
-use svcproxy::nftables::{Change, Element, Rule, Set};
+use svcproxy::nftables::{Element, NftChange, Rule, Set};
 
 use super::kernel::{Asked, Log, Sent};
 use crate::allocations::Allocated;
@@ -67,7 +67,7 @@ impl<T: NftTable> NftTable for Observed<T> {
     }
 
     /// Over a table in memory, elements that come besides are kept with the change.
-    fn fill(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
+    fn fill(&mut self, change: &NftChange, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let (mut added, mut change) = (0, Cow::Borrowed(change));
         if self.counts_batches {
             let before = Allocated::by_this_thread();

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use svcproxy::config::NodeAddresses;
 use svcproxy::mode::Plans;
-use svcproxy::mode::iptables_family::engine::render::{FixedChain, FollowUp, Place, Renderer, ServiceRules};
+use svcproxy::mode::iptables_family::engine::render::{ChainId, FixedChain, FollowUp, Renderer, ServiceRules};
 use svcproxy::mode::iptables_family::engine::{Engine, HasPacketFilter};
 use svcproxy::mode::iptables_family::rules::jumps::Jump;
 use svcproxy::model::{Protocol, ServicePortName};
-use svcproxy::plan::flows::Frontend;
+use svcproxy::plan::stale_flows::Frontend;
 use svcproxy::plan::{NodePlan, ServicePortPlan};
-use svcproxy::ruleset::Saved;
+use svcproxy::ruleset::SavedTables;
 
 use super::kernel::Log;
 
@@ -41,7 +41,7 @@ impl<K, R: Renderer<K>> Renderer<K> for Timed<R> {
     type Error = R::Error;
     type Node = R::Node;
 
-    const READ: &'static [Place] = R::READ;
+    const READ: &'static [ChainId] = R::READ;
 
     fn node(&mut self, plan: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans) -> Self::Node {
         self.renderer.node(plan, addresses, plans)
@@ -67,11 +67,11 @@ impl<K, R: Renderer<K>> Renderer<K> for Timed<R> {
         self.timed(start, rules)
     }
 
-    fn begin(&mut self, saved: &Saved) {
+    fn begin(&mut self, saved: &SavedTables) {
         self.renderer.begin(saved);
     }
 
-    fn before_rules(&mut self, kernel: &mut K, node: &Self::Node, saved: Option<&Saved>) -> Result<(), R::Error> {
+    fn before_rules(&mut self, kernel: &mut K, node: &Self::Node, saved: Option<&SavedTables>) -> Result<(), R::Error> {
         self.renderer.before_rules(kernel, node, saved)
     }
 
@@ -79,8 +79,8 @@ impl<K, R: Renderer<K>> Renderer<K> for Timed<R> {
         self.renderer.after_rules(kernel, node)
     }
 
-    fn lost(&mut self, kernel: &mut K, node: &Self::Node) -> Result<Option<String>, R::Error> {
-        self.renderer.lost(kernel, node)
+    fn detect_flush(&mut self, kernel: &mut K, node: &Self::Node) -> Result<Option<String>, R::Error> {
+        self.renderer.detect_flush(kernel, node)
     }
 
     fn follow_up(&mut self, kernel: &mut K, now: Instant) -> Result<FollowUp, R::Error> {

@@ -13,18 +13,18 @@ use svcproxy::kernel::nftables::NftTable as _;
 use svcproxy::kernel::{iptables, ipvs as servers};
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::iptables::syncer::Syncer as IptablesSyncer;
+use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
 use svcproxy::mode::iptables_family::ipvs::kernel::FakeIpvsKernel as IpvsKernel;
-use svcproxy::mode::iptables_family::ipvs::syncer::Syncer as IpvsSyncer;
+use svcproxy::mode::iptables_family::ipvs::syncer::IpvsSyncer;
 use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
-use svcproxy::mode::iptables_family::userspace::syncer::Syncer as UserspaceSyncer;
+use svcproxy::mode::iptables_family::userspace::syncer::UserspaceSyncer;
 use svcproxy::mode::localhost::LocalhostNodePorts;
 use svcproxy::mode::nftables::layout;
-use svcproxy::mode::nftables::syncer::Syncer as NftablesSyncer;
+use svcproxy::mode::nftables::syncer::NftablesSyncer;
 use svcproxy::model::{Change, Family, Protocol, ServicePortName};
 use svcproxy::nftables::Element;
 use svcproxy::nftables::text::Table;
-use svcproxy::relay::{self, Backends, Listener};
+use svcproxy::relay::{self, Listener, RelayBackends};
 use svcproxy::source;
 
 use crate::node;
@@ -55,9 +55,9 @@ pub enum Kernel {
     Iptables(iptables::Fake),
     Ipvs(Box<IpvsKernel>),
     /// Sockets close with the proxy.
-    Userspace(Box<(iptables::Fake, relay::Fake)>),
+    Userspace(Box<(iptables::Fake, relay::FakeRelays)>),
     /// With relays for loopback addresses.
-    Nftables(Box<(kernel::nftables::Fake, Option<relay::Fake>)>),
+    Nftables(Box<(kernel::nftables::Fake, Option<relay::FakeRelays>)>),
 }
 
 impl Kernel {
@@ -126,7 +126,7 @@ impl Kernel {
 pub fn relays<'a>(
     family: Family,
     listening: impl IntoIterator<Item = (&'a Listener, u16)>,
-    led: impl Fn(&ServicePortName) -> Option<Backends>,
+    led: impl Fn(&ServicePortName) -> Option<RelayBackends>,
 ) -> Relays {
     let family = match family {
         Family::V4 => svclab_sim::protocol::Family::V4,
@@ -215,7 +215,7 @@ fn saved(kernel: &iptables::Fake) -> String {
 enum ModeProxy {
     Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
     Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
-    Userspace(Box<FamilyProxy<UserspaceSyncer<iptables::Fake, relay::Fake>>>),
+    Userspace(Box<FamilyProxy<UserspaceSyncer<iptables::Fake, relay::FakeRelays>>>),
     Nftables(Box<FamilyProxy<NftablesSyncer<kernel::nftables::Fake>>>),
 }
 
@@ -304,8 +304,9 @@ impl Proxies {
             ModeProxy::Iptables(proxy) => Kernel::Iptables(proxy.mode().kernel().clone()),
             ModeProxy::Ipvs(proxy) => Kernel::Ipvs(Box::new(proxy.mode().kernel().clone())),
             ModeProxy::Nftables(proxy) => {
-                let relays =
-                    proxy.companion().map(|companion: &mut LocalhostNodePorts<relay::Fake>| companion.relays().clone());
+                let relays = proxy
+                    .companion()
+                    .map(|companion: &mut LocalhostNodePorts<relay::FakeRelays>| companion.relays().clone());
                 Kernel::Nftables(Box::new((proxy.mode().table().clone(), relays)))
             }
             ModeProxy::Userspace(proxy) => {
@@ -336,11 +337,11 @@ impl ModeProxy {
             Kernel::Iptables(kernel) => ModeProxy::Iptables(Box::new(assemble::iptables(config, family, kernel))),
             Kernel::Ipvs(kernel) => ModeProxy::Ipvs(Box::new(assemble::ipvs(config, family, *kernel))),
             Kernel::Nftables(kernel) => {
-                let proxy = assemble::nftables(config, family, kernel.0, |_| relay::Fake::default());
+                let proxy = assemble::nftables(config, family, kernel.0, |_| relay::FakeRelays::default());
                 ModeProxy::Nftables(Box::new(proxy))
             }
             Kernel::Userspace(all) => {
-                ModeProxy::Userspace(Box::new(assemble::userspace(config, family, all.0, relay::Fake::default())))
+                ModeProxy::Userspace(Box::new(assemble::userspace(config, family, all.0, relay::FakeRelays::default())))
             }
         }
     }

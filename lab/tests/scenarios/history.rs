@@ -16,7 +16,7 @@ use svcproxy::kernel::writer::Writer;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::ipvs::kernel::LinuxIpvs;
-use svcproxy::mode::iptables_family::ipvs::syncer::Syncer;
+use svcproxy::mode::iptables_family::ipvs::syncer::IpvsSyncer;
 use svcproxy::model::{Change, Family};
 
 use crate::changes::any_change;
@@ -27,7 +27,7 @@ const FEW: u64 = 12;
 const HISTORY: u64 = 30;
 const BOOT: u64 = 240;
 
-type Proxy = FamilyProxy<Syncer<LinuxIpvs<Writer>>>;
+type Proxy = FamilyProxy<IpvsSyncer<LinuxIpvs<Writer>>>;
 
 /// An event in a proxy's life.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use crate::kernel::netlink::NetlinkError;
 use crate::kernel::nftables::NftTable as _;
 use crate::kernel::writer::Writer;
 use crate::mode::iptables_family::ipvs::kernel::LinuxIpvs;
-use crate::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device};
+use crate::mode::iptables_family::ipvs::teardown::{remove_empty_device, tear_down};
 use crate::mode::iptables_family::rules::cleanup::cleanup;
 use crate::mode::nftables::{flowtable, layout};
 use crate::model::Family;
@@ -54,7 +54,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 fn virtual_servers() -> Result<(), NetlinkError> {
     let Some(mut kernel) = LinuxIpvs::left_behind()? else { return Ok(()) };
     for family in Family::ALL {
-        let removed = leave(&mut kernel, family, false)?.removed;
+        let removed = tear_down(&mut kernel, family, false)?.removed;
         tracing::info!(%family, removed, "virtual servers, sets and addresses cleaned up");
     }
     remove_empty_device(&mut kernel)

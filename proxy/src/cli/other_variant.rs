@@ -6,7 +6,7 @@ use crate::config::{Variant, WriterChoice};
 use crate::kernel::iptables::{IptablesError, holds_any};
 use crate::kernel::packet_filter::PacketFilter;
 use crate::kernel::writer::Writer;
-use crate::mode::iptables_family::rules::cleanup::{Found, cleanup, count};
+use crate::mode::iptables_family::rules::cleanup::{CleanupCount, cleanup, count};
 use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
@@ -30,8 +30,8 @@ pub(super) fn warn_of_rules(family: Family, is_nft: bool) {
     match open(family, other) {
         Ok(None) => {}
         Ok(Some(mut commands)) => match found(&mut commands) {
-            Ok(Found { chains: 0, .. }) => {}
-            Ok(Found { chains, rules }) => warn!(
+            Ok(CleanupCount { chains: 0, .. }) => {}
+            Ok(CleanupCount { chains, rules }) => warn!(
                 %family, chains, rules,
                 "the {other} tables hold rules of a service proxy as well, beside the {own} ones that are written here: packets meet \
                  both; to be rid of them, stop this proxy, run svcproxy --cleanup, which cleans both variants, and start it again"
@@ -77,6 +77,6 @@ fn open(family: Family, variant: Variant) -> Result<Option<Writer>, IptablesErro
     Writer::open(family, variant, WriterChoice::Auto).map(|opened| Some(opened.writer))
 }
 
-fn found(writer: &mut Writer) -> Result<Found, IptablesError> {
+fn found(writer: &mut Writer) -> Result<CleanupCount, IptablesError> {
     Ok(count(&writer.read(&Table::ALL)?))
 }

@@ -43,7 +43,7 @@ use crate::mode::nftables::flowtable as of_flowtable;
 use crate::mode::nftables::{self, layout};
 use crate::model::Family;
 use crate::plan::node::{node_port_relay, ranges_without_relay, routes_loopback};
-use crate::relay::{self, Engine};
+use crate::relay::{self, RelayEngine};
 use crate::source::{
     AwaitPodCidr, Connector, KubernetesSource, ManifestSource, ObjectSource, ReflectorTiming, SourceError,
     SourceReports, WatchScope, record_events,
@@ -94,7 +94,7 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     }
 }
 
-fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::Syncer<LinuxIpvs<Writer>>>> {
+fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::IpvsSyncer<LinuxIpvs<Writer>>>> {
     let mut usable = usable(config, |family, writer| Ok(assemble::ipvs(config, family, LinuxIpvs::open(writer)?)))?;
     for family in usable.proxies.iter().map(FamilyProxy::family) {
         for chain in input_policy::dropping(family) {
@@ -109,10 +109,13 @@ fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::Syncer<Linux
     Ok(usable)
 }
 
-fn userspace(config: &Config, shares: Shares) -> anyhow::Result<OpenedMode<userspace::syncer::Syncer<Writer, Engine>>> {
+fn userspace(
+    config: &Config,
+    shares: Shares,
+) -> anyhow::Result<OpenedMode<userspace::syncer::UserspaceSyncer<Writer, RelayEngine>>> {
     let (shared, mut stats) = (relays(config, shares), Vec::new());
     let mut usable = usable(config, |family, writer| {
-        let relays = Engine::new(family, Arc::clone(&shared));
+        let relays = RelayEngine::new(family, Arc::clone(&shared));
         stats.push((family, relays.stats()));
         Ok(assemble::userspace(config, family, writer, relays))
     })?;
@@ -122,7 +125,7 @@ fn userspace(config: &Config, shares: Shares) -> anyhow::Result<OpenedMode<users
     Ok(usable)
 }
 
-fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::Syncer<Writer>>> {
+fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::IptablesSyncer<Writer>>> {
     let mut usable = usable(config, |family, writer| Ok(assemble::iptables(config, family, writer)))?;
     usable.leftovers = all(vec![leftovers::ipvs(config), leftovers::nftables(&usable.proxies)]);
     usable.metrics.extend(invalid_packets(config, &usable.counters)?);
@@ -139,8 +142,8 @@ fn announce(config: &Config, origin: &ObjectOrigin) {
 }
 
 /// Relay limits and timeouts, shared by all listeners. A connection may be idle as long as conntrack keeps its entry.
-fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::Shared> {
-    let limits = relay::limits::Limits::of(shares.relays);
+fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::RelayShared> {
+    let limits = relay::limits::RelayLimits::of(shares.relays);
     info!(
         listeners = limits.listeners,
         connections = limits.connections,
@@ -148,9 +151,9 @@ fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::Shared> {
         "relaying so many at a time"
     );
     let timeouts = limits::timeouts(&config.conntrack);
-    let tcp = relay::tcp::Timeouts { idle: timeouts.tcp_established, half_closed: timeouts.tcp_close_wait };
-    let udp = relay::udp::Timeouts { single: timeouts.udp, conversation: timeouts.udp_stream };
-    relay::engine::Shared::new(limits, tcp, udp)
+    let tcp = relay::tcp::TcpTimeouts { idle: timeouts.tcp_established, half_closed: timeouts.tcp_close_wait };
+    let udp = relay::udp::UdpTimeouts { single: timeouts.udp, conversation: timeouts.udp_stream };
+    relay::engine::RelayShared::new(limits, tcp, udp)
 }
 
 /// `None` if no rule drops INVALID packets: each scrape would read counters in vain, with the commands by a child
@@ -164,7 +167,7 @@ fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> any
 fn nftables(
     config: &Config,
     shares: Shares,
-) -> anyhow::Result<OpenedMode<nftables::syncer::Syncer<kernel::nftables::Netlink>>> {
+) -> anyhow::Result<OpenedMode<nftables::syncer::NftablesSyncer<kernel::nftables::Netlink>>> {
     let (mut proxies, mut stats) = (Vec::new(), Vec::new());
     for range in ranges_without_relay(config) {
         warn!(
@@ -179,7 +182,7 @@ fn nftables(
             Ok(table) => {
                 let proxy = assemble::nftables(config, family, table, |address| {
                     let shared = shared.get_or_insert_with(|| relays(config, shares));
-                    let relays = Engine::on(address, Arc::clone(shared));
+                    let relays = RelayEngine::on(address, Arc::clone(shared));
                     stats.push((family, relays.stats()));
                     relays
                 });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::kernel::conntrack::Filter;
 use crate::model::Protocol;
-use crate::plan::flows::StaleFlowFilter;
+use crate::plan::stale_flows::StaleFlowFilter;
 
 /// With more filters than these, one dump of the protocol is cheaper: each dump walks the whole table in the kernel
 /// (3.3 ms for an empty one of 262,144 buckets, Linux 6.18).
@@ -63,13 +63,13 @@ mod tests {
 
     use super::*;
     use crate::model::Frontend;
-    use crate::plan::frontends::Due;
+    use crate::plan::conntrack_index::DueFlows;
 
     fn server(host: u8) -> SocketAddr {
         SocketAddr::from(([10, 244, 0, host], 53))
     }
 
-    fn filters(due: &[(u16, Due)]) -> Vec<Filter> {
+    fn filters(due: &[(u16, DueFlows)]) -> Vec<Filter> {
         let key = |port: u16| (Protocol::Udp, Frontend::NodePort(port));
         let due: BTreeMap<_, _> = due.iter().map(|(port, due)| (key(*port), due.clone())).collect();
         super::filters(&StaleFlowFilter::default().only(&due))
@@ -78,24 +78,24 @@ mod tests {
     #[test]
     fn as_few_dumps_as_will_do() {
         let to = |port: u16| Filter::To(Protocol::Udp, Frontend::NodePort(port));
-        let lost = |hosts: &[u8]| Due::To(hosts.iter().map(|host| server(*host)).collect());
+        let lost = |hosts: &[u8]| DueFlows::ToServers(hosts.iter().map(|host| server(*host)).collect());
         let from = |host: u8| Filter::From(Protocol::Udp, server(host));
         assert_eq!(filters(&[]), []);
-        assert_eq!(filters(&[(1, Due::All), (2, Due::All)]), [to(1), to(2)]);
+        assert_eq!(filters(&[(1, DueFlows::All), (2, DueFlows::All)]), [to(1), to(2)]);
         assert_eq!(filters(&[(1, lost(&[7]))]), [to(1)], "where it makes no difference, what clients send to");
         assert_eq!(filters(&[(1, lost(&[7])), (2, lost(&[7]))]), [from(7)], "one server, of two frontends");
         assert_eq!(filters(&[(1, lost(&[7, 8])), (2, lost(&[7, 8]))]), [to(1), to(2)]);
-        assert_eq!(filters(&[(1, Due::All), (2, lost(&[7])), (3, lost(&[7]))]), [to(1), from(7)]);
-        let many: Vec<(u16, Due)> = (1..=5).map(|port| (port, Due::All)).collect();
+        assert_eq!(filters(&[(1, DueFlows::All), (2, lost(&[7])), (3, lost(&[7]))]), [to(1), from(7)]);
+        let many: Vec<(u16, DueFlows)> = (1..=5).map(|port| (port, DueFlows::All)).collect();
         assert_eq!(filters(&many), [Filter::Protocol(Protocol::Udp)]);
-        let many: Vec<(u16, Due)> = (1..=9).map(|port| (port, lost(&[7, 8]))).collect();
+        let many: Vec<(u16, DueFlows)> = (1..=9).map(|port| (port, lost(&[7, 8]))).collect();
         assert_eq!(filters(&many), [from(7), from(8)]);
     }
 
     #[test]
     fn a_look_begins_anew_where_it_would_judge_by_something_else() {
         let flows = |hosts: &[u8]| {
-            let due = Due::To(hosts.iter().map(|host| server(*host)).collect());
+            let due = DueFlows::ToServers(hosts.iter().map(|host| server(*host)).collect());
             let key = (Protocol::Udp, Frontend::NodePort(1));
             Some(StaleFlowFilter::default().only(&BTreeMap::from([(key, due)])))
         };

@@ -6,7 +6,7 @@ use tracing::{info, warn};
 
 use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::model::{Family, ObjectKey};
-use crate::plan::other_machines::Published;
+use crate::plan::other_machines::PublishedAddresses;
 
 /// The Services already reported in one family.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(super) struct OtherMachines(BTreeSet<ObjectKey>);
 impl OtherMachines {
     /// Reports new Services, as of the last sync. A further address of a reported Service is not reported: with k3s
     /// each node that joins adds one.
-    pub(super) fn note(&mut self, family: Family, now: &Published, events: &Recorder) {
+    pub(super) fn note(&mut self, family: Family, now: &PublishedAddresses, events: &Recorder) {
         let now = now.by_service();
         for service in self.0.iter().filter(|service| !now.contains_key(service)) {
             info!(%family, "Service {service} no longer publishes an address of another machine");

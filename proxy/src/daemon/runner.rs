@@ -32,7 +32,7 @@ use crate::metrics::{Metrics, Pending};
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
 use crate::model::{Batch, Family};
-use crate::ruleset::Report;
+use crate::ruleset::SyncReport;
 
 /// Retry interval after a failed follow-up.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -263,7 +263,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         }
     }
 
-    fn synced(&mut self, report: &Report, started: Instant) {
+    fn synced(&mut self, report: &SyncReport, started: Instant) {
         let RunnerContext { metrics, health_checks, disputes, events, .. } = &self.shared;
         let proxy = &mut self.runner.family;
         let family = proxy.family();
@@ -274,7 +274,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         }
         self.runner.watch.wrote(&report.total, report.full);
         metrics.synced(family, report);
-        metrics.standing(family, proxy.tally());
+        metrics.standing(family, proxy.summary());
         self.refusals.note(family, proxy.refused(), events);
         metrics.refused(family, proxy.refused().len());
         let spared = self.spared_ranges.note(proxy.service_ranges().spared);

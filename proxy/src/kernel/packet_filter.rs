@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::iptables::{Iptables, IptablesError};
-use crate::ruleset::{Rule, Saved, SavedTable, Table, Transaction};
+use crate::ruleset::{Rule, SavedTable, SavedTables, Table, Transaction};
 
 /// Rules of a transaction that is split because the kernel takes no larger ones: with the usual `net.core.wmem_max` of 212,992
 /// bytes about 480 rules with a comment were taken by iptables-nft 1.8.9.
@@ -16,13 +16,13 @@ pub trait PacketFilter {
     ///
     /// # Errors
     /// When the kernel, or the command, does not say.
-    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError>;
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError>;
 
     /// What stands in these tables, every rule of it.
     ///
     /// # Errors
     /// As [`PacketFilter::look`].
-    fn read(&mut self, tables: &[Table]) -> Result<Saved, IptablesError> {
+    fn read(&mut self, tables: &[Table]) -> Result<SavedTables, IptablesError> {
         self.look(tables, &|_, _| false)
     }
 
@@ -114,9 +114,9 @@ pub trait Compare: Send {
 }
 
 impl<K: Iptables> PacketFilter for K {
-    fn look(&mut self, tables: &[Table], _: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+    fn look(&mut self, tables: &[Table], _: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         let mut present = SavedTable::parse_all(&self.save(tables)?);
-        let mut saved = Saved::default();
+        let mut saved = SavedTables::default();
         for table in tables {
             saved.tables.insert(*table, present.remove(table).unwrap_or_default());
         }

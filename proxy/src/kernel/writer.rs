@@ -7,7 +7,7 @@ use super::iptables_nft::NfTables;
 use super::packet_filter::{Compare, PacketFilter};
 use crate::config::{Variant, WriterChoice};
 use crate::model::Family;
-use crate::ruleset::{Rule, Saved, Table, Transaction};
+use crate::ruleset::{Rule, SavedTables, Table, Transaction};
 
 /// The writer of one family's tables.
 pub enum Writer {
@@ -108,7 +108,7 @@ impl Writer {
 }
 
 impl PacketFilter for Writer {
-    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         self.filter().look(tables, unread)
     }
 

@@ -6,7 +6,7 @@ use super::build::RegistryBuilder;
 use super::whole;
 use crate::config::Mode;
 use crate::model::Family;
-use crate::ruleset::{Report, RuleCounts};
+use crate::ruleset::{RuleCounts, SyncReport};
 
 #[derive(Debug)]
 pub(super) enum ByMode {
@@ -67,7 +67,7 @@ impl ByMode {
         }
     }
 
-    pub(super) fn synced(&self, family: Family, report: &Report) {
+    pub(super) fn synced(&self, family: Family, report: &SyncReport) {
         self.written(family, report.sent);
         let ByMode::Iptables { rules, .. } = self else { return };
         let rules = |table: &str| rules.with_label_values(&[family.as_str(), table]);

@@ -10,11 +10,11 @@ use super::{AtScrape, Samples};
 use crate::kernel;
 use crate::mode::nftables::layout;
 use crate::model::{Family, Protocol};
-use crate::relay::stats::Stats;
+use crate::relay::stats::RelayStats;
 
-pub fn listeners(families: Vec<(Family, Arc<Stats>)>) -> Result<AtScrape, Error> {
+pub fn listeners(families: Vec<(Family, Arc<RelayStats>)>) -> Result<AtScrape, Error> {
     let read = move || {
-        let each = |count: fn(&Stats) -> u64| {
+        let each = |count: fn(&RelayStats) -> u64| {
             families.iter().map(|(family, stats)| (vec![family.to_string()], as_value(count(stats)))).collect()
         };
         vec![each(|stats| stats.listeners.get()), each(|stats| stats.not_opened.get())]

@@ -23,8 +23,8 @@ use prometheus::{
 
 use crate::config::Mode;
 use crate::model::{Batch, Change, Family};
-use crate::plan::tally::Tally;
-use crate::ruleset::Report;
+use crate::plan::summary::PlanSummary;
+use crate::ruleset::SyncReport;
 use build::RegistryBuilder;
 use by_mode::ByMode;
 
@@ -107,7 +107,7 @@ impl Metrics {
         let name = family.as_str();
         self.conntrack_deleted.with_label_values(&[name]).reset();
         self.by_mode.begin_at_zero(family);
-        self.standing(family, &Tally::default());
+        self.standing(family, &PlanSummary::default());
         self.disputed(family, 0);
         self.refused(family, 0);
     }
@@ -171,13 +171,13 @@ impl Metrics {
     }
 
     /// Records a successful sync.
-    pub fn synced(&self, family: Family, report: &Report) {
+    pub fn synced(&self, family: Family, report: &SyncReport) {
         self.last_timestamp.with_label_values(&[family.as_str()]).set(now());
         self.by_mode.synced(family, report);
     }
 
     /// Sets the gauges of service ports after a sync.
-    pub fn standing(&self, family: Family, tally: &Tally) {
+    pub fn standing(&self, family: Family, tally: &PlanSummary) {
         let name = family.as_str();
         let (internal, external) = tally.without_local_endpoints();
         self.no_local_endpoints.with_label_values(&[name, "internal"]).set(whole(internal));
@@ -285,7 +285,7 @@ mod tests {
         metrics.failed(Family::V4, false);
         metrics.cleanup_failed(Family::V4);
         let (sent, total) = (RuleCounts { filter: 1, nat: 2 }, RuleCounts { filter: 5, nat: 70 });
-        metrics.synced(Family::V4, &Report { sent, total, ..Report::default() });
+        metrics.synced(Family::V4, &SyncReport { sent, total, ..SyncReport::default() });
         metrics.programmed(Family::V4, SystemTime::now() - Duration::from_millis(1500));
         metrics.conntrack(Family::V4, 3, Duration::from_millis(1));
         metrics.healthz(200);

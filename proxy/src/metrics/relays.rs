@@ -6,15 +6,15 @@ use prometheus::Error;
 
 use super::AtScrape;
 use crate::model::Family;
-use crate::relay::stats::Stats;
+use crate::relay::stats::RelayStats;
 
 /// Values with the label that distinguishes them within a metric.
 type LabelledCounts = Vec<(Option<&'static str>, u64)>;
 
-pub fn metrics(families: Vec<(Family, Arc<Stats>)>) -> Result<AtScrape, Error> {
+pub fn metrics(families: Vec<(Family, Arc<RelayStats>)>) -> Result<AtScrape, Error> {
     let read = move || {
-        let each = |of: &dyn Fn(&Stats) -> LabelledCounts| {
-            let of_family = |(family, stats): &(Family, Arc<Stats>)| {
+        let each = |of: &dyn Fn(&RelayStats) -> LabelledCounts| {
+            let of_family = |(family, stats): &(Family, Arc<RelayStats>)| {
                 let family = family.to_string();
                 of(stats).into_iter().map(move |(label, count)| {
                     let labels = [family.clone()].into_iter().chain(label.map(str::to_owned)).collect();

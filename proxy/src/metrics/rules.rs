@@ -8,7 +8,7 @@ use tracing::debug;
 use super::{AtScrape, Samples};
 use crate::kernel::iptables::{Counted, IptablesError};
 use crate::kernel::writer::CounterReader;
-use crate::mode::iptables_family::iptables::connections::{Connections, Meter, Sort};
+use crate::mode::iptables_family::iptables::connections::{ConnectionCounts, CountKind, CountedPort};
 use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
 use crate::ruleset::Table;
@@ -28,14 +28,14 @@ pub fn invalid_packets(counters: Vec<CounterReader>) -> Result<AtScrape, Error> 
 /// Connections and rejected packets of each service port.
 pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape, Error> {
     let state: Vec<_> =
-        counters.into_iter().map(|(family, one)| (family, one, Mutex::new(Connections::default()))).collect();
+        counters.into_iter().map(|(family, one)| (family, one, Mutex::new(ConnectionCounts::default()))).collect();
     let read = move || {
         let (mut connections, mut refused): (Samples, Samples) = Default::default();
         for (family, counters, known) in &state {
             // A failed reading keeps the previous counts.
             let Some(rules) = or_logged(of_both_tables(counters)) else { continue };
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            for (meter, count) in known.look(rules) {
+            for (meter, count) in known.update(rules) {
                 let mut labels = labels(*family, meter);
                 let count = as_value(*count);
                 match reason(meter.sort) {
@@ -53,7 +53,7 @@ pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape,
     AtScrape::slow(read)
         .counter(
             "svcproxy_service_connections_total",
-            "Connections led to an endpoint of the service port",
+            "ConnectionCounts led to an endpoint of the service port",
             &labels[..5],
         )?
         .counter("svcproxy_service_refused_packets_total", "Packets to the service port that were refused", &labels)
@@ -65,17 +65,17 @@ fn of_both_tables(counters: &CounterReader) -> Result<Vec<Counted>, IptablesErro
     Ok(rules)
 }
 
-fn labels(family: Family, meter: &Meter) -> Vec<String> {
-    let Meter { namespace, service, port, protocol, .. } = meter.clone();
+fn labels(family: Family, meter: &CountedPort) -> Vec<String> {
+    let CountedPort { namespace, service, port, protocol, .. } = meter.clone();
     vec![family.to_string(), namespace, service, port, protocol]
 }
 
-fn reason(sort: Sort) -> Option<&'static str> {
+fn reason(sort: CountKind) -> Option<&'static str> {
     match sort {
-        Sort::Connection => None,
-        Sort::NoEndpoints => Some("no_endpoints"),
-        Sort::NoLocalEndpoints => Some("no_local_endpoints"),
-        Sort::SourceRange => Some("source_range"),
+        CountKind::Connection => None,
+        CountKind::NoEndpoints => Some("no_endpoints"),
+        CountKind::NoLocalEndpoints => Some("no_local_endpoints"),
+        CountKind::SourceRange => Some("source_range"),
     }
 }
 

@@ -19,13 +19,13 @@ pub fn iptables<K: PacketFilter>(
     config: &Config,
     family: Family,
     kernel: K,
-) -> FamilyProxy<iptables::syncer::Syncer<K>> {
-    let mode = iptables::syncer::Syncer::new(kernel, config.service_counters);
+) -> FamilyProxy<iptables::syncer::IptablesSyncer<K>> {
+    let mode = iptables::syncer::IptablesSyncer::new(kernel, config.service_counters);
     FamilyProxy::with_mode(config.clone(), family, mode)
 }
 
-pub fn ipvs<K: IpvsKernel>(config: &Config, family: Family, kernel: K) -> FamilyProxy<ipvs::syncer::Syncer<K>> {
-    FamilyProxy::with_mode(config.clone(), family, ipvs::syncer::Syncer::new(kernel, config.ipvs.clone()))
+pub fn ipvs<K: IpvsKernel>(config: &Config, family: Family, kernel: K) -> FamilyProxy<ipvs::syncer::IpvsSyncer<K>> {
+    FamilyProxy::with_mode(config.clone(), family, ipvs::syncer::IpvsSyncer::new(kernel, config.ipvs.clone()))
 }
 
 pub fn userspace<K: PacketFilter, R: Relays>(
@@ -33,8 +33,8 @@ pub fn userspace<K: PacketFilter, R: Relays>(
     family: Family,
     kernel: K,
     relays: R,
-) -> FamilyProxy<userspace::syncer::Syncer<K, R>> {
-    let mode = userspace::syncer::Syncer::new(kernel, relays, config.port_range);
+) -> FamilyProxy<userspace::syncer::UserspaceSyncer<K, R>> {
+    let mode = userspace::syncer::UserspaceSyncer::new(kernel, relays, config.port_range);
     FamilyProxy::with_mode(config.clone(), family, mode)
 }
 
@@ -44,8 +44,8 @@ pub fn nftables<T: NftTable, R: Relays + Send + 'static>(
     family: Family,
     table: T,
     relays: impl FnOnce(IpAddr) -> R,
-) -> FamilyProxy<nftables::syncer::Syncer<T>> {
-    let proxy = FamilyProxy::with_mode(config.clone(), family, nftables::syncer::Syncer::new(table));
+) -> FamilyProxy<nftables::syncer::NftablesSyncer<T>> {
+    let proxy = FamilyProxy::with_mode(config.clone(), family, nftables::syncer::NftablesSyncer::new(table));
     match node_port_relay(config, family) {
         Some(address) => proxy.with_companion(LocalhostNodePorts::new(relays(address))),
         None => proxy,

@@ -10,10 +10,9 @@ use crate::model::ServicePortName;
 use crate::plan::ServicePortPlan;
 
 pub trait Companion: Any + Send {
-    /// Before each full sync.
     fn full(&mut self, _addresses: &NodeAddresses, _plans: &dyn Plans) {}
 
-    /// Before each partial sync, with the service ports that changed (`None`: deleted).
+    /// Before each partial sync.
     fn partial(&mut self, _changed: &BTreeMap<ServicePortName, Option<ServicePortPlan>>) {}
 
     /// Returns whether [`Companion::follow_up`] has work to do.
@@ -21,12 +20,11 @@ pub trait Companion: Any + Send {
         false
     }
 
-    /// Describes an object of this companion that another program has deleted.
     fn detect_flush(&mut self) -> Option<String> {
         None
     }
 
-    /// Does the work that is due. Returns the time of the next call.
+    /// Returns the time of the next call.
     fn follow_up(&mut self, _now: Instant) -> Option<Instant> {
         None
     }

@@ -13,15 +13,15 @@ use super::companion::Companion;
 use super::{Mode, Plans};
 use crate::config::{Config, NodeAddresses};
 use crate::model::{Change, Family, ObjectKey, ServicePortName};
-use crate::plan::flows::{StaleFlowFilter, needs_conntrack_cleanup, servers};
-use crate::plan::frontends::ConntrackFrontends;
-use crate::plan::health::{Checks, ServiceCheck};
+use crate::plan::conntrack_index::ConntrackIndex;
+use crate::plan::health::{HealthCheckTracker, ServiceCheck};
 use crate::plan::node::primary_address;
-use crate::plan::other_machines::{Published, other_machines};
-use crate::plan::service_port::NodeContext;
-use crate::plan::tally::Tally;
+use crate::plan::other_machines::{PublishedAddresses, other_machines};
+use crate::plan::service_port::PlanContext;
+use crate::plan::stale_flows::{StaleFlowFilter, needs_conntrack_cleanup, servers};
+use crate::plan::summary::PlanSummary;
 use crate::plan::{NodePlan, ServicePortPlan, ServiceRanges, plan_node, plan_service_port, service_ranges};
-use crate::ruleset::Report;
+use crate::ruleset::SyncReport;
 use crate::state::claims::Dispute;
 use crate::state::{ChangedPorts, State};
 
@@ -34,23 +34,22 @@ pub struct FamilyProxy<M> {
     pending: ChangedPorts,
     records: PlanRecords,
     other_machines: BTreeSet<IpAddr>,
-    conntrack_frontends: ConntrackFrontends,
+    conntrack_index: ConntrackIndex,
 }
 
-/// What other parts of the program read from the plans, as of the last sync.
+/// As of the last sync.
 #[derive(Default)]
 struct PlanRecords {
-    checks: Checks,
-    tally: Tally,
-    published: Published,
+    checks: HealthCheckTracker,
+    summary: PlanSummary,
+    published: PublishedAddresses,
 }
 
 impl PlanRecords {
-    /// Replaces the record of a service port (`None`: deleted). The same plan a second time changes nothing.
-    fn note(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
-        self.checks.note(name, plan);
-        self.tally.note(name, plan);
-        self.published.note(name, plan);
+    fn record(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
+        self.checks.record(name, plan);
+        self.summary.record(name, plan);
+        self.published.record(name, plan);
     }
 }
 
@@ -65,7 +64,7 @@ impl<M: Mode> FamilyProxy<M> {
             pending: ChangedPorts::default(),
             records: PlanRecords::default(),
             other_machines: BTreeSet::new(),
-            conntrack_frontends: ConntrackFrontends::default(),
+            conntrack_index: ConntrackIndex::default(),
         }
     }
 
@@ -74,7 +73,7 @@ impl<M: Mode> FamilyProxy<M> {
         self
     }
 
-    /// The same proxy, before its first change, with its mode replaced.
+    /// Only before the first change.
     pub fn map_mode<N: Mode>(self, map: impl FnOnce(M) -> N) -> FamilyProxy<N> {
         let FamilyProxy { config, state, mode, companions, .. } = self;
         FamilyProxy { companions, ..FamilyProxy::with_mode(config, state.family(), map(mode)) }
@@ -84,12 +83,10 @@ impl<M: Mode> FamilyProxy<M> {
         self.state.family()
     }
 
-    /// For tests and for what the caller assembled.
     pub fn mode(&mut self) -> &mut M {
         &mut self.mode
     }
 
-    /// The companion of this type, for tests.
     pub fn companion<C: Companion>(&mut self) -> Option<&mut C> {
         self.companions.iter_mut().find_map(|companion| {
             let any: &mut dyn Any = &mut **companion;
@@ -120,11 +117,11 @@ impl<M: Mode> FamilyProxy<M> {
         self.pending.service_ports.extend(ports.map(|port| port.name.clone()));
     }
 
-    /// Sets the node's addresses. The next sync is full if the rules depend on what changed: pods that are created bring
-    /// addresses on which no rule depends. Returns whether [`FamilyProxy::follow_up`] has work to do.
+    /// The next sync is full if the rules depend on what changed. Returns whether [`FamilyProxy::follow_up`] has work
+    /// to do.
     pub fn set_addresses(&mut self, addresses: &NodeAddresses) -> bool {
-        // Equal addresses may still require a sync: another program may have removed addresses that a sync has bound in
-        // between, or a link may still have no address.
+        // Equal addresses may still require a sync: another program may have removed bound addresses, or a link may
+        // still have no address.
         if self.addresses == *addresses && addresses.of_services.is_none() && addresses.bare.is_empty() {
             return false;
         }
@@ -134,12 +131,11 @@ impl<M: Mode> FamilyProxy<M> {
             self.mode.require_full_sync();
         }
         self.find_other_machines();
-        // Every companion is called.
+        // `any` would skip companions.
         self.companions.iter_mut().filter_map(|companion| companion.addresses_changed(addresses).then_some(())).count()
             > 0
     }
 
-    /// See [`Mode::require_full_sync`].
     pub fn require_full_sync(&mut self) {
         self.mode.require_full_sync();
     }
@@ -148,7 +144,6 @@ impl<M: Mode> FamilyProxy<M> {
         self.mode.needs_full() || self.pending.node
     }
 
-    /// Whether a sync has anything to do.
     pub fn is_due(&self) -> bool {
         self.mode.needs_full() || !self.pending.is_empty()
     }
@@ -158,7 +153,6 @@ impl<M: Mode> FamilyProxy<M> {
         !self.pending.is_empty()
     }
 
-    /// See [`Mode::look_ahead`].
     pub fn look_ahead(&mut self) {
         self.mode.look_ahead();
     }
@@ -168,13 +162,12 @@ impl<M: Mode> FamilyProxy<M> {
         self.state.take_much_forgotten()
     }
 
-    /// Moves the state of a large cluster to new memory ([`compact`](crate::kernel::memory::compact)).
     pub fn compact(&mut self) {
         self.state.compact();
         self.mode.compact();
     }
 
-    /// Describes an object of the mode or of a companion that another program has deleted.
+    /// See [`Mode::detect_flush`]; companions included.
     ///
     /// # Errors
     /// The kernel cannot be read.
@@ -187,10 +180,10 @@ impl<M: Mode> FamilyProxy<M> {
         Ok(self.companions.iter_mut().find_map(|companion| companion.detect_flush()))
     }
 
-    /// Does what is due after a sync. Returns the time of the next call.
+    /// See [`Mode::follow_up`]; companions included.
     ///
     /// # Errors
-    /// The kernel refuses a change of the mode.
+    /// The kernel refuses a change.
     pub fn follow_up(&mut self, now: Instant) -> Result<Option<Instant>, M::Error> {
         let of_companions: Vec<Instant> =
             self.companions.iter_mut().filter_map(|companion| companion.follow_up(now)).collect();
@@ -198,28 +191,25 @@ impl<M: Mode> FamilyProxy<M> {
         Ok(next.into_iter().chain(of_companions).min())
     }
 
-    /// The Services whose health checks have changed since the last call, as of the last sync. `None`: the check is gone.
+    /// The changes since the last call, as of the last sync. `None`: the check is gone.
     pub fn take_health_changes(&mut self) -> Vec<(ObjectKey, Option<ServiceCheck>)> {
         self.records.checks.take_changed()
     }
 
-    /// Frontends that several Services claim, as far as their owner changed since the last call.
+    /// The changes since the last call.
     pub fn take_disputes(&mut self) -> Vec<Dispute> {
         self.state.take_disputes()
     }
 
-    /// See [`Mode::refused`].
     pub fn refused(&self) -> &BTreeMap<ServicePortName, String> {
         self.mode.refused()
     }
 
-    /// As of the last sync.
-    pub fn tally(&self) -> &Tally {
-        &self.records.tally
+    pub fn summary(&self) -> &PlanSummary {
+        &self.records.summary
     }
 
-    /// Service ports that publish addresses of other machines, as of the last sync.
-    pub fn published_of_other_machines(&self) -> &Published {
+    pub fn published_of_other_machines(&self) -> &PublishedAddresses {
         &self.records.published
     }
 
@@ -232,34 +222,33 @@ impl<M: Mode> FamilyProxy<M> {
         NodePlan { service_ranges, ..plan_node(&self.config, self.family(), self.state.node(), &self.addresses) }
     }
 
-    /// Starts to record, for [`FamilyProxy::take_triggers`], the times at which the causes of endpoint changes happened,
-    /// without times before `since`.
+    /// Starts to record the times of the causes of endpoint changes, without times before `since`.
     pub fn count_triggers_since(&mut self, since: Timestamp) {
         self.state.count_triggers_since(since);
     }
 
-    /// The times of the causes of the endpoint changes that the last sync has programmed.
+    /// The times of the causes that the last sync has programmed.
     pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<M> {
         self.state.take_triggers()
     }
 
-    /// Programs the state: a partial sync if the kernel's state is known, else a full one. After very many changes, a partial
-    /// sync leaves some of them to the next sync, which is due at once.
+    /// A partial sync if the kernel's state is known, else a full one. After very many changes, a partial sync leaves
+    /// some to the next sync, which is due at once.
     ///
     /// # Errors
-    /// The kernel refuses a change. Everything that was pending is then part of the next sync, which is full unless the mode
-    /// can repeat a part.
-    pub fn sync(&mut self) -> Result<Report, M::Error> {
+    /// The kernel refuses a change. Everything pending is then part of the next sync, which is full unless the mode can
+    /// repeat a part.
+    pub fn sync(&mut self) -> Result<SyncReport, M::Error> {
         if self.needs_full() {
             let pending = std::mem::take(&mut self.pending);
             let report = self.full().inspect_err(|_| self.pending.node |= pending.node)?;
-            let FamilyProxy { state, mode, addresses, conntrack_frontends, .. } = self;
+            let FamilyProxy { state, mode, addresses, conntrack_index, .. } = self;
             let ports = state.service_ports().filter(|port| needs_conntrack_cleanup(port.name.protocol));
-            conntrack_frontends.note_all(ports.map(|port| {
+            conntrack_index.record_all(ports.map(|port| {
                 let servers = flow_servers(state, mode, addresses, &port.name);
                 (port, servers)
             }));
-            self.conntrack_frontends.found(self.mode.take_previous_frontends());
+            self.conntrack_index.add_previous(self.mode.take_previous_frontends());
             return Ok(report);
         }
         let pending = self.state.take_part(&mut self.pending);
@@ -269,56 +258,55 @@ impl<M: Mode> FamilyProxy<M> {
         let report = self.partial(&pending.service_ports).inspect_err(|_| self.pending.merge(pending.clone()))?;
         for name in pending.service_ports.iter().filter(|name| needs_conntrack_cleanup(name.protocol)) {
             let port = self.state.service_port(name);
-            self.conntrack_frontends.note(name, port.as_deref().map(|port| (port, self.servers(name))));
+            self.conntrack_index.record(name, port.as_deref().map(|port| (port, self.servers(name))));
         }
         Ok(report)
     }
 
-    /// The filter for conntrack entries that changed service ports have made stale; `None` if none can be stale. Returns the
-    /// filter again until [`FamilyProxy::conntrack_reconciled`] is called.
+    /// The filter for conntrack entries that changes have made stale, until [`FamilyProxy::conntrack_reconciled`] is
+    /// called.
     pub fn stale_flows(&self) -> Option<StaleFlowFilter> {
-        if self.conntrack_frontends.due().is_empty() {
+        if self.conntrack_index.due().is_empty() {
             return None;
         }
-        let ports = self.conntrack_frontends.ports_due().into_iter().filter_map(|name| self.state.service_port(name));
+        let ports = self.conntrack_index.ports_due().into_iter().filter_map(|name| self.state.service_port(name));
         let ports = ports.map(|port| {
             let servers = self.servers(&port.name);
             (port, servers)
         });
         let flows = StaleFlowFilter::new(ports, &self.node_plan().node_ports, &self.addresses.local);
-        Some(flows.only(self.conntrack_frontends.due()))
+        Some(flows.only(self.conntrack_index.due()))
     }
 
     fn servers(&self, name: &ServicePortName) -> BTreeSet<SocketAddr> {
         flow_servers(&self.state, &self.mode, &self.addresses, name)
     }
 
-    /// Records that the stale conntrack entries are deleted.
+    /// The stale entries are deleted.
     pub fn conntrack_reconciled(&mut self) {
-        self.conntrack_frontends.judged();
+        self.conntrack_index.clear_due();
     }
 
-    fn full(&mut self) -> Result<Report, M::Error> {
+    fn full(&mut self) -> Result<SyncReport, M::Error> {
         let node = self.node_plan();
         let FamilyProxy { config, state, addresses, other_machines, mode, companions, records, .. } = self;
-        records.checks.keep(|name| state.service_port(name).is_some());
-        (records.tally, records.published) = (Tally::default(), Published::default());
+        records.checks.retain(|name| state.service_port(name).is_some());
+        (records.summary, records.published) = (PlanSummary::default(), PublishedAddresses::default());
         let planner = Planner { config, state, addresses, other_machines };
         let plans = RecordingPlans { planner, records: RefCell::new(records) };
         companions.iter_mut().for_each(|companion| companion.full(addresses, &plans));
         mode.full(node, addresses, &plans)
     }
 
-    fn partial(&mut self, pending: &BTreeSet<ServicePortName>) -> Result<Report, M::Error> {
+    fn partial(&mut self, pending: &BTreeSet<ServicePortName>) -> Result<SyncReport, M::Error> {
         let planner = self.planner();
         let changed: BTreeMap<ServicePortName, Option<ServicePortPlan>> =
             pending.iter().map(|name| (name.clone(), planner.plan(name))).collect();
-        changed.iter().for_each(|(name, plan)| self.records.note(name, plan.as_ref()));
+        changed.iter().for_each(|(name, plan)| self.records.record(name, plan.as_ref()));
         self.companions.iter_mut().for_each(|companion| companion.partial(&changed));
         self.mode.partial(changed)
     }
 
-    /// The plans of all service ports.
     pub fn plans(&self) -> Vec<ServicePortPlan> {
         self.planner().iter().collect()
     }
@@ -329,7 +317,7 @@ impl<M: Mode> FamilyProxy<M> {
     }
 }
 
-/// The servers at which flows of a service port may stay ([`servers`]).
+/// See [`servers`].
 fn flow_servers<M: Mode>(
     state: &State,
     mode: &M,
@@ -349,14 +337,14 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn plan(&self, name: &ServicePortName) -> Option<ServicePortPlan> {
         let port = self.state.service_port(name)?;
-        let around = NodeContext {
+        let context = PlanContext {
             node_name: &self.config.node_name,
             node: self.state.node(),
             primary: primary_address(self.config, self.state.family(), self.state.node(), self.addresses),
             masquerade_all: self.config.masquerade_all,
             other_machines: self.other_machines,
         };
-        Some(plan_service_port(&port, &self.state.endpoints(name), around))
+        Some(plan_service_port(&port, &self.state.endpoints(name), context))
     }
 
     fn iter(&self) -> impl Iterator<Item = ServicePortPlan> {
@@ -364,7 +352,6 @@ impl Planner<'_> {
     }
 }
 
-/// Records each plan as a mode reads it.
 struct RecordingPlans<'a> {
     planner: Planner<'a>,
     records: RefCell<&'a mut PlanRecords>,
@@ -372,6 +359,6 @@ struct RecordingPlans<'a> {
 
 impl Plans for RecordingPlans<'_> {
     fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_> {
-        Box::new(self.planner.iter().inspect(|plan| self.records.borrow_mut().note(&plan.name, Some(plan))))
+        Box::new(self.planner.iter().inspect(|plan| self.records.borrow_mut().record(&plan.name, Some(plan))))
     }
 }

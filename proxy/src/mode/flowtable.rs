@@ -1,5 +1,5 @@
-//! The flowtable for long connections, beside nftables mode: created with the first sync, and kept on the node's links as
-//! links are added and removed. A failure costs only speed, and delays no sync.
+//! The flowtable for long connections, beside nftables mode, kept on the node's links as these change. A failure costs
+//! only speed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +11,6 @@ use super::companion::Companion;
 use crate::config::NodeAddresses;
 use crate::kernel::nftables::Flowtable;
 
-/// The time until a retry after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 
 pub struct LongConnections<F> {
@@ -81,7 +80,7 @@ mod tests {
     use crate::config::Config;
     use crate::kernel::nftables::{Fake, NftTableError};
     use crate::mode::family::FamilyProxy;
-    use crate::mode::nftables::syncer::Syncer;
+    use crate::mode::nftables::syncer::NftablesSyncer;
     use crate::model::Family;
 
     #[derive(Default)]
@@ -110,7 +109,7 @@ mod tests {
         NodeAddresses { links: links.iter().map(|link| (*link).to_owned()).collect(), ..NodeAddresses::default() }
     }
 
-    type Proxy = FamilyProxy<Syncer<Fake>>;
+    type Proxy = FamilyProxy<NftablesSyncer<Fake>>;
 
     fn flowtable(proxy: &mut Proxy) -> &mut InMemory {
         &mut proxy.companion::<LongConnections<InMemory>>().unwrap().flowtable
@@ -118,7 +117,8 @@ mod tests {
 
     #[test]
     fn the_flowtable_follows_links_without_a_sync_and_a_deleted_one_is_reported() {
-        let proxy = FamilyProxy::with_mode(Config::for_node("n"), Family::V4, Syncer::new(Fake::new(Family::V4)));
+        let proxy =
+            FamilyProxy::with_mode(Config::for_node("n"), Family::V4, NftablesSyncer::new(Fake::new(Family::V4)));
         let mut proxy = proxy.with_companion(LongConnections::new(InMemory::default()));
         let later = || Instant::now() + Duration::from_secs(60);
         proxy.set_addresses(&links(&["eth0"]));

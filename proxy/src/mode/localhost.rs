@@ -1,10 +1,6 @@
-//! Node ports on a loopback address, beside nftables mode, whose rules do not translate packets to loopback addresses: this
-//! process listens there and relays (KEP-6032).
-//!
-//! Relays and tables do not depend on each other: a failure of one does not delay the other. A client on a loopback address is
-//! the node itself, so policy Local applies to the client as to the node. [`NodePlan::node_port_relay`] is the address.
-//!
-//! [`NodePlan::node_port_relay`]: crate::plan::NodePlan::node_port_relay
+//! Node ports on a loopback address, beside nftables mode, whose rules do not translate packets to loopback addresses:
+//! this process relays them (KEP-6032). A client there is the node itself, so policy Local applies to it as to the
+//! node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,10 +12,9 @@ use super::Plans;
 use super::companion::Companion;
 use crate::config::NodeAddresses;
 use crate::model::{Protocol, ServicePortName};
-use crate::plan::{BackendSet, ServicePortPlan, Verdict};
-use crate::relay::{Backends, Listener, Relays};
+use crate::plan::{BackendSet, FrontendVerdict, ServicePortPlan};
+use crate::relay::{Listener, RelayBackends, Relays};
 
-/// The time until a retry of ports that another program has.
 const RETRY: Duration = Duration::from_secs(10);
 
 pub struct LocalhostNodePorts<R> {
@@ -31,18 +26,16 @@ pub struct LocalhostNodePorts<R> {
     /// Those without, with the failure that was logged.
     waiting: BTreeMap<ServicePortName, Option<String>>,
     retry: Option<Instant>,
-    /// Whether the warning about node ports of UDP or SCTP was logged.
+    /// About node ports of UDP or SCTP.
     warned: bool,
 }
 
-/// The node port of a service port and the backends that its relay on a loopback address uses; `None` if connections to the
-/// port are refused there.
-///
-/// A listener cannot drop, so it refuses where rules drop: under policy Local without a local endpoint.
+/// `None` if connections to the node port are refused on a loopback address: a listener cannot drop, so it refuses
+/// where rules drop.
 pub fn relayed(plan: &ServicePortPlan) -> Option<(u16, &[SocketAddr])> {
     let external = plan.external.as_ref()?;
     let port = external.node_port.filter(|_| plan.protocol() == Protocol::Tcp)?;
-    let Verdict::Deliver(set) = external.of_node().verdict else { return None };
+    let FrontendVerdict::Deliver(set) = external.of_node().verdict else { return None };
     let backends = plan.backends(set);
     (!backends.is_empty()).then_some((port, backends))
 }
@@ -64,13 +57,12 @@ impl<R: Relays> LocalhostNodePorts<R> {
         }
     }
 
-    /// For tests.
     pub fn relays(&mut self) -> &mut R {
         &mut self.relays
     }
 
-    /// Updates a service port (`None`: deleted), and closes a listener that it no longer needs. Opens none: another service
-    /// port may still have the port, until it is updated as well. Returns whether the service port is relayed.
+    /// Closes a listener that the service port no longer needs. Opens none: another service port may have the port
+    /// until it is updated as well. Returns whether the service port is relayed.
     fn update(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> bool {
         let relayed = plan.and_then(|plan| Some((relayed(plan)?, plan.affinity)));
         let node_port = plan.and_then(|plan| plan.external.as_ref()?.node_port);
@@ -94,7 +86,7 @@ impl<R: Relays> LocalhostNodePorts<R> {
         }
         match relayed {
             Some(((port, backends), affinity)) => {
-                let backends = Backends { cluster: backends.into(), affinity, ..Backends::default() };
+                let backends = RelayBackends { cluster: backends.into(), affinity, ..RelayBackends::default() };
                 self.relays.set_backends(name, Some(backends));
                 self.wanted.insert(name.clone(), port);
             }
@@ -104,7 +96,7 @@ impl<R: Relays> LocalhostNodePorts<R> {
         port.is_some()
     }
 
-    /// Opens the listeners that are missing. Logs each failure once for as long as it lasts.
+    /// Opens missing listeners. Logs each failure once.
     fn listen(&mut self) {
         let LocalhostNodePorts { relays, wanted, open, waiting, .. } = self;
         waiting.retain(|name, logged| {

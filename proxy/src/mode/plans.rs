@@ -1,6 +1,6 @@
 use crate::plan::ServicePortPlan;
 
-/// The plans of all service ports, computed on each iteration: those of a large cluster are never in memory together.
+/// Computed on each iteration: the plans of a large cluster are never in memory together.
 pub trait Plans {
     fn iter(&self) -> Box<dyn Iterator<Item = ServicePortPlan> + '_>;
 }

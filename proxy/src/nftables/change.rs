@@ -1,46 +1,36 @@
-//! A change of a table, which is made as a whole or not at all.
+//! A change of a table, which the kernel makes as a whole or not at all.
 
 use std::collections::BTreeMap;
 
 use super::{Chain, Element, Name, Rule, Set};
 
-/// What becomes of the table itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TableChange {
-    /// It is there, and stays.
+pub enum TableAction {
     #[default]
     Keep,
-    /// There is none of this name.
     Make,
-    /// There is one of this name: it goes with everything in it, and a new one comes in the same moment.
+    /// Deletes the table, and creates a new one in the same transaction.
     Replace,
 }
 
-/// What is changed, in the order in which it is written.
+/// In the order in which the parts are sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Change {
-    /// The table itself.
-    pub table: TableChange,
-    /// Sets and maps that are not there.
+pub struct NftChange {
+    pub table: TableAction,
     pub add_sets: Vec<(Name, Set)>,
-    /// Chains that are not there.
     pub add_chains: BTreeMap<Name, Chain>,
-    /// The rules that chains which are there have from now on.
+    /// Replaces the rules of existing chains.
     pub write_rules: BTreeMap<Name, Vec<Rule>>,
-    /// Elements that are there.
     pub delete_elements: Vec<Element>,
-    /// Elements that are not there, or are among those that go.
+    /// Elements that do not exist, or are in `delete_elements`.
     pub add_elements: Vec<Element>,
-    /// Chains that nothing leads to.
     pub delete_chains: Vec<Name>,
-    /// Sets that no rule names.
     pub delete_sets: Vec<Name>,
 }
 
-impl Change {
-    /// Whether there is nothing to do.
+impl NftChange {
     pub fn is_empty(&self) -> bool {
-        self.table == TableChange::Keep
+        self.table == TableAction::Keep
             && self.add_sets.is_empty()
             && self.add_chains.is_empty()
             && self.write_rules.is_empty()
@@ -50,7 +40,6 @@ impl Change {
             && self.delete_sets.is_empty()
     }
 
-    /// Rules that are sent.
     pub fn rules(&self) -> usize {
         self.add_chains.values().map(|chain| chain.rules.len()).sum::<usize>()
             + self.write_rules.values().map(Vec::len).sum::<usize>()

@@ -1,5 +1,3 @@
-//! Rules.
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -9,129 +7,94 @@ use nf_tables::field::Field;
 use super::Name;
 use crate::model::Protocol;
 
-/// Which address of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The source.
+pub enum AddressSide {
     Source,
-    /// The destination.
     Destination,
 }
 
-/// Where a packet goes on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
-    /// Nowhere.
+pub enum NftVerdict {
     Drop,
-    /// Behind this chain.
     Return,
-    /// In another chain, and then in this one.
     Jump(Name),
-    /// In another chain.
     Goto(Name),
 }
 
-/// A part of a rule: a match, or something that is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Statement {
-    /// An address lies in a range, or (`negated`) does not.
     Range {
-        /// Which address.
-        side: Side,
-        /// The range.
+        side: AddressSide,
         range: IpNet,
-        /// Not in it.
         negated: bool,
     },
-    /// The packet came in by an interface.
     Interface {
-        /// Its name, or how the name begins.
+        /// The name, or its first letters.
         name: String,
-        /// The name begins so.
         prefix: bool,
-        /// It did not.
         negated: bool,
     },
-    /// An address is one of this node's (`fib … type local`).
-    Local(Side),
-    /// The transport protocol.
+    /// An address is local (`fib … type local`).
+    Local(AddressSide),
     Protocol(Protocol),
-    /// What these fields hold is in a set, or (`negated`) is not.
     InSet {
-        /// The fields.
         key: &'static [Field],
-        /// The set.
         set: Name,
-        /// Not in it.
         negated: bool,
     },
-    /// The packet begins a connection.
+    /// `ct state new`.
     New,
-    /// The packet belongs to a connection that has been answered.
+    /// `ct state established`.
     Established,
-    /// The connection has had more packets than this, in both directions.
+    /// In both directions.
     MorePackets(u64),
-    /// The connection's next packets go by this flowtable.
     Offload(&'static str),
     /// The connection's destination was translated.
     Translated,
-    /// These bits are set in the packet's mark.
+    /// These bits of the packet mark are set.
     Marked(u32),
-    /// One of so many, drawn anew each time, is the first.
+    /// Matches one packet in so many, at random.
     OneIn(u32),
-    /// Sets these bits in the packet's mark.
     Mark(u32),
-    /// Turns these bits, which are set, off.
+    /// The bits are set.
     Unmark(u32),
-    /// The source is put into a set, or stays there, for this time from now on.
+    /// Adds the source to a set, or renews its timeout.
     Remember {
-        /// The set.
         set: Name,
-        /// Whole seconds.
+        /// In whole seconds.
         timeout: Duration,
     },
-    /// The verdict that a map has for what these fields hold; the next rule, where it has none.
+    /// Without an element the next rule follows.
     Map {
-        /// The fields.
         key: &'static [Field],
-        /// The map.
         map: &'static str,
     },
-    /// The destination becomes what a map has for these fields; the next rule, where it has nothing. The protocol must be known by then.
+    /// Without an element the next rule follows. An earlier statement must match the protocol.
     TranslateBy {
-        /// The fields; the last one is drawn.
+        /// The last field is random.
         key: Vec<Field>,
-        /// The map.
         map: &'static str,
     },
-    /// The destination becomes this. The protocol must be known by then.
+    /// An earlier statement must match the protocol.
     Translate(SocketAddr),
-    /// The source becomes the node's, with a port drawn at random.
     Masquerade,
-    /// Counts packets and bytes.
     Counter,
-    /// Refused with an ICMP message that the port is unreachable.
+    /// With ICMP port unreachable.
     Reject,
-    /// A verdict.
-    Verdict(Verdict),
+    Verdict(NftVerdict),
 }
 
-/// A rule.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
-    /// From left to right.
     pub statements: Vec<Statement>,
-    /// What it is for; empty: nothing.
     pub comment: &'static str,
 }
 
 impl Rule {
-    /// A rule without a comment.
     pub fn new(statements: impl IntoIterator<Item = Statement>) -> Rule {
         Rule { statements: statements.into_iter().collect(), comment: "" }
     }
 
-    /// With a comment.
     pub fn commented(self, comment: &'static str) -> Rule {
         Rule { comment, ..self }
     }

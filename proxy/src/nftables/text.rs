@@ -1,5 +1,3 @@
-//! A table as `nft` prints it, and takes it (`nft -f`).
-
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
 
@@ -7,25 +5,20 @@ use ipnet::IpNet;
 use nf_tables::field::Field;
 
 use super::element::address;
-use super::{Base, Chain, Element, Holds, Hook, Key, Name, Rule, Set, Side, Statement, Value, Verdict};
+use super::{
+    AddressSide, BaseHook, Chain, Element, ElementKey, ElementKind, ElementValue, Name, NftHook, NftVerdict, Rule, Set,
+    Statement,
+};
 use crate::model::{Family, Protocol};
 
-/// A whole table.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// What it is for.
     pub comment: &'a str,
-    /// The family of its packets.
     pub family: Family,
-    /// Its sets and maps, in the order in which they are printed.
     pub sets: &'a [(Name, Set)],
-    /// A flowtable, and the links that it is on.
     pub flowtable: Option<(&'a str, &'a [String])>,
-    /// Its chains, in the order in which they are printed.
     pub chains: &'a [(Name, Chain)],
-    /// Its elements.
     pub elements: &'a [Element],
 }
 
@@ -57,7 +50,7 @@ impl Display for Table<'_> {
 
 impl Table<'_> {
     fn set(&self, f: &mut fmt::Formatter<'_>, name: &str, set: &Set, elements: &[&Element]) -> fmt::Result {
-        let kind = if set.holds == Holds::Keys { "set" } else { "map" };
+        let kind = if set.holds == ElementKind::Keys { "set" } else { "map" };
         writeln!(f, "\n\t{kind} {name} {{")?;
         writeln!(f, "\t\t{}", type_of(set, self.family))?;
         if let Some(size) = set.size {
@@ -105,28 +98,28 @@ fn ip(family: Family) -> &'static str {
     }
 }
 
-fn base_text(base: &Base) -> String {
+fn base_text(base: &BaseHook) -> String {
     let kind = if base.is_nat { "nat" } else { "filter" };
     let hook = match base.hook {
-        Hook::Prerouting => "prerouting",
-        Hook::Input => "input",
-        Hook::Forward => "forward",
-        Hook::Output => "output",
-        Hook::Postrouting => "postrouting",
+        NftHook::Prerouting => "prerouting",
+        NftHook::Input => "input",
+        NftHook::Forward => "forward",
+        NftHook::Output => "output",
+        NftHook::Postrouting => "postrouting",
     };
     format!("type {kind} hook {hook} priority {}; policy accept;", base.priority)
 }
 
-/// `type` where the types say everything, else `typeof`.
+/// `type` if the types of the fields suffice, else `typeof`.
 fn type_of(set: &Set, family: Family) -> String {
     let drawn = set.key.iter().any(|field| matches!(field, Field::Random(_)));
     let (word, name): (_, fn(Field, Family) -> String) =
         if drawn { ("typeof", field_text) } else { ("type", type_text) };
     let joined = |fields: &[Field]| fields.iter().map(|field| name(*field, family)).collect::<Vec<_>>().join(" . ");
     let value = match set.holds {
-        Holds::Keys => String::new(),
-        Holds::Verdicts => " : verdict".to_owned(),
-        Holds::Endpoints => format!(" : {}", joined(&[Field::Destination, Field::DestinationPort])),
+        ElementKind::Keys => String::new(),
+        ElementKind::Verdicts => " : verdict".to_owned(),
+        ElementKind::Endpoints => format!(" : {}", joined(&[Field::Destination, Field::DestinationPort])),
     };
     format!("{word} {}{value}", joined(&set.key))
 }
@@ -156,25 +149,24 @@ fn fields_text(fields: &[Field], family: Family) -> String {
     fields.iter().map(|field| field_text(*field, family)).collect::<Vec<_>>().join(" . ")
 }
 
-/// An element as it stands between the braces.
 pub fn element_text(element: &Element, set: &Set, family: Family) -> String {
     let mut text = match &element.value {
-        Value::To(to) => range_text(&element.key, to, &set.key, family),
+        ElementValue::To(to) => range_text(&element.key, to, &set.key, family),
         _ => key_text(&element.key, &set.key, family),
     };
     match &element.value {
-        Value::None | Value::To(_) => {}
-        Value::Verdict(verdict) => {
+        ElementValue::None | ElementValue::To(_) => {}
+        ElementValue::Verdict(verdict) => {
             let _ = write!(text, " : {}", verdict_text(verdict));
         }
-        Value::Endpoint(endpoint) => {
+        ElementValue::Endpoint(endpoint) => {
             let _ = write!(text, " : {}", key_text(endpoint, &[Field::Destination, Field::DestinationPort], family));
         }
     }
     text
 }
 
-fn parts<'a>(key: &'a Key, fields: &'a [Field], family: Family) -> impl Iterator<Item = (Field, &'a [u8])> {
+fn parts<'a>(key: &'a ElementKey, fields: &'a [Field], family: Family) -> impl Iterator<Item = (Field, &'a [u8])> {
     let mut rest = key.bytes();
     fields.iter().map(move |field| {
         let length = usize::try_from(field.length(of_kernel(family))).unwrap_or_default();
@@ -184,12 +176,12 @@ fn parts<'a>(key: &'a Key, fields: &'a [Field], family: Family) -> impl Iterator
     })
 }
 
-fn key_text(key: &Key, fields: &[Field], family: Family) -> String {
+fn key_text(key: &ElementKey, fields: &[Field], family: Family) -> String {
     parts(key, fields, family).map(|(field, part)| part_text(field, part)).collect::<Vec<_>>().join(" . ")
 }
 
-/// The last field is a range of addresses, which is a prefix.
-fn range_text(from: &Key, to: &Key, fields: &[Field], family: Family) -> String {
+/// The last field is a range of addresses with a common prefix.
+fn range_text(from: &ElementKey, to: &ElementKey, fields: &[Field], family: Family) -> String {
     let ends = parts(to, fields, family).map(|(_, part)| part);
     let each =
         parts(from, fields, family).zip(ends).map(|((field, from), to)| match address(from).filter(|_| from != to) {
@@ -199,7 +191,6 @@ fn range_text(from: &Key, to: &Key, fields: &[Field], family: Family) -> String 
     each.collect::<Vec<_>>().join(" . ")
 }
 
-/// The number of leading bits that two addresses have in common.
 fn common_bits(one: &[u8], other: &[u8]) -> u32 {
     let mut bits = 0;
     for (one, other) in one.iter().zip(other) {
@@ -230,7 +221,6 @@ fn part_text(field: Field, part: &[u8]) -> String {
     }
 }
 
-/// The family as nf_tables has it.
 pub fn of_kernel(family: Family) -> nf_tables::Family {
     match family {
         Family::V4 => nf_tables::Family::Ipv4,
@@ -238,7 +228,6 @@ pub fn of_kernel(family: Family) -> nf_tables::Family {
     }
 }
 
-/// A rule as it stands in a chain.
 pub fn rule_text(rule: &Rule, family: Family) -> String {
     let statements = rule.statements.iter().map(|statement| statement_text(statement, family));
     let mut text = statements.collect::<Vec<_>>().join(" ");
@@ -252,14 +241,14 @@ fn not(negated: bool) -> &'static str {
     if negated { "!= " } else { "" }
 }
 
-fn side_text(side: Side) -> &'static str {
+fn side_text(side: AddressSide) -> &'static str {
     match side {
-        Side::Source => "saddr",
-        Side::Destination => "daddr",
+        AddressSide::Source => "saddr",
+        AddressSide::Destination => "daddr",
     }
 }
 
-/// A range of one address is that address.
+/// A range of one address is printed as that address.
 fn net_text(range: &IpNet) -> String {
     if range.prefix_len() == range.max_prefix_len() { range.addr().to_string() } else { range.trunc().to_string() }
 }
@@ -298,11 +287,11 @@ fn statement_text(statement: &Statement, family: Family) -> String {
     }
 }
 
-fn verdict_text(verdict: &Verdict) -> String {
+fn verdict_text(verdict: &NftVerdict) -> String {
     match verdict {
-        Verdict::Drop => "drop".to_owned(),
-        Verdict::Return => "return".to_owned(),
-        Verdict::Jump(chain) => format!("jump {chain}"),
-        Verdict::Goto(chain) => format!("goto {chain}"),
+        NftVerdict::Drop => "drop".to_owned(),
+        NftVerdict::Return => "return".to_owned(),
+        NftVerdict::Jump(chain) => format!("jump {chain}"),
+        NftVerdict::Goto(chain) => format!("goto {chain}"),
     }
 }

@@ -1,12 +1,11 @@
-//! Configurations that can be worked with, and of which kube-proxy complains all the same once it knows the Node (`checkBadConfig`,
-//! `checkBadIPConfig` and `getLocalDetectors` in cmd/kube-proxy/app).
+//! Warnings about settings that work, and about which kube-proxy complains as well once it knows the Node
+//! (`checkBadConfig`, `checkBadIPConfig` and `getLocalDetectors` in cmd/kube-proxy/app).
 
 use ipnet::IpNet;
 
 use crate::config::{Config, DetectLocal, NodePortAddresses};
 use crate::model::Family;
 
-/// A sentence for each, where this is the family of the node's primary address.
 pub fn complaints(config: &Config, primary: Family, pod_cidrs: &[IpNet]) -> Vec<String> {
     let node_ports = match &config.node_port_addresses {
         NodePortAddresses::Ranges(ranges) => unrestricted(config, ranges, primary, pod_cidrs),
@@ -15,13 +14,13 @@ pub fn complaints(config: &Config, primary: Family, pod_cidrs: &[IpNet]) -> Vec<
     node_ports.into_iter().chain(undetected(config, primary)).collect()
 }
 
-/// `nodePortAddresses` without a range of a family that seems to be in use.
+/// `nodePortAddresses` has no range of a family that seems to be in use.
 fn unrestricted(config: &Config, ranges: &[IpNet], primary: Family, pod_cidrs: &[IpNet]) -> Option<String> {
     let cluster_ranges = match &config.detect_local {
         DetectLocal::ClusterCidr(ranges) => &ranges[..],
         _ => &[],
     };
-    // No Service is known yet: whether the cluster is dual-stack, only the configuration can tell.
+    // No Service is known yet, so only the configuration shows whether the cluster is dual-stack.
     let dual_stack = [cluster_ranges, &config.ipvs.exclude, pod_cidrs]
         .into_iter()
         .any(|ranges| Family::ALL.into_iter().all(|family| has(ranges, family)));
@@ -34,7 +33,7 @@ fn unrestricted(config: &Config, ranges: &[IpNet], primary: Family, pod_cidrs: &
     })
 }
 
-/// Mode ClusterCIDR without a range of the primary family.
+/// DetectLocalMode is ClusterCIDR without a range of the primary family.
 fn undetected(config: &Config, primary: Family) -> Option<String> {
     let DetectLocal::ClusterCidr(ranges) = &config.detect_local else { return None };
     let lack = match ranges.is_empty() {
@@ -72,7 +71,6 @@ mod tests {
         ranges.iter().map(|range| range.parse().unwrap()).collect()
     }
 
-    /// How each complaint begins.
     fn begins(cluster: &[&str], node_ports: NodePortAddresses, primary: Family, pod_cidrs: &[&str]) -> Vec<String> {
         let detect_local = DetectLocal::ClusterCidr(parsed(cluster));
         let config = Config { detect_local, node_port_addresses: node_ports, ..Config::for_node("n") };
@@ -81,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn node_ports_that_a_family_does_not_restrict_are_named() {
+    fn a_family_with_unrestricted_node_ports_is_warned_of() {
         let told =
             |cluster, ranges, primary, pods| begins(cluster, NodePortAddresses::Ranges(parsed(ranges)), primary, pods);
         let open = |family: Family| format!("nodePortAddresses (--nodeport-addresses) has no range of {family}");
@@ -97,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_range_that_the_primary_family_lacks_is_named() {
+    fn a_missing_cluster_range_of_the_primary_family_is_warned_of() {
         let told = |cluster, primary| begins(cluster, NodePortAddresses::Primary, primary, &[]);
         let of = |family: Family| format!("clusterCIDR (--cluster-cidr) has no range of {family}");
         assert_eq!(told(&[], Family::V4), ["clusterCIDR (--cluster-cidr) has no range"]);

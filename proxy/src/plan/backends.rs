@@ -1,39 +1,32 @@
-//! Which endpoints may be chosen: conditions, traffic policy, topology hints.
-
 use std::net::{IpAddr, SocketAddr};
 
 use crate::state::NodeInfo;
 use crate::state::endpoints::Endpoint;
 use crate::state::service::ServicePort;
 
-/// The chosen backends of a service port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Backends {
-    /// For policy Cluster, and for what short-circuits under Local.
+pub struct ChosenBackends {
+    /// For policy Cluster, and for short circuits under policy Local.
     pub cluster: Vec<SocketAddr>,
-    /// For policy Local.
     pub local: Vec<SocketAddr>,
-    /// There are endpoints, here or elsewhere: the difference between drop and reject.
+    /// Decides between drop and reject.
     pub any: bool,
-    /// Endpoints have topology hints, and none narrows the choice on this node.
+    /// Why topology hints do not narrow the choice although endpoints have hints.
     pub hints_ignored: Option<HintsIgnored>,
 }
 
-/// Why topology hints are not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HintsIgnored {
-    /// Some ready endpoint has none.
     EndpointWithoutHint,
-    /// They name zones, and this node's is not known.
+    /// The hints name zones, and this node has no zone.
     NodeWithoutZone,
-    /// They name zones, and no endpoint is for this node's.
+    /// The hints name zones, and none is this node's.
     NoEndpointForZone,
-    /// They name nodes alone, and no endpoint is for this one.
+    /// The hints name only nodes, and none is this node.
     NoEndpointForNode,
 }
 
 impl HintsIgnored {
-    /// All reasons.
     pub const ALL: [HintsIgnored; 4] = [
         HintsIgnored::EndpointWithoutHint,
         HintsIgnored::NodeWithoutZone,
@@ -41,7 +34,6 @@ impl HintsIgnored {
         HintsIgnored::NoEndpointForNode,
     ];
 
-    /// The reason as a label.
     pub fn as_str(self) -> &'static str {
         match self {
             HintsIgnored::EndpointWithoutHint => "endpoint_without_hint",
@@ -52,13 +44,13 @@ impl HintsIgnored {
     }
 }
 
-/// Chooses. Ready endpoints first; where there is none, those that still serve while they terminate (KEP-1669),
-/// for each policy on its own. Hints narrow the cluster-wide choice only.
-pub fn choose(port: &ServicePort, endpoints: &[Endpoint], node_name: &str, node: &NodeInfo) -> Backends {
+/// Each policy prefers ready endpoints, then endpoints that serve while they terminate (KEP-1669). Hints apply to
+/// policy Cluster only.
+pub fn choose(port: &ServicePort, endpoints: &[Endpoint], node_name: &str, node: &NodeInfo) -> ChosenBackends {
     let usable = |e: &&Endpoint| e.ready || (e.serving && e.terminating);
-    let mut chosen = Backends { any: endpoints.iter().any(|e| usable(&e)), ..Backends::default() };
+    let mut chosen = ChosenBackends { any: endpoints.iter().any(|e| usable(&e)), ..ChosenBackends::default() };
     if port.uses_cluster_endpoints() {
-        let hinted = Hints::of(endpoints, node_name, node);
+        let hinted = HintChoice::of(endpoints, node_name, node);
         chosen.cluster = ready_or_terminating(endpoints, |e| hinted.admits(e));
         chosen.hints_ignored = hinted.ignored();
     }
@@ -69,8 +61,8 @@ pub fn choose(port: &ServicePort, endpoints: &[Endpoint], node_name: &str, node:
     chosen
 }
 
-/// Addresses of ready endpoints on this node, as the health check of policy Local counts them: terminating ones do not count,
-/// so that the load balancer stops sending while they still answer. Endpoints are sorted by address.
+/// For the health check of policy Local. Without terminating endpoints, so that the load balancer stops sending while
+/// they still answer. `endpoints` is sorted by address.
 pub fn ready_local(endpoints: &[Endpoint]) -> Vec<IpAddr> {
     let mut ready: Vec<IpAddr> = endpoints.iter().filter(|e| e.local && e.ready).map(|e| e.address.ip()).collect();
     ready.dedup();
@@ -85,29 +77,31 @@ fn ready_or_terminating(endpoints: &[Endpoint], admitted: impl Fn(&Endpoint) -> 
     endpoints.iter().filter(|e| e.serving && e.terminating).map(|e| e.address).collect()
 }
 
-/// Hints are used only if every ready endpoint has one and one of them names this node or zone: a half-hinted
-/// Service would overload some endpoints (<https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/#safeguards>).
-/// Node hints go before zone hints (KEP-3015).
-enum Hints<'a> {
+/// Hints apply only if every ready endpoint has one and one of them names this node or zone: otherwise some endpoints
+/// would be overloaded (<https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/#safeguards>).
+/// Node hints take precedence (KEP-3015).
+enum HintChoice<'a> {
     Node(&'a str),
     Zone(&'a str),
     Ignored(HintsIgnored),
     None,
 }
 
-impl<'a> Hints<'a> {
-    fn of(endpoints: &[Endpoint], node_name: &'a str, node: &'a NodeInfo) -> Hints<'a> {
+impl<'a> HintChoice<'a> {
+    fn of(endpoints: &[Endpoint], node_name: &'a str, node: &'a NodeInfo) -> HintChoice<'a> {
         let ready = || endpoints.iter().filter(|e| e.ready);
         if ready().all(|e| e.node_hints.is_empty() && e.zone_hints.is_empty()) {
-            return Hints::None;
+            return HintChoice::None;
         }
         let all_name_nodes = ready().all(|e| !e.node_hints.is_empty());
         let all_name_zones = ready().all(|e| !e.zone_hints.is_empty());
         if all_name_nodes && ready().any(|e| e.node_hints.contains(node_name)) {
-            return Hints::Node(node_name);
+            return HintChoice::Node(node_name);
         }
-        Hints::Ignored(match &node.zone {
-            Some(zone) if all_name_zones && ready().any(|e| e.zone_hints.contains(zone)) => return Hints::Zone(zone),
+        HintChoice::Ignored(match &node.zone {
+            Some(zone) if all_name_zones && ready().any(|e| e.zone_hints.contains(zone)) => {
+                return HintChoice::Zone(zone);
+            }
             Some(_) if all_name_zones => HintsIgnored::NoEndpointForZone,
             None if all_name_zones => HintsIgnored::NodeWithoutZone,
             _ if all_name_nodes => HintsIgnored::NoEndpointForNode,
@@ -117,16 +111,16 @@ impl<'a> Hints<'a> {
 
     fn admits(&self, endpoint: &Endpoint) -> bool {
         match self {
-            Hints::Node(name) => endpoint.node_hints.contains(*name),
-            Hints::Zone(zone) => endpoint.zone_hints.contains(*zone),
-            Hints::Ignored(_) | Hints::None => true,
+            HintChoice::Node(name) => endpoint.node_hints.contains(*name),
+            HintChoice::Zone(zone) => endpoint.zone_hints.contains(*zone),
+            HintChoice::Ignored(_) | HintChoice::None => true,
         }
     }
 
     fn ignored(&self) -> Option<HintsIgnored> {
         match self {
-            Hints::Ignored(reason) => Some(*reason),
-            Hints::Node(_) | Hints::Zone(_) | Hints::None => None,
+            HintChoice::Ignored(reason) => Some(*reason),
+            HintChoice::Node(_) | HintChoice::Zone(_) | HintChoice::None => None,
         }
     }
 }

@@ -1,15 +1,15 @@
-//! What must happen to a packet, with no word of any mode in it. Every rule of Kubernetes is decided here, once;
-//! the modes only write down what stands in a [`ServicePortPlan`] and a [`NodePlan`].
+//! What must happen to packets, whatever the mode: every rule of Kubernetes is decided here, once. The modes translate
+//! a [`ServicePortPlan`] and a [`NodePlan`] into kernel objects.
 
 pub mod advice;
 pub mod backends;
-pub mod flows;
-pub mod frontends;
+pub mod conntrack_index;
 pub mod health;
 pub mod node;
 pub mod other_machines;
 pub mod service_port;
-pub mod tally;
+pub mod stale_flows;
+pub mod summary;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -22,159 +22,127 @@ pub use backends::HintsIgnored;
 pub use node::{ServiceRanges, plan_node, service_ranges};
 pub use service_port::plan_service_port;
 
-/// Which of a service port's two sets of backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BackendSet {
-    /// Those chosen from the whole cluster.
     Cluster,
-    /// Those on this node.
     Local,
 }
 
-/// What happens to a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// A backend of this set gets it, each with the same probability.
+pub enum FrontendVerdict {
+    /// Each backend with the same probability.
     Deliver(BackendSet),
-    /// Refused: there are no endpoints on any node.
+    /// No node has an endpoint.
     Reject,
-    /// Dropped: there are endpoints on other nodes only, and the policy asks for this node.
+    /// Only other nodes have endpoints, and the policy is Local.
     Drop,
 }
 
-/// Whose source address is replaced by the node's. A hairpin connection (the client is the chosen backend) is
-/// masqueraded whatever stands here, or the reply would never come back through the node.
+/// A hairpin connection (the client is the chosen backend) is always masqueraded, because its reply would not pass the
+/// node otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masquerade {
-    /// No source's.
     Never,
-    /// Every source's.
     Always,
-    /// That of every source but pods, as far as pods can be detected ([`NodePlan::pods`]).
+    /// Every source but pods, if the node can detect them ([`NodePlan::pods`]).
     NotPods,
 }
 
-/// A verdict and who is masqueraded under it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrontendAction {
-    /// What happens.
-    pub verdict: Verdict,
-    /// To whose address.
+    pub verdict: FrontendVerdict,
     pub masquerade: Masquerade,
 }
 
-/// The cluster IP: the frontend inside the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterIpFrontend {
-    /// The cluster IP.
     pub address: IpAddr,
-    /// What happens to every source.
     pub action: FrontendAction,
 }
 
-/// All frontends for the world outside: node port, external IPs and load-balancer IPs are treated alike.
+/// The node port, external IPs and load-balancer IPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalFrontends {
-    /// The node port.
     pub node_port: Option<u16>,
-    /// External IPs.
     pub external_ips: Vec<IpAddr>,
-    /// Load-balancer IPs.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Those of the external and load-balancer IPs that another machine has ([`other_machines`]), sorted: a mode that binds addresses to
-    /// the node must not bind these, or the other machine's ports could not be reached from this node.
+    /// The external and load-balancer IPs that another machine has ([`other_machines`]), sorted. A mode that binds them
+    /// would cut the node off from that machine.
     pub of_other_machines: Vec<IpAddr>,
-    /// Sources that may use the load-balancer IPs; `None`: all. Node port and external IPs are not restricted.
+    /// The sources that may use the load-balancer IPs; `None`: all.
     pub allowed_sources: Option<AllowedSources>,
-    /// What happens to traffic from elsewhere.
     pub action: FrontendAction,
-    /// Under policy Local, pods (where they can be detected) and the node itself are not held to it: their traffic goes
-    /// as if it had left the cluster and come back (kubernetes/kubernetes#92465).
+    /// Policy Local does not apply to pods (if the node can detect them) and to the node itself
+    /// (kubernetes/kubernetes#92465).
     pub short_circuit: Option<ShortCircuit>,
 }
 
 impl ExternalFrontends {
-    /// Whether anybody at all is answered.
+    /// Whether any source reaches a backend.
     pub fn delivers(&self) -> bool {
-        matches!(self.action.verdict, Verdict::Deliver(_)) || self.short_circuit.is_some()
+        matches!(self.action.verdict, FrontendVerdict::Deliver(_)) || self.short_circuit.is_some()
     }
 
-    /// What happens to what the node itself sends.
+    /// For traffic from the node itself.
     pub fn of_node(&self) -> FrontendAction {
         self.short_circuit.map_or(self.action, |short| short.node)
     }
 }
 
-/// What pods and the node itself get under policy Local.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShortCircuit {
-    /// Traffic from pods.
     pub pods: FrontendAction,
-    /// Traffic from the node itself.
     pub node: FrontendAction,
 }
 
-/// `loadBalancerSourceRanges`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedSources {
-    /// Allowed ranges.
     pub ranges: Vec<IpNet>,
-    /// The node itself is in a range. Its own connection to a load-balancer IP has that very IP as source where the
-    /// IP is a local address, so the load-balancer IPs are allowed sources too.
+    /// The ranges contain the node itself. The node's connection to a local load-balancer IP has that IP as source, so
+    /// the IPs are allowed sources as well.
     pub load_balancer_ips: bool,
 }
 
-/// `healthCheckNodePort`, and what a service port adds to its Service's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// The port.
+    /// The `healthCheckNodePort`.
     pub port: u16,
-    /// Addresses of ready endpoints on this node, sorted, each once.
+    /// Addresses of ready endpoints on this node, sorted, without duplicates.
     pub local_ready: Vec<IpAddr>,
 }
 
-/// Everything about one service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicePortPlan {
-    /// Its name.
     pub name: ServicePortName,
-    /// Port on the cluster IP, external and load-balancer IPs.
     pub port: u16,
-    /// Backends of [`BackendSet::Cluster`], sorted; empty also where no verdict uses them.
+    /// Sorted; may be empty if no verdict uses them.
     pub cluster_backends: Vec<SocketAddr>,
-    /// Backends of [`BackendSet::Local`], sorted; empty also where no verdict uses them.
+    /// Sorted; may be empty if no verdict uses them.
     pub local_backends: Vec<SocketAddr>,
-    /// Addresses of backends that may be their own clients on this node and whose source no action replaces: a mode that has one rule for
-    /// all hairpins asks for these only. Sorted, each once.
+    /// Backends on this node that may connect to themselves without being masqueraded by an action, for modes with one
+    /// rule for all hairpins. Sorted, without duplicates.
     pub hairpins: Vec<IpAddr>,
-    /// Where flows may stay that were led there: of UDP every endpoint that serves, of SCTP every endpoint, whatever the policy, sorted; see
-    /// [`flows`]. Empty for TCP, whose connections end by themselves.
+    /// The servers at which existing flows may stay: serving endpoints for UDP, all endpoints for SCTP
+    /// ([`stale_flows`]), none for TCP. Sorted.
     pub serving: Vec<SocketAddr>,
-    /// A client goes to the same backend again within this time.
     pub affinity: Option<Duration>,
-    /// The cluster IP, unless another service has it.
+    /// `None` if another Service has the cluster IP.
     pub internal: Option<ClusterIpFrontend>,
-    /// The frontends for outside, if there are any.
     pub external: Option<ExternalFrontends>,
-    /// The health check that a load balancer asks, if there is one.
     pub health_check: Option<HealthCheck>,
-    /// Policies (`internal`, `external`) under which this node has no endpoint although others have.
     pub no_local_endpoints: NoLocalEndpoints,
-    /// Why topology hints are not followed, where there are any and they are not.
+    /// Why topology hints do not apply, if endpoints have hints.
     pub hints_ignored: Option<HintsIgnored>,
 }
 
-/// Which traffic is lost on this node for want of local endpoints.
+/// Traffic that policy Local drops because only other nodes have endpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NoLocalEndpoints {
-    /// That to the cluster IP.
     pub internal: bool,
-    /// That to the other frontends.
     pub external: bool,
 }
 
 impl ServicePortPlan {
-    /// The backends of a set.
     pub fn backends(&self, set: BackendSet) -> &[SocketAddr] {
         match set {
             BackendSet::Cluster => &self.cluster_backends,
@@ -182,25 +150,21 @@ impl ServicePortPlan {
         }
     }
 
-    /// Its transport protocol.
     pub fn protocol(&self) -> Protocol {
         self.name.protocol
     }
 }
 
-/// How a pod's packet is detected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodSource {
-    /// Its source is in this range.
     Range(IpNet),
-    /// It came in through this interface.
     Interface(String),
-    /// It came in through an interface whose name starts so.
+    /// By the first letters of the input interface's name.
     InterfacePrefix(String),
 }
 
 impl PodSource {
-    /// Whether the kernel can match this source: names of interfaces have up to 15 characters (`IFNAMSIZ`).
+    /// Interface names have at most 15 characters (`IFNAMSIZ`).
     pub fn fits(&self) -> bool {
         match self {
             PodSource::Range(_) => true,
@@ -210,41 +174,34 @@ impl PodSource {
     }
 }
 
-/// Where node ports are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodePortScope {
-    /// On every local address, with or without the loopback range.
     EveryLocalAddress {
-        /// The loopback range counts.
+        /// Whether the loopback range is included.
         loopback: bool,
     },
-    /// On these addresses only.
     Addresses(Vec<IpAddr>),
 }
 
-/// What holds for all of a node's services, in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePlan {
-    /// The family.
     pub family: Family,
-    /// The bit of the packet mark that asks for masquerade.
+    /// The bit of the packet mark that requests masquerade.
     pub masquerade_mark: u32,
-    /// How pods are detected; `None`: they cannot be.
+    /// `None`: the node cannot detect pods.
     pub pods: Option<PodSource>,
-    /// Who is masqueraded to cluster IPs: what [`ClusterIpFrontend::action`] has for every service port, for modes that have one
-    /// rule for all.
+    /// [`ClusterIpFrontend::action`]'s masquerade, which is the same for every service port.
     pub internal_masquerade: Masquerade,
-    /// Where node ports are accepted.
     pub node_ports: NodePortScope,
-    /// Where relays of this program answer node ports of TCP besides: a loopback address, to which no packet may be led by rules without
-    /// `route_localnet`. Those of UDP and SCTP refuse on the whole loopback range then.
+    /// The loopback address on which this process relays TCP node ports, because rules cannot translate packets to it
+    /// without `route_localnet`. UDP and SCTP node ports refuse on the loopback range then.
     pub node_port_relay: Option<IpAddr>,
-    /// The node's primary address of the family.
     pub primary: Option<IpAddr>,
-    /// Packets from elsewhere to the loopback range are dropped: the guard that `route_localnet` makes necessary (CVE-2020-8558).
+    /// Whether to drop packets from other machines to the loopback range, as `route_localnet` requires (CVE-2020-8558).
     pub guard_loopback: bool,
-    /// Packets that conntrack calls INVALID are not forwarded (kubernetes/kubernetes#74839).
+    /// Whether to drop forwarded packets in conntrack state INVALID (kubernetes/kubernetes#74839).
     pub drop_invalid: bool,
-    /// Where cluster IPs come from, by [`ServiceRanges::dropped`]: a packet to an address in it that is no cluster IP is dropped. No two overlap.
+    /// [`ServiceRanges::dropped`]: packets to an address in them that is no cluster IP are dropped. They do not
+    /// overlap.
     pub service_ranges: Vec<IpNet>,
 }

@@ -1,5 +1,3 @@
-//! What holds for the whole node.
-
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
@@ -10,9 +8,8 @@ use crate::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses}
 use crate::model::Family;
 use crate::state::NodeInfo;
 
-/// Plans the node in one family.
 pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> NodePlan {
-    // Only IPv4 can route its loopback range, by way of `route_localnet`.
+    // `route_localnet` exists only for IPv4.
     let loopback = config.localhost_node_ports && family == Family::V4;
     NodePlan {
         family,
@@ -28,19 +25,16 @@ pub fn plan_node(config: &Config, family: Family, node: &NodeInfo, addresses: &N
     }
 }
 
-/// The ranges of ServiceCIDRs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceRanges {
-    /// Where unused addresses are dropped, put together.
+    /// The ranges in which packets to unused addresses are dropped, aggregated.
     pub dropped: Vec<IpNet>,
-    /// Those that contain a range of pods or the address of a node, which comes with each: the API lets an administrator add any range.
-    /// The cluster's own range is left out of what is dropped, and all of a ServiceCIDR that contains what is this node's. One that lies
-    /// within the pods' range is no such case: controllers give no pod an address of it.
+    /// Ranges of ServiceCIDRs that contain a range of pods or a node's address, with what they contain: the API accepts
+    /// any range. The cluster's pod range is cut out of `dropped`; a ServiceCIDR with a range or address of this node
+    /// is left out. A ServiceCIDR inside the pod range stays, because controllers give no pod an address of it.
     pub spared: Vec<(IpNet, IpNet)>,
 }
 
-/// Where cluster IPs come from: the ranges of all ServiceCIDRs. Only nftables mode drops what goes to unused addresses of them, as
-/// upstream has it.
 pub fn service_ranges(
     config: &Config,
     node: &NodeInfo,
@@ -58,7 +52,7 @@ pub fn service_ranges(
     let of_node: Vec<IpNet> = of_node.chain(node.addresses.iter().copied().map(IpNet::from)).collect();
     let (mut dropped, mut spared) = (Vec::new(), Vec::new());
     for range in of_service_cidrs {
-        // Where the other nodes and their pods are is not known then, so nothing of it can be dropped.
+        // The ranges of the other nodes are unknown then.
         if let Some(within) = of_node.iter().find(|within| range.contains(*within)) {
             spared.push((range, *within));
             continue;
@@ -73,7 +67,6 @@ pub fn service_ranges(
     ServiceRanges { dropped: IpNet::aggregate(&dropped), spared }
 }
 
-/// What is left of a range without another one.
 fn without(range: IpNet, other: &IpNet) -> Vec<IpNet> {
     if other.contains(&range) {
         return Vec::new();
@@ -82,15 +75,15 @@ fn without(range: IpNet, other: &IpNet) -> Vec<IpNet> {
     halves.map_or_else(|| vec![range], |halves| halves.flat_map(|half| without(half, other)).collect())
 }
 
-/// Whether node ports are to be reached on 127.0.0.1 by packets that the kernel routes there, so that `route_localnet` must be
-/// set and the guard against neighbours must stand. Not where `nodePortAddresses` names no loopback address (upstream's
-/// `NewProxier` in pkg/proxy/iptables/proxier.go). Relays listen on the node's own addresses, and IPVS leads nothing there.
+/// Node ports on 127.0.0.1 require `route_localnet` and its guard, unless `nodePortAddresses` names no loopback address
+/// (upstream's `NewProxier` in pkg/proxy/iptables/proxier.go). Relays listen on the node's addresses, and IPVS serves
+/// no loopback address.
 pub fn routes_loopback(config: &Config) -> bool {
     config.localhost_node_ports && config.mode == Mode::Iptables && names_loopback(&config.node_port_addresses)
 }
 
-/// The loopback address on which relays answer node ports (KEP-6032): in nftables mode, where `nodePortAddresses` has a range of the
-/// loopback's own with that address in it. A range of all addresses asks for none (upstream's `ContainsExplicitLoopback` in
+/// The loopback address on which relays answer node ports (KEP-6032), in nftables mode, if a loopback range of
+/// `nodePortAddresses` contains it. A range of all addresses does not count (upstream's `ContainsExplicitLoopback` in
 /// pkg/proxy/util/nodeport_addresses.go).
 pub fn node_port_relay(config: &Config, family: Family) -> Option<IpAddr> {
     let localhost = family.localhost();
@@ -98,7 +91,7 @@ pub fn node_port_relay(config: &Config, family: Family) -> Option<IpAddr> {
     (may && loopback_ranges(config, family).any(|range| range.contains(&localhost))).then_some(localhost)
 }
 
-/// The ranges of `nodePortAddresses` that are the loopback's own.
+/// The ranges of `nodePortAddresses` that lie in the loopback range.
 fn loopback_ranges(config: &Config, family: Family) -> impl Iterator<Item = IpNet> {
     let ranges = match &config.node_port_addresses {
         NodePortAddresses::Ranges(ranges) | NodePortAddresses::PrimaryAndRanges(ranges) => &ranges[..],
@@ -107,13 +100,12 @@ fn loopback_ranges(config: &Config, family: Family) -> impl Iterator<Item = IpNe
     ranges.iter().copied().filter(move |range| family.loopback_range().contains(range))
 }
 
-/// Loopback ranges in which no relay listens, because the one address that relays have is not in them.
+/// The loopback ranges of `nodePortAddresses` that do not contain the address of the relays.
 pub fn ranges_without_relay(config: &Config) -> Vec<IpNet> {
     let of = |family: Family| loopback_ranges(config, family).filter(move |range| !range.contains(&family.localhost()));
     Family::ALL.into_iter().flat_map(of).collect()
 }
 
-/// Whether some IPv4 loopback address is among those that accept node ports.
 fn names_loopback(addresses: &NodePortAddresses) -> bool {
     let start = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0));
     let one = |range: &IpNet| range.addr().is_ipv4() && (range.addr().is_loopback() || range.contains(&start));
@@ -121,12 +113,12 @@ fn names_loopback(addresses: &NodePortAddresses) -> bool {
         NodePortAddresses::All => true,
         NodePortAddresses::Primary => false,
         NodePortAddresses::PrimaryAndRanges(ranges) => ranges.iter().any(one),
-        // Without a range of IPv4 nothing is restricted in it.
+        // Without an IPv4 range, node ports are accepted on all IPv4 addresses.
         NodePortAddresses::Ranges(ranges) => !ranges.iter().any(|r| r.addr().is_ipv4()) || ranges.iter().any(one),
     }
 }
 
-/// The primary address of a family: the operator's, or that of the Node object, or else the one that the kernel shows.
+/// The configured address, else the address of the Node object, else the address that the kernel reports.
 pub fn primary_address(config: &Config, family: Family, node: &NodeInfo, addresses: &NodeAddresses) -> Option<IpAddr> {
     let of_family = |ips: &[IpAddr]| ips.iter().copied().find(|ip| Family::of(ip) == family);
     let bound = config.bind_address.filter(|address| Family::of(address) == family);
@@ -144,7 +136,7 @@ fn pods(config: &Config, family: Family, node: &NodeInfo) -> Option<PodSource> {
     }
 }
 
-/// Whether node ports of a family are on addresses that must be known, and not on whatever the kernel calls local.
+/// Whether node ports need a list of addresses, instead of the kernel's check for local addresses.
 pub fn names_node_port_addresses(config: &Config, family: Family) -> bool {
     let scope = node_ports(config, family, &NodeInfo::default(), &NodeAddresses::default(), false);
     matches!(scope, NodePortScope::Addresses(_))
@@ -169,7 +161,7 @@ fn node_ports(
             both
         }
         NodePortAddresses::Ranges(ranges) => {
-            // No range of this family restricts nothing in it, as upstream has it.
+            // As upstream: without a range of this family, on all its addresses.
             let mut of_family = ranges.iter().filter(|r| Family::of_net(r) == family);
             if !ranges.iter().any(|r| Family::of_net(r) == family) || of_family.any(|r| r.prefix_len() == 0) {
                 return NodePortScope::EveryLocalAddress { loopback };

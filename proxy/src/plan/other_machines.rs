@@ -1,5 +1,5 @@
-//! Addresses of other machines that Services publish, as k3s' ServiceLB does with those of nodes. IPVS answers on addresses that are bound
-//! to the node, with all of their ports: to bind another machine's cuts the node off from it (kubernetes#127410, #104679, #93175).
+//! Addresses of other machines that Services publish, such as nodes' addresses by k3s' ServiceLB. IPVS mode binds
+//! frontend addresses, and would cut the node off from the other machine (kubernetes#127410, #104679, #93175).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,8 +9,8 @@ use crate::config::{Config, Mode, NodeAddresses};
 use crate::model::{Family, ObjectKey, ServicePortName};
 use crate::state::State;
 
-/// The addresses of one family that are known to be another machine's: of other Node objects, as far as the source has them, of the
-/// API servers, and those that the kernel sends packets to. Empty where no mode binds addresses.
+/// The addresses of other Node objects as far as the source knows them, of the API servers, and the next hops of
+/// routes. Empty unless the mode binds addresses.
 pub fn other_machines(config: &Config, state: &State, addresses: &NodeAddresses) -> BTreeSet<IpAddr> {
     if config.mode != Mode::Ipvs {
         return BTreeSet::new();
@@ -21,13 +21,12 @@ pub fn other_machines(config: &Config, state: &State, addresses: &NodeAddresses)
     known.filter(|ip| !own(ip)).collect()
 }
 
-/// The service ports that publish such addresses, kept up to date one by one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Published(BTreeMap<ServicePortName, Vec<IpAddr>>);
+pub struct PublishedAddresses(BTreeMap<ServicePortName, Vec<IpAddr>>);
 
-impl Published {
-    /// A service port is planned anew, or is gone.
-    pub fn note(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
+impl PublishedAddresses {
+    /// Replaces a service port's plan (`None`: deleted).
+    pub fn record(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
         let external = plan.and_then(|plan| plan.external.as_ref());
         match external.map(|external| &external.of_other_machines).filter(|addresses| !addresses.is_empty()) {
             Some(addresses) => drop(self.0.insert(name.clone(), addresses.clone())),
@@ -35,7 +34,6 @@ impl Published {
         }
     }
 
-    /// Each Service with the other machines' addresses that it publishes.
     pub fn by_service(&self) -> BTreeMap<&ObjectKey, BTreeSet<IpAddr>> {
         let mut services: BTreeMap<&ObjectKey, BTreeSet<IpAddr>> = BTreeMap::new();
         for (name, addresses) in &self.0 {

@@ -1,44 +1,39 @@
-//! Which backend a new connection gets: by turns, or the one that its client had before.
+//! Chooses the backend of a new connection: round robin, or the client's last backend.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use super::Backends;
-use super::clients::Clients;
+use super::RelayBackends;
+use super::clients::AffinityClients;
 use crate::plan::BackendSet;
 
-/// Backends that are tried for one connection at most.
 pub const MOST_TRIES: usize = 8;
 
-/// The choice of one service port.
 #[derive(Debug, Default)]
 pub struct Balancer {
-    backends: Backends,
-    /// Who had the last turn in each set.
+    backends: RelayBackends,
     last: [Option<SocketAddr>; 2],
-    clients: Clients,
+    clients: AffinityClients,
 }
 
 impl Balancer {
-    /// New backends; turns go on after the backend that had the last one.
-    pub fn set_backends(&mut self, backends: Backends) {
+    pub fn set_backends(&mut self, backends: RelayBackends) {
         if backends.affinity.is_none() {
             self.clients.clear();
         }
-        self.clients.keep(|backend| {
-            // Sorted: there may be as many clients as backends, or a thousand times more.
+        self.clients.retain(|backend| {
+            // Binary search: there may be a thousand times as many clients as backends.
             [BackendSet::Cluster, BackendSet::Local].iter().any(|set| backends.set(*set).binary_search(backend).is_ok())
         });
         self.backends = backends;
     }
 
-    /// Whether associations of UDP may stay with a backend.
     pub fn serves(&self, backend: &SocketAddr) -> bool {
-        // Sorted: each association asks when the backends change.
+        // Called for each association when backends change.
         self.backends.serving.binary_search(backend).is_ok()
     }
 
-    /// The backends to be tried for a new connection, in this order. Takes a turn, unless the client has a backend already.
+    /// In the order of attempts. Advances the round robin unless the client has a backend.
     pub fn candidates(&mut self, set: BackendSet, client: IpAddr, now: Instant) -> Vec<SocketAddr> {
         let backends = self.backends.set(set);
         let known = self.backends.affinity.and_then(|timeout| self.clients.get(client, timeout, now));
@@ -47,7 +42,7 @@ impl Balancer {
             BackendSet::Cluster => 0,
             BackendSet::Local => 1,
         }];
-        // Backends are sorted: the next one is the first after the last, whatever came and went meanwhile.
+        // The first after the last one, even if that was removed.
         let start = last.map_or(0, |last| backends.partition_point(|backend| *backend <= last));
         let by_turns = (0..backends.len()).map(|step| backends[(start + step) % backends.len()]);
         let candidates = match known {
@@ -63,14 +58,13 @@ impl Balancer {
         candidates
     }
 
-    /// A backend has taken a client's connection.
-    pub fn took(&mut self, client: IpAddr, backend: SocketAddr, now: Instant) {
+    pub fn record_connection(&mut self, client: IpAddr, backend: SocketAddr, now: Instant) {
         if self.backends.affinity.is_some() {
-            self.clients.note(client, backend, now);
+            self.clients.record(client, backend, now);
         }
     }
 
-    /// A client's backend has refused it.
+    /// The client's backend has refused it.
     pub fn refused(&mut self, client: IpAddr) {
         self.clients.forget(client);
     }
@@ -86,15 +80,15 @@ mod tests {
         SocketAddr::new([10, 0, 0, number].into(), 80)
     }
 
-    fn backends(numbers: &[u8], affinity: Option<u64>) -> Backends {
+    fn backends(numbers: &[u8], affinity: Option<u64>) -> RelayBackends {
         let cluster = numbers.iter().map(|number| backend(*number)).collect();
-        Backends { cluster, affinity: affinity.map(Duration::from_secs), ..Backends::default() }
+        RelayBackends { cluster, affinity: affinity.map(Duration::from_secs), ..RelayBackends::default() }
     }
 
     fn first(balancer: &mut Balancer, client: u8, now: Instant) -> u8 {
         let client = IpAddr::from([192, 0, 2, client]);
         let chosen = balancer.candidates(BackendSet::Cluster, client, now)[0];
-        balancer.took(client, chosen, now);
+        balancer.record_connection(client, chosen, now);
         match chosen.ip() {
             IpAddr::V4(ip) => ip.octets()[3],
             IpAddr::V6(_) => 0,
@@ -102,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_go_round_and_go_on_whoever_comes_and_goes() {
+    fn round_robin_continues_when_backends_change() {
         let (mut balancer, now) = (Balancer::default(), Instant::now());
         assert_eq!(balancer.candidates(BackendSet::Cluster, [192, 0, 2, 1].into(), now), []);
         balancer.set_backends(backends(&[1, 2, 3], None));
@@ -115,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_stays_until_it_was_silent_for_the_timeout_or_its_backend_is_gone() {
+    fn a_client_keeps_its_backend_until_timeout_refusal_or_removal() {
         let (mut balancer, start) = (Balancer::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         balancer.set_backends(backends(&[1, 2, 3], Some(10)));
@@ -131,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_for_clients_is_bounded_and_the_oldest_go_first() {
-        let (mut clients, start) = (Clients::default(), Instant::now());
+    fn the_oldest_clients_are_forgotten_beyond_the_limit() {
+        let (mut clients, start) = (AffinityClients::default(), Instant::now());
         let client = |number: usize| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
         let (timeout, most) = (Duration::from_secs(1000), super::super::clients::MOST_CLIENTS);
         for number in 0..=most {
             let now = start + Duration::from_micros(number as u64);
-            clients.note(client(number), backend(1), now);
-            clients.note(client(0), backend(1), now);
+            clients.record(client(number), backend(1), now);
+            clients.record(client(0), backend(1), now);
         }
         assert_eq!(clients.len(), most);
         let known = [0, 1, 2, most].map(|number| clients.get(client(number), timeout, start).is_some());

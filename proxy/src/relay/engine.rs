@@ -1,5 +1,3 @@
-//! Listeners and their tasks.
-
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,48 +12,37 @@ use tokio::task::AbortHandle;
 use tracing::warn;
 
 use super::balancer::Balancer;
-use super::limits::Limits;
+use super::limiter::FairLimiter;
+use super::limits::RelayLimits;
 use super::pipes::Pipes;
-use super::room::Room;
-use super::stats::Stats;
-use super::{Backends, ListenError, Listener, Relays, sockets, tcp, udp};
+use super::stats::RelayStats;
+use super::{ListenError, Listener, RelayBackends, Relays, sockets, tcp, udp};
 use crate::model::{Family, Protocol, ServicePortName};
 
-/// The same complaint is made once in this time.
 const COMPLAINT: Duration = Duration::from_secs(30);
 
-/// What all listeners of both families share.
 #[derive(Debug)]
-pub struct Shared {
-    /// Room for listeners.
+pub struct RelayShared {
     listeners: Arc<Semaphore>,
     most_listeners: usize,
-    /// Room for connections.
-    pub connections: Arc<Room>,
-    /// UDP associations that are open.
+    pub connections: Arc<FairLimiter>,
     pub associations: Arc<AtomicU64>,
-    /// As many of them as there may be.
     pub most_associations: u64,
-    /// The listening ports of UDP.
-    pub ports: udp::Ports,
-    /// Pipes between connections.
+    pub ports: udp::UdpListeners,
     pub pipes: Pipes,
-    /// How long connections may be silent.
-    pub timeouts: tcp::Timeouts,
-    /// How long associations may be silent.
-    pub udp_timeouts: udp::Timeouts,
+    pub timeouts: tcp::TcpTimeouts,
+    pub udp_timeouts: udp::UdpTimeouts,
     complained: Mutex<Option<Instant>>,
 }
 
-impl Shared {
-    /// With these limits and time-outs.
-    pub fn new(limits: Limits, timeouts: tcp::Timeouts, udp_timeouts: udp::Timeouts) -> Arc<Shared> {
-        Arc::new(Shared {
+impl RelayShared {
+    pub fn new(limits: RelayLimits, timeouts: tcp::TcpTimeouts, udp_timeouts: udp::UdpTimeouts) -> Arc<RelayShared> {
+        Arc::new(RelayShared {
             listeners: Arc::new(Semaphore::new(limits.listeners)),
             most_listeners: limits.listeners,
-            connections: Room::new(limits.connections),
+            connections: FairLimiter::new(limits.connections),
             associations: Arc::default(),
-            ports: udp::Ports::default(),
+            ports: udp::UdpListeners::default(),
             most_associations: u64::try_from(limits.associations).unwrap_or(u64::MAX),
             pipes: Pipes::default(),
             timeouts,
@@ -64,7 +51,7 @@ impl Shared {
         })
     }
 
-    /// Tells of a shortage, not more often than an operator can read.
+    /// Warns of a shortage, at most once per [`COMPLAINT`].
     pub fn complain(&self, what: &str) {
         let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
         if complained.is_none_or(|at| at.elapsed() >= COMPLAINT) {
@@ -74,56 +61,53 @@ impl Shared {
     }
 }
 
-/// The listeners of one family, in this process.
 #[derive(Debug)]
-pub struct Engine {
-    /// Where they listen.
+pub struct RelayEngine {
     address: IpAddr,
-    shared: Arc<Shared>,
-    stats: Arc<Stats>,
+    shared: Arc<RelayShared>,
+    stats: Arc<RelayStats>,
     balancers: BTreeMap<ServicePortName, Arc<Mutex<Balancer>>>,
-    open: BTreeMap<Listener, Open>,
+    open: BTreeMap<Listener, OpenListener>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenListener {
     task: AbortHandle,
     connections: Option<Arc<TcpListener>>,
-    datagrams: Option<Arc<udp::Port>>,
+    datagrams: Option<Arc<udp::UdpListener>>,
     _permit: OwnedSemaphorePermit,
-    stats: Arc<Stats>,
+    stats: Arc<RelayStats>,
 }
 
-impl Drop for Open {
+impl Drop for OpenListener {
     fn drop(&mut self) {
-        // The task ends when its thread comes to it; until then it would have the port.
+        // The task ends when its thread runs next, and would keep the port until then.
         self.connections.iter().for_each(|listener| sockets::stop_listening(listener));
         self.task.abort();
         self.stats.listeners.dec();
     }
 }
 
-impl Engine {
-    /// No listener yet. They will be on every address of this family.
-    pub fn new(family: Family, shared: Arc<Shared>) -> Engine {
-        Engine::on(family.unspecified(), shared)
+impl RelayEngine {
+    /// For listeners on every address of this family.
+    pub fn new(family: Family, shared: Arc<RelayShared>) -> RelayEngine {
+        RelayEngine::on(family.unspecified(), shared)
     }
 
-    /// No listener yet. They will be on this address; without TCP there are none on a single address.
-    pub fn on(address: IpAddr, shared: Arc<Shared>) -> Engine {
-        Engine { address, shared, stats: Arc::default(), balancers: BTreeMap::new(), open: BTreeMap::new() }
+    /// For listeners on this address, TCP only.
+    pub fn on(address: IpAddr, shared: Arc<RelayShared>) -> RelayEngine {
+        RelayEngine { address, shared, stats: Arc::default(), balancers: BTreeMap::new(), open: BTreeMap::new() }
     }
 
-    /// What is counted.
-    pub fn stats(&self) -> Arc<Stats> {
+    pub fn stats(&self) -> Arc<RelayStats> {
         Arc::clone(&self.stats)
     }
 
-    /// Opens the socket and starts its task.
-    fn start(&self, listener: &Listener, port: u16, permit: OwnedSemaphorePermit) -> io::Result<Open> {
+    fn start(&self, listener: &Listener, port: u16, permit: OwnedSemaphorePermit) -> io::Result<OpenListener> {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
-        let balancer = self.balancers.get(&listener.name).ok_or_else(|| io::Error::other("it leads nowhere"))?;
-        let context = tcp::Context {
+        let balancer =
+            self.balancers.get(&listener.name).ok_or_else(|| io::Error::other("the service port has no backends"))?;
+        let context = tcp::ListenerContext {
             shared: Arc::clone(&self.shared),
             stats: Arc::clone(&self.stats),
             service: Arc::new(listener.name.service.clone()),
@@ -136,19 +120,19 @@ impl Engine {
                 (runtime.spawn(tcp::serve(Arc::clone(&socket), context)), Some(socket), None)
             }
             Protocol::Udp if self.address.is_unspecified() => {
-                let port = udp::Port::new(sockets::bind_udp(Family::of(&self.address), port)?, context);
+                let port = udp::UdpListener::new(sockets::bind_udp(Family::of(&self.address), port)?, context);
                 (runtime.spawn(Arc::clone(&port).serve()), None, Some(port))
             }
             Protocol::Udp | Protocol::Sctp => return Err(io::ErrorKind::Unsupported.into()),
         };
         self.stats.listeners.inc();
         let stats = Arc::clone(&self.stats);
-        Ok(Open { task: task.abort_handle(), connections, datagrams, _permit: permit, stats })
+        Ok(OpenListener { task: task.abort_handle(), connections, datagrams, _permit: permit, stats })
     }
 }
 
-impl Relays for Engine {
-    fn set_backends(&mut self, name: &ServicePortName, backends: Option<Backends>) {
+impl Relays for RelayEngine {
+    fn set_backends(&mut self, name: &ServicePortName, backends: Option<RelayBackends>) {
         let is_gone = backends.is_none();
         let balancer = self.balancers.entry(name.clone()).or_default();
         balancer.lock().unwrap_or_else(PoisonError::into_inner).set_backends(backends.unwrap_or_default());

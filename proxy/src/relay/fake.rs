@@ -1,25 +1,20 @@
-//! Listeners in memory, as strict as the kernel's ports: one holder for each, and nothing to listen for without a service port.
+//! Listeners in memory, as strict as the kernel: one listener per port, and only for known service ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Backends, ListenError, Listener, Relays};
+use super::{ListenError, Listener, RelayBackends, Relays};
 use crate::model::{Protocol, ServicePortName};
 
-/// The fake. Fields are open for tests to look at and to tamper with.
 #[derive(Debug, Clone, Default)]
-pub struct Fake {
-    /// Who listens where.
+pub struct FakeRelays {
     pub listening: BTreeMap<Listener, u16>,
-    /// Where service ports lead.
-    pub active: BTreeMap<ServicePortName, Backends>,
-    /// Ports of another program.
+    pub active: BTreeMap<ServicePortName, RelayBackends>,
     pub taken: BTreeSet<(Protocol, u16)>,
-    /// No sockets are left.
     pub exhausted: bool,
 }
 
-impl Relays for Fake {
-    fn set_backends(&mut self, name: &ServicePortName, backends: Option<Backends>) {
+impl Relays for FakeRelays {
+    fn set_backends(&mut self, name: &ServicePortName, backends: Option<RelayBackends>) {
         match backends {
             Some(backends) => self.active.insert(name.clone(), backends),
             None => self.active.remove(name),

@@ -1,6 +1,6 @@
-//! Moves bytes from one connection to another: few by read(2) and write(2), many without their leaving the kernel, by splice(2)
-//! and a pipe. A message that fits the buffer is one read and one write; spliced it would be three calls, the last to learn
-//! that there is no more.
+//! Moves small amounts of bytes by read(2) and write(2), large ones inside the kernel by splice(2) and a pipe. A
+//! message that fits the buffer takes two calls; splicing it would take three, the last to learn that no more bytes
+//! follow.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter};
@@ -12,11 +12,10 @@ use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// A pipe holds so much (16 pages); more is not taken out of a socket at a time.
+/// The capacity of a pipe (16 pages), and the most that is taken from a socket at a time.
 const PIPE: usize = 65_536;
-/// Less than this is copied; where there is more, what follows is spliced.
+/// Fewer bytes are copied; after a full buffer the next bytes are spliced.
 const MANY: usize = 16_384;
-/// Empty pipes that are kept for the next bytes.
 const SPARE: usize = 64;
 
 #[derive(Debug)]
@@ -25,7 +24,7 @@ struct Pipe {
     writer: PipeWriter,
 }
 
-/// Pipes that wait for bytes: a connection has one only while bytes are on their way.
+/// A connection has a pipe only while bytes are in transit.
 #[derive(Debug, Default)]
 pub struct Pipes {
     spare: Mutex<Vec<Pipe>>,
@@ -40,7 +39,6 @@ impl Pipes {
         Ok(Pipe { reader, writer })
     }
 
-    /// Takes an empty pipe back.
     fn give(&self, pipe: Pipe) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         if spare.len() < SPARE {
@@ -54,24 +52,21 @@ fn flags() -> SpliceFFlags {
 }
 
 thread_local! {
-    /// Bytes are in it between a read and the write that follows, with no wait between the two.
+    /// Holds bytes between a read and the write that follows without waiting.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; MANY]);
 }
 
-/// Leads everything from one connection to the other until the end of it, which is passed on as the end of that direction
-/// alone. `moved` is called with the bytes that have arrived.
-///
-/// # Errors
-/// When a connection is reset, or there are no descriptors for a pipe.
+/// Moves all bytes to the end of the stream, and then ends that direction of `to`. Calls `moved` with the number of
+/// bytes that were written.
 pub async fn flow(from: &TcpStream, to: &TcpStream, pipes: &Pipes, moved: impl Fn(u64)) -> io::Result<()> {
     let mut many = false;
     loop {
         from.readable().await?;
         if !many {
             match copy(from, to)? {
-                Copied::Nothing => continue,
-                Copied::End => break,
-                Copied::Bytes { read, rest } => {
+                CopyResult::Nothing => continue,
+                CopyResult::End => break,
+                CopyResult::Bytes { read, rest } => {
                     moved(as_count(read - rest.len()));
                     write_all(to, &rest, &moved).await?;
                     many = read == MANY;
@@ -79,7 +74,6 @@ pub async fn flow(from: &TcpStream, to: &TcpStream, pipes: &Pipes, moved: impl F
                 }
             }
         }
-        // A pipe only now: connections are silent most of the time.
         let pipe = pipes.take()?;
         let (bytes, ended) = drain(from, to, &pipe, &moved).await?;
         pipes.give(pipe);
@@ -95,22 +89,21 @@ fn as_count(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or_default()
 }
 
-/// What one read and one write have done.
-enum Copied {
-    /// There was nothing to read.
+enum CopyResult {
     Nothing,
-    /// There will be nothing more.
     End,
-    /// So many bytes, and those of them that were not taken yet.
-    Bytes { read: usize, rest: Vec<u8> },
+    /// With the bytes that were not written yet.
+    Bytes {
+        read: usize,
+        rest: Vec<u8>,
+    },
 }
 
-/// Reads and writes once, without waiting.
-fn copy(from: &TcpStream, to: &TcpStream) -> io::Result<Copied> {
+fn copy(from: &TcpStream, to: &TcpStream) -> io::Result<CopyResult> {
     BUFFER.with_borrow_mut(|buffer| {
         let mut result = Err(ErrorKind::WouldBlock.into());
-        // What is returned here is for the runtime alone: a read that did not fill the buffer has emptied the socket (epoll(7),
-        // on edge-triggered events), so there is no need to read once more to learn that there is no more.
+        // The returned result is only for the runtime: a read that did not fill the buffer has emptied the socket
+        // (epoll(7), on edge-triggered events).
         let _ = from.try_io(Interest::READABLE, || {
             result = recv(from.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
             match &result {
@@ -120,9 +113,9 @@ fn copy(from: &TcpStream, to: &TcpStream) -> io::Result<Copied> {
             }
         });
         let read = match result {
-            Ok(0) => return Ok(Copied::End),
+            Ok(0) => return Ok(CopyResult::End),
             Ok(read) => read,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Copied::Nothing),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(CopyResult::Nothing),
             Err(error) => return Err(error),
         };
         let bytes = buffer.get(..read).unwrap_or_default();
@@ -131,11 +124,10 @@ fn copy(from: &TcpStream, to: &TcpStream) -> io::Result<Copied> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),
         };
-        Ok(Copied::Bytes { read, rest: bytes.get(written..).unwrap_or_default().to_vec() })
+        Ok(CopyResult::Bytes { read, rest: bytes.get(written..).unwrap_or_default().to_vec() })
     })
 }
 
-/// Writes what a full socket has not taken.
 async fn write_all(to: &TcpStream, mut bytes: &[u8], moved: impl Fn(u64)) -> io::Result<()> {
     while !bytes.is_empty() {
         to.writable().await?;
@@ -151,7 +143,7 @@ async fn write_all(to: &TcpStream, mut bytes: &[u8], moved: impl Fn(u64)) -> io:
     Ok(())
 }
 
-/// Splices what there is, with the pipe empty afterwards; how many bytes, and whether there will be no more.
+/// Leaves the pipe empty. Returns the number of bytes, and whether the stream has ended.
 async fn drain(from: &TcpStream, to: &TcpStream, pipe: &Pipe, moved: impl Fn(u64)) -> io::Result<(usize, bool)> {
     let mut all = 0;
     loop {
@@ -172,11 +164,10 @@ async fn drain(from: &TcpStream, to: &TcpStream, pipe: &Pipe, moved: impl Fn(u64
     }
 }
 
-/// Ends one direction.
 fn end(to: &TcpStream) -> io::Result<()> {
     use nix::sys::socket::{Shutdown, shutdown};
     match shutdown(to.as_raw_fd(), Shutdown::Write) {
-        // The other side has ended everything already.
+        // The other side has closed the connection.
         Ok(()) | Err(nix::errno::Errno::ENOTCONN) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -194,14 +185,13 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a connection.
     async fn connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
         (near.unwrap(), far.unwrap().0)
     }
 
-    /// Whether the runtime takes a connection for readable, without waiting.
+    /// Whether the runtime considers the connection readable, without waiting.
     async fn is_readable(stream: &TcpStream) -> bool {
         let mut readable = pin!(stream.readable());
         poll_fn(|context| Poll::Ready(readable.as_mut().poll(context).is_ready())).await
@@ -214,13 +204,13 @@ mod tests {
             client.write_all(&[round; 64]).await.unwrap();
             from.readable().await.unwrap();
             let copied = copy(&from, &to).unwrap();
-            assert!(matches!(copied, Copied::Bytes { read: 64, rest } if rest.is_empty()));
+            assert!(matches!(copied, CopyResult::Bytes { read: 64, rest } if rest.is_empty()));
             assert!(!is_readable(&from).await, "a second read would be made to learn that there is no more");
             let mut heard = [0; 64];
             backend.read_exact(&mut heard).await.unwrap();
             assert_eq!(heard, [round; 64]);
         }
-        // An end that comes with the last bytes is not lost with them.
+        // The end of the stream arrives with the last bytes, and must not be lost.
         client.write_all(&[1; 64]).await.unwrap();
         client.shutdown().await.unwrap();
         let mut heard = Vec::new();
@@ -230,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_large_goes_through_a_pipe_and_all_of_it_arrives() {
+    async fn only_large_amounts_use_a_pipe_and_arrive_complete() {
         for (size, pipes_made) in [(64, 0), (MANY - 1, 0), (8 << 20, 1)] {
             let ((mut client, from), (to, mut backend)) = (connection().await, connection().await);
             let (pipes, moved) = (Pipes::default(), AtomicU64::new(0));

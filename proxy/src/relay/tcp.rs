@@ -1,4 +1,4 @@
-//! TCP: accepts connections, finds a backend that takes them, and leads bytes in both directions until both have ended.
+//! TCP: relays both directions until both have ended.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,50 +11,40 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, warn};
 
 use super::balancer::Balancer;
-use super::engine::Shared;
+use super::engine::RelayShared;
+use super::limiter::{Activity, ConnectionSlot};
 use super::pipes::flow;
-use super::room::{Activity, Place};
 use super::sockets::{prepare, reset};
-use super::stats::Stats;
+use super::stats::RelayStats;
 use crate::model::ObjectKey;
 use crate::plan::BackendSet;
 
-/// So long one backend may take while there are others: time enough for a SYN that is lost and sent again after a second.
+/// The timeout of one backend while others are left: enough to send a lost SYN again after a second.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// So long a client waits for any backend.
 const WHOLE_PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries where the kernel has no descriptors or no memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a listener's connections need.
 #[derive(Debug, Clone)]
-pub struct Context {
-    /// What all listeners share.
-    pub shared: Arc<Shared>,
-    /// The family's counts.
-    pub stats: Arc<Stats>,
-    /// The service, whose connections share its places.
+pub struct ListenerContext {
+    pub shared: Arc<RelayShared>,
+    pub stats: Arc<RelayStats>,
+    /// The owner of the connections' slots.
     pub service: Arc<ObjectKey>,
-    /// The service port's choice.
     pub balancer: Arc<Mutex<Balancer>>,
-    /// Among these backends.
     pub set: BackendSet,
 }
 
-impl Context {
-    /// The service port's choice.
+impl ListenerContext {
     pub fn choice(&self) -> std::sync::MutexGuard<'_, Balancer> {
         self.balancer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Accepts until it is dropped, or does not listen any more. With as many connections as there are descriptors for, the next ones of a service that has its
-/// share wait in the kernel's queue.
-pub async fn serve(listener: Arc<TcpListener>, context: Context) {
+/// Without a free slot, further connections of a service wait in the kernel's queue.
+pub async fn serve(listener: Arc<TcpListener>, context: ListenerContext) {
     loop {
         let (client, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
-            // It does not listen any more.
             Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => return,
             Err(error) => {
                 if is_shortage(&error) {
@@ -65,50 +55,50 @@ pub async fn serve(listener: Arc<TcpListener>, context: Context) {
                 continue;
             }
         };
-        let room = &context.shared.connections;
-        let place = match room.try_enter(&context.service, Instant::now()) {
-            Some(place) => place,
+        let limiter = &context.shared.connections;
+        let slot = match limiter.try_acquire(&context.service, Instant::now()) {
+            Some(slot) => slot,
             None => {
                 context.stats.full.inc();
                 context.shared.complain(&format!(
-                    "as many connections as there are descriptors for (RLIMIT_NOFILE): new ones of Service {} wait",
+                    "the limit of file descriptors (RLIMIT_NOFILE) allows no more connections: new connections of Service {} wait",
                     context.service
                 ));
-                room.enter(&context.service).await
+                limiter.acquire(&context.service).await
             }
         };
         let context = context.clone();
-        tokio::spawn(async move { lead(&client, peer, &context, &place).await });
+        tokio::spawn(async move { serve_connection(&client, peer, &context, &slot).await });
     }
 }
 
-/// What goes by, as opposed to a client that gave up before it was accepted.
+/// In contrast to a client that gave up before it was accepted.
 fn is_shortage(error: &io::Error) -> bool {
     let shortage = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
     error.raw_os_error().is_some_and(|number| shortage.contains(&Errno::from_raw(number)))
 }
 
-struct Open<'a>(&'a Stats);
+struct OpenConnection<'a>(&'a RelayStats);
 
-impl Drop for Open<'_> {
+impl Drop for OpenConnection<'_> {
     fn drop(&mut self) {
         self.0.connections.dec();
     }
 }
 
-async fn lead(client: &TcpStream, peer: SocketAddr, context: &Context, place: &Place) {
+async fn serve_connection(client: &TcpStream, peer: SocketAddr, context: &ListenerContext, slot: &ConnectionSlot) {
     context.stats.connections.inc();
     context.stats.connections_total.inc();
-    let _open = Open(&context.stats);
+    let _open = OpenConnection(&context.stats);
     let connected = tokio::select! {
         connected = connect(peer, context) => connected,
-        () = place.activity().must_leave() => {
+        () = slot.activity().must_leave() => {
             context.stats.evicted.inc();
             return reset(client);
         }
     };
     match connected {
-        Some(backend) => relay(client, &backend, context, place.activity()).await,
+        Some(backend) => relay(client, &backend, context, slot.activity()).await,
         None => {
             context.stats.failed.inc();
             reset(client);
@@ -116,8 +106,7 @@ async fn lead(client: &TcpStream, peer: SocketAddr, context: &Context, place: &P
     }
 }
 
-/// The first backend that takes the connection.
-async fn connect(peer: SocketAddr, context: &Context) -> Option<TcpStream> {
+async fn connect(peer: SocketAddr, context: &ListenerContext) -> Option<TcpStream> {
     let client = peer.ip().to_canonical();
     let candidates = context.choice().candidates(context.set, client, std::time::Instant::now());
     let deadline = Instant::now() + WHOLE_PATIENCE;
@@ -126,7 +115,7 @@ async fn connect(peer: SocketAddr, context: &Context) -> Option<TcpStream> {
         let patience = if index + 1 < candidates.len() { PATIENCE.min(left) } else { left };
         match timeout(patience, TcpStream::connect(*backend)).await {
             Ok(Ok(stream)) => {
-                context.choice().took(client, *backend, std::time::Instant::now());
+                context.choice().record_connection(client, *backend, std::time::Instant::now());
                 return Some(stream);
             }
             Ok(Err(error)) => {
@@ -146,34 +135,32 @@ async fn connect(peer: SocketAddr, context: &Context) -> Option<TcpStream> {
     None
 }
 
-/// Resolves when nothing went by for too long.
-async fn idle(activity: &Activity, timeouts: &Timeouts) {
+/// Resolves when the connection was idle for too long.
+async fn idle(activity: &Activity, timeouts: &TcpTimeouts) {
     loop {
         let limit = if activity.is_half_closed() { timeouts.half_closed } else { timeouts.idle };
         let end = activity.last() + limit;
         if Instant::now() >= end {
             return;
         }
-        // A direction may end meanwhile, with a shorter time from then on.
+        // A direction may end in between, which shortens the timeout.
         sleep_until(end.min(Instant::now() + timeouts.half_closed.max(PAUSE))).await;
     }
 }
 
-/// How long connections may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
-    /// Open in both directions.
+pub struct TcpTimeouts {
+    /// If both directions are open.
     pub idle: Duration,
-    /// Open in one.
+    /// If one direction has ended.
     pub half_closed: Duration,
 }
 
-async fn relay(client: &TcpStream, backend: &TcpStream, context: &Context, activity: &Activity) {
-    // The client's is prepared by the listener.
+async fn relay(client: &TcpStream, backend: &TcpStream, context: &ListenerContext, activity: &Activity) {
     prepare(backend);
-    activity.note(Instant::now());
+    activity.touch(Instant::now());
     let moved = |bytes| {
-        activity.note(Instant::now());
+        activity.touch(Instant::now());
         context.stats.bytes[0].add(bytes);
     };
     let one = async |from, to| -> io::Result<()> {
@@ -193,7 +180,7 @@ async fn relay(client: &TcpStream, backend: &TcpStream, context: &Context, activ
         }
     };
     if let Err(error) = ended {
-        // What one side does to the connection, the other side must see: the end of a direction would look like success.
+        // The other side must see the failure: an ordinary end of stream would look like success.
         if is_shortage(&error) {
             warn!(%error, "a connection was reset");
         }

@@ -1,5 +1,5 @@
-//! UDP: an association leads the datagrams of one client's port to one backend, and the replies back, until it was silent for
-//! too long or its backend serves no more.
+//! UDP: an association relays the datagrams of one client port to one backend, and the replies back, until it is idle
+//! for too long or its backend does not serve any more.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -15,60 +15,57 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use super::sockets::{LARGEST_DATAGRAM, Received, connect_udp, receive, send_from, send_to_backend};
-use super::stats::Stats;
-use super::tcp::Context;
+use super::sockets::{LARGEST_DATAGRAM, ReceivedDatagram, connect_udp, receive, send_from, send_to_backend};
+use super::stats::RelayStats;
+use super::tcp::ListenerContext;
 use crate::model::ObjectKey;
 
-/// After this long a flow with replies is a conversation, as conntrack has it (`nf_conntrack_proto_udp.c`).
+/// As in conntrack (`nf_conntrack_proto_udp.c`): a flow with replies after this time is a stream, with a longer
+/// timeout.
 const CONVERSATION: Duration = Duration::from_secs(2);
-/// Datagrams that are taken in one go, before other tasks get their turn.
 const BATCH: usize = 64;
-/// What part of the associations that may end does end, the oldest first, when there is no room for another.
+/// The part of the associations to evict at once, the oldest first.
 const EVICTED_PART: usize = 8;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; LARGEST_DATAGRAM]);
 }
 
-/// How long associations may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct UdpTimeouts {
     /// Without a reply, or with a single exchange.
     pub single: Duration,
-    /// With replies for a while.
+    /// With replies for longer.
     pub conversation: Duration,
 }
 
-/// A client's port, and the address of this node that it sent to.
-type Key = (SocketAddr, IpAddr);
+/// The client's address and port, and the address of this node to which it sent.
+type ClientKey = (SocketAddr, IpAddr);
 
-/// A listening port.
 #[derive(Debug)]
-pub struct Port {
+pub struct UdpListener {
     socket: UdpSocket,
-    context: Context,
-    associations: Mutex<HashMap<Key, Association>>,
-    /// How many there are.
+    context: ListenerContext,
+    associations: Mutex<HashMap<ClientKey, Association>>,
     open: Arc<AtomicUsize>,
     number: u64,
 }
 
-/// The listening ports of both families, whose associations share the descriptors.
+/// Their associations share the descriptors.
 #[derive(Debug, Default)]
-pub struct Ports(Mutex<(u64, BTreeMap<u64, Weak<Port>>)>);
+pub struct UdpListeners(Mutex<(u64, BTreeMap<u64, Weak<UdpListener>>)>);
 
-impl Ports {
-    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Weak<Port>>)> {
+impl UdpListeners {
+    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Weak<UdpListener>>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> Vec<Arc<Port>> {
+    fn all(&self) -> Vec<Arc<UdpListener>> {
         self.lock().1.values().filter_map(Weak::upgrade).collect()
     }
 }
 
-impl Drop for Port {
+impl Drop for UdpListener {
     fn drop(&mut self) {
         self.context.shared.ports.lock().1.remove(&self.number);
     }
@@ -76,9 +73,9 @@ impl Drop for Port {
 
 #[derive(Debug)]
 struct Association {
-    flow: Arc<Flow>,
+    flow: Arc<UdpFlow>,
     task: AbortHandle,
-    stats: Arc<Stats>,
+    stats: Arc<RelayStats>,
     open: Arc<AtomicU64>,
     of_port: Arc<AtomicUsize>,
 }
@@ -93,60 +90,58 @@ impl Drop for Association {
 }
 
 #[derive(Debug)]
-struct Flow {
+struct UdpFlow {
     socket: UdpSocket,
     backend: SocketAddr,
     begin: Instant,
-    /// Milliseconds after the begin.
+    /// Milliseconds after `begin`.
     last: AtomicU64,
     replied: AtomicBool,
 }
 
-impl Flow {
-    fn new(backend: SocketAddr) -> io::Result<Flow> {
+impl UdpFlow {
+    fn new(backend: SocketAddr) -> io::Result<UdpFlow> {
         let socket = connect_udp(backend)?;
-        Ok(Flow { socket, backend, begin: Instant::now(), last: AtomicU64::new(0), replied: AtomicBool::new(false) })
+        Ok(UdpFlow { socket, backend, begin: Instant::now(), last: AtomicU64::new(0), replied: AtomicBool::new(false) })
     }
 
-    fn note(&self) {
+    fn touch(&self) {
         let since = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(since, Ordering::Relaxed);
     }
 
-    fn end(&self, timeouts: &Timeouts) -> Instant {
+    fn end(&self, timeouts: &UdpTimeouts) -> Instant {
         let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
         let conversation = self.replied.load(Ordering::Relaxed) && last >= CONVERSATION;
         self.begin + last + if conversation { timeouts.conversation } else { timeouts.single }
     }
 }
 
-impl Port {
-    /// Takes over a socket.
-    pub fn new(socket: UdpSocket, context: Context) -> Arc<Port> {
+impl UdpListener {
+    pub fn new(socket: UdpSocket, context: ListenerContext) -> Arc<UdpListener> {
         let shared = Arc::clone(&context.shared);
         let mut ports = shared.ports.lock();
         let (next, all) = &mut *ports;
         *next += 1;
         let number = *next;
-        let port = Port { socket, context, associations: Mutex::default(), open: Arc::default(), number };
+        let port = UdpListener { socket, context, associations: Mutex::default(), open: Arc::default(), number };
         let port = Arc::new(port);
         all.insert(number, Arc::downgrade(&port));
         port
     }
 
-    fn associations(&self) -> MutexGuard<'_, HashMap<Key, Association>> {
+    fn associations(&self) -> MutexGuard<'_, HashMap<ClientKey, Association>> {
         self.associations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Associations with backends that do not serve any more end, so that the next datagram meets another backend.
+    /// Their next datagram gets another backend.
     pub fn backends_changed(&self) {
         let mut associations = self.associations();
         let choice = self.context.choice();
         associations.retain(|_, association| choice.serves(&association.flow.backend));
     }
 
-    /// Takes datagrams until it is dropped.
-    pub async fn serve(self: Arc<Port>) {
+    pub async fn serve(self: Arc<UdpListener>) {
         loop {
             if self.socket.readable().await.is_err() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -165,14 +160,14 @@ impl Port {
         }
     }
 
-    fn take(self: &Arc<Port>, received: &Received, payload: &[u8]) {
+    fn take(self: &Arc<UdpListener>, received: &ReceivedDatagram, payload: &[u8]) {
         let key = (received.client, received.local);
         let mut associations = self.associations();
         if let Some(known) = associations.get(&key) {
-            known.flow.note();
+            known.flow.touch();
             match send_to_backend(&known.flow.socket, payload) {
                 Ok(_) => return self.context.stats.bytes[1].add(payload.len() as u64),
-                // It refused an earlier datagram: the next backend gets this one.
+                // The backend refused an earlier datagram, so the next backend gets this one.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     associations.remove(&key);
                     self.refused(received.client);
@@ -203,8 +198,7 @@ impl Port {
         self.context.choice().refused(client.ip().to_canonical());
     }
 
-    /// A new association, if there is a backend and room.
-    fn begin(self: &Arc<Port>, received: &Received) -> Option<Association> {
+    fn begin(self: &Arc<UdpListener>, received: &ReceivedDatagram) -> Option<Association> {
         let shared = &self.context.shared;
         if shared.associations.load(Ordering::Relaxed) >= shared.most_associations {
             return None;
@@ -212,8 +206,9 @@ impl Port {
         let (client, now) = (received.client.ip().to_canonical(), std::time::Instant::now());
         let mut choice = self.context.choice();
         let candidates = choice.candidates(self.context.set, client, now);
-        let (backend, flow) = candidates.into_iter().find_map(|backend| Some((backend, Flow::new(backend).ok()?)))?;
-        choice.took(client, backend, now);
+        let (backend, flow) =
+            candidates.into_iter().find_map(|backend| Some((backend, UdpFlow::new(backend).ok()?)))?;
+        choice.record_connection(client, backend, now);
         drop(choice);
         let flow = Arc::new(flow);
         let task = tokio::spawn(replies(Arc::downgrade(self), Arc::clone(&flow), (received.client, received.local)));
@@ -225,12 +220,14 @@ impl Port {
         Some(Association { flow, task: task.abort_handle(), stats, open, of_port: Arc::clone(&self.open) })
     }
 
-    /// Ends associations, so that there is room for one of this service: those of the service that has most, as long as it has
-    /// more than this one, else this one's own. No lock of a port's is held while another's is taken.
+    /// Ends associations of the service that has most, if it has more than this service, else of this service. Never
+    /// holds the locks of two listeners.
     fn make_room(&self) {
         let shared = &self.context.shared;
-        shared.complain("as many UDP associations as there are descriptors for (RLIMIT_NOFILE): old ones end");
-        let mut shares: BTreeMap<Arc<ObjectKey>, (usize, Vec<Arc<Port>>)> = BTreeMap::new();
+        shared.complain(
+            "the limit of file descriptors (RLIMIT_NOFILE) allows no more UDP associations: the oldest ones end",
+        );
+        let mut shares: BTreeMap<Arc<ObjectKey>, (usize, Vec<Arc<UdpListener>>)> = BTreeMap::new();
         for port in shared.ports.all() {
             let share = shares.entry(Arc::clone(&port.context.service)).or_default();
             share.0 += port.open();
@@ -249,16 +246,14 @@ impl Port {
         }
     }
 
-    /// How many associations it has.
     fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Ends so many associations of this port, those that were silent for longest: several at a time, so that not every new
-    /// one costs a look at all.
+    /// Several at a time, so that not every new association has to search.
     fn end_oldest(&self, count: usize) {
         let mut all = self.associations();
-        let mut by_age: Vec<(Instant, Key)> = all
+        let mut by_age: Vec<(Instant, ClientKey)> = all
             .iter()
             .map(|(key, one)| (one.flow.begin + Duration::from_millis(one.flow.last.load(Ordering::Relaxed)), *key))
             .collect();
@@ -269,8 +264,8 @@ impl Port {
         }
     }
 
-    /// An association has come to its end; unless another has its place already.
-    fn end(&self, key: &Key, flow: &Arc<Flow>) {
+    /// Unless another one has its key already.
+    fn end(&self, key: &ClientKey, flow: &Arc<UdpFlow>) {
         let mut associations = self.associations();
         if associations.get(key).is_some_and(|association| Arc::ptr_eq(&association.flow, flow)) {
             associations.remove(key);
@@ -278,8 +273,7 @@ impl Port {
     }
 }
 
-/// Leads replies back until the association's end.
-async fn replies(port: Weak<Port>, flow: Arc<Flow>, key: Key) {
+async fn replies(port: Weak<UdpListener>, flow: Arc<UdpFlow>, key: ClientKey) {
     let (client, local) = key;
     loop {
         let Some(timeouts) = port.upgrade().map(|port| port.context.shared.udp_timeouts) else { return };
@@ -299,7 +293,7 @@ async fn replies(port: Weak<Port>, flow: Arc<Flow>, key: Key) {
         let taken = BUFFER.with_borrow_mut(|buffer| -> io::Result<()> {
             for _ in 0..BATCH {
                 let length = flow.socket.try_recv(buffer)?;
-                flow.note();
+                flow.touch();
                 flow.replied.store(true, Ordering::Relaxed);
                 match send_from(&port.socket, &buffer[..length], client, local) {
                     Ok(_) => port.context.stats.bytes[1].add(length as u64),

@@ -1,68 +1,52 @@
-//! The matches of a rule, each spelled as `iptables-save` prints it.
-
 use std::fmt;
 
 use crate::model::{Family, Protocol};
 
-/// A condition, or its opposite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Not<T> {
-    /// The packet must not meet the condition.
     pub negated: bool,
-    /// The condition.
     pub value: T,
 }
 
 impl<T> Not<T> {
-    /// The condition itself.
     pub fn is(value: T) -> Not<T> {
         Not { negated: false, value }
     }
 
-    /// Its opposite.
     pub fn is_not(value: T) -> Not<T> {
         Not { negated: true, value }
     }
 
-    /// `! ` before the opposite.
     pub(super) fn sign(&self) -> &'static str {
         if self.negated { "! " } else { "" }
     }
 }
 
-/// Which of a packet's addresses `-m addrtype` looks at.
+/// The address that `-m addrtype` checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AddressType {
-    /// `--src-type`.
+pub enum AddressTypeSide {
     Source,
-    /// `--dst-type`.
     Destination,
 }
 
-/// Which of a packet's addresses and ports an element of an IP set is compared with, for each of its dimensions.
+/// For each dimension of the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// `src`.
+pub enum SetDirection {
     Source,
-    /// `dst`.
     Destination,
 }
 
-/// States of a connection, one bit each: the kernel's (`include/uapi/linux/netfilter/xt_conntrack.h`, `XT_CONNTRACK_STATE_*`).
+/// Bits of connection states, as in `include/uapi/linux/netfilter/xt_conntrack.h` (`XT_CONNTRACK_STATE_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionStates(pub u16);
 
 impl ConnectionStates {
-    /// `INVALID`.
     pub const INVALID: ConnectionStates = ConnectionStates(1);
-    /// `NEW`.
     pub const NEW: ConnectionStates = ConnectionStates(1 << 3);
-    /// `RELATED,ESTABLISHED`.
     pub const ESTABLISHED: ConnectionStates = ConnectionStates(1 << 1 | 1 << 2);
-    /// `DNAT`: the destination was translated.
+    /// The destination was translated.
     pub const DNAT: ConnectionStates = ConnectionStates(1 << 7);
 
-    /// Any of these or those.
     pub const fn or(self, other: ConnectionStates) -> ConnectionStates {
         ConnectionStates(self.0 | other.0)
     }
@@ -83,39 +67,27 @@ impl fmt::Display for ConnectionStates {
     }
 }
 
-/// A match of a rule besides addresses, interfaces and the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Match {
-    /// `-m comment`. Matches every packet.
     Comment(Box<str>),
-    /// `-m tcp --dport`, by protocol.
     Port(Protocol, u16),
-    /// `-m tcp` alone, by protocol.
     Transport(Protocol),
-    /// `-m conntrack --ctstate`: the connection is in one of these states.
     Conntrack(Not<ConnectionStates>),
-    /// `-m addrtype`: one of the packet's addresses is the node's own.
-    LocalAddress(Not<AddressType>),
-    /// `-m set`: the packet is in an IP set.
-    Set(Not<(Box<str>, &'static [Direction])>),
-    /// `-m mark`: the bits of this mark are set.
+    /// `-m addrtype`: one of the packet's addresses is local.
+    LocalAddress(Not<AddressTypeSide>),
+    Set(Not<(Box<str>, &'static [SetDirection])>),
     Mark(Not<u32>),
-    /// `-m statistic --mode random`: one packet in so many.
+    /// `-m statistic --mode random`: matches one packet in so many.
     OneIn(usize),
-    /// `-m recent --rcheck --reap`: the source was put on the list not longer ago than so many seconds.
+    /// `-m recent --rcheck --reap`.
     RecentCheck {
-        /// The list.
         list: Box<str>,
-        /// How long ago.
         seconds: u32,
-        /// The family, which decides the mask.
         family: Family,
     },
-    /// `-m recent --set`: puts the source on the list.
+    /// `-m recent --set`.
     RecentSet {
-        /// The list.
         list: Box<str>,
-        /// The family, which decides the mask.
         family: Family,
     },
 }
@@ -124,7 +96,7 @@ impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Match::Comment(text) => {
-                // iptables-save leaves out the quotes where these are the only characters.
+                // iptables-save prints no quotes around text of only these characters.
                 let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
                 let quote = if plain { "" } else { "\"" };
                 write!(f, "-m comment --comment {quote}{text}{quote}")
@@ -134,8 +106,8 @@ impl fmt::Display for Match {
             Match::Conntrack(states) => write!(f, "-m conntrack {}--ctstate {}", states.sign(), states.value),
             Match::LocalAddress(side) => {
                 let option = match side.value {
-                    AddressType::Source => "--src-type",
-                    AddressType::Destination => "--dst-type",
+                    AddressTypeSide::Source => "--src-type",
+                    AddressTypeSide::Destination => "--dst-type",
                 };
                 write!(f, "-m addrtype {}{option} LOCAL", side.sign())
             }
@@ -144,8 +116,8 @@ impl fmt::Display for Match {
                 write!(f, "-m set {}--match-set {name} ", set.sign())?;
                 for (index, direction) in directions.iter().enumerate() {
                     let word = match direction {
-                        Direction::Source => "src",
-                        Direction::Destination => "dst",
+                        SetDirection::Source => "src",
+                        SetDirection::Destination => "dst",
                     };
                     write!(f, "{}{word}", if index == 0 { "" } else { "," })?;
                 }
@@ -171,14 +143,14 @@ fn recent_mask(family: Family) -> &'static str {
     }
 }
 
-/// 1/n as the kernel keeps it: a fraction of 2³¹ (`struct xt_statistic_info`).
+/// 1/n as the kernel stores it: a fraction of 2³¹ (`struct xt_statistic_info`).
 #[allow(clippy::cast_precision_loss, reason = "endpoint counts are far below 2^52")]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 2^31")]
 fn kept_probability(n: usize) -> u32 {
     (f64::from(1u32 << 31) / n as f64).round() as u32
 }
 
-/// 1/n as `iptables-save` prints it: what the kernel keeps comes back with eleven digits.
+/// 1/n as `iptables-save` prints the kernel's value, with eleven digits.
 struct Probability(usize);
 
 impl fmt::Display for Probability {
@@ -188,7 +160,7 @@ impl fmt::Display for Probability {
 }
 
 impl Match {
-    /// What `-m statistic` keeps for one packet in `n`, as a fraction of 2³¹.
+    /// Of 2³¹.
     pub fn probability(n: usize) -> u32 {
         kept_probability(n)
     }
@@ -199,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probabilities_read_as_the_kernel_keeps_them() {
+    fn probabilities_print_as_the_kernel_stores_them() {
         let table = [(2, "0.50000000000"), (3, "0.33333333349"), (7, "0.14285714272"), (10, "0.10000000009")];
         for (n, text) in table {
             assert_eq!(Probability(n).to_string(), text, "1/{n}");

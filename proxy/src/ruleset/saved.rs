@@ -1,25 +1,23 @@
-//! What `iptables-save` printed, as far as the proxy must understand it: chains and the text of their rules.
+//! The output of `iptables-save`: chains and the text of their rules.
 
 use std::collections::{HashMap, HashSet};
 
 use super::Table;
 
-/// One table as the kernel has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SavedTable {
-    /// Rules by chain, the kernel's own chains included.
+    /// Built-in chains included.
     pub chains: HashMap<String, Vec<String>>,
 }
 
 impl SavedTable {
-    /// Reads the dump of any tables, each from its `*` on.
     pub fn parse_all(text: &str) -> HashMap<Table, SavedTable> {
         let dumps = text.split("\n*").map(|dump| dump.strip_prefix('*').unwrap_or(dump));
         let named = |dump: &str| Table::ALL.into_iter().find(|table| dump.lines().next() == Some(table.as_str()));
         dumps.filter_map(|dump| Some((named(dump)?, SavedTable::parse(dump)))).collect()
     }
 
-    /// Reads one table's dump. Lines that are none of the format's (warnings of nft) are passed over.
+    /// Ignores other lines, such as warnings of nft.
     pub fn parse(text: &str) -> SavedTable {
         let mut table = SavedTable::default();
         for line in text.lines() {
@@ -34,14 +32,13 @@ impl SavedTable {
         table
     }
 
-    /// The chains and targets that rules of chains which are `elsewhere` jump or go to.
+    /// In chains for which `elsewhere` returns true.
     pub fn targets(&self, elsewhere: impl Fn(&str) -> bool) -> HashSet<&str> {
         let rules = self.chains.iter().filter(|(from, _)| elsewhere(from)).flat_map(|(_, rules)| rules);
         rules.filter_map(|rule| target_of(rule)).collect()
     }
 
-    /// Whether a rule of a chain that is `elsewhere` jumps or goes to `chain`, but for rules that are `gone` soon (given as chain and
-    /// rule).
+    /// In chains for which `elsewhere` returns true, by rules for which `gone` (chain, rule) returns false.
     pub fn is_referred_to(
         &self,
         chain: &str,
@@ -55,18 +52,15 @@ impl SavedTable {
     }
 }
 
-/// The chain or target that a rule jumps or goes to.
 pub fn target_of(rule: &str) -> Option<&str> {
     let rest = rule.split_once("-j ").or_else(|| rule.split_once("-g "))?.1;
-    // A comment may hold `-j `; the jump proper is the last one.
+    // A comment may contain `-j `, so the last one counts.
     let rest = rest.rsplit_once(" -j ").map_or(rest, |(_, last)| last);
     rest.split(' ').next()
 }
 
-/// The tables that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Saved {
-    /// By table.
+pub struct SavedTables {
     pub tables: HashMap<Table, SavedTable>,
 }
 

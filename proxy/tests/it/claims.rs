@@ -10,9 +10,9 @@ use svcproxy::config::Config;
 use svcproxy::kernel::iptables::Fake;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
+use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
 use svcproxy::model::{Change, Family, ObjectKey, Protocol};
-use svcproxy::plan::flows::{Flow, Frontend};
+use svcproxy::plan::stale_flows::{Flow, Frontend};
 use svcproxy::state::State;
 use svcproxy::state::claims::{Claim, ClaimRank};
 use svcproxy::state::service::ServicePort;
@@ -241,7 +241,7 @@ fn a_health_check_port_passes_to_the_next_older_service() {
     let mut proxy = assemble::iptables(&Config::for_node("node-a"), Family::V4, Fake::default());
     let young = object("x/young", Some("2026-01-01T00:00:05Z"), spec("10.96.0.1"));
     let old = object("x/old", Some("2026-01-01T00:00:01Z"), spec("10.96.0.2"));
-    let asked = |proxy: &mut FamilyProxy<Syncer<Fake>>| {
+    let asked = |proxy: &mut FamilyProxy<IptablesSyncer<Fake>>| {
         proxy.sync().unwrap();
         let line = |(service, check): (ObjectKey, Option<svcproxy::plan::health::ServiceCheck>)| {
             format!("{service} {:?}", check.map(|check| check.port))

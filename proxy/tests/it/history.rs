@@ -11,7 +11,7 @@ use svcproxy::kernel::iptables::{Fake, Table};
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::iptables::cleanup::cleanup;
-use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
+use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::RuleCounts;
 
@@ -32,7 +32,7 @@ fn take_guard(tables: &mut BTreeMap<Table, BTreeMap<String, Vec<String>>>) -> bo
 
 /// An event in a proxy's life.
 #[derive(Debug, Clone)]
-enum Event {
+enum HistoryEvent {
     Change(Box<Change>),
     Sync,
     FailNextRestore,
@@ -42,18 +42,18 @@ enum Event {
     Flush,
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = HistoryEvent> {
     prop_oneof![
-        19 => any_change().prop_map(|change| Event::Change(Box::new(change))),
-        6 => Just(Event::Sync),
-        2 => Just(Event::FailNextRestore),
-        2 => (0usize..3).prop_map(Event::KillNextRestore),
-        1 => Just(Event::Restart),
-        1 => Just(Event::Flush),
+        19 => any_change().prop_map(|change| HistoryEvent::Change(Box::new(change))),
+        6 => Just(HistoryEvent::Sync),
+        2 => Just(HistoryEvent::FailNextRestore),
+        2 => (0usize..3).prop_map(HistoryEvent::KillNextRestore),
+        1 => Just(HistoryEvent::Restart),
+        1 => Just(HistoryEvent::Flush),
     ]
 }
 
-fn proxy(kernel: Fake) -> FamilyProxy<Syncer<Fake>> {
+fn proxy(kernel: Fake) -> FamilyProxy<IptablesSyncer<Fake>> {
     let config = Config {
         detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
         ..Config::for_node("node-a")
@@ -97,23 +97,23 @@ proptest! {
         let mut flushed = false;
         for event in events {
             match event {
-                Event::Change(change) => {
+                HistoryEvent::Change(change) => {
                     current.apply([&*change]);
                     changes.push(*change);
                 }
-                Event::Sync => {
+                HistoryEvent::Sync => {
                     if let Ok(report) = current.sync() {
                         prop_assert_eq!(report.total, rules_of_ours(current.mode().kernel()));
                     }
                 }
-                Event::FailNextRestore => current.mode().kernel().fail_restores = 1,
-                Event::KillNextRestore(tables) => current.mode().kernel().kill_after = vec![tables],
-                Event::Restart => {
+                HistoryEvent::FailNextRestore => current.mode().kernel().fail_restores = 1,
+                HistoryEvent::KillNextRestore(tables) => current.mode().kernel().kill_after = vec![tables],
+                HistoryEvent::Restart => {
                     let kernel = current.mode().kernel().clone();
                     current = proxy(kernel);
                     current.apply(&changes);
                 }
-                Event::Flush => {
+                HistoryEvent::Flush => {
                     current.mode().kernel().flush();
                     current.require_full_sync();
                     flushed = true;
@@ -128,7 +128,7 @@ proptest! {
         clean.apply(&changes);
         clean.sync().unwrap();
         prop_assert_eq!(&current.mode().kernel().tables, &clean.mode().kernel().tables);
-        prop_assert_eq!(current.tally(), clean.tally());
+        prop_assert_eq!(current.summary(), clean.summary());
 
         // A second sync sends nothing, not even a full one.
         let sent = current.mode().kernel().restored.len();

@@ -1,50 +1,14 @@
-//! Clusters with published IPVS lists, sets and chains: the rendered state has the same members.
+//! Renders the clusters whose IPVS lists, sets and chains have been published, and compares every member.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use svcproxy::cli::render::render_to_string;
 
-fn service(name: &str, kind: &str, ip: &str, ports: &Value) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": "default" },
-        "spec": { "type": kind, "clusterIP": ip, "ports": ports },
-    })
-}
+use crate::support::published::{self, nginx_cluster, node, service, slice};
 
-fn slice(service: &str, hosts: &[(&str, &str)]) -> Value {
-    let endpoints: Vec<Value> =
-        hosts.iter().map(|(host, node)| json!({ "addresses": [host], "nodeName": node })).collect();
-    json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
-        "metadata": { "name": format!("{service}-1"), "namespace": "default",
-                      "labels": { "kubernetes.io/service-name": service } },
-        "ports": [{ "port": 80, "protocol": "TCP" }],
-    })
-}
-
-fn node(name: &str, address: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
-        "status": { "addresses": [{ "type": "InternalIP", "address": address }] },
-    })
-}
-
-/// The output of `svcproxy render --mode ipvs` for a node.
 fn rendered(objects: &[Value], node: &str, more: &[&str]) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
-    std::fs::write(directory.path().join("objects.json"), list.to_string()).unwrap();
-    let mut flags = vec![
-        "--mode=ipvs".to_owned(),
-        format!("--manifests={}", directory.path().display()),
-        format!("--hostname-override={node}"),
-    ];
-    flags.extend(more.iter().map(|flag| (*flag).to_owned()));
-    if !more.iter().any(|flag| flag.starts_with("--ip-family")) {
-        flags.push("--ip-family=ipv4".to_owned());
-    }
-    render_to_string(flags).unwrap()
+    published::rendered("ipvs", objects, node, more)
 }
 
 fn members(text: &str, set: &str) -> BTreeSet<String> {
@@ -54,23 +18,6 @@ fn members(text: &str, set: &str) -> BTreeSet<String> {
 
 fn of(members: &[&str]) -> BTreeSet<String> {
     members.iter().map(|member| (*member).to_owned()).collect()
-}
-
-/// The cluster with three nginx pods behind a cluster IP, a node port and a load balancer.
-fn nginx_cluster() -> Vec<Value> {
-    let pods = [("192.167.2.231", "kube03"), ("192.167.2.206", "kube03"), ("192.167.1.123", "kube02")];
-    let mut balanced =
-        service("my-nginx-loadbalancer", "LoadBalancer", "10.96.98.173", &json!([{ "port": 80, "nodePort": 30781 }]));
-    balanced["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "172.35.0.200" }] } });
-    vec![
-        service("my-nginx-cluster", "ClusterIP", "10.103.1.234", &json!([{ "port": 80 }])),
-        slice("my-nginx-cluster", &pods),
-        balanced,
-        slice("my-nginx-loadbalancer", &pods),
-        service("my-nginx-nodeport", "NodePort", "10.97.229.148", &json!([{ "port": 80, "nodePort": 30915 }])),
-        slice("my-nginx-nodeport", &pods),
-        node("kube01", "172.35.0.100"),
-    ]
 }
 
 #[test]
@@ -106,7 +53,7 @@ fn the_nginx_clusters_sets_have_the_published_members() {
 }
 
 #[test]
-fn the_nginx_clusters_virtual_servers_are_the_published_ones() {
+fn the_nginx_clusters_virtual_servers_equal_the_published_ones() {
     let text = rendered(&nginx_cluster(), "kube01", &["--cluster-cidr=192.167.0.0/16"]);
     let published = [
         "172.35.0.100:30781",
@@ -128,7 +75,7 @@ fn the_nginx_clusters_virtual_servers_are_the_published_ones() {
 }
 
 #[test]
-fn node_ports_are_on_the_addresses_of_local_address_flags() {
+fn node_ports_are_on_every_given_local_address() {
     let further = ["--cluster-cidr=192.167.0.0/16", "--local-address=172.36.0.100", "--local-address=172.35.0.100"];
     let text = rendered(&nginx_cluster(), "kube01", &further);
     let of_port = |port: &str| text.lines().filter(|line| line.starts_with("-A ") && line.contains(port)).count();
@@ -159,15 +106,19 @@ fn the_nginx_clusters_chains_have_the_published_rules() {
     assert!(text.contains(hairpin), "{text}");
 }
 
-/// The other published cluster does not detect pods: only the node's own traffic to cluster IPs is masqueraded.
+/// The other published cluster cannot detect pods: only the node's own traffic to cluster IPs is masqueraded.
 #[test]
 fn the_other_published_cluster_has_the_published_servers_and_masquerade() {
     let pods = [("192.168.42.134", "kube"), ("192.168.42.145", "kube")];
     let objects = [
-        service("appsvc2", "ClusterIP", "10.102.67.19", &json!([{ "port": 80 }])),
-        slice("appsvc2", &pods),
-        service("nginx-ingress-latest", "NodePort", "10.105.76.172", &json!([{ "port": 80, "nodePort": 30001 }])),
-        slice("nginx-ingress-latest", &[("10.0.2.15", "kube")]),
+        service("appsvc2", "10.102.67.19", json!({ "ports": [{ "port": 80 }] })),
+        slice("appsvc2", &pods, "TCP"),
+        service(
+            "nginx-ingress-latest",
+            "10.105.76.172",
+            json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30001 }] }),
+        ),
+        slice("nginx-ingress-latest", &[("10.0.2.15", "kube")], "TCP"),
         node("kube", "172.17.8.111"),
     ];
     let text = rendered(&objects, "kube", &[]);
@@ -194,7 +145,7 @@ fn the_number_of_rules_does_not_depend_on_the_services() {
 }
 
 #[test]
-fn everything_at_once_in_both_families() {
+fn a_service_with_every_field_renders_in_both_families() {
     let text = |family: &str| {
         let balanced = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "default" },

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use crate::support::{inside, shell};
 use svcproxy::kernel::conntrack::{BATCH, Conntrack, Filter, Netlink, PIECE, Piece};
 use svcproxy::model::{Family, Protocol};
-use svcproxy::plan::flows::Frontend;
+use svcproxy::plan::stale_flows::Frontend;
 
 /// The kernel filters, because a busy node has hundreds of thousands of entries.
 #[test]
@@ -37,7 +37,7 @@ fn a_dump_has_exactly_the_entries_of_its_filter() {
     }
     let seen = |family, filter: Filter| {
         let seen = RefCell::new(Vec::new());
-        let note = |flow: &svcproxy::plan::flows::Flow| {
+        let note = |flow: &svcproxy::plan::stale_flows::Flow| {
             seen.borrow_mut().push(format!("{} {}", flow.protocol, flow.destination));
             false
         };
@@ -108,8 +108,9 @@ fn many_entries_go_in_pieces_and_by_few_datagrams() {
         // Nothing listens there, so an earlier datagram may have caused an error.
         let _ = socket.send_to(b"x", ("127.0.0.2", port)).or_else(|_| socket.send_to(b"x", ("127.0.0.2", port)));
     }
-    let of_test = |flow: &svcproxy::plan::flows::Flow| flow.destination.ip() == Ipv4Addr::new(127, 0, 0, 2);
-    let is_stale = |flow: &svcproxy::plan::flows::Flow| of_test(flow) && !flow.destination.port().is_multiple_of(10);
+    let of_test = |flow: &svcproxy::plan::stale_flows::Flow| flow.destination.ip() == Ipv4Addr::new(127, 0, 0, 2);
+    let is_stale =
+        |flow: &svcproxy::plan::stale_flows::Flow| of_test(flow) && !flow.destination.port().is_multiple_of(10);
     let mut conntrack = Netlink::default();
     let (mut pieces, mut anew) = (Vec::new(), true);
     while pieces.last().is_none_or(|piece: &Piece| !piece.is_last) {
@@ -126,7 +127,7 @@ fn many_entries_go_in_pieces_and_by_few_datagrams() {
     assert!(pieces.iter().all(|piece| piece.seen < PIECE + 500), "{pieces:?}");
     assert!(datagrams < deleted / 50, "{datagrams} datagrams for {deleted} entries, of which one has {BATCH} at most");
     let left = RefCell::new(0);
-    let count = |flow: &svcproxy::plan::flows::Flow| {
+    let count = |flow: &svcproxy::plan::stale_flows::Flow| {
         *left.borrow_mut() += usize::from(of_test(flow));
         false
     };

@@ -18,7 +18,7 @@ use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::iptables::cleanup::cleanup;
-use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
+use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::Table;
 use svcproxy::source::read_directory;
@@ -70,7 +70,7 @@ fn without_counters(dump: &str) -> String {
     lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned() + "\n").collect()
 }
 
-fn proxy<K: PacketFilter>(config: &Config, family: Family, kernel: K) -> FamilyProxy<Syncer<K>> {
+fn proxy<K: PacketFilter>(config: &Config, family: Family, kernel: K) -> FamilyProxy<IptablesSyncer<K>> {
     let mut proxy = assemble::iptables(config, family, kernel);
     let (v4, v6) = ("192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap());
     proxy.set_addresses(&NodeAddresses { local: vec![v4, v6], primary: vec![v4, v6], ..NodeAddresses::default() });

@@ -14,14 +14,14 @@ use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::ipvs::kernel::IpvsAdapters;
 use svcproxy::mode::iptables_family::ipvs::sets::SetId;
-use svcproxy::mode::iptables_family::ipvs::syncer::Syncer;
-use svcproxy::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device};
+use svcproxy::mode::iptables_family::ipvs::syncer::IpvsSyncer;
+use svcproxy::mode::iptables_family::ipvs::teardown::{remove_empty_device, tear_down};
 use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
 use svcproxy::model::{Family, Protocol};
 use svcproxy::source::{DirectoryReading, read_directory};
 
 type Kernel = IpvsAdapters<Writer, ipvs::Fake, Nfnetlink, dummy::Fake>;
-type Proxy = FamilyProxy<Syncer<Kernel>>;
+type Proxy = FamilyProxy<IpvsSyncer<Kernel>>;
 
 /// A variant of the tables and their writer.
 type Way = (Variant, WriterChoice);
@@ -89,7 +89,7 @@ fn a_second_synchronisation_sends_nothing() {
             assert!(saved.contains(&format!("create {cluster_ip} hash:ip,port family inet")), "{saved}");
             let mut kernel = kernel(family, variant, servers, device);
             cleanup(&mut kernel.rules).unwrap();
-            leave(&mut kernel, family, false).unwrap();
+            tear_down(&mut kernel, family, false).unwrap();
             remove_empty_device(&mut kernel).unwrap();
             assert_eq!(shell("ipset save"), "");
             assert!(kernel.servers.servers.is_empty() && kernel.device.addresses.is_none());

@@ -11,7 +11,7 @@ use svcproxy::kernel::nftables::{Netlink, NftTable as _};
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::layout;
-use svcproxy::mode::nftables::syncer::{Syncer, probe};
+use svcproxy::mode::nftables::syncer::{NftablesSyncer, probe};
 use svcproxy::model::{Batch, Change, Family};
 use svcproxy::relay;
 use svcproxy::source::read_directory;
@@ -20,7 +20,7 @@ fn table(family: Family) -> Netlink {
     Netlink::open(family, layout::TABLE, layout::COMMENT).unwrap()
 }
 
-fn proxy(family: Family, node_ports: NodePortAddresses, batch: &Batch) -> FamilyProxy<Syncer<Netlink>> {
+fn proxy(family: Family, node_ports: NodePortAddresses, batch: &Batch) -> FamilyProxy<NftablesSyncer<Netlink>> {
     let config = Config {
         mode: Mode::Nftables,
         detect_local: DetectLocal::ClusterCidr(vec![
@@ -30,7 +30,7 @@ fn proxy(family: Family, node_ports: NodePortAddresses, batch: &Batch) -> Family
         node_port_addresses: node_ports,
         ..Config::for_node("node-a")
     };
-    let mut proxy = assemble::nftables(&config, family, table(family), |_| relay::Fake::default());
+    let mut proxy = assemble::nftables(&config, family, table(family), |_| relay::FakeRelays::default());
     let own: Vec<IpAddr> = vec!["172.18.0.2".parse().unwrap(), "fd00:172:18::2".parse().unwrap()];
     proxy.set_addresses(&NodeAddresses { local: own.clone(), primary: own, ..NodeAddresses::default() });
     proxy.apply(&batch.changes);

@@ -45,7 +45,7 @@ fn a_second_synchronisation_sends_nothing() {
             for config in &configs {
                 let sync = || {
                     let tables = Writer::open(family, variant, writer).unwrap().writer;
-                    let mut proxy = assemble::userspace(config, family, tables, relay::Fake::default());
+                    let mut proxy = assemble::userspace(config, family, tables, relay::FakeRelays::default());
                     let local = ["192.0.2.1", "fd00:c::1"].map(|text| text.parse().unwrap());
                     proxy.set_addresses(&NodeAddresses { local: local.to_vec(), ..NodeAddresses::default() });
                     proxy.apply(&reading.batch.changes);

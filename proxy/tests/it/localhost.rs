@@ -1,4 +1,4 @@
-//! Listeners for node ports on loopback addresses in nftables mode, with fakes.
+//! Node ports on loopback addresses in nftables mode, against fakes: which ports have listeners.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use svcproxy::kernel;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::localhost::{LocalhostNodePorts, relayed};
-use svcproxy::mode::nftables::{layout, syncer::Syncer};
+use svcproxy::mode::nftables::{layout, syncer::NftablesSyncer};
 use svcproxy::model::{Change, Family, Protocol};
 use svcproxy::plan::node::{node_port_relay, ranges_without_relay};
 use svcproxy::relay;
 use svcproxy::testing::{self, key};
 
-type Proxy = FamilyProxy<Syncer<kernel::nftables::Fake>>;
+type NftablesProxy = FamilyProxy<NftablesSyncer<kernel::nftables::Fake>>;
 
 fn config(node_port_addresses: NodePortAddresses) -> Config {
     Config { mode: Mode::Nftables, node_port_addresses, ..Config::for_node("node-a") }
@@ -27,26 +27,25 @@ fn localhost() -> Config {
     config(NodePortAddresses::PrimaryAndRanges(vec!["127.0.0.0/8".parse().unwrap()]))
 }
 
-fn proxy(config: Config) -> Proxy {
+fn proxy(config: Config) -> NftablesProxy {
     let table = kernel::nftables::Fake::new(Family::V4);
-    let mut proxy = assemble::nftables(&config, Family::V4, table, |_| relay::Fake::default());
+    let mut proxy = assemble::nftables(&config, Family::V4, table, |_| relay::FakeRelays::default());
     let own = "172.18.0.2".parse().unwrap();
     proxy.set_addresses(&NodeAddresses { local: vec![own], primary: vec![own], ..NodeAddresses::default() });
     proxy
 }
 
-fn relays(proxy: &mut Proxy) -> &mut relay::Fake {
-    proxy.companion::<LocalhostNodePorts<relay::Fake>>().unwrap().relays()
+fn relays(proxy: &mut NftablesProxy) -> &mut relay::FakeRelays {
+    proxy.companion::<LocalhostNodePorts<relay::FakeRelays>>().unwrap().relays()
 }
 
-/// Listening ports with their backends.
-fn listening(proxy: &mut Proxy) -> BTreeMap<u16, Vec<String>> {
+/// The listening ports with their backends.
+fn listening(proxy: &mut NftablesProxy) -> BTreeMap<u16, Vec<String>> {
     let relays = relays(proxy);
     let to = |name| relays.active[name].cluster.iter().map(ToString::to_string).collect();
     relays.listening.iter().map(|(listener, port)| (*port, to(&listener.name))).collect()
 }
 
-/// A Service with this node port.
 fn with_port(index: u8, node_port: u16, more: Json) -> Change {
     let mut spec = json!({
         "type": "NodePort", "clusterIP": format!("10.96.0.{}", index + 1),
@@ -71,7 +70,7 @@ fn of(ports: &[(u16, &[&str])]) -> BTreeMap<u16, Vec<String>> {
 }
 
 #[test]
-fn relays_listen_where_a_loopback_range_is_named_and_nothing_forbids_it() {
+fn relays_listen_if_node_port_addresses_name_a_loopback_range() {
     let ranges = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
     let (only, besides) = (
         |t: &[&str]| NodePortAddresses::Ranges(ranges(t)),
@@ -84,7 +83,7 @@ fn relays_listen_where_a_loopback_range_is_named_and_nothing_forbids_it() {
         (besides(&["127.0.0.0/8", "::1/128"]), true, true),
         (besides(&["10.0.0.0/8", "127.0.0.1/32"]), true, false),
         (only(&["::1/128"]), false, true),
-        // A range of all addresses names no loopback address.
+        // A range of all addresses names no loopback address, and relays do not listen on other loopback addresses.
         (only(&["0.0.0.0/0", "::/0"]), false, false),
         (only(&["127.0.0.2/32"]), false, false),
     ] {
@@ -113,7 +112,7 @@ fn listeners_follow_services_and_endpoints() {
     proxy.apply([&slice(0, &[(3, "node-b")]), &slice(1, &[(4, "node-b")])]);
     proxy.sync().unwrap();
     assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.3:8080"]), (30_081, &["10.244.0.4:8080"])]));
-    // The two Services swap their ports.
+    // The services exchange their ports.
     proxy.apply([&with_port(0, 30_081, json!({})), &with_port(1, 30_080, json!({}))]);
     proxy.sync().unwrap();
     assert_eq!(listening(&mut proxy), of(&[(30_080, &["10.244.0.4:8080"]), (30_081, &["10.244.0.3:8080"])]));
@@ -124,7 +123,7 @@ fn listeners_follow_services_and_endpoints() {
 }
 
 #[test]
-fn policy_local_does_not_restrict_the_node_and_relays_keep_affinity() {
+fn policy_local_does_not_apply_to_the_node_and_relays_keep_affinity() {
     let mut proxy = proxy(localhost());
     let local = json!({ "externalTrafficPolicy": "Local", "sessionAffinity": "ClientIP" });
     proxy.apply([&with_port(0, 30_080, local), &slice(0, &[(1, "node-a"), (2, "node-b")])]);
@@ -138,7 +137,7 @@ fn policy_local_does_not_restrict_the_node_and_relays_keep_affinity() {
 }
 
 #[test]
-fn a_port_in_use_is_tried_again() {
+fn a_port_of_another_program_is_retried() {
     let mut proxy = proxy(localhost());
     relays(&mut proxy).taken.insert((Protocol::Tcp, 30_080));
     proxy.apply([&with_port(0, 30_080, json!({})), &slice(0, &[(1, "node-a")])]);
@@ -152,7 +151,7 @@ fn a_port_in_use_is_tried_again() {
     assert_eq!(listening(&mut proxy).len(), 1);
     assert_eq!(proxy.follow_up(again).unwrap(), None, "nothing is left to do");
     assert_eq!(listening(&mut proxy).into_keys().collect::<Vec<_>>(), [30_080, 30_081]);
-    // A removed listener is not tried again.
+    // A deleted service is not retried.
     relays(&mut proxy).exhausted = true;
     proxy.apply([&with_port(2, 30_082, json!({})), &slice(2, &[(3, "node-a")])]);
     proxy.sync().unwrap();
@@ -163,7 +162,7 @@ fn a_port_in_use_is_tried_again() {
 }
 
 #[test]
-fn relays_work_while_the_table_is_refused() {
+fn relays_work_while_the_kernel_refuses_the_table() {
     let mut proxy = proxy(localhost());
     proxy.mode().table().refuses = 1;
     proxy.apply([&with_port(0, 30_080, json!({})), &slice(0, &[(1, "node-a")])]);
@@ -172,7 +171,7 @@ fn relays_work_while_the_table_is_refused() {
 }
 
 #[test]
-fn rules_reject_udp_and_sctp_only_with_relays() {
+fn udp_and_sctp_are_rejected_by_rules_if_there_are_relays() {
     let ports = json!({ "ports": [
         { "name": "t", "port": 80, "nodePort": 30_080 },
         { "name": "u", "port": 53, "nodePort": 30_053, "protocol": "UDP" },
@@ -195,49 +194,49 @@ fn rules_reject_udp_and_sctp_only_with_relays() {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum LocalhostStep {
     Apply(Change),
     Sync,
     Refuse,
     Full,
-    /// Another program takes one of the ports, or releases them.
+    /// Another program takes one of the ports, or frees all.
     Take(Option<u16>),
     FollowUp,
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = LocalhostStep> {
     let port = (0u16..4).prop_map(|number| 30_000 + number * 10);
     prop_oneof![
-        4 => any_service().prop_map(Step::Apply),
-        4 => any_slice().prop_map(Step::Apply),
-        1 => any_node().prop_map(Step::Apply),
-        1 => (0u8..4).prop_map(|index| Step::Apply(Change::Service(key(&format!("svc-{index}")), None))),
-        4 => Just(Step::Sync),
-        1 => Just(Step::Refuse),
-        1 => Just(Step::Full),
-        1 => prop::option::of(port).prop_map(Step::Take),
-        1 => Just(Step::FollowUp),
+        4 => any_service().prop_map(LocalhostStep::Apply),
+        4 => any_slice().prop_map(LocalhostStep::Apply),
+        1 => any_node().prop_map(LocalhostStep::Apply),
+        1 => (0u8..4).prop_map(|index| LocalhostStep::Apply(Change::Service(key(&format!("svc-{index}")), None))),
+        4 => Just(LocalhostStep::Sync),
+        1 => Just(LocalhostStep::Refuse),
+        1 => Just(LocalhostStep::Full),
+        1 => prop::option::of(port).prop_map(LocalhostStep::Take),
+        1 => Just(LocalhostStep::FollowUp),
     ]
 }
 
 proptest! {
     #[test]
-    fn histories_end_in_the_listeners_that_the_plans_say(steps in prop::collection::vec(any_step(), 1..60)) {
+    fn every_history_ends_with_the_listeners_of_the_plans(steps in prop::collection::vec(any_step(), 1..60)) {
         let mut now = proxy(localhost());
         for step in steps {
             match step {
-                Step::Apply(change) => now.apply([&change]),
-                Step::Sync => drop(now.sync()),
-                Step::Refuse => now.mode().table().refuses += 1,
-                Step::Full => now.require_full_sync(),
-                Step::Take(Some(port)) => {
+                LocalhostStep::Apply(change) => now.apply([&change]),
+                LocalhostStep::Sync => drop(now.sync()),
+                LocalhostStep::Refuse => now.mode().table().refuses += 1,
+                LocalhostStep::Full => now.require_full_sync(),
+                LocalhostStep::Take(Some(port)) => {
                     let relays = relays(&mut now);
                     if !relays.listening.values().any(|ours| *ours == port) {
                         relays.taken.insert((Protocol::Tcp, port));
                     }
                 }
-                Step::Take(None) => relays(&mut now).taken.clear(),
-                Step::FollowUp => drop(now.follow_up(Instant::now() + Duration::from_secs(60))),
+                LocalhostStep::Take(None) => relays(&mut now).taken.clear(),
+                LocalhostStep::FollowUp => drop(now.follow_up(Instant::now() + Duration::from_secs(60))),
             }
         }
         relays(&mut now).taken.clear();

@@ -5,14 +5,14 @@ use svcproxy::config::{Config, Mode};
 use svcproxy::kernel::nftables::Fake;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::nftables::syncer::Syncer;
+use svcproxy::mode::nftables::syncer::NftablesSyncer;
 use svcproxy::model::{Change, Family};
-use svcproxy::nftables::Value as Element;
+use svcproxy::nftables::ElementValue as Element;
 
 use svcproxy::relay;
 use svcproxy::testing;
 
-type Proxy = FamilyProxy<Syncer<Fake>>;
+type NftablesProxy = FamilyProxy<NftablesSyncer<Fake>>;
 
 const PORTS: u16 = 20_000;
 
@@ -26,8 +26,8 @@ fn slice(service: &str, host: u8, ports: impl Iterator<Item = u16>) -> Change {
     testing::slice(service, json!([{ "addresses": [format!("10.244.1.{host}")] }]), json!(ports))
 }
 
-/// The number of service ports with an endpoint at this address.
-fn endpoints(proxy: &mut Proxy, ip: [u8; 4]) -> usize {
+/// The number of service ports with this endpoint address.
+fn endpoints(proxy: &mut NftablesProxy, ip: [u8; 4]) -> usize {
     let content = proxy.mode().table().table.as_ref().unwrap();
     let leads = |value: &Element| matches!(value, Element::Endpoint(endpoint) if endpoint.bytes().starts_with(&ip));
     content.elements.values().filter(|value| leads(value)).count()
@@ -36,7 +36,7 @@ fn endpoints(proxy: &mut Proxy, ip: [u8; 4]) -> usize {
 #[test]
 fn a_service_of_many_ports_delays_no_other() {
     let config = Config { mode: Mode::Nftables, ..Config::for_node("node-a") };
-    let mut proxy = assemble::nftables(&config, Family::V4, Fake::new(Family::V4), |_| relay::Fake::default());
+    let mut proxy = assemble::nftables(&config, Family::V4, Fake::new(Family::V4), |_| relay::FakeRelays::default());
     let (large, small) = ([10, 244, 1, 2], [10, 244, 1, 9]);
     proxy.apply(&[service("a-large", "10.96.0.1", 1..=PORTS), slice("a-large", 1, 1..=PORTS)]);
     proxy.sync().unwrap();

@@ -1,4 +1,4 @@
-//! nftables mode with the fake table: results of histories, and costs of changes.
+//! nftables mode against the fake kernel: the final state of histories, and the cost of changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,20 +11,20 @@ use svcproxy::kernel::nftables::Fake;
 use svcproxy::kernel::nftables::fake::Content;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::nftables::syncer::Syncer;
+use svcproxy::mode::nftables::syncer::NftablesSyncer;
 use svcproxy::model::{Change, Family};
-use svcproxy::nftables::change::TableChange;
-use svcproxy::nftables::{Chain, Name, Value};
+use svcproxy::nftables::change::TableAction;
+use svcproxy::nftables::{Chain, ElementValue, Name};
 use svcproxy::relay;
 use svcproxy::testing::{self, key};
 
-type Proxy = FamilyProxy<Syncer<Fake>>;
+type NftablesProxy = FamilyProxy<NftablesSyncer<Fake>>;
 
-fn proxy(table: Fake) -> Proxy {
+fn proxy(table: Fake) -> NftablesProxy {
     with_settings(table, false)
 }
 
-fn with_settings(table: Fake, masquerade_all: bool) -> Proxy {
+fn with_settings(table: Fake, masquerade_all: bool) -> NftablesProxy {
     let config = Config {
         mode: Mode::Nftables,
         masquerade_all,
@@ -32,17 +32,17 @@ fn with_settings(table: Fake, masquerade_all: bool) -> Proxy {
         node_port_addresses: NodePortAddresses::Primary,
         ..Config::for_node("node-a")
     };
-    let mut proxy = assemble::nftables(&config, Family::V4, table, |_| relay::Fake::default());
+    let mut proxy = assemble::nftables(&config, Family::V4, table, |_| relay::FakeRelays::default());
     let own = "172.18.0.2".parse().unwrap();
     proxy.set_addresses(&NodeAddresses { local: vec![own], primary: vec![own], ..NodeAddresses::default() });
     proxy
 }
 
-fn content(proxy: &mut Proxy) -> Content {
+fn content(proxy: &mut NftablesProxy) -> Content {
     proxy.mode().table().table.clone().unwrap()
 }
 
-/// A table's content, independent of endpoint numbers: chains with their rules, sets, and elements.
+/// Without the indexes of endpoints.
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning {
     chains: BTreeMap<Name, (usize, String)>,
@@ -54,7 +54,7 @@ fn meaning(content: &Content) -> Meaning {
     let mut numbers: BTreeMap<(&str, Vec<u8>), BTreeSet<u32>> = BTreeMap::new();
     let elements = content.elements.iter().map(|((set, key), value)| {
         let key = match value {
-            Value::Endpoint(_) => {
+            ElementValue::Endpoint(_) => {
                 let (frontend, number) = key.split_number().unwrap();
                 let frontend = frontend.bytes().to_vec();
                 assert!(numbers.entry((set, frontend.clone())).or_default().insert(number));
@@ -79,7 +79,8 @@ fn meaning(content: &Content) -> Meaning {
     }
 }
 
-/// The text of a chain's rules. Chains of session affinity list endpoints by number, which depends on history: their statements are sorted.
+/// Chains that pick an endpoint of one service port have rules in the order of indexes, which depends on history, so
+/// their statements are sorted.
 fn rules(name: &str, chain: &Chain) -> String {
     if !["service-", "local-"].iter().any(|prefix| name.starts_with(prefix)) {
         return format!("{:?}", chain.rules);
@@ -90,8 +91,8 @@ fn rules(name: &str, chain: &Chain) -> String {
     statements.join("\n")
 }
 
-/// Syncs until nothing is left to do, including the deletion of unused objects. Repeats refused syncs.
-fn settle(proxy: &mut Proxy) {
+/// Syncs until nothing is left to do; retries after refusals.
+fn settle(proxy: &mut NftablesProxy) {
     let later = Instant::now() + Duration::from_secs(60);
     let mut done = || {
         let synced = !proxy.is_due() || proxy.sync().is_ok();
@@ -101,14 +102,12 @@ fn settle(proxy: &mut Proxy) {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum NftablesStep {
     Apply(Change),
     Sync,
-    /// The next change is refused.
     Refuse,
-    /// The proxy is killed. Another one starts, with or without masqueradeAll, and syncs when it has this part of the objects, in quarters.
+    /// With or without masqueradeAll. The new proxy syncs once with so many quarters of the objects.
     Restart(bool, usize),
-    /// Another program flushes a chain, or deletes elements.
     Tamper(bool),
     FollowUp,
 }
@@ -128,35 +127,35 @@ fn any_service_cidr() -> impl Strategy<Value = Change> {
     })
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = NftablesStep> {
     prop_oneof![
-        4 => any_service().prop_map(Step::Apply),
-        4 => any_slice().prop_map(Step::Apply),
-        1 => any_node().prop_map(Step::Apply),
-        2 => any_service_cidr().prop_map(Step::Apply),
-        1 => (0u8..4).prop_map(|index| Step::Apply(Change::Service(key(&format!("svc-{index}")), None))),
-        4 => Just(Step::Sync),
-        1 => Just(Step::Refuse),
-        2 => (any::<bool>(), 0..=4usize).prop_map(|(masquerade_all, part)| Step::Restart(masquerade_all, part)),
-        1 => any::<bool>().prop_map(Step::Tamper),
-        1 => Just(Step::FollowUp),
+        4 => any_service().prop_map(NftablesStep::Apply),
+        4 => any_slice().prop_map(NftablesStep::Apply),
+        1 => any_node().prop_map(NftablesStep::Apply),
+        2 => any_service_cidr().prop_map(NftablesStep::Apply),
+        1 => (0u8..4).prop_map(|index| NftablesStep::Apply(Change::Service(key(&format!("svc-{index}")), None))),
+        4 => Just(NftablesStep::Sync),
+        1 => Just(NftablesStep::Refuse),
+        2 => (any::<bool>(), 0..=4usize).prop_map(|(masquerade_all, part)| NftablesStep::Restart(masquerade_all, part)),
+        1 => any::<bool>().prop_map(NftablesStep::Tamper),
+        1 => Just(NftablesStep::FollowUp),
     ]
 }
 
 proptest! {
     #[test]
-    fn histories_end_as_a_clean_start(steps in prop::collection::vec(any_step(), 1..40)) {
+    fn every_history_ends_as_a_clean_start(steps in prop::collection::vec(any_step(), 1..40)) {
         let (mut now, mut applied) = (proxy(Fake::new(Family::V4)), Vec::new());
         let mut settings = false;
         for step in steps {
             match step {
-                Step::Apply(change) => {
+                NftablesStep::Apply(change) => {
                     now.apply([&change]);
                     applied.push(change);
                 }
-                Step::Sync => drop(now.sync()),
-                Step::Refuse => now.mode().table().refuses += 1,
-                Step::Restart(masquerade_all, part) => {
+                NftablesStep::Sync => drop(now.sync()),
+                NftablesStep::Refuse => now.mode().table().refuses += 1,
+                NftablesStep::Restart(masquerade_all, part) => {
                     settings = masquerade_all;
                     now = with_settings(now.mode().table().clone(), settings);
                     let (first, then) = applied.split_at(applied.len() * part / 4);
@@ -164,7 +163,7 @@ proptest! {
                     drop(now.sync());
                     now.apply(then);
                 }
-                Step::Tamper(rules) => {
+                NftablesStep::Tamper(rules) => {
                     if let Some(content) = &mut now.mode().table().table {
                         if rules {
                             content.chains.values_mut().for_each(|chain| chain.rules.clear());
@@ -174,7 +173,7 @@ proptest! {
                     }
                     now.require_full_sync();
                 }
-                Step::FollowUp => drop(now.follow_up(Instant::now() + Duration::from_secs(60))),
+                NftablesStep::FollowUp => drop(now.follow_up(Instant::now() + Duration::from_secs(60))),
             }
         }
         settle(&mut now);
@@ -182,7 +181,7 @@ proptest! {
         clean.apply(&applied);
         settle(&mut clean);
         prop_assert_eq!(meaning(&content(&mut now)), meaning(&content(&mut clean)));
-        // A new proxy finds no difference.
+        // A new start finds everything in place.
         let before = content(&mut now);
         let table = now.mode().table().clone();
         let mut next = with_settings(table, settings);
@@ -206,7 +205,7 @@ fn plain(number: u8) -> Change {
 }
 
 #[test]
-fn a_replaced_endpoint_is_one_deleted_and_one_added_element() {
+fn a_replaced_endpoint_removes_one_element_and_adds_one() {
     let mut proxy = proxy(Fake::new(Family::V4));
     for number in 0..200 {
         proxy.apply([&plain(number), &slice(number, &[1, 2, 3])]);
@@ -216,8 +215,7 @@ fn a_replaced_endpoint_is_one_deleted_and_one_added_element() {
     proxy.sync().unwrap();
     let change = proxy.mode().table().changes.last().unwrap().clone();
     assert_eq!((change.delete_elements.len(), change.add_elements.len(), change.rules()), (1, 1, 0));
-    // Another number of endpoints changes the element of the frontend, and adds the endpoint. The chain exists already, because the kernel
-    // would walk over all endpoints for a new one.
+    // The chain that picks endpoints exists already, because the kernel would walk all endpoints for a new one.
     proxy.apply([&slice(7, &[1, 4, 3, 5])]);
     proxy.sync().unwrap();
     let change = proxy.mode().table().changes.last().unwrap().clone();
@@ -228,7 +226,7 @@ fn a_replaced_endpoint_is_one_deleted_and_one_added_element() {
     assert!(content(&mut proxy).chains.contains_key("tcp-5"));
     proxy.apply([&slice(7, &[1, 3])]);
     proxy.sync().unwrap();
-    // Unused chains stay for a second.
+    // Objects without references stay for a second.
     assert!(["cluster-ip-tcp-4", "tcp-5"].iter().all(|name| content(&mut proxy).chains.contains_key(*name)));
     settle(&mut proxy);
     let chains = content(&mut proxy).chains;
@@ -237,7 +235,7 @@ fn a_replaced_endpoint_is_one_deleted_and_one_added_element() {
 }
 
 #[test]
-fn only_a_service_with_affinity_has_chains_of_its_own() {
+fn a_service_without_affinity_has_no_chain_of_its_own() {
     let chains = |count: u8| {
         let mut proxy = proxy(Fake::new(Family::V4));
         for number in 0..count {
@@ -249,9 +247,9 @@ fn only_a_service_with_affinity_has_chains_of_its_own() {
     assert_eq!(chains(1), chains(100));
 }
 
-/// The kernel allocates a set's stated size, and scans all of it every second if elements expire.
+/// The kernel allocates the memory of a set's size, and searches all of it every second for expired elements.
 #[test]
-fn sets_that_rules_fill_have_no_size() {
+fn sets_with_elements_from_rules_have_no_size() {
     let mut proxy = proxy(Fake::new(Family::V4));
     let spec = json!({ "clusterIP": "10.96.1.1", "sessionAffinity": "ClientIP", "ports": [{ "port": 80 }] });
     proxy.apply([&testing::service("svc-1", spec), &slice(1, &[1, 2])]);
@@ -262,7 +260,7 @@ fn sets_that_rules_fill_have_no_size() {
 }
 
 #[test]
-fn a_foreign_table_of_the_same_name_is_replaced_in_one_transaction() {
+fn another_programs_table_of_this_name_is_replaced_in_one_change() {
     let mut first = proxy(Fake::new(Family::V4));
     first.apply([&plain(1), &slice(1, &[1])]);
     first.sync().unwrap();
@@ -273,7 +271,7 @@ fn a_foreign_table_of_the_same_name_is_replaced_in_one_transaction() {
     next.apply([&plain(1), &slice(1, &[1])]);
     next.sync().unwrap();
     let changes = &next.mode().table().changes;
-    assert_eq!(changes.iter().map(|change| change.table).collect::<Vec<_>>(), [TableChange::Replace]);
+    assert_eq!(changes.iter().map(|change| change.table).collect::<Vec<_>>(), [TableAction::Replace]);
 }
 
 #[test]
@@ -286,7 +284,7 @@ fn a_full_set_is_replaced_by_a_larger_one() {
     };
     proxy.apply([&plain(1), &many(10)]);
     proxy.sync().unwrap();
-    let room = |proxy: &mut Proxy| content(proxy).sets["service-endpoints"].size.unwrap();
+    let room = |proxy: &mut NftablesProxy| content(proxy).sets["service-endpoints"].size.unwrap();
     let before = room(&mut proxy);
     proxy.apply([&many(5000)]);
     settle(&mut proxy);
@@ -295,20 +293,20 @@ fn a_full_set_is_replaced_by_a_larger_one() {
     assert_eq!(endpoints, 5000);
 }
 
-/// Dropped ranges, as first and last address.
-fn dropped(proxy: &mut Proxy) -> Vec<String> {
+/// First and last address of the dropped ranges.
+fn dropped(proxy: &mut NftablesProxy) -> Vec<String> {
     let content = content(proxy);
     let ranges = content.elements.iter().filter(|((set, _), _)| *set == "service-cidrs");
     let address = |bytes: &[u8]| <[u8; 4]>::try_from(bytes).map(std::net::Ipv4Addr::from).unwrap();
-    let text = |((_, first), last): (&(&str, svcproxy::nftables::Key), &Value)| match last {
-        Value::To(last) => format!("{}-{}", address(first.bytes()), address(last.bytes())),
+    let text = |((_, first), last): (&(&str, svcproxy::nftables::ElementKey), &ElementValue)| match last {
+        ElementValue::To(last) => format!("{}-{}", address(first.bytes()), address(last.bytes())),
         other => panic!("{other:?}"),
     };
     ranges.map(text).collect()
 }
 
 #[test]
-fn a_change_of_ranges_changes_elements_without_a_full_sync() {
+fn a_change_of_service_cidrs_sends_only_elements() {
     let mut proxy = proxy(Fake::new(Family::V4));
     for number in 0..100 {
         proxy.apply([&plain(number), &slice(number, &[1])]);
@@ -332,7 +330,6 @@ fn a_change_of_ranges_changes_elements_without_a_full_sync() {
         assert_eq!((report.full, report.rules, report.changes), (false, 0, counts.0 + counts.1), "{change:?}");
         assert_eq!(dropped(&mut proxy), ranges, "{change:?}");
     }
-    // A range of the other family, and a repeated range.
     proxy.apply([&service_cidr("six", &["fd00:11::/112"]), &service_cidr("more", &["10.112.0.0/20"])]);
     assert!(!proxy.is_due());
     // A refused change is part of the next sync.
@@ -345,16 +342,16 @@ fn a_change_of_ranges_changes_elements_without_a_full_sync() {
 }
 
 #[test]
-fn without_service_cidrs_nothing_is_dropped() {
+fn without_service_cidrs_no_range_is_dropped() {
     let mut proxy = proxy(Fake::new(Family::V4));
     proxy.apply([&plain(1)]);
     proxy.sync().unwrap();
     assert_eq!(dropped(&mut proxy), Vec::<String>::new());
 }
 
-/// The unused chain is of an earlier proxy with other settings.
+/// Its rules follow the settings of the proxy that made it.
 #[test]
-fn an_unused_chain_gets_the_rules_of_the_new_settings() {
+fn an_inherited_chain_gets_the_rules_of_the_new_settings() {
     let mut first = with_settings(Fake::new(Family::V4), true);
     first.apply([&plain(1), &slice(1, &[1])]);
     first.sync().unwrap();

@@ -1,4 +1,4 @@
-//! Kubernetes' rules as tables: eligible endpoints, masquerade, and verdicts without endpoints.
+//! The rules of Kubernetes as tables: backends, masquerade, verdicts without endpoints.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::{Family, Protocol};
-use svcproxy::plan::flows::servers;
 use svcproxy::plan::node::routes_loopback;
-use svcproxy::plan::service_port::NodeContext;
+use svcproxy::plan::service_port::PlanContext;
+use svcproxy::plan::stale_flows::servers;
 use svcproxy::plan::{
-    BackendSet, FrontendAction, Masquerade, NodePortScope, PodSource, ServicePortPlan, Verdict, plan_node,
+    BackendSet, FrontendAction, FrontendVerdict, Masquerade, NodePortScope, PodSource, ServicePortPlan, plan_node,
     plan_service_port, service_ranges,
 };
 use svcproxy::state::NodeInfo;
@@ -18,15 +18,15 @@ use svcproxy::state::endpoints::Endpoint;
 use svcproxy::state::service::{ServicePort, TrafficPolicy};
 use svcproxy::testing;
 
-const CLUSTER: Verdict = Verdict::Deliver(BackendSet::Cluster);
-const LOCAL: Verdict = Verdict::Deliver(BackendSet::Local);
+const CLUSTER: FrontendVerdict = FrontendVerdict::Deliver(BackendSet::Cluster);
+const LOCAL: FrontendVerdict = FrontendVerdict::Deliver(BackendSet::Local);
 
 fn service() -> ServicePort {
     let name = testing::port_name("web", Protocol::Tcp);
     ServicePort { node_port: Some(30080), ..testing::service_port(name, "10.96.0.1") }
 }
 
-/// `here:1:ready` is 10.0.0.1 on this node; `there` is another node. A condition is `ready`, `terminating` (and
+/// `here:1:ready` is 10.0.0.1 on this node; `there` is another node. The condition is `ready`, `terminating` (and
 /// serving), `gone` (terminating and not serving) or `unready`. Hints follow: `z=zone`, `n=node`.
 fn endpoint(text: &str) -> Endpoint {
     let parts: Vec<&str> = text.split(':').collect();
@@ -45,9 +45,9 @@ fn endpoint(text: &str) -> Endpoint {
     }
 }
 
-fn context(node: &NodeInfo, primary: Option<IpAddr>, masquerade_all: bool) -> NodeContext<'_> {
+fn context(node: &NodeInfo, primary: Option<IpAddr>, masquerade_all: bool) -> PlanContext<'_> {
     static NONE: BTreeSet<IpAddr> = BTreeSet::new();
-    NodeContext { node_name: "me", node, primary, masquerade_all, other_machines: &NONE }
+    PlanContext { node_name: "me", node, primary, masquerade_all, other_machines: &NONE }
 }
 
 fn plan_with(port: &ServicePort, endpoints: &[&str], masquerade_all: bool) -> ServicePortPlan {
@@ -66,7 +66,7 @@ fn hosts(backends: &[SocketAddr]) -> Vec<u8> {
 }
 
 #[test]
-fn eligible_endpoints_under_policy_cluster() {
+fn policy_cluster_chooses_backends_by_conditions_and_hints() {
     let table: [(&str, &[&str], &[u8]); 12] = [
         ("ready ones", &["here:1:ready", "there:2:ready", "there:3:unready"], &[1, 2]),
         ("terminating ones only when none is ready", &["here:1:ready", "there:2:terminating"], &[1]),
@@ -91,9 +91,9 @@ fn eligible_endpoints_under_policy_cluster() {
 }
 
 #[test]
-fn eligible_endpoints_under_policy_local() {
+fn policy_local_chooses_backends_of_this_node() {
     let port = ServicePort { external_policy: TrafficPolicy::Local, ..service() };
-    let table: [(&str, &[&str], &[u8], Verdict); 6] = [
+    let table: [(&str, &[&str], &[u8], FrontendVerdict); 6] = [
         ("those of this node", &["here:1:ready", "there:2:ready"], &[1], LOCAL),
         ("hints play no part", &["here:1:ready:z=b", "there:2:ready:z=a"], &[1], LOCAL),
         (
@@ -102,20 +102,25 @@ fn eligible_endpoints_under_policy_local() {
             &[1],
             LOCAL,
         ),
-        ("lost when only others have one", &["there:2:ready"], &[], Verdict::Drop),
-        ("lost when only others have a terminating one", &["there:2:terminating", "here:1:gone"], &[], Verdict::Drop),
-        ("refused without one", &["here:1:gone", "there:2:unready"], &[], Verdict::Reject),
+        ("lost when only others have one", &["there:2:ready"], &[], FrontendVerdict::Drop),
+        (
+            "lost when only others have a terminating one",
+            &["there:2:terminating", "here:1:gone"],
+            &[],
+            FrontendVerdict::Drop,
+        ),
+        ("refused without one", &["here:1:gone", "there:2:unready"], &[], FrontendVerdict::Reject),
     ];
     for (case, endpoints, expected, verdict) in table {
         let plan = plan(&port, endpoints);
         assert_eq!(hosts(&plan.local_backends), expected, "{case}");
         assert_eq!(plan.external.unwrap().action.verdict, verdict, "{case}");
-        assert_eq!(plan.no_local_endpoints.external, verdict == Verdict::Drop, "{case}");
+        assert_eq!(plan.no_local_endpoints.external, verdict == FrontendVerdict::Drop, "{case}");
     }
 }
 
 #[test]
-fn who_is_masqueraded() {
+fn masquerade_depends_on_frontend_and_policy() {
     let endpoints = ["here:1:ready", "there:2:ready"];
     let action = |verdict, masquerade| FrontendAction { verdict, masquerade };
     let base = plan(&service(), &endpoints);
@@ -140,23 +145,23 @@ fn who_is_masqueraded() {
 }
 
 #[test]
-fn internal_policy_local_does_not_restrict_other_frontends() {
+fn internal_policy_local_does_not_apply_to_external_frontends() {
     let port = ServicePort { internal_policy: TrafficPolicy::Local, ..service() };
     let plan = plan(&port, &["there:2:ready"]);
-    assert_eq!(plan.internal.unwrap().action.verdict, Verdict::Drop);
+    assert_eq!(plan.internal.unwrap().action.verdict, FrontendVerdict::Drop);
     assert!(plan.no_local_endpoints.internal && !plan.no_local_endpoints.external);
     assert_eq!(plan.external.unwrap().action.verdict, CLUSTER);
 }
 
 #[test]
-fn the_health_check_counts_ready_endpoints_here() {
+fn the_health_check_counts_ready_endpoints_of_this_node() {
     let port = ServicePort { external_policy: TrafficPolicy::Local, health_check_node_port: Some(32000), ..service() };
     let plan = plan(&port, &["here:1:ready", "here:2:terminating", "there:3:ready"]);
     assert_eq!(plan.health_check.unwrap().local_ready, ["10.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
 }
 
 #[test]
-fn source_ranges_hold_load_balancer_ips_only() {
+fn source_ranges_restrict_only_load_balancer_ips() {
     let ranges = |text: &str| vec![text.parse().unwrap()];
     let port = ServicePort { source_ranges: ranges("198.51.100.0/24"), ..service() };
     assert_eq!(plan(&port, &["here:1:ready"]).external.unwrap().allowed_sources, None, "there is no load balancer");
@@ -168,7 +173,7 @@ fn source_ranges_hold_load_balancer_ips_only() {
 }
 
 #[test]
-fn node_port_addresses_accept_node_ports() {
+fn node_ports_are_accepted_on_the_configured_addresses() {
     let ips = |texts: &[&str]| texts.iter().map(|t| t.parse().unwrap()).collect::<Vec<_>>();
     let addresses = NodeAddresses {
         local: ips(&["127.0.0.1", "192.0.2.1", "10.1.0.1", "::1", "fd00::1"]),
@@ -197,10 +202,9 @@ fn node_port_addresses_accept_node_ports() {
     }
 }
 
-/// One address per family: the first internal one, else the first external one (upstream's `GetNodeHostIPs`).
+/// Per family the first internal address, else the first external address (upstream's `GetNodeHostIPs`).
 #[test]
-fn primary_addresses_of_a_node() {
-    /// The Node's addresses, and the primary address per family.
+fn the_primary_address_is_the_first_internal_one() {
     type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a [&'a str]);
     let table: [Row<'_>; 5] = [
         (
@@ -240,9 +244,10 @@ fn primary_addresses_of_a_node() {
     }
 }
 
-/// As upstream's `NodePortAddresses.ContainsIPv4Loopback`: the loopback range is routed and guarded only if node ports answer there.
+/// As upstream's `NodePortAddresses.ContainsIPv4Loopback`: the loopback range is routed and guarded only if node ports
+/// are accepted on it.
 #[test]
-fn when_the_loopback_range_is_routed_and_guarded() {
+fn the_loopback_range_is_routed_and_guarded_if_node_ports_need_it() {
     let ranges = |texts: &[&str]| NodePortAddresses::Ranges(texts.iter().map(|t| t.parse().unwrap()).collect());
     let with = |texts: &[&str]| NodePortAddresses::PrimaryAndRanges(texts.iter().map(|t| t.parse().unwrap()).collect());
     let table = [
@@ -274,7 +279,7 @@ fn when_the_loopback_range_is_routed_and_guarded() {
 }
 
 #[test]
-fn how_pods_are_told() {
+fn pods_are_detected_as_configured() {
     let node = NodeInfo { pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()], ..NodeInfo::default() };
     let range = |text: &str| Some(PodSource::Range(text.parse().unwrap()));
     let table = [
@@ -291,9 +296,9 @@ fn how_pods_are_told() {
     }
 }
 
-/// An endpoint without a node name may be a pod of this node, and so its own client.
+/// An endpoint without `nodeName` may be a pod of this node.
 #[test]
-fn endpoints_without_a_node_name_may_be_hairpins() {
+fn endpoints_without_a_node_may_be_hairpins() {
     let port = service();
     let unplaced = Endpoint { unplaced: true, ..endpoint("there:3:ready") };
     let endpoints = [endpoint("here:1:ready"), endpoint("there:2:ready"), unplaced];
@@ -303,7 +308,7 @@ fn endpoints_without_a_node_name_may_be_hairpins() {
     assert_eq!(plan.hairpins, ["10.0.0.1", "10.0.0.3"].map(|address| address.parse::<std::net::IpAddr>().unwrap()));
 }
 
-/// UDP flows stay with serving endpoints; SCTP associations with every existing endpoint.
+/// UDP flows stay with serving endpoints, SCTP associations with every endpoint.
 #[test]
 fn an_sctp_endpoint_that_is_not_ready_keeps_its_associations() {
     for (protocol, kept) in [(Protocol::Tcp, &[][..]), (Protocol::Udp, &[1, 2]), (Protocol::Sctp, &[1, 2, 3, 4])] {
@@ -319,9 +324,9 @@ fn an_sctp_endpoint_that_is_not_ready_keeps_its_associations() {
     }
 }
 
-/// The API allows it, and a drop would cut pods and nodes off from each other.
+/// The API does not forbid such a range, and a drop would affect pods and nodes.
 #[test]
-fn a_service_cidr_with_pods_or_nodes_is_not_dropped() {
+fn a_service_cidr_that_contains_pods_or_nodes_is_not_dropped() {
     let net = |text: &str| text.parse::<IpNet>().unwrap();
     let node = NodeInfo {
         pod_cidrs: vec![net("10.100.1.0/24")],
@@ -344,11 +349,11 @@ fn a_service_cidr_with_pods_or_nodes_is_not_dropped() {
             "10.240.0.0/12 10.244.0.0/16",
         ),
         (&["10.244.0.0/16"], "", "10.244.0.0/16 10.244.0.0/16"),
-        // The pod ranges of other nodes are unknown.
+        // The ranges of other nodes' pods are unknown.
         (&["10.100.0.0/16"], "", "10.100.0.0/16 10.100.1.0/24"),
         (&["172.16.0.0/12"], "", "172.16.0.0/12 172.18.0.2/32"),
         (&["fd00:172::/32", "fd00:10:96::/112"], "fd00:10:96::/112", "fd00:172::/32 fd00:172:18::2/128"),
-        // Controllers do not assign it to pods (nodeipam's filterOutServiceRange).
+        // Controllers give no pod an address of it (nodeipam's filterOutServiceRange).
         (&["10.244.128.0/20"], "10.244.128.0/20", ""),
     ] {
         assert_eq!(ranges(texts), (dropped.to_owned(), spared.to_owned()), "{texts:?}");

@@ -1,15 +1,15 @@
-//! A rule that the kernel refuses costs only its own service port.
+//! Rules that the kernel refuses affect only their own service port.
 
 use serde_json::json;
 use svcproxy::config::Config;
 use svcproxy::kernel::iptables::{Fake, Table};
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
+use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::testing::{self, key, slice_of_hosts};
 
-/// A service at 10.96.0.`number`, with or without session affinity, and its endpoint.
+/// A service at 10.96.0.`number` and its endpoint.
 fn service(name: &str, number: u8, affinity: bool, endpoint: &str) -> [Change; 2] {
     let affinity = if affinity { "ClientIP" } else { "None" };
     let spec = json!({
@@ -19,21 +19,21 @@ fn service(name: &str, number: u8, affinity: bool, endpoint: &str) -> [Change; 2
 }
 
 /// A kernel without `xt_recent`.
-fn proxy() -> FamilyProxy<Syncer<Fake>> {
+fn proxy() -> FamilyProxy<IptablesSyncer<Fake>> {
     let kernel = Fake { refuse: Some("-m recent".to_owned()), ..Fake::default() };
     assemble::iptables(&Config::for_node("node-a"), Family::V4, kernel)
 }
 
-fn holds(proxy: &mut FamilyProxy<Syncer<Fake>>, text: &str) -> bool {
+fn holds(proxy: &mut FamilyProxy<IptablesSyncer<Fake>>, text: &str) -> bool {
     proxy.mode().kernel().tables[&Table::Nat].values().flatten().any(|rule| rule.contains(text))
 }
 
-fn refused(proxy: &FamilyProxy<Syncer<Fake>>) -> Vec<String> {
+fn refused(proxy: &FamilyProxy<IptablesSyncer<Fake>>) -> Vec<String> {
     proxy.refused().keys().map(|name| name.service.name.clone()).collect()
 }
 
 #[test]
-fn a_full_sync_skips_refused_ports_until_they_change() {
+fn a_full_sync_sets_refused_service_ports_aside_and_retries_changed_ones() {
     let mut proxy = proxy();
     for (number, name) in (1..).zip(["a", "b", "c", "d"]) {
         let endpoint = format!("10.244.0.{number}");
@@ -46,12 +46,12 @@ fn a_full_sync_skips_refused_ports_until_they_change() {
         assert_eq!(holds(&mut proxy, &format!("--to-destination 10.244.0.{number}:8080")), stands, "{number}");
         assert_eq!(holds(&mut proxy, &format!("-d 10.96.0.{number}/32")), stands, "{number}");
     }
-    // Without affinity a partial sync succeeds.
+    // Without session affinity a partial sync sends it.
     proxy.apply(&service("b", 2, false, "10.244.0.2"));
     assert!(!proxy.sync().unwrap().full);
     assert_eq!(refused(&proxy), ["d"]);
     assert!(holds(&mut proxy, "--to-destination 10.244.0.2:8080"));
-    // With the extension a full sync succeeds.
+    // Once the kernel has the extension, a full sync sends it.
     proxy.mode().kernel().refuse = None;
     proxy.require_full_sync();
     proxy.sync().unwrap();
@@ -62,7 +62,7 @@ fn a_full_sync_skips_refused_ports_until_they_change() {
 }
 
 #[test]
-fn a_partial_sync_keeps_refused_ports_and_applies_the_others() {
+fn a_partial_sync_keeps_refused_service_ports_and_sends_the_rest() {
     let mut proxy = proxy();
     proxy.apply(&service("a", 1, false, "10.244.0.1"));
     proxy.apply(&service("b", 2, false, "10.244.0.2"));
@@ -74,7 +74,7 @@ fn a_partial_sync_keeps_refused_ports_and_applies_the_others() {
     assert_eq!(refused(&proxy), ["a"]);
     assert!(holds(&mut proxy, "--to-destination 10.244.0.1:8080"), "as it was");
     assert!(holds(&mut proxy, "--to-destination 10.244.0.8:8080"));
-    // Deletion works as usual.
+    // A refused service port can be deleted.
     proxy.apply(&[Change::Service(key("a"), None)]);
     proxy.sync().unwrap();
     assert_eq!(refused(&proxy), [""; 0]);
@@ -83,9 +83,9 @@ fn a_partial_sync_keeps_refused_ports_and_applies_the_others() {
     assert!(proxy.sync().unwrap().is_empty(), "nothing is left behind");
 }
 
-/// The refused change may have been computed from an outdated state.
+/// The refused rules may have been computed from an outdated state.
 #[test]
-fn a_refusal_after_foreign_deletions_is_repaired_by_a_full_sync() {
+fn a_refusal_after_chains_were_deleted_is_repaired_by_a_full_sync() {
     let mut proxy = proxy();
     proxy.apply(&service("a", 1, false, "10.244.0.1"));
     proxy.apply(&service("b", 2, false, "10.244.0.2"));
@@ -102,9 +102,9 @@ fn a_refusal_after_foreign_deletions_is_repaired_by_a_full_sync() {
     assert!(holds(&mut proxy, "--to-destination 10.244.0.9:8080"));
 }
 
-/// A shared chain is written as a whole, including rules of unchanged service ports.
+/// A shared chain is written as a whole, with rules of unchanged service ports.
 #[test]
-fn a_refusal_of_unchanged_rules_is_an_error_and_then_a_full_sync() {
+fn a_refusal_of_unchanged_rules_leads_to_a_full_sync() {
     let mut proxy = proxy();
     proxy.apply(&service("a", 1, false, "10.244.0.1"));
     proxy.apply(&service("b", 2, false, "10.244.0.2"));

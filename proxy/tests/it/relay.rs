@@ -1,4 +1,4 @@
-//! Relays with real sockets on loopback.
+//! Relays with real sockets on loopback addresses.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -8,47 +8,46 @@ use std::time::{Duration, Instant};
 
 use svcproxy::model::{Family, Protocol, ServicePortName};
 use svcproxy::plan::BackendSet;
-use svcproxy::relay::limits::Limits;
-use svcproxy::relay::{Backends, Engine, ListenError, Listener, Relays, engine, tcp, udp};
+use svcproxy::relay::limits::RelayLimits;
+use svcproxy::relay::{ListenError, Listener, RelayBackends, RelayEngine, Relays, engine, tcp, udp};
 use svcproxy::testing::port_name;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 const LONG: Duration = Duration::from_secs(3600);
 
-fn shared(limits: Limits, idle: Duration, half_closed: Duration, single: Duration) -> Arc<engine::Shared> {
-    let udp = udp::Timeouts { single, conversation: LONG };
-    engine::Shared::new(limits, tcp::Timeouts { idle, half_closed }, udp)
+fn shared(limits: RelayLimits, idle: Duration, half_closed: Duration, single: Duration) -> Arc<engine::RelayShared> {
+    let udp = udp::UdpTimeouts { single, conversation: LONG };
+    engine::RelayShared::new(limits, tcp::TcpTimeouts { idle, half_closed }, udp)
 }
 
-fn engine_of(limits: Limits) -> Engine {
-    Engine::new(Family::V4, shared(limits, LONG, LONG, LONG))
+fn engine_of(limits: RelayLimits) -> RelayEngine {
+    RelayEngine::new(Family::V4, shared(limits, LONG, LONG, LONG))
 }
 
-fn roomy() -> Limits {
-    Limits { listeners: 1000, connections: 1000, associations: 1000 }
+fn roomy() -> RelayLimits {
+    RelayLimits { listeners: 1000, connections: 1000, associations: 1000 }
 }
 
 fn name(protocol: Protocol) -> ServicePortName {
     port_name("web", protocol)
 }
 
-fn lead(engine: &mut Engine, protocol: Protocol, backends: &[SocketAddr], serving: &[SocketAddr]) {
+fn lead(engine: &mut RelayEngine, protocol: Protocol, backends: &[SocketAddr], serving: &[SocketAddr]) {
     engine.set_backends(&name(protocol), Some(leading(backends, serving)));
 }
 
-fn leading(backends: &[SocketAddr], serving: &[SocketAddr]) -> Backends {
+fn leading(backends: &[SocketAddr], serving: &[SocketAddr]) -> RelayBackends {
     let mut serving = serving.to_vec();
     serving.sort_unstable();
-    Backends { cluster: backends.into(), serving: serving.into(), ..Backends::default() }
+    RelayBackends { cluster: backends.into(), serving: serving.into(), ..RelayBackends::default() }
 }
 
-/// Opens a listener for these backends.
-fn start(engine: &mut Engine, protocol: Protocol, backends: &[SocketAddr]) -> SocketAddr {
+fn start(engine: &mut RelayEngine, protocol: Protocol, backends: &[SocketAddr]) -> SocketAddr {
     start_service(engine, name(protocol), backends)
 }
 
-fn start_service(engine: &mut Engine, name: ServicePortName, backends: &[SocketAddr]) -> SocketAddr {
+fn start_service(engine: &mut RelayEngine, name: ServicePortName, backends: &[SocketAddr]) -> SocketAddr {
     engine.set_backends(&name, Some(leading(backends, backends)));
     let listener = Listener { name, set: BackendSet::Cluster };
     let free = |port: &u16| match engine.listen(&listener, *port) {
@@ -56,13 +55,11 @@ fn start_service(engine: &mut Engine, name: ServicePortName, backends: &[SocketA
         Err(ListenError::Taken(_)) => false,
         Err(error) => panic!("{error}"),
     };
-    // Tests run side by side.
     let first = 61_000 + u16::try_from(std::process::id() % 4000).unwrap();
     let port = (first..=65_535).chain(61_000..first).find(free).unwrap();
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// Waits for a condition.
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !condition() {
@@ -75,7 +72,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// A TCP server that reads to the end and then echoes everything.
+/// A TCP server that reads to the end of the stream, and then sends everything back.
 async fn echo_at_the_end() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -93,7 +90,6 @@ async fn echo_at_the_end() -> SocketAddr {
     address
 }
 
-/// A port that refuses.
 async fn refusing() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
@@ -114,7 +110,7 @@ async fn ask(address: SocketAddr, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn megabytes_arrive_whole_and_the_end_of_one_direction_leaves_the_other_open() {
+async fn megabytes_arrive_complete_through_a_half_closed_connection() {
     let mut engine = engine_of(roomy());
     let backend = echo_at_the_end().await;
     let address = start(&mut engine, Protocol::Tcp, &[backend]);
@@ -128,7 +124,7 @@ async fn megabytes_arrive_whole_and_the_end_of_one_direction_leaves_the_other_op
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_a_backend_refuses_the_next_one_is_tried() {
+async fn after_a_refusal_the_next_backend_gets_the_connection() {
     let mut engine = engine_of(roomy());
     let (dead, alive) = (refusing().await, echo_at_the_end().await);
     let address = start(&mut engine, Protocol::Tcp, &[dead, alive]);
@@ -143,7 +139,7 @@ async fn when_a_backend_refuses_the_next_one_is_tried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_is_passed_on() {
+async fn a_backends_reset_resets_the_client() {
     let mut engine = engine_of(roomy());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = start(&mut engine, Protocol::Tcp, &[listener.local_addr().unwrap()]);
@@ -151,17 +147,17 @@ async fn a_reset_is_passed_on() {
     client.write_all(b"x").await.unwrap();
     let (server, _) = soon("the connection", listener.accept()).await.unwrap();
     soon("the byte", server.peek(&mut [0])).await.unwrap();
-    // Closing a socket with unread data sends a reset.
+    // Closing a socket with unread bytes resets the connection.
     drop(server);
     let error = soon("the reset", client.read(&mut [0])).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_survive_their_listener_and_backend_until_the_idle_timeout() {
+async fn connections_outlive_their_listener_and_end_when_idle() {
     let idle = Duration::from_millis(400);
     'again: loop {
-        let mut engine = Engine::new(Family::V4, shared(roomy(), idle, idle, LONG));
+        let mut engine = RelayEngine::new(Family::V4, shared(roomy(), idle, idle, LONG));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = start(&mut engine, Protocol::Tcp, &[listener.local_addr().unwrap()]);
         let mut client = TcpStream::connect(address).await.unwrap();
@@ -175,7 +171,6 @@ async fn connections_survive_their_listener_and_backend_until_the_idle_timeout()
             let came = soon("the byte", server.read_exact(&mut [0])).await;
             tokio::time::sleep(idle / 8).await;
             if since.elapsed() > idle / 2 {
-                // It was the machine that was silent.
                 continue 'again;
             }
             sent.and(came).unwrap();
@@ -191,10 +186,10 @@ async fn connections_survive_their_listener_and_backend_until_the_idle_timeout()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listeners_leave_descriptors_for_health_ports() {
-    let mut engine = engine_of(Limits { listeners: 1, ..roomy() });
+async fn listeners_beyond_the_limit_fail() {
+    let mut engine = engine_of(RelayLimits { listeners: 1, ..roomy() });
     let [tcp, udp] = [Protocol::Tcp, Protocol::Udp].map(|protocol| {
-        engine.set_backends(&name(protocol), Some(Backends::default()));
+        engine.set_backends(&name(protocol), Some(RelayBackends::default()));
         Listener { name: name(protocol), set: BackendSet::Cluster }
     });
     engine.listen(&tcp, 0).unwrap();
@@ -204,8 +199,8 @@ async fn listeners_leave_descriptors_for_health_ports() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_free_descriptors_connections_wait() {
-    let mut engine = engine_of(Limits { listeners: 20, connections: 1, associations: 1 });
+async fn without_a_free_slot_connections_wait() {
+    let mut engine = engine_of(RelayLimits { listeners: 20, connections: 1, associations: 1 });
     let backend = echo_at_the_end().await;
     let address = start(&mut engine, Protocol::Tcp, &[backend]);
     let first = TcpStream::connect(address).await.unwrap();
@@ -220,13 +215,13 @@ async fn without_free_descriptors_connections_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_whose_backend_never_answers_leaves_others_their_share() {
-    let mut engine = engine_of(Limits { listeners: 20, connections: 40, associations: 1 });
+async fn a_service_with_a_silent_backend_leaves_slots_to_others() {
+    let mut engine = engine_of(RelayLimits { listeners: 20, connections: 40, associations: 1 });
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let greedy = start_service(&mut engine, port_name("greedy", Protocol::Tcp), &[silent.local_addr().unwrap()]);
     let web = start_service(&mut engine, port_name("web", Protocol::Tcp), &[echo_at_the_end().await]);
     let stats = engine.stats();
-    // Half of the clients close their sending side and wait for an answer, as `nc` does.
+    // Half of the clients wait for an answer after they have ended their direction, as `nc` does.
     let mut held = Vec::new();
     for number in 0..60 {
         let mut client = TcpStream::connect(greedy).await.unwrap();
@@ -248,14 +243,14 @@ async fn a_service_whose_backend_never_answers_leaves_others_their_share() {
         aborted.len() as u64 == stats.evicted.get()
     })
     .await;
-    // Closing the listener resets unaccepted connections.
+    // Closing the listener resets connections that were not accepted.
     drop((held, silent));
     until("all have ended", || stats.connections.get() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_with_all_associations_leaves_others_their_share() {
-    let mut engine = engine_of(Limits { listeners: 20, connections: 1, associations: 20 });
+async fn a_service_with_all_associations_leaves_room_to_others() {
+    let mut engine = engine_of(RelayLimits { listeners: 20, connections: 1, associations: 20 });
     let greedy = start_service(&mut engine, port_name("greedy", Protocol::Udp), &[udp_server().await]);
     let dns = start_service(&mut engine, port_name("dns", Protocol::Udp), &[udp_server().await]);
     let mut clients = Vec::new();
@@ -281,8 +276,8 @@ async fn a_service_with_all_associations_leaves_others_their_share() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_connection_has_two_descriptors() {
-    // Other tests in this process use descriptors, too.
+async fn an_idle_connection_has_two_descriptors() {
+    // Other tests of this process open descriptors as well.
     let mine = |address: SocketAddr, port: u16| {
         let hex = |number: u16| format!("{number:04X}");
         let text = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
@@ -308,7 +303,7 @@ async fn a_silent_connection_has_two_descriptors() {
     assert!(pipes.len() < 20, "a pipe only while bytes are on their way: {}", pipes.len());
 }
 
-/// A UDP server that answers with its port and the client's port.
+/// A UDP server that answers with its own port and the sender's port.
 async fn udp_server() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -322,7 +317,7 @@ async fn udp_server() -> SocketAddr {
     address
 }
 
-/// Sends a request; returns the server's port and the port that it saw. Checks the answer's source.
+/// Returns the server's port, and the client port that it saw. The answer must have the address of the request.
 async fn exchange(client: &UdpSocket, address: SocketAddr) -> (u16, u16) {
     soon("an answer", async {
         client.send_to(b"?", address).await.unwrap();
@@ -337,7 +332,7 @@ async fn exchange(client: &UdpSocket, address: SocketAddr) -> (u16, u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_association_keeps_its_backend_and_answers_come_from_where_was_asked() {
+async fn an_association_keeps_its_backend_and_replies_come_from_the_requested_address() {
     let mut engine = engine_of(roomy());
     let (one, other) = (udp_server().await, udp_server().await);
     let mut backends = [one, other];
@@ -348,11 +343,11 @@ async fn an_association_keeps_its_backend_and_answers_come_from_where_was_asked(
     for _ in 0..5 {
         assert_eq!(exchange(&client, address).await, first, "the same backend sees the same port");
     }
-    // Another address of this node is another association, with the next backend.
+    // A datagram to another address of this node begins another association, with the next backend.
     let elsewhere = SocketAddr::new(IpAddr::from([127, 0, 0, 2]), address.port());
     assert_ne!(exchange(&client, elsewhere).await.0, first.0);
     assert_eq!(engine.stats().associations.get(), 2);
-    // A backend that only serves keeps its associations; a removed one loses them.
+    // An association stays with a backend that serves but is not chosen any more; it ends when the backend is removed.
     let (kept, rest): (Vec<_>, Vec<_>) = backends.iter().partition(|backend| backend.port() == first.0);
     lead(&mut engine, Protocol::Udp, &rest, &backends);
     assert_eq!(exchange(&client, address).await, first);
@@ -361,10 +356,10 @@ async fn an_association_keeps_its_backend_and_answers_come_from_where_was_asked(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_association_ends_when_it_was_silent_for_too_long() {
+async fn an_idle_association_ends() {
     let single = Duration::from_millis(300);
     'again: loop {
-        let mut engine = Engine::new(Family::V4, shared(roomy(), LONG, LONG, single));
+        let mut engine = RelayEngine::new(Family::V4, shared(roomy(), LONG, LONG, single));
         let backend = udp_server().await;
         let address = start(&mut engine, Protocol::Udp, &[backend]);
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -375,7 +370,6 @@ async fn an_association_ends_when_it_was_silent_for_too_long() {
             let seen = exchange(&client, address).await;
             tokio::time::sleep(single / 10).await;
             if since.elapsed() > single / 2 {
-                // It was the machine that was silent.
                 continue 'again;
             }
             assert_eq!(seen, first, "not while datagrams come");
@@ -389,7 +383,7 @@ async fn an_association_ends_when_it_was_silent_for_too_long() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_a_backend_refuses_datagrams_the_next_one_gets_them() {
+async fn after_a_refused_datagram_the_next_backend_gets_the_rest() {
     let mut engine = engine_of(roomy());
     let dead = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let alive = udp_server().await;
@@ -408,8 +402,8 @@ async fn when_a_backend_refuses_datagrams_the_next_one_gets_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_free_descriptors_the_oldest_associations_end() {
-    let mut engine = engine_of(Limits { listeners: 20, connections: 1, associations: 2 });
+async fn without_room_the_oldest_associations_are_evicted() {
+    let mut engine = engine_of(RelayLimits { listeners: 20, connections: 1, associations: 2 });
     let backend = udp_server().await;
     let address = start(&mut engine, Protocol::Udp, &[backend]);
     let mut clients = Vec::new();
@@ -428,10 +422,10 @@ async fn without_free_descriptors_the_oldest_associations_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn families_have_separate_ports() {
+async fn the_families_use_the_same_port_independently() {
     let mut engine = engine_of(roomy());
     let address = start(&mut engine, Protocol::Tcp, &[echo_at_the_end().await]);
-    let mut other = Engine::new(Family::V6, shared(roomy(), LONG, LONG, LONG));
+    let mut other = RelayEngine::new(Family::V6, shared(roomy(), LONG, LONG, LONG));
     let inner = TcpListener::bind("[::1]:0").await.unwrap();
     lead(&mut other, Protocol::Tcp, &[inner.local_addr().unwrap()], &[]);
     let listener = Listener { name: name(Protocol::Tcp), set: BackendSet::Cluster };
@@ -444,8 +438,8 @@ async fn families_have_separate_ports() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_is_free_at_once_when_its_listener_is_closed_and_connections_go_on() {
-    let mut engine = Engine::on(Ipv4Addr::LOCALHOST.into(), shared(roomy(), LONG, LONG, LONG));
+async fn a_closed_listener_frees_its_port_and_keeps_connections() {
+    let mut engine = RelayEngine::on(Ipv4Addr::LOCALHOST.into(), shared(roomy(), LONG, LONG, LONG));
     let backend = echo_at_the_end().await;
     let address = start(&mut engine, Protocol::Tcp, &[backend]);
     let mut open = TcpStream::connect(address).await.unwrap();
@@ -472,15 +466,15 @@ async fn a_port_is_free_at_once_when_its_listener_is_closed_and_connections_go_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn loopback_listeners_are_not_reachable_from_outside() {
-    let mut engine = Engine::on(Ipv4Addr::LOCALHOST.into(), shared(roomy(), LONG, LONG, LONG));
+async fn a_listener_on_a_loopback_address_is_reached_only_there() {
+    let mut engine = RelayEngine::on(Ipv4Addr::LOCALHOST.into(), shared(roomy(), LONG, LONG, LONG));
     let address = start(&mut engine, Protocol::Tcp, &[echo_at_the_end().await]);
     assert_eq!(soon("an answer", ask(address, b"x")).await.unwrap(), b"x");
     let elsewhere = SocketAddr::from(([127, 0, 0, 2], address.port()));
     assert_eq!(TcpStream::connect(elsewhere).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     let udp = name(Protocol::Udp);
     lead(&mut engine, Protocol::Udp, &[address], &[]);
-    // A port that another test holds counts as well.
+    // An attempt on a port of another test counts as well.
     let before = engine.stats().not_opened.get();
     let refused = engine.listen(&Listener { name: udp, set: BackendSet::Cluster }, address.port());
     assert!(matches!(refused, Err(ListenError::Refused { .. })), "there are none of UDP");

@@ -1,4 +1,4 @@
-//! Userspace mode with fakes: published rules, and the order of rules and listeners.
+//! Userspace mode against fakes: published rules, and the order of listeners and rules.
 
 use std::collections::BTreeMap;
 
@@ -8,72 +8,20 @@ use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses};
 use svcproxy::kernel::iptables::{self, Table};
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::userspace::syncer::Syncer;
+use svcproxy::mode::iptables_family::userspace::syncer::UserspaceSyncer;
 use svcproxy::model::{Family, Protocol};
 use svcproxy::plan::BackendSet;
 use svcproxy::relay;
 use svcproxy::source::read_directory;
 
-fn service(name: &str, ip: &str, spec: &Value) -> Value {
-    let mut whole = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": "default" },
-        "spec": { "clusterIP": ip } });
-    let fields = spec.as_object().unwrap().clone();
-    whole["spec"].as_object_mut().unwrap().extend(fields);
-    whole
-}
-
-fn slice(service: &str, hosts: &[(&str, &str)], protocol: &str) -> Value {
-    let endpoints: Vec<Value> =
-        hosts.iter().map(|(host, node)| json!({ "addresses": [host], "nodeName": node })).collect();
-    json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
-        "metadata": { "name": format!("{service}-1"), "namespace": "default",
-                      "labels": { "kubernetes.io/service-name": service } },
-        "ports": [{ "port": 80, "protocol": protocol }],
-    })
-}
-
-fn node(name: &str, address: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
-        "status": { "addresses": [{ "type": "InternalIP", "address": address }] },
-    })
-}
-
-const PODS: [(&str, &str); 3] = [("192.167.2.231", "kube03"), ("192.167.2.206", "kube03"), ("192.167.1.123", "kube02")];
-
-/// The cluster with published lists, on the node kube01.
-fn nginx_cluster() -> Vec<Value> {
-    let ports = |node_port: u16| json!([{ "port": 80, "nodePort": node_port }]);
-    let mut balanced =
-        service("my-nginx-loadbalancer", "10.96.98.173", &json!({ "type": "LoadBalancer", "ports": ports(30781) }));
-    balanced["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "172.35.0.200" }] } });
-    vec![
-        service("my-nginx-cluster", "10.103.1.234", &json!({ "ports": [{ "port": 80 }] })),
-        slice("my-nginx-cluster", &PODS, "TCP"),
-        balanced,
-        slice("my-nginx-loadbalancer", &PODS, "TCP"),
-        service("my-nginx-nodeport", "10.97.229.148", &json!({ "type": "NodePort", "ports": ports(30915) })),
-        slice("my-nginx-nodeport", &PODS, "TCP"),
-        node("kube01", "172.35.0.100"),
-    ]
-}
-
-fn rendered(objects: &[Value], flags: &[&str]) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
-    std::fs::write(directory.path().join("objects.json"), list.to_string()).unwrap();
-    let manifests = format!("--manifests={}", directory.path().display());
-    let fixed = ["--mode=userspace", "--hostname-override=kube01", &manifests];
-    render_to_string(fixed.iter().chain(flags).map(|flag| (*flag).to_owned())).unwrap()
-}
+use crate::support::published::{PODS, nginx_cluster, node, rendered, service, slice};
 
 fn rules<'a>(text: &'a str, chain: &str) -> Vec<&'a str> {
     let prefix = format!("-A {chain} ");
     text.lines().filter_map(|line| line.strip_prefix(&prefix)).collect()
 }
 
-/// A published line of `iptables -L` without counters: `REDIRECT tcp 10.96.98.173 NAME: 80 38023`.
+/// A line of `iptables -L` as published, without counters: `REDIRECT tcp 10.96.98.173 NAME: 80 38023`.
 fn published(rule: &str) -> String {
     let after = |option: &str| rule.split_once(option).and_then(|(_, rest)| rest.split(' ').next());
     let to = after("--to-ports ").or(after("--to-destination ")).unwrap();
@@ -87,10 +35,11 @@ fn published(rule: &str) -> String {
     )
 }
 
-/// The published lists show one listening port per service, except for a service whose lists were taken at different times.
+/// The published lists have one listening port per service, except one service whose lists were taken at different
+/// times.
 #[test]
 fn the_nginx_clusters_chains_have_the_published_rules() {
-    let text = rendered(&nginx_cluster(), &["--ip-family=ipv4", "--cluster-cidr=192.167.0.0/16"]);
+    let text = rendered("userspace", &nginx_cluster(), "kube01", &["--cluster-cidr=192.167.0.0/16"]);
     let mut ports: BTreeMap<&str, String> = BTreeMap::new();
     for (chain, lines) in [
         (
@@ -141,7 +90,7 @@ fn the_nginx_clusters_chains_have_the_published_rules() {
 }
 
 #[test]
-fn render_has_no_redirect_without_interface_addresses() {
+fn render_translates_instead_of_redirecting_if_interfaces_have_no_address() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("all.json"), crate::support::every_kind(1, &[2, 3, 4])).unwrap();
     let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"},
@@ -161,7 +110,7 @@ fn render_has_no_redirect_without_interface_addresses() {
 }
 
 #[test]
-fn every_kind_of_service_in_both_families() {
+fn every_kind_of_service_renders_in_both_families() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("all.json"), crate::support::every_kind(1, &[2, 3, 4])).unwrap();
     let flags = ["--hostname-override=node-a", "--cluster-cidr=10.244.0.0/16,fd00:244::/64", "--mode=userspace"];
@@ -175,19 +124,19 @@ fn every_kind_of_service_in_both_families() {
     insta::assert_snapshot!("userspace_everything_v6", text("ipv6", &["--nodeport-addresses=primary"]));
 }
 
-type Proxy = FamilyProxy<Syncer<iptables::Fake, relay::Fake>>;
+type UserspaceProxy = FamilyProxy<UserspaceSyncer<iptables::Fake, relay::FakeRelays>>;
 
-fn proxy() -> Proxy {
+fn proxy() -> UserspaceProxy {
     let mut config = Config::for_node("kube01");
     config.mode = Mode::Userspace;
     config.detect_local = DetectLocal::ClusterCidr(vec!["192.167.0.0/16".parse().unwrap()]);
-    let mut proxy = assemble::userspace(&config, Family::V4, iptables::Fake::default(), relay::Fake::default());
+    let mut proxy = assemble::userspace(&config, Family::V4, iptables::Fake::default(), relay::FakeRelays::default());
     let local = ["127.0.0.1", "172.35.0.100"].iter().map(|text| text.parse().unwrap()).collect();
     proxy.set_addresses(&NodeAddresses { local, ..NodeAddresses::default() });
     proxy
 }
 
-fn tell(proxy: &mut Proxy, objects: &[Value]) {
+fn tell(proxy: &mut UserspaceProxy, objects: &[Value]) {
     let directory = tempfile::tempdir().unwrap();
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
     std::fs::write(directory.path().join("objects.json"), list.to_string()).unwrap();
@@ -196,23 +145,23 @@ fn tell(proxy: &mut Proxy, objects: &[Value]) {
     proxy.apply(&reading.batch.changes);
 }
 
-fn chain(proxy: &mut Proxy, chain: &str) -> Vec<String> {
+fn chain(proxy: &mut UserspaceProxy, chain: &str) -> Vec<String> {
     proxy.mode().kernel().tables[&Table::Nat][chain].clone()
 }
 
-fn listening(proxy: &mut Proxy) -> BTreeMap<String, u16> {
+fn listening(proxy: &mut UserspaceProxy) -> BTreeMap<String, u16> {
     let all = proxy.mode().relays().listening.iter();
     all.map(|(listener, port)| (format!("{} {:?}", listener.name, listener.set), *port)).collect()
 }
 
 #[test]
-fn a_restart_takes_the_same_ports_and_writes_nothing() {
+fn a_restart_keeps_ports_and_writes_no_rule() {
     let mut before = proxy();
     tell(&mut before, &nginx_cluster());
     before.sync().unwrap();
     let ports = listening(&mut before);
     assert_eq!(ports.len(), 3);
-    // In another order of arrival the predecessor has other ports.
+    // The first proxy had other ports because its objects arrived in another order.
     let mut after = proxy();
     *after.mode().kernel() = before.mode().kernel().clone();
     let (first, second) = ("default/my-nginx-cluster Cluster", "default/my-nginx-nodeport Cluster");
@@ -230,7 +179,7 @@ fn a_restart_takes_the_same_ports_and_writes_nothing() {
 }
 
 #[test]
-fn changed_endpoints_change_no_rule_and_deleted_services_close_their_listeners() {
+fn a_change_of_endpoints_changes_no_rule_and_a_deleted_service_closes_its_listener() {
     let mut proxy = proxy();
     tell(&mut proxy, &nginx_cluster());
     proxy.sync().unwrap();
@@ -242,7 +191,7 @@ fn changed_endpoints_change_no_rule_and_deleted_services_close_their_listeners()
     let led = proxy.mode().relays().active.clone();
     let of_cluster = led.iter().find(|(name, _)| name.service.name == "my-nginx-cluster").unwrap().1;
     assert_eq!(of_cluster.cluster.to_vec(), ["192.167.2.231:80".parse().unwrap()]);
-    // Without endpoints the service is rejected, and nothing listens; with an endpoint it has the same port again.
+    // Without endpoints the service is rejected and has no listener; with endpoints it has the same port again.
     let port = listening(&mut proxy)["default/my-nginx-cluster Cluster"];
     tell(&mut proxy, &[slice("my-nginx-cluster", &[], "TCP")]);
     proxy.sync().unwrap();
@@ -255,7 +204,7 @@ fn changed_endpoints_change_no_rule_and_deleted_services_close_their_listeners()
 }
 
 #[test]
-fn a_port_in_use_is_skipped_and_without_free_ports_the_service_is_rejected() {
+fn a_service_skips_taken_ports_and_is_rejected_without_any() {
     let mut known = proxy();
     tell(&mut known, &nginx_cluster());
     known.sync().unwrap();
@@ -267,11 +216,11 @@ fn a_port_in_use_is_skipped_and_without_free_ports_the_service_is_rejected() {
     let other = listening(&mut proxy)["default/my-nginx-cluster Cluster"];
     assert_ne!(other, port);
     assert!(chain(&mut proxy, "KUBE-PORTALS-CONTAINER")[0].ends_with(&format!("--to-ports {other}")));
-    // Without free descriptors a new service is rejected and retried, and the others continue.
+    // Without descriptors a new service is rejected and retried; the others continue.
     proxy.mode().relays().exhausted = true;
     tell(
         &mut proxy,
-        &[service("late", "10.96.0.9", &json!({ "ports": [{ "port": 80 }] })), slice("late", &PODS, "TCP")],
+        &[service("late", "10.96.0.9", json!({ "ports": [{ "port": 80 }] })), slice("late", &PODS, "TCP")],
     );
     proxy.sync().unwrap();
     let refused = proxy.mode().kernel().tables[&Table::Filter]["KUBE-SERVICES"].clone();
@@ -287,7 +236,7 @@ fn a_port_in_use_is_skipped_and_without_free_ports_the_service_is_rejected() {
 }
 
 #[test]
-fn a_failed_restore_leaves_no_rule_without_a_listener() {
+fn a_failed_restore_keeps_the_listeners_of_existing_rules() {
     let mut proxy = proxy();
     tell(&mut proxy, &nginx_cluster());
     proxy.sync().unwrap();
@@ -300,11 +249,11 @@ fn a_failed_restore_leaves_no_rule_without_a_listener() {
 }
 
 #[test]
-fn under_policy_local_pods_and_the_node_reach_all_endpoints_and_others_the_nodes_own() {
+fn under_policy_local_only_pods_and_the_node_reach_all_backends() {
     let mut proxy = proxy();
     let spec = json!({ "type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{ "port": 80, "nodePort": 30080 }],
         "loadBalancerSourceRanges": ["192.167.2.0/24", "198.51.100.0/24"], "externalIPs": ["203.0.113.1"] });
-    let mut balanced = service("web", "10.96.0.1", &spec);
+    let mut balanced = service("web", "10.96.0.1", spec);
     balanced["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "172.35.0.200" }] } });
     let pods = [("192.167.2.1", "kube01"), ("192.167.1.1", "kube02")];
     tell(&mut proxy, &[balanced, slice("web", &pods, "TCP"), node("kube01", "172.35.0.100")]);
@@ -321,7 +270,7 @@ fn under_policy_local_pods_and_the_node_reach_all_endpoints_and_others_the_nodes
         container("-d 10.96.0.1/32", 80, all),
         container("-s 192.167.0.0/16 -d 203.0.113.1/32", 80, all),
         container("-d 203.0.113.1/32", 80, own),
-        // Rules for clients in the pods' range, then for others.
+        // First the allowed part of the pods' range, then the other allowed sources.
         container("-s 192.167.2.0/24 -d 172.35.0.200/32", 80, all),
         container("-s 192.167.2.0/24 -d 172.35.0.200/32", 80, own),
         container("-s 198.51.100.0/24 -d 172.35.0.200/32", 80, own),
@@ -335,9 +284,9 @@ fn under_policy_local_pods_and_the_node_reach_all_endpoints_and_others_the_nodes
     assert_eq!((led.set(BackendSet::Cluster).len(), led.set(BackendSet::Local).len()), (2, 1));
 }
 
-/// The kernel drops packets redirected to an interface without an address.
+/// The kernel would drop packets that are redirected to an interface without an address.
 #[test]
-fn interfaces_without_an_address_use_dnat_to_the_nodes_address() {
+fn with_interfaces_without_an_address_rules_translate_to_the_nodes_address() {
     let mut proxy = proxy();
     tell(&mut proxy, &nginx_cluster());
     proxy.sync().unwrap();
@@ -360,10 +309,10 @@ fn interfaces_without_an_address_use_dnat_to_the_nodes_address() {
 }
 
 #[test]
-fn sctp_is_refused() {
+fn sctp_service_ports_are_rejected() {
     let mut proxy = proxy();
     let spec = json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30080, "protocol": "SCTP" }] });
-    tell(&mut proxy, &[service("web", "10.96.0.1", &spec), slice("web", &PODS, "SCTP")]);
+    tell(&mut proxy, &[service("web", "10.96.0.1", spec), slice("web", &PODS, "SCTP")]);
     proxy.sync().unwrap();
     assert!(listening(&mut proxy).is_empty());
     let filter = proxy.mode().kernel().tables[&Table::Filter].clone();

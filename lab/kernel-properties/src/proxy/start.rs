@@ -21,9 +21,9 @@ use svcproxy::mode::localhost::relayed;
 use svcproxy::mode::nftables::layout;
 use svcproxy::model::{Change, Family};
 use svcproxy::plan::node::{node_port_relay, routes_loopback};
-use svcproxy::relay::engine::Shared;
-use svcproxy::relay::limits::Limits;
-use svcproxy::relay::{Backends, Engine, tcp, udp};
+use svcproxy::relay::engine::RelayShared;
+use svcproxy::relay::limits::RelayLimits;
+use svcproxy::relay::{RelayBackends, RelayEngine, tcp, udp};
 use tokio::sync::oneshot;
 
 /// Longer than any test.
@@ -35,7 +35,7 @@ const LATER: Duration = Duration::from_secs(60);
 /// With the backends of the relays, which run until the proxies are dropped.
 type StartedProxies = (Box<dyn std::any::Any>, Relays);
 
-type UserspaceProxy = FamilyProxy<userspace::syncer::Syncer<Writer, Engine>>;
+type UserspaceProxy = FamilyProxy<userspace::syncer::UserspaceSyncer<Writer, RelayEngine>>;
 
 /// The first sync gets `first` changes.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ impl SyncJob {
         for family in &self.families {
             let table = kernel::nftables::Netlink::open(*family, layout::TABLE, layout::COMMENT).map_err(said)?;
             let address = node_port_relay(&self.config, *family);
-            let proxy = assemble::nftables(&self.config, *family, table, |address| Engine::on(address, shared()));
+            let proxy = assemble::nftables(&self.config, *family, table, |address| RelayEngine::on(address, shared()));
             let mut proxy = self.bring(proxy, &own)?;
             proxy.follow_up(Instant::now() + LATER).map_err(said)?;
             let plans = proxy.plans();
@@ -94,7 +94,7 @@ impl SyncJob {
     fn bring_relays(&self) -> Result<StartedProxies, String> {
         let shared = shared();
         let mut proxies = self.bring_all(|family, writer| {
-            let relays = Engine::new(family, Arc::clone(&shared));
+            let relays = RelayEngine::new(family, Arc::clone(&shared));
             Ok(assemble::userspace(&self.config, family, writer, relays))
         })?;
         let relays = proxies.iter_mut().flat_map(relays).collect();
@@ -169,14 +169,14 @@ impl Drop for RelayThread {
 
 fn relays(proxy: &mut UserspaceProxy) -> Relays {
     let (family, plans) = (proxy.family(), proxy.plans());
-    let led = |name: &_| plans.iter().find(|plan| plan.name == *name).map(Backends::of);
+    let led = |name: &_| plans.iter().find(|plan| plan.name == *name).map(RelayBackends::of);
     proxies::relays(family, proxy.mode().renderer().listening(), led)
 }
 
-fn shared() -> Arc<Shared> {
-    let tcp = tcp::Timeouts { idle: SILENT, half_closed: SILENT };
-    let udp = udp::Timeouts { single: SILENT, conversation: SILENT };
-    Shared::new(Limits::of(Shares::of(descriptors::raise()).relays), tcp, udp)
+fn shared() -> Arc<RelayShared> {
+    let tcp = tcp::TcpTimeouts { idle: SILENT, half_closed: SILENT };
+    let udp = udp::UdpTimeouts { single: SILENT, conversation: SILENT };
+    RelayShared::new(RelayLimits::of(Shares::of(descriptors::raise()).relays), tcp, udp)
 }
 
 fn said(error: impl Display) -> String {

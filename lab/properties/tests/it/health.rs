@@ -11,7 +11,7 @@ use svclab_properties::sweep::cases;
 use svcproxy::kernel::iptables::Fake;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
-use svcproxy::mode::iptables_family::iptables::syncer::Syncer;
+use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
 use svcproxy::model::ObjectKey;
 use svcproxy::plan::health::ServiceCheck;
 
@@ -20,7 +20,7 @@ use crate::history::change;
 
 type Published = BTreeMap<ObjectKey, ServiceCheck>;
 
-fn take(proxy: &mut FamilyProxy<Syncer<Fake>>, published: &mut Published) {
+fn take(proxy: &mut FamilyProxy<IptablesSyncer<Fake>>, published: &mut Published) {
     proxy.sync().unwrap();
     for (service, check) in proxy.take_health_changes() {
         match check {

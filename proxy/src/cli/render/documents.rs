@@ -9,13 +9,13 @@ use crate::mode::iptables_family::engine::render::{Renderer, tables};
 use crate::mode::iptables_family::iptables::{jumps, syncer};
 use crate::mode::iptables_family::ipvs;
 use crate::mode::iptables_family::ipvs::desired::{DesiredState, DirtyKeys};
-use crate::mode::iptables_family::ipvs::objects::NodeContext;
+use crate::mode::iptables_family::ipvs::objects::IpvsContext;
 use crate::mode::iptables_family::rules::jumps::Jump;
 use crate::mode::iptables_family::userspace;
 use crate::mode::localhost::relayed;
 use crate::mode::nftables;
 use crate::model::{Batch, Family, ObjectKey, Protocol};
-use crate::plan::health::{Checks, ServiceCheck};
+use crate::plan::health::{HealthCheckTracker, ServiceCheck};
 use crate::plan::{NodePlan, ServicePortPlan, plan_node, service_ranges};
 use crate::relay::Listener;
 use crate::ruleset::{Table, Transaction};
@@ -86,14 +86,14 @@ impl Documents {
 /// `iptables-restore` input. Node ports are on the Node object's addresses and on `local`.
 pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let (node, addresses, plans) = planned(config, family, batch, local);
-    let around = NodeContext::new(node, &addresses, &config.ipvs.scheduler);
+    let around = IpvsContext::new(node, &addresses, &config.ipvs.scheduler);
     let (mut desired, mut dirty) = (DesiredState::default(), DirtyKeys::default());
     for plan in &plans {
         desired.replace(&plan.name, Some(ipvs::objects::render(plan, &around)), &mut dirty);
     }
     let mut transaction = Transaction::default();
     for chain in ipvs::rules::fixed(&around.node, true) {
-        transaction.table(chain.place.0).write.insert(chain.place.1.to_owned(), chain.head);
+        transaction.table(chain.id.0).write.insert(chain.id.1.to_owned(), chain.head);
     }
     let rules = with_jumps(&transaction.text(), &ipvs::jumps::ALL.iter().collect::<Vec<_>>());
     Documents {
@@ -115,7 +115,8 @@ pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &
     let config = Config { mode: Mode::Userspace, ..config.clone() };
     let (node, mut addresses, plans) = planned(&config, family, batch, local);
     addresses.bare.extend(bare.then_some(family));
-    let mut proxy = assemble::userspace(&config, family, iptables::Fake::default(), crate::relay::Fake::default());
+    let mut proxy =
+        assemble::userspace(&config, family, iptables::Fake::default(), crate::relay::FakeRelays::default());
     let mode = proxy.mode().renderer();
     let tables = mode.wanted::<iptables::Fake>(node, &addresses, &plans);
     let relays = relay_lines(mode.listening(), &plans);
@@ -198,7 +199,7 @@ fn planned(
 pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let (node, addresses, plans) = planned(config, family, batch, local);
     let health = health_lines(&plans);
-    let mut mode = syncer::Iptables::default();
+    let mut mode = syncer::IptablesRenderer::default();
     let context = Renderer::<iptables::Fake>::node(&mut mode, node.clone(), &addresses, &&plans[..]);
     let mut transaction = Transaction::default();
     for (table, chains) in tables::<_, iptables::Fake>(&mut mode, &context, plans, true) {
@@ -210,8 +211,8 @@ pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[
 
 /// A comment per `healthCheckNodePort`: the Service and its number of local endpoints.
 fn health_lines(plans: &[ServicePortPlan]) -> String {
-    let mut checks = Checks::default();
-    plans.iter().for_each(|plan| checks.note(&plan.name, Some(plan)));
+    let mut checks = HealthCheckTracker::default();
+    plans.iter().for_each(|plan| checks.record(&plan.name, Some(plan)));
     let line = |(service, check): (ObjectKey, Option<ServiceCheck>)| {
         check.map(|check| format!("# health check {} {service} {}\n", check.port, check.local_endpoints))
     };

@@ -9,7 +9,7 @@ use crate::config::Variant;
 use crate::kernel::netlink::NetlinkError;
 use crate::kernel::{capabilities, command};
 use crate::model::Family;
-use crate::ruleset::{Line, Transaction};
+use crate::ruleset::{RestoreLine, Transaction};
 
 /// Seconds that a command waits for the lock that all legacy iptables commands share.
 pub(super) const LOCK_WAIT: &str = "5";
@@ -174,13 +174,13 @@ fn is_whole(text: &str) -> bool {
 }
 
 /// The input line whose number stands in a message such as `iptables-restore: line 7 failed`, and its table.
-fn complained_of<'a>(message: &str, input: &'a Transaction) -> Option<(Table, Line<'a>)> {
+fn complained_of<'a>(message: &str, input: &'a Transaction) -> Option<(Table, RestoreLine<'a>)> {
     // `Error occurred at line: 7` is what a rule gets that the command itself does not take.
     let after = message.split("line").nth(1)?.trim_start_matches([':', ' ']);
     let number: usize = after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()?;
     let mut of = None;
     let mut lines = input.lines().inspect(|line| {
-        if let Line::Table(table) = line {
+        if let RestoreLine::Table(table) = line {
             of = Some(*table);
         }
     });

@@ -9,7 +9,7 @@ use nf_tables::{Attributes, Expression, Verdict, canonical, expressions, verdict
 use super::encode::encode;
 use crate::model::{Family, Protocol};
 use crate::nftables::text::of_kernel;
-use crate::ruleset::{AddressType, ConnectionStates, Direction, Interface, Match, Not, Rule, Target};
+use crate::ruleset::{AddressTypeSide, ConnectionStates, InputInterface, Match, Not, Rule, RuleTarget, SetDirection};
 
 /// A rule as `iptables-save` would print it. For one that is not understood: words that no rule of ours has, with the chain that
 /// it jumps to.
@@ -31,10 +31,10 @@ pub(super) fn decode(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> 
     expressions(bytes).try_for_each(|expression| reader.read(&expression))?;
     let Reader { mut rule, indices, .. } = reader;
     match verdict(bytes) {
-        Some(Verdict::Accept) => rule.target = Target::Accept,
-        Some(Verdict::Drop) => rule.target = Target::Drop,
-        Some(Verdict::Return) => rule.target = Target::Return,
-        Some(Verdict::Jump(chain)) => rule.target = Target::Jump(chain.into()),
+        Some(Verdict::Accept) => rule.target = RuleTarget::Accept,
+        Some(Verdict::Drop) => rule.target = RuleTarget::Drop,
+        Some(Verdict::Return) => rule.target = RuleTarget::Return,
+        Some(Verdict::Jump(chain)) => rule.target = RuleTarget::Jump(chain.into()),
         Some(Verdict::Goto(_) | Verdict::Continue) => return None,
         None => {}
     }
@@ -161,7 +161,7 @@ impl Reader<'_> {
             },
             "conntrack" => Match::Conntrack(Not { negated: u16_at(148)? != 0, value: ConnectionStates(u16_at(150)?) }),
             "addrtype" => {
-                let value = if u16_at(0)? != 0 { AddressType::Source } else { AddressType::Destination };
+                let value = if u16_at(0)? != 0 { AddressTypeSide::Source } else { AddressTypeSide::Destination };
                 Match::LocalAddress(Not { negated: u32_at(4)? != 0, value })
             }
             "statistic" => {
@@ -187,22 +187,22 @@ impl Reader<'_> {
         })
     }
 
-    fn xt_target(&self, name: &str, info: &[u8]) -> Option<Target> {
+    fn xt_target(&self, name: &str, info: &[u8]) -> Option<RuleTarget> {
         let u32_at = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?));
         let port_at = |at: usize| Some(u16::from_be_bytes(info.get(at..at + 2)?.try_into().ok()?));
         let v4 = self.family == Family::V4;
         Some(match name {
-            "MARK" => Target::Mark { mark: u32_at(0)?, mask: u32_at(4)? },
-            "MASQUERADE" => Target::Masquerade { random_fully: u32_at(if v4 { 4 } else { 0 })? != 0 },
-            "REJECT" => Target::Reject(self.family),
-            "REDIRECT" => Target::Redirect(port_at(if v4 { 16 } else { 36 })?),
+            "MARK" => RuleTarget::Mark { mark: u32_at(0)?, mask: u32_at(4)? },
+            "MASQUERADE" => RuleTarget::Masquerade { random_fully: u32_at(if v4 { 4 } else { 0 })? != 0 },
+            "REJECT" => RuleTarget::Reject(self.family),
+            "REDIRECT" => RuleTarget::Redirect(port_at(if v4 { 16 } else { 36 })?),
             "DNAT" => {
                 let address: IpAddr = if v4 {
                     Ipv4Addr::from(<[u8; 4]>::try_from(info.get(4..8)?).ok()?).into()
                 } else {
                     Ipv6Addr::from(<[u8; 16]>::try_from(info.get(4..20)?).ok()?).into()
                 };
-                Target::Dnat(SocketAddr::new(address, port_at(36)?))
+                RuleTarget::Dnat(SocketAddr::new(address, port_at(36)?))
             }
             _ => return None,
         })
@@ -214,17 +214,17 @@ fn protocol(number: u8) -> Option<Protocol> {
 }
 
 /// A whole name ends with a zero.
-fn interface(data: &[u8]) -> Option<Interface> {
+fn interface(data: &[u8]) -> Option<InputInterface> {
     let name = text_of(data)?.into();
-    Some(if data.contains(&0) { Interface::Name(name) } else { Interface::Prefix(name) })
+    Some(if data.contains(&0) { InputInterface::Name(name) } else { InputInterface::Prefix(name) })
 }
 
 /// Those that the proxy uses.
-fn directions(dimensions: u8, flags: u8) -> Option<&'static [Direction]> {
-    use Direction::{Destination as D, Source as S};
-    const KNOWN: [&[Direction]; 4] = [&[D], &[D, D], &[S, D], &[D, D, S]];
+fn directions(dimensions: u8, flags: u8) -> Option<&'static [SetDirection]> {
+    use SetDirection::{Destination as D, Source as S};
+    const KNOWN: [&[SetDirection]; 4] = [&[D], &[D, D], &[S, D], &[D, D, S]];
     let source = |at: usize| flags & 2 << at != 0;
-    let fits = |known: &&[Direction]| {
+    let fits = |known: &&[SetDirection]| {
         known.len() == usize::from(dimensions) && known.iter().enumerate().all(|(at, one)| source(at) == (*one == S))
     };
     KNOWN.into_iter().find(fits)

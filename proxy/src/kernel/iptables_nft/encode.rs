@@ -6,16 +6,16 @@ use nf_tables::{Verdict, xt};
 
 use crate::model::{Family, Protocol};
 use crate::nftables::text::of_kernel;
-use crate::ruleset::{AddressType, Direction, Interface, Match, Not, Rule, Target};
+use crate::ruleset::{AddressTypeSide, InputInterface, Match, Not, Rule, RuleTarget, SetDirection};
 
 fn prefix(net: &Not<IpNet>) -> iptables::Prefix {
     iptables::Prefix { address: net.value.addr(), length: net.value.prefix_len(), negated: net.negated }
 }
 
-fn interface(interface: &Not<Interface>) -> iptables::Interface<'_> {
+fn interface(interface: &Not<InputInterface>) -> iptables::Interface<'_> {
     let (name, prefix) = match &interface.value {
-        Interface::Name(name) => (name, false),
-        Interface::Prefix(name) => (name, true),
+        InputInterface::Name(name) => (name, false),
+        InputInterface::Prefix(name) => (name, true),
     };
     iptables::Interface { name, prefix, negated: interface.negated }
 }
@@ -58,35 +58,35 @@ pub(super) fn encode<'r, E>(
         };
     }
     match &rule.target {
-        Target::None => builder.count(),
-        Target::Jump(chain) => builder.jump(chain),
-        Target::Accept => builder.verdict(Verdict::Accept),
-        Target::Drop => builder.verdict(Verdict::Drop),
-        Target::Return => builder.verdict(Verdict::Return),
-        Target::Reject(_) => builder.reject(),
-        Target::Mark { mark, mask } => builder.set_xmark(*mark, *mask),
-        Target::Masquerade { random_fully } => builder.masquerade(*random_fully),
-        Target::Dnat(to) => builder.dnat(*to),
-        Target::Redirect(port) => builder.redirect(*port),
+        RuleTarget::None => builder.count(),
+        RuleTarget::Jump(chain) => builder.jump(chain),
+        RuleTarget::Accept => builder.verdict(Verdict::Accept),
+        RuleTarget::Drop => builder.verdict(Verdict::Drop),
+        RuleTarget::Return => builder.verdict(Verdict::Return),
+        RuleTarget::Reject(_) => builder.reject(),
+        RuleTarget::Mark { mark, mask } => builder.set_xmark(*mark, *mask),
+        RuleTarget::Masquerade { random_fully } => builder.masquerade(*random_fully),
+        RuleTarget::Dnat(to) => builder.dnat(*to),
+        RuleTarget::Redirect(port) => builder.redirect(*port),
     }
     Ok(())
 }
 
-fn address_type(side: &Not<AddressType>) -> xt::AddressType {
+fn address_type(side: &Not<AddressTypeSide>) -> xt::AddressType {
     let local = xt::AddressType::LOCAL;
     match side.value {
-        AddressType::Source => {
+        AddressTypeSide::Source => {
             xt::AddressType { source: local, source_inverted: side.negated, ..xt::AddressType::default() }
         }
-        AddressType::Destination => {
+        AddressTypeSide::Destination => {
             xt::AddressType { destination: local, destination_inverted: side.negated, ..xt::AddressType::default() }
         }
     }
 }
 
-fn direction(direction: &Direction) -> xt::Direction {
+fn direction(direction: &SetDirection) -> xt::Direction {
     match direction {
-        Direction::Source => xt::Direction::Source,
-        Direction::Destination => xt::Direction::Destination,
+        SetDirection::Source => xt::Direction::Source,
+        SetDirection::Destination => xt::Direction::Destination,
     }
 }

@@ -22,7 +22,7 @@ use crate::kernel::iptables::{Counted, IptablesError};
 use crate::kernel::packet_filter::{Compare, PacketFilter};
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
-use crate::ruleset::{Rule, Saved, SavedTable, Table, Transaction};
+use crate::ruleset::{Rule, SavedTable, SavedTables, Table, Transaction};
 use compare::{Comparer, Comparison};
 use dump::Dumped;
 
@@ -146,7 +146,7 @@ impl NfTables {
 
 impl PacketFilter for NfTables {
     /// Chains, then the rules of each: the kernel's dump of a whole table takes a time that grows with the square of the rules.
-    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         let before = self.socket.generation().map_err(read_error)?;
         self.distrust_tables(before);
         self.comparison.forget_sets();
@@ -161,7 +161,7 @@ impl PacketFilter for NfTables {
         }
         .map_err(read_error)?;
         let after = self.socket.generation().map_err(read_error)?;
-        let mut saved = Saved::default();
+        let mut saved = SavedTables::default();
         tables.iter().for_each(|table| drop(saved.tables.insert(*table, SavedTable::default())));
         let mut names = HashMap::new();
         for Dumped { table, chain, rules } in chains {

@@ -7,9 +7,9 @@ use nf_tables::{Batch, EncodeError, Table};
 
 use super::{NftTableError, encode, error};
 use crate::model::Family;
-use crate::nftables::change::TableChange;
+use crate::nftables::change::TableAction;
 use crate::nftables::text::of_kernel;
-use crate::nftables::{Chain, Change, Element, Name, Rule, Value};
+use crate::nftables::{Chain, Element, ElementValue, Name, NftChange, Rule};
 
 /// Bytes of a batch after which it is sent, where a change may be made in several: 12,000 elements of IPv4. The kernel holds up all other
 /// writers while it applies one.
@@ -36,14 +36,14 @@ impl Target {
 /// Writes `change`, and elements that come besides, into batches, in the memory of `batch`, and hands each to `send` before the next one is
 /// written. `send` may leave another batch in its place.
 pub(super) fn each(
-    change: &Change,
+    change: &NftChange,
     more: &mut dyn Iterator<Item = Element>,
     target: Target,
     batch: &mut Batch,
     send: impl FnMut(&mut Batch) -> Result<(), NftTableError>,
 ) -> Result<(), NftTableError> {
     batch.clear();
-    let at_most = if change.table == TableChange::Replace { target.room } else { target.room.min(AT_ONCE) };
+    let at_most = if change.table == TableAction::Replace { target.room } else { target.room.min(AT_ONCE) };
     let mut sending = Sending { target, batch, at_most, send };
     sending.all(change, more)?;
     sending.flush()
@@ -59,13 +59,13 @@ struct Sending<'a, S> {
 }
 
 impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> Sending<'_, S> {
-    fn all(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
+    fn all(&mut self, change: &NftChange, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let (table, family) = (self.target.table(), self.target.family);
         let comment = nf_tables::field::comment_user_data(self.target.comment);
         match change.table {
-            TableChange::Keep => {}
-            TableChange::Make => self.add("the table", |batch| batch.add_table_with(table, &comment).map(drop))?,
-            TableChange::Replace => self.add("the table", |batch| {
+            TableAction::Keep => {}
+            TableAction::Make => self.add("the table", |batch| batch.add_table_with(table, &comment).map(drop))?,
+            TableAction::Replace => self.add("the table", |batch| {
                 batch.delete_table(table)?;
                 batch.add_table_with(table, &comment).map(drop)
             })?,
@@ -135,7 +135,7 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> Sending<'_, S> {
     }
 
     /// A piece is in one batch.
-    fn elements(&mut self, change: &Change) -> Result<(), NftTableError> {
+    fn elements(&mut self, change: &NftChange) -> Result<(), NftTableError> {
         let address = usize::from(self.target.family.address_bits()) / 8;
         let (gone, come) = (sorted(&change.delete_elements, address), sorted(&change.add_elements, address));
         pieces(&gone, &come, PIECE, address).try_for_each(|(gone, come)| self.piece(gone, come.iter().copied()))
@@ -188,9 +188,9 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> Sending<'_, S> {
 fn frontend(element: &Element, address: usize) -> &[u8] {
     let key = element.key.bytes();
     let more = match element.value {
-        Value::Endpoint(_) => size_of::<u32>(),
-        Value::To(_) => address,
-        Value::None | Value::Verdict(_) => 0,
+        ElementValue::Endpoint(_) => size_of::<u32>(),
+        ElementValue::To(_) => address,
+        ElementValue::None | ElementValue::Verdict(_) => 0,
     };
     key.get(..key.len().saturating_sub(more)).unwrap_or(key)
 }
@@ -238,7 +238,7 @@ fn by_set<'a>(elements: impl Iterator<Item = &'a Element>) -> Vec<(&'static str,
 mod tests {
     use super::*;
     use crate::model::Protocol;
-    use crate::nftables::{Key, Verdict};
+    use crate::nftables::{ElementKey, NftVerdict};
     use proptest::prelude::*;
 
     const ADDRESS: usize = 4;
@@ -246,12 +246,12 @@ mod tests {
     /// Elements of services, of which each number is one: where packets go on, endpoints, and who may use it.
     fn elements(services: &[(u8, u8)]) -> Vec<Element> {
         let of = |(service, count): &(u8, u8)| {
-            let key = Key::default().address([10, 96, 0, *service].into()).protocol(Protocol::Tcp).port(80);
-            let endpoint = |number: u8| Value::endpoint(([10, 244, *service, number], 80).into());
+            let key = ElementKey::default().address([10, 96, 0, *service].into()).protocol(Protocol::Tcp).port(80);
+            let endpoint = |number: u8| ElementValue::endpoint(([10, 244, *service, number], 80).into());
             let endpoints: Vec<Element> = (0..*count)
                 .map(|number| Element { set: "endpoints", key: key.number(number.into()), value: endpoint(number) })
                 .collect();
-            let verdict = Element { set: "services", key, value: Value::Verdict(Verdict::Drop) };
+            let verdict = Element { set: "services", key, value: ElementValue::Verdict(NftVerdict::Drop) };
             let range = Element::range("allowed", key, "192.0.2.0/24".parse().unwrap());
             endpoints.into_iter().chain([verdict, range])
         };

@@ -9,7 +9,9 @@ use nf_tables::{
 use super::{Fingerprint, Shape};
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
-use crate::nftables::{Base, Element, Holds, Hook, Key, Rule, Set, Side, Statement, Value, Verdict};
+use crate::nftables::{
+    AddressSide, BaseHook, Element, ElementKey, ElementKind, ElementValue, NftHook, NftVerdict, Rule, Set, Statement,
+};
 
 /// `RTN_LOCAL` (`include/uapi/linux/rtnetlink.h`).
 const LOCAL: u32 = 2;
@@ -66,7 +68,7 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
             out.meta(MetaKey::IIFNAME, r1).cmp(r1, Compare::equal(!negated), &bytes);
         }
         Statement::Local(side) => {
-            let flag = if *side == Side::Source { FIB_SOURCE } else { FIB_DESTINATION };
+            let flag = if *side == AddressSide::Source { FIB_SOURCE } else { FIB_DESTINATION };
             out.fib(FibResult::AddressType, flag, r1).cmp(r1, Compare::Equal, &LOCAL.to_ne_bytes());
         }
         Statement::Protocol(protocol) => {
@@ -136,14 +138,14 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
     }
 }
 
-fn address_in(side: Side, range: &ipnet::IpNet, compare: Compare, family: Family, out: &mut nf_tables::Rule) {
+fn address_in(side: AddressSide, range: &ipnet::IpNet, compare: Compare, family: Family, out: &mut nf_tables::Rule) {
     let r1 = Register::R1;
     let header = nf_tables::Header::Network;
     let (offset, bytes): (u32, Vec<u8>) = match (side, range.network()) {
-        (Side::Source, std::net::IpAddr::V4(address)) => (12, address.octets().into()),
-        (Side::Destination, std::net::IpAddr::V4(address)) => (16, address.octets().into()),
-        (Side::Source, std::net::IpAddr::V6(address)) => (8, address.octets().into()),
-        (Side::Destination, std::net::IpAddr::V6(address)) => (24, address.octets().into()),
+        (AddressSide::Source, std::net::IpAddr::V4(address)) => (12, address.octets().into()),
+        (AddressSide::Destination, std::net::IpAddr::V4(address)) => (16, address.octets().into()),
+        (AddressSide::Source, std::net::IpAddr::V6(address)) => (8, address.octets().into()),
+        (AddressSide::Destination, std::net::IpAddr::V6(address)) => (24, address.octets().into()),
     };
     let (length, prefix) = (u32::from(family.address_bits()) / 8, u32::from(range.prefix_len()));
     if prefix > 0 && prefix % 8 == 0 {
@@ -177,24 +179,24 @@ fn translation(family: Family, port: Register, flags: u32) -> Nat {
     Nat { kind: NatKind::Destination, family: of_kernel(family), address: Some(Register::R1), port: Some(port), flags }
 }
 
-pub(super) fn verdict_of(verdict: &Verdict) -> nf_tables::Verdict<'_> {
+pub(super) fn verdict_of(verdict: &NftVerdict) -> nf_tables::Verdict<'_> {
     match verdict {
-        Verdict::Drop => nf_tables::Verdict::Drop,
-        Verdict::Return => nf_tables::Verdict::Return,
-        Verdict::Jump(chain) => nf_tables::Verdict::Jump(chain),
-        Verdict::Goto(chain) => nf_tables::Verdict::Goto(chain),
+        NftVerdict::Drop => nf_tables::Verdict::Drop,
+        NftVerdict::Return => nf_tables::Verdict::Return,
+        NftVerdict::Jump(chain) => nf_tables::Verdict::Jump(chain),
+        NftVerdict::Goto(chain) => nf_tables::Verdict::Goto(chain),
     }
 }
 
-pub(super) fn base(base: &Base) -> BaseChain<'static> {
+pub(super) fn base(base: &BaseHook) -> BaseChain<'static> {
     BaseChain {
         kind: if base.is_nat { "nat" } else { "filter" },
         hook: match base.hook {
-            Hook::Prerouting => nf_tables::Hook::Prerouting,
-            Hook::Input => nf_tables::Hook::Input,
-            Hook::Forward => nf_tables::Hook::Forward,
-            Hook::Output => nf_tables::Hook::Output,
-            Hook::Postrouting => nf_tables::Hook::Postrouting,
+            NftHook::Prerouting => nf_tables::Hook::Prerouting,
+            NftHook::Input => nf_tables::Hook::Input,
+            NftHook::Forward => nf_tables::Hook::Forward,
+            NftHook::Output => nf_tables::Hook::Output,
+            NftHook::Postrouting => nf_tables::Hook::Postrouting,
         },
         priority: base.priority,
         policy: Some(nf_tables::Policy::Accept),
@@ -202,20 +204,20 @@ pub(super) fn base(base: &Base) -> BaseChain<'static> {
 }
 
 /// A base chain of the kernel's; `None` where it is none that [`base`] would make.
-pub(super) fn saved_base(base: &nf_tables::BaseChainInfo<'_>) -> Option<Base> {
+pub(super) fn saved_base(base: &nf_tables::BaseChainInfo<'_>) -> Option<BaseHook> {
     let hook = match base.hook? {
-        nf_tables::Hook::Prerouting => Hook::Prerouting,
-        nf_tables::Hook::Input => Hook::Input,
-        nf_tables::Hook::Forward => Hook::Forward,
-        nf_tables::Hook::Output => Hook::Output,
-        nf_tables::Hook::Postrouting => Hook::Postrouting,
+        nf_tables::Hook::Prerouting => NftHook::Prerouting,
+        nf_tables::Hook::Input => NftHook::Input,
+        nf_tables::Hook::Forward => NftHook::Forward,
+        nf_tables::Hook::Output => NftHook::Output,
+        nf_tables::Hook::Postrouting => NftHook::Postrouting,
     };
     let is_nat = match base.kind {
         "nat" => true,
         "filter" => false,
         _ => return None,
     };
-    (base.policy == nf_tables::Policy::Accept).then_some(Base { is_nat, hook, priority: base.priority })
+    (base.policy == nf_tables::Policy::Accept).then_some(BaseHook { is_nat, hook, priority: base.priority })
 }
 
 /// What is sent to make a set or map; `fields` and `user_data` are those of [`fields`] and [`user_data`].
@@ -235,9 +237,9 @@ pub(super) fn set<'a>(name: &'a str, set: &Set, family: Family, fields: &'a [u32
         key_length: field::length(&set.key, of),
         fields,
         data: match set.holds {
-            Holds::Keys => None,
-            Holds::Verdicts => Some(MapData::Verdict),
-            Holds::Endpoints => {
+            ElementKind::Keys => None,
+            ElementKind::Verdicts => Some(MapData::Verdict),
+            ElementKind::Endpoints => {
                 Some(MapData::Value { kind: field::datatype(&ENDPOINT, of), length: field::length(&ENDPOINT, of) })
             }
         },
@@ -256,7 +258,7 @@ pub(super) fn fields(set: &Set, family: Family) -> Vec<u32> {
 }
 
 pub(super) fn user_data(set: &Set, family: Family) -> Vec<u8> {
-    let value = (set.holds == Holds::Endpoints).then_some(&ENDPOINT[..]);
+    let value = (set.holds == ElementKind::Endpoints).then_some(&ENDPOINT[..]);
     field::set_user_data(&set.key, value, of_kernel(family), set.comment)
 }
 
@@ -295,13 +297,14 @@ fn value_length(data: Option<MapData>) -> Option<u32> {
 
 /// Whether the element is a range in a set of plain ranges: the key is one address.
 pub(super) fn is_plain_range(element: &Element, family: Family) -> bool {
-    matches!(element.value, Value::To(_)) && element.key.bytes().len() * 8 == usize::from(family.address_bits())
+    matches!(element.value, ElementValue::To(_)) && element.key.bytes().len() * 8 == usize::from(family.address_bits())
 }
 
 /// The first key behind each plain range, of elements of one set, which has plain ranges only or none. Behind the last address there is none.
-pub(super) fn behind(elements: &[&Element], family: Family) -> Vec<Option<Key>> {
+pub(super) fn behind(elements: &[&Element], family: Family) -> Vec<Option<ElementKey>> {
     let ranges = elements.iter().take_while(|element| is_plain_range(element, family));
-    let behind = ranges.map(|element| if let Value::To(last) = &element.value { last.following() } else { None });
+    let behind =
+        ranges.map(|element| if let ElementValue::To(last) = &element.value { last.following() } else { None });
     behind.collect()
 }
 
@@ -309,7 +312,7 @@ pub(super) fn behind(elements: &[&Element], family: Family) -> Vec<Option<Key>> 
 /// the next range begins.
 pub(super) fn with_ends<'a>(
     elements: &'a [&'a Element],
-    behind: &'a [Option<Key>],
+    behind: &'a [Option<ElementKey>],
     one: impl Fn(&'a Element) -> nf_tables::Element<'a>,
 ) -> impl Iterator<Item = nf_tables::Element<'a>> {
     elements.iter().enumerate().flat_map(move |(at, element)| {
@@ -323,11 +326,11 @@ pub(super) fn with_ends<'a>(
 pub(super) fn element(element: &Element, family: Family) -> nf_tables::Element<'_> {
     let key = element.key.bytes();
     match &element.value {
-        Value::None => nf_tables::Element::new(key),
-        Value::To(_) if is_plain_range(element, family) => nf_tables::Element::new(key),
-        Value::To(last) => nf_tables::Element { key_end: Some(last.bytes()), ..nf_tables::Element::new(key) },
-        Value::Endpoint(endpoint) => nf_tables::Element::to(key, nf_tables::Value::Data(endpoint.bytes())),
-        Value::Verdict(verdict) => nf_tables::Element::to(key, nf_tables::Value::Verdict(verdict_of(verdict))),
+        ElementValue::None => nf_tables::Element::new(key),
+        ElementValue::To(_) if is_plain_range(element, family) => nf_tables::Element::new(key),
+        ElementValue::To(last) => nf_tables::Element { key_end: Some(last.bytes()), ..nf_tables::Element::new(key) },
+        ElementValue::Endpoint(endpoint) => nf_tables::Element::to(key, nf_tables::Value::Data(endpoint.bytes())),
+        ElementValue::Verdict(verdict) => nf_tables::Element::to(key, nf_tables::Value::Verdict(verdict_of(verdict))),
     }
 }
 
@@ -335,7 +338,7 @@ pub(super) fn element(element: &Element, family: Family) -> nf_tables::Element<'
 pub(super) fn deleted(element: &Element, family: Family) -> nf_tables::Element<'_> {
     let key = nf_tables::Element::new(element.key.bytes());
     match &element.value {
-        Value::To(last) if !is_plain_range(element, family) => {
+        ElementValue::To(last) if !is_plain_range(element, family) => {
             nf_tables::Element { key_end: Some(last.bytes()), ..key }
         }
         _ => key,

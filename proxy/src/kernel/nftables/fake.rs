@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Fingerprint, Look, NftTable, NftTableError, Saved, SavedChain, SavedSet, Shape, Standing, encode};
 use crate::model::Family;
-use crate::nftables::change::TableChange;
-use crate::nftables::{Chain, Change, Element, Holds, Key, Name, Rule, Set, Statement, Value, Verdict};
+use crate::nftables::change::TableAction;
+use crate::nftables::{
+    Chain, Element, ElementKey, ElementKind, ElementValue, Name, NftChange, NftVerdict, Rule, Set, Statement,
+};
 
 /// What is in a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,7 +17,7 @@ pub struct Content {
     /// Chains.
     pub chains: BTreeMap<Name, Chain>,
     /// Elements.
-    pub elements: BTreeMap<(&'static str, Key), Value>,
+    pub elements: BTreeMap<(&'static str, ElementKey), ElementValue>,
 }
 
 /// The fake. Fields are open for tests to look at and to tamper with.
@@ -27,7 +29,7 @@ pub struct Fake {
     /// It is another program's.
     pub is_foreign: bool,
     /// Every change that was taken.
-    pub changes: Vec<Change>,
+    pub changes: Vec<NftChange>,
     /// The next changes are refused.
     pub refuses: usize,
 }
@@ -42,13 +44,13 @@ impl Fake {
         Fake { family, table: None, is_foreign: false, changes: Vec::new(), refuses: 0 }
     }
 
-    fn changed(&self, change: &Change) -> Result<Content, NftTableError> {
+    fn changed(&self, change: &NftChange) -> Result<Content, NftTableError> {
         let mut content = match (change.table, &self.table) {
-            (TableChange::Keep, Some(content)) => content.clone(),
-            (TableChange::Keep, None) => return refused("there is no table"),
-            (TableChange::Make, None) | (TableChange::Replace, Some(_)) => Content::default(),
-            (TableChange::Make, Some(_)) => return refused("there is a table"),
-            (TableChange::Replace, None) => return refused("there is no table to replace"),
+            (TableAction::Keep, Some(content)) => content.clone(),
+            (TableAction::Keep, None) => return refused("there is no table"),
+            (TableAction::Make, None) | (TableAction::Replace, Some(_)) => Content::default(),
+            (TableAction::Make, Some(_)) => return refused("there is a table"),
+            (TableAction::Replace, None) => return refused("there is no table to replace"),
         };
         for (name, set) in &change.add_sets {
             if content.sets.insert(name.clone(), set.clone()).is_some() {
@@ -91,16 +93,18 @@ impl Content {
     fn add(&mut self, element: &Element) -> Result<(), NftTableError> {
         let Some(set) = self.sets.get(element.set) else { return refused(format!("there is no set {}", element.set)) };
         let fits = match (set.holds, &element.value) {
-            (Holds::Keys, Value::None) => !set.ranges,
-            (Holds::Keys, Value::To(_)) => set.ranges,
-            (Holds::Verdicts, Value::Verdict(_)) | (Holds::Endpoints, Value::Endpoint(_)) => true,
+            (ElementKind::Keys, ElementValue::None) => !set.ranges,
+            (ElementKind::Keys, ElementValue::To(_)) => set.ranges,
+            (ElementKind::Verdicts, ElementValue::Verdict(_)) | (ElementKind::Endpoints, ElementValue::Endpoint(_)) => {
+                true
+            }
             _ => false,
         };
-        if let Value::To(last) = &element.value {
+        if let ElementValue::To(last) = &element.value {
             // The last range that begins before the end of this one is the only one that may overlap it, as none of the others do.
             let before = self.elements.range(..=(element.set, *last)).next_back();
             let before = before.filter(|((set, _), _)| *set == element.set);
-            if before.is_some_and(|(_, value)| matches!(value, Value::To(end) if *end >= element.key)) {
+            if before.is_some_and(|(_, value)| matches!(value, ElementValue::To(end) if *end >= element.key)) {
                 return refused(format!("{element:?} overlaps another range"));
             }
         }
@@ -118,12 +122,12 @@ impl Content {
             _ => None,
         });
         let of_elements = self.elements.values().filter_map(|value| match value {
-            Value::Verdict(verdict) => Some(verdict),
+            ElementValue::Verdict(verdict) => Some(verdict),
             _ => None,
         });
         of_rules.chain(of_elements).filter_map(|verdict| match verdict {
-            Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain),
-            Verdict::Drop | Verdict::Return => None,
+            NftVerdict::Jump(chain) | NftVerdict::Goto(chain) => Some(chain),
+            NftVerdict::Drop | NftVerdict::Return => None,
         })
     }
 
@@ -174,7 +178,7 @@ impl NftTable for Fake {
         }))
     }
 
-    fn fill(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
+    fn fill(&mut self, change: &NftChange, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let mut change = change.clone();
         change.add_elements.extend(more);
         if self.refuses > 0 {

@@ -14,7 +14,7 @@ pub use flowtable::{Flowtable, NetlinkFlowtable, Spec};
 pub use netlink::{Netlink, Observer, packets};
 
 use crate::model::Family;
-use crate::nftables::{Base, Change, Element, Rule, Set};
+use crate::nftables::{BaseHook, Element, NftChange, Rule, Set};
 
 /// What went wrong with the table.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ fn error(operation: impl Into<String>, reason: impl ToString) -> NftTableError {
 /// # Errors
 /// When something of it cannot be written down.
 pub fn batches(
-    change: &Change,
+    change: &NftChange,
     more: &mut dyn Iterator<Item = Element>,
     family: Family,
     table: &'static str,
@@ -66,7 +66,7 @@ pub struct Shape {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedChain {
     /// Packets come in by a hook.
-    pub base: Option<Base>,
+    pub base: Option<BaseHook>,
     /// Its rules.
     pub rules: Vec<Fingerprint>,
 }
@@ -123,7 +123,7 @@ pub trait NftTable {
     ///
     /// # Errors
     /// When the kernel refuses; parts before may have been taken.
-    fn commit(&mut self, change: &Change) -> Result<(), NftTableError> {
+    fn commit(&mut self, change: &NftChange) -> Result<(), NftTableError> {
         if change.is_empty() { Ok(()) } else { self.fill(change, &mut std::iter::empty()) }
     }
 
@@ -132,7 +132,7 @@ pub trait NftTable {
     ///
     /// # Errors
     /// When the kernel refuses; parts before may have been taken.
-    fn fill(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError>;
+    fn fill(&mut self, change: &NftChange, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError>;
 
     /// How often each of these chains is used: by its rules, and by what leads to it. `None`: it is not there.
     ///

@@ -10,7 +10,7 @@ use super::pipeline;
 use super::{Fingerprint, Look, NftTable, NftTableError, Saved, SavedChain, SavedSet, Shape, Standing, encode, error};
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
-use crate::nftables::{Change, Element, Holds, Key, Rule, Set, Value, Verdict};
+use crate::nftables::{Element, ElementKey, ElementKind, ElementValue, NftChange, NftVerdict, Rule, Set};
 
 /// Bytes of a batch whose memory is kept for the next one.
 const KEPT: usize = 1 << 20;
@@ -50,7 +50,7 @@ impl Netlink {
     ///
     /// # Errors
     /// What is lacking.
-    pub fn probe(family: Family, name: &'static str, change: &Change) -> Result<(), NftTableError> {
+    pub fn probe(family: Family, name: &'static str, change: &NftChange) -> Result<(), NftTableError> {
         let mut own = Netlink::open(family, name, "")?;
         own.commit(change)?;
         own.delete().map(drop)
@@ -96,9 +96,10 @@ impl Netlink {
         for (name, set) in look.elements {
             let elements = self.socket.elements(table, name)?;
             if set.ranges && set.key.len() == 1 {
-                saved
-                    .elements
-                    .extend(plain_ranges(name, elements.map(|one| (Key::from_bytes(one.key), !one.interval_end))));
+                saved.elements.extend(plain_ranges(
+                    name,
+                    elements.map(|one| (ElementKey::from_bytes(one.key), !one.interval_end)),
+                ));
             } else {
                 saved.elements.extend(elements.filter_map(|element| read(name, set, &element)));
             }
@@ -108,19 +109,19 @@ impl Netlink {
 }
 
 /// Ranges of which the kernel tells where each begins (`true`), and the first key behind it, in any order.
-fn plain_ranges(set: &'static str, told: impl Iterator<Item = (Key, bool)>) -> Vec<Element> {
-    let mut told: Vec<(Key, bool)> = told.collect();
+fn plain_ranges(set: &'static str, told: impl Iterator<Item = (ElementKey, bool)>) -> Vec<Element> {
+    let mut told: Vec<(ElementKey, bool)> = told.collect();
     // Where one range ends and the next begins, the end is first.
     told.sort_unstable();
     let (mut ranges, mut open) = (Vec::new(), None);
     for (key, begins) in told {
         if let (Some(first), Some(last)) = (open.take(), key.preceding()) {
-            ranges.push(Element { set, key: first, value: Value::To(last) });
+            ranges.push(Element { set, key: first, value: ElementValue::To(last) });
         }
         open = begins.then_some(key);
     }
-    let last = |first: &Key| Key::from_bytes(&vec![u8::MAX; first.bytes().len()]);
-    ranges.extend(open.map(|first| Element { set, key: first, value: Value::To(last(&first)) }));
+    let last = |first: &ElementKey| ElementKey::from_bytes(&vec![u8::MAX; first.bytes().len()]);
+    ranges.extend(open.map(|first| Element { set, key: first, value: ElementValue::To(last(&first)) }));
     ranges
 }
 
@@ -138,19 +139,21 @@ pub fn packets(family: Family, table: &str, chain: &str) -> Result<u64, NftTable
 /// An element as it would be sent; `None` where this program would send none like it, and so it differs from whatever is wanted.
 fn read(name: &'static str, set: &Set, element: &nf_tables::ElementInfo<'_>) -> Option<Element> {
     let value = match (set.holds, element.value, element.key_end) {
-        (Holds::Keys, None, None) => Value::None,
-        (Holds::Keys, None, Some(last)) => Value::To(Key::from_bytes(last)),
-        (Holds::Endpoints, Some(nf_tables::Value::Data(data)), _) => Value::Endpoint(Key::from_bytes(data)),
-        (Holds::Verdicts, Some(nf_tables::Value::Verdict(verdict)), _) => Value::Verdict(match verdict {
-            nf_tables::Verdict::Drop => Verdict::Drop,
-            nf_tables::Verdict::Return => Verdict::Return,
-            nf_tables::Verdict::Jump(chain) => Verdict::Jump(Arc::from(chain)),
-            nf_tables::Verdict::Goto(chain) => Verdict::Goto(Arc::from(chain)),
+        (ElementKind::Keys, None, None) => ElementValue::None,
+        (ElementKind::Keys, None, Some(last)) => ElementValue::To(ElementKey::from_bytes(last)),
+        (ElementKind::Endpoints, Some(nf_tables::Value::Data(data)), _) => {
+            ElementValue::Endpoint(ElementKey::from_bytes(data))
+        }
+        (ElementKind::Verdicts, Some(nf_tables::Value::Verdict(verdict)), _) => ElementValue::Verdict(match verdict {
+            nf_tables::Verdict::Drop => NftVerdict::Drop,
+            nf_tables::Verdict::Return => NftVerdict::Return,
+            nf_tables::Verdict::Jump(chain) => NftVerdict::Jump(Arc::from(chain)),
+            nf_tables::Verdict::Goto(chain) => NftVerdict::Goto(Arc::from(chain)),
             nf_tables::Verdict::Accept | nf_tables::Verdict::Continue => return None,
         }),
         _ => return None,
     };
-    Some(Element { set: name, key: Key::from_bytes(element.key), value })
+    Some(Element { set: name, key: ElementKey::from_bytes(element.key), value })
 }
 
 impl NftTable for Netlink {
@@ -169,7 +172,7 @@ impl NftTable for Netlink {
         self.saved(look).map(Standing::Ours).map_err(|source| self.read_error(&source))
     }
 
-    fn fill(&mut self, change: &Change, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
+    fn fill(&mut self, change: &NftChange, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let Netlink { socket, batch, observer, expected, .. } = self;
         let target =
             Target { family: self.family, name: self.name, comment: self.comment, room: socket.largest_batch() };
@@ -237,11 +240,11 @@ mod tests {
 
     #[test]
     fn ranges_are_put_together_from_their_ends() {
-        let key = |text: &str| Key::default().address(text.parse().unwrap());
+        let key = |text: &str| ElementKey::default().address(text.parse().unwrap());
         let read = |told: &[(&str, bool)]| {
             let ranges = plain_ranges("x", told.iter().map(|(text, begins)| (key(text), *begins)));
             let text = |range: Element| match range.value {
-                Value::To(last) => [range.key, last].map(|key| key.bytes().to_vec()),
+                ElementValue::To(last) => [range.key, last].map(|key| key.bytes().to_vec()),
                 other => panic!("{other:?}"),
             };
             ranges.into_iter().map(text).collect::<Vec<_>>()

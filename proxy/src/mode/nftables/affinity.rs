@@ -1,5 +1,5 @@
-//! Session affinity: chains and sets of one service port alone. A client that an endpoint has had within the time goes there again; others
-//! draw. One chain for each endpoint remembers.
+//! Session affinity: chains and sets of one service port. Each endpoint has a chain, which records its clients in a
+//! set.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -7,84 +7,80 @@ use std::time::Duration;
 
 use nf_tables::field::Field;
 
-use super::objects::Own;
-use super::shared::{Does, cluster_ip_rules, local_rules};
-use super::slots::{Endpoints, Slots};
+use super::endpoint_index::{EndpointIndex, IndexedEndpoints};
+use super::objects::AffinityObjects;
+use super::shared_chains::{ChainRole, cluster_ip_rules, local_rules};
 use crate::mode::iptables_family::rules::names::hash;
 use crate::model::ServicePortName;
-use crate::nftables::{Chain, Name, Rule, Set, Statement, Verdict};
+use crate::nftables::{Chain, Name, NftVerdict, Rule, Set, Statement};
 use crate::plan::{BackendSet, NodePlan, ServicePortPlan};
 
-/// Letters of the hash that begins the names of what is one service port's alone.
 const HASH: usize = 8;
 
-/// Longest name of a chain, set or map, less the final zero (`NFT_NAME_MAXLEN` in `include/uapi/linux/netfilter/nf_tables.h`).
+/// The longest name of a chain, set or map (`NFT_NAME_MAXLEN` in `include/uapi/linux/netfilter/nf_tables.h`, less the
+/// final zero).
 const LONGEST: usize = 255;
 
-/// What one service port needs for it, in the making.
-pub(super) struct Affinity<'a> {
+pub(super) struct AffinityRenderer<'a> {
     plan: &'a ServicePortPlan,
     node: &'a NodePlan,
     timeout: Duration,
-    /// Of whose endpoints the chains that draw are used.
     used: BTreeSet<BackendSet>,
-    own: Own,
+    own: AffinityObjects,
 }
 
-impl<'a> Affinity<'a> {
-    pub(super) fn new(plan: &'a ServicePortPlan, node: &'a NodePlan, timeout: Duration) -> Affinity<'a> {
-        Affinity { plan, node, timeout, used: BTreeSet::new(), own: Own::default() }
+impl<'a> AffinityRenderer<'a> {
+    pub(super) fn new(plan: &'a ServicePortPlan, node: &'a NodePlan, timeout: Duration) -> AffinityRenderer<'a> {
+        AffinityRenderer { plan, node, timeout, used: BTreeSet::new(), own: AffinityObjects::default() }
     }
 
-    /// The chain that a frontend leads to; `picked`: whose endpoints it draws from, but for short circuits.
-    pub(super) fn entry(&mut self, does: Does, picked: Option<BackendSet>) -> Name {
+    /// The chain of a frontend. `picked`: the backend set, short circuits excluded.
+    pub(super) fn entry(&mut self, role: ChainRole, picked: Option<BackendSet>) -> Name {
         let picked = picked.unwrap_or(BackendSet::Cluster);
-        let (prefix, mut rules, last) = match does {
-            Does::Pick(_) | Does::PickShortCircuit(_) => return self.drawn(picked),
-            Does::ClusterIp(_) => ("cluster-ip", cluster_ip_rules(self.node), Some(picked)),
-            Does::External(_) => {
+        let (prefix, mut rules, last) = match role {
+            ChainRole::Pick(_) | ChainRole::PickShortCircuit(_) => return self.drawn(picked),
+            ChainRole::ClusterIp(_) => ("cluster-ip", cluster_ip_rules(self.node), Some(picked)),
+            ChainRole::External(_) => {
                 ("external", vec![Rule::new([Statement::Mark(self.node.masquerade_mark)])], Some(picked))
             }
-            Does::Local { local, .. } => {
+            ChainRole::Local { local, .. } => {
                 let to_all = self.drawn(BackendSet::Cluster);
                 ("external", local_rules(self.node, to_all), (local > 0).then_some(BackendSet::Local))
             }
         };
         let last = last.map(|set| self.drawn(set));
-        rules.extend(last.map(|chain| Rule::new([Statement::Verdict(Verdict::Goto(chain))])));
+        rules.extend(last.map(|chain| Rule::new([Statement::Verdict(NftVerdict::Goto(chain))])));
         let entry = own_name(prefix, &self.plan.name, None);
         self.own.chains.insert(entry.clone(), Chain::new("", rules));
         entry
     }
 
-    /// The chain that draws one of these endpoints, which is needed from now on.
     fn drawn(&mut self, set: BackendSet) -> Name {
         self.used.insert(set);
         own_name(prefix(set), &self.plan.name, None)
     }
 
-    /// The chains and sets, when all frontends are known.
-    pub(super) fn objects(mut self, slots: &Slots) -> Own {
+    pub(super) fn objects(mut self, slots: &EndpointIndex) -> AffinityObjects {
         for set in std::mem::take(&mut self.used) {
             self.draw(own_name(prefix(set), &self.plan.name, None), slots.of(set));
         }
         self.own
     }
 
-    fn draw(&mut self, chain: Name, endpoints: &Endpoints) {
+    fn draw(&mut self, chain: Name, endpoints: &IndexedEndpoints) {
         let name = &self.plan.name;
         let count = endpoints.count();
         let again = endpoints.iter().map(|endpoint| {
             let set = own_name("affinity", name, Some(&endpoint));
             Rule::new([
                 Statement::InSet { key: &[Field::Source], set, negated: false },
-                Statement::Verdict(Verdict::Goto(own_name("endpoint", name, Some(&endpoint)))),
+                Statement::Verdict(NftVerdict::Goto(own_name("endpoint", name, Some(&endpoint)))),
             ])
         });
         let drawn = endpoints.numbered().map(|(number, endpoint)| {
             let left = count - number;
             let draw = (left > 1).then_some(Statement::OneIn(left));
-            let goto = Statement::Verdict(Verdict::Goto(own_name("endpoint", name, Some(&endpoint))));
+            let goto = Statement::Verdict(NftVerdict::Goto(own_name("endpoint", name, Some(&endpoint))));
             Rule::new(draw.into_iter().chain([goto]))
         });
         let rules = again.chain(drawn).collect();
@@ -113,8 +109,8 @@ fn prefix(set: BackendSet) -> &'static str {
     }
 }
 
-/// `prefix-HASH-namespace/name/protocol/port`, and `__address/port` of an endpoint: as kube-proxy's own nftables mode names what is one service
-/// port's. Colons are none in names of nftables. Where that is too long, the endpoint is a hash: what the API allows in the rest fits.
+/// `prefix-HASH-namespace/name/protocol/port`, and `__address/port` for an endpoint, as kube-proxy's nftables mode
+/// does. nftables names have no colons. In a name that is too long a hash replaces the endpoint.
 fn own_name(prefix: &str, name: &ServicePortName, endpoint: Option<&SocketAddr>) -> Name {
     let ServicePortName { service, port, protocol } = name;
     let of_endpoint = endpoint.map_or_else(String::new, |endpoint| {
@@ -141,7 +137,7 @@ mod tests {
     use crate::model::{ObjectKey, Protocol};
     use crate::testing::port_name;
 
-    /// Of a length that is often the longest that the API allows, 63.
+    /// Often of the greatest length that the API allows, 63.
     fn label() -> impl Strategy<Value = String> {
         prop_oneof!["[a-z]{63}", "[a-z]{55,63}", "[a-z]{1,8}"]
     }
@@ -157,7 +153,7 @@ mod tests {
     }
 
     fn endpoint() -> impl Strategy<Value = SocketAddr> {
-        // Addresses without zeros are the longest; two often differ by little.
+        // Addresses without zeros are the longest.
         let long = (0xfff0_u16.., 10_000_u16..).prop_map(|(last, port)| {
             SocketAddr::new(IpAddr::from([0xfd00, 0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666, last]), port)
         });
@@ -166,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_fit_the_kernel_and_are_each_ones_own(name in service_port(), endpoints in prop::collection::btree_set(endpoint(), 1..8)) {
+        fn names_fit_the_kernel_and_are_unique(name in service_port(), endpoints in prop::collection::btree_set(endpoint(), 1..8)) {
             let own = ["cluster-ip", "external", "service", "local"].map(|prefix| own_name(prefix, &name, None));
             let of_endpoints = endpoints.iter().flat_map(|at| ["endpoint", "affinity"].map(|prefix| own_name(prefix, &name, Some(at))));
             let names: Vec<Name> = own.into_iter().chain(of_endpoints).collect();
@@ -179,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_fit_are_as_kube_proxy_has_them() {
+    fn names_that_fit_equal_kube_proxys() {
         let name = ServicePortName { port: "http".to_owned(), ..port_name("web", Protocol::Tcp) };
         let endpoint = own_name("endpoint", &name, Some(&"[fd00::7]:80".parse().unwrap()));
         assert!(endpoint.ends_with("-default/web/tcp/http__fd00..7/80"), "{endpoint}");

@@ -1,51 +1,44 @@
-//! What is in the table whatever the services. Names of chains, sets and maps are those of kube-proxy's own nftables mode where they mean
-//! the same, and none of its others is used: kube-proxy, which keeps a table that it finds, cannot make a set whose name has another type
-//! there. Those of base chains and their priorities are what other programs may rely on
+//! The objects that exist whatever the services. They have kube-proxy's names where they mean the same, and no other of
+//! its names: kube-proxy keeps an existing table, and cannot create a set that exists with another type. Other programs
+//! may rely on the names and priorities of the base chains
 //! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables>).
 
 use ipnet::IpNet;
 use nf_tables::field::Field;
 
 use crate::model::{Family, Protocol};
-use crate::nftables::{Base, Chain, Element, Holds, Hook, Key, Name, Rule, Set, Side, Statement, Verdict};
+use crate::nftables::{
+    AddressSide, BaseHook, Chain, Element, ElementKey, ElementKind, Name, NftHook, NftVerdict, Rule, Set, Statement,
+};
 use crate::plan::{Masquerade, NodePlan, NodePortScope, PodSource};
 
-/// The table, of each family.
 pub const TABLE: &str = "kube-proxy";
-/// The table in which the kernel is asked what it can do.
 pub const PROBE: &str = "svcproxy-probe";
-/// What the table says of itself, and by which it is known. The number is that of the layout: a table of another one is replaced.
+/// Identifies the proxy's table. Another layout is replaced.
 pub const COMMENT: &str = "Kubernetes Services, by svcproxy; layout 3";
 
-/// Cluster IPs.
 pub const CLUSTER_IPS: &str = "cluster-ips";
-/// Where cluster IPs come from.
 pub const SERVICE_CIDRS: &str = "service-cidrs";
-/// The addresses that accept node ports, where not every local one does.
+/// If not every local address accepts node ports.
 pub const NODEPORT_IPS: &str = "nodeport-ips";
-/// Endpoints that may be their own clients, as source and destination.
+/// Endpoints that may connect to themselves, as source and destination.
 pub const HAIRPINS: &str = "hairpins";
-/// Load-balancer addresses with source ranges.
 pub const RESTRICTED: &str = "firewall-restricted";
-/// Who may use them.
 pub const ALLOWED: &str = "firewall-allowed";
-/// Services that nobody answers: dropped or refused.
+/// Service addresses without endpoints: dropped or rejected.
 pub const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
-/// Node ports that nobody answers.
 pub const NO_ENDPOINT_NODEPORTS: &str = "no-endpoint-nodeports";
-/// Where packets to services' addresses go on.
+/// From service addresses to chains.
 pub const SERVICE_IPS: &str = "service-ips";
-/// Where packets to node ports go on.
+/// From node ports to chains.
 pub const SERVICE_NODEPORTS: &str = "service-nodeports";
-/// The endpoints of services' addresses.
+/// From service addresses and indexes to endpoints.
 pub const SERVICE_ENDPOINTS: &str = "service-endpoints";
-/// The endpoints of node ports.
 pub const NODEPORT_ENDPOINTS: &str = "nodeport-endpoints";
-/// The endpoints that pods and the node itself have where policy Local holds all others to those of this node.
+/// For pods and the node itself, to which policy Local does not apply.
 pub const SHORT_CIRCUIT_ENDPOINTS: &str = "short-circuit-endpoints";
-/// The same of node ports.
 pub const NODEPORT_SHORT_CIRCUIT_ENDPOINTS: &str = "nodeport-short-circuit-endpoints";
-/// Node ports that no relay serves, by the chain that refuses them on the loopback range; empty where there are no relays.
+/// Node ports without a relay, which are rejected on the loopback range.
 pub const LOCALHOST_NODEPORTS: &str = "localhost-nodeports";
 
 const SERVICES: &str = "services";
@@ -55,10 +48,9 @@ const SERVICE_ENDPOINTS_CHECK: &str = "service-endpoints-check";
 const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
 const LOCALHOST_NODEPORTS_CHECK: &str = "localhost-nodeports-check";
 const MASQUERADING: &str = "masquerading";
-/// Refuses.
 pub const REJECT_CHAIN: &str = "reject-chain";
 
-/// The chain that refuses, and counts, packets to node ports of a protocol on the loopback range; `None`: relays serve it.
+/// Counts and rejects packets to node ports on the loopback range; `None`: relays answer.
 pub fn localhost_refused(protocol: Protocol) -> Option<&'static str> {
     match protocol {
         Protocol::Tcp => None,
@@ -67,8 +59,7 @@ pub fn localhost_refused(protocol: Protocol) -> Option<&'static str> {
     }
 }
 
-/// Whether elements lead to a chain that is there whatever the services.
-pub fn is_led_to_by_elements(chain: &str) -> bool {
+pub fn is_target_of_elements(chain: &str) -> bool {
     chain == REJECT_CHAIN || Protocol::ALL.into_iter().any(|protocol| localhost_refused(protocol) == Some(chain))
 }
 
@@ -76,7 +67,6 @@ pub fn is_led_to_by_elements(chain: &str) -> bool {
 const DSTNAT: i32 = -100;
 const SRCNAT: i32 = 100;
 const FILTER: i32 = 0;
-/// Before destinations are translated.
 const PRE_DNAT: i32 = DSTNAT - 10;
 
 const ADDRESS: &[Field] = &[Field::Destination];
@@ -84,49 +74,54 @@ const FRONTEND: &[Field] = &[Field::Destination, Field::Protocol, Field::Destina
 const FRONTEND_AND_SOURCE: &[Field] = &[Field::Destination, Field::Protocol, Field::DestinationPort, Field::Source];
 const NODEPORT: &[Field] = &[Field::Protocol, Field::DestinationPort];
 const PAIR: &[Field] = &[Field::Source, Field::Destination];
-/// The number that is drawn has a type by `typeof` only, for which any modulus does.
+/// A random number as part of a key needs `typeof`; its modulus does not matter there.
 const FRONTEND_SLOT: &[Field] = &[Field::Destination, Field::Protocol, Field::DestinationPort, Field::Random(2)];
 const NODEPORT_SLOT: &[Field] = &[Field::Protocol, Field::DestinationPort, Field::Random(2)];
 
-/// The base chains, in the order in which packets may meet them, and the chain that each leads to.
-const BASE_CHAINS: [(&str, bool, Hook, i32, &[&str]); 8] = [
-    ("filter-prerouting-pre-dnat", false, Hook::Prerouting, PRE_DNAT, &[FIREWALL_CHECK]),
-    ("filter-output-pre-dnat", false, Hook::Output, PRE_DNAT, &[FIREWALL_CHECK]),
-    ("nat-prerouting", true, Hook::Prerouting, DSTNAT, &[SERVICES]),
-    ("nat-output", true, Hook::Output, DSTNAT, &[SERVICES]),
-    ("filter-input", false, Hook::Input, FILTER, &[NODEPORT_ENDPOINTS_CHECK, SERVICE_ENDPOINTS_CHECK]),
-    ("filter-forward", false, Hook::Forward, FILTER, &[SERVICE_ENDPOINTS_CHECK, CLUSTER_IPS_CHECK]),
-    ("filter-output", false, Hook::Output, FILTER, &[SERVICE_ENDPOINTS_CHECK, CLUSTER_IPS_CHECK]),
-    ("nat-postrouting", true, Hook::Postrouting, SRCNAT, &[MASQUERADING]),
+/// In the order in which a packet may meet them, with the chains to which they jump.
+const BASE_CHAINS: [(&str, bool, NftHook, i32, &[&str]); 8] = [
+    ("filter-prerouting-pre-dnat", false, NftHook::Prerouting, PRE_DNAT, &[FIREWALL_CHECK]),
+    ("filter-output-pre-dnat", false, NftHook::Output, PRE_DNAT, &[FIREWALL_CHECK]),
+    ("nat-prerouting", true, NftHook::Prerouting, DSTNAT, &[SERVICES]),
+    ("nat-output", true, NftHook::Output, DSTNAT, &[SERVICES]),
+    ("filter-input", false, NftHook::Input, FILTER, &[NODEPORT_ENDPOINTS_CHECK, SERVICE_ENDPOINTS_CHECK]),
+    ("filter-forward", false, NftHook::Forward, FILTER, &[SERVICE_ENDPOINTS_CHECK, CLUSTER_IPS_CHECK]),
+    ("filter-output", false, NftHook::Output, FILTER, &[SERVICE_ENDPOINTS_CHECK, CLUSTER_IPS_CHECK]),
+    ("nat-postrouting", true, NftHook::Postrouting, SRCNAT, &[MASQUERADING]),
 ];
 
-/// Names of the base chains.
 pub fn base_chains() -> impl Iterator<Item = &'static str> {
     BASE_CHAINS.into_iter().map(|(name, ..)| name)
 }
 
-/// The sets and maps, in the order in which they are printed; `size` says for how many elements there is to be room in one of this name.
+/// In printing order. `size` returns the elements for which a set needs room.
 pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
     let sized = |name: &'static str, set: Set| (name, set.sized(size(name)));
     vec![
-        sized(SERVICE_IPS, Set::map("where packets to services go on", FRONTEND, Holds::Verdicts)),
-        sized(SERVICE_NODEPORTS, Set::map("where packets to node ports go on", NODEPORT, Holds::Verdicts)),
-        sized(SERVICE_ENDPOINTS, Set::map("the endpoints of each service, by number", FRONTEND_SLOT, Holds::Endpoints)),
+        sized(SERVICE_IPS, Set::map("where packets to services go on", FRONTEND, ElementKind::Verdicts)),
+        sized(SERVICE_NODEPORTS, Set::map("where packets to node ports go on", NODEPORT, ElementKind::Verdicts)),
+        sized(
+            SERVICE_ENDPOINTS,
+            Set::map("the endpoints of each service, by number", FRONTEND_SLOT, ElementKind::Endpoints),
+        ),
         sized(
             NODEPORT_ENDPOINTS,
-            Set::map("the endpoints of each node port, by number", NODEPORT_SLOT, Holds::Endpoints),
+            Set::map("the endpoints of each node port, by number", NODEPORT_SLOT, ElementKind::Endpoints),
         ),
         sized(
             SHORT_CIRCUIT_ENDPOINTS,
-            Set::map("policy Local: endpoints for pods and this node", FRONTEND_SLOT, Holds::Endpoints),
+            Set::map("policy Local: endpoints for pods and this node", FRONTEND_SLOT, ElementKind::Endpoints),
         ),
         sized(
             NODEPORT_SHORT_CIRCUIT_ENDPOINTS,
-            Set::map("policy Local: endpoints for pods and this node", NODEPORT_SLOT, Holds::Endpoints),
+            Set::map("policy Local: endpoints for pods and this node", NODEPORT_SLOT, ElementKind::Endpoints),
         ),
-        sized(NO_ENDPOINT_SERVICES, Set::map("services that nobody answers", FRONTEND, Holds::Verdicts)),
-        sized(NO_ENDPOINT_NODEPORTS, Set::map("node ports that nobody answers", NODEPORT, Holds::Verdicts)),
-        sized(LOCALHOST_NODEPORTS, Set::map("node ports that refuse on loopback addresses", NODEPORT, Holds::Verdicts)),
+        sized(NO_ENDPOINT_SERVICES, Set::map("services that nobody answers", FRONTEND, ElementKind::Verdicts)),
+        sized(NO_ENDPOINT_NODEPORTS, Set::map("node ports that nobody answers", NODEPORT, ElementKind::Verdicts)),
+        sized(
+            LOCALHOST_NODEPORTS,
+            Set::map("node ports that refuse on loopback addresses", NODEPORT, ElementKind::Verdicts),
+        ),
         sized(CLUSTER_IPS, Set::keys("cluster IPs", ADDRESS)),
         (SERVICE_CIDRS, Set::ranges("ranges that cluster IPs come from", ADDRESS)),
         sized(NODEPORT_IPS, Set::keys("addresses that accept node ports", ADDRESS)),
@@ -136,17 +131,17 @@ pub fn sets(size: impl Fn(&str) -> u32) -> Vec<(&'static str, Set)> {
     ]
 }
 
-/// The chains, in the order in which they are printed.
 pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
     let base = BASE_CHAINS.into_iter().map(|(name, is_nat, hook, priority, to)| {
-        // Translation is asked about the first packet of a connection only.
+        // nat chains see only the first packet of a connection.
         let jump = |chain: &&str| {
             let new = (!is_nat).then_some(Statement::New);
-            Rule::new(new.into_iter().chain([Statement::Verdict(Verdict::Jump((*chain).into()))]))
+            Rule::new(new.into_iter().chain([Statement::Verdict(NftVerdict::Jump((*chain).into()))]))
         };
-        let localhost = (hook == Hook::Input && node.node_port_relay.is_some()).then_some(&LOCALHOST_NODEPORTS_CHECK);
+        let localhost =
+            (hook == NftHook::Input && node.node_port_relay.is_some()).then_some(&LOCALHOST_NODEPORTS_CHECK);
         let rules = to.iter().chain(localhost).map(jump).collect();
-        (name.into(), Chain { comment: "", base: Some(Base { is_nat, hook, priority }), rules })
+        (name.into(), Chain { comment: "", base: Some(BaseHook { is_nat, hook, priority }), rules })
     });
     let others = [
         (FIREWALL_CHECK, firewall_check()),
@@ -161,10 +156,11 @@ pub fn chains(node: &NodePlan) -> Vec<(Name, Chain)> {
     base.chain(others.map(|(name, chain)| (name.into(), chain))).collect()
 }
 
-/// Relays listen on a loopback address for TCP; what else has a node port refuses on that range, and is counted. On its way in: who sends
-/// learns by an ICMP message that it was refused, where what is refused on its way out is an error of the call (EPERM).
+/// Relays listen for TCP. Other node ports count and reject packets to the loopback range, in the input hook, so that
+/// the sender gets an ICMP message; in the output hook its call would fail with EPERM.
 fn localhost_check(node: &NodePlan) -> Vec<(&'static str, Chain)> {
-    let to_loopback = Statement::Range { side: Side::Destination, range: node.family.loopback_range(), negated: false };
+    let to_loopback =
+        Statement::Range { side: AddressSide::Destination, range: node.family.loopback_range(), negated: false };
     let look = Rule::new([to_loopback, Statement::Map { key: NODEPORT, map: LOCALHOST_NODEPORTS }]);
     let check = (LOCALHOST_NODEPORTS_CHECK, Chain::new("node ports on loopback addresses", vec![look]));
     let refuse = || Chain::new("", vec![Rule::new([Statement::Counter, Statement::Reject])]);
@@ -172,20 +168,19 @@ fn localhost_check(node: &NodePlan) -> Vec<(&'static str, Chain)> {
     std::iter::once(check).chain(refused).collect()
 }
 
-/// The elements that follow from the node alone.
 pub fn elements(node: &NodePlan) -> Vec<Element> {
     let mut elements = service_cidrs(&node.service_ranges);
     if let NodePortScope::Addresses(addresses) = &node.node_ports {
         let usable = addresses.iter().filter(|address| !address.is_loopback());
-        elements.extend(usable.map(|address| Element::of(NODEPORT_IPS, Key::default().address(*address))));
+        elements.extend(usable.map(|address| Element::of(NODEPORT_IPS, ElementKey::default().address(*address))));
     }
     elements
 }
 
-/// Of them, those that follow from [`NodePlan::service_ranges`], sorted.
+/// The elements of [`NodePlan::service_ranges`], sorted.
 pub fn service_cidrs(ranges: &[IpNet]) -> Vec<Element> {
     let mut elements: Vec<Element> =
-        ranges.iter().map(|range| Element::range(SERVICE_CIDRS, Key::default(), *range)).collect();
+        ranges.iter().map(|range| Element::range(SERVICE_CIDRS, ElementKey::default(), *range)).collect();
     elements.sort_unstable();
     elements
 }
@@ -194,21 +189,19 @@ fn in_set(key: &'static [Field], set: &str, negated: bool) -> Statement {
     Statement::InSet { key, set: set.into(), negated }
 }
 
-/// What comes from pods, or (`negated`) from elsewhere.
 pub(super) fn from_pods(pods: &PodSource, negated: bool) -> Statement {
     match pods {
-        PodSource::Range(range) => Statement::Range { side: Side::Source, range: *range, negated },
+        PodSource::Range(range) => Statement::Range { side: AddressSide::Source, range: *range, negated },
         PodSource::Interface(name) => Statement::Interface { name: name.clone(), prefix: false, negated },
         PodSource::InterfacePrefix(name) => Statement::Interface { name: name.clone(), prefix: true, negated },
     }
 }
 
-/// Sources that are not allowed are dropped before any translation, with or without endpoints.
 fn firewall_check() -> Chain {
     let drop = [
         in_set(FRONTEND, RESTRICTED, false),
         in_set(FRONTEND_AND_SOURCE, ALLOWED, true),
-        Statement::Verdict(Verdict::Drop),
+        Statement::Verdict(NftVerdict::Drop),
     ];
     Chain::new("loadBalancerSourceRanges", vec![Rule::new(drop)])
 }
@@ -220,13 +213,13 @@ fn services(node: &NodePlan) -> Chain {
     Chain::new("where connections to services are led to endpoints", rules)
 }
 
-/// Packets to addresses that accept node ports: never those of the loopback range.
+/// Never to the loopback range.
 fn on_node(node: &NodePlan) -> Vec<Statement> {
     let range = node.family.loopback_range();
     match &node.node_ports {
         NodePortScope::EveryLocalAddress { .. } => vec![
-            Statement::Local(Side::Destination),
-            Statement::Range { side: Side::Destination, range, negated: true },
+            Statement::Local(AddressSide::Destination),
+            Statement::Range { side: AddressSide::Destination, range, negated: true },
         ],
         NodePortScope::Addresses(_) => vec![in_set(ADDRESS, NODEPORT_IPS, false)],
     }
@@ -242,26 +235,25 @@ fn service_endpoints_check() -> Chain {
     Chain::new("services without endpoints", vec![Rule::new([look])])
 }
 
-/// What still has a cluster IP as destination behind the translation goes to a port that no service has, and what goes to another address of
-/// their ranges to no service at all: it must not leave by the default route. What some program has translated has its destination already,
-/// wherever that is.
+/// An untranslated packet to a cluster IP is for a port that no service has, and to another address of the service
+/// ranges for no service. It must not leave by the default route.
 fn cluster_ips_check() -> Chain {
     let other_port = Rule::new([in_set(ADDRESS, CLUSTER_IPS, false), Statement::Reject]);
-    let unused = Rule::new([in_set(ADDRESS, SERVICE_CIDRS, false), Statement::Verdict(Verdict::Drop)]);
-    let translated = Rule::new([Statement::Translated, Statement::Verdict(Verdict::Return)]);
+    let unused = Rule::new([in_set(ADDRESS, SERVICE_CIDRS, false), Statement::Verdict(NftVerdict::Drop)]);
+    let translated = Rule::new([Statement::Translated, Statement::Verdict(NftVerdict::Return)]);
     Chain::new("ports and addresses that no service has", vec![other_port, translated, unused])
 }
 
 fn masquerading(node: &NodePlan) -> Chain {
     let mark = node.masquerade_mark;
-    // The mark is taken off again, so that a packet that comes by once more (IPsec, overlay) is not masqueraded twice.
+    // The mark is cleared, so that a packet that passes again (IPsec, overlay) is not masqueraded twice.
     let marked = Rule::new([Statement::Marked(mark), Statement::Unmark(mark), Statement::Masquerade]);
     let hairpin = Rule::new([Statement::Translated, in_set(PAIR, HAIRPINS, false), Statement::Masquerade]);
     let rules = vec![marked, hairpin.commented("an endpoint that is its own client")];
     Chain::new("whose source becomes this node's", rules)
 }
 
-/// The probe: everything that the table may hold, so that what the kernel lacks is known before the first service.
+/// With it, the table uses every kernel feature that a table may use.
 pub fn probe_node(family: Family) -> NodePlan {
     NodePlan {
         family,

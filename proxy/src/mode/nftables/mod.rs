@@ -1,23 +1,21 @@
-//! nftables mode: one table for each family, in which service ports are elements of shared maps.
+//! nftables mode: one table per family, in which service ports are elements of shared maps. A change of endpoints
+//! changes elements, at a cost for the kernel that does not depend on the number of services.
 //!
-//! [`layout`] is what is there whatever the services: sets, maps, base chains. [`shared`] are the chains that service ports with the same
-//! number of endpoints have in common, [`objects`] what one service port contributes, with [`affinity`] where it asks for that.
-//! [`slots`] gives endpoints their numbers. [`ledger`] and [`sent`] know what was sent, [`found`] what was there at a start, [`wanted`] the way from
-//! one to the other; [`syncer`] brings the kernel there.
-//!
-//! Nothing is made for one service port alone but elements, except where it asks for session affinity. A change of endpoints is a change of
-//! elements, which costs the kernel the same whatever the number of services.
+//! [`layout`] holds what exists whatever the services, [`shared_chains`] the chains of service ports with the same
+//! number of endpoints. [`objects`] renders one service port, [`affinity`] its session affinity. [`endpoint_index`]
+//! gives endpoints their indexes. [`ledger`] and [`programmed`] record what was sent, [`found_elements`] what existed
+//! at a start, [`desired_table`] the change between them. [`syncer`] runs the syncs.
 
 mod affinity;
+mod desired_table;
+pub mod endpoint_index;
 pub mod flowtable;
-mod found;
+mod found_elements;
 pub mod layout;
 mod ledger;
 pub mod objects;
 mod probe;
-mod sent;
-pub mod shared;
-pub mod slots;
+mod programmed;
+pub mod shared_chains;
 pub mod syncer;
 pub mod text;
-mod wanted;

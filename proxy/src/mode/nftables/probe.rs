@@ -1,50 +1,48 @@
-//! What the kernel is asked to make before anything depends on it.
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use super::desired_table::DesiredTable;
+use super::endpoint_index::EndpointIndex;
 use super::layout;
-use super::ledger::Ledger;
+use super::ledger::ElementLedger;
 use super::objects::render;
-use super::shared::{At, Does, Shared};
-use super::slots::Slots;
-use super::wanted::Wanted;
+use super::shared_chains::{ChainRole, FrontendKind, SharedChain};
 use crate::model::{Family, ObjectKey, Protocol, ServicePortName};
-use crate::nftables::Change;
-use crate::nftables::change::TableChange;
+use crate::nftables::NftChange;
+use crate::nftables::change::TableAction;
 use crate::plan::{
-    AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, Masquerade, NoLocalEndpoints,
-    ServicePortPlan, Verdict,
+    AllowedSources, BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, FrontendVerdict, Masquerade,
+    NoLocalEndpoints, ServicePortPlan,
 };
 
-/// A table that has each kind of thing in it that tables of this mode have: what a kernel can make of it, it can make of all.
-pub fn probe(family: Family) -> Change {
+/// A table with each kind of object that a table of this mode may have.
+pub fn probe(family: Family) -> NftChange {
     let node = layout::probe_node(family);
     let plan = probed(family);
-    let objects = render(&plan, &node, &Slots::default());
-    let ledger: Ledger = [(plan.name, objects)].into_iter().collect();
-    let wanted = Wanted::new(&node, &ledger);
-    let mut change = wanted.anew(TableChange::Make).change;
-    for at in [At::Address, At::NodePort] {
-        for does in [Does::External(2), Does::Local { local: 2, all: 3 }] {
-            let all = Shared { at, protocol: Protocol::Tcp, does }.with_targets();
+    let objects = render(&plan, &node, &EndpointIndex::default());
+    let ledger: ElementLedger = [(plan.name, objects)].into_iter().collect();
+    let wanted = DesiredTable::new(&node, &ledger);
+    let mut change = wanted.create_table(TableAction::Make).change;
+    for kind in [FrontendKind::Address, FrontendKind::NodePort] {
+        for role in [ChainRole::External(2), ChainRole::Local { local: 2, all: 3 }] {
+            let all = SharedChain { kind, protocol: Protocol::Tcp, role }.with_targets();
             change.add_chains.extend(all.map(|shared| (shared.name(), shared.chain(&node))));
         }
     }
     change.add_elements = wanted.elements().collect();
-    // No packet is to meet it.
+    // No packet may meet the table.
     change.add_chains.retain(|_, chain| chain.base.is_none());
     change
 }
 
-/// A service port with session affinity, source ranges and a hairpin.
 fn probed(family: Family) -> ServicePortPlan {
     let range = family.loopback_range();
     let other: IpAddr = match family {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
         Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let action = FrontendAction { verdict: Verdict::Deliver(BackendSet::Cluster), masquerade: Masquerade::Always };
+    let action =
+        FrontendAction { verdict: FrontendVerdict::Deliver(BackendSet::Cluster), masquerade: Masquerade::Always };
     ServicePortPlan {
         name: ServicePortName {
             service: ObjectKey { namespace: "probe".to_owned(), name: "probe".to_owned() },

@@ -1,83 +1,78 @@
-//! Brings the table to what is wanted: everything against what stands (full), or what changed against what was sent last (partial).
+//! Syncs the table: all of it against the existing one (full), or the changes (partial).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use ipnet::IpNet;
 
-use super::found::Found;
+use super::desired_table::{DesiredTable, SyncPlan};
+use super::endpoint_index::EndpointIndex;
+use super::found_elements::FoundElements;
 use super::layout;
-use super::ledger::Ledger;
-use super::objects::{ServiceObjects, render};
+use super::ledger::ElementLedger;
+use super::objects::{NftServiceObjects, render};
 pub use super::probe::probe;
-use super::sent::Sent;
-use super::slots::Slots;
-use super::wanted::{Wanted, Way};
+use super::programmed::ProgrammedTable;
 use crate::config::NodeAddresses;
 use crate::kernel::nftables::{Look, NftTable, NftTableError, Saved, Standing};
 use crate::mode::Mode;
 use crate::mode::Plans;
 use crate::model::{Protocol, ServicePortName};
-use crate::nftables::Change;
-use crate::nftables::change::TableChange;
-use crate::plan::flows::Frontend;
+use crate::nftables::NftChange;
+use crate::nftables::change::TableAction;
+use crate::plan::stale_flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
-use crate::ruleset::Report;
+use crate::ruleset::SyncReport;
 
-/// One family's table.
-pub struct Syncer<K> {
+pub struct NftablesSyncer<K> {
     table: K,
-    sent: Option<Sent>,
-    /// Numbers that endpoints had before the table's state was doubted.
-    numbers: Ledger,
+    programmed: Option<ProgrammedTable>,
+    /// While the table's state is unknown.
+    numbers: ElementLedger,
     previous_frontends: BTreeSet<(Protocol, Frontend)>,
-    /// Those that the next partial sync sends.
     service_ranges: Option<Vec<IpNet>>,
 }
 
-/// What stood before a full sync.
-enum Before {
+enum FoundTable {
     Nothing,
     Other,
     Ours(Saved),
 }
 
-impl<K: NftTable> Syncer<K> {
-    /// Knows nothing of the kernel's state yet.
-    pub fn new(table: K) -> Syncer<K> {
-        Syncer {
+impl<K: NftTable> NftablesSyncer<K> {
+    pub fn new(table: K) -> NftablesSyncer<K> {
+        NftablesSyncer {
             table,
-            sent: None,
-            numbers: Ledger::default(),
+            programmed: None,
+            numbers: ElementLedger::default(),
             previous_frontends: BTreeSet::new(),
             service_ranges: None,
         }
     }
 
-    /// The kernel adapter, for tests.
     pub fn table(&mut self) -> &mut K {
         &mut self.table
     }
 
-    fn look(&mut self) -> Result<(Before, Found), NftTableError> {
+    fn list(&mut self) -> Result<(FoundTable, FoundElements), NftTableError> {
         let base_chains: Vec<&str> = layout::base_chains().collect();
         let sets = layout::sets(|_| 0);
         Ok(match self.table.look(Look { base_chains: &base_chains, elements: &sets })? {
-            Standing::Nothing => (Before::Nothing, Found::default()),
-            Standing::Other => (Before::Other, Found::default()),
+            Standing::Nothing => (FoundTable::Nothing, FoundElements::default()),
+            Standing::Other => (FoundTable::Other, FoundElements::default()),
             Standing::Ours(mut saved) => {
-                let found: Found = std::mem::take(&mut saved.elements).into_iter().collect();
-                (Before::Ours(saved), found)
+                let found: FoundElements = std::mem::take(&mut saved.elements).into_iter().collect();
+                (FoundTable::Ours(saved), found)
             }
         })
     }
 
-    fn try_full(&mut self, node: &NodePlan, plans: &dyn Plans) -> Result<Report, NftTableError> {
-        let (before, found) = self.look()?;
+    fn try_full(&mut self, node: &NodePlan, plans: &dyn Plans) -> Result<SyncReport, NftTableError> {
+        let (before, found) = self.list()?;
         self.previous_frontends.extend(found.frontends());
         let numbers = std::mem::take(&mut self.numbers);
-        let nothing = Slots::default();
-        let ledger: Ledger = plans
+        let nothing = EndpointIndex::default();
+        let ledger: ElementLedger = plans
             .iter()
             .map(|plan| {
                 let known = numbers.slots(&plan.name);
@@ -89,18 +84,19 @@ impl<K: NftTable> Syncer<K> {
             })
             .collect();
         drop(numbers);
-        let wanted = Wanted::new(node, &ledger);
-        let way = match before {
-            Before::Ours(saved) => wanted.change_of_ours(&self.table, saved, found),
-            Before::Other => wanted.anew(TableChange::Replace),
-            Before::Nothing => wanted.anew(TableChange::Make),
+        let wanted = DesiredTable::new(node, &ledger);
+        let sync_plan = match before {
+            FoundTable::Ours(saved) => wanted.change_of_ours(&self.table, saved, found),
+            FoundTable::Other => wanted.create_table(TableAction::Replace),
+            FoundTable::Nothing => wanted.create_table(TableAction::Make),
         };
-        match Self::send(&mut self.table, &way, &wanted) {
+        match Self::send(&mut self.table, &sync_plan, &wanted) {
             Ok(changes) => {
-                let report = Report { full: true, rules: way.change.rules(), changes, ..Report::default() };
-                let mut sent = Sent::all(&wanted, way, Instant::now());
-                sent.ledger = ledger;
-                self.sent = Some(sent);
+                let report =
+                    SyncReport { full: true, rules: sync_plan.change.rules(), changes, ..SyncReport::default() };
+                let mut programmed = ProgrammedTable::all(&wanted, sync_plan, Instant::now());
+                programmed.ledger = ledger;
+                self.programmed = Some(programmed);
                 Ok(report)
             }
             Err(error) => {
@@ -110,10 +106,10 @@ impl<K: NftTable> Syncer<K> {
         }
     }
 
-    /// How many elements were changed.
-    fn send(table: &mut K, way: &Way, wanted: &Wanted<'_>) -> Result<usize, NftTableError> {
-        let Way { change, fills, .. } = way;
-        if !fills {
+    /// Returns the number of changed elements.
+    fn send(table: &mut K, sync_plan: &SyncPlan, wanted: &DesiredTable<'_>) -> Result<usize, NftTableError> {
+        let SyncPlan { change, refill, .. } = sync_plan;
+        if !refill {
             table.commit(change)?;
             return Ok(elements(change));
         }
@@ -123,20 +119,20 @@ impl<K: NftTable> Syncer<K> {
     }
 }
 
-fn elements(change: &Change) -> usize {
+fn elements(change: &NftChange) -> usize {
     change.add_elements.len() + change.delete_elements.len()
 }
 
-impl<K: NftTable> Mode for Syncer<K> {
+impl<K: NftTable> Mode for NftablesSyncer<K> {
     type Error = NftTableError;
 
     fn needs_full(&self) -> bool {
-        self.sent.is_none()
+        self.programmed.is_none()
     }
 
     fn require_full_sync(&mut self) {
-        if let Some(sent) = self.sent.take() {
-            self.numbers = sent.ledger;
+        if let Some(programmed) = self.programmed.take() {
+            self.numbers = programmed.ledger;
         }
     }
 
@@ -149,15 +145,15 @@ impl<K: NftTable> Mode for Syncer<K> {
         &NONE
     }
 
-    /// A look at the chains that are there whatever the services: what empties or removes the table takes them along.
+    /// Only chains that exist whatever the services: a flush affects these as well.
     fn detect_flush(&mut self) -> Result<Option<String>, NftTableError> {
-        let Some(sent) = &self.sent else { return Ok(None) };
+        let Some(programmed) = &self.programmed else { return Ok(None) };
         if self.table.is_untouched()? {
             return Ok(None);
         }
-        let names: Vec<&str> = sent.uses.iter().map(|(name, _)| &**name).collect();
+        let names: Vec<&str> = programmed.reference_counts.iter().map(|(name, _)| &**name).collect();
         let found = self.table.uses(&names)?;
-        let lost = sent.uses.iter().zip(found).find(|((_, wanted), found)| Some(*wanted) != *found);
+        let lost = programmed.reference_counts.iter().zip(found).find(|((_, wanted), found)| Some(*wanted) != *found);
         Ok(lost.map(|((name, _), found)| match found {
             None => format!("the chain {name} of the table {}", layout::TABLE),
             Some(_) => format!("a rule of the chain {name} of the table {}", layout::TABLE),
@@ -165,11 +161,11 @@ impl<K: NftTable> Mode for Syncer<K> {
     }
 
     fn compact(&mut self) {
-        self.sent = self.sent.clone();
+        self.programmed = self.programmed.clone();
         self.numbers = self.numbers.clone();
     }
 
-    fn full(&mut self, node: NodePlan, _: &NodeAddresses, plans: &dyn Plans) -> Result<Report, NftTableError> {
+    fn full(&mut self, node: NodePlan, _: &NodeAddresses, plans: &dyn Plans) -> Result<SyncReport, NftTableError> {
         self.require_full_sync();
         self.service_ranges = None;
         self.try_full(&node, plans)
@@ -182,40 +178,40 @@ impl<K: NftTable> Mode for Syncer<K> {
     fn partial(
         &mut self,
         changed: BTreeMap<ServicePortName, Option<ServicePortPlan>>,
-    ) -> Result<Report, NftTableError> {
-        let Some(mut sent) = self.sent.take() else { return Ok(Report::default()) };
+    ) -> Result<SyncReport, NftTableError> {
+        let Some(mut programmed) = self.programmed.take() else { return Ok(SyncReport::default()) };
         let render = |(name, plan): (ServicePortName, Option<ServicePortPlan>)| {
-            let nothing = Slots::default();
-            let before = sent.ledger.slots(&name).unwrap_or(&nothing);
-            let objects: Option<ServiceObjects> = plan.map(|plan| render(&plan, &sent.node, before));
+            let nothing = EndpointIndex::default();
+            let before = programmed.ledger.slots(&name).unwrap_or(&nothing);
+            let objects: Option<NftServiceObjects> = plan.map(|plan| render(&plan, &programmed.node, before));
             (name, objects)
         };
         let rendered = changed.into_iter().map(render).collect();
-        let mut difference = sent.ledger.replace(rendered);
+        let mut difference = programmed.ledger.replace(rendered);
         if let Some(ranges) = self.service_ranges.take() {
-            sent.replace_service_ranges(ranges, &mut difference);
+            programmed.replace_service_ranges(ranges, &mut difference);
         }
-        let Some(change) = sent.change(difference, Instant::now()) else {
-            // A full sync makes a table with more room; until then the state is not known.
-            self.numbers = sent.ledger;
+        let Some(change) = programmed.change(difference, Instant::now()) else {
+            // A full sync makes a larger table.
+            self.numbers = programmed.ledger;
             return Err(NftTableError {
                 operation: format!("add elements to the table {}", layout::TABLE),
-                reason: "there is no more room in it: it will be replaced by a larger one".to_owned(),
+                reason: "the table is full; the next sync replaces the table with a larger one".to_owned(),
             });
         };
         if let Err(error) = self.table.commit(&change) {
-            self.numbers = sent.ledger;
+            self.numbers = programmed.ledger;
             return Err(error);
         }
-        let report = Report { rules: change.rules(), changes: elements(&change), ..Report::default() };
-        self.sent = Some(sent);
+        let report = SyncReport { rules: change.rules(), changes: elements(&change), ..SyncReport::default() };
+        self.programmed = Some(programmed);
         Ok(report)
     }
 
     fn follow_up(&mut self, now: Instant) -> Result<Option<Instant>, NftTableError> {
-        let Some(sent) = &mut self.sent else { return Ok(None) };
-        let change = sent.upkeep(now);
-        let next = sent.next_upkeep();
+        let Some(programmed) = &mut self.programmed else { return Ok(None) };
+        let change = programmed.garbage_collect(now);
+        let next = programmed.next_garbage_collection();
         if let Err(error) = self.table.commit(&change) {
             self.require_full_sync();
             return Err(error);

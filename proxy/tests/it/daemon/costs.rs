@@ -157,7 +157,7 @@ async fn of_ipvs_mode() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_userspace_mode() {
     let lab = Lab::start_in(HOUR, None, |config, family, kernel| {
-        let relays = Counted::beside(&kernel, relay::Fake::default());
+        let relays = Counted::beside(&kernel, relay::FakeRelays::default());
         assemble::userspace(config, family, kernel, relays)
     });
     let expected = [

@@ -17,9 +17,9 @@ use svcproxy::kernel::ipvs::{self, Destinations, ServerChange, ServerKey, Server
 use svcproxy::kernel::netlink::NetlinkError;
 use svcproxy::kernel::packet_filter::{Compare, PacketFilter};
 use svcproxy::model::{Family, ServicePortName};
-use svcproxy::plan::flows::Flow;
-use svcproxy::relay::{self, Backends, ListenError, Listener, Relays};
-use svcproxy::ruleset::{Rule, Saved, Transaction};
+use svcproxy::plan::stale_flows::Flow;
+use svcproxy::relay::{self, ListenError, Listener, RelayBackends, Relays};
+use svcproxy::ruleset::{Rule, SavedTables, Transaction};
 use tokio::sync::Notify;
 
 /// Requests to one family's kernel, and to the relays.
@@ -218,8 +218,8 @@ impl Device for Counted<dummy::Fake> {
     }
 }
 
-impl Relays for Counted<relay::Fake> {
-    fn set_backends(&mut self, name: &ServicePortName, backends: Option<Backends>) {
+impl Relays for Counted<relay::FakeRelays> {
+    fn set_backends(&mut self, name: &ServicePortName, backends: Option<RelayBackends>) {
         self.asked(|asked| asked.relayed += 1);
         self.inner.set_backends(name, backends);
     }
@@ -245,7 +245,7 @@ impl Counted<NfTables> {
 }
 
 impl PacketFilter for Counted<NfTables> {
-    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<Saved, IptablesError> {
+    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         self.asked(|asked| asked.dumps += 1);
         self.inner.look(tables, unread)
     }

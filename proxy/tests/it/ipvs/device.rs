@@ -3,12 +3,12 @@
 use super::*;
 
 #[test]
-fn a_removed_address_is_bound_again_on_the_kernels_event() {
+fn a_removed_address_is_bound_again_when_the_kernel_reports_it() {
     let mut proxy = proxy(Fake::default());
     proxy.apply(&[service("web", "10.96.0.1", &json!([{ "port": 80 }]))]);
     proxy.sync().unwrap();
     let address: IpAddr = "10.96.0.1".parse().unwrap();
-    let tell = |proxy: &mut Proxy, of_services: &[IpAddr]| {
+    let tell = |proxy: &mut IpvsProxy, of_services: &[IpAddr]| {
         let of_services = Some(of_services.to_vec());
         proxy.set_addresses(&NodeAddresses { of_services, ..NodeAddresses::default() });
     };

@@ -1,4 +1,4 @@
-//! The leftovers of IPVS mode when another mode starts, and their removal.
+//! The teardown of IPVS mode after a start in another mode.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,11 +13,10 @@ use svcproxy::mode::assemble;
 use svcproxy::mode::iptables_family::ipvs::kernel::FakeIpvsKernel as Fake;
 use svcproxy::mode::iptables_family::ipvs::teardown::IpvsTeardown;
 use svcproxy::model::{Family, Protocol};
-use svcproxy::plan::flows::Flow;
+use svcproxy::plan::stale_flows::Flow;
 
 use super::{LIMIT, config, proxy, service, slice, tcp, web};
 
-/// Conntrack's entries.
 struct Flows(Vec<Flow>);
 
 impl Conntrack for Flows {
@@ -40,7 +39,6 @@ impl Conntrack for Flows {
 
 const UDP_ADDRESS: &str = "10.96.0.53";
 
-/// A flow to a service's port.
 fn flow(protocol: Protocol, destination: &str, by_ipvs: bool) -> Flow {
     Flow {
         protocol,
@@ -52,7 +50,7 @@ fn flow(protocol: Protocol, destination: &str, by_ipvs: bool) -> Flow {
     }
 }
 
-/// The leftovers of a proxy with a service of each protocol.
+/// What a proxy with a TCP and a UDP service leaves behind.
 fn left() -> Fake {
     let mut ipvs = proxy(Fake::default());
     ipvs.apply(&web(&["10.244.0.1", "10.244.0.2"]));
@@ -70,7 +68,8 @@ fn is_gone(kernel: &Fake) -> bool {
     kernel.servers.servers.is_empty() && kernel.sets.sets.is_empty() && kernel.device.addresses.is_none()
 }
 
-/// Virtual servers are removed once they have no connections, with their UDP flows, and then everything else.
+/// Virtual servers go when they have no connections, then everything else. UDP flows are deleted with their virtual
+/// server.
 #[test]
 fn virtual_servers_are_removed_after_their_connections() {
     let by_rule = flow(Protocol::Udp, "10.96.0.53:53", false);
@@ -88,9 +87,10 @@ fn virtual_servers_are_removed_after_their_connections() {
     assert!(is_gone(&kernel));
 }
 
-/// The node's own connections have the service's address as their source, so it stays for them, but new connections do not use it.
+/// The node's own connections have the service's address as source in any mode. The address stays for them, and new
+/// connections use another address.
 #[test]
-fn an_address_stays_while_the_nodes_own_connections_come_from_it() {
+fn an_address_stays_while_it_is_the_source_of_the_nodes_connections() {
     let address: IpAddr = "10.96.0.1".parse().unwrap();
     let of_node = Flow { client: address, ..flow(Protocol::Tcp, "10.96.0.1:80", false) };
     let now = Instant::now();
@@ -104,7 +104,7 @@ fn an_address_stays_while_the_nodes_own_connections_come_from_it() {
     assert!(kernel.servers.servers.is_empty(), "nothing is led by IPVS any more");
     assert!(!kernel.sets.sets.is_empty(), "whose the address is stays written down");
 
-    // Until the connection ends, or its timeout.
+    // Later the connection, or the time limit, has ended.
     let mut idle = teardown(kernel.clone(), flows.0[1..].to_vec());
     assert_eq!(idle.work(now).unwrap(), None);
     assert!(is_gone(&idle.into_kernel().0));
@@ -115,9 +115,9 @@ fn an_address_stays_while_the_nodes_own_connections_come_from_it() {
     assert!(is_gone(&kernel) && kernel.device.yielded.is_empty());
 }
 
-/// A start removes another mode's leftovers after its own rules are written.
+/// A start in one mode removes what the other mode left, once its own rules exist.
 #[test]
-fn a_mode_removes_the_leftovers_of_another() {
+fn a_start_removes_the_rules_of_another_mode() {
     let changes = web(&["10.244.0.1", "10.244.0.2"]);
     let addresses = NodeAddresses { local: vec!["192.0.2.1".parse().unwrap()], ..NodeAddresses::default() };
     let fresh = |kernel: svcproxy::kernel::iptables::Fake| {
@@ -138,7 +138,7 @@ fn a_mode_removes_the_leftovers_of_another() {
     ipvs.sync().unwrap();
     let in_ipvs = ipvs.mode().kernel().rules.tables.clone();
 
-    // iptables, then IPVS: only the loopback guard stays, because route_localnet may stay set.
+    // iptables, then IPVS: only the guard of the loopback range stays, because route_localnet may stay set.
     let mut kernel = Fake::default();
     kernel.rules.tables = in_iptables.clone();
     let mut after = proxy(kernel);

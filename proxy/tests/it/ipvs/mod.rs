@@ -1,5 +1,5 @@
-//! After any history of changes, failures, restarts and flushes virtual servers, sets, addresses and rules are those of a clean start, and
-//! other programs' objects are unchanged.
+//! After any history of changes, failures, restarts and flushes, virtual servers, sets, addresses and rules are those
+//! of a clean start, and objects of other programs are unchanged.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,8 +17,8 @@ use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::ipvs::kernel::FakeIpvsKernel as Fake;
 use svcproxy::mode::iptables_family::ipvs::sets::SetId;
-use svcproxy::mode::iptables_family::ipvs::syncer::Syncer;
-use svcproxy::mode::iptables_family::ipvs::teardown::{leave, remove_empty_device};
+use svcproxy::mode::iptables_family::ipvs::syncer::IpvsSyncer;
+use svcproxy::mode::iptables_family::ipvs::teardown::{remove_empty_device, tear_down};
 use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
 use svcproxy::model::{Change, Family, Protocol};
 use svcproxy::testing::{self, key, slice_of_hosts as slice};
@@ -31,7 +31,7 @@ use crate::support::changes::any_change;
 
 const LIMIT: Duration = Duration::from_secs(900);
 
-type Proxy = FamilyProxy<Syncer<Fake>>;
+type IpvsProxy = FamilyProxy<IpvsSyncer<Fake>>;
 
 fn config() -> Config {
     let exclude = vec!["10.99.0.0/16".parse().unwrap()];
@@ -42,7 +42,7 @@ fn config() -> Config {
     }
 }
 
-fn proxy(kernel: Fake) -> Proxy {
+fn proxy(kernel: Fake) -> IpvsProxy {
     let mut proxy = assemble::ipvs(&config(), Family::V4, kernel);
     proxy.set_addresses(&NodeAddresses {
         local: vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()],
@@ -79,7 +79,7 @@ fn kernel_with_foreign_objects() -> Fake {
     kernel
 }
 
-/// The visible state; draining destinations only if `draining`.
+/// Everything visible from outside, without draining backends.
 fn state(kernel: &Fake) -> Value {
     let servers: BTreeMap<String, Value> = kernel
         .servers
@@ -103,9 +103,8 @@ fn state(kernel: &Fake) -> Value {
     })
 }
 
-/// An event in a proxy's life.
 #[derive(Debug, Clone)]
-enum Event {
+enum IpvsEvent {
     Change(Box<Change>),
     Sync,
     FollowUp(u64),
@@ -116,16 +115,16 @@ enum Event {
     FlushServers,
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = IpvsEvent> {
     prop_oneof![
-        19 => any_change().prop_map(|change| Event::Change(Box::new(change))),
-        6 => Just(Event::Sync),
-        2 => (0u64..1000).prop_map(Event::FollowUp),
-        2 => (0u64..3).prop_map(Event::Connections),
-        1 => Just(Event::FailNextRestore),
-        1 => Just(Event::Restart),
-        1 => Just(Event::FlushRules),
-        1 => Just(Event::FlushServers),
+        19 => any_change().prop_map(|change| IpvsEvent::Change(Box::new(change))),
+        6 => Just(IpvsEvent::Sync),
+        2 => (0u64..1000).prop_map(IpvsEvent::FollowUp),
+        2 => (0u64..3).prop_map(IpvsEvent::Connections),
+        1 => Just(IpvsEvent::FailNextRestore),
+        1 => Just(IpvsEvent::Restart),
+        1 => Just(IpvsEvent::FlushRules),
+        1 => Just(IpvsEvent::FlushServers),
     ]
 }
 
@@ -141,32 +140,32 @@ proptest! {
         let mut servers_flushed = false;
         for event in events {
             match event {
-                Event::Change(change) => {
+                IpvsEvent::Change(change) => {
                     current.apply([&*change]);
                     changes.push(*change);
                 }
-                Event::Sync => drop(current.sync()),
-                Event::FollowUp(seconds) => {
+                IpvsEvent::Sync => drop(current.sync()),
+                IpvsEvent::FollowUp(seconds) => {
                     now += Duration::from_secs(seconds);
                     current.follow_up(now).unwrap();
                 }
-                Event::Connections(connections) => {
+                IpvsEvent::Connections(connections) => {
                     for (_, destinations) in current.mode().kernel().servers.servers.values_mut() {
                         destinations.values_mut().for_each(|state| state.connections = connections);
                     }
                 }
-                Event::FailNextRestore => current.mode().kernel().rules.fail_restores = 1,
-                Event::Restart => {
+                IpvsEvent::FailNextRestore => current.mode().kernel().rules.fail_restores = 1,
+                IpvsEvent::Restart => {
                     let kernel = current.mode().kernel().clone();
                     current = proxy(kernel);
                     current.apply(&changes);
                 }
-                Event::FlushRules => {
+                IpvsEvent::FlushRules => {
                     current.mode().kernel().rules.flush();
                     current.require_full_sync();
                     rules_flushed = true;
                 }
-                Event::FlushServers => {
+                IpvsEvent::FlushServers => {
                     current.mode().kernel().servers.servers.clear();
                     current.require_full_sync();
                     servers_flushed = true;
@@ -190,14 +189,13 @@ proptest! {
         clean.sync().unwrap();
         prop_assert_eq!(state(current.mode().kernel()), state(clean.mode().kernel()));
 
-        // A second sync sends nothing, not even a full one.
         prop_assert!(current.sync().unwrap().is_empty());
         current.require_full_sync();
         let report = current.sync().unwrap();
         prop_assert!(report.full && report.is_empty(), "{:?}", report);
         prop_assert_eq!(current.detect_flush().unwrap(), None);
 
-        // After the drain limit the kernel's state equals a clean start's completely.
+        // After the drain limit the kernel's state equals that of a clean start.
         now += Duration::from_secs(1);
         let looked = current.follow_up(now).unwrap();
         if looked.is_some() {
@@ -210,10 +208,10 @@ proptest! {
         }
         prop_assert_eq!(&current.mode().kernel().servers.servers, &clean.mode().kernel().servers.servers);
 
-        // A cleanup leaves only other programs' objects.
+        // A clean-up leaves only what existed before the proxy.
         let kernel = current.mode().kernel();
         cleanup(&mut kernel.rules).unwrap();
-        leave(kernel, Family::V4, false).unwrap();
+        tear_down(kernel, Family::V4, false).unwrap();
         remove_empty_device(kernel).unwrap();
         prop_assert_eq!(state(kernel), state(&before()));
     }
@@ -227,13 +225,13 @@ fn web(hosts: &[&str]) -> [Change; 2] {
     [service("web", "10.96.0.1", &json!([{ "port": 80 }])), slice("web", hosts, "TCP")]
 }
 
-fn weights(proxy: &mut Proxy, key: &ServerKey) -> Vec<(String, u32)> {
+fn weights(proxy: &mut IpvsProxy, key: &ServerKey) -> Vec<(String, u32)> {
     let (_, destinations) = &proxy.mode().kernel().servers.servers[key];
     destinations.iter().map(|(address, state)| (address.to_string(), state.weight)).collect()
 }
 
 #[test]
-fn one_changed_endpoint_among_two_thousand_services_is_a_handful_of_changes() {
+fn one_changed_endpoint_among_two_thousand_services_is_four_changes() {
     let mut proxy = proxy(Fake::default());
     let ip = |svc: u32| format!("10.{}.{}.{}", 100 + svc / 62_500, svc / 250 % 250, svc % 250 + 1);
     let hosts = |svc: u32| [1, 2, 3].map(|host| format!("10.{}.{}.{}", 200 + host, svc / 250, svc % 250 + 1));
@@ -254,19 +252,19 @@ fn one_changed_endpoint_among_two_thousand_services_is_a_handful_of_changes() {
     proxy.apply([&slice("s1777", &["10.201.7.28", "10.202.7.28", "10.99.99.99"], "TCP")]);
     let report = proxy.sync().unwrap();
     assert!(!report.full);
-    // One destination is added, one gets weight 0, and one member of KUBE-LOOP-BACK is added and one removed.
+    // A destination is added, one gets weight 0, and one member of KUBE-LOOP-BACK is added and one removed.
     assert_eq!(report.changes, 4);
     let kernel = proxy.mode().kernel();
     assert_eq!((kernel.servers.changes.len(), kernel.sets.changes.len()), (2, 2));
     assert_eq!((kernel.device.changes.len(), kernel.rules.restored.len(), kernel.servers.asked), (0, 0, 0));
-    // Only the draining destination is listed.
+    // Only the draining destination is read.
     proxy.follow_up(Instant::now()).unwrap();
     assert_eq!(proxy.mode().kernel().servers.asked, 1);
 }
 
-/// A node port on the node's address, and an external IP that is this address, share a virtual server.
+/// One virtual server is both the node port on an address of the node and an external IP with that address.
 #[test]
-fn a_services_external_ip_wins_over_a_node_port() {
+fn an_address_takes_precedence_over_a_node_port() {
     let node_port =
         json!({ "type": "NodePort", "clusterIP": "10.96.0.1", "ports": [{ "port": 80, "nodePort": 30_080 }] });
     let external = json!({ "clusterIP": "10.96.0.2", "externalIPs": ["192.0.2.1"], "ports": [{ "port": 30_080 }] });
@@ -274,7 +272,7 @@ fn a_services_external_ip_wins_over_a_node_port() {
     let slices = [slice("a", &["10.244.0.1"], "TCP"), slice("b", &["10.244.0.2"], "TCP")];
     proxy.apply(slices.iter().chain(&[testing::service("a", node_port), testing::service("b", external)]));
     proxy.sync().unwrap();
-    let serving = |proxy: &mut Proxy, at: &str| -> Vec<String> {
+    let serving = |proxy: &mut IpvsProxy, at: &str| -> Vec<String> {
         weights(proxy, &tcp(at)).into_iter().filter(|(_, weight)| *weight > 0).map(|(address, _)| address).collect()
     };
     assert_eq!(serving(&mut proxy, "192.0.2.1:30080"), ["10.244.0.2:8080"]);
@@ -284,7 +282,7 @@ fn a_services_external_ip_wins_over_a_node_port() {
     assert_eq!(serving(&mut proxy, "192.0.2.1:30080"), ["10.244.0.1:8080"]);
 }
 
-/// Also if another proxy bound the address.
+/// Also if another proxy has bound it.
 #[test]
 fn an_address_of_ipv6_is_deprecated() {
     let start = |kernel: Fake| {
@@ -304,7 +302,7 @@ fn an_address_of_ipv6_is_deprecated() {
 }
 
 #[test]
-fn a_removed_backend_keeps_its_connections() {
+fn a_removed_backend_keeps_its_connections_until_they_end() {
     let mut proxy = proxy(Fake::default());
     let key = tcp("10.96.0.1:80");
     let (stays, leaves): (SocketAddr, SocketAddr) =
@@ -319,7 +317,7 @@ fn a_removed_backend_keeps_its_connections() {
     assert!(proxy.follow_up(now).unwrap().is_some());
     assert_eq!(weights(&mut proxy, &key), with_both);
 
-    // A restart in between loses nothing, because the kernel has the state.
+    // A restart loses nothing, because the kernel has the state.
     let kernel = proxy.mode().kernel().clone();
     let mut proxy = self::proxy(kernel);
     proxy.apply(&web(&["10.244.0.1"]));
@@ -333,7 +331,7 @@ fn a_removed_backend_keeps_its_connections() {
 }
 
 #[test]
-fn a_removed_backend_is_deleted_after_the_drain_limit_unless_it_is_added_again() {
+fn a_draining_backend_is_removed_at_the_limit_unless_it_is_added_again() {
     let mut proxy = proxy(Fake::default());
     let key = tcp("10.96.0.1:80");
     let leaves: SocketAddr = "10.244.0.2:8080".parse().unwrap();
@@ -356,7 +354,7 @@ fn a_removed_backend_is_deleted_after_the_drain_limit_unless_it_is_added_again()
 }
 
 #[test]
-fn udp_flows_are_not_waited_for() {
+fn udp_backends_are_removed_at_once() {
     let mut proxy = proxy(Fake::default());
     let key = server(Protocol::Udp, "10.96.0.1:53");
     let dns = service("dns", "10.96.0.1", &json!([{ "port": 53, "protocol": "UDP" }]));
@@ -368,7 +366,7 @@ fn udp_flows_are_not_waited_for() {
     assert_eq!(weights(&mut proxy, &key), [("10.244.0.1:8080".to_owned(), 1)]);
 }
 
-/// With weight 0 new connections have no destination (kubernetes#92019).
+/// Weight 0 sends no new connection to the backend (kubernetes/kubernetes#92019).
 #[test]
 fn a_foreign_weight_of_zero_is_repaired() {
     let mut proxy = proxy(Fake::default());
@@ -411,6 +409,7 @@ fn a_set_of_another_type_is_a_clear_error() {
     );
 }
 
+/// Two services share a load-balancer IP and have different source ranges.
 #[test]
 fn a_shared_address_keeps_each_services_source_ranges() {
     let shared = |name: &str, ip: &str, port: u16, range: &str| {
@@ -424,13 +423,13 @@ fn a_shared_address_keeps_each_services_source_ranges() {
     proxy.apply([&shared("a", "10.96.0.1", 80, "192.0.2.0/25"), &slice("a", &["10.244.0.1"], "TCP")]);
     proxy.apply([&shared("b", "10.96.0.2", 81, "203.0.113.0/24"), &slice("b", &["10.244.0.2"], "TCP")]);
     proxy.sync().unwrap();
-    let members = |proxy: &mut Proxy, set: SetId| {
+    let members = |proxy: &mut IpvsProxy, set: SetId| {
         let (_, members) = &proxy.mode().kernel().sets.sets[&set.name(Family::V4)];
         members.iter().map(Member::to_string).collect::<Vec<_>>()
     };
     let ranges = members(&mut proxy, SetId::LoadBalancerSourceCidr);
     assert_eq!(ranges, ["198.51.100.7,tcp:80,192.0.2.0/25", "198.51.100.7,tcp:81,203.0.113.0/24"]);
-    // The node is in the first service's range only.
+    // Only the first range contains the node itself.
     assert_eq!(members(&mut proxy, SetId::LoadBalancerSourceIp), ["198.51.100.7,tcp:80,198.51.100.7"]);
     // One service is deleted: the other's address and ranges stay.
     proxy.apply([&Change::Service(key("a"), None)]);
@@ -439,9 +438,9 @@ fn a_shared_address_keeps_each_services_source_ranges() {
     assert!(members(&mut proxy, SetId::IpvsIps).contains(&"198.51.100.7".to_owned()));
 }
 
-/// An endpoint that is not ready gets no new associations and keeps the existing ones; a removed endpoint loses them.
+/// An endpoint that is not ready keeps its associations and gets no new ones; a removed endpoint loses them.
 #[test]
-fn an_sctp_backend_drains_as_long_as_its_endpoint_is_there() {
+fn an_sctp_backend_drains_while_its_endpoint_exists() {
     let mut proxy = proxy(Fake::default());
     let gate = server(Protocol::Sctp, "10.96.0.1:80");
     let endpoint =

@@ -1,4 +1,5 @@
-//! Services with another machine's address: it has a virtual server for the node's own packets, and is not bound.
+//! Services that publish another machine's address: the address has a virtual server for the node's own packets, and is
+//! not bound.
 
 use super::*;
 use svcproxy::config::Mode;
@@ -24,8 +25,8 @@ fn addresses(next_hops: &[&str]) -> NodeAddresses {
     NodeAddresses { local, next_hops: parsed(next_hops), ..NodeAddresses::default() }
 }
 
-/// Syncs, without a full sync; returns the addresses on the device and checks their set members.
-fn bound(proxy: &mut Proxy) -> Vec<String> {
+/// Runs a partial sync. Returns the addresses on the device, which must equal the members that record them.
+fn bound(proxy: &mut IpvsProxy) -> Vec<String> {
     assert!(!proxy.sync().unwrap().full);
     let kernel = proxy.mode().kernel();
     let bound: Vec<String> =
@@ -36,7 +37,7 @@ fn bound(proxy: &mut Proxy) -> Vec<String> {
 }
 
 #[test]
-fn an_address_of_another_machine_is_served_and_not_bound() {
+fn an_address_of_another_machine_is_not_bound() {
     let config = Config { mode: Mode::Ipvs, ..config() };
     let mut proxy = assemble::ipvs(&config, Family::V4, Fake::default());
     proxy.set_addresses(&addresses(&["172.18.0.1"]));
@@ -58,7 +59,7 @@ fn an_address_of_another_machine_is_served_and_not_bound() {
     assert_eq!(bound(&mut proxy), only(&["172.18.0.1", "172.18.0.5", "172.18.0.9"]), "a route leads there now");
     proxy.require_full_sync();
     assert!(proxy.sync().unwrap().is_empty(), "a full sync comes to the same");
-    // A route does not make the node's own address another machine's.
+    // The node's own address stays bound, whatever a route says.
     proxy.set_addresses(&addresses(&["172.18.0.3", "172.18.0.9"]));
     assert_eq!(bound(&mut proxy), only(&["172.18.0.1", "172.18.0.5", "172.18.0.9"]));
 }

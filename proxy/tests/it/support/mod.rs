@@ -1,6 +1,7 @@
 //! Runs a test in its own network namespace, without root: the test executes itself again inside.
 
 pub mod changes;
+pub mod published;
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Chains that are there against what should be in them. The kernel is asked for each chain by itself, which takes most of a start
-//! with everything there; so another thread compares as well, where the kernel adapter has a second reader.
+//! Compares existing chains with the desired rules. The kernel lists one chain a request, which takes most of a
+//! restart's time; so a second thread compares as well, if the kernel adapter has a second reader.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -9,76 +9,70 @@ use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::ruleset::{Chains, Rule, Table};
 
-/// Rules that are handed to the other thread together. Fewer are compared without one.
+/// Rules per message to the thread. Fewer rules are compared without a thread.
 const PIECE: usize = 1000;
-/// Pieces that wait for the other thread. While so many do, this one compares too.
+/// Messages that may wait for the thread. While so many wait, the calling thread compares too.
 const WAITING: usize = 2;
 
-/// A chain of the table `nat` that is there.
-pub(super) struct Standing {
+pub(super) struct PresentChain {
     pub(super) chain: String,
-    /// What was reported of it.
     pub(super) present: Vec<String>,
-    /// What should be in it.
     pub(super) rules: Vec<Rule>,
 }
 
-/// Chains are compared in pieces, as they are added.
-pub(super) struct Comparing<'scope, 'env> {
+pub(super) struct ChainComparison<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
-    piece: Vec<Standing>,
-    /// Rules in the piece.
+    piece: Vec<PresentChain>,
     rules: usize,
-    other: Other<'scope>,
+    other: CompareThread<'scope>,
     differing: Chains,
 }
 
-enum Other<'scope> {
+enum CompareThread<'scope> {
     NotAsked,
     Absent,
-    Thread(SyncSender<Vec<Standing>>, ScopedJoinHandle<'scope, Result<Chains, IptablesError>>),
+    Thread(SyncSender<Vec<PresentChain>>, ScopedJoinHandle<'scope, Result<Chains, IptablesError>>),
 }
 
-impl<'scope, 'env> Comparing<'scope, 'env> {
-    pub(super) fn new(scope: &'scope Scope<'scope, 'env>) -> Comparing<'scope, 'env> {
-        Comparing { scope, piece: Vec::new(), rules: 0, other: Other::NotAsked, differing: Chains::new() }
+impl<'scope, 'env> ChainComparison<'scope, 'env> {
+    pub(super) fn new(scope: &'scope Scope<'scope, 'env>) -> ChainComparison<'scope, 'env> {
+        ChainComparison { scope, piece: Vec::new(), rules: 0, other: CompareThread::NotAsked, differing: Chains::new() }
     }
 
-    /// Compares the chain, now or later.
-    pub(super) fn add(&mut self, kernel: &mut dyn PacketFilter, standing: Standing) -> Result<(), IptablesError> {
-        self.rules += standing.rules.len() + 1;
-        self.piece.push(standing);
+    /// Compares the chain now or later.
+    pub(super) fn add(&mut self, kernel: &mut dyn PacketFilter, present: PresentChain) -> Result<(), IptablesError> {
+        self.rules += present.rules.len() + 1;
+        self.piece.push(present);
         if self.rules < PIECE {
             return Ok(());
         }
         self.rules = 0;
         let mut piece = std::mem::take(&mut self.piece);
-        if let Other::NotAsked = self.other {
+        if let CompareThread::NotAsked = self.other {
             self.other = self.begin(kernel);
         }
-        if let Other::Thread(pieces, _) = &self.other {
+        if let CompareThread::Thread(pieces, _) = &self.other {
             match pieces.try_send(piece) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => piece = back,
             }
         }
-        self.here(kernel, piece)
+        self.compare_now(kernel, piece)
     }
 
-    /// The chains that hold something else than they should.
     pub(super) fn finish(mut self, kernel: &mut dyn PacketFilter) -> Result<Chains, IptablesError> {
         let piece = std::mem::take(&mut self.piece);
-        self.here(kernel, piece)?;
-        if let Other::Thread(pieces, thread) = self.other {
+        self.compare_now(kernel, piece)?;
+        if let CompareThread::Thread(pieces, thread) = self.other {
             drop(pieces);
             self.differing.append(&mut thread.join().unwrap_or_else(|panic| resume_unwind(panic))?);
         }
         Ok(self.differing)
     }
 
-    fn begin(&self, kernel: &mut dyn PacketFilter) -> Other<'scope> {
-        let Some(mut comparer) = kernel.comparer() else { return Other::Absent };
-        let (pieces, inbox) = sync_channel::<Vec<Standing>>(WAITING);
+    fn begin(&self, kernel: &mut dyn PacketFilter) -> CompareThread<'scope> {
+        let Some(mut comparer) = kernel.comparer() else { return CompareThread::Absent };
+        let (pieces, inbox) = sync_channel::<Vec<PresentChain>>(WAITING);
         let work = move || {
             let mut differing = Chains::new();
             for piece in inbox {
@@ -88,12 +82,12 @@ impl<'scope, 'env> Comparing<'scope, 'env> {
             }
             Ok(differing)
         };
-        // Where the limits allow no thread, this one does all of it.
+        // Without a thread (resource limits), the calling thread compares everything.
         let thread = Builder::new().name("compare".to_owned()).spawn_scoped(self.scope, work);
-        thread.map_or(Other::Absent, |thread| Other::Thread(pieces, thread))
+        thread.map_or(CompareThread::Absent, |thread| CompareThread::Thread(pieces, thread))
     }
 
-    fn here(&mut self, kernel: &mut dyn PacketFilter, piece: Vec<Standing>) -> Result<(), IptablesError> {
+    fn compare_now(&mut self, kernel: &mut dyn PacketFilter, piece: Vec<PresentChain>) -> Result<(), IptablesError> {
         compare(piece, &mut self.differing, |chain, present, rules| {
             kernel.holds(Table::Nat, chain, present, &mut rules.iter())
         })
@@ -101,11 +95,11 @@ impl<'scope, 'env> Comparing<'scope, 'env> {
 }
 
 fn compare(
-    piece: Vec<Standing>,
+    piece: Vec<PresentChain>,
     differing: &mut Chains,
     mut holds: impl FnMut(&str, &[String], &[Rule]) -> Result<bool, IptablesError>,
 ) -> Result<(), IptablesError> {
-    for Standing { chain, present, rules } in piece {
+    for PresentChain { chain, present, rules } in piece {
         if !holds(&chain, &present, &rules)? {
             differing.insert(chain, rules);
         }

@@ -1,5 +1,3 @@
-//! What a mode says of itself: the engine does the rest.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -8,155 +6,129 @@ use crate::kernel::iptables::IptablesError;
 use crate::mode::Plans;
 use crate::mode::iptables_family::rules::jumps::Jump;
 use crate::model::{Protocol, ServicePortName};
-use crate::plan::flows::Frontend;
+use crate::plan::stale_flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
-use crate::ruleset::{Chains, Rule, Saved, Table, Tables};
+use crate::ruleset::{Chains, Rule, SavedTables, Table, Tables};
 
-/// A chain: its table and name.
-pub type Place = (Table, &'static str);
+pub type ChainId = (Table, &'static str);
 
-/// What one service port contributes to the tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceRules {
-    /// Chains of its own, in nat.
     pub chains: Chains,
-    /// Rules in chains that service ports share.
-    pub lines: Vec<Line>,
+    pub lines: Vec<SharedRule>,
 }
 
-/// A rule in a chain that service ports share.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// The chain.
-    pub place: Place,
-    /// The rule.
+pub struct SharedRule {
+    pub id: ChainId,
     pub rule: Rule,
 }
 
 impl ServiceRules {
-    /// Adds rules to a chain that service ports share.
-    pub fn add(&mut self, place: Place, rules: impl IntoIterator<Item = Rule>) {
-        self.lines.extend(rules.into_iter().map(|rule| Line { place, rule }));
+    pub fn add(&mut self, id: ChainId, rules: impl IntoIterator<Item = Rule>) {
+        self.lines.extend(rules.into_iter().map(|rule| SharedRule { id, rule }));
     }
 }
 
-/// A chain that is there whatever the services: the rules of service ports stand between its head and its tail.
+/// Exists whatever the services. The rules of service ports are between head and tail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedChain {
-    /// Its table and name.
-    pub place: Place,
-    /// Its first rules.
+    pub id: ChainId,
     pub head: Vec<Rule>,
-    /// Its last rules.
     pub tail: Vec<Rule>,
 }
 
 impl FixedChain {
-    /// A chain that begins with these rules.
     pub fn new(table: Table, name: &'static str, head: Vec<Rule>) -> FixedChain {
-        FixedChain { place: (table, name), head, tail: Vec::new() }
+        FixedChain { id: (table, name), head, tail: Vec::new() }
     }
 
-    /// A chain that service ports alone fill.
-    pub fn shared(place: Place) -> FixedChain {
-        FixedChain { place, head: Vec::new(), tail: Vec::new() }
+    /// With rules of service ports only.
+    pub fn shared(id: ChainId) -> FixedChain {
+        FixedChain { id, head: Vec::new(), tail: Vec::new() }
     }
 
-    /// All its rules.
-    pub fn rules<'a>(&'a self, lines: impl Iterator<Item = &'a Line>) -> impl Iterator<Item = &'a Rule> {
-        let place = self.place;
-        let lines = lines.filter(move |line| line.place == place).map(|line| &line.rule);
+    pub fn rules<'a>(&'a self, lines: impl Iterator<Item = &'a SharedRule>) -> impl Iterator<Item = &'a Rule> {
+        let id = self.id;
+        let lines = lines.filter(move |line| line.id == id).map(|line| &line.rule);
         self.head.iter().chain(lines).chain(&self.tail)
     }
 }
 
-/// What goes on after a sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FollowUp {
-    /// When to come again.
     pub next: Option<Instant>,
-    /// The next sync must be a full one.
     pub full: bool,
 }
 
-/// A mode: how plans are written down, and what it has in the kernel besides rules.
+/// A mode: the rules of plans, and the kernel objects besides rules.
 ///
-/// A sync calls, in this order: [`Renderer::begin`] (a full one), [`Renderer::render`] for each service port,
-/// [`Renderer::before_rules`], then the rules are written, [`Renderer::after_rules`]. Chains of service ports' own may be written
-/// before [`Renderer::before_rules`]: no packet meets them until a shared chain leads to them.
+/// A sync calls [`Renderer::begin`] (full syncs only), [`Renderer::render`] for each service port,
+/// [`Renderer::before_rules`], then writes the rules, then calls [`Renderer::after_rules`]. Service ports' own chains
+/// may be written earlier: no packet meets them until a shared chain jumps to them.
 pub trait Renderer<K> {
-    /// What the kernel may answer.
     type Error: std::error::Error + From<IptablesError> + Send + Sync + 'static;
-    /// What rules depend on besides plans. It changes with full syncs only.
+    /// Only full syncs replace it.
     type Node;
 
-    /// Chains of which a full sync is to report the rules to [`Renderer::begin`].
-    const READ: &'static [Place] = &[];
+    /// The chains whose rules a full sync passes to [`Renderer::begin`].
+    const READ: &'static [ChainId] = &[];
 
-    /// What rules of service ports depend on besides their plans.
     fn node(&mut self, plan: NodePlan, addresses: &NodeAddresses, plans: &dyn Plans) -> Self::Node;
 
-    /// Whether what this mode makes of the node's addresses differs, where the plan of the node does not.
     fn depends_on(&self, _node: &NodePlan, _before: &NodeAddresses, _after: &NodeAddresses) -> bool {
         false
     }
 
-    /// The jumps into this mode's chains, in the order in which they are put before what stands in the kernel's.
+    /// In the order of their insertion at the beginning of the built-in chains.
     fn jumps(node: &Self::Node) -> Vec<&'static Jump>;
 
-    /// The chains that are there whatever the services.
     fn fixed(&self, node: &Self::Node, random_fully: bool) -> Vec<FixedChain>;
 
-    /// Writes down one service port, or notes that it is gone.
+    /// Renders one service port (`plan` is `None`: deleted).
     fn render(&mut self, node: &Self::Node, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> ServiceRules;
 
-    /// A full sync begins: every service port will be rendered, and what was rendered before does not count.
-    fn begin(&mut self, _saved: &Saved) {}
+    /// Every service port will be rendered, and earlier renderings are void.
+    fn begin(&mut self, _saved: &SavedTables) {}
 
-    /// Makes what rules lead to. `saved`: what the tables held at the beginning of a full sync.
+    /// Creates the objects to which rules refer. `saved`: the tables before a full sync.
     ///
     /// # Errors
-    /// When the kernel refuses; the next sync is a full one.
-    fn before_rules(&mut self, _kernel: &mut K, _node: &Self::Node, _saved: Option<&Saved>) -> Result<(), Self::Error> {
+    /// The next sync is full.
+    fn before_rules(
+        &mut self,
+        _kernel: &mut K,
+        _node: &Self::Node,
+        _saved: Option<&SavedTables>,
+    ) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// Removes what rules no longer lead to. How many objects other than rules the sync has changed.
-    ///
-    /// # Errors
-    /// As [`Renderer::before_rules`].
+    /// Removes objects without references. Returns the number of changed objects, rules excluded.
     fn after_rules(&mut self, _kernel: &mut K, _node: &Self::Node) -> Result<usize, Self::Error> {
         Ok(0)
     }
 
-    /// What of the objects other than rules another program has taken away, in words.
-    ///
-    /// # Errors
-    /// When the kernel cannot be asked.
-    fn lost(&mut self, _kernel: &mut K, _node: &Self::Node) -> Result<Option<String>, Self::Error> {
+    /// See [`crate::mode::Mode::detect_flush`].
+    fn detect_flush(&mut self, _kernel: &mut K, _node: &Self::Node) -> Result<Option<String>, Self::Error> {
         Ok(None)
     }
 
-    /// Looks after what goes on after a sync, such as backends that drain.
-    ///
-    /// # Errors
-    /// When the kernel refuses something.
+    /// See [`crate::mode::Mode::follow_up`].
     fn follow_up(&mut self, _kernel: &mut K, _now: Instant) -> Result<FollowUp, Self::Error> {
         Ok(FollowUp::default())
     }
 
-    /// The frontends of UDP and SCTP that stood in the kernel besides rules when the last full sync began.
+    /// The frontends of UDP and SCTP that existed outside the rules before the last full sync.
     fn take_previous_frontends(&mut self) -> BTreeSet<(Protocol, Frontend)> {
         BTreeSet::new()
     }
 
-    /// The ports of this node on which the program itself answers for a service port.
     fn relay_ports(&self, _name: &ServicePortName) -> Vec<u16> {
         Vec::new()
     }
 }
 
-/// Everything that the tables are to hold, as one value.
 pub fn tables<R: Renderer<K>, K>(
     renderer: &mut R,
     node: &R::Node,
@@ -170,7 +142,7 @@ pub fn tables<R: Renderer<K>, K>(
         tables.entry(Table::Nat).or_default().extend(rules.chains);
     }
     for fixed in renderer.fixed(node, random_fully) {
-        let (table, chain) = fixed.place;
+        let (table, chain) = fixed.id;
         tables
             .entry(table)
             .or_default()

@@ -1,7 +1,8 @@
-//! iptables mode: plans as chains and rules, brought to the kernel by `iptables-restore --noflush`.
+//! iptables mode: chains and rules per service port.
 //!
-//! [`objects`] writes one service port down, [`ruleset`] puts the shared chains together, [`syncer`] brings them to the
-//! kernel; [`connections`] and [`crate::metrics::rules`] read what rules have counted. What other modes do alike is in [`crate::mode::iptables_family::rules`]. Commands are run behind [`crate::kernel::iptables`] only.
+//! [`objects`] renders one service port, [`ruleset`] the fixed chains; [`syncer`] is the mode's
+//! [renderer](super::engine::render::Renderer). [`connections`] and [`crate::metrics::rules`] read the counters of
+//! rules. [`crate::mode::iptables_family::rules`] holds the rules that other modes share.
 
 pub mod connections;
 pub mod jumps;

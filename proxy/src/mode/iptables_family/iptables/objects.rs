@@ -1,38 +1,31 @@
-//! What one service port contributes to the tables: chains of its own, and lines in the shared chains.
-
 use std::net::{IpAddr, SocketAddr};
 
 use super::names;
 use crate::mode::Plans;
-use crate::mode::iptables_family::engine::render::{Place, ServiceRules};
-use crate::mode::iptables_family::rules::filter::{self, Words};
+use crate::mode::iptables_family::engine::render::{ChainId, ServiceRules};
+use crate::mode::iptables_family::rules::filter::{self, FilterComments};
 use crate::mode::iptables_family::rules::matching::from_pods;
 use crate::plan::{
-    BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, Masquerade, NodePlan, ServicePortPlan,
-    ShortCircuit, Verdict,
+    BackendSet, ClusterIpFrontend, ExternalFrontends, FrontendAction, FrontendVerdict, Masquerade, NodePlan,
+    ServicePortPlan, ShortCircuit,
 };
 use crate::ruleset::{Rule, Table};
 
-/// Frontends at addresses.
-pub const SERVICES: Place = (Table::Nat, names::SERVICES);
-/// Node ports.
-pub const NODE_PORTS: Place = (Table::Nat, names::NODE_PORTS);
+pub const SERVICES: ChainId = (Table::Nat, names::SERVICES);
+pub const NODE_PORTS: ChainId = (Table::Nat, names::NODE_PORTS);
 
-/// Endpoints above which their rules have no comments (upstream's `largeClusterEndpointsThreshold`).
+/// With more endpoints, their rules have no comments (upstream's `largeClusterEndpointsThreshold`).
 const LARGE: usize = 1000;
 
-/// Whether the rules of endpoints name their service in a comment: the kernel keeps 256 bytes for each, which is almost half
-/// of a large table, and with the legacy variant each change reads and writes the whole table.
+/// A comment takes 256 bytes in the kernel, almost half of a large table, and each change in the legacy variant reads
+/// and writes the whole table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointComments {
-    /// They do.
     Written,
-    /// They do not.
     LeftOut,
 }
 
 impl EndpointComments {
-    /// By the number of endpoints.
     pub fn of(plans: &dyn Plans) -> EndpointComments {
         let endpoints = plans.iter().map(|plan| plan.cluster_backends.len().max(plan.local_backends.len()));
         let mut sums = endpoints.scan(0, |sum, endpoints| {
@@ -43,17 +36,16 @@ impl EndpointComments {
     }
 }
 
-/// Writes down one service port.
 pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComments) -> ServiceRules {
     let accepting = names::service_port_chain(names::FW, &plan.name);
     let mut out = ServiceRules::default();
-    filter::render(plan, node, Words::no_endpoints(&accepting), &mut out);
+    filter::render(plan, node, FilterComments::no_endpoints(&accepting), &mut out);
     let mut backends: Vec<SocketAddr> = [&plan.cluster_backends[..], &plan.local_backends].concat();
     backends.sort_unstable();
     backends.dedup();
     let endpoints =
         backends.into_iter().map(|backend| (backend, names::endpoint_chain(&plan.name, &backend))).collect();
-    let mut writer = Writer { plan, node, comments, name: plan.name.to_string(), endpoints, out };
+    let mut writer = ChainRenderer { plan, node, comments, name: plan.name.to_string(), endpoints, out };
     if let Some(internal) = &plan.internal {
         writer.internal(internal);
     }
@@ -67,18 +59,18 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, comments: EndpointComment
     writer.out
 }
 
-struct Writer<'a> {
+struct ChainRenderer<'a> {
     plan: &'a ServicePortPlan,
     node: &'a NodePlan,
     comments: EndpointComments,
     /// `namespace/name:port`.
     name: String,
-    /// Every backend, sorted, with the name of its chain: a hash, which is most of what rendering costs.
+    /// Sorted, with the name of the chain, whose hash is most of the cost of rendering.
     endpoints: Vec<(SocketAddr, String)>,
     out: ServiceRules,
 }
 
-impl Writer<'_> {
+impl ChainRenderer<'_> {
     fn chain(&self, prefix: &str) -> String {
         names::service_port_chain(prefix, &self.plan.name)
     }
@@ -99,7 +91,6 @@ impl Writer<'_> {
         self.out.chains.entry(chain.to_owned()).or_default().push(rule);
     }
 
-    /// A rule of an endpoint's.
     fn of_endpoint(&self, comment: impl FnOnce() -> String) -> Rule {
         match self.comments {
             EndpointComments::Written => Rule::commented(comment()),
@@ -107,14 +98,13 @@ impl Writer<'_> {
         }
     }
 
-    /// A rule for packets to `address` at the service's port.
     fn to(&self, address: IpAddr, kind: &str) -> Rule {
         Rule::commented(format!("{} {kind}", self.name)).destination(address).port(self.plan.protocol(), self.plan.port)
     }
 
     fn internal(&mut self, internal: &ClusterIpFrontend) {
         let (address, FrontendAction { verdict, masquerade }) = (internal.address, internal.action);
-        let Verdict::Deliver(set) = verdict else { return };
+        let FrontendVerdict::Deliver(set) = verdict else { return };
         let chain = self.set_chain(set);
         self.out.add(SERVICES, [self.to(address, "cluster IP").jump(&chain)]);
         let matching = self.to(address, "cluster IP");
@@ -154,7 +144,7 @@ impl Writer<'_> {
         }
     }
 
-    /// `KUBE-EXT-`: first sources that the policy does not hold, then all.
+    /// `KUBE-EXT-`: first the sources to which the policy does not apply, then all.
     fn entry_chain(&mut self, external: &ExternalFrontends) {
         let entry = self.chain(names::EXT);
         self.out.chains.entry(entry.clone()).or_default();
@@ -164,7 +154,7 @@ impl Writer<'_> {
             rules.push(comment("masquerade traffic for {} external destinations").jump(names::MARK_MASQ));
         }
         if let Some(ShortCircuit { pods, node }) = external.short_circuit {
-            if let (Some(source), Verdict::Deliver(set)) = (&self.node.pods, pods.verdict) {
+            if let (Some(source), FrontendVerdict::Deliver(set)) = (&self.node.pods, pods.verdict) {
                 let rule = from_pods(comment("pod traffic for {} external destinations"), source, false);
                 rules.push(rule.jump(self.set_chain(set)));
             }
@@ -175,23 +165,23 @@ impl Writer<'_> {
                         .jump(names::MARK_MASQ),
                 );
             }
-            if let Verdict::Deliver(set) = node.verdict {
+            if let FrontendVerdict::Deliver(set) = node.verdict {
                 let rule = comment("route LOCAL traffic for {} external destinations").from_local_address();
                 rules.push(rule.jump(self.set_chain(set)));
             }
         }
-        if let Verdict::Deliver(set) = external.action.verdict {
+        if let FrontendVerdict::Deliver(set) = external.action.verdict {
             rules.push(Rule::new().jump(self.set_chain(set)));
         }
         self.out.chains.insert(entry, rules);
     }
 
-    /// `KUBE-FW-`: allowed sources go on; what reaches the end meets the DROP of `KUBE-PROXY-FIREWALL`.
+    /// `KUBE-FW-`: allowed sources jump on; other packets meet the DROP of `KUBE-PROXY-FIREWALL`.
     fn firewall_chain(&mut self, ranges: &[ipnet::IpNet], own: Option<&Vec<IpAddr>>) {
         let (chain, entry) = (self.chain(names::FW), self.chain(names::EXT));
         let allow = |name: &str| Rule::commented(format!("{name} loadbalancer IP"));
         for range in ranges {
-            // `-s 0.0.0.0/0` is every source, which iptables-save prints as no match at all.
+            // iptables-save prints `-s 0.0.0.0/0` as no match.
             let rule = if range.prefix_len() == 0 { allow(&self.name) } else { allow(&self.name).source(*range) };
             self.append(&chain, rule.jump(&entry));
         }
@@ -202,7 +192,7 @@ impl Writer<'_> {
         self.append(&chain, Rule::commented(end));
     }
 
-    /// `KUBE-SVC-` or `KUBE-SVL-`: affinity first, then an even draw.
+    /// `KUBE-SVC-` or `KUBE-SVL-`: first session affinity, then a uniform random choice.
     fn backend_set(&mut self, backends: &[SocketAddr], chain: String) {
         let comment = |backend: &SocketAddr| self.of_endpoint(|| format!("{} -> {backend}", self.name));
         let mut rules = Vec::new();
@@ -223,7 +213,7 @@ impl Writer<'_> {
         }
     }
 
-    /// `KUBE-SEP-`: masquerade the hairpin, remember the client, send it on.
+    /// `KUBE-SEP-`: masquerades the hairpin, records the client, translates the destination.
     fn endpoints(&mut self) {
         for (backend, chain) in std::mem::take(&mut self.endpoints) {
             let rule = || self.of_endpoint(|| self.name.clone());

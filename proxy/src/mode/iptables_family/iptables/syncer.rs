@@ -1,5 +1,3 @@
-//! This mode before the engine.
-
 use super::jumps;
 use super::objects::{EndpointComments, render};
 use super::ruleset;
@@ -13,26 +11,23 @@ use crate::mode::iptables_family::rules::jumps::Jump;
 use crate::model::ServicePortName;
 use crate::plan::{NodePlan, ServicePortPlan};
 
-/// One family's tables.
-pub type Syncer<K> = Engine<Iptables, K>;
+pub type IptablesSyncer<K> = Engine<IptablesRenderer, K>;
 
-/// Rules, and nothing else.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Iptables {
-    /// Rules of endpoints have comments in large clusters as well, because [`super::connections`] counts by them.
+pub struct IptablesRenderer {
+    /// In large clusters as well: [`super::connections`] counts by comments.
     counts_by_comment: bool,
 }
 
-impl<K: PacketFilter> Syncer<K> {
-    pub fn new(kernel: K, counts_by_comment: bool) -> Syncer<K> {
-        Engine::with(kernel, Iptables { counts_by_comment })
+impl<K: PacketFilter> IptablesSyncer<K> {
+    pub fn new(kernel: K, counts_by_comment: bool) -> IptablesSyncer<K> {
+        Engine::with(kernel, IptablesRenderer { counts_by_comment })
     }
 }
 
-impl<K: PacketFilter> Renderer<K> for Iptables {
+impl<K: PacketFilter> Renderer<K> for IptablesRenderer {
     type Error = IptablesError;
-    /// Whether endpoints' rules have comments is decided by full syncs alone: a cluster that wavers about the limit must not be
-    /// written anew each time.
+    /// Only full syncs decide about comments: a cluster around the limit would be rewritten each time.
     type Node = (NodePlan, EndpointComments);
 
     fn node(&mut self, plan: NodePlan, _: &NodeAddresses, plans: &dyn Plans) -> Self::Node {

@@ -1,42 +1,36 @@
-//! What all service ports together want. Several may want the same: a backend behind two services is one member of a set, a
-//! shared load-balancer IP is one address. So each thing counts who wants it, and what one service port changes costs
-//! nothing for the others.
+//! The objects of all service ports, with reference counts: a backend of two services is one set member, a shared
+//! load-balancer IP is one address. The cost of a change does not depend on other service ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::objects::{Right, Server, ServiceObjects};
+use super::objects::{DesiredServer, IpvsServiceObjects, ServerClaim};
 use super::sets::SetId;
 use crate::kernel::ipset::Member;
 use crate::kernel::ipvs::ServerKey;
 use crate::model::ServicePortName;
 
-/// The shares of all service ports.
 #[derive(Debug, Default)]
 pub struct DesiredState {
-    objects: BTreeMap<ServicePortName, ServiceObjects>,
-    servers: BTreeMap<ServerKey, BTreeSet<(Right, ServicePortName)>>,
+    objects: BTreeMap<ServicePortName, IpvsServiceObjects>,
+    servers: BTreeMap<ServerKey, BTreeSet<(ServerClaim, ServicePortName)>>,
     members: BTreeMap<(SetId, Member), u32>,
     addresses: BTreeMap<IpAddr, u32>,
 }
 
-/// Keys whose owners came, went or want something else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirtyKeys {
-    /// Virtual servers.
     pub servers: BTreeSet<ServerKey>,
-    /// Members of sets.
     pub members: BTreeSet<(SetId, Member)>,
-    /// Addresses.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl DesiredState {
-    /// A service port wants this now, or nothing any more.
-    pub fn replace(&mut self, name: &ServicePortName, objects: Option<ServiceObjects>, dirty: &mut DirtyKeys) {
+    /// Adds the keys that changed to `dirty`.
+    pub fn replace(&mut self, name: &ServicePortName, objects: Option<IpvsServiceObjects>, dirty: &mut DirtyKeys) {
         let before = self.objects.remove(name).unwrap_or_default();
         let after = objects.as_ref();
-        let nothing = ServiceObjects::default();
+        let nothing = IpvsServiceObjects::default();
         let now = after.unwrap_or(&nothing);
         for (key, server) in &before.servers {
             if now.servers.get(key) != Some(server) {
@@ -51,7 +45,8 @@ impl DesiredState {
                 }
             }
         }
-        let is_new = |key: &ServerKey, server: &Server| before.servers.get(key).is_none_or(|b| b.right != server.right);
+        let is_new =
+            |key: &ServerKey, server: &DesiredServer| before.servers.get(key).is_none_or(|b| b.right != server.right);
         for (key, server) in now.servers.iter().filter(|(key, server)| is_new(key, server)) {
             dirty.servers.insert(*key);
             self.servers.entry(*key).or_default().insert((server.right, name.clone()));
@@ -63,40 +58,33 @@ impl DesiredState {
         }
     }
 
-    /// A virtual server, if it is wanted.
-    pub fn server(&self, key: &ServerKey) -> Option<&Server> {
+    pub fn server(&self, key: &ServerKey) -> Option<&DesiredServer> {
         let (_, first) = self.servers.get(key)?.first()?;
         self.objects.get(first)?.servers.get(key)
     }
 
-    /// Whether a member is wanted.
     pub fn has_member(&self, set: SetId, member: Member) -> bool {
         self.members.contains_key(&(set, member))
     }
 
-    /// Whether an address is wanted on the device.
     pub fn has_address(&self, address: &IpAddr) -> bool {
         self.addresses.contains_key(address)
     }
 
-    /// All virtual servers.
     pub fn servers(&self) -> impl Iterator<Item = &ServerKey> {
         self.servers.keys()
     }
 
-    /// All members of a set, in order.
     pub fn members(&self, set: SetId) -> impl Iterator<Item = &Member> {
         let least = (set, Member::Port(0));
         self.members.range(least..).map(|(key, _)| key).take_while(move |key| key.0 == set).map(|(_, member)| member)
     }
 
-    /// All addresses.
     pub fn addresses(&self) -> impl Iterator<Item = &IpAddr> {
         self.addresses.keys()
     }
 }
 
-/// One claimant's things were these and are those.
 fn count<T: Ord + Copy>(
     counts: &mut BTreeMap<T, u32>,
     before: &BTreeSet<T>,

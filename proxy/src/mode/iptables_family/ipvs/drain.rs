@@ -1,8 +1,6 @@
-//! Backends that leave: they get no new connection (weight 0) and keep those they have, until these have ended or their time
-//! is over.
-//!
-//! Which backends these are is in the kernel: a destination of a virtual server of ours that no service port wants. Only since when is
-//! known here alone; after a restart the time begins anew.
+//! Backends that drain: they have weight 0, get no new connections, and are removed when their connections have ended
+//! or the time limit is over. The kernel's state tells which backends drain: destinations of our virtual servers that
+//! no service port wants. Only the start of draining is kept here; a restart restarts the limit.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,19 +10,17 @@ use super::desired::DesiredState;
 use super::observed::ObservedState;
 use crate::kernel::ipvs::{Destinations, ServerChange, ServerKey};
 
-/// How often connections are counted while a destination drains.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Those that drain.
 #[derive(Debug, Clone, Default)]
-pub struct Drains {
-    /// Since when; `None`: not looked at yet.
+pub struct DrainingBackends {
+    /// The start of draining; `None`: not yet checked.
     since: BTreeMap<ServerKey, BTreeMap<SocketAddr, Option<Instant>>>,
 }
 
-impl Drains {
-    /// Looks at these virtual servers: destinations that no service port wants drain, all others do not.
-    pub fn note<'a>(
+impl DrainingBackends {
+    /// Updates the draining destinations of `keys`.
+    pub fn record<'a>(
         &mut self,
         keys: impl IntoIterator<Item = &'a ServerKey>,
         desired: &DesiredState,
@@ -43,33 +39,30 @@ impl Drains {
         }
     }
 
-    /// Forgets all virtual servers but these.
     pub fn keep(&mut self, observed: &ObservedState) {
         self.since.retain(|key, _| observed.servers.contains_key(key));
     }
 
-    /// The virtual servers with a destination that drains.
     pub fn servers(&self) -> Vec<ServerKey> {
         self.since.keys().copied().collect()
     }
 
-    /// Who has no connections any more, or no time. `states` are those of [`Drains::servers`].
-    pub fn over(&mut self, states: &[Destinations], now: Instant, limit: Duration) -> Vec<ServerChange> {
-        let mut over = Vec::new();
+    /// Destinations without connections or time. `states` are those of [`DrainingBackends::servers`].
+    pub fn finished(&mut self, states: &[Destinations], now: Instant, limit: Duration) -> Vec<ServerChange> {
+        let mut finished = Vec::new();
         for ((key, leaving), states) in self.since.iter_mut().zip(states) {
             for (address, since) in leaving {
                 let begun = *since.get_or_insert(now);
                 let late = now.saturating_duration_since(begun) >= limit;
                 if late || states.get(address).is_none_or(|state| state.connections == 0) {
-                    over.push(ServerChange::DeleteDestination(*key, *address));
+                    finished.push(ServerChange::DeleteDestination(*key, *address));
                 }
             }
         }
-        over
+        finished
     }
 
-    /// These are gone.
-    pub fn gone(&mut self, changes: &[ServerChange]) {
+    pub fn remove(&mut self, changes: &[ServerChange]) {
         for change in changes {
             if let ServerChange::DeleteDestination(key, address) = change
                 && let Some(leaving) = self.since.get_mut(key)
@@ -80,8 +73,7 @@ impl Drains {
         self.since.retain(|_, leaving| !leaving.is_empty());
     }
 
-    /// When to look again.
     pub fn next(&self, now: Instant) -> Option<Instant> {
-        (!self.since.is_empty()).then(|| now + LOOK)
+        (!self.since.is_empty()).then(|| now + POLL_INTERVAL)
     }
 }

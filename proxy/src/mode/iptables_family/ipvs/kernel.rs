@@ -1,5 +1,3 @@
-//! The kernel adapters of IPVS mode.
-
 use crate::kernel::dummy::{self, Device, Rtnetlink};
 use crate::kernel::ipset::{self, Nfnetlink, Sets};
 use crate::kernel::iptables;
@@ -16,7 +14,6 @@ pub trait IpvsObjects {
     fn device(&mut self) -> &mut dyn Device;
 }
 
-/// The tables as well.
 pub trait IpvsKernel: HasPacketFilter + IpvsObjects {}
 
 impl<K: HasPacketFilter + IpvsObjects> IpvsKernel for K {}
@@ -34,8 +31,6 @@ pub type LinuxIpvs<R> = IpvsAdapters<R, Genetlink, Nfnetlink, Rtnetlink>;
 pub type FakeIpvsKernel = IpvsAdapters<iptables::Fake, ipvs::Fake, ipset::Fake, dummy::Fake>;
 
 impl<R> LinuxIpvs<R> {
-    /// # Errors
-    /// The kernel has no IPVS or no IP sets.
     fn with_rules(rules: R) -> Result<LinuxIpvs<R>, NetlinkError> {
         let (servers, sets, device) = (Genetlink::open()?, Nfnetlink::open()?, Rtnetlink::open()?);
         Ok(IpvsAdapters { rules, servers, sets, device })
@@ -43,16 +38,13 @@ impl<R> LinuxIpvs<R> {
 }
 
 impl LinuxIpvs<Writer> {
-    /// # Errors
-    /// The kernel has no IPVS or no IP sets.
     pub fn open(rules: Writer) -> Result<LinuxIpvs<Writer>, NetlinkError> {
         LinuxIpvs::with_rules(rules)
     }
 }
 
 impl LinuxIpvs<()> {
-    /// The adapters for a teardown; `None` if IPVS mode has left nothing. A teardown removes the device last, so the device
-    /// tells whether anything else is left.
+    /// For a teardown; `None` if IPVS mode has left nothing. A teardown removes the device last.
     ///
     /// # Errors
     /// The device exists, and the kernel has no IPVS or no IP sets.

@@ -1,5 +1,3 @@
-//! What one service port contributes: virtual servers, set members, addresses for the device.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,69 +9,56 @@ use crate::kernel::ipset::Member;
 use crate::kernel::ipvs::{FLAG_SCHED2, ServerKey, ServerSpec};
 use crate::model::Protocol;
 use crate::plan::{
-    AllowedSources, BackendSet, ExternalFrontends, Masquerade, NodePlan, NodePortScope, ServicePortPlan, Verdict,
+    AllowedSources, BackendSet, ExternalFrontends, FrontendVerdict, Masquerade, NodePlan, NodePortScope,
+    ServicePortPlan,
 };
 
-/// Why a virtual server is wanted. State has decided who has an address with its port, and who a node port; on one of the
-/// node's own addresses the two may meet, and the address wins, as its rules stand before those of node ports in other modes.
+/// The state has decided which Service owns an address, and which owns a node port. Both may need the same virtual
+/// server on an address of the node; the address takes precedence, as in other modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Right {
-    /// For an address of the service's own.
+pub enum ServerClaim {
     Address,
-    /// For a node port.
     NodePort,
 }
 
-/// A virtual server that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
-    /// What it is like.
+pub struct DesiredServer {
     pub spec: ServerSpec,
-    /// Where it leads, sorted. Empty: nowhere, and the kernel refuses with ICMP port unreachable.
+    /// Sorted. Without any the kernel refuses with ICMP port unreachable.
     pub destinations: Vec<SocketAddr>,
-    /// Where associations of SCTP may go on, though no new ones begin there; sorted. Connections of TCP go on wherever they lead, and those
-    /// of UDP nowhere else.
+    /// Destinations that keep their SCTP associations and get no new ones, sorted. TCP connections stay with any
+    /// destination, UDP flows only with `destinations`.
     pub keeps: Vec<SocketAddr>,
-    /// By which right it is wanted.
-    pub right: Right,
+    pub right: ServerClaim,
 }
 
-/// One service port's share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServiceObjects {
-    /// Its virtual servers.
-    pub servers: BTreeMap<ServerKey, Server>,
-    /// Its members in sets.
+pub struct IpvsServiceObjects {
+    pub servers: BTreeMap<ServerKey, DesiredServer>,
     pub members: BTreeSet<(SetId, Member)>,
-    /// Its addresses on the device.
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// What a service port's share depends on besides its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeContext {
-    /// What holds for all services.
+pub struct IpvsContext {
     pub node: NodePlan,
-    /// The node's addresses that accept node ports.
     pub node_ports: Vec<IpAddr>,
-    /// Every address of the node's other devices: those must not come onto ours as well.
+    /// The addresses of other devices, which the proxy must not bind as well.
     pub local: BTreeSet<IpAddr>,
-    /// The scheduler.
     pub scheduler: String,
 }
 
-impl NodeContext {
-    /// With the node's addresses as they are now.
-    pub fn new(node: NodePlan, addresses: &NodeAddresses, scheduler: &str) -> NodeContext {
+impl IpvsContext {
+    pub fn new(node: NodePlan, addresses: &NodeAddresses, scheduler: &str) -> IpvsContext {
         let of_family = |ip: &&IpAddr| crate::model::Family::of(ip) == node.family;
         let local: BTreeSet<IpAddr> = addresses.local.iter().filter(of_family).copied().collect();
-        // A virtual server on the loopback range has no effect: its destinations cannot answer there.
+        // A virtual server on a loopback address has no effect: its destinations cannot reply.
         let scope: Vec<IpAddr> = match &node.node_ports {
             NodePortScope::EveryLocalAddress { .. } => local.iter().copied().filter(|ip| !is_link_local(ip)).collect(),
             NodePortScope::Addresses(addresses) => addresses.clone(),
         };
         let node_ports = scope.into_iter().filter(|ip| !ip.is_loopback()).collect();
-        NodeContext { node, node_ports, local, scheduler: scheduler.to_owned() }
+        IpvsContext { node, node_ports, local, scheduler: scheduler.to_owned() }
     }
 }
 
@@ -84,9 +69,8 @@ fn is_link_local(address: &IpAddr) -> bool {
     }
 }
 
-/// Writes down one service port.
-pub fn render(plan: &ServicePortPlan, around: &NodeContext) -> ServiceObjects {
-    let mut writer = Writer { plan, around, out: ServiceObjects::default() };
+pub fn render(plan: &ServicePortPlan, context: &IpvsContext) -> IpvsServiceObjects {
+    let mut writer = ObjectRenderer { plan, context, out: IpvsServiceObjects::default() };
     writer.internal();
     if let Some(external) = &plan.external {
         writer.external(external);
@@ -101,40 +85,38 @@ pub fn render(plan: &ServicePortPlan, around: &NodeContext) -> ServiceObjects {
     writer.out
 }
 
-struct Writer<'a> {
+struct ObjectRenderer<'a> {
     plan: &'a ServicePortPlan,
-    around: &'a NodeContext,
-    out: ServiceObjects,
+    context: &'a IpvsContext,
+    out: IpvsServiceObjects,
 }
 
-impl Writer<'_> {
+impl ObjectRenderer<'_> {
     fn member(&mut self, set: SetId, member: Member) {
         self.out.members.insert((set, member));
     }
 
-    /// The member of a frontend at the service's port.
     fn frontend(&self, address: IpAddr) -> Member {
         Member::IpPort(address, self.plan.protocol(), self.plan.port)
     }
 
-    fn server(&mut self, address: IpAddr, port: u16, backends: Option<BackendSet>, right: Right) {
+    fn server(&mut self, address: IpAddr, port: u16, backends: Option<BackendSet>, right: ServerClaim) {
         let key = ServerKey { protocol: self.plan.protocol(), address: SocketAddr::new(address, port) };
         let seconds = |time: std::time::Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
         let spec = ServerSpec {
-            scheduler: self.around.scheduler.clone(),
-            // Without the port in the hash, a client's connections would all go to one backend.
-            flags: if self.around.scheduler == "mh" { FLAG_SCHED2 } else { 0 },
+            scheduler: self.context.scheduler.clone(),
+            // Without the port in the hash, all connections of a client would go to one backend.
+            flags: if self.context.scheduler == "mh" { FLAG_SCHED2 } else { 0 },
             persistence: self.plan.affinity.map(seconds),
-            netmask: ServerSpec::whole_address(self.around.node.family),
+            netmask: ServerSpec::whole_address(self.context.node.family),
         };
         let destinations = backends.map(|set| self.plan.backends(set).to_vec()).unwrap_or_default();
         let keeps = if key.protocol == Protocol::Sctp { self.plan.serving.clone() } else { Vec::new() };
-        self.out.servers.entry(key).or_insert(Server { spec, destinations, keeps, right });
+        self.out.servers.entry(key).or_insert(DesiredServer { spec, destinations, keeps, right });
     }
 
-    /// An address that is not the node's already.
     fn bind(&mut self, address: IpAddr) {
-        if !self.around.local.contains(&address) {
+        if !self.context.local.contains(&address) {
             self.out.addresses.insert(address);
             self.member(SetId::IpvsIps, Member::Ip(address));
         }
@@ -146,28 +128,28 @@ impl Writer<'_> {
         self.member(SetId::ClusterIp, member);
         self.bind(internal.address);
         let backends = match internal.action.verdict {
-            Verdict::Deliver(set) => Some(set),
-            Verdict::Reject => None,
-            Verdict::Drop => {
+            FrontendVerdict::Deliver(set) => Some(set),
+            FrontendVerdict::Reject => None,
+            FrontendVerdict::Drop => {
                 self.member(SetId::ClusterIpNoLocalEndpoints, member);
                 None
             }
         };
-        self.server(internal.address, self.plan.port, backends, Right::Address);
+        self.server(internal.address, self.plan.port, backends, ServerClaim::Address);
     }
 
     fn external(&mut self, external: &ExternalFrontends) {
-        // A virtual server has one set of backends for all sources. Where outside gets none, those who are not held to
-        // the policy get theirs, and a rule keeps outside away.
+        // A virtual server has one set of backends. If outside sources get none, it has those of the short circuit, and
+        // a rule drops outside sources.
         let backends = match external.action.verdict {
-            Verdict::Deliver(set) => Some(set),
-            Verdict::Reject => None,
-            Verdict::Drop => external.short_circuit.and_then(|short| match short.node.verdict {
-                Verdict::Deliver(set) => Some(set),
-                Verdict::Reject | Verdict::Drop => None,
+            FrontendVerdict::Deliver(set) => Some(set),
+            FrontendVerdict::Reject => None,
+            FrontendVerdict::Drop => external.short_circuit.and_then(|short| match short.node.verdict {
+                FrontendVerdict::Deliver(set) => Some(set),
+                FrontendVerdict::Reject | FrontendVerdict::Drop => None,
             }),
         };
-        let lost = external.action.verdict == Verdict::Drop;
+        let lost = external.action.verdict == FrontendVerdict::Drop;
         let keeps_source = external.action.masquerade == Masquerade::Never;
         for address in &external.external_ips {
             let member = self.frontend(*address);
@@ -180,7 +162,7 @@ impl Writer<'_> {
             if keeps_source {
                 self.member(SetId::LoadBalancerLocal, member);
             }
-            // Without endpoints every source must meet the refusal and not the firewall.
+            // Without backends every source must be refused, and not meet the firewall.
             if let Some(allowed) = external.allowed_sources.as_ref().filter(|_| backends.is_some()) {
                 self.allowed_sources(*address, allowed);
             }
@@ -191,8 +173,8 @@ impl Writer<'_> {
         }
     }
 
-    /// IPVS takes what the node itself sends to a virtual server before it is routed (at `NF_INET_LOCAL_OUT`): there no address need be
-    /// bound. What comes from elsewhere goes on to the machine that has the address.
+    /// IPVS takes the node's own packets before routing (at `NF_INET_LOCAL_OUT`), so another machine's address need not
+    /// be bound. Packets from elsewhere are forwarded to that machine.
     fn frontend_for_outside(
         &mut self,
         address: IpAddr,
@@ -207,7 +189,7 @@ impl Writer<'_> {
         if external.of_other_machines.binary_search(&address).is_err() {
             self.bind(address);
         }
-        self.server(address, self.plan.port, backends, Right::Address);
+        self.server(address, self.plan.port, backends, ServerClaim::Address);
     }
 
     fn allowed_sources(&mut self, address: IpAddr, allowed: &AllowedSources) {
@@ -225,7 +207,7 @@ impl Writer<'_> {
     fn node_port(&mut self, port: u16, backends: Option<BackendSet>, lost: bool, keeps_source: bool) {
         let protocol = self.plan.protocol();
         let (all, local) = SetId::node_ports(protocol);
-        for address in &self.around.node_ports {
+        for address in &self.context.node_ports {
             let on_address = Member::IpPort(*address, protocol, port);
             let member = if protocol == Protocol::Sctp { on_address } else { Member::Port(port) };
             self.member(all, member);
@@ -235,12 +217,12 @@ impl Writer<'_> {
             if lost {
                 self.member(SetId::NoLocalEndpoints, on_address);
             }
-            self.server(*address, port, backends, Right::NodePort);
+            self.server(*address, port, backends, ServerClaim::NodePort);
         }
     }
 }
 
-/// A set holds no range of length 0: all addresses are two halves.
+/// A set cannot hold a range of length 0, so it is split in two.
 fn storable(range: IpNet) -> Vec<IpNet> {
     let range = range.trunc();
     if range.prefix_len() > 0 {
@@ -254,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_two_halves() {
+    fn a_range_of_all_addresses_is_split_in_two() {
         let halves = |text: &str| storable(text.parse().unwrap()).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(halves("0.0.0.0/0"), ["0.0.0.0/1", "128.0.0.0/1"]);
         assert_eq!(halves("::/0"), ["::/1", "8000::/1"]);

@@ -1,9 +1,6 @@
-//! What the kernel has of ours, read back at each full sync: nothing is known from memory alone, so a restart goes on where
-//! its predecessor was.
-//!
-//! What is ours is written down in the sets: an address in `KUBE-IPVS-IPS`, a frontend or node port in its set. Members
-//! therefore come in before, and go out after, the virtual servers and addresses that they stand for. Whatever else there is
-//! of virtual servers, sets and addresses is another program's and stays.
+//! The kernel's objects that this proxy owns, read at each full sync, so that a restart continues where its predecessor
+//! was. IP sets record them: an address in `KUBE-IPVS-IPS`, a frontend or node port in its set. So a member is added
+//! before, and removed after, its virtual server and address. All other objects belong to other programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -18,34 +15,23 @@ use crate::kernel::dummy::AddressState;
 use crate::kernel::ipset::{Kind, Member, SetChange, SetHeader, Sets};
 use crate::kernel::ipvs::{ServerKey, ServerSpec};
 use crate::model::{Family, Protocol};
-use crate::plan::flows::{Frontend, needs_conntrack_cleanup};
+use crate::plan::stale_flows::{Frontend, needs_conntrack_cleanup};
 
-/// A virtual server in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedServer {
-    /// What it is like.
     pub spec: ServerSpec,
-    /// Destinations and their weights.
     pub destinations: BTreeMap<SocketAddr, u32>,
 }
 
-/// Everything of ours in one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedState {
-    /// Virtual servers.
     pub servers: BTreeMap<ServerKey, ObservedServer>,
-    /// Members by set.
     pub sets: BTreeMap<SetId, BTreeSet<Member>>,
-    /// Addresses on the device.
     pub addresses: BTreeMap<IpAddr, AddressState>,
 }
 
 impl ObservedState {
-    /// Reads it. Sets and the device are made where they are missing, and sets with too little room for what is wanted are
-    /// made larger.
-    ///
-    /// # Errors
-    /// When the kernel refuses, or a set of another type has our name.
+    /// Creates missing sets and the device, and replaces sets that are too small.
     pub fn read<K: IpvsObjects>(
         kernel: &mut K,
         family: Family,
@@ -78,12 +64,11 @@ impl ObservedState {
         Ok(observed)
     }
 
-    /// Whether a set has a member.
     pub fn has(&self, set: SetId, member: Member) -> bool {
         self.sets.get(&set).is_some_and(|members| members.contains(&member))
     }
 
-    /// Whether a virtual server was made by us, or by kube-proxy.
+    /// Or kube-proxy.
     pub fn owns(&self, key: &ServerKey) -> bool {
         let (ip, port) = (key.address.ip(), key.address.port());
         let on_address = Member::IpPort(ip, key.protocol, port);
@@ -96,7 +81,6 @@ impl ObservedState {
             || self.has(node_ports, as_node_port)
     }
 
-    /// The frontends of datagram protocols.
     pub fn conntrack_frontends(&self) -> BTreeSet<(Protocol, Frontend)> {
         let mut found = BTreeSet::new();
         for (set, members) in &self.sets {
@@ -134,7 +118,7 @@ fn read_set<K: IpvsObjects>(
     if found.kind != set.kind().as_str() {
         return Err(IpvsError::SetType { name: header.name, found: found.kind, wanted: set.kind().as_str() });
     }
-    // Members come in before others go out.
+    // New members are added before old members are removed.
     let most = found.members.len() + wanted;
     if set.kind() != Kind::BitmapPort
         && wanted > 0
@@ -146,7 +130,7 @@ fn read_set<K: IpvsObjects>(
     Ok(found.members)
 }
 
-/// A set cannot be made larger: a larger one takes its place, without a moment between.
+/// A set cannot grow: a larger set takes its name, by an atomic swap.
 fn grow(sets: &mut dyn Sets, header: &SetHeader, members: &BTreeSet<Member>) -> Result<(), IpvsError> {
     let larger = SetHeader { name: "KUBE-SVCPROXY-LARGER".to_owned(), ..header.clone() };
     sets.destroy_set(&larger.name)?;

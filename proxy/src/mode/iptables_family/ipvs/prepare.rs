@@ -1,5 +1,3 @@
-//! What IPVS needs of the kernel once, at the start.
-
 use crate::kernel::sysctl::{self, SysctlError};
 
 const CONNTRACK: &str = "net/ipv4/vs/conntrack";
@@ -10,13 +8,13 @@ const IP_FORWARD: &str = "net/ipv4/ip_forward";
 const ARP_IGNORE: &str = "net/ipv4/conf/all/arp_ignore";
 const ARP_ANNOUNCE: &str = "net/ipv4/conf/all/arp_announce";
 
-/// Kernel settings and their values, for a kernel of this version (major and minor).
+/// `kernel`: major and minor version.
 pub fn settings(strict_arp: bool, kernel: (u32, u32)) -> Vec<(&'static str, &'static str)> {
-    // Masquerade is conntrack's work, so conntrack must know the connections of IPVS.
+    // conntrack masquerades, so conntrack must know the connections of IPVS.
     let mut settings = vec![(CONNTRACK, "1")];
-    // A client that uses its port again: before 5.9, a mode other than 0 held such a connection up for a second
-    // (kubernetes/kubernetes#81775); with 0, it goes to a backend that has left. Since 5.9 the kernel's default does neither
-    // (kubernetes/kubernetes#93297). Before 4.1 there is no such setting.
+    // If a client reuses its port: before 5.9, other modes than 0 delay the connection by a second
+    // (kubernetes/kubernetes#81775), and mode 0 sends it to a removed backend. Since 5.9 the default does neither
+    // (kubernetes/kubernetes#93297). The setting exists since 4.1.
     if ((4, 1)..(5, 9)).contains(&kernel) {
         settings.push((CONN_REUSE_MODE, "0"));
     }
@@ -27,16 +25,13 @@ pub fn settings(strict_arp: bool, kernel: (u32, u32)) -> Vec<(&'static str, &'st
     settings
 }
 
-/// Writes them.
-///
 /// # Errors
-/// The first that is refused: IPVS would lead packets wrongly without.
+/// IPVS would send packets to wrong destinations without the setting.
 pub fn apply(strict_arp: bool) -> Result<(), SysctlError> {
     let settings = settings(strict_arp, kernel_version().unwrap_or((u32::MAX, 0)));
     settings.into_iter().try_for_each(|(key, value)| sysctl::ensure(key, value))
 }
 
-/// Major and minor number of the running kernel.
 fn kernel_version() -> Option<(u32, u32)> {
     let release = nix::sys::utsname::uname().ok()?.release().to_string_lossy().into_owned();
     parse_version(&release)
@@ -52,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reuse_of_connections_goes_by_the_kernel() {
+    fn conn_reuse_mode_depends_on_the_kernel() {
         for (release, value) in [
             ("3.10.0-1160.el7.x86_64", None),
             ("4.1.0", Some("0")),
@@ -69,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn arp_is_strict_only_if_asked_for() {
+    fn arp_is_strict_only_if_configured() {
         let arp = |strict| settings(strict, (6, 1)).iter().filter(|(key, _)| key.contains("arp")).count();
         assert_eq!((arp(false), arp(true)), (0, 2));
     }

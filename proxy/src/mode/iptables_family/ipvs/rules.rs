@@ -1,4 +1,4 @@
-//! The iptables rules: a handful, whatever the number of services. What they are about stands in the sets.
+//! The iptables rules match IP sets, so they do not depend on the services.
 
 use std::net::IpAddr;
 
@@ -9,20 +9,15 @@ use crate::mode::iptables_family::rules::matching::from_pods;
 use crate::mode::iptables_family::rules::names;
 use crate::model::Protocol;
 use crate::plan::{Masquerade, NodePlan, NodePortScope};
-use crate::ruleset::{ConnectionStates, Direction, Rule, Table, Target};
+use crate::ruleset::{ConnectionStates, Rule, RuleTarget, SetDirection, Table};
 
-/// The packet goes to a member: address and port.
-const TO: &[Direction] = &[Direction::Destination, Direction::Destination];
-/// The packet goes to a member's address and port, and comes from its second address.
-const TO_AND_FROM: &[Direction] = &[Direction::Destination, Direction::Destination, Direction::Source];
-/// The packet goes to a member: a port alone.
-const PORT: &[Direction] = &[Direction::Destination];
-/// The packet comes from a member's address, and goes to its port.
-const FROM_TO: &[Direction] = &[Direction::Source, Direction::Destination];
+const TO: &[SetDirection] = &[SetDirection::Destination, SetDirection::Destination];
+const TO_AND_FROM: &[SetDirection] = &[SetDirection::Destination, SetDirection::Destination, SetDirection::Source];
+const PORT: &[SetDirection] = &[SetDirection::Destination];
+const FROM_TO: &[SetDirection] = &[SetDirection::Source, SetDirection::Destination];
 
-/// All of them: no rule of a service port is among them.
 pub fn fixed(node: &NodePlan, random_fully: bool) -> Vec<FixedChain> {
-    let rules = Rules { node };
+    let rules = IpvsRules { node };
     let mut chains: Vec<FixedChain> = common::canaries().collect();
     let mut postrouting = rules.hairpin(random_fully);
     postrouting.extend(common::masquerade_marked(node, random_fully));
@@ -32,7 +27,7 @@ pub fn fixed(node: &NodePlan, random_fully: bool) -> Vec<FixedChain> {
         FixedChain::new(Table::Nat, names::LOAD_BALANCER, rules.load_balancer()),
         FixedChain::new(Table::Nat, names::NODE_PORT, rules.node_port()),
         common::mark_masq(node),
-        // IPVS translates what it knows, whatever conntrack thinks of it: nothing is forwarded untranslated.
+        // IPVS translates packets whatever their conntrack state, so no packet is forwarded untranslated.
         common::forward(node, false),
         FixedChain::new(Table::Filter, names::NODE_PORT, rules.health_checks()),
         FixedChain::new(Table::Filter, names::PROXY_FIREWALL, rules.firewall()),
@@ -43,42 +38,41 @@ pub fn fixed(node: &NodePlan, random_fully: bool) -> Vec<FixedChain> {
     chains
 }
 
-struct Rules<'a> {
+struct IpvsRules<'a> {
     node: &'a NodePlan,
 }
 
-impl Rules<'_> {
-    /// Packets that match a set, with the set's comment.
-    fn commented(&self, set: SetId, direction: &'static [Direction]) -> Rule {
+impl IpvsRules<'_> {
+    /// Matches a set, with the set's comment.
+    fn commented(&self, set: SetId, direction: &'static [SetDirection]) -> Rule {
         Rule::commented(set.comment()).in_set(&set.name(self.node.family), direction, false)
     }
 
-    fn plain(&self, set: SetId, direction: &'static [Direction]) -> Rule {
+    fn plain(&self, set: SetId, direction: &'static [SetDirection]) -> Rule {
         Rule::new().in_set(&set.name(self.node.family), direction, false)
     }
 
-    /// A pod that reaches itself must see its node as the client, or the reply would not come back this way.
+    /// A pod that connects to itself must see the node as the client.
     fn hairpin(&self, random_fully: bool) -> Vec<Rule> {
         let rule = self.commented(SetId::LoopBack, TO_AND_FROM);
-        vec![rule.target(Target::Masquerade { random_fully })]
+        vec![rule.target(RuleTarget::Masquerade { random_fully })]
     }
 
-    /// nat `KUBE-SERVICES`: who is masqueraded.
     fn services(&self) -> Vec<Rule> {
-        let mut rules = vec![Rule::new().source_loopback(self.node.family).target(Target::Return)];
+        let mut rules = vec![Rule::new().source_loopback(self.node.family).target(RuleTarget::Return)];
         rules.push(self.commented(SetId::LoadBalancer, TO).jump(names::LOAD_BALANCER));
         rules.extend(self.cluster_ip());
         rules.push(self.commented(SetId::ExternalIp, TO).jump(names::MARK_MASQ));
         rules.push(self.commented(SetId::ExternalIpLocal, TO).from_local_address().jump(names::MARK_MASQ));
         for set in [SetId::ClusterIp, SetId::LoadBalancer, SetId::ExternalIp, SetId::ExternalIpLocal] {
-            rules.push(self.plain(set, TO).target(Target::Accept));
+            rules.push(self.plain(set, TO).target(RuleTarget::Accept));
         }
-        // After the addresses of services: a cluster IP's port is no node port, though it may have the same number.
+        // After the service addresses: a cluster IP's port is no node port, even if it has the same number.
         match &self.node.node_ports {
             NodePortScope::EveryLocalAddress { .. } => {
                 rules.push(Rule::new().to_local_address().jump(names::NODE_PORT));
             }
-            // What goes to the node's other addresses is no node port, whatever its number.
+            // Other addresses of the node have no node ports.
             NodePortScope::Addresses(addresses) => {
                 let to = |address: &IpAddr| Rule::new().destination(*address).jump(names::NODE_PORT);
                 rules.extend(addresses.iter().map(to));
@@ -92,18 +86,18 @@ impl Rules<'_> {
         match (self.node.internal_masquerade, &self.node.pods) {
             (Masquerade::Always, _) => Some(to().jump(names::MARK_MASQ)),
             (Masquerade::NotPods, Some(pods)) => Some(from_pods(to(), pods, true).jump(names::MARK_MASQ)),
-            // The node's own connection to a cluster IP has that very address, which is on its device, as source.
+            // The node's connection to a cluster IP has that IP, which is on its device, as source.
             (Masquerade::NotPods, None) | (Masquerade::Never, _) => {
                 Some(self.commented(SetId::ClusterIp, FROM_TO).jump(names::MARK_MASQ))
             }
         }
     }
 
-    /// Under policy Local the client's address stays, but for the node's own, which could be the frontend itself.
+    /// The source of the node's own connection may be the frontend itself.
     fn load_balancer(&self) -> Vec<Rule> {
         vec![
             self.commented(SetId::LoadBalancerLocal, TO).from_local_address().jump(names::MARK_MASQ),
-            self.commented(SetId::LoadBalancerLocal, TO).target(Target::Return),
+            self.commented(SetId::LoadBalancerLocal, TO).target(RuleTarget::Return),
             Rule::new().jump(names::MARK_MASQ),
         ]
     }
@@ -115,17 +109,17 @@ impl Rules<'_> {
             let (all, local) = SetId::node_ports(protocol);
             let rule = |set| self.commented(set, direction).protocol(protocol);
             rules.push(rule(local).from_local_address().jump(names::MARK_MASQ));
-            rules.push(rule(local).target(Target::Return));
+            rules.push(rule(local).target(RuleTarget::Return));
             rules.push(rule(all).jump(names::MARK_MASQ));
         }
         rules
     }
 
     fn health_checks(&self) -> Vec<Rule> {
-        vec![self.commented(SetId::HealthCheckNodePort, PORT).protocol(Protocol::Tcp).target(Target::Accept)]
+        vec![self.commented(SetId::HealthCheckNodePort, PORT).protocol(Protocol::Tcp).target(RuleTarget::Accept)]
     }
 
-    /// filter `KUBE-PROXY-FIREWALL`, before IPVS takes what comes from elsewhere.
+    /// filter `KUBE-PROXY-FIREWALL`: before IPVS takes packets from other machines.
     fn firewall(&self) -> Vec<Rule> {
         let lost =
             self.commented(SetId::NoLocalEndpoints, TO).conntrack(ConnectionStates::NEW).not_from_local_address();
@@ -135,32 +129,34 @@ impl Rules<'_> {
         };
         vec![
             self.commented(SetId::LoadBalancerFw, TO).jump(names::SOURCE_RANGES_FIREWALL),
-            self.commented(SetId::ClusterIpNoLocalEndpoints, TO).conntrack(ConnectionStates::NEW).target(Target::Drop),
-            lost.target(Target::Drop),
+            self.commented(SetId::ClusterIpNoLocalEndpoints, TO)
+                .conntrack(ConnectionStates::NEW)
+                .target(RuleTarget::Drop),
+            lost.target(RuleTarget::Drop),
         ]
     }
 
     fn source_ranges(&self) -> Vec<Rule> {
         vec![
-            self.commented(SetId::LoadBalancerSourceCidr, TO_AND_FROM).target(Target::Return),
-            self.commented(SetId::LoadBalancerSourceIp, TO_AND_FROM).target(Target::Return),
-            Rule::new().target(Target::Drop),
+            self.commented(SetId::LoadBalancerSourceCidr, TO_AND_FROM).target(RuleTarget::Return),
+            self.commented(SetId::LoadBalancerSourceIp, TO_AND_FROM).target(RuleTarget::Return),
+            Rule::new().target(RuleTarget::Drop),
         ]
     }
 
-    /// filter `KUBE-IPVS-FILTER`: on service addresses only services answer, not who listens on every address of the host
+    /// filter `KUBE-IPVS-FILTER`: programs that listen on every address of the host do not answer on service addresses
     /// (kubernetes/kubernetes#72236).
     fn host_listeners(&self) -> Vec<Rule> {
         let sets = [SetId::LoadBalancer, SetId::ClusterIp, SetId::ExternalIp, SetId::ExternalIpLocal];
-        let mut rules: Vec<Rule> = sets.into_iter().map(|set| self.plain(set, TO).target(Target::Return)).collect();
+        let mut rules: Vec<Rule> = sets.into_iter().map(|set| self.plain(set, TO).target(RuleTarget::Return)).collect();
         let checks = self.plain(SetId::HealthCheckNodePort, PORT).protocol(Protocol::Tcp);
-        rules.push(checks.target(Target::Return));
+        rules.push(checks.target(RuleTarget::Return));
         let name = SetId::IpvsIps.name(self.node.family);
         rules.push(Rule::new().conntrack(ConnectionStates::NEW).in_set(&name, PORT, false).reject(self.node.family));
         rules
     }
 
-    /// mangle `KUBE-IPVS-OUT-FILTER`: what is dropped of the node's own traffic, before IPVS takes it.
+    /// mangle `KUBE-IPVS-OUT-FILTER`: drops packets of the node itself before IPVS takes them.
     fn own_traffic(&self) -> Vec<Rule> {
         let name = |set: SetId| set.name(self.node.family);
         let restricted = self
@@ -168,8 +164,10 @@ impl Rules<'_> {
             .in_set(&name(SetId::LoadBalancerSourceCidr), TO_AND_FROM, true)
             .in_set(&name(SetId::LoadBalancerSourceIp), TO_AND_FROM, true);
         vec![
-            restricted.target(Target::Drop),
-            self.commented(SetId::ClusterIpNoLocalEndpoints, TO).conntrack(ConnectionStates::NEW).target(Target::Drop),
+            restricted.target(RuleTarget::Drop),
+            self.commented(SetId::ClusterIpNoLocalEndpoints, TO)
+                .conntrack(ConnectionStates::NEW)
+                .target(RuleTarget::Drop),
         ]
     }
 }

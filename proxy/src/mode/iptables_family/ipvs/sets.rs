@@ -1,56 +1,39 @@
-//! The IP sets of this mode, under upstream's names.
-
 use crate::kernel::ipset::{DEFAULT_MAXELEM, Kind, SetHeader};
 use crate::model::{Family, Protocol};
 
-/// Longest name that the kernel takes, less the final zero (`IPSET_MAXNAMELEN`).
+/// The longest name that the kernel accepts (`IPSET_MAXNAMELEN` less the final zero).
 const NAME_MAX: usize = 31;
 
-/// One of the sets, in the order in which members come in: what allows something before what forbids the rest.
+/// Ordered by the insertion of members: sets of allowed sources before the sets that they restrict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetId {
-    /// Backends, each with itself as client: the hairpin.
+    /// Backends, each with itself as client: hairpins.
     LoopBack,
-    /// Cluster IPs with their ports.
     ClusterIp,
-    /// External IPs with their ports, policy Cluster.
     ExternalIp,
-    /// External IPs with their ports, policy Local.
     ExternalIpLocal,
-    /// Load-balancer IPs with their ports, policy Local.
     LoadBalancerLocal,
-    /// Load-balancer IPs with their ports.
     LoadBalancer,
-    /// Who may use a load-balancer IP, by range.
+    /// By range.
     LoadBalancerSourceCidr,
-    /// Who may use a load-balancer IP: the node itself, whose packets have that very IP as source.
+    /// The node itself: its packets have that load-balancer IP as source.
     LoadBalancerSourceIp,
-    /// Load-balancer IPs with source ranges.
     LoadBalancerFw,
-    /// Node ports, policy Local.
     NodePortLocalTcp,
-    /// Node ports.
     NodePortTcp,
-    /// Node ports, policy Local.
     NodePortLocalUdp,
-    /// Node ports.
     NodePortUdp,
-    /// Node ports on each address, policy Local.
     NodePortLocalSctp,
-    /// Node ports on each address.
     NodePortSctp,
-    /// Health-check node ports.
     HealthCheckNodePort,
-    /// Frontends for outside under policy Local, without a backend on this node. Not upstream's.
+    /// Frontends for outside without a local backend under policy Local. Not in upstream.
     NoLocalEndpoints,
-    /// Cluster IPs under policy Local, without a backend on this node. Not upstream's.
+    /// Not in upstream.
     ClusterIpNoLocalEndpoints,
-    /// The addresses on the device.
     IpvsIps,
 }
 
 impl SetId {
-    /// All of them, in order.
     pub const ALL: [SetId; 19] = [
         SetId::LoopBack,
         SetId::ClusterIp,
@@ -98,7 +81,6 @@ impl SetId {
         }
     }
 
-    /// Its name in a family.
     pub fn name(self, family: Family) -> String {
         let mut name = match family {
             Family::V4 => format!("KUBE-{}", self.stem()),
@@ -108,7 +90,6 @@ impl SetId {
         name
     }
 
-    /// Its type.
     pub fn kind(self) -> Kind {
         match self {
             SetId::LoopBack | SetId::LoadBalancerSourceIp => Kind::HashIpPortIp,
@@ -123,15 +104,14 @@ impl SetId {
         }
     }
 
-    /// How it is made, with room for so many members.
+    /// `members`: for how many the set needs room.
     pub fn header(self, family: Family, members: usize) -> SetHeader {
-        // Twice as many as there are, so that a set that grows is not made anew at each sync.
+        // Twice as many, so that a growing set is not replaced at each sync.
         let room = u32::try_from(members.saturating_mul(2)).unwrap_or(u32::MAX);
         let maxelem = if members > DEFAULT_MAXELEM as usize { room } else { DEFAULT_MAXELEM };
         SetHeader { name: self.name(family), kind: self.kind(), family, maxelem }
     }
 
-    /// The comment that rules which look something up in it carry: upstream's.
     pub fn comment(self) -> &'static str {
         match self {
             SetId::LoopBack => "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose",
@@ -160,7 +140,7 @@ impl SetId {
         }
     }
 
-    /// The set of node ports of a protocol, and the one of those under policy Local.
+    /// All, and those under policy Local.
     pub fn node_ports(protocol: Protocol) -> (SetId, SetId) {
         match protocol {
             Protocol::Tcp => (SetId::NodePortTcp, SetId::NodePortLocalTcp),
@@ -175,11 +155,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_the_kernel_and_differ() {
+    fn names_fit_the_kernel_and_are_unique() {
         let mut all: Vec<String> =
             SetId::ALL.iter().flat_map(|set| Family::ALL.map(|family| set.name(family))).collect();
         assert!(all.iter().all(|name| name.len() <= NAME_MAX), "{all:?}");
-        // Upstream cuts this one too.
         assert_eq!(SetId::NodePortLocalSctp.name(Family::V6), "KUBE-6-NODE-PORT-LOCAL-SCTP-HAS");
         all.sort();
         all.dedup();

@@ -1,11 +1,11 @@
-//! From what the kernel has to what is wanted, as steps in an order under which no packet meets half a service:
+//! Orders the changes from the observed to the desired objects so that no packet meets half a service:
 //!
-//! 1. members come into sets, so that rules know what is about to be there;
-//! 2. virtual servers and destinations come, and destinations that leave get weight 0;
-//! 3. addresses come onto the device: from now on packets to them reach IPVS;
-//! 4. members of service addresses go, so that the filter refuses what would else reach the host's own listeners;
-//! 5. addresses go, then virtual servers;
-//! 6. all other members go: those that tell what is ours.
+//! 1. add members to sets, because rules match them;
+//! 2. add virtual servers and destinations, and give removed destinations weight 0;
+//! 3. bind addresses to the device: from now on packets to them reach IPVS;
+//! 4. remove members of service addresses, so that the filter refuses packets that would reach programs of the host;
+//! 5. unbind addresses, then delete virtual servers;
+//! 6. remove all other members, which record what this proxy owns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use super::IpvsError;
 use super::desired::{DesiredState, DirtyKeys};
 use super::kernel::IpvsObjects;
-use super::objects::Server;
+use super::objects::DesiredServer;
 use super::observed::{ObservedServer, ObservedState};
 use super::sets::SetId;
 use crate::kernel::dummy::{AddressChange, AddressState};
@@ -21,13 +21,11 @@ use crate::kernel::ipset::{Member, SetChange};
 use crate::kernel::ipvs::{ServerChange, ServerKey};
 use crate::model::{Family, Protocol};
 
-/// The weight of a destination that new connections go to. All have the same.
+/// The weight of every destination that gets new connections.
 pub const WEIGHT: u32 = 1;
 
-/// Members by set.
 type Members = BTreeMap<SetId, Vec<Member>>;
 
-/// What has to be done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Steps {
     add_members: Members,
@@ -40,7 +38,6 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// For everything that is wanted or there.
     pub fn full(desired: &DesiredState, observed: &ObservedState) -> Steps {
         let mut dirty = DirtyKeys::default();
         dirty.servers.extend(desired.servers().chain(observed.servers.keys()).copied());
@@ -51,7 +48,6 @@ impl Steps {
         Steps::of(&dirty, desired, observed)
     }
 
-    /// For the dirty keys.
     pub fn of(dirty: &DirtyKeys, desired: &DesiredState, observed: &ObservedState) -> Steps {
         let mut steps = Steps::default();
         for (set, member) in &dirty.members {
@@ -84,7 +80,7 @@ impl Steps {
         steps
     }
 
-    fn server(&mut self, key: &ServerKey, wanted: &Server, observed: Option<&ObservedServer>) {
+    fn server(&mut self, key: &ServerKey, wanted: &DesiredServer, observed: Option<&ObservedServer>) {
         match observed {
             None => self.servers.push(ServerChange::Add(*key, wanted.spec.clone())),
             Some(observed) if observed.spec != wanted.spec => {
@@ -105,7 +101,7 @@ impl Steps {
         }
         for (address, weight) in there.iter().filter(|(address, _)| wanted.destinations.binary_search(address).is_err())
         {
-            // Datagrams have no end to wait for.
+            // UDP flows have no end, so their destinations do not drain.
             let drains = key.protocol == Protocol::Tcp || wanted.keeps.binary_search(address).is_ok();
             if !drains {
                 self.servers.push(ServerChange::DeleteDestination(*key, *address));
@@ -115,22 +111,17 @@ impl Steps {
         }
     }
 
-    /// How many changes these are.
     pub fn len(&self) -> usize {
         let members = [&self.add_members, &self.remove_members_first, &self.remove_members_last];
         let members: usize = members.iter().flat_map(|members| members.values().map(Vec::len)).sum();
         members + self.servers.len() + self.delete_servers.len() + self.bind.len() + self.unbind.len()
     }
 
-    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Steps 1 and 2.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn prepare(&self, kernel: &mut impl IpvsObjects, family: Family) -> Result<(), IpvsError> {
         kernel.sets().change_sets(&changes(&self.add_members, true, family))?;
         kernel.servers().change_servers(&self.servers)?;
@@ -138,9 +129,6 @@ impl Steps {
     }
 
     /// Step 3.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn bind(&self, kernel: &mut impl IpvsObjects) -> Result<(), IpvsError> {
         let binds: Vec<AddressChange> = self.bind.iter().copied().map(AddressChange::Bind).collect();
         kernel.device().change_addresses(&binds)?;
@@ -148,9 +136,6 @@ impl Steps {
     }
 
     /// Steps 4 to 6.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn remove(&self, kernel: &mut impl IpvsObjects, family: Family) -> Result<(), IpvsError> {
         kernel.sets().change_sets(&changes(&self.remove_members_first, false, family))?;
         let unbinds: Vec<AddressChange> = self.unbind.iter().copied().map(AddressChange::Unbind).collect();
@@ -161,8 +146,7 @@ impl Steps {
         Ok(())
     }
 
-    /// The kernel has taken all steps.
-    pub fn note(&self, observed: &mut ObservedState) {
+    pub fn apply_to(&self, observed: &mut ObservedState) {
         for (set, members) in &self.add_members {
             observed.sets.entry(*set).or_default().extend(members);
         }
@@ -172,7 +156,7 @@ impl Steps {
                 there.remove(member);
             });
         }
-        self.servers.iter().for_each(|change| note_server(change, observed));
+        self.servers.iter().for_each(|change| apply_server_change(change, observed));
         for key in &self.delete_servers {
             observed.servers.remove(key);
         }
@@ -182,8 +166,7 @@ impl Steps {
     }
 }
 
-/// The kernel has taken a change.
-pub fn note_server(change: &ServerChange, observed: &mut ObservedState) {
+pub fn apply_server_change(change: &ServerChange, observed: &mut ObservedState) {
     match change {
         ServerChange::Add(key, spec) => {
             let server = ObservedServer { spec: spec.clone(), destinations: BTreeMap::new() };
@@ -210,7 +193,7 @@ pub fn note_server(change: &ServerChange, observed: &mut ObservedState) {
     }
 }
 
-/// What allows comes in before what forbids, and goes out after it.
+/// Members that allow are added before members that forbid, and removed after them.
 fn changes(members: &Members, add: bool, family: Family) -> Vec<SetChange> {
     let change =
         |(set, members): (&SetId, &Vec<Member>)| SetChange { set: set.name(family), add, members: members.clone() };

@@ -1,5 +1,4 @@
-//! This mode before the engine: virtual servers, addresses and sets. The rules are the same however many services there are, so a
-//! partial sync never touches one.
+//! The rules of IPVS mode do not depend on the services, so a partial sync writes no rule.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,13 +6,13 @@ use std::time::Instant;
 
 use super::IpvsError;
 use super::desired::{DesiredState, DirtyKeys};
-use super::drain::Drains;
+use super::drain::DrainingBackends;
 use super::jumps;
 use super::kernel::IpvsKernel;
-use super::objects::{NodeContext, render};
+use super::objects::{IpvsContext, render};
 use super::observed::ObservedState;
 use super::rules;
-use super::steps::{Steps, note_server};
+use super::steps::{Steps, apply_server_change};
 use crate::config::{self, NodeAddresses};
 use crate::kernel::ipvs::ServerKey;
 use crate::mode::Plans;
@@ -22,41 +21,34 @@ use crate::mode::iptables_family::engine::render::{FixedChain, FollowUp, Rendere
 use crate::mode::iptables_family::rules::jumps::Jump;
 use crate::mode::iptables_family::rules::names;
 use crate::model::{Protocol, ServicePortName};
-use crate::plan::flows::Frontend;
+use crate::plan::stale_flows::Frontend;
 use crate::plan::{NodePlan, ServicePortPlan};
-use crate::ruleset::{Saved, Table};
+use crate::ruleset::{SavedTables, Table};
 
-/// One family's virtual servers, addresses, sets and rules.
-pub type Syncer<K> = Engine<Ipvs, K>;
+pub type IpvsSyncer<K> = Engine<IpvsRenderer, K>;
 
-/// What there is besides rules.
-pub struct Ipvs {
+pub struct IpvsRenderer {
     settings: config::Ipvs,
     desired: DesiredState,
-    /// What was rendered anew since the kernel was brought there last.
+    /// What was rendered since the last sync.
     dirty: DirtyKeys,
-    /// What the kernel has, as of the last sync.
     observed: ObservedState,
-    /// Of the sync that is under way.
     steps: Steps,
-    drains: Drains,
+    drains: DrainingBackends,
     previous_frontends: BTreeSet<(Protocol, Frontend)>,
-    /// Addresses of the sync that is under way are on the device.
     is_bound: bool,
-    /// A full sync is under way.
     is_full: bool,
 }
 
-impl<K: IpvsKernel> Syncer<K> {
-    /// Knows nothing of the kernel's state yet.
-    pub fn new(kernel: K, settings: config::Ipvs) -> Syncer<K> {
-        let mode = Ipvs {
+impl<K: IpvsKernel> IpvsSyncer<K> {
+    pub fn new(kernel: K, settings: config::Ipvs) -> IpvsSyncer<K> {
+        let mode = IpvsRenderer {
             settings,
             desired: DesiredState::default(),
             dirty: DirtyKeys::default(),
             observed: ObservedState::default(),
             steps: Steps::default(),
-            drains: Drains::default(),
+            drains: DrainingBackends::default(),
             previous_frontends: BTreeSet::new(),
             is_bound: false,
             is_full: false,
@@ -65,43 +57,48 @@ impl<K: IpvsKernel> Syncer<K> {
     }
 }
 
-impl<K: IpvsKernel> Renderer<K> for Ipvs {
+impl<K: IpvsKernel> Renderer<K> for IpvsRenderer {
     type Error = IpvsError;
-    type Node = NodeContext;
+    type Node = IpvsContext;
 
-    fn node(&mut self, node: NodePlan, addresses: &NodeAddresses, _: &dyn Plans) -> NodeContext {
-        NodeContext::new(node, addresses, &self.settings.scheduler)
+    fn node(&mut self, node: NodePlan, addresses: &NodeAddresses, _: &dyn Plans) -> IpvsContext {
+        IpvsContext::new(node, addresses, &self.settings.scheduler)
     }
 
     fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
-        let around = |addresses| NodeContext::new(node.clone(), addresses, &self.settings.scheduler);
-        // Taken away by another program, or by the kernel with a family that is disabled.
+        let context = |addresses| IpvsContext::new(node.clone(), addresses, &self.settings.scheduler);
+        // Another program may have removed the address, or the kernel with a disabled family.
         let is_there =
             |address: &IpAddr| after.of_services.as_ref().is_none_or(|all| all.binary_search(address).is_ok());
-        around(before) != around(after) || !self.observed.addresses.keys().all(is_there)
+        context(before) != context(after) || !self.observed.addresses.keys().all(is_there)
     }
 
-    fn jumps(_: &NodeContext) -> Vec<&'static Jump> {
+    fn jumps(_: &IpvsContext) -> Vec<&'static Jump> {
         jumps::ALL.iter().collect()
     }
 
-    fn fixed(&self, node: &NodeContext, random_fully: bool) -> Vec<FixedChain> {
+    fn fixed(&self, node: &IpvsContext, random_fully: bool) -> Vec<FixedChain> {
         rules::fixed(&node.node, random_fully)
     }
 
-    fn render(&mut self, node: &NodeContext, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> ServiceRules {
+    fn render(&mut self, node: &IpvsContext, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> ServiceRules {
         self.desired.replace(name, plan.map(|plan| render(plan, node)), &mut self.dirty);
         ServiceRules::default()
     }
 
-    fn begin(&mut self, _: &Saved) {
+    fn begin(&mut self, _: &SavedTables) {
         self.desired = DesiredState::default();
         self.is_full = true;
     }
 
-    /// Rules of iptables mode keep leading packets until ours stand in their place, and to addresses that are on the device
-    /// already. Without such rules ours must come first: what reaches IPVS must be masqueraded.
-    fn before_rules(&mut self, kernel: &mut K, node: &NodeContext, saved: Option<&Saved>) -> Result<(), IpvsError> {
+    /// While rules of iptables mode exist, they translate packets, so addresses are bound after this mode's rules.
+    /// Otherwise before: what reaches IPVS must be masqueraded.
+    fn before_rules(
+        &mut self,
+        kernel: &mut K,
+        node: &IpvsContext,
+        saved: Option<&SavedTables>,
+    ) -> Result<(), IpvsError> {
         let (family, dirty) = (node.node.family, std::mem::take(&mut self.dirty));
         self.steps = match saved {
             None => Steps::of(&dirty, &self.desired, &self.observed),
@@ -120,25 +117,25 @@ impl<K: IpvsKernel> Renderer<K> for Ipvs {
         Ok(())
     }
 
-    fn after_rules(&mut self, kernel: &mut K, node: &NodeContext) -> Result<usize, IpvsError> {
+    fn after_rules(&mut self, kernel: &mut K, node: &IpvsContext) -> Result<usize, IpvsError> {
         if !self.is_bound {
             self.steps.bind(kernel)?;
         }
         self.steps.remove(kernel, node.node.family)?;
-        self.steps.note(&mut self.observed);
+        self.steps.apply_to(&mut self.observed);
         let dirty = std::mem::take(&mut self.dirty);
         if std::mem::take(&mut self.is_full) {
             self.drains.keep(&self.observed);
             let keys: Vec<ServerKey> = self.observed.servers.keys().copied().collect();
-            self.drains.note(&keys, &self.desired, &self.observed);
+            self.drains.record(&keys, &self.desired, &self.observed);
         } else {
-            self.drains.note(&dirty.servers, &self.desired, &self.observed);
+            self.drains.record(&dirty.servers, &self.desired, &self.observed);
         }
         Ok(std::mem::take(&mut self.steps).len())
     }
 
-    /// Virtual servers and addresses: each can be flushed by one command.
-    fn lost(&mut self, kernel: &mut K, node: &NodeContext) -> Result<Option<String>, IpvsError> {
+    /// One command flushes either.
+    fn detect_flush(&mut self, kernel: &mut K, node: &IpvsContext) -> Result<Option<String>, IpvsError> {
         let servers = kernel.servers().servers(node.node.family)?;
         let addresses = kernel.device().addresses(node.node.family)?;
         let server = self.observed.servers.keys().find(|key| !servers.contains_key(key));
@@ -153,10 +150,10 @@ impl<K: IpvsKernel> Renderer<K> for Ipvs {
             return Ok(FollowUp::default());
         }
         let states = kernel.servers().destinations(&keys)?;
-        let over = self.drains.over(&states, now, self.settings.drain_limit);
-        kernel.servers().change_servers(&over)?;
-        over.iter().for_each(|change| note_server(change, &mut self.observed));
-        self.drains.gone(&over);
+        let finished = self.drains.finished(&states, now, self.settings.drain_limit);
+        kernel.servers().change_servers(&finished)?;
+        finished.iter().for_each(|change| apply_server_change(change, &mut self.observed));
+        self.drains.remove(&finished);
         Ok(FollowUp { next: self.drains.next(now), full: false })
     }
 
@@ -165,8 +162,7 @@ impl<K: IpvsKernel> Renderer<K> for Ipvs {
     }
 }
 
-/// Whether rules of iptables mode translate destinations now.
-fn is_led_by_iptables_mode(saved: &Saved) -> bool {
+fn is_led_by_iptables_mode(saved: &SavedTables) -> bool {
     let nat = saved.tables.get(&Table::Nat);
     nat.is_some_and(|nat| nat.chains.keys().any(|chain| chain.starts_with(names::SVC) || chain.starts_with(names::SVL)))
 }

@@ -1,5 +1,4 @@
-//! Takes away what this mode, in this proxy or in kube-proxy, has left besides rules: virtual servers, addresses, sets and
-//! the device. What other programs made stays.
+//! Removes the objects that IPVS mode of this proxy or of kube-proxy has left.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,72 +12,56 @@ use crate::kernel::dummy::AddressChange;
 use crate::kernel::ipvs::{ServerChange, ServerKey};
 use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
-use crate::plan::flows::{Flow, needs_conntrack_cleanup};
+use crate::plan::stale_flows::{Flow, needs_conntrack_cleanup};
 
-/// How often what is left is looked at while something needs it.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum TeardownError {
-    /// With virtual servers, sets or addresses.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// With conntrack's entries.
-    #[error("cannot delete conntrack's entries of flows that IPVS has led: {0}")]
+    #[error("cannot delete the conntrack entries of flows through IPVS: {0}")]
     Flows(std::io::Error),
-    /// With reading conntrack's entries.
-    #[error("cannot read who has flows through conntrack: {0}")]
+    #[error("cannot read the source addresses of conntrack entries: {0}")]
     Clients(std::io::Error),
 }
 
-/// How much is still there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Left {
-    /// Things taken away.
+pub struct TeardownCount {
     pub removed: usize,
-    /// Virtual servers and addresses that were spared.
     pub spared: usize,
 }
 
-/// Takes away what is left in one family: all of it, or (`gently`) only virtual servers without connections, and the rest
-/// when none is left. Rules that refer to the sets must be gone.
-///
-/// # Errors
-/// When the kernel refuses; what could be taken away before it is.
-pub fn leave<K: IpvsObjects>(kernel: &mut K, family: Family, gently: bool) -> Result<Left, NetlinkError> {
-    TeardownBatch::look(kernel, family, gently)?.go(kernel, &BTreeSet::new())
+/// Removes all objects of one family, or (`gently`) only virtual servers without connections, and the sets once nothing
+/// is left. The caller has removed the rules that refer to the sets.
+pub fn tear_down<K: IpvsObjects>(kernel: &mut K, family: Family, gently: bool) -> Result<TeardownCount, NetlinkError> {
+    TeardownBatch::list(kernel, family, gently)?.remove(kernel, &BTreeSet::new())
 }
 
-/// What of one family is about to go.
 struct TeardownBatch {
     family: Family,
     observed: ObservedState,
-    /// Virtual servers that go.
-    idle: Keys,
-    /// Those that are spared.
-    busy: Keys,
+    idle: ServerKeys,
+    busy: ServerKeys,
 }
 
 impl TeardownBatch {
-    fn look<K: IpvsObjects>(kernel: &mut K, family: Family, gently: bool) -> Result<TeardownBatch, NetlinkError> {
-        let observed = sets_that_are(kernel, family)?;
-        let ours: Keys = kernel.servers().servers(family)?.into_keys().filter(|key| observed.owns(key)).collect();
+    fn list<K: IpvsObjects>(kernel: &mut K, family: Family, gently: bool) -> Result<TeardownBatch, NetlinkError> {
+        let observed = existing_sets(kernel, family)?;
+        let ours: ServerKeys = kernel.servers().servers(family)?.into_keys().filter(|key| observed.owns(key)).collect();
         let (busy, idle) = if gently { busy(kernel, ours)? } else { (Vec::new(), ours) };
         Ok(TeardownBatch { family, observed, idle, busy })
     }
 
-    /// Our addresses that are still there.
     fn addresses<K: IpvsObjects>(&self, kernel: &mut K) -> Result<BTreeSet<IpAddr>, NetlinkError> {
         let ours = |address: &IpAddr| self.observed.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
         Ok(kernel.device().addresses(self.family)?.into_keys().filter(ours).collect())
     }
 
-    /// Makes them go, but for the addresses that are in use.
-    fn go<K: IpvsObjects>(self, kernel: &mut K, used: &BTreeSet<IpAddr>) -> Result<Left, NetlinkError> {
+    fn remove<K: IpvsObjects>(self, kernel: &mut K, used: &BTreeSet<IpAddr>) -> Result<TeardownCount, NetlinkError> {
         let addresses = self.addresses(kernel)?;
         let TeardownBatch { family, observed, idle, busy } = self;
-        let mut left = Left { removed: idle.len(), spared: busy.len() };
+        let mut left = TeardownCount { removed: idle.len(), spared: busy.len() };
         let deletions: Vec<ServerChange> = idle.into_iter().map(ServerChange::Delete).collect();
         kernel.servers().change_servers(&deletions)?;
         let served: BTreeSet<IpAddr> = busy.iter().map(|key| key.address.ip()).collect();
@@ -97,10 +80,6 @@ impl TeardownBatch {
     }
 }
 
-/// Removes the device, if no address is left on it.
-///
-/// # Errors
-/// When the kernel refuses.
 pub fn remove_empty_device<K: IpvsObjects>(kernel: &mut K) -> Result<(), NetlinkError> {
     for family in Family::ALL {
         if !kernel.device().addresses(family)?.is_empty() {
@@ -110,8 +89,7 @@ pub fn remove_empty_device<K: IpvsObjects>(kernel: &mut K) -> Result<(), Netlink
     kernel.device().remove_device()
 }
 
-/// The sets that are there, with their members.
-fn sets_that_are<K: IpvsObjects>(kernel: &mut K, family: Family) -> Result<ObservedState, NetlinkError> {
+fn existing_sets<K: IpvsObjects>(kernel: &mut K, family: Family) -> Result<ObservedState, NetlinkError> {
     let mut observed = ObservedState::default();
     for set in SetId::ALL {
         if let Some(found) = kernel.sets().set(&set.name(family))?.filter(|found| found.kind == set.kind().as_str()) {
@@ -121,10 +99,9 @@ fn sets_that_are<K: IpvsObjects>(kernel: &mut K, family: Family) -> Result<Obser
     Ok(observed)
 }
 
-type Keys = Vec<ServerKey>;
+type ServerKeys = Vec<ServerKey>;
 
-/// Virtual servers with connections, and those without.
-fn busy<K: IpvsObjects>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), NetlinkError> {
+fn busy<K: IpvsObjects>(kernel: &mut K, keys: ServerKeys) -> Result<(ServerKeys, ServerKeys), NetlinkError> {
     let states = kernel.servers().destinations(&keys)?;
     let has_connections: Vec<bool> =
         states.iter().map(|all| all.values().any(|destination| destination.connections > 0)).collect();
@@ -133,14 +110,12 @@ fn busy<K: IpvsObjects>(kernel: &mut K, keys: Keys) -> Result<(Keys, Keys), Netl
     Ok((keys(busy), keys(idle)))
 }
 
-/// What another mode's start finds of this one, which it takes away when its own rules stand: connections that IPVS leads go
-/// on until they end, or their time is over.
+/// A teardown after a start in another mode. TCP connections through IPVS continue until they end or the time limit is
+/// over. UDP flows do not end while their client sends, so their conntrack entries are deleted before their virtual
+/// server, and their next packet meets the rules.
 ///
-/// Flows of datagrams never end while their client talks, and conntrack would keep rules from ever seeing them: they are
-/// forgotten before the virtual server goes that led them, and their next packet meets the rules.
-///
-/// What the node itself sends to a service's address that it has bound comes from that very address, whatever leads it on.
-/// So such an address stays for as long as flows come from it, and new ones come from the node's own address.
+/// The node's own connections to a bound service address have it as source in every mode. It stays while flows come
+/// from it, and new connections use the node's own address.
 pub struct IpvsTeardown<K, C> {
     kernel: K,
     conntrack: C,
@@ -151,34 +126,30 @@ pub struct IpvsTeardown<K, C> {
 }
 
 impl<K: IpvsObjects, C: Conntrack> IpvsTeardown<K, C> {
-    /// By these kernel adapters, on a node whose own addresses are these, the preferred one of each family first; with so much
-    /// time for connections.
+    /// `own`: the node's addresses, the preferred one of each family first.
     pub fn new(kernel: K, conntrack: C, own: Vec<IpAddr>, limit: Duration) -> IpvsTeardown<K, C> {
         IpvsTeardown { kernel, conntrack, own, yielded: BTreeSet::new(), began: None, limit }
     }
 
-    /// Takes away what can go; when to come again, if anything is left.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// Returns the time of the next call, if anything is left.
     pub fn work(&mut self, now: Instant) -> Result<Option<Instant>, TeardownError> {
         let began = *self.began.get_or_insert(now);
         let gently = now.saturating_duration_since(began) < self.limit;
         let mut spared = 0;
         for family in Family::ALL {
-            let batch = TeardownBatch::look(&mut self.kernel, family, gently)?;
+            let batch = TeardownBatch::list(&mut self.kernel, family, gently)?;
             self.forget_flows(family, &batch.idle)?;
             let used = if gently { self.used(&batch)? } else { BTreeSet::new() };
-            spared += batch.go(&mut self.kernel, &used)?.spared;
+            spared += batch.remove(&mut self.kernel, &used)?.spared;
         }
         if spared > 0 {
-            return Ok(Some(now + LOOK));
+            return Ok(Some(now + POLL_INTERVAL));
         }
         remove_empty_device(&mut self.kernel)?;
         Ok(None)
     }
 
-    /// Lets addresses yield, and then says which of them flows still come from.
+    /// Prefers the node's own address over bound ones. Returns the bound addresses that are still the source of flows.
     fn used(&mut self, batch: &TeardownBatch) -> Result<BTreeSet<IpAddr>, TeardownError> {
         let addresses = batch.addresses(&mut self.kernel)?;
         if let Some(own) = self.own.iter().copied().find(|own| Family::of(own) == batch.family) {
@@ -195,18 +166,17 @@ impl<K: IpvsObjects, C: Conntrack> IpvsTeardown<K, C> {
         Ok(addresses.intersection(&clients).copied().collect())
     }
 
-    fn forget_flows(&mut self, family: Family, led_by: &[ServerKey]) -> Result<(), TeardownError> {
-        let keys: BTreeSet<&ServerKey> = led_by.iter().filter(|key| needs_conntrack_cleanup(key.protocol)).collect();
+    fn forget_flows(&mut self, family: Family, servers: &[ServerKey]) -> Result<(), TeardownError> {
+        let keys: BTreeSet<&ServerKey> = servers.iter().filter(|key| needs_conntrack_cleanup(key.protocol)).collect();
         if keys.is_empty() {
             return Ok(());
         }
-        let was_led = |flow: &Flow| {
+        let by_ipvs = |flow: &Flow| {
             flow.by_ipvs && keys.contains(&ServerKey { protocol: flow.protocol, address: flow.destination })
         };
-        self.conntrack.delete(family, &[Filter::None], &was_led).map(drop).map_err(TeardownError::Flows)
+        self.conntrack.delete(family, &[Filter::None], &by_ipvs).map(drop).map_err(TeardownError::Flows)
     }
 
-    /// The kernel adapters, for tests.
     pub fn into_kernel(self) -> (K, C) {
         (self.kernel, self.conntrack)
     }

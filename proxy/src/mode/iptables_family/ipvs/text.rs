@@ -1,5 +1,3 @@
-//! What this mode wants, as the commands would print it: `ipvsadm -Sn`, `ipset save`.
-
 use std::fmt::Write as _;
 
 use super::desired::DesiredState;
@@ -10,7 +8,7 @@ use crate::kernel::ipset::Member;
 use crate::kernel::ipvs::{FLAG_SCHED2, ServerKey, ServerSpec};
 use crate::model::Family;
 
-/// Virtual servers with their destinations, as `ipvsadm -Sn` prints them.
+/// As `ipvsadm -Sn` prints them.
 pub fn ipvsadm(desired: &DesiredState) -> String {
     let mut text = String::new();
     for key in desired.servers() {
@@ -34,7 +32,7 @@ fn server_line(key: &ServerKey, spec: &ServerSpec) -> String {
     line
 }
 
-/// Sets with their members, as `ipset save` prints them.
+/// As `ipset save` prints them.
 pub fn ipset(desired: &DesiredState, family: Family) -> String {
     let mut text = String::new();
     for set in SetId::ALL {
@@ -48,7 +46,7 @@ pub fn ipset(desired: &DesiredState, family: Family) -> String {
     text
 }
 
-/// The addresses on the device, in the syntax of `ip`.
+/// As commands of `ip`.
 pub fn addresses(desired: &DesiredState) -> String {
     let line = |address: &std::net::IpAddr| {
         let length = Family::of(address).address_bits();

@@ -1,23 +1,18 @@
-//! Takes everything away that this proxy or kube-proxy, in any mode, has put into the tables.
-
 use super::jumps;
 use super::names;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
-use crate::ruleset::{Saved, Table, Transaction};
+use crate::ruleset::{SavedTables, Table, Transaction};
 
-/// What dumps hold of this proxy or kube-proxy, in any mode.
+/// What [`cleanup`] would remove.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Chains.
+pub struct CleanupCount {
     pub chains: usize,
-    /// Rules in them, and jumps to them from the kernel's own chains.
     pub rules: usize,
 }
 
-/// Counts what [`cleanup`] would remove.
-pub fn count(saved: &Saved) -> Found {
-    let mut found = Found::default();
+pub fn count(saved: &SavedTables) -> CleanupCount {
+    let mut found = CleanupCount::default();
     for (table, chains) in saved.tables.iter().map(|(table, saved)| (*table, &saved.chains)) {
         let ours = chains.iter().filter(|(chain, _)| names::is_ours(table, chain));
         let (count, rules) = ours.fold((0, 0), |(count, sum), (_, rules)| (count + 1, sum + rules.len()));
@@ -26,17 +21,14 @@ pub fn count(saved: &Saved) -> Found {
             jumps.any(|jump| jump.from == from && jump.rule().to_string() == rule)
         };
         let jumps = chains.iter().flat_map(|(from, rules)| rules.iter().filter(|rule| is_jump(from, rule)));
-        found = Found { chains: found.chains + count, rules: found.rules + rules + jumps.count() };
+        found = CleanupCount { chains: found.chains + count, rules: found.rules + rules + jumps.count() };
     }
     found
 }
 
-/// Removes our jumps and our chains, a table at a time: no packet meets a half-empty chain. `KUBE-FIREWALL` and the jumps to it
-/// stay, as upstream's do: kubelet shares them, and `route_localnet` stays set, which without the guard lets neighbours reach what
-/// listens on the node's loopback (CVE-2020-8558).
-///
-/// # Errors
-/// When a command fails; what could be removed before it is.
+/// Removes everything of this proxy or kube-proxy, in any mode, one table per transaction, so that no packet meets a
+/// half-empty chain. As upstream, `KUBE-FIREWALL` stays: kubelet shares it, and `route_localnet` stays set, so that
+/// without the guard other machines could reach programs on the node's loopback addresses (CVE-2020-8558).
 pub fn cleanup<K: PacketFilter>(kernel: &mut K) -> Result<usize, IptablesError> {
     let mut removed = 0;
     for table in Table::ALL {

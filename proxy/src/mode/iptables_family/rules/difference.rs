@@ -1,14 +1,12 @@
-//! From what the tables hold to what they should hold.
-
 use std::collections::BTreeSet;
 
 use super::jumps::{self, Jump};
 use super::names;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
-use crate::ruleset::{Rule, Saved, Table, TableChange, Transaction};
+use crate::ruleset::{Rule, SavedTables, Table, TableChange, Transaction};
 
-/// kubelet may have rules of its own in a chain that it shares: ours only have to be there.
+/// kubelet may have its own rules in the chain.
 pub fn shared_with_kubelet<'a>(
     change: &mut TableChange,
     chain: &str,
@@ -22,13 +20,14 @@ pub fn shared_with_kubelet<'a>(
     }
 }
 
-/// Puts in the jumps that are missing, each before what stands in the kernel's chain, in one transaction before all others and to
-/// chains that are made empty if they are not there; how many there were. By itself it is small: one that the kernel takes
-/// a part of, for being too large, must not be sent again with jumps in it.
-///
-/// # Errors
-/// When a command fails.
-pub fn ensure_jumps(kernel: &mut dyn PacketFilter, wanted: &[&Jump], saved: &Saved) -> Result<usize, IptablesError> {
+/// Inserts the missing jumps at the beginning of the built-in chains. A transaction of its own, before all others,
+/// because it is small: one that is too large for the kernel may be half done, and must not be repeated with jumps in
+/// it.
+pub fn ensure_jumps(
+    kernel: &mut dyn PacketFilter,
+    wanted: &[&Jump],
+    saved: &SavedTables,
+) -> Result<usize, IptablesError> {
     let (mut transaction, mut missing) = (Transaction::default(), 0);
     for jump in wanted.iter().filter(|jump| !jump.is_in(saved)) {
         let change = transaction.table(jump.table);
@@ -45,20 +44,16 @@ pub fn ensure_jumps(kernel: &mut dyn PacketFilter, wanted: &[&Jump], saved: &Sav
     Ok(missing)
 }
 
-/// Jumps and chains that another mode left; to be called when the mode's own rules stand. How many jumps and chains.
-///
-/// # Errors
-/// When a command fails.
+/// Once the mode's own rules exist. Returns the numbers of jumps and chains.
 pub fn remove_other_modes(
     kernel: &mut dyn PacketFilter,
     wanted_jumps: &[&Jump],
     wanted: impl Fn(Table, &str) -> bool,
-    saved: &Saved,
+    saved: &SavedTables,
 ) -> Result<(usize, usize), IptablesError> {
-    // The guard of the loopback range stays: `route_localnet` may have been set for good.
+    // The guard of the loopback range stays: `route_localnet` may stay set.
     let mut stale: Vec<&Jump> = Vec::new();
     for jump in jumps::of_all_modes().filter(|jump| jump.to != names::FIREWALL && jump.is_in(saved)) {
-        // Modes share some of their jumps.
         if !wanted_jumps.iter().chain(&stale).any(|other| other.is_same_rule(jump)) {
             stale.push(jump);
         }

@@ -1,47 +1,37 @@
-//! What one service port contributes to the filter table in every mode whose nat rules leave refused packets as they were:
-//! who is refused, who is dropped, and the health check that is let in.
+//! The filter rules of one service port, for modes whose nat rules do not translate refused packets.
 
 use std::net::IpAddr;
 
 use super::names;
-use super::node_ports::Scope;
-use crate::mode::iptables_family::engine::render::{Place, ServiceRules};
+use super::node_ports::NodePortMatch;
+use crate::mode::iptables_family::engine::render::{ChainId, ServiceRules};
 use crate::model::Protocol;
-use crate::plan::{ExternalFrontends, NodePlan, ServicePortPlan, Verdict};
+use crate::plan::{ExternalFrontends, FrontendVerdict, NodePlan, ServicePortPlan};
 use crate::ruleset::Table;
-use crate::ruleset::{Rule, Target};
+use crate::ruleset::{Rule, RuleTarget};
 
-/// Cluster IPs that are refused.
-const REFUSED_INTERNAL: Place = (Table::Filter, names::SERVICES);
-/// Frontends for outside that are refused.
-const REFUSED_EXTERNAL: Place = (Table::Filter, names::EXTERNAL_SERVICES);
-/// Load-balancer traffic that no source range accepted.
-const FIREWALL: Place = (Table::Filter, names::PROXY_FIREWALL);
-/// Health-check node ports.
-const HEALTH_CHECKS: Place = (Table::Filter, names::NODE_PORTS);
+const REFUSED_INTERNAL: ChainId = (Table::Filter, names::SERVICES);
+const REFUSED_EXTERNAL: ChainId = (Table::Filter, names::EXTERNAL_SERVICES);
+const FIREWALL: ChainId = (Table::Filter, names::PROXY_FIREWALL);
+const HEALTH_CHECKS: ChainId = (Table::Filter, names::NODE_PORTS);
 
-/// The chains that these rules are in.
-pub const PLACES: [Place; 4] = [REFUSED_INTERNAL, REFUSED_EXTERNAL, FIREWALL, HEALTH_CHECKS];
+pub const CHAINS: [ChainId; 4] = [REFUSED_INTERNAL, REFUSED_EXTERNAL, FIREWALL, HEALTH_CHECKS];
 
-/// What differs from mode to mode: words of comments.
 #[derive(Debug, Clone, Copy)]
-pub struct Words<'a> {
-    /// Why packets are refused.
+pub struct FilterComments<'a> {
     pub refused: &'a str,
-    /// The chain of nat that accepts allowed sources of load-balancer IPs.
+    /// The nat chain that accepts allowed sources of load-balancer IPs.
     pub accepting: &'a str,
 }
 
-impl<'a> Words<'a> {
-    /// There are no endpoints.
-    pub fn no_endpoints(accepting: &'a str) -> Words<'a> {
-        Words { refused: "has no endpoints", accepting }
+impl<'a> FilterComments<'a> {
+    pub fn no_endpoints(accepting: &'a str) -> FilterComments<'a> {
+        FilterComments { refused: "has no endpoints", accepting }
     }
 }
 
-/// Writes down one service port.
-pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: Words<'_>, out: &mut ServiceRules) {
-    let writer = Writer { plan, node, name: plan.name.to_string(), words };
+pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: FilterComments<'_>, out: &mut ServiceRules) {
+    let writer = FilterRenderer { plan, node, name: plan.name.to_string(), words };
     if let Some(internal) = &plan.internal {
         let to_cluster_ip = |rule: Rule| rule.destination(internal.address).port(plan.protocol(), plan.port);
         out.add(REFUSED_INTERNAL, writer.refusal(internal.action.verdict, to_cluster_ip));
@@ -53,27 +43,26 @@ pub fn render(plan: &ServicePortPlan, node: &NodePlan, words: Words<'_>, out: &m
     out.add(HEALTH_CHECKS, writer.health_check());
 }
 
-struct Writer<'a> {
+struct FilterRenderer<'a> {
     plan: &'a ServicePortPlan,
     node: &'a NodePlan,
     /// `namespace/name:port`.
     name: String,
-    words: Words<'a>,
+    words: FilterComments<'a>,
 }
 
-impl Writer<'_> {
-    /// The rule for a frontend without endpoints; `None` if it has some.
-    fn refusal(&self, verdict: Verdict, matching: impl FnOnce(Rule) -> Rule) -> Option<Rule> {
+impl FilterRenderer<'_> {
+    fn refusal(&self, verdict: FrontendVerdict, matching: impl FnOnce(Rule) -> Rule) -> Option<Rule> {
         let commented = |why: &str| matching(Rule::commented(format!("{} {why}", self.name)));
         match verdict {
-            Verdict::Deliver(_) => None,
-            Verdict::Reject => Some(commented(self.words.refused).reject(self.node.family)),
-            Verdict::Drop => Some(commented("has no local endpoints").target(Target::Drop)),
+            FrontendVerdict::Deliver(_) => None,
+            FrontendVerdict::Reject => Some(commented(self.words.refused).reject(self.node.family)),
+            FrontendVerdict::Drop => Some(commented("has no local endpoints").target(RuleTarget::Drop)),
         }
     }
 
-    /// A source that nat has not let through to a load-balancer IP is dropped. Without endpoints, allowed sources too must
-    /// meet the refusal and not the firewall.
+    /// Drops packets to load-balancer IPs that nat has not translated. Without endpoints allowed sources must be
+    /// rejected instead.
     fn firewall(&self, external: &ExternalFrontends) -> Vec<Rule> {
         if external.allowed_sources.is_none() || !external.delivers() {
             return Vec::new();
@@ -81,7 +70,7 @@ impl Writer<'_> {
         let drop = |address: &IpAddr| {
             let comment = format!("{} traffic not accepted by {}", self.name, self.words.accepting);
             let rule = Rule::commented(comment).destination(*address);
-            rule.port(self.plan.protocol(), self.plan.port).target(Target::Drop)
+            rule.port(self.plan.protocol(), self.plan.port).target(RuleTarget::Drop)
         };
         external.load_balancer_ips.iter().map(drop).collect()
     }
@@ -93,9 +82,10 @@ impl Writer<'_> {
             .filter_map(|address| self.refusal(verdict, |rule| rule.destination(*address).port(protocol, port)))
             .collect();
         if let Some(node_port) = external.node_port {
-            // On addresses that accept no node ports another program may listen on this one.
-            let refusal = |scope: Scope| self.refusal(verdict, |rule| scope.of_any(rule).port(protocol, node_port));
-            lines.extend(Scope::all(self.node).into_iter().filter_map(refusal));
+            // On the node's other addresses another program may listen on the port.
+            let refusal =
+                |scope: NodePortMatch| self.refusal(verdict, |rule| scope.of_any(rule).port(protocol, node_port));
+            lines.extend(NodePortMatch::all(self.node).into_iter().filter_map(refusal));
         }
         lines
     }
@@ -103,6 +93,6 @@ impl Writer<'_> {
     fn health_check(&self) -> Option<Rule> {
         let check = self.plan.health_check.as_ref()?;
         let rule = Rule::commented(format!("{} health check node port", self.name));
-        Some(rule.port(Protocol::Tcp, check.port).target(Target::Accept))
+        Some(rule.port(Protocol::Tcp, check.port).target(RuleTarget::Accept))
     }
 }

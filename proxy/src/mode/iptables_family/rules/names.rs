@@ -1,4 +1,4 @@
-//! Chain names: upstream's, hashes included, because operators' eyes and tools know them.
+//! Chain names: upstream's, hashes included, because operators and tools know them.
 
 use std::net::SocketAddr;
 
@@ -8,49 +8,39 @@ use sha2::{Digest, Sha256};
 use crate::model::ServicePortName;
 use crate::ruleset::Table;
 
-/// nat and filter: every service address.
 pub const SERVICES: &str = "KUBE-SERVICES";
-/// filter: frontends for outside without endpoints.
 pub const EXTERNAL_SERVICES: &str = "KUBE-EXTERNAL-SERVICES";
-/// nat: node ports; filter: health-check node ports.
 pub const NODE_PORTS: &str = "KUBE-NODEPORTS";
-/// nat: where marked packets are masqueraded.
 pub const POSTROUTING: &str = "KUBE-POSTROUTING";
-/// nat: marks a packet for masquerade.
 pub const MARK_MASQ: &str = "KUBE-MARK-MASQ";
-/// filter: what service traffic needs to be forwarded.
 pub const FORWARD: &str = "KUBE-FORWARD";
-/// filter: load-balancer traffic that `loadBalancerSourceRanges` did not accept.
+/// filter: sources that `loadBalancerSourceRanges` does not allow.
 pub const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 /// filter: the guard of the loopback range; shared with kubelet.
 pub const FIREWALL: &str = "KUBE-FIREWALL";
-/// mangle, nat and filter: an empty chain, by whose loss kubelet and kube-proxy notice a flush.
+/// An empty chain: kubelet and kube-proxy detect a flush by its deletion.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
 
-/// nat, IPVS mode: node ports; filter: health-check node ports.
+/// IPVS mode; nat: node ports, filter: health-check node ports.
 pub const NODE_PORT: &str = "KUBE-NODE-PORT";
-/// nat, IPVS mode: load-balancer IPs.
 pub const LOAD_BALANCER: &str = "KUBE-LOAD-BALANCER";
-/// filter, IPVS mode: who may use load-balancer IPs with `loadBalancerSourceRanges`.
+/// filter, IPVS mode: sources of load-balancer IPs.
 pub const SOURCE_RANGES_FIREWALL: &str = "KUBE-SOURCE-RANGES-FIREWALL";
-/// filter, IPVS mode: keeps the host's own listeners from answering on service addresses.
+/// filter, IPVS mode: keeps programs of the host from answering on service addresses.
 pub const IPVS_FILTER: &str = "KUBE-IPVS-FILTER";
-/// mangle (upstream: filter), IPVS mode: what the node itself may not send to service addresses.
+/// mangle (upstream: filter), IPVS mode: drops packets of the node itself to service addresses.
 pub const IPVS_OUT_FILTER: &str = "KUBE-IPVS-OUT-FILTER";
 
-/// nat, userspace mode: what comes from elsewhere to cluster, external and load-balancer IPs.
+/// nat, userspace mode: from other machines to addresses; `HOST`: from the node itself.
 pub const PORTALS_CONTAINER: &str = "KUBE-PORTALS-CONTAINER";
-/// nat, userspace mode: what the node itself sends there.
 pub const PORTALS_HOST: &str = "KUBE-PORTALS-HOST";
-/// nat, userspace mode: what comes from elsewhere to node ports.
+/// nat, userspace mode: from other machines to node ports; `HOST`: from the node itself.
 pub const NODEPORT_CONTAINER: &str = "KUBE-NODEPORT-CONTAINER";
-/// nat, userspace mode: what the node itself sends there.
 pub const NODEPORT_HOST: &str = "KUBE-NODEPORT-HOST";
-/// filter, userspace mode: who reaches the relays' listening ports.
+/// filter, userspace mode: packets to the relays' listening ports.
 pub const NODEPORT_NON_LOCAL: &str = "KUBE-NODEPORT-NON-LOCAL";
 
-/// Every chain with a name of its own that a mode of this proxy, or of kube-proxy, makes, by table; without `KUBE-FIREWALL`,
-/// which is kubelet's too.
+/// Every chain with a fixed name of this proxy or kube-proxy, without `KUBE-FIREWALL`, which kubelet shares.
 pub const FIXED: [(Table, &str); 24] = [
     (Table::Filter, SERVICES),
     (Table::Filter, EXTERNAL_SERVICES),
@@ -78,22 +68,20 @@ pub const FIXED: [(Table, &str); 24] = [
     (Table::Nat, CANARY),
 ];
 
-/// Prefix of a service port's chain for policy Cluster.
+/// Policy Cluster.
 pub const SVC: &str = "KUBE-SVC-";
-/// Prefix of a service port's chain for policy Local.
+/// Policy Local.
 pub const SVL: &str = "KUBE-SVL-";
-/// Prefix of a service port's entry chain for traffic from outside.
+/// Traffic from outside.
 pub const EXT: &str = "KUBE-EXT-";
-/// Prefix of a service port's chain of allowed sources.
+/// Allowed sources.
 pub const FW: &str = "KUBE-FW-";
-/// Prefix of an endpoint's chain.
 pub const SEP: &str = "KUBE-SEP-";
 
-/// Prefixes of the chains that come and go with services.
 pub const PER_SERVICE: [&str; 5] = [SVC, SVL, EXT, FW, SEP];
 
-/// Characters of the hash that a chain name keeps: the kernel allows 28 in a name, prefix included
-/// (`XT_EXTENSION_MAXNAMELEN` in `include/uapi/linux/netfilter/x_tables.h`).
+/// The kernel allows 28 characters in a chain name, prefix included (`XT_EXTENSION_MAXNAMELEN` in
+/// `include/uapi/linux/netfilter/x_tables.h`).
 const HASH_CHARACTERS: usize = 16;
 
 /// base32 of the SHA-256 of `key`, cut.
@@ -103,22 +91,20 @@ pub fn hash(key: &str) -> String {
     text
 }
 
-/// A service port's chain with this prefix.
 pub fn service_port_chain(prefix: &str, name: &ServicePortName) -> String {
     format!("{prefix}{}", hash(&format!("{name}{}", name.protocol)))
 }
 
-/// An endpoint's chain. The same address behind two service ports has two chains.
+/// An endpoint of two service ports has two chains.
 pub fn endpoint_chain(name: &ServicePortName, endpoint: &SocketAddr) -> String {
     format!("{SEP}{}", hash(&format!("{name}{}{endpoint}", name.protocol)))
 }
 
-/// Whether a chain comes and goes with services.
 pub fn is_per_service(chain: &str) -> bool {
     PER_SERVICE.iter().any(|prefix| chain.starts_with(prefix))
 }
 
-/// Whether a chain of this table is one of this proxy's, whatever the mode.
+/// Of this proxy or kube-proxy, in any mode.
 pub fn is_ours(table: Table, chain: &str) -> bool {
     is_per_service(chain) || FIXED.contains(&(table, chain))
 }
@@ -134,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_published() {
+    fn names_equal_the_published_ones() {
         let table = [
             (name("default", "web", ""), "KUBE-SVC-LOLE4ISW44XBNF3G"),
             (name("default", "nginx", ""), "KUBE-SVC-2CMXP7HKUVJN7L6M"),
@@ -150,7 +136,7 @@ mod tests {
         assert_eq!(ingress, "KUBE-SEP-B25KHNOUZSX4F53T");
     }
 
-    /// The older of the published clusters hashed an unnamed port with a colon that is no longer there.
+    /// The older of the published clusters hashed an unnamed port with a colon.
     #[test]
     fn older_names_had_a_colon_after_the_service() {
         let table = [

@@ -1,29 +1,29 @@
-//! Userspace mode: rules lead packets to listening ports of this process, which relays them.
+//! Userspace mode: rules redirect packets to listening ports of this process.
 //!
-//! [`ports`] gives each listener its port, [`objects`] writes one service port down, [`ruleset`] puts the chains together,
-//! [`syncer`] brings listeners and rules where they should be; [`found`] reads the ports out of a predecessor's rules. What
-//! listens and relays is [`crate::relay`].
+//! [`ports`] assigns ports to listeners, [`objects`] renders one service port, [`ruleset`] the fixed chains; [`syncer`]
+//! is the mode's [renderer](super::engine::render::Renderer). [`previous_ports`] reads the ports from a previous
+//! proxy's rules. [`crate::relay`] relays.
 //!
-//! One listening port serves one of the two sets of backends that a service port may have ([`BackendSet`]): whether a client
-//! is held to the policy Local is decided by rules, which see where a packet comes from; which backend it gets, by the relay.
+//! A listening port serves one [`BackendSet`]. Rules choose the set, because they see the packet's source; the relay
+//! chooses the backend.
 
-pub mod found;
 pub mod jumps;
 pub mod objects;
 pub mod ports;
+pub mod previous_ports;
 pub mod ruleset;
 pub mod syncer;
 
 use std::collections::BTreeSet;
 
 use crate::model::Protocol;
-use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, ServicePortPlan, Verdict};
+use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, FrontendVerdict, ServicePortPlan};
 
-/// A service port as this mode can serve it: SCTP is not relayed, so its service ports refuse.
+/// SCTP is not relayed, so its service ports refuse.
 pub fn served(plan: &ServicePortPlan) -> ServicePortPlan {
     let mut plan = plan.clone();
     if plan.protocol() == Protocol::Sctp {
-        let refuse = |action: &mut FrontendAction| action.verdict = Verdict::Reject;
+        let refuse = |action: &mut FrontendAction| action.verdict = FrontendVerdict::Reject;
         plan.internal.iter_mut().for_each(|internal| refuse(&mut internal.action));
         if let Some(external) = &mut plan.external {
             refuse(&mut external.action);
@@ -33,7 +33,7 @@ pub fn served(plan: &ServicePortPlan) -> ServicePortPlan {
     plan
 }
 
-/// The sets of backends that rules lead to.
+/// The backend sets to which rules redirect.
 pub fn sets(plan: &ServicePortPlan) -> BTreeSet<BackendSet> {
     let of_external = |external: &ExternalFrontends| {
         let short = external.short_circuit.map(|short| [short.pods, short.node]);
@@ -42,8 +42,8 @@ pub fn sets(plan: &ServicePortPlan) -> BTreeSet<BackendSet> {
     let treatments = plan.external.iter().flat_map(of_external);
     let treatments = treatments.chain(plan.internal.map(|internal| internal.action));
     let delivered = treatments.filter_map(|action| match action.verdict {
-        Verdict::Deliver(set) => Some(set),
-        Verdict::Reject | Verdict::Drop => None,
+        FrontendVerdict::Deliver(set) => Some(set),
+        FrontendVerdict::Reject | FrontendVerdict::Drop => None,
     });
     delivered.filter(|set| !plan.backends(*set).is_empty()).collect()
 }

@@ -1,61 +1,52 @@
-//! What one service port contributes to the tables: lines in shared chains, spelled as they were published.
-//!
-//! The nat rules of this mode translate the destination only; the client's address ends at the relay, whose own connection
-//! has the node's. So there is nothing to masquerade, and a pod may be led back to itself.
+//! The rules of one service port, with upstream's published text. The relay's own connection has the node's address, so
+//! nothing is masqueraded, and a pod can connect to itself.
 
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use super::ports::Assigned;
+use super::ports::AssignedPorts;
 use super::sets;
-use crate::mode::iptables_family::engine::render::{Place, ServiceRules};
-use crate::mode::iptables_family::rules::filter::{self, Words};
+use crate::mode::iptables_family::engine::render::{ChainId, ServiceRules};
+use crate::mode::iptables_family::rules::filter::{self, FilterComments};
 use crate::mode::iptables_family::rules::matching::from_pods;
 use crate::mode::iptables_family::rules::names;
-use crate::mode::iptables_family::rules::node_ports::Scope;
+use crate::mode::iptables_family::rules::node_ports::NodePortMatch;
 use crate::model::Protocol;
-use crate::plan::{BackendSet, ExternalFrontends, FrontendAction, NodePlan, PodSource, ServicePortPlan, Verdict};
-use crate::ruleset::{ConnectionStates, Rule, Table, Target};
+use crate::plan::{
+    BackendSet, ExternalFrontends, FrontendAction, FrontendVerdict, NodePlan, PodSource, ServicePortPlan,
+};
+use crate::ruleset::{ConnectionStates, Rule, RuleTarget, Table};
 
-/// Ends the comment of the rule that lets in who is led to backends on this node only.
+/// The end of the comment of the rule that accepts packets for local backends.
 pub const ON_THIS_NODE: &str = " on this node";
 
-/// What comes from elsewhere to cluster, external and load-balancer IPs.
-pub const PORTALS_CONTAINER: Place = (Table::Nat, names::PORTALS_CONTAINER);
-/// What the node itself sends there.
-pub const PORTALS_HOST: Place = (Table::Nat, names::PORTALS_HOST);
-/// What comes from elsewhere to node ports.
-pub const NODE_PORT_CONTAINER: Place = (Table::Nat, names::NODEPORT_CONTAINER);
-/// What the node itself sends there.
-pub const NODE_PORT_HOST: Place = (Table::Nat, names::NODEPORT_HOST);
-/// What reaches the relays' listening ports.
-pub const LISTENERS: Place = (Table::Filter, names::NODEPORT_NON_LOCAL);
+pub const PORTALS_CONTAINER: ChainId = (Table::Nat, names::PORTALS_CONTAINER);
+pub const PORTALS_HOST: ChainId = (Table::Nat, names::PORTALS_HOST);
+pub const NODE_PORT_CONTAINER: ChainId = (Table::Nat, names::NODEPORT_CONTAINER);
+pub const NODE_PORT_HOST: ChainId = (Table::Nat, names::NODEPORT_HOST);
+pub const LISTENERS: ChainId = (Table::Filter, names::NODEPORT_NON_LOCAL);
 
-/// What a service port's lines depend on besides its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeContext {
-    /// The node.
+pub struct UserspaceContext {
     pub node: NodePlan,
-    /// The address of the node that its own traffic is led to.
     pub host: IpAddr,
-    /// What comes from elsewhere is led to the address of the interface that it came in by. Otherwise to `host`, too: where
-    /// an interface has no address the kernel would drop it.
+    /// Whether packets from other machines are redirected to the address of their input interface, or translated to
+    /// `host`: the kernel drops redirected packets on an interface without an address.
     pub redirect: bool,
 }
 
-/// Writes down one service port, as it is [`super::served`], whose listeners have these ports. One whose listener has none, because no port could be had,
-/// refuses.
-pub fn render(mut plan: ServicePortPlan, ports: Assigned, around: &NodeContext) -> ServiceRules {
-    let mut words = Words::no_endpoints(names::PORTALS_CONTAINER);
+/// `plan` is [`super::served`]. Refuses if a listener has no port.
+pub fn render(mut plan: ServicePortPlan, ports: AssignedPorts, context: &UserspaceContext) -> ServiceRules {
+    let mut words = FilterComments::no_endpoints(names::PORTALS_CONTAINER);
     if plan.protocol() == Protocol::Sctp {
         words.refused = "is SCTP, which is not relayed in userspace mode";
     } else if sets(&plan).into_iter().any(|set| ports.get(set).is_none()) {
         words.refused = "has no listening port";
         refuse(&mut plan);
     }
-    let mut writer = Writer { plan: &plan, ports, around, out: ServiceRules::default() };
-    filter::render(&plan, &around.node, words, &mut writer.out);
+    let mut writer = RelayRuleRenderer { plan: &plan, ports, context, out: ServiceRules::default() };
+    filter::render(&plan, &context.node, words, &mut writer.out);
     if let Some(internal) = &plan.internal {
         writer.address(internal.address, internal.action, internal.action);
     }
@@ -68,43 +59,42 @@ pub fn render(mut plan: ServicePortPlan, ports: Assigned, around: &NodeContext) 
 
 fn refuse(plan: &mut ServicePortPlan) {
     if let Some(internal) = &mut plan.internal {
-        internal.action.verdict = Verdict::Reject;
+        internal.action.verdict = FrontendVerdict::Reject;
     }
     if let Some(external) = &mut plan.external {
-        external.action.verdict = Verdict::Reject;
+        external.action.verdict = FrontendVerdict::Reject;
         external.short_circuit = None;
     }
 }
 
-struct Writer<'a> {
+struct RelayRuleRenderer<'a> {
     plan: &'a ServicePortPlan,
-    ports: Assigned,
-    around: &'a NodeContext,
+    ports: AssignedPorts,
+    context: &'a UserspaceContext,
     out: ServiceRules,
 }
 
-impl Writer<'_> {
-    /// `namespace/name:port`; the published rules keep the colon of an unnamed port.
+impl RelayRuleRenderer<'_> {
+    /// `namespace/name:port`; as in the published rules, an unnamed port keeps the colon.
     fn commented(&self) -> Rule {
         Rule::commented(format!("{}:{}", self.plan.name.service, self.plan.name.port))
     }
 
     fn port_of(&self, action: FrontendAction) -> Option<u16> {
         match action.verdict {
-            Verdict::Deliver(set) => self.ports.get(set),
-            Verdict::Reject | Verdict::Drop => None,
+            FrontendVerdict::Deliver(set) => self.ports.get(set),
+            FrontendVerdict::Reject | FrontendVerdict::Drop => None,
         }
     }
 
-    fn redirect(&self, port: u16) -> Target {
-        if self.around.redirect { Target::Redirect(port) } else { self.dnat(port) }
+    fn redirect(&self, port: u16) -> RuleTarget {
+        if self.context.redirect { RuleTarget::Redirect(port) } else { self.dnat(port) }
     }
 
-    fn dnat(&self, port: u16) -> Target {
-        Target::Dnat(SocketAddr::new(self.around.host, port))
+    fn dnat(&self, port: u16) -> RuleTarget {
+        RuleTarget::Dnat(SocketAddr::new(self.context.host, port))
     }
 
-    /// All traffic to an address, from elsewhere and from the node itself.
     fn address(&mut self, address: IpAddr, container: FrontendAction, host: FrontendAction) {
         let rule = || self.commented().destination(address).port(self.plan.protocol(), self.plan.port);
         let origins_elsewhere = self.port_of(container).map(|port| rule().target(self.redirect(port)));
@@ -125,7 +115,7 @@ impl Writer<'_> {
             );
         }
         if let Some(port) = external.node_port {
-            for scope in Scope::all(&self.around.node) {
+            for scope in NodePortMatch::all(&self.context.node) {
                 self.node_port(port, external, scope);
             }
         }
@@ -141,9 +131,9 @@ impl Writer<'_> {
         }
         let mut host = Vec::new();
         if let Some(port) = self.port_of(external.of_node()) {
-            let mut from = restricted(From::default(), allowed);
+            let mut from = restricted(SourceMatch::default(), allowed);
             if external.allowed_sources.as_ref().is_some_and(|allowed| allowed.load_balancer_ips) && allowed.is_some() {
-                from.extend(external.load_balancer_ips.iter().map(|own| From::range(IpNet::from(*own))));
+                from.extend(external.load_balancer_ips.iter().map(|own| SourceMatch::range(IpNet::from(*own))));
             }
             host.extend(from.into_iter().map(|from| from.apply(rule()).target(self.dnat(port))));
         }
@@ -151,8 +141,8 @@ impl Writer<'_> {
         self.out.add(PORTALS_HOST, host);
     }
 
-    fn node_port(&mut self, node_port: u16, external: &ExternalFrontends, scope: Scope) {
-        // Jumps lead here what goes to the node's own addresses.
+    fn node_port(&mut self, node_port: u16, external: &ExternalFrontends, scope: NodePortMatch) {
+        // Jumps pass only packets to the node's own addresses.
         let rule = || scope.of_local(self.commented()).port(self.plan.protocol(), node_port);
         let mut container = Vec::new();
         for (from, action) in self.origins_elsewhere(external) {
@@ -164,15 +154,15 @@ impl Writer<'_> {
         self.out.add(NODE_PORT_HOST, host);
     }
 
-    /// What happens to sources from elsewhere: pods first, then all.
-    fn origins_elsewhere(&self, external: &ExternalFrontends) -> Vec<(From, FrontendAction)> {
-        let pods = external.short_circuit.zip(self.around.node.pods.clone());
-        let pods = pods.map(|(short, pods)| (From { pods: Some(pods), range: None }, short.pods));
-        pods.into_iter().chain([(From::default(), external.action)]).collect()
+    /// Pods first, then all sources.
+    fn origins_elsewhere(&self, external: &ExternalFrontends) -> Vec<(SourceMatch, FrontendAction)> {
+        let pods = external.short_circuit.zip(self.context.node.pods.clone());
+        let pods = pods.map(|(short, pods)| (SourceMatch { pods: Some(pods), range: None }, short.pods));
+        pods.into_iter().chain([(SourceMatch::default(), external.action)]).collect()
     }
 
-    /// What was led to a listening port is let in, whatever the node's own rules for incoming traffic say; there is no
-    /// other way to it, past the source ranges.
+    /// Accepts redirected packets, whatever the node's other input rules. Direct connections would bypass the source
+    /// ranges.
     fn listeners(&mut self) {
         for set in sets(self.plan) {
             let Some(port) = self.ports.get(set) else { continue };
@@ -182,46 +172,45 @@ impl Writer<'_> {
                 BackendSet::Cluster => "",
                 BackendSet::Local => ON_THIS_NODE,
             };
-            let led =
-                rule(of_set).conntrack(ConnectionStates::DNAT).port(self.plan.protocol(), port).target(Target::Accept);
+            let referenced = rule(of_set)
+                .conntrack(ConnectionStates::DNAT)
+                .port(self.plan.protocol(), port)
+                .target(RuleTarget::Accept);
             let others = rule(" is reached by way of its service only");
-            let others = others.port(self.plan.protocol(), port).reject(self.around.node.family);
-            self.out.add(LISTENERS, [led, others]);
+            let others = others.port(self.plan.protocol(), port).reject(self.context.node.family);
+            self.out.add(LISTENERS, [referenced, others]);
         }
     }
 }
 
-/// Where a packet comes from.
 #[derive(Debug, Clone, Default)]
-struct From {
+struct SourceMatch {
     pods: Option<PodSource>,
     range: Option<IpNet>,
 }
 
-impl From {
-    fn range(range: IpNet) -> From {
-        From { pods: None, range: Some(range) }
+impl SourceMatch {
+    fn range(range: IpNet) -> SourceMatch {
+        SourceMatch { pods: None, range: Some(range) }
     }
 
     fn apply(self, rule: Rule) -> Rule {
         let rule = self.pods.iter().fold(rule, |rule, pods| from_pods(rule, pods, false));
-        // `-s 0.0.0.0/0` is every source, which iptables-save prints as no match at all.
+        // iptables-save prints `-s 0.0.0.0/0` as no match.
         self.range.into_iter().filter(|range| range.prefix_len() > 0).fold(rule, Rule::source)
     }
 
-    /// The part of it that lies in a range.
-    fn within(&self, range: IpNet) -> Option<From> {
+    fn within(&self, range: IpNet) -> Option<SourceMatch> {
         match &self.pods {
             Some(PodSource::Range(pods)) if range.contains(pods) => Some(self.clone()),
-            Some(PodSource::Range(pods)) if pods.contains(&range) => Some(From::range(range)),
+            Some(PodSource::Range(pods)) if pods.contains(&range) => Some(SourceMatch::range(range)),
             Some(PodSource::Range(_)) => None,
-            Some(_) | None => Some(From { pods: self.pods.clone(), range: Some(range) }),
+            Some(_) | None => Some(SourceMatch { pods: self.pods.clone(), range: Some(range) }),
         }
     }
 }
 
-/// The parts of `from` that lie in allowed ranges.
-fn restricted(from: From, allowed: Option<&[IpNet]>) -> Vec<From> {
+fn restricted(from: SourceMatch, allowed: Option<&[IpNet]>) -> Vec<SourceMatch> {
     match allowed {
         None => vec![from],
         Some(ranges) => ranges.iter().filter_map(|range| from.within(*range)).collect(),

@@ -1,7 +1,5 @@
-//! Which port each listener has.
-//!
-//! A listener begins its search at a port that follows from its name, so that the same services have the same ports on every
-//! node and after every restart; a port that a predecessor's rules lead to goes before it.
+//! Assigns ports to listeners. The search starts at a hash of the listener's name, so that services have the same ports
+//! on every node and after every restart. A port from a previous proxy's rules takes precedence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +10,21 @@ use crate::plan::BackendSet;
 use crate::port_range::PortRange;
 use crate::relay::Listener;
 
-/// The ports of all listeners of a family.
 #[derive(Debug, Clone, Default)]
-pub struct Ports {
+pub struct ListenerPorts {
     range: PortRange,
     by_listener: BTreeMap<Listener, u16>,
     used: BTreeSet<(Protocol, u16)>,
-    /// What a predecessor's rules lead to.
     found: BTreeMap<Listener, u16>,
-    /// How many listeners' rules lead to each of those ports.
     found_ports: BTreeMap<(Protocol, u16), usize>,
 }
 
-impl Ports {
-    /// None yet, of this range.
-    pub fn new(range: PortRange) -> Ports {
-        Ports { range, ..Ports::default() }
+impl ListenerPorts {
+    pub fn new(range: PortRange) -> ListenerPorts {
+        ListenerPorts { range, ..ListenerPorts::default() }
     }
 
-    /// A predecessor had these: its rules lead to them until they are written anew, so no other service port gets them, as long as there
-    /// are others.
+    /// Until a previous proxy's rules are rewritten, other listeners get its ports only if no other port is free.
     pub fn adopt(&mut self, found: BTreeMap<Listener, u16>) {
         self.found_ports.clear();
         for (listener, port) in &found {
@@ -40,29 +33,25 @@ impl Ports {
         self.found = found;
     }
 
-    /// The rules are written anew: nothing leads to a predecessor's ports any more.
     pub fn forget_found(&mut self) {
         self.found.clear();
         self.found_ports.clear();
     }
 
-    /// The port of a listener.
     pub fn get(&self, listener: &Listener) -> Option<u16> {
         self.by_listener.get(listener).copied()
     }
 
-    /// The ports of a service port.
-    pub fn of(&self, name: &ServicePortName) -> Assigned {
+    pub fn of(&self, name: &ServicePortName) -> AssignedPorts {
         let port = |set| self.get(&Listener { name: name.clone(), set });
-        Assigned { cluster: port(BackendSet::Cluster), local: port(BackendSet::Local) }
+        AssignedPorts { cluster: port(BackendSet::Cluster), local: port(BackendSet::Local) }
     }
 
-    /// The listeners.
     pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
         self.by_listener.keys()
     }
 
-    /// The ports that a listener may try, best first. Nothing is copied: a full sync of many new services asks this for each.
+    /// Best first. Lazy: a full sync of many services calls this for each listener.
     pub fn candidates(&self, listener: &Listener) -> impl Iterator<Item = u16> {
         let protocol = listener.name.protocol;
         let own = self.found.get(listener).copied();
@@ -79,13 +68,11 @@ impl Ports {
         own.chain(free.filter(move |port| !is_found_by_another(port))).chain(at_last.filter(is_found_by_another))
     }
 
-    /// A listener has this port now.
     pub fn assign(&mut self, listener: Listener, port: u16) {
         self.used.insert((listener.name.protocol, port));
         self.by_listener.insert(listener, port);
     }
 
-    /// A listener is gone.
     pub fn release(&mut self, listener: &Listener) {
         if let Some(port) = self.by_listener.remove(listener) {
             self.used.remove(&(listener.name.protocol, port));
@@ -93,17 +80,13 @@ impl Ports {
     }
 }
 
-/// The ports of one service port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Assigned {
-    /// For [`BackendSet::Cluster`].
+pub struct AssignedPorts {
     pub cluster: Option<u16>,
-    /// For [`BackendSet::Local`].
     pub local: Option<u16>,
 }
 
-impl Assigned {
-    /// The port for a set.
+impl AssignedPorts {
     pub fn get(self, set: BackendSet) -> Option<u16> {
         match set {
             BackendSet::Cluster => self.cluster,
@@ -111,13 +94,11 @@ impl Assigned {
         }
     }
 
-    /// Both.
     pub fn all(self) -> impl Iterator<Item = u16> {
         self.cluster.into_iter().chain(self.local)
     }
 }
 
-/// A number that follows from a listener's name.
 fn start(listener: &Listener) -> u32 {
     let set = match listener.set {
         BackendSet::Cluster => "",
@@ -139,12 +120,12 @@ mod tests {
         Listener { name: port_name(service, Protocol::Tcp), set: BackendSet::Cluster }
     }
 
-    fn ports(first: u16, last: u16) -> Ports {
-        Ports::new(format!("{first}-{last}").parse().unwrap())
+    fn ports(first: u16, last: u16) -> ListenerPorts {
+        ListenerPorts::new(format!("{first}-{last}").parse().unwrap())
     }
 
     #[test]
-    fn the_search_begins_at_a_port_of_the_names_own_and_meets_every_free_one() {
+    fn the_search_starts_at_a_hash_of_the_name_and_tries_every_free_port() {
         let mut ports = ports(100, 109);
         let first: Vec<u16> = ports.candidates(&listener("web")).collect();
         assert_eq!(first.len(), 10);
@@ -159,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_predecessors_ports_go_to_its_own_successors_or_last() {
+    fn a_previous_proxys_port_goes_to_the_same_listener_first() {
         let mut ports = ports(100, 103);
         let preferred = ports.candidates(&listener("web")).next().unwrap();
         let found = BTreeMap::from([(listener("other"), preferred), (listener("far"), 40_000)]);
@@ -172,9 +153,9 @@ mod tests {
     }
 
     proptest! {
-        /// The order as it is defined: the predecessor's own port, then ports that are unused, then those of other predecessors.
+        /// The previous proxy's port, then unused ports, then ports of its other listeners.
         #[test]
-        fn candidates_are_the_own_port_then_free_ports_then_those_found_by_others(
+        fn candidates_are_in_the_specified_order(
             found in btree_map("[a-h]", 100u16..112, 0..8),
             used in btree_map("[i-p]", 100u16..110, 0..8),
             asks in "[a-p]",

@@ -1,7 +1,5 @@
-//! This mode before the engine: rules, and the listeners that they lead to.
-//!
-//! A listener is there before the first rule that leads to it, and goes after the last one. Where backends change and nobody
-//! begins or ends to be refused, no rule changes: the relays alone learn of it.
+//! A listener opens before the first rule that redirects to it, and closes after the last one is removed. A change of
+//! backends that starts or ends no refusal changes no rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,76 +7,66 @@ use std::time::{Duration, Instant};
 
 use tracing::error;
 
-use super::found::listening_ports;
-use super::objects::{LISTENERS, NodeContext, render};
-use super::ports::{Assigned, Ports};
+use super::objects::{LISTENERS, UserspaceContext, render};
+use super::ports::{AssignedPorts, ListenerPorts};
+use super::previous_ports::listening_ports;
 use super::{jumps, ruleset, served, sets};
 use crate::config::NodeAddresses;
 use crate::kernel::iptables::IptablesError;
 use crate::kernel::packet_filter::PacketFilter;
 use crate::mode::Plans;
 use crate::mode::iptables_family::engine::Engine;
-use crate::mode::iptables_family::engine::render::{FixedChain, FollowUp, Place, Renderer, ServiceRules, tables};
+use crate::mode::iptables_family::engine::render::{ChainId, FixedChain, FollowUp, Renderer, ServiceRules, tables};
 use crate::mode::iptables_family::rules::jumps::Jump;
 use crate::model::{Family, ServicePortName};
 use crate::plan::{BackendSet, NodePlan, ServicePortPlan};
 use crate::port_range::PortRange;
-use crate::relay::{Backends, ListenError, Listener, Relays};
-use crate::ruleset::{Saved, Table, Tables};
+use crate::relay::{ListenError, Listener, RelayBackends, Relays};
+use crate::ruleset::{SavedTables, Table, Tables};
 
-/// When a port is looked for again that could not be had.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(10);
 
-/// One family's listeners and tables.
-pub type Syncer<K, R> = Engine<Userspace<R>, K>;
+pub type UserspaceSyncer<K, R> = Engine<UserspaceRenderer<R>, K>;
 
-/// The listeners.
-pub struct Userspace<R> {
+pub struct UserspaceRenderer<R> {
     relays: R,
     range: PortRange,
-    ports: Ports,
-    /// The sets of backends that rules lead to, by service port, as last rendered.
+    ports: ListenerPorts,
+    /// The backend sets to which rules redirect, as last rendered.
     wanted: BTreeMap<ServicePortName, BTreeSet<BackendSet>>,
-    /// Service ports of which listeners may have to go.
     rendered: BTreeSet<ServicePortName>,
-    /// Service ports whose backends the relays know.
     active: BTreeSet<ServicePortName>,
-    /// The rules of a predecessor have been read.
+    /// Whether a previous proxy's rules were read.
     adopted: bool,
-    /// An interface without an address has been seen.
+    /// Whether an interface without an address was seen.
     bare: bool,
-    /// When service ports are tried again that have no listener.
-    again: Option<Instant>,
-    /// A full sync is under way.
+    retry: Option<Instant>,
     is_full: bool,
 }
 
-impl<K: PacketFilter, R: Relays> Syncer<K, R> {
-    /// Knows nothing of the kernel's state yet.
-    pub fn new(kernel: K, relays: R, range: PortRange) -> Syncer<K, R> {
-        let mode = Userspace {
+impl<K: PacketFilter, R: Relays> UserspaceSyncer<K, R> {
+    pub fn new(kernel: K, relays: R, range: PortRange) -> UserspaceSyncer<K, R> {
+        let mode = UserspaceRenderer {
             relays,
             range,
-            ports: Ports::new(range),
+            ports: ListenerPorts::new(range),
             wanted: BTreeMap::new(),
             rendered: BTreeSet::new(),
             active: BTreeSet::new(),
             adopted: false,
             bare: false,
-            again: None,
+            retry: None,
             is_full: false,
         };
         Engine::with(kernel, mode)
     }
 
-    /// The listeners, for tests.
     pub fn relays(&mut self) -> &mut R {
         &mut self.renderer().relays
     }
 }
 
-impl<R: Relays> Userspace<R> {
-    /// Everything that the tables should hold, with the listeners that it needs.
+impl<R: Relays> UserspaceRenderer<R> {
     pub fn wanted<K: PacketFilter>(
         &mut self,
         node: NodePlan,
@@ -89,16 +77,14 @@ impl<R: Relays> Userspace<R> {
         tables::<_, K>(self, &node, plans.iter().cloned(), true)
     }
 
-    /// Which ports are listened on.
     pub fn listening(&self) -> impl Iterator<Item = (&Listener, u16)> {
         self.ports.listeners().filter_map(|listener| Some((listener, self.ports.get(listener)?)))
     }
 
-    /// Leads a service port's connections to its backends, and sees to it that it has its listeners. What rules no longer lead
-    /// to stays until [`Userspace::close_unwanted`].
-    fn prepare(&mut self, plan: &ServicePortPlan, sets: BTreeSet<BackendSet>) -> Assigned {
+    /// [`UserspaceRenderer::close_unwanted`] closes listeners later.
+    fn prepare(&mut self, plan: &ServicePortPlan, sets: BTreeSet<BackendSet>) -> AssignedPorts {
         if !sets.is_empty() || self.active.contains(&plan.name) {
-            self.relays.set_backends(&plan.name, Some(Backends::of(plan)));
+            self.relays.set_backends(&plan.name, Some(RelayBackends::of(plan)));
             self.active.insert(plan.name.clone());
         }
         for set in sets {
@@ -119,20 +105,20 @@ impl<R: Relays> Userspace<R> {
         let name = &listener.name;
         match opened {
             Some((port, Ok(()))) => return self.ports.assign(listener, port),
-            // It says the same of all others: one line until they are tried again.
-            Some((_, Err(ListenError::TooMany(_)))) if self.again.is_some() => {}
+            // The same for all others: log it once until the retry.
+            Some((_, Err(ListenError::TooMany(_)))) if self.retry.is_some() => {}
             Some((_, Err(error))) => {
-                error!(service = %name, %error, "this service is refused until a port can be had");
+                error!(service = %name, %error, "cannot open a listener: this service is rejected until one can be opened");
             }
             None => {
                 let range = self.range;
-                error!(service = %name, "no port of {range} is free (portRange, --proxy-port-range): this service is refused until there is one");
+                error!(service = %name, "no port of {range} is free (portRange, --proxy-port-range): this service is rejected until one is free");
             }
         }
-        self.again = Some(Instant::now() + AGAIN);
+        self.retry = Some(Instant::now() + RETRY);
     }
 
-    /// Ends listeners that no rule leads to any more.
+    /// Returns the number of rendered service ports.
     fn close_unwanted(&mut self) -> usize {
         let rendered = std::mem::take(&mut self.rendered);
         for name in &rendered {
@@ -153,35 +139,40 @@ impl<R: Relays> Userspace<R> {
     }
 }
 
-impl<K: PacketFilter, R: Relays> Renderer<K> for Userspace<R> {
+impl<K: PacketFilter, R: Relays> Renderer<K> for UserspaceRenderer<R> {
     type Error = IptablesError;
-    type Node = NodeContext;
+    type Node = UserspaceContext;
 
-    const READ: &'static [Place] = &[LISTENERS];
+    const READ: &'static [ChainId] = &[LISTENERS];
 
-    /// An interface without an address is remembered: on such a node another one will come with the next pod.
-    fn node(&mut self, node: NodePlan, addresses: &NodeAddresses, _: &dyn Plans) -> NodeContext {
+    /// Stays set once an interface has no address: the next pod brings another such interface.
+    fn node(&mut self, node: NodePlan, addresses: &NodeAddresses, _: &dyn Plans) -> UserspaceContext {
         self.bare |= addresses.bare.contains(&node.family);
         let host = host(&node, addresses);
-        // From elsewhere nothing can be led to the loopback range.
-        NodeContext { host, redirect: !self.bare || host.is_loopback(), node }
+        // Packets from other machines cannot be translated to a loopback address.
+        UserspaceContext { host, redirect: !self.bare || host.is_loopback(), node }
     }
 
     fn depends_on(&self, node: &NodePlan, before: &NodeAddresses, after: &NodeAddresses) -> bool {
-        // Seen twice in a row: where a CNI plugin gives a pod's link its address, the link is up a moment before.
+        // Two consecutive reads: a pod's link is up a moment before the CNI plugin adds its address.
         let becomes_bare = !self.bare && [before, after].iter().all(|addresses| addresses.bare.contains(&node.family));
         becomes_bare || host(node, before) != host(node, after)
     }
 
-    fn jumps(_: &NodeContext) -> Vec<&'static Jump> {
+    fn jumps(_: &UserspaceContext) -> Vec<&'static Jump> {
         jumps::wanted().collect()
     }
 
-    fn fixed(&self, node: &NodeContext, _: bool) -> Vec<FixedChain> {
+    fn fixed(&self, node: &UserspaceContext, _: bool) -> Vec<FixedChain> {
         ruleset::fixed(&node.node)
     }
 
-    fn render(&mut self, node: &NodeContext, name: &ServicePortName, plan: Option<&ServicePortPlan>) -> ServiceRules {
+    fn render(
+        &mut self,
+        node: &UserspaceContext,
+        name: &ServicePortName,
+        plan: Option<&ServicePortPlan>,
+    ) -> ServiceRules {
         self.rendered.insert(name.clone());
         let plan = plan.map(served);
         let sets = plan.as_ref().map(sets).unwrap_or_default();
@@ -195,21 +186,21 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for Userspace<R> {
         render(plan, ports, node)
     }
 
-    fn begin(&mut self, saved: &Saved) {
-        self.again = None;
+    fn begin(&mut self, saved: &SavedTables) {
+        self.retry = None;
         if !self.adopted {
             self.ports.adopt(saved.tables.get(&Table::Filter).map(listening_ports).unwrap_or_default());
             self.adopted = true;
         }
-        // Those that are not rendered any more are gone.
+        // Service ports that are not rendered again are deleted.
         self.wanted.clear();
         self.rendered.extend(self.active.iter().cloned());
         self.is_full = true;
     }
 
-    fn after_rules(&mut self, _: &mut K, _: &NodeContext) -> Result<usize, IptablesError> {
+    fn after_rules(&mut self, _: &mut K, _: &UserspaceContext) -> Result<usize, IptablesError> {
         let changed = self.close_unwanted();
-        // Everything of a predecessor that rules still led to has been taken over.
+        // Nothing redirects to the previous proxy's ports any more.
         if std::mem::take(&mut self.is_full) {
             self.ports.forget_found();
             return Ok(0);
@@ -217,13 +208,13 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for Userspace<R> {
         Ok(changed)
     }
 
-    /// Service ports without a listener are tried again by a full sync.
+    /// A full sync retries service ports without a listener.
     fn follow_up(&mut self, _: &mut K, now: Instant) -> Result<FollowUp, IptablesError> {
-        let full = self.again.is_some_and(|again| again <= now);
+        let full = self.retry.is_some_and(|retry| retry <= now);
         if full {
-            self.again = None;
+            self.retry = None;
         }
-        Ok(FollowUp { next: self.again, full })
+        Ok(FollowUp { next: self.retry, full })
     }
 
     fn relay_ports(&self, name: &ServicePortName) -> Vec<u16> {
@@ -231,7 +222,7 @@ impl<K: PacketFilter, R: Relays> Renderer<K> for Userspace<R> {
     }
 }
 
-/// The address that the node's own traffic is led to: its primary one, if it really has it.
+/// Its primary address, if the node has it.
 fn host(node: &NodePlan, addresses: &NodeAddresses) -> IpAddr {
     let primary = node.primary.filter(|address| addresses.local.contains(address));
     primary.unwrap_or(match node.family {

@@ -1,58 +1,50 @@
-//! Everything that is wanted, and the way there from what stands.
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::found::Found;
+use super::found_elements::FoundElements;
 use super::layout;
-use super::ledger::Ledger;
-use super::sent::Unused;
-use super::shared::Shared;
+use super::ledger::ElementLedger;
+use super::objects::AffinityObjects;
+use super::programmed::UnusedObject;
+use super::shared_chains::SharedChain;
 use crate::kernel::nftables::{NftTable, Saved};
-use crate::nftables::change::TableChange;
-use crate::nftables::{Chain, Change, Element, Name, Set};
+use crate::nftables::change::TableAction;
+use crate::nftables::{Chain, Element, Name, NftChange, Set};
 use crate::plan::NodePlan;
 
-/// Room for elements in each set and map of a new table, at least.
+/// Elements for which a new set has room at least.
 const ROOM: u32 = 4096;
 
-/// Everything that is wanted but elements, which the ledger has.
-pub(super) struct Wanted<'a> {
+pub(super) struct DesiredTable<'a> {
     pub(super) node: &'a NodePlan,
-    ledger: &'a Ledger,
+    ledger: &'a ElementLedger,
     pub(super) fixed: Vec<(Name, Chain)>,
-    /// Chains of service ports, those that they have in common as well.
     pub(super) chains: BTreeMap<Name, Chain>,
-    /// Those of them that nothing leads to yet.
-    pub(super) spares: BTreeSet<Shared>,
-    /// Sets of service ports.
+    /// Chains that no element refers to yet.
+    pub(super) spares: BTreeSet<SharedChain>,
     pub(super) sets: BTreeMap<Name, Set>,
 }
 
-/// What is to be sent, and what will stand then.
-pub(super) struct Way {
-    pub(super) change: Change,
-    /// All elements come, besides those of the change.
-    pub(super) fills: bool,
-    /// The room of sets.
+pub(super) struct SyncPlan {
+    pub(super) change: NftChange,
+    /// Adds every element, in addition to those in `change`.
+    pub(super) refill: bool,
     pub(super) sizes: BTreeMap<&'static str, u32>,
-    /// What stands and nothing leads to any more.
-    pub(super) unused: BTreeSet<Unused>,
+    pub(super) unused: BTreeSet<UnusedObject>,
 }
 
-impl<'a> Wanted<'a> {
-    pub(super) fn new(node: &'a NodePlan, ledger: &'a Ledger) -> Wanted<'a> {
-        let spares = ledger.spares();
+impl<'a> DesiredTable<'a> {
+    pub(super) fn new(node: &'a NodePlan, ledger: &'a ElementLedger) -> DesiredTable<'a> {
+        let spares = ledger.spare_chains();
         let shared = ledger.shared().chain(spares.iter().copied());
-        let mut chains: BTreeMap<Name, Chain> = shared.map(|shared| (shared.name(), shared.chain(node))).collect();
-        let mut sets = BTreeMap::new();
-        for own in ledger.own() {
-            chains.extend(own.chains.iter().map(|(name, chain)| (name.clone(), chain.clone())));
-            sets.extend(own.sets.iter().map(|(name, set)| (name.clone(), set.clone())));
-        }
-        Wanted { node, ledger, fixed: layout::chains(node), chains, spares, sets }
+        let mut objects = AffinityObjects {
+            chains: shared.map(|shared| (shared.name(), shared.chain(node))).collect(),
+            ..AffinityObjects::default()
+        };
+        ledger.own().for_each(|own| objects.extend(own));
+        let AffinityObjects { chains, sets } = objects;
+        DesiredTable { node, ledger, fixed: layout::chains(node), chains, spares, sets }
     }
 
-    /// All elements, each once.
     pub(super) fn elements(&self) -> impl Iterator<Item = Element> + use<'a> {
         self.ledger.elements().chain(layout::elements(self.node))
     }
@@ -61,20 +53,19 @@ impl<'a> Wanted<'a> {
         self.chains.iter().chain(self.fixed.iter().map(|(name, chain)| (name, chain)))
     }
 
-    /// From our own table, as it stands, to what is wanted.
-    pub(super) fn change_of_ours<K: NftTable>(&self, table: &K, saved: Saved, found: Found) -> Way {
+    pub(super) fn change_of_ours<K: NftTable>(&self, table: &K, saved: Saved, found: FoundElements) -> SyncPlan {
         match self.fitting_sizes(table, &saved, &found) {
             Some(sizes) => self.difference(table, saved, found, sizes),
-            None => self.anew(TableChange::Replace),
+            None => self.create_table(TableAction::Replace),
         }
     }
 
-    /// The room that the sets which stand have, if they are those that are wanted, with room enough, and base chains are where they should be.
+    /// `None` if the types, sizes or base chains of the existing table do not fit.
     fn fitting_sizes<K: NftTable>(
         &self,
         table: &K,
         saved: &Saved,
-        found: &Found,
+        found: &FoundElements,
     ) -> Option<BTreeMap<&'static str, u32>> {
         let mut sizes = BTreeMap::new();
         for (name, set) in layout::sets(|_| 0) {
@@ -83,7 +74,7 @@ impl<'a> Wanted<'a> {
                 return None;
             }
             if let Some(size) = there.size {
-                // What goes and what comes in one batch are both counted.
+                // A batch may delete and add elements, and both count.
                 let most = self.ledger.count(name) + found.count(name);
                 if u32::try_from(most).map_or(true, |most| most > size) {
                     return None;
@@ -104,8 +95,7 @@ impl<'a> Wanted<'a> {
         Some(sizes)
     }
 
-    /// A new table.
-    pub(super) fn anew(&self, table: TableChange) -> Way {
+    pub(super) fn create_table(&self, table: TableAction) -> SyncPlan {
         let room = |name: &str| {
             let twice = u32::try_from(self.ledger.count(name).saturating_mul(2)).unwrap_or(u32::MAX);
             twice.max(ROOM).checked_next_power_of_two().unwrap_or(u32::MAX)
@@ -113,23 +103,23 @@ impl<'a> Wanted<'a> {
         let sets = layout::sets(room);
         let sizes = sets.iter().filter_map(|(name, set)| Some((*name, set.size?))).collect();
         let own = self.sets.iter().map(|(name, set)| (name.clone(), set.clone()));
-        let change = Change {
+        let change = NftChange {
             table,
             add_sets: sets.into_iter().map(|(name, set)| (name.into(), set)).chain(own).collect(),
             add_chains: self.all_chains().map(|(name, chain)| (name.clone(), chain.clone())).collect(),
-            ..Change::default()
+            ..NftChange::default()
         };
-        Way { change, fills: true, sizes, unused: BTreeSet::new() }
+        SyncPlan { change, refill: true, sizes, unused: BTreeSet::new() }
     }
 
     fn difference<K: NftTable>(
         &self,
         table: &K,
         mut saved: Saved,
-        found: Found,
+        found: FoundElements,
         sizes: BTreeMap<&'static str, u32>,
-    ) -> Way {
-        let mut change = Change::default();
+    ) -> SyncPlan {
+        let mut change = NftChange::default();
         for (name, chain) in self.all_chains() {
             match saved.chains.remove(&**name) {
                 None => drop(change.add_chains.insert(name.clone(), chain.clone())),
@@ -147,20 +137,20 @@ impl<'a> Wanted<'a> {
             }
         }
         (change.delete_elements, change.add_elements) = found.differing(self.elements());
-        let chains = saved.chains.into_keys().map(|name| Unused::Chain(name.into()));
-        let sets = saved.sets.into_keys().map(|name| Unused::Set(name.into()));
-        Way { change, fills: false, sizes, unused: chains.chain(sets).collect() }
+        let chains = saved.chains.into_keys().map(|name| UnusedObject::Chain(name.into()));
+        let sets = saved.sets.into_keys().map(|name| UnusedObject::Set(name.into()));
+        SyncPlan { change, refill: false, sizes, unused: chains.chain(sets).collect() }
     }
 
-    /// How often chains are used by rules, their own and those that lead there; of chains that no element leads to.
-    pub(super) fn uses(&self) -> Vec<(Name, usize)> {
-        use crate::nftables::{Statement, Verdict};
+    /// Of chains to which no element refers: their rules, plus the rules that jump to them.
+    pub(super) fn reference_counts(&self) -> Vec<(Name, usize)> {
+        use crate::nftables::{NftVerdict, Statement};
         let jumps = |to: &Name| {
             let statements = self.fixed.iter().flat_map(|(_, chain)| &chain.rules).flat_map(|rule| &rule.statements);
-            let leads = |statement: &Statement| matches!(statement, Statement::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) if chain == to);
+            let leads = |statement: &Statement| matches!(statement, Statement::Verdict(NftVerdict::Jump(chain) | NftVerdict::Goto(chain)) if chain == to);
             statements.filter(|statement| leads(statement)).count()
         };
-        let constant = self.fixed.iter().filter(|(name, _)| !layout::is_led_to_by_elements(name));
+        let constant = self.fixed.iter().filter(|(name, _)| !layout::is_target_of_elements(name));
         constant.map(|(name, chain)| (name.clone(), chain.rules.len() + jumps(name))).collect()
     }
 }

@@ -1,23 +1,21 @@
-//! What was found in the table: elements by their keys, and what follows from them.
-
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use super::endpoint_index::{EndpointIndex, IndexedEndpoints, assign};
 use super::layout;
-use super::objects::ServiceObjects;
-use super::slots::{Endpoints, Slots, assign};
+use super::objects::NftServiceObjects;
 use crate::model::Protocol;
-use crate::nftables::{Element, Key, Value};
-use crate::plan::flows::{Frontend, needs_conntrack_cleanup};
+use crate::nftables::{Element, ElementKey, ElementValue};
+use crate::plan::stale_flows::{Frontend, needs_conntrack_cleanup};
 use crate::plan::{BackendSet, ServicePortPlan};
 
-/// Elements that stand, by set; there is a handful of sets.
+/// By set; there are few sets.
 #[derive(Debug, Default)]
-pub(super) struct Found(Vec<(&'static str, HashMap<Key, Value>)>);
+pub(super) struct FoundElements(Vec<(&'static str, HashMap<ElementKey, ElementValue>)>);
 
-impl FromIterator<Element> for Found {
-    fn from_iter<I: IntoIterator<Item = Element>>(elements: I) -> Found {
-        let mut found = Found::default();
+impl FromIterator<Element> for FoundElements {
+    fn from_iter<I: IntoIterator<Item = Element>>(elements: I) -> FoundElements {
+        let mut found = FoundElements::default();
         for Element { set, key, value } in elements {
             match found.0.iter_mut().find(|(name, _)| *name == set) {
                 Some((_, elements)) => drop(elements.insert(key, value)),
@@ -28,58 +26,57 @@ impl FromIterator<Element> for Found {
     }
 }
 
-impl Found {
-    fn of(&self, set: &str) -> Option<&HashMap<Key, Value>> {
+impl FoundElements {
+    fn of(&self, set: &str) -> Option<&HashMap<ElementKey, ElementValue>> {
         self.0.iter().find(|(name, _)| *name == set).map(|(_, elements)| elements)
     }
 
-    /// How many there are in a set.
     pub(super) fn count(&self, set: &str) -> usize {
         self.of(set).map_or(0, HashMap::len)
     }
 
-    /// Gives a service port's endpoints the numbers that they have here, as far as a frontend tells.
-    pub(super) fn number(&self, objects: &mut ServiceObjects, plan: &ServicePortPlan) {
+    /// Gives endpoints the indexes that they have in the existing table.
+    pub(super) fn number(&self, objects: &mut NftServiceObjects, plan: &ServicePortPlan) {
         if self.0.is_empty() {
             return;
         }
         let found = |set| objects.numbered(set).map(|(map, key)| self.endpoints(map, key)).unwrap_or_default();
         let (cluster, local) = (found(BackendSet::Cluster), found(BackendSet::Local));
-        // Without numbers of their own, endpoints have those of their order.
-        objects.slots =
-            Slots { cluster: assign(&cluster, &plan.cluster_backends), local: assign(&local, &plan.local_backends) };
+        objects.slots = EndpointIndex {
+            cluster: assign(&cluster, &plan.cluster_backends),
+            local: assign(&local, &plan.local_backends),
+        };
     }
 
-    fn endpoints(&self, map: &str, frontend: Key) -> Endpoints {
-        let Some(elements) = self.of(map) else { return Endpoints::default() };
+    fn endpoints(&self, map: &str, frontend: ElementKey) -> IndexedEndpoints {
+        let Some(elements) = self.of(map) else { return IndexedEndpoints::default() };
         let at = |number| match elements.get(&frontend.number(number))? {
-            Value::Endpoint(endpoint) => endpoint.as_endpoint(),
-            Value::None | Value::To(_) | Value::Verdict(_) => None,
+            ElementValue::Endpoint(endpoint) => endpoint.as_endpoint(),
+            ElementValue::None | ElementValue::To(_) | ElementValue::Verdict(_) => None,
         };
         (0..).map_while(at).collect()
     }
 
-    /// What has to go and what has to come, so that there are these elements, each of which is named once.
+    /// The elements to remove and to add. `wanted` has no duplicates.
     pub(super) fn differing(mut self, wanted: impl Iterator<Item = Element>) -> (Vec<Element>, Vec<Element>) {
-        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
         for element in wanted {
             let elements = self.0.iter_mut().find(|(name, _)| *name == element.set);
             match elements.and_then(|(_, elements)| elements.remove(&element.key)) {
                 Some(value) if value == element.value => {}
                 Some(value) => {
-                    gone.push(Element { value, ..element.clone() });
-                    come.push(element);
+                    removed.push(Element { value, ..element.clone() });
+                    added.push(element);
                 }
-                None => come.push(element),
+                None => added.push(element),
             }
         }
         for (set, elements) in self.0 {
-            gone.extend(elements.into_iter().map(|(key, value)| Element { set, key, value }));
+            removed.extend(elements.into_iter().map(|(key, value)| Element { set, key, value }));
         }
-        (gone, come)
+        (removed, added)
     }
 
-    /// The frontends of datagram protocols that packets are led from.
     pub(super) fn frontends(&self) -> impl Iterator<Item = (Protocol, Frontend)> {
         let of = |sets: [&'static str; 2]| sets.into_iter().filter_map(|set| self.of(set)).flat_map(HashMap::keys);
         let addresses = of([layout::SERVICE_IPS, layout::NO_ENDPOINT_SERVICES]).filter_map(|key| {

@@ -1,21 +1,18 @@
-//! The frontends that a predecessor's rules lead somewhere.
-
 use std::net::SocketAddr;
 
 use super::names;
 use crate::model::Protocol;
-use crate::plan::flows::{Frontend, needs_conntrack_cleanup};
+use crate::plan::stale_flows::{Frontend, needs_conntrack_cleanup};
 
-/// Where rules lead frontends somewhere: iptables mode's, then userspace mode's.
+/// Of iptables mode, then of userspace mode.
 pub const CHAINS: [&str; 4] = [names::SERVICES, names::NODE_PORTS, names::PORTALS_CONTAINER, names::NODEPORT_CONTAINER];
 
-/// The frontends of UDP and SCTP service ports that the rules of such a chain lead somewhere.
+/// `rules` are those of a previous proxy's chain of [`CHAINS`].
 pub fn conntrack_frontends(rules: &[String]) -> Vec<(Protocol, Frontend)> {
     let frontends = rules.iter().filter_map(|rule| frontend(rule));
     frontends.filter(|(protocol, _)| needs_conntrack_cleanup(*protocol)).collect()
 }
 
-/// The frontend that a rule of a shared chain is about, from the options that it is rendered with.
 fn frontend(rule: &str) -> Option<(Protocol, Frontend)> {
     let after = |option: &str| rule.split_once(option)?.1.split(' ').next();
     let protocol = Protocol::from_api(Some(&after("-p ")?.to_uppercase()))?;
@@ -33,7 +30,7 @@ mod tests {
     use crate::ruleset::SavedTable;
 
     #[test]
-    fn frontends_of_datagrams_are_read_from_rules() {
+    fn frontends_of_udp_and_sctp_are_read_from_rules() {
         let text = concat!(
             "-A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m comment --comment \"kube-system/dns:dns cluster IP\" -m udp --dport 53 -j KUBE-SVC-A\n",
             "-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment \"kube-system/dns:dns-tcp cluster IP\" -m tcp --dport 53 -j KUBE-SVC-B\n",

@@ -1,23 +1,19 @@
-//! Which number each endpoint of a service port has. Numbers are 0 to N - 1 without gaps, and an endpoint keeps its own while others come
-//! and go, as far as that goes: each that has another one is an element more to send.
+//! The index of each endpoint of a service port: 0 to N - 1 without gaps. An endpoint keeps its index as far as
+//! possible, because each changed index is one more element to send.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use crate::plan::BackendSet;
 
-/// The endpoints of a service port in the order of their numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Slots {
-    /// Those of the whole cluster.
-    pub cluster: Endpoints,
-    /// Those of this node.
-    pub local: Endpoints,
+pub struct EndpointIndex {
+    pub cluster: IndexedEndpoints,
+    pub local: IndexedEndpoints,
 }
 
-impl Slots {
-    /// Those of a set.
-    pub fn of(&self, set: BackendSet) -> &Endpoints {
+impl EndpointIndex {
+    pub fn of(&self, set: BackendSet) -> &IndexedEndpoints {
         match set {
             BackendSet::Cluster => &self.cluster,
             BackendSet::Local => &self.local,
@@ -25,68 +21,60 @@ impl Slots {
     }
 }
 
-/// Endpoints, all of one family. A large cluster has hundreds of thousands: in this form an IPv4 one takes six bytes.
+/// A large cluster has hundreds of thousands; an IPv4 endpoint takes six bytes here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Endpoints {
-    /// IPv4.
+pub enum IndexedEndpoints {
     V4(Box<[SocketAddrV4]>),
-    /// IPv6.
     V6(Box<[SocketAddrV6]>),
 }
 
-impl Default for Endpoints {
-    fn default() -> Endpoints {
-        Endpoints::V4(Box::default())
+impl Default for IndexedEndpoints {
+    fn default() -> IndexedEndpoints {
+        IndexedEndpoints::V4(Box::default())
     }
 }
 
-impl FromIterator<SocketAddr> for Endpoints {
-    /// Those of the first one's family.
-    fn from_iter<I: IntoIterator<Item = SocketAddr>>(endpoints: I) -> Endpoints {
+impl FromIterator<SocketAddr> for IndexedEndpoints {
+    /// Ignores endpoints of another family than the first one's.
+    fn from_iter<I: IntoIterator<Item = SocketAddr>>(endpoints: I) -> IndexedEndpoints {
         let mut endpoints = endpoints.into_iter().peekable();
         if matches!(endpoints.peek(), Some(SocketAddr::V6(_))) {
             let v6 = endpoints.filter_map(|one| if let SocketAddr::V6(one) = one { Some(one) } else { None });
-            Endpoints::V6(v6.collect())
+            IndexedEndpoints::V6(v6.collect())
         } else {
             let v4 = endpoints.filter_map(|one| if let SocketAddr::V4(one) = one { Some(one) } else { None });
-            Endpoints::V4(v4.collect())
+            IndexedEndpoints::V4(v4.collect())
         }
     }
 }
 
-impl Endpoints {
-    /// How many there are.
+impl IndexedEndpoints {
     pub fn count(&self) -> u32 {
         let count = match self {
-            Endpoints::V4(endpoints) => endpoints.len(),
-            Endpoints::V6(endpoints) => endpoints.len(),
+            IndexedEndpoints::V4(endpoints) => endpoints.len(),
+            IndexedEndpoints::V6(endpoints) => endpoints.len(),
         };
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The one with this number.
     pub fn get(&self, number: u32) -> Option<SocketAddr> {
         let number = usize::try_from(number).ok()?;
         match self {
-            Endpoints::V4(endpoints) => endpoints.get(number).copied().map(SocketAddr::V4),
-            Endpoints::V6(endpoints) => endpoints.get(number).copied().map(SocketAddr::V6),
+            IndexedEndpoints::V4(endpoints) => endpoints.get(number).copied().map(SocketAddr::V4),
+            IndexedEndpoints::V6(endpoints) => endpoints.get(number).copied().map(SocketAddr::V6),
         }
     }
 
-    /// All of them, with their numbers.
     pub fn numbered(&self) -> impl Iterator<Item = (u32, SocketAddr)> {
         (0..self.count()).filter_map(|number| Some((number, self.get(number)?)))
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = SocketAddr> {
         self.numbered().map(|(_, endpoint)| endpoint)
     }
 }
 
-/// The endpoints in the order of their numbers; `before`: as it was.
-pub fn assign(before: &Endpoints, wanted: &[SocketAddr]) -> Endpoints {
-    // At a start nothing, or all of it, was there.
+pub fn assign(before: &IndexedEndpoints, wanted: &[SocketAddr]) -> IndexedEndpoints {
     if before.count() == 0 || before.iter().eq(wanted.iter().copied()) {
         return wanted.iter().copied().collect();
     }
@@ -99,7 +87,7 @@ pub fn assign(before: &Endpoints, wanted: &[SocketAddr]) -> Endpoints {
         *slot = new.next();
     }
     slots.extend(new.map(Some));
-    // What is left of gaps is filled from the end.
+    // Endpoints from the end fill the remaining gaps.
     let mut full: Vec<SocketAddr> = Vec::with_capacity(wanted.len());
     let mut end = slots.len();
     for at in 0..slots.len() {
@@ -130,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_keep_their_numbers() {
+    fn endpoints_keep_their_indexes() {
         for (before, wanted, after) in [
             (&[][..], &[1, 2, 3][..], &[1, 2, 3][..]),
             (&[1, 2, 3], &[1, 2, 4], &[1, 2, 4]),
@@ -145,24 +133,24 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_both_families_are_kept() {
+    fn endpoints_of_both_families_are_stored() {
         for endpoint in ["10.0.0.1:80", "[fd00::1]:80"] {
             let endpoint: SocketAddr = endpoint.parse().unwrap();
-            let kept: Endpoints = [endpoint].into_iter().collect();
+            let kept: IndexedEndpoints = [endpoint].into_iter().collect();
             assert_eq!((kept.count(), kept.get(0), kept.get(1)), (1, Some(endpoint), None));
         }
     }
 
     proptest! {
         #[test]
-        fn each_has_one_number(before in prop::collection::btree_set(0u16..20, 0..12), wanted in prop::collection::btree_set(0u16..20, 0..12)) {
+        fn every_endpoint_has_one_index(before in prop::collection::btree_set(0u16..20, 0..12), wanted in prop::collection::btree_set(0u16..20, 0..12)) {
             let (before, wanted): (Vec<u16>, Vec<u16>) = (before.into_iter().collect(), wanted.into_iter().collect());
             let (before, wanted) = (endpoints(&before), endpoints(&wanted));
             let after = assigned(&before, &wanted);
             let mut sorted = after.clone();
             sorted.sort_unstable();
             prop_assert_eq!(&sorted, &wanted);
-            // Who is moved, is so because there are fewer now.
+            // An endpoint changes its index only when the list shrinks.
             let moved = before.iter().zip(&after).filter(|(one, other)| one != other && after.contains(one)).count();
             prop_assert!(moved <= before.len().saturating_sub(wanted.len()));
         }

@@ -1,41 +1,38 @@
-//! How many service ports stand in a way that an operator should know of, kept up to date one by one: nothing here
-//! costs time for service ports that did not change.
+//! Counts of service ports with conditions that an operator should know.
 
 use std::collections::BTreeMap;
 
 use super::{HintsIgnored, NoLocalEndpoints, ServicePortPlan};
 use crate::model::ServicePortName;
 
-/// The count, and which service ports are in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Only those that stand out.
-    standing: BTreeMap<ServicePortName, Standing>,
+pub struct PlanSummary {
+    standing: BTreeMap<ServicePortName, PortCondition>,
     internal: usize,
     external: usize,
     hints: [usize; HintsIgnored::ALL.len()],
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Standing {
+struct PortCondition {
     no_local: NoLocalEndpoints,
     hints: Option<HintsIgnored>,
 }
 
-impl Tally {
-    /// A service port is planned anew, or is gone.
-    pub fn note(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
+impl PlanSummary {
+    /// Replaces a service port's plan (`None`: deleted).
+    pub fn record(&mut self, name: &ServicePortName, plan: Option<&ServicePortPlan>) {
         if let Some(before) = self.standing.remove(name) {
             self.count(before, |count| *count -= 1);
         }
-        let now = plan.map(|plan| Standing { no_local: plan.no_local_endpoints, hints: plan.hints_ignored });
-        if let Some(now) = now.filter(|now| *now != Standing::default()) {
+        let now = plan.map(|plan| PortCondition { no_local: plan.no_local_endpoints, hints: plan.hints_ignored });
+        if let Some(now) = now.filter(|now| *now != PortCondition::default()) {
             self.count(now, |count| *count += 1);
             self.standing.insert(name.clone(), now);
         }
     }
 
-    fn count(&mut self, standing: Standing, change: impl Fn(&mut usize)) {
+    fn count(&mut self, standing: PortCondition, change: impl Fn(&mut usize)) {
         if standing.no_local.internal {
             change(&mut self.internal);
         }
@@ -47,12 +44,12 @@ impl Tally {
         }
     }
 
-    /// Service ports whose traffic under policy Local is lost on this node: internal, external.
+    /// Traffic dropped on this node under policy Local: internal, external.
     pub fn without_local_endpoints(&self) -> (usize, usize) {
         (self.internal, self.external)
     }
 
-    /// Service ports whose topology hints are not followed, by reason; every reason is in it.
+    /// For every reason.
     pub fn hints_ignored(&self) -> impl Iterator<Item = (HintsIgnored, usize)> {
         HintsIgnored::ALL.into_iter().zip(self.hints)
     }
@@ -62,7 +59,7 @@ impl Tally {
 mod tests {
     use super::*;
     use crate::model::Protocol;
-    use crate::plan::service_port::{NodeContext, plan_service_port};
+    use crate::plan::service_port::{PlanContext, plan_service_port};
     use crate::state::NodeInfo;
     use crate::state::endpoints::Endpoint;
     use crate::state::service::{ServicePort, TrafficPolicy};
@@ -79,18 +76,18 @@ mod tests {
         let port = ServicePort { internal_policy: policy, ..port };
         let node = NodeInfo { zone: zone.map(str::to_owned), ..NodeInfo::default() };
         let no_machines = std::collections::BTreeSet::new();
-        let around = NodeContext {
+        let context = PlanContext {
             node_name: "n1",
             node: &node,
             primary: None,
             masquerade_all: false,
             other_machines: &no_machines,
         };
-        plan_service_port(&port, endpoints, around)
+        plan_service_port(&port, endpoints, context)
     }
 
     #[test]
-    fn hints_that_are_not_followed_have_a_reason() {
+    fn ignored_hints_have_a_reason() {
         let (a, none) = (Some("a"), None);
         for (zone, endpoints, reason) in [
             (a, vec![endpoint(none, none)], None),
@@ -109,18 +106,18 @@ mod tests {
     }
 
     #[test]
-    fn a_service_port_counts_once_and_no_longer_than_it_stands_so() {
-        let ignored = |tally: &Tally| tally.hints_ignored().map(|(_, count)| count).collect::<Vec<_>>();
+    fn a_service_port_counts_once_while_the_condition_lasts() {
+        let ignored = |tally: &PlanSummary| tally.hints_ignored().map(|(_, count)| count).collect::<Vec<_>>();
         let elsewhere = plan(TrafficPolicy::Local, None, &[endpoint(None, None)]);
         let unknown_zone = plan(TrafficPolicy::Cluster, None, &[endpoint(Some("a"), None)]);
         let name = elsewhere.name.clone();
-        let mut tally = Tally::default();
-        tally.note(&name, Some(&elsewhere));
-        tally.note(&name, Some(&elsewhere));
+        let mut tally = PlanSummary::default();
+        tally.record(&name, Some(&elsewhere));
+        tally.record(&name, Some(&elsewhere));
         assert_eq!((tally.without_local_endpoints(), ignored(&tally)), ((1, 0), vec![0; 4]));
-        tally.note(&name, Some(&unknown_zone));
+        tally.record(&name, Some(&unknown_zone));
         assert_eq!((tally.without_local_endpoints(), ignored(&tally)), ((0, 0), vec![0, 1, 0, 0]));
-        tally.note(&name, None);
-        assert_eq!(tally, Tally::default());
+        tally.record(&name, None);
+        assert_eq!(tally, PlanSummary::default());
     }
 }

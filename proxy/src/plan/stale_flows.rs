@@ -1,18 +1,17 @@
-//! Which flows of UDP and SCTP have become wrong. A rule is looked at by the first packet of a flow only; conntrack
-//! leads all others the same way, and datagrams never end, so a client that keeps its port would keep talking to an
-//! endpoint that went away (or to none, if it began before the service was there). TCP needs none of this: its
+//! Which conntrack entries of UDP and SCTP are stale. Only the first packet of a flow meets the rules, so a UDP client
+//! that keeps its port would send to a removed endpoint forever, or to none if its flow is older than the service. TCP
 //! connections end by themselves.
 //!
-//! The rule for UDP is upstream's since Kubernetes 1.32: a flow to a service must lead to one of its *serving* endpoints, whatever the
-//! traffic policy, topology or readiness, so that UDP flows last as long as TCP connections would. An SCTP association, which has an end as
-//! a TCP connection has, lasts until its endpoint is gone from all slices (kubernetes#70020); upstream leaves even that one.
+//! As upstream since Kubernetes 1.32, a UDP flow must go to a *serving* endpoint, whatever the policy, topology or
+//! readiness, so that UDP flows last as long as TCP connections would. An SCTP association lasts until its endpoint is
+//! in no slice (kubernetes#70020); upstream keeps it even then.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::NodePortScope;
-use super::frontends::Due;
+use super::conntrack_index::DueFlows;
 use crate::model::Protocol;
 pub use crate::model::{Flow, Frontend};
 use crate::state::endpoints::Endpoint;
@@ -20,40 +19,35 @@ use crate::state::service::ServicePort;
 
 type Frontends = BTreeMap<(Protocol, Frontend), BTreeSet<SocketAddr>>;
 
-/// The endpoints at which flows of a protocol may stay.
 pub fn keeps_flows(protocol: Protocol, endpoint: &Endpoint) -> bool {
     protocol == Protocol::Sctp || endpoint.serving
 }
 
-/// The servers that flows of a service port may lead to: its endpoints that keep flows, and the `relays`, ports of this node on which the
-/// program itself answers and keeps its flows right. `local` are the node's addresses in this family.
+/// The servers at which flows of a service port may stay: its endpoints, and the `relays`, ports of this node on which
+/// this process answers. `local` are the node's addresses.
 pub fn servers(protocol: Protocol, endpoints: &[Endpoint], relays: &[u16], local: &[IpAddr]) -> BTreeSet<SocketAddr> {
     let serving = endpoints.iter().filter(|endpoint| keeps_flows(protocol, endpoint)).map(|endpoint| endpoint.address);
     let relayed = relays.iter().flat_map(|relay| local.iter().map(|ip| SocketAddr::new(*ip, *relay)));
     serving.chain(relayed).collect()
 }
 
-/// Where flows may lead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaleFlowFilter {
-    /// The servers behind each frontend.
     serving: Frontends,
-    /// Frontends that are no more, or no longer lead anywhere.
+    /// Frontends that were removed, or have no server any more.
     gone: BTreeSet<(Protocol, Frontend)>,
-    /// Addresses that node ports are accepted on.
     node_addresses: BTreeSet<IpAddr>,
-    /// The frontends of which only flows to some servers are in question.
+    /// Frontends of which only flows to the listed servers can be stale.
     lost: Frontends,
 }
 
-/// Whether flows of this protocol are judged at all.
 pub fn needs_conntrack_cleanup(protocol: Protocol) -> bool {
     protocol != Protocol::Tcp
 }
 
 impl StaleFlowFilter {
-    /// What holds for these service ports, each with its [`servers`]; those of TCP are passed over. No two of them have the same
-    /// frontend ([`crate::state::claims`]). `local` are the node's addresses in this family.
+    /// `ports` are service ports with their [`servers`], without common frontends ([`crate::state::claims`]); TCP is
+    /// ignored. `local` are the node's addresses.
     pub fn new<'a>(
         ports: impl Iterator<Item = (Cow<'a, ServicePort>, BTreeSet<SocketAddr>)>,
         scope: &NodePortScope,
@@ -74,34 +68,30 @@ impl StaleFlowFilter {
         flows
     }
 
-    /// Judges flows to these frontends only; those of them that lead nowhere are gone.
-    pub fn only(mut self, due: &BTreeMap<(Protocol, Frontend), Due>) -> StaleFlowFilter {
+    pub fn only(mut self, due: &BTreeMap<(Protocol, Frontend), DueFlows>) -> StaleFlowFilter {
         self.serving.retain(|frontend, _| due.contains_key(frontend));
         self.gone = due.keys().filter(|frontend| !self.serving.contains_key(frontend)).copied().collect();
         let lost = due.iter().filter_map(|(frontend, due)| match due {
-            Due::To(servers) => Some((*frontend, servers.clone())),
-            Due::All => None,
+            DueFlows::ToServers(servers) => Some((*frontend, servers.clone())),
+            DueFlows::All => None,
         });
         self.lost = lost.collect();
         self
     }
 
-    /// The frontends that are judged.
     pub fn frontends(&self) -> impl Iterator<Item = (Protocol, Frontend)> {
         self.serving.keys().chain(&self.gone).copied()
     }
 
-    /// Those of them of which only flows to these servers can be stale.
     pub fn lost(&self) -> &BTreeMap<(Protocol, Frontend), BTreeSet<SocketAddr>> {
         &self.lost
     }
 
-    /// Whether there is anything to judge by.
     pub fn is_empty(&self) -> bool {
         self.serving.is_empty() && self.gone.is_empty()
     }
 
-    /// Whether a flow leads where its frontend does not lead any more. Flows to other destinations never do.
+    /// Flows to other destinations are never stale.
     pub fn is_stale(&self, flow: &Flow) -> bool {
         let address = (flow.protocol, Frontend::Address(flow.destination));
         let node_port = (flow.protocol, Frontend::NodePort(flow.destination.port()));
@@ -109,7 +99,7 @@ impl StaleFlowFilter {
         let serving = self.serving.get(&address).or_else(|| self.serving.get(&node_port).filter(|_| on_node));
         match serving {
             Some(servers) => !servers.contains(&flow.server),
-            // Of a frontend that is gone only what was translated was ours: the rest reached another program.
+            // An untranslated flow to a removed frontend reached another program.
             None => flow.translated && (self.gone.contains(&address) || (on_node && self.gone.contains(&node_port))),
         }
     }
@@ -144,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_must_lead_to_a_serving_endpoint() {
+    fn a_flow_to_no_serving_endpoint_is_stale() {
         let one = ["10.244.1.5:53"];
         for (servers, destination, server, stale, why) in [
             (&one[..], CLUSTER_IP, "10.244.1.5:53", false, "it does"),
@@ -165,9 +155,9 @@ mod tests {
     }
 
     #[test]
-    fn of_a_frontend_that_is_gone_only_translated_flows_are_stale() {
+    fn only_translated_flows_of_a_removed_frontend_are_stale() {
         let before: BTreeMap<_, _> =
-            flows(&["10.244.1.5:53"]).frontends().map(|frontend| (frontend, Due::All)).collect();
+            flows(&["10.244.1.5:53"]).frontends().map(|frontend| (frontend, DueFlows::All)).collect();
         let now = StaleFlowFilter { serving: Frontends::new(), ..flows(&[]) }.only(&before);
         assert!(now.is_stale(&flow(CLUSTER_IP, "10.244.1.5:53")));
         assert!(now.is_stale(&flow(NODE_PORT, "10.244.1.5:53")));

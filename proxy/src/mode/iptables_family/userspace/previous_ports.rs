@@ -1,4 +1,4 @@
-//! The listening ports that a predecessor's rules lead to.
+//! Reads the listening ports of a previous proxy from its rules.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,6 @@ use crate::plan::BackendSet;
 use crate::relay::Listener;
 use crate::ruleset::SavedTable;
 
-/// The port of each listener, as filter's rules for listening ports name them.
 pub fn listening_ports(filter: &SavedTable) -> BTreeMap<Listener, u16> {
     let rules = filter.chains.get(names::NODEPORT_NON_LOCAL).into_iter().flatten();
     rules.filter(|rule| rule.ends_with("-j ACCEPT")).filter_map(|rule| listener(rule)).collect()
