@@ -1,4 +1,4 @@
-//! Counts allocations, by thread. The program that counts names [`Counting`] as its global allocator.
+//! Counts allocations by thread. A program that counts has [`Counting`] as its global allocator.
 #![allow(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,15 +7,13 @@ use std::ops::{AddAssign, Sub};
 
 use serde::{Deserialize, Serialize};
 
-/// The system's allocator, with a count.
 pub struct Counting;
 
-/// How much was allocated, whether or not it was freed again.
+/// Allocations, freed ones included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocated {
     /// Allocations and reallocations.
     pub times: u64,
-    /// Bytes asked for.
     pub bytes: u64,
 }
 
@@ -24,7 +22,7 @@ thread_local! {
 }
 
 impl Allocated {
-    /// What this thread has allocated so far; nothing where [`Counting`] is not the allocator.
+    /// The allocations of this thread so far; zero unless [`Counting`] is the allocator.
     pub fn by_this_thread() -> Allocated {
         ALLOCATED.get()
     }
@@ -46,35 +44,35 @@ impl AddAssign for Allocated {
 }
 
 fn count(bytes: usize) {
-    // A thread that is going has no such value any more.
+    // The value is gone while the thread ends.
     let _ = ALLOCATED.try_with(|allocated| {
         let Allocated { times, bytes: before } = allocated.get();
         allocated.set(Allocated { times: times + 1, bytes: before + bytes as u64 });
     });
 }
 
-// SAFETY: every call goes on to the system's allocator, unchanged; the count allocates nothing.
+// SAFETY: passes every call to the system's allocator unchanged; the count allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller keeps the contract of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller keeps the contract of the system's allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller keeps the contract of the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller keeps the contract of the system's allocator.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

@@ -1,6 +1,4 @@
-//! Clusters of a given size, as the changes that a source would send.
-//!
-//! Of ten services one is a NodePort service and one is a UDP service; the others are plain cluster IPs over TCP.
+//! Clusters of a given size. One of ten Services has a node port, one is over UDP, the others have a cluster IP over TCP.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -12,91 +10,78 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use svcproxy::model::{Change, ObjectKey};
 
-/// The port of every service and of every endpoint.
 pub const PORT: u16 = 80;
-/// Of each ten services the one with a node port, as long as there are any.
+/// The one of ten Services with a node port, until the range is used up.
 const NODE_PORT: u32 = 5;
-/// kube-apiserver's `--service-node-port-range`, by default.
+/// The default of kube-apiserver's `--service-node-port-range`.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
-/// Of each ten services the one that speaks UDP.
 const UDP: u32 = 9;
 
-/// How large a cluster is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size {
-    /// Services.
+pub struct ClusterSize {
     pub services: u32,
-    /// Ready endpoints of each service.
     pub endpoints: u32,
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for ClusterSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}", self.services, self.endpoints)
     }
 }
 
-/// What the slice of a service says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Endpoints {
-    /// Those from the start; the number is written into an annotation, which no proxy depends on.
+pub enum SliceEndpoints {
+    /// The initial endpoints. The number becomes an annotation, which proxies ignore.
     Original(u32),
-    /// The first one is replaced; each generation has another address.
+    /// The first endpoint is replaced by one with the address of this generation.
     Replaced(u32),
-    /// None is there.
     None,
-    /// Those from the start, and one more.
     OneMore,
-    /// One alone, at this address.
     At(Ipv4Addr),
 }
 
-impl Size {
-    /// Every Service and EndpointSlice.
+impl ClusterSize {
     pub fn changes(self) -> Vec<Change> {
-        (0..self.services).flat_map(|index| [service(index), self.slice(index, Endpoints::Original(0))]).collect()
+        (0..self.services).flat_map(|index| [service(index), self.slice(index, SliceEndpoints::Original(0))]).collect()
     }
 
-    /// A cluster-IP service over TCP in the middle.
+    /// A cluster-IP Service over TCP in the middle.
     pub fn typical(self) -> u32 {
         self.services / 2 + 1
     }
 
-    /// A cluster-IP service over UDP.
     pub fn udp(self) -> u32 {
         UDP
     }
 
-    /// A Service and its slice, which are not among [`Size::changes`].
+    /// A Service and its EndpointSlice that [`ClusterSize::changes`] lacks.
     pub fn another(self) -> Vec<Change> {
-        // The next that is a plain one.
+        // A multiple of ten is a cluster-IP Service over TCP.
         let index = self.services.next_multiple_of(10);
-        vec![service(index), self.slice(index, Endpoints::Original(0))]
+        vec![service(index), self.slice(index, SliceEndpoints::Original(0))]
     }
 
-    /// The same gone.
+    /// The deletion of [`ClusterSize::another`].
     pub fn without_another(self) -> Vec<Change> {
         let key = key(self.services.next_multiple_of(10));
         vec![Change::Service(key.clone(), None), Change::EndpointSlice(key, None)]
     }
 
-    /// The indices of one service in a hundred, one at least.
     pub fn one_percent(self) -> impl Iterator<Item = u32> {
         (1..self.services).step_by(100)
     }
 
-    /// The slice of one service.
-    pub fn slice(self, index: u32, state: Endpoints) -> Change {
+    pub fn slice(self, index: u32, state: SliceEndpoints) -> Change {
         let key = key(index);
         let mut metadata = metadata(&key);
         metadata.labels = Some([("kubernetes.io/service-name".to_owned(), key.name.clone())].into());
-        if let Endpoints::Original(note) = state {
+        if let SliceEndpoints::Original(note) = state {
             metadata.annotations = Some([("bench/note".to_owned(), note.to_string())].into());
         }
         let endpoint = |position: u32| {
             let address = match state {
-                Endpoints::Replaced(generation) if position == 0 => address([10, 250, 0, 1], generation % 0xffff),
-                Endpoints::At(address) => address,
+                SliceEndpoints::Replaced(generation) if position == 0 => address([10, 250, 0, 1], generation % 0xffff),
+                SliceEndpoints::At(address) => address,
                 _ if position == self.endpoints => address([10, 251, 0, 1], 0),
                 _ => pod_ip(self, index, position),
             };
@@ -109,16 +94,16 @@ impl Size {
             }
         };
         let count = match state {
-            Endpoints::None => 0,
-            Endpoints::At(_) => 1,
-            Endpoints::OneMore => self.endpoints + 1,
-            Endpoints::Original(_) | Endpoints::Replaced(_) => self.endpoints,
+            SliceEndpoints::None => 0,
+            SliceEndpoints::At(_) => 1,
+            SliceEndpoints::OneMore => self.endpoints + 1,
+            SliceEndpoints::Original(_) | SliceEndpoints::Replaced(_) => self.endpoints,
         };
         let slice = EndpointSlice {
             metadata,
             address_type: "IPv4".into(),
             endpoints: Some((0..count).map(endpoint).collect()),
-            // As the API server fills it in: kube-proxy passes over ports whose name is left out.
+            // The API server sets the empty name. kube-proxy ignores ports without a name.
             ports: Some(vec![EndpointPort {
                 name: Some(String::new()),
                 port: Some(i32::from(PORT)),
@@ -130,22 +115,19 @@ impl Size {
     }
 }
 
-/// The cluster IP of a service.
 pub fn cluster_ip(index: u32) -> Ipv4Addr {
     address([10, 96, 0, 1], index)
 }
 
-/// The address of one of a service's endpoints from the start.
-pub fn pod_ip(size: Size, index: u32, position: u32) -> Ipv4Addr {
+/// The address of an initial endpoint of a Service.
+pub fn pod_ip(size: ClusterSize, index: u32, position: u32) -> Ipv4Addr {
     address([10, 128, 0, 1], index * size.endpoints + position)
 }
 
-/// Whether a service speaks UDP.
 pub fn is_udp(index: u32) -> bool {
     index % 10 == UDP
 }
 
-/// The node port of a service, if it has one.
 pub fn node_port(index: u32) -> Option<u16> {
     let port = NODE_PORTS.start().checked_add(u16::try_from(index / 10).ok()?)?;
     (index % 10 == NODE_PORT && NODE_PORTS.contains(&port)).then_some(port)
@@ -194,9 +176,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_services_that_change_are_of_the_kinds_that_events_ask_for() {
+    fn changed_services_have_the_kind_that_the_event_needs() {
         for services in [10, 100, 1000, 5000, 20_000] {
-            let size = Size { services, endpoints: 10 };
+            let size = ClusterSize { services, endpoints: 10 };
             let (typical, another) = (size.typical(), services.next_multiple_of(10));
             assert!(typical < services && ![NODE_PORT, UDP].contains(&(typical % 10)), "{services}");
             assert!(size.udp() < services && protocol(size.udp()) == "UDP");

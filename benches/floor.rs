@@ -1,7 +1,4 @@
-//! The floor: the same objects sent by the shortest program that can.
-//!
-//! For the commands of iptables: the text that the proxy sent, fed to the same command once more. For netlink: the proxy's batch,
-//! sent by nothing but a socket, in a namespace that was brought to the state before it.
+//! The floor: the transactions of the proxy, sent again by the shortest possible program.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -12,24 +9,23 @@ use nf_tables::Socket;
 
 use crate::sandbox;
 use crate::subject::ipvs::Bare;
-use crate::subject::kernel::Sent;
+use crate::subject::kernel::SentTransaction;
 
-/// What a proxy sent, to be sent again.
+/// The transactions of a proxy, to send them again.
 pub enum Floor {
-    /// Text for a restore command. It says what chains hold afterwards, so the state before makes no difference.
+    /// Text for a restore command. The state before the event does not matter.
     Text(&'static str, String),
-    /// Netlink: what came before, and what counts. Batches name rules by their handles, which depend on all that came before.
-    Netlink(Vec<Sent>, Vec<Sent>),
+    /// The batches before the event, and those of the event. Batches name rules by handles, which depend on all earlier batches.
+    Netlink(Vec<SentTransaction>, Vec<SentTransaction>),
 }
 
 impl Floor {
-    /// Of what was sent `before` and at the event; with a command, if text was sent.
-    pub fn new(command: Option<&'static str>, before: Vec<Sent>, event: Vec<Sent>) -> Floor {
+    pub fn new(command: Option<&'static str>, before: Vec<SentTransaction>, event: Vec<SentTransaction>) -> Floor {
         match command {
             Some(command) => {
                 let text = event.iter().filter_map(|sent| match sent {
-                    Sent::Text(text) => Some(text.as_str()),
-                    Sent::Batch(_) | Sent::Change(_) | Sent::Call(_) => None,
+                    SentTransaction::Text(text) => Some(text.as_str()),
+                    SentTransaction::Batch(_) | SentTransaction::Change(_) | SentTransaction::Call(_) => None,
                 });
                 Floor::Text(command, text.collect())
             }
@@ -37,10 +33,7 @@ impl Floor {
         }
     }
 
-    /// Sends it once: text in the network namespace of this thread, the rest in a new one.
-    ///
-    /// # Errors
-    /// When the command or the kernel refuses it.
+    /// Sends text in the network namespace of this thread, and netlink messages in a new one.
     pub fn send(&self) -> Result<Duration> {
         match self {
             Floor::Text(command, text) => {
@@ -51,12 +44,16 @@ impl Floor {
             Floor::Netlink(before, event) => {
                 sandbox::fresh_network()?;
                 let mut socket = Socket::open().context("open a socket for nf_tables")?;
-                let is_call = |sent: &&Sent| matches!(sent, Sent::Call(_));
+                let is_call = |sent: &&SentTransaction| matches!(sent, SentTransaction::Call(_));
                 let mut bare = before.iter().chain(event).find(is_call).map(|_| Bare::open()).transpose()?;
-                let mut send = |sent: &Sent| match (sent, &mut bare) {
-                    (Sent::Batch(batch), _) => socket.commit(batch).map(drop).context("send a batch once more"),
-                    (Sent::Call(call), Some(bare)) => bare.send(call),
-                    (Sent::Call(_) | Sent::Text(_) | Sent::Change(_), _) => bail!("text and calls have their own ways"),
+                let mut send = |sent: &SentTransaction| match (sent, &mut bare) {
+                    (SentTransaction::Batch(batch), _) => {
+                        socket.commit(batch).map(drop).context("send a batch once more")
+                    }
+                    (SentTransaction::Call(call), Some(bare)) => bare.send(call),
+                    (SentTransaction::Call(_) | SentTransaction::Text(_) | SentTransaction::Change(_), _) => {
+                        bail!("text and calls have their own ways")
+                    }
                 };
                 before.iter().try_for_each(&mut send)?;
                 let start = Instant::now();

@@ -1,8 +1,4 @@
-//! IPVS mode, in a microVM: this machine's kernel may have no IPVS. The clock there is the host's, the processor may be an emulated
-//! one, so a time says nothing by itself; its ratio to the floor does.
-//!
-//! The program that measures is this one: it is its own `svclab`, which boots the microVM and starts programs in it, and it is what is
-//! started.
+//! Measures IPVS mode in a microVM. Its processor may be emulated, so only the ratio of a time to its floor means something.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,49 +13,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::ladder;
 use crate::measure::{Bench, Points};
-use crate::results::{Detail, Id};
+use crate::results::{Detail, PointId};
 use crate::sandbox;
 use crate::subject::IPVS;
 
-/// Its only argument in the guest.
 const INSIDE: &str = "--inside-guest";
-/// The name under which a guest's image has `svclab`.
 const LAB: &str = "svclab";
-/// Begins a line that is a measured point.
 const MARK: &str = "measured: ";
-/// Each point is measured so often.
 const SAMPLES: usize = 9;
-/// Exit status of `svclab` where there is no microVM to be had.
+/// Exit status of `svclab` where no microVM can be started.
 const UNABLE: i32 = 3;
-/// A boot, and all points, on a busy machine without KVM.
+/// Time for a boot and all points on a busy machine without KVM.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// One point, as a line.
 #[derive(Debug, Serialize, Deserialize)]
-struct Measured {
+struct MeasuredPoint {
     id: String,
     took: Vec<Duration>,
     detail: Option<Detail>,
 }
 
-/// Writes what is measured to standard error, which is what comes out of a guest.
-struct Lines;
+/// Writes measured points to standard error, which is all that a guest hands out.
+struct GuestPoints;
 
-impl Points for Lines {
-    fn point(&mut self, id: &Id, once: &mut dyn FnMut() -> Result<(Duration, Detail)>) -> Result<bool> {
+impl Points for GuestPoints {
+    fn point(&mut self, id: &PointId, once: &mut dyn FnMut() -> Result<(Duration, Detail)>) -> Result<bool> {
         let (mut took, mut details) = (Vec::new(), Vec::new());
         for _ in 0..SAMPLES {
             let (time, detail) = once()?;
             took.push(time);
             details.push(detail);
         }
-        let line = serde_json::to_string(&Measured { id: id.to_string(), took, detail: Detail::median(details) })?;
+        let line = serde_json::to_string(&MeasuredPoint { id: id.to_string(), took, detail: Detail::median(details) })?;
         writeln!(std::io::stderr(), "{MARK}{line}").context("write a line")?;
         Ok(true)
     }
 }
 
-/// What this process is to be, if it was started as `svclab`, or in a guest.
 pub fn role() -> Option<Result<ExitCode>> {
     let mut arguments = std::env::args_os();
     let name = arguments.next()?;
@@ -68,15 +58,12 @@ pub fn role() -> Option<Result<ExitCode>> {
     }
     (arguments.next()?.to_str() == Some(INSIDE)).then(|| {
         sandbox::is_guest();
-        ladder::guest(&mut Lines)?;
+        ladder::guest(&mut GuestPoints)?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// Measures in a microVM, which is booted only if the command line selects one of the points; returns what had to be left out.
-///
-/// # Errors
-/// When something that is measured fails.
+/// Measures in a microVM. Returns what was left out, with reasons.
 pub fn run(bench: &mut Bench) -> Result<Vec<String>> {
     let mut guest = None;
     for (id, size) in ladder::guest_points() {
@@ -98,8 +85,8 @@ pub fn run(bench: &mut Bench) -> Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// What was measured in a microVM, by id; or why there is none.
-fn boot() -> Result<Result<BTreeMap<String, Measured>, String>> {
+/// The points that a microVM measured, by id, or why no microVM can be started.
+fn boot() -> Result<Result<BTreeMap<String, MeasuredPoint>, String>> {
     let own = std::env::current_exe().context("find this program's own path")?;
     let mut command = Command::new(&own);
     command.arg0(LAB).args(["guest-run", "--deadline", &DEADLINE.as_secs().to_string(), "--"]).arg(&own).arg(INSIDE);
@@ -115,7 +102,7 @@ fn boot() -> Result<Result<BTreeMap<String, Measured>, String>> {
     }
     let mut all = BTreeMap::new();
     for line in text.lines().filter_map(|line| line.strip_prefix(MARK)) {
-        let measured: Measured = serde_json::from_str(line).with_context(|| format!("read {line}"))?;
+        let measured: MeasuredPoint = serde_json::from_str(line).with_context(|| format!("read {line}"))?;
         all.insert(measured.id.clone(), measured);
     }
     Ok(Ok(all))

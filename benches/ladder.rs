@@ -1,39 +1,38 @@
-//! From the event to the kernel: every writer, on clusters of growing size.
+//! The time from an event to the kernel, for every writer and clusters of growing size.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cluster::Size;
+use crate::cluster::ClusterSize;
 use crate::events::Event;
 use crate::floor::Floor;
 use crate::measure::{Bench, Points, timed};
-use crate::results::{Detail, Id};
+use crate::results::{Detail, PointId};
 use crate::sections::floor_name;
-use crate::subject::daemon::{Host, Running, Took};
-use crate::subject::kernel::Sent;
-use crate::subject::{IPVS, KernelKind, Mode, WRITERS, Writer};
+use crate::subject::daemon::{DaemonHost, RunningDaemon, SyncTimes};
+use crate::subject::kernel::SentTransaction;
+use crate::subject::{BenchWriter, IPVS, KernelKind, Mode, WRITERS};
 use crate::{sandbox, shared_maps};
 
-/// What one endpoint count of a cluster is measured for.
 const FEW: [Event; 1] = [Event::Endpoint];
-/// What large clusters are measured for: with the legacy variant each change takes a second there.
+/// The events for large clusters, where each change takes the legacy variant a second.
 const LARGE: [Event; 5] = [Event::First, Event::Restart, Event::Nothing, Event::Endpoint, Event::Percent];
 
-/// The clusters of IPVS mode.
-const IN_GUEST: [Size; 2] = [Size { services: 100, endpoints: 10 }, Size { services: 1000, endpoints: 10 }];
+/// The clusters of IPVS mode, whose processor may be emulated.
+const IN_GUEST: [ClusterSize; 2] =
+    [ClusterSize { services: 100, endpoints: 10 }, ClusterSize { services: 1000, endpoints: 10 }];
 
-/// The same in nftables mode, where a change of elements with verdicts costs the kernel more than one of others.
+/// The events for large clusters in nftables mode.
 const LARGE_TABLE: [Event; 7] =
     [Event::First, Event::Restart, Event::Nothing, Event::Endpoint, Event::More, Event::Service, Event::Percent];
 
-/// The clusters, and what is measured on each; with `large` one of 20,000 services too, and in nftables mode those that are known to be
-/// hard (kubernetes#139513 and #135639).
-fn ladder(writer: &Writer, large: bool) -> Vec<(Size, &'static [Event])> {
+/// The clusters with their events. `large` adds clusters that are known to be hard (kubernetes#139513 and #135639).
+fn ladder(writer: &BenchWriter, large: bool) -> Vec<(ClusterSize, &'static [Event])> {
     let is_table = writer.kernel == KernelKind::Table;
     let at_large = if is_table { &LARGE_TABLE[..] } else { &LARGE[..] };
-    let of = |services, endpoints| Size { services, endpoints };
-    let mut ladder: Vec<(Size, &'static [Event])> =
+    let of = |services, endpoints| ClusterSize { services, endpoints };
+    let mut ladder: Vec<(ClusterSize, &'static [Event])> =
         [10, 100, 1000].into_iter().map(|services| (of(services, 10), &Event::ALL[..])).collect();
     ladder.push((of(5000, 10), at_large));
     ladder.extend([of(100, 1), of(1000, 1), of(100, 100)].map(|size| (size, &FEW[..])));
@@ -46,10 +45,6 @@ fn ladder(writer: &Writer, large: bool) -> Vec<(Size, &'static [Event])> {
     ladder
 }
 
-/// Measures all of it, and returns what had to be left out.
-///
-/// # Errors
-/// When anything that is measured fails.
 pub fn run(bench: &mut Bench, large: bool) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
     for writer in &WRITERS {
@@ -64,16 +59,12 @@ pub fn run(bench: &mut Bench, large: bool) -> Result<Vec<String>> {
     Ok(left_out)
 }
 
-/// Measures IPVS mode where its kernel is: on the smaller clusters, because the processor there may be an emulated one.
-///
-/// # Errors
-/// When anything that is measured fails.
+/// Measures IPVS mode. Runs in the guest.
 pub fn guest(points: &mut dyn Points) -> Result<()> {
     IN_GUEST.into_iter().try_for_each(|size| rung(points, &IPVS, size, &Event::ALL).with_context(|| size.to_string()))
 }
 
-/// The points that [`guest`] measures.
-pub fn guest_points() -> Vec<(Id, Size)> {
+pub fn guest_points() -> Vec<(PointId, ClusterSize)> {
     let mut points = Vec::new();
     for (size, event) in IN_GUEST.into_iter().flat_map(|size| Event::ALL.map(|event| (size, event))) {
         points.push((id(event, IPVS.name, size), size));
@@ -84,29 +75,29 @@ pub fn guest_points() -> Vec<(Id, Size)> {
     points
 }
 
-/// Events that say something about a writer: what reads the kernel needs one.
-fn applies(writer: &Writer, event: Event) -> bool {
+/// Whether the event can be measured: some events read the kernel's state, which [`KernelKind::Silent`] lacks.
+fn applies(writer: &BenchWriter, event: Event) -> bool {
     writer.kernel != KernelKind::Silent || !matches!(event, Event::Restart | Event::Address)
 }
 
-fn rung(bench: &mut dyn Points, writer: &Writer, size: Size, events: &[Event]) -> Result<()> {
+fn rung(bench: &mut dyn Points, writer: &BenchWriter, size: ClusterSize, events: &[Event]) -> Result<()> {
     let events = events.iter().copied().filter(|event| applies(writer, *event));
     let (starts, changes): (Vec<Event>, Vec<Event>) = events.partition(|event| event.is_start());
     if starts.contains(&Event::First) {
         first(bench, writer, size)?;
     }
-    let mut standing = Standing { writer, size, running: None, round: 0 };
+    let mut synced = SyncedDaemon { writer, size, running: None, round: 0 };
     if starts.contains(&Event::Restart) {
-        bench.point(&id(Event::Restart, writer.name, size), &mut || standing.restart())?;
+        bench.point(&id(Event::Restart, writer.name, size), &mut || synced.restart())?;
     }
     for event in changes {
-        bench.point(&id(event, writer.name, size), &mut || standing.follow(event))?;
-        if writer.has_floor() && standing.sends(event) {
+        bench.point(&id(event, writer.name, size), &mut || synced.follow(event))?;
+        if writer.has_floor() && synced.sends(event) {
             let mut floor = None;
             bench.point(&id(event, &floor_name(writer.name), size), &mut || {
                 let floor = match &floor {
                     Some(floor) => floor,
-                    None => floor.insert(standing.floor(event)?),
+                    None => floor.insert(synced.floor(event)?),
                 };
                 Ok((floor.send()?, Detail::default()))
             })?;
@@ -115,11 +106,11 @@ fn rung(bench: &mut dyn Points, writer: &Writer, size: Size, events: &[Event]) -
     Ok(())
 }
 
-fn id(event: Event, series: &str, size: Size) -> Id {
-    Id::new(event.name(), series, size.to_string())
+fn id(event: Event, series: &str, size: ClusterSize) -> PointId {
+    PointId::new(event.name(), series, size.to_string())
 }
 
-fn first(bench: &mut dyn Points, writer: &Writer, size: Size) -> Result<()> {
+fn first(bench: &mut dyn Points, writer: &BenchWriter, size: ClusterSize) -> Result<()> {
     bench.point(&id(Event::First, writer.name, size), &mut || {
         sandbox::fresh_network()?;
         let (_running, took, _, pause) = start(writer, size, false)?;
@@ -132,7 +123,7 @@ fn first(bench: &mut dyn Points, writer: &Writer, size: Size) -> Result<()> {
         bench.point(&id(Event::First, &floor_name(writer.name), size), &mut || {
             sandbox::fresh_network()?;
             if floor.is_none() && writer.kernel == KernelKind::Table {
-                floor = Some(Floor::Netlink(Vec::new(), vec![Sent::Batch(shared_maps::batch(size)?)]));
+                floor = Some(Floor::Netlink(Vec::new(), vec![SentTransaction::Batch(shared_maps::batch(size)?)]));
             }
             if floor.is_none() {
                 let (_, _, sent, _) = start(writer, size, true)?;
@@ -146,11 +137,15 @@ fn first(bench: &mut dyn Points, writer: &Writer, size: Size) -> Result<()> {
     Ok(())
 }
 
-/// A daemon after its first sync, from its start; with all that it sent, if that is to be kept, and how long others had to wait meanwhile.
-fn start(writer: &Writer, size: Size, keep: bool) -> Result<(Running, Took, Vec<Sent>, Duration)> {
+/// Starts a daemon and waits for its first sync. Records its transactions if `keep`.
+fn start(
+    writer: &BenchWriter,
+    size: ClusterSize,
+    keep: bool,
+) -> Result<(RunningDaemon, SyncTimes, Vec<SentTransaction>, Duration)> {
     let input = Event::First.input(size, 0);
     let ((running, took, pause), total) = timed(|| {
-        let mut running = Running::start(writer, Host::Empty)?;
+        let mut running = RunningDaemon::start(writer, DaemonHost::Empty)?;
         if keep {
             running.keep_sent();
         }
@@ -160,10 +155,10 @@ fn start(writer: &Writer, size: Size, keep: bool) -> Result<(Running, Took, Vec<
     })?;
     let sent = if keep { running.keep_sent() } else { Vec::new() };
     running.forget_sent();
-    Ok((running, Took { total, ..took }, sent, pause))
+    Ok((running, SyncTimes { total, ..took }, sent, pause))
 }
 
-fn detail(took: Took) -> Detail {
+fn detail(took: SyncTimes) -> Detail {
     Detail {
         apply: Some(took.apply),
         render: took.render,
@@ -173,24 +168,23 @@ fn detail(took: Took) -> Detail {
     }
 }
 
-/// A proxy that has synced its cluster, made when it is first needed.
-struct Standing<'w> {
-    writer: &'w Writer,
-    size: Size,
-    running: Option<Running>,
+/// A daemon that has synced its cluster. It is started at the first use.
+struct SyncedDaemon<'w> {
+    writer: &'w BenchWriter,
+    size: ClusterSize,
+    running: Option<RunningDaemon>,
     round: u32,
 }
 
-impl Standing<'_> {
-    fn running(&mut self) -> Result<&mut Running> {
+impl SyncedDaemon<'_> {
+    fn running(&mut self) -> Result<&mut RunningDaemon> {
         if self.running.is_none() {
             sandbox::fresh_network()?;
             self.running = Some(start(self.writer, self.size, false)?.0);
         }
-        self.running.as_mut().context("a standing proxy")
+        self.running.as_mut().context("a synced proxy")
     }
 
-    /// One more proxy in place of the one that stands.
     fn restart(&mut self) -> Result<(Duration, Detail)> {
         self.running()?;
         self.running = None;
@@ -213,14 +207,14 @@ impl Standing<'_> {
         Ok((took.total, detail(took)))
     }
 
-    /// Whether an event changes a rule. In userspace mode relays follow their endpoints without.
+    /// Whether an event changes a rule. In userspace mode changes of endpoints change relays only.
     fn sends(&self, event: Event) -> bool {
         let is_userspace = self.writer.mode == Mode::Userspace;
         let endpoints_alone = matches!(event, Event::Endpoint | Event::More | Event::Percent | Event::Udp);
         event != Event::Nothing && !(is_userspace && endpoints_alone)
     }
 
-    /// What the proxy sends at an event. Batches name handles, so those are of a proxy that has done nothing else.
+    /// The transactions of an event, of a daemon that had no other event: batches name handles.
     fn floor(&mut self, event: Event) -> Result<Floor> {
         let (size, command, round) = (self.size, self.writer.restore_command(), self.round + 1);
         self.round = round;

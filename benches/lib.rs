@@ -1,11 +1,12 @@
-//! What the benchmarks are made of. `sync.rs` runs them; [`ladder`] is what is measured of syncs, [`page`] what becomes of the
-//! figures, [`subject`] all that is known of the proxy's library.
+//! The benchmarks, which `sync.rs` runs. [`ladder`] measures syncs, [`page`] presents the results, and only [`subject`] uses the proxy's
+//! library.
 
 pub mod allocations;
 #[cfg(target_arch = "x86_64")]
 pub mod calls;
 pub mod client_view;
 pub mod cluster;
+pub mod count_file;
 pub mod counts;
 pub mod events;
 pub mod floor;

@@ -1,4 +1,4 @@
-//! Criterion, with a word for a run that fails.
+//! Criterion, for measurements that can fail.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -8,31 +8,23 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result};
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
 
-use crate::results::{Detail, Id};
+use crate::results::{Detail, PointId};
 
-/// Takes points.
 pub trait Points {
-    /// Measures `once`, which returns what it took, and keeps what else it says about itself. The part of a run that is
-    /// spent in the kernel is the median of all runs.
-    ///
-    /// False: it is not among those that the command line selects.
-    ///
-    /// # Errors
-    /// What `once` returns.
-    fn point(&mut self, id: &Id, once: &mut dyn FnMut() -> Result<(Duration, Detail)>) -> Result<bool>;
+    /// Measures `once`, which returns its time and details. Returns false if the command line does not select the point.
+    fn point(&mut self, id: &PointId, once: &mut dyn FnMut() -> Result<(Duration, Detail)>) -> Result<bool>;
 }
 
-/// Measures, and knows where the results go.
 pub struct Bench {
     criterion: Criterion,
     output: PathBuf,
-    /// When this run began: what is saved from before it is marked.
+    /// The beginning of the run. Older results are marked.
     pub began: SystemTime,
     is_measuring: bool,
 }
 
 impl Points for Bench {
-    fn point(&mut self, id: &Id, once: &mut dyn FnMut() -> Result<(Duration, Detail)>) -> Result<bool> {
+    fn point(&mut self, id: &PointId, once: &mut dyn FnMut() -> Result<(Duration, Detail)>) -> Result<bool> {
         self.run(id, None, |iterations| {
             let (mut sum, mut details) = (Duration::ZERO, Vec::new());
             for _ in 0..iterations {
@@ -46,7 +38,7 @@ impl Points for Bench {
 }
 
 impl Bench {
-    /// With results under `output`; criterion's flags are read from the command line.
+    /// Saves results under `output`, and takes criterion's flags from the command line.
     pub fn new(output: PathBuf, is_measuring: bool) -> Bench {
         let criterion = Criterion::default()
             .sample_size(10)
@@ -58,35 +50,28 @@ impl Bench {
         Bench { criterion, output, began: SystemTime::now(), is_measuring }
     }
 
-    /// Where the results go.
     pub fn output(&self) -> &Path {
         &self.output
     }
 
-    /// Measures `many`, which does something so many times and returns what that took; `throughput` is that of one time.
-    ///
-    /// # Errors
-    /// What `many` returns.
+    /// Measures `many`, which repeats its work a number of times. `throughput` is that of one repetition.
     pub fn rate(
         &mut self,
-        id: &Id,
+        id: &PointId,
         throughput: Throughput,
         mut many: impl FnMut(u64) -> Result<Duration>,
     ) -> Result<bool> {
         self.run(id, Some(throughput), |iterations| Ok((many(iterations)?, Vec::new())))
     }
 
-    /// As [`Bench::rate`], where the time of one is the figure.
-    ///
-    /// # Errors
-    /// What `many` returns.
-    pub fn time_of_one(&mut self, id: &Id, mut many: impl FnMut(u64) -> Result<Duration>) -> Result<bool> {
+    /// Like [`Bench::rate`]; the result is the time of one repetition.
+    pub fn time_of_one(&mut self, id: &PointId, mut many: impl FnMut(u64) -> Result<Duration>) -> Result<bool> {
         self.run(id, None, |iterations| Ok((many(iterations)?, Vec::new())))
     }
 
     fn run(
         &mut self,
-        id: &Id,
+        id: &PointId,
         throughput: Option<Throughput>,
         mut work: impl FnMut(u64) -> Result<(Duration, Vec<Detail>)>,
     ) -> Result<bool> {
@@ -103,10 +88,10 @@ impl Bench {
                 bencher.iter_custom(|iterations| match work(iterations) {
                     Ok((took, more)) => {
                         details.extend(more);
-                        // Criterion divides by it.
+                        // Criterion divides by the time.
                         took.max(Duration::from_nanos(1))
                     }
-                    // Past criterion, which would save a figure.
+                    // Unwinds through criterion, which would save a result otherwise.
                     Err(error) => resume_unwind(Box::new(error)),
                 });
             });
@@ -122,16 +107,12 @@ impl Bench {
         Ok(ran)
     }
 
-    /// Criterion's last words.
     pub fn finish(&self) {
         self.criterion.final_summary();
     }
 }
 
 /// `bench/` in the target directory that this program was built into.
-///
-/// # Errors
-/// When this program does not lie in a target directory, or the directory cannot be made.
 pub fn output_directory() -> Result<PathBuf> {
     let program = std::env::current_exe().context("find this program's own path")?;
     // target/<profile>/deps/<program>
@@ -141,10 +122,6 @@ pub fn output_directory() -> Result<PathBuf> {
     Ok(output)
 }
 
-/// What `work` returns, and how long it took.
-///
-/// # Errors
-/// What `work` returns.
 pub fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
     let start = Instant::now();
     let value = work()?;
@@ -158,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_an_error_and_leaves_no_figure() {
+    fn a_failed_measurement_is_an_error_and_saves_no_result() {
         let output = std::env::temp_dir().join(format!("svcbench-measure-{}", std::process::id()));
         let criterion =
             Criterion::default().sample_size(10).without_plots().output_directory(&output.join("criterion"));
@@ -166,7 +143,7 @@ mod tests {
         let criterion = criterion.warm_up_time(moment).measurement_time(10 * moment);
         let mut bench = Bench { criterion, output: output.clone(), began: SystemTime::now(), is_measuring: true };
         let apply = Detail { apply: Some(moment), ..Detail::default() };
-        let [good, bad] = ["good", "bad"].map(|series| Id::new("group", series, "10x10"));
+        let [good, bad] = ["good", "bad"].map(|series| PointId::new("group", series, "10x10"));
         assert!(bench.point(&good, &mut || Ok((moment, apply))).unwrap());
         let mut times = 0;
         let error = bench.point(&bad, &mut || {
@@ -175,10 +152,10 @@ mod tests {
         });
         let error = format!("{:#}", error.unwrap_err());
         assert_eq!(error, "group of 10x10 with bad: the fourth fails");
-        let saved = |place: &str, id: &Id| output.join(place).join(&id.group).join(&id.series).exists();
+        let saved = |place: &str, id: &PointId| output.join(place).join(&id.group).join(&id.series).exists();
         assert!(saved("criterion", &good) && saved("details", &good));
         assert!(!saved("criterion", &bad) && !saved("details", &bad));
-        assert_eq!(times, 4, "nothing is run after a failure");
+        assert_eq!(times, 4, "nothing runs after a failure");
         fs::remove_dir_all(output).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The flags that are not criterion's.
+//! The flags besides criterion's.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,28 +6,22 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-/// What was asked for on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Options {
-    /// `--quick`: count, and compare with the committed counts; measure no time. (Criterion's own flag of that name is not to
-    /// be had.)
+pub struct BenchOptions {
+    /// `--quick`: compare counts with the committed counts; measure no time. Hides criterion's flag of that name.
     pub quick: bool,
-    /// `--update`, with `--quick`: write the committed counts anew.
+    /// `--update`, with `--quick`: write the files of committed counts.
     pub update: bool,
-    /// `--large`: a cluster of 20,000 services, too; in nftables mode 44,000 of 2 endpoints and 5,000 of 50 as well.
+    /// `--large`: also 20,000 Services; in nftables mode also 44,000 with 2 endpoints and 5,000 with 50.
     pub large: bool,
-    /// `--proxy FILE`: measure only what a client sees, of this proxy and of the one that FILE describes (as for the lab's
-    /// `--proxy FILE`).
+    /// `--proxy FILE`: measure only the client's view, of svcproxy and of the proxy that FILE describes, as for `svclab run --proxy`.
     pub proxies: Vec<PathBuf>,
 }
 
-impl Options {
-    /// Takes these flags out of a command line; the rest is criterion's.
-    ///
-    /// # Errors
-    /// When a flag lacks its value, or makes no sense alone.
-    pub fn take(arguments: impl IntoIterator<Item = OsString>) -> Result<(Options, Vec<OsString>)> {
-        let (mut options, mut rest) = (Options::default(), Vec::new());
+impl BenchOptions {
+    /// Splits a command line into these flags and criterion's.
+    pub fn take(arguments: impl IntoIterator<Item = OsString>) -> Result<(BenchOptions, Vec<OsString>)> {
+        let (mut options, mut rest) = (BenchOptions::default(), Vec::new());
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             match argument.to_str() {
@@ -53,16 +47,16 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn take(line: &str) -> Result<(Options, Vec<OsString>)> {
-        Options::take(line.split_whitespace().map(OsString::from))
+    fn take(line: &str) -> Result<(BenchOptions, Vec<OsString>)> {
+        BenchOptions::take(line.split_whitespace().map(OsString::from))
     }
 
     #[test]
-    fn criterions_flags_are_left_to_it() {
+    fn other_flags_are_criterions() {
         let (options, rest) =
             take("--large first-sync --proxy a.yaml --proxy=b.yaml --save-baseline x --bench").unwrap();
         let proxies = vec!["a.yaml".into(), "b.yaml".into()];
-        assert_eq!(options, Options { large: true, proxies, ..Options::default() });
+        assert_eq!(options, BenchOptions { large: true, proxies, ..BenchOptions::default() });
         assert_eq!(rest, ["first-sync", "--save-baseline", "x", "--bench"]);
         assert!(take("--proxy").unwrap_err().to_string().contains("needs a FILE"));
         assert!(take("--update").is_err() && take("--quick --update").is_ok());

@@ -1,4 +1,4 @@
-//! What becomes of the figures: `sync.md` and one page that needs nothing else, `index.html`.
+//! Presents the results as `sync.md` and as one self-contained page, `index.html`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,9 +11,8 @@ use anyhow::{Context, Result};
 use crate::measure::Bench;
 use crate::results::{Point, Table, duration, rate, read};
 use crate::sections::{Section, all, floor_name, order};
-use crate::subject::kernel::Asked;
+use crate::subject::kernel::KernelRequests;
 
-/// Marks a figure of an earlier run.
 const EARLIER: &str = "†";
 
 const HEAD: &str = "<!doctype html>
@@ -30,10 +29,7 @@ const NOTE: &str = "Medians. Columns are services x endpoints of each. A row tha
 program that can; (× 1.2) is the ratio to it. Read figures as ratios: they are of the machine that ran them, and of what else it \
 did.";
 
-/// Writes both files from everything that criterion has saved, and prints the first.
-///
-/// # Errors
-/// When criterion's files cannot be read, or these cannot be written.
+/// Writes both files from all results of criterion, and prints the first file.
 pub fn write(bench: &Bench, left_out: &[String]) -> Result<()> {
     let output = bench.output();
     let points = read(output, bench.began)?;
@@ -115,7 +111,7 @@ fn rows(page: &mut String, table: &Table, show: impl Fn(&str, usize, Option<&Poi
     page.push_str("</table>\n");
 }
 
-/// A figure, its ratio to the floor, its change, and its age; `-` is a point that was not measured.
+/// A time or rate with its ratio to the floor, memory, change and age.
 fn cell(table: &Table, name: &str, column: usize, point: Option<&Point>) -> String {
     let Some(point) = point else { return "-".to_owned() };
     let mut text = point.throughput.map_or_else(|| duration(point.median), |amount| rate(amount, point.median));
@@ -141,7 +137,6 @@ fn cell(table: &Table, name: &str, column: usize, point: Option<&Point>) -> Stri
     text
 }
 
-/// What a point says of itself beside its time.
 fn details(point: &Point) -> Option<String> {
     let mut parts = Vec::new();
     if let Some(apply) = point.detail.apply {
@@ -159,7 +154,7 @@ fn details(point: &Point) -> Option<String> {
     if let Some(pause) = point.detail.pause {
         parts.push(format!("other tasks waited {} at most", duration(pause.as_nanos() as f64)));
     }
-    if let Some(Asked { dumps, restores, messages, elements, bytes, rules, chains, removed_chains, .. }) =
+    if let Some(KernelRequests { dumps, restores, messages, elements, bytes, rules, chains, removed_chains, .. }) =
         point.detail.asked
     {
         let what = if elements > 0 {
@@ -182,16 +177,16 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::results::Detail;
-    use crate::results::Id;
+    use crate::results::PointId;
 
     fn point(series: &str, value: &str, median: f64) -> Point {
         let (detail, between) = (Detail::default(), (median, median));
-        let id = Id::new("first-sync", series, value);
+        let id = PointId::new("first-sync", series, value);
         Point { id, median, between, throughput: None, detail, is_fresh: true, change: None }
     }
 
     #[test]
-    fn every_figure_is_on_the_page_with_its_ratio_to_the_floor() {
+    fn every_result_is_on_the_page_with_its_ratio_to_the_floor() {
         let mut old = point("iptables-nft", "100x10", 4e6);
         (old.is_fresh, old.change) = (false, Some(0.5));
         let points = [

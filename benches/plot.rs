@@ -1,4 +1,4 @@
-//! A plot of a table as SVG, with the library `plotters`: both axes logarithmic, a line for each series.
+//! A plot of a table as SVG by `plotters`, with logarithmic axes and a line for each series.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
@@ -7,7 +7,7 @@ use crate::results::{Table, duration, numbers};
 
 const SIZE: (u32, u32) = (860, 420);
 
-/// Colours that people with colour blindness can tell apart (Okabe and Ito's palette).
+/// Okabe and Ito's palette, for people with colour blindness.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -19,10 +19,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x88, 0x88, 0x88),
 ];
 
-/// Time against the number of services; empty where a table has not two sizes of cluster with the same number of endpoints.
-///
-/// # Errors
-/// When the library cannot draw, which text in memory gives no reason for.
+/// Plots time against Services; empty unless two clusters have the same number of endpoints per Service.
 pub fn svg(title: &str, table: &Table) -> Result<String> {
     let series = lines(table);
     let all = || series.iter().flat_map(|(_, line)| line.iter());
@@ -36,10 +33,10 @@ pub fn svg(title: &str, table: &Table) -> Result<String> {
     Ok(out)
 }
 
-type Line = (String, Vec<(f64, f64)>);
+type PlotLine = (String, Vec<(f64, f64)>);
 
-/// The points of each row that have ten endpoints for each service, or whatever number comes first.
-fn lines(table: &Table) -> Vec<Line> {
+/// The points with ten endpoints per Service or, if no column has ten, with the number of the first column.
+fn lines(table: &Table) -> Vec<PlotLine> {
     let parts: Vec<Vec<u64>> = table.columns.iter().map(|column| numbers(column)).collect();
     let endpoints = |parts: &[u64]| if parts.len() > 1 { parts.first().copied() } else { None };
     let all = || parts.iter().map(|parts| endpoints(parts));
@@ -63,7 +60,7 @@ fn range(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
 fn draw(
     out: &mut String,
     title: &str,
-    series: &[Line],
+    series: &[PlotLine],
     services: std::ops::Range<f64>,
     times: std::ops::Range<f64>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -100,13 +97,13 @@ fn draw(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Id;
+    use crate::results::PointId;
     use crate::results::{Detail, Point};
 
     #[test]
-    fn every_series_has_its_line_and_its_name() {
+    fn every_series_has_a_line_and_a_name() {
         let point = |series: &str, value: &str, median| Point {
-            id: Id::new("g", series, value),
+            id: PointId::new("g", series, value),
             median,
             between: (median, median),
             throughput: None,

@@ -1,4 +1,4 @@
-//! What was measured: criterion's own files, and what the benchmarks say besides.
+//! The results: criterion's files, and details that the benchmarks save beside them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,61 +9,56 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::subject::kernel::Asked;
+use crate::subject::kernel::KernelRequests;
 
-/// One point: criterion's group, function and value.
+/// Criterion's group, function and value of a point.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Id {
-    /// What is measured, such as `endpoint-replaced`.
+pub struct PointId {
+    /// The event, such as `endpoint-replaced`.
     pub group: String,
-    /// How, such as `iptables-nft`.
+    /// The writer, such as `iptables-nft`.
     pub series: String,
-    /// On what, such as `1000x10`.
+    /// The cluster, such as `1000x10`.
     pub value: String,
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for PointId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.group, self.series, self.value)
     }
 }
 
-impl Id {
-    /// An id of these three.
-    pub fn new(group: impl Into<String>, series: impl Into<String>, value: impl Into<String>) -> Id {
-        Id { group: group.into(), series: series.into(), value: value.into() }
+impl PointId {
+    pub fn new(group: impl Into<String>, series: impl Into<String>, value: impl Into<String>) -> PointId {
+        PointId { group: group.into(), series: series.into(), value: value.into() }
     }
 }
 
-/// What a benchmark says of itself beside the time that it took.
+/// Details of a point besides its time; memory is in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Detail {
-    /// The part of the time that the kernel and commands took.
     pub apply: Option<Duration>,
-    /// The part of it in which rules were written down.
     #[serde(default)]
     pub render: Option<Duration>,
-    /// How long the kernel took for the longest transaction.
+    /// Time of the longest transaction in the kernel.
     #[serde(default)]
     pub longest: Option<Duration>,
-    /// The longest time that other tasks of the daemon's runtime had to wait.
+    /// The longest pause of other tasks of the daemon's runtime.
     #[serde(default)]
     pub pause: Option<Duration>,
-    /// What was asked of the kernel.
-    pub asked: Option<Asked>,
-    /// The most memory that the process had, in bytes.
+    pub asked: Option<KernelRequests>,
     pub peak_memory: Option<u64>,
-    /// The memory that it has when it is done, in bytes.
+    /// Settled resident memory of the process, in bytes.
     #[serde(default)]
     pub resident: Option<u64>,
-    /// By so much the kernel's memory has grown, in bytes: slabs, memory of each processor, and `vmalloc`.
+    /// Growth of the kernel's memory, in bytes: slabs, per-CPU memory, and `vmalloc`.
     #[serde(default)]
     pub kernel_memory: Option<u64>,
 }
 
 impl Detail {
-    /// The median of each part; counts are those of the last one.
+    /// The median of each time and size, the largest peak memory, and the counts of the last run.
     pub fn median(details: Vec<Detail>) -> Option<Detail> {
         let last = *details.last()?;
         let middle = |part: fn(&Detail) -> Option<Duration>| {
@@ -84,11 +79,7 @@ impl Detail {
         (detail != Detail::default()).then_some(detail)
     }
 
-    /// Saves it beside criterion's files.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn write(&self, output: &Path, id: &Id) -> Result<()> {
+    pub fn write(&self, output: &Path, id: &PointId) -> Result<()> {
         let path = path(output, id);
         let text = serde_json::to_string_pretty(self).context("write details as JSON")?;
         let directory = path.parent().unwrap_or(output);
@@ -97,35 +88,27 @@ impl Detail {
     }
 }
 
-fn path(output: &Path, id: &Id) -> std::path::PathBuf {
+fn path(output: &Path, id: &PointId) -> std::path::PathBuf {
     output.join("details").join(&id.group).join(&id.series).join(format!("{}.json", id.value))
 }
 
-/// One measured point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// What it is.
-    pub id: Id,
-    /// Median time of one run, in nanoseconds.
+    pub id: PointId,
+    /// Median time of one repetition, in nanoseconds.
     pub median: f64,
-    /// The interval of confidence of it.
     pub between: (f64, f64),
-    /// What one run moves or does, where that is known.
     pub throughput: Option<Amount>,
-    /// What else is known.
     pub detail: Detail,
-    /// It is of this run and not of an earlier one.
     pub is_fresh: bool,
-    /// The change against the baseline that this run was compared with: 0.1 is ten per cent slower.
+    /// The change from the baseline: 0.1 is ten per cent slower.
     pub change: Option<f64>,
 }
 
-/// What one run moves or does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum Amount {
-    /// So many bytes.
     Bytes(u64),
-    /// So many times the thing that the group is named after.
+    /// Connections, requests or datagrams.
     Elements(u64),
 }
 
@@ -154,10 +137,7 @@ struct Interval {
     upper_bound: f64,
 }
 
-/// Reads everything that criterion has saved under `output`; `began` tells this run's figures from earlier ones.
-///
-/// # Errors
-/// When a file of criterion's cannot be read or is of another shape.
+/// Reads criterion's results under `output`. Results before `began` are of an earlier run.
 pub fn read(output: &Path, began: SystemTime) -> Result<Vec<Point>> {
     let mut points = Vec::new();
     for group in directories(&output.join("criterion")) {
@@ -193,7 +173,7 @@ fn point(output: &Path, directory: &Path, began: SystemTime) -> Result<Point> {
     let estimates_file = directory.join("new/estimates.json");
     let saved: SavedId = json(&directory.join("new/benchmark.json"))?;
     let estimates: Estimates = json(&estimates_file)?;
-    let id = Id::new(saved.group_id, saved.function_id.unwrap_or_default(), saved.value_str.unwrap_or_default());
+    let id = PointId::new(saved.group_id, saved.function_id.unwrap_or_default(), saved.value_str.unwrap_or_default());
     let detail_file = path(output, &id);
     let change_file = directory.join("change/estimates.json");
     let change: Option<Estimates> = if is_fresh(&change_file) { Some(json(&change_file)?) } else { None };
@@ -209,17 +189,15 @@ fn point(output: &Path, directory: &Path, began: SystemTime) -> Result<Point> {
     })
 }
 
-/// A table: columns are values such as cluster sizes, rows are series.
+/// The points of a group: a column for each cluster size, a row for each series.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
-    /// Heads of the columns after the first, in order of size.
     pub columns: Vec<String>,
-    /// Rows in the order of `order`, then by name.
     pub rows: Vec<(String, Vec<Option<Point>>)>,
 }
 
 impl Table {
-    /// The points of one group; rows are in the order in which their names stand in `order`.
+    /// The table of a group. Rows are in the order of their names in `order`, then by name.
     pub fn of(points: &[Point], group: &str, order: &[String]) -> Table {
         let mut columns: Vec<(Vec<u64>, String)> = Vec::new();
         let mut rows: BTreeMap<(usize, String), BTreeMap<String, Point>> = BTreeMap::new();
@@ -239,12 +217,11 @@ impl Table {
     }
 }
 
-/// The numbers in a value: endpoints, which stand last, decide before services.
+/// The numbers in a value, last one first: endpoints sort before Services.
 pub fn numbers(value: &str) -> Vec<u64> {
     value.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).rev().collect()
 }
 
-/// Three significant digits, in the unit that reads best.
 pub fn duration(nanoseconds: f64) -> String {
     match nanoseconds {
         v if v >= 1e11 => format!("{:.0} s", v / 1e9),
@@ -259,7 +236,6 @@ pub fn duration(nanoseconds: f64) -> String {
     }
 }
 
-/// What is moved or done in a second.
 pub fn rate(amount: Amount, nanoseconds: f64) -> String {
     let per_second = |amount: u64| amount as f64 / (nanoseconds / 1e9);
     match amount {
@@ -278,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_comes_from_criterions_files_and_knows_its_age() {
+    fn a_point_is_read_from_criterions_files_with_its_age() {
         let output = std::env::temp_dir().join(format!("svcbench-{}", std::process::id()));
         let place = output.join("criterion/first-sync/nft/100x10");
         for part in ["new", "change"] {
@@ -290,7 +266,7 @@ mod tests {
         }
         let saved = r#"{"group_id":"first-sync","function_id":"nft","value_str":"100x10","throughput":{"Bytes":8}}"#;
         fs::write(place.join("new/benchmark.json"), saved).unwrap();
-        let id = Id::new("first-sync", "nft", "100x10");
+        let id = PointId::new("first-sync", "nft", "100x10");
         let detail = Detail { apply: Some(Duration::from_millis(2)), ..Detail::default() };
         detail.write(&output, &id).unwrap();
         let points = read(&output, SystemTime::UNIX_EPOCH).unwrap();
@@ -313,9 +289,9 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_in_order_of_size_and_rows_as_they_are_told() {
+    fn columns_are_in_order_of_size_and_rows_in_the_given_order() {
         let point = |series: &str, value: &str| Point {
-            id: Id::new("g", series, value),
+            id: PointId::new("g", series, value),
             median: 1.0,
             between: (1.0, 1.0),
             throughput: None,
@@ -331,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_three_digits() {
+    fn times_and_rates_have_three_digits() {
         assert_eq!([1234.0, 81e3, 12.34e6, 3.31e9].map(duration), ["1.23 µs", "81.0 µs", "12.3 ms", "3.31 s"]);
         assert_eq!(rate(Amount::Bytes(1_000_000_000), 1e9), "8.00 Gbit/s");
         assert_eq!(rate(Amount::Elements(1), 1e5), "10.0 thousand/s");

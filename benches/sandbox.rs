@@ -1,4 +1,4 @@
-//! A place where rules can be loaded without anybody noticing: own user, mount and network namespaces.
+//! A sandbox for rules: user, mount and network namespaces of its own.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,43 +10,33 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::options::Options;
+use crate::options::BenchOptions;
 
-/// Set in the process that already is inside, to its options.
+/// The environment variable with the options, which is set in the process in the sandbox.
 const INSIDE: &str = "SVCBENCH_INSIDE";
 
-/// This process is in a microVM's guest, which is sandbox enough.
+/// Whether this process runs in a microVM, which needs no sandbox.
 static IN_GUEST: AtomicBool = AtomicBool::new(false);
 
-/// Says so.
 pub fn is_guest() {
     IN_GUEST.store(true, Ordering::Relaxed);
 }
 
-/// The options of the process outside, if this one is inside the sandbox.
-///
-/// # Errors
-/// When the environment variable is not what [`enter`] sets.
-pub fn inside() -> Result<Option<Options>> {
+pub fn inside() -> Result<Option<BenchOptions>> {
     let Some(text) = env::var_os(INSIDE) else { return Ok(None) };
     let options =
         serde_json::from_slice(text.as_encoded_bytes()).with_context(|| format!("{INSIDE} is not for people"))?;
-    // iptables-legacy locks /run/xtables.lock: a private one neither waits for the host nor holds it up.
+    // iptables-legacy locks /run/xtables.lock. A private /run keeps that lock apart from the host's.
     mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), None::<&str>).context("mount a private /run")?;
     std::fs::create_dir_all(svclab_netns::sandbox::WORK_DIR).context("make the lab's work directory")?;
     Ok(Some(options))
 }
 
-/// Starts this program again inside the sandbox, through `unshare` (util-linux), which makes the namespaces while no thread
-/// exists yet; returns only when that fails.
+/// Executes this program in new namespaces by `unshare` (util-linux). Returns only at a failure.
 ///
-/// A user namespace only where it must be: `iptables-nft-restore` sends a whole transaction as one message, and only the
-/// real root may make the socket's buffer larger than `net.core.wmem_max` for it. An ordinary user's proxy has to send
-/// several, which takes longer.
-///
-/// # Errors
-/// When this machine does not let the namespaces be made.
-pub fn enter(options: &Options, arguments: &[OsString]) -> Result<()> {
+/// Only the host's root may enlarge a socket's buffer beyond `net.core.wmem_max`, which `iptables-nft-restore` needs for large
+/// transactions, so a user namespace is created only where needed.
+pub fn enter(options: &BenchOptions, arguments: &[OsString]) -> Result<()> {
     let program = env::current_exe().context("find this program's own path")?;
     let as_root = ["--mount", "--net", "--"];
     let trial = Command::new("unshare").args(as_root).arg("true").output();
@@ -62,18 +52,14 @@ pub fn enter(options: &Options, arguments: &[OsString]) -> Result<()> {
     Err(error).context("start `unshare` (Debian package util-linux)")
 }
 
-/// Puts this thread, and every child it starts from now on, into a new and empty network namespace. The one before
-/// goes when no process is left in it.
-///
-/// # Errors
-/// Outside the sandbox, and when the kernel refuses.
+/// Moves this thread and its later children to a new network namespace.
 pub fn fresh_network() -> Result<()> {
     if env::var_os(INSIDE).is_none() && !IN_GUEST.load(Ordering::Relaxed) {
         bail!("fresh_network outside the sandbox: call enter first");
     }
     unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace")?;
     if IN_GUEST.load(Ordering::Relaxed) {
-        // Without any address IPVS takes no destination: every one is a broadcast address then (`__inet_dev_addr_type`,
+        // Without an address every destination counts as broadcast, which IPVS rejects (`__inet_dev_addr_type`,
         // net/ipv4/fib_frontend.c).
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("start ip")?;
         ensure!(up.success(), "ip link set lo up: {up}");

@@ -1,22 +1,20 @@
-//! The parts of the page: which groups there are, in which order, and what each is.
+//! The sections of the page: the groups in order, with their descriptions.
 
 use std::collections::BTreeSet;
 
 use crate::events::Event;
 use crate::results::Point;
-use crate::subject::{WRITERS, Writer};
+use crate::subject::{BenchWriter, WRITERS};
 use crate::{client_view, packets};
 
-/// One group of benchmarks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// Criterion's name of it.
+    /// Criterion's name of the group.
     pub group: String,
-    /// What it is.
     pub about: String,
 }
 
-/// The sections that there are figures for; groups that nothing is known of come last.
+/// The sections with results. Unknown groups are last.
 pub fn all(points: &[Point]) -> Vec<Section> {
     let there: BTreeSet<&str> = points.iter().map(|point| point.id.group.as_str()).collect();
     let known: Vec<Section> = known().into_iter().filter(|section| there.contains(section.group.as_str())).collect();
@@ -32,16 +30,15 @@ fn known() -> Vec<Section> {
     events.chain(others.map(|(group, about)| section(group, about))).collect()
 }
 
-/// The order of rows: each writer, its floor, and its parts.
+/// The order of rows: each writer, its floor, and its places.
 pub fn order() -> Vec<String> {
-    let of = |writer: &Writer| {
+    let of = |writer: &BenchWriter| {
         let places = ["first", "middle", "last"].map(|place| format!("{}-{place}", writer.name));
         [writer.name.to_owned(), floor_name(writer.name)].into_iter().chain(places)
     };
     std::iter::once("without-proxy".to_owned()).chain(WRITERS.iter().flat_map(of)).collect()
 }
 
-/// The name of a series' floor.
 pub fn floor_name(series: &str) -> String {
     format!("{series}-floor")
 }

@@ -1,5 +1,4 @@
-//! The floor of a first sync in nftables mode: the same services and endpoints in shared maps, by one batch of no more than that takes.
-//! It is written here without the proxy's library, so that what the proxy adds shows.
+//! The floor of a first sync in nftables mode: one batch with the same Services in shared maps, without the proxy's library.
 
 use anyhow::{Context, Result};
 use nf_tables::field::{self, Field};
@@ -8,7 +7,7 @@ use nf_tables::{
     SetFlags, SetSpec, Table, Value, Verdict,
 };
 
-use crate::cluster::{PORT, Size, cluster_ip, is_udp, node_port, pod_ip};
+use crate::cluster::{ClusterSize, PORT, cluster_ip, is_udp, node_port, pod_ip};
 
 const SERVICE: [Field; 3] = [Field::Destination, Field::Protocol, Field::DestinationPort];
 const SERVICE_SLOT: [Field; 4] = [Field::Destination, Field::Protocol, Field::DestinationPort, Field::Random(2)];
@@ -18,23 +17,20 @@ const ENDPOINT: [Field; 2] = [Field::Destination, Field::DestinationPort];
 const IP: Family = Family::Ipv4;
 /// `IPPROTO_TCP`, `IPPROTO_UDP`.
 const PROTOCOLS: [u8; 2] = [6, 17];
-/// Elements of one operation.
+/// Elements of one netlink message.
 const AT_ONCE: usize = 4096;
 
-/// A table with every service of a cluster.
-///
-/// # Errors
-/// When something of it cannot be written down.
-pub fn batch(size: Size) -> Result<Batch> {
+/// A table with every Service of a cluster.
+pub fn batch(size: ClusterSize) -> Result<Batch> {
     let mut batch = Batch::new();
     write(&mut batch, size).context("write the batch of shared maps")?;
     Ok(batch)
 }
 
-/// A map: its name, the fields of its key, those of its data (`None`: verdicts), and its room.
+/// Name, fields of the key, fields of the data (`None` for verdicts), and size of a map.
 type MapSpec<'a> = (&'a str, &'a [Field], Option<&'a [Field]>, u32);
 
-fn write(batch: &mut Batch, size: Size) -> Result<(), nf_tables::EncodeError> {
+fn write(batch: &mut Batch, size: ClusterSize) -> Result<(), nf_tables::EncodeError> {
     let table = Table::new(IP, "floor");
     batch.add_table(table)?;
     let node_ports = size.services.div_ceil(10);
@@ -93,7 +89,7 @@ fn spec<'a>(name: &'a str, key: &[Field], data: Option<MapData>, size: u32, user
     }
 }
 
-/// One of so many endpoints.
+/// A rule that DNATs to a random endpoint.
 fn pick(protocol: u8, key: &[Field], map: &str, endpoints: u32) -> Rule {
     let mut rule = Rule::new();
     rule.meta(MetaKey::L4PROTO, Register::R1).cmp(Register::R1, Compare::Equal, &[protocol]);
@@ -105,8 +101,8 @@ fn pick(protocol: u8, key: &[Field], map: &str, endpoints: u32) -> Rule {
     rule
 }
 
-/// Each field of a key is padded to four bytes.
-fn elements(batch: &mut Batch, table: Table<'_>, size: Size) -> Result<(), nf_tables::EncodeError> {
+/// Adds the elements. Each field of a key is padded to four bytes.
+fn elements(batch: &mut Batch, table: Table<'_>, size: ClusterSize) -> Result<(), nf_tables::EncodeError> {
     let protocol = |index| [PROTOCOLS[usize::from(is_udp(index))], 0, 0, 0];
     let port = |number: u16| {
         let [high, low] = number.to_be_bytes();

@@ -1,4 +1,4 @@
-//! The benchmarks: `./just bench`. Flags are criterion's, and those of [`Options`].
+//! The benchmarks: `./just bench`. Flags are criterion's, and those of [`BenchOptions`].
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use svcbench::allocations::Counting;
 use svcbench::measure::{Bench, output_directory};
-use svcbench::options::Options;
+use svcbench::options::BenchOptions;
 use svcbench::subject::as_proxy;
 use svcbench::{client_view, counts, guest, ladder, packets, page, sandbox};
 
@@ -26,10 +26,10 @@ fn run() -> Result<()> {
         return svcbench::calls::inside();
     }
     let Some(options) = sandbox::inside()? else {
-        let (options, rest) = Options::take(std::env::args_os().skip(1))?;
+        let (options, rest) = BenchOptions::take(std::env::args_os().skip(1))?;
         return if options.quick { quick(options.update) } else { sandbox::enter(&options, &rest) };
     };
-    // `cargo bench` says so on the command line; anything else (`cargo test --benches`) only wants to see it run.
+    // `cargo bench` passes --bench. `cargo test --benches` only checks that everything runs.
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
     let mut bench = Bench::new(output_directory()?, is_measuring);
     let runtime = tokio::runtime::Runtime::new().context("start a runtime for the lab")?;
@@ -44,28 +44,26 @@ fn run() -> Result<()> {
     if is_measuring { page::write(&bench, &left_out) } else { Ok(()) }
 }
 
-/// Counts and compares.
 fn quick(update: bool) -> Result<()> {
     let now = counts::count()?;
-    let write = |file: &str, text: String| std::fs::write(file, text).with_context(|| format!("write {file}"));
     #[cfg(target_arch = "x86_64")]
     let calls = {
         use svcbench::calls;
         let now = calls::count(&std::env::current_exe().context("find this program's own path")?)?;
         if update {
-            write(calls::FILE, calls::text(&now))?;
+            calls::FILE.write(&now)?;
         }
-        calls::regressions(&calls::read(calls::COMMITTED)?, &now)
+        calls::FILE.regressions(&calls::FILE.read()?, &now)
     };
-    // Numbers of system calls, and registers, are another processor's.
+    // Numbers of system calls, and registers, differ on other processors.
     #[cfg(not(target_arch = "x86_64"))]
     let calls = Vec::new();
     if update {
-        return write(counts::FILE, counts::text(&now));
+        return counts::FILE.write(&now);
     }
-    let before = counts::read(counts::COMMITTED)?;
-    let worse = [counts::regressions(&before, &now), calls].concat();
-    let better = counts::improvements(&before, &now);
+    let before = counts::FILE.read()?;
+    let worse = [counts::FILE.regressions(&before, &now), calls].concat();
+    let better = counts::FILE.improvements(&before, &now);
     let mut text: String = better.iter().map(|line| format!("better: {line}\n")).collect();
     if worse.is_empty() {
         text.push_str(if better.is_empty() {

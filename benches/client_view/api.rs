@@ -1,4 +1,4 @@
-//! The lab's Kubernetes API on the node, with the cluster's objects in it.
+//! The lab's Kubernetes API on the node, with the cluster's objects.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,16 +13,15 @@ use svcproxy::model::Change;
 
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
 
-/// The API; it ends when this is dropped.
-pub(super) struct Api {
+/// The API server, which ends when this is dropped.
+pub(super) struct BenchApi {
     server: ApiServer,
-    /// For clients on the node.
+    /// The kubeconfig of clients on the node.
     pub(super) kubeconfig: PathBuf,
 }
 
-impl Api {
-    /// Serves a cluster of one node with these objects.
-    pub(super) async fn serve(wires: &Wires, changes: &[Change]) -> Result<Api> {
+impl BenchApi {
+    pub(super) async fn serve(wires: &Wires, changes: &[Change]) -> Result<BenchApi> {
         let options = StoreOptions { seed: 0, max_endpoints_per_slice: 1000, vip_ranges: Vec::new() };
         let mut store = Store::new(wires.spec(), options);
         apply(&mut store, changes)?;
@@ -32,10 +31,10 @@ impl Api {
         let kubeconfig = PathBuf::from(WORK_DIR).join("kubeconfig");
         let file = Kubeconfig { server: server.url(ADDRESS), token: None, ca_pem: None, client: NODE.to_owned() };
         file.write(&kubeconfig)?;
-        Ok(Api { server, kubeconfig })
+        Ok(BenchApi { server, kubeconfig })
     }
 
-    /// Changes objects; watches see it at once.
+    /// Changes objects. Watches report the changes at once.
     pub(super) fn apply(&self, changes: &[Change]) -> Result<()> {
         self.server.store().write(|store| apply(store, changes))
     }
@@ -58,6 +57,6 @@ fn apply(store: &mut Store, changes: &[Change]) -> Result<()> {
 
 fn remove(store: &mut Store, kind: ObjectKind, key: &svcproxy::model::ObjectKey) {
     let key = ObjectKey { namespace: key.namespace.clone(), name: key.name.clone() };
-    // What is not there is gone.
+    // The object may not exist.
     let _ = store.remove(kind, &key);
 }

@@ -1,4 +1,4 @@
-//! Connects to an address until it answers as wanted.
+//! Connects to an address until it answers as expected.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,27 +12,25 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, setsockopt, socket, sockopt,
 };
 
-/// Between two attempts, and so what a figure may be too large by.
+/// The time between two attempts, which is also the error of a measured time.
 const EVERY: Duration = Duration::from_millis(2);
-/// How long an answer is waited for before the next attempt is due.
+/// The time to wait for an answer before the next attempt.
 const SOON: Duration = Duration::from_millis(1);
-/// An attempt without an answer by then counts as silence.
+/// An attempt without an answer for so long is silent.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// What comes of an attempt.
+/// The answer to an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// The connection is accepted.
+pub(super) enum ConnectAnswer {
     Connected,
-    /// A reset, or that the port is unreachable.
+    /// A reset, or an ICMP error.
     Refused,
-    /// Nothing: no rule leads there.
+    /// No answer: no rule forwards the packets.
     Silent,
 }
 
-/// When `to` began to give this answer, if it does within `limit`; two answers alike count, for a single one may be an old
-/// connection's. An attempt that is lost is not waited for before the next: the kernel would send it again only after a second.
-pub(super) fn until(to: SocketAddr, wanted: Answer, limit: Duration) -> Result<Option<Instant>> {
+/// The time of the first of two consecutive answers of this kind. A single answer may belong to an old connection.
+pub(super) fn until(to: SocketAddr, wanted: ConnectAnswer, limit: Duration) -> Result<Option<Instant>> {
     let begin = Instant::now();
     let (mut next, mut first) = (begin, None);
     let mut waiting: Vec<(Instant, OwnedFd)> = Vec::new();
@@ -56,31 +54,31 @@ pub(super) fn until(to: SocketAddr, wanted: Answer, limit: Duration) -> Result<O
     Ok(None)
 }
 
-/// One attempt to connect: an answer, or the socket that waits for it.
-fn attempt(to: SocketAddr) -> Result<Result<Answer, OwnedFd>> {
+/// Attempts to connect; returns an answer, or the socket that waits for one.
+fn attempt(to: SocketAddr) -> Result<Result<ConnectAnswer, OwnedFd>> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Inet, SockType::Stream, flags, None).context("make a socket")?;
-    // Closed with a reset: thousands of attempts leave no port behind.
+    // Closes with a reset, so that no port stays in TIME_WAIT.
     let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     setsockopt(&socket, sockopt::Linger, &at_once).context("set the linger time")?;
     match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
         Err(Errno::EINPROGRESS) => Ok(Err(socket)),
-        Ok(()) => Ok(Ok(Answer::Connected)),
+        Ok(()) => Ok(Ok(ConnectAnswer::Connected)),
         Err(error) => judge(error).map(Ok),
     }
 }
 
-fn judge(error: Errno) -> Result<Answer> {
+fn judge(error: Errno) -> Result<ConnectAnswer> {
     match error {
-        Errno::ETIMEDOUT => Ok(Answer::Silent),
-        // Which of them a REJECT rule gives depends on its type.
-        Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH => Ok(Answer::Refused),
+        Errno::ETIMEDOUT => Ok(ConnectAnswer::Silent),
+        // The error of a REJECT rule depends on its type.
+        Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH => Ok(ConnectAnswer::Refused),
         error => bail!("a connection failed: {error}"),
     }
 }
 
-/// Waits for a moment, and takes away the sockets that have heard something, or will not.
-fn listen(waiting: &mut Vec<(Instant, OwnedFd)>, heard: &mut Vec<Answer>) -> Result<()> {
+/// Waits for [`SOON`], and removes the sockets with an answer and those that are silent.
+fn listen(waiting: &mut Vec<(Instant, OwnedFd)>, heard: &mut Vec<ConnectAnswer>) -> Result<()> {
     let mut sockets: Vec<PollFd> =
         waiting.iter().map(|(_, socket)| PollFd::new(socket.as_fd(), PollFlags::POLLOUT)).collect();
     match poll(&mut sockets, PollTimeout::try_from(SOON).unwrap_or(PollTimeout::ZERO)) {
@@ -92,9 +90,9 @@ fn listen(waiting: &mut Vec<(Instant, OwnedFd)>, heard: &mut Vec<Answer>) -> Res
     for ((since, socket), ready) in waiting.drain(..).zip(ready) {
         if ready {
             let error = getsockopt(&socket, sockopt::SocketError).context("ask a socket for its error")?;
-            heard.push(if error == 0 { Answer::Connected } else { judge(Errno::from_raw(error))? });
+            heard.push(if error == 0 { ConnectAnswer::Connected } else { judge(Errno::from_raw(error))? });
         } else if since.elapsed() > SILENCE {
-            heard.push(Answer::Silent);
+            heard.push(ConnectAnswer::Silent);
         } else {
             left.push((since, socket));
         }

@@ -5,25 +5,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use procfs::Current as _;
 
-/// Between two looks at a process; what is the same for so long has settled.
+/// Memory that stays the same for so long has settled.
 const CALM: Duration = Duration::from_millis(500);
-/// What has not settled by then is taken as it is.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Memory of the kernel that rules, sets and elements take: slabs, memory of each processor, and `vmalloc`. Other programs on the machine
-/// make it grow and shrink as well.
-///
-/// # Errors
-/// When `/proc/meminfo` cannot be read.
+/// Bytes of slabs, per-CPU memory and `vmalloc`. Other programs change them too.
 pub(super) fn of_kernel() -> Result<u64> {
     let info = procfs::Meminfo::current().context("read /proc/meminfo")?;
     Ok(info.slab + info.per_cpu.unwrap_or_default() + info.vmalloc_used)
 }
 
-/// Bytes that a process has resident (`VmRSS`) when they change no more.
-///
-/// # Errors
-/// When the process has ended.
+/// The settled resident memory (`VmRSS`) of a process in bytes.
 pub(super) async fn settled(pid: i32) -> Result<u64> {
     let deadline = Instant::now() + PATIENCE;
     let mut before = resident(pid)?;

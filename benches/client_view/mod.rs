@@ -1,5 +1,4 @@
-//! What a client sees of a proxy, this one's or any other: from a change in the Kubernetes API to the first packet that
-//! follows it. Each proxy is a process on a node of the lab, with the lab's API.
+//! Measures the time from a change in the Kubernetes API to the first connection that follows it, with svcproxy and other proxies.
 
 mod api;
 mod attempt;
@@ -14,15 +13,14 @@ use anyhow::{Context, Result, bail};
 use svclab_cluster::process::ProcessHandle;
 use tokio::runtime::Runtime;
 
-use crate::cluster::{Endpoints, PORT, Size, cluster_ip};
+use crate::cluster::{ClusterSize, PORT, SliceEndpoints, cluster_ip};
 use crate::measure::{Bench, Points};
 use crate::packets::wires::{BACKEND, Wires};
-use crate::results::{Detail, Id};
-use api::Api;
-use attempt::{Answer, until};
-pub use programs::{NFTABLES, Program, VARIANTS};
+use crate::results::{Detail, PointId};
+use api::BenchApi;
+use attempt::{ConnectAnswer, until};
+pub use programs::{MeasuredProxy, NFTABLES, VARIANTS};
 
-/// Groups of this part, and what they are.
 pub const GROUPS: [(&str, &str); 4] = [
     (
         START,
@@ -38,24 +36,21 @@ pub const GROUPS: [(&str, &str); 4] = [
 ];
 const START: &str = "seen-first-sync";
 
-/// A proxy may take so long to start in a large cluster; what takes longer is an error.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-const SIZES: [Size; 2] = [Size { services: 1000, endpoints: 10 }, Size { services: 5000, endpoints: 10 }];
-/// With `--large`, this proxy's nftables mode alone.
-const LARGE: [Size; 3] = [
-    Size { services: 20_000, endpoints: 10 },
-    Size { services: 44_000, endpoints: 2 },
-    Size { services: 5000, endpoints: 50 },
+const SIZES: [ClusterSize; 2] =
+    [ClusterSize { services: 1000, endpoints: 10 }, ClusterSize { services: 5000, endpoints: 10 }];
+/// Only for svcproxy's nftables mode, with `--large`.
+const LARGE: [ClusterSize; 3] = [
+    ClusterSize { services: 20_000, endpoints: 10 },
+    ClusterSize { services: 44_000, endpoints: 2 },
+    ClusterSize { services: 5000, endpoints: 50 },
 ];
 
-/// Measures this proxy and those that are described in `files`, side by side; returns what had to be left out.
-///
-/// # Errors
-/// When a description is of no use, or anything that is measured fails.
+/// Measures svcproxy and the proxies that `files` describe. Returns what was left out, with reasons.
 pub fn run(bench: &mut Bench, runtime: &Runtime, files: &[PathBuf], large: bool) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
-    let programs = Program::all(files)?;
+    let programs = MeasuredProxy::all(files)?;
     for size in SIZES {
         for variant in &VARIANTS {
             for program in &programs {
@@ -67,7 +62,7 @@ pub fn run(bench: &mut Bench, runtime: &Runtime, files: &[PathBuf], large: bool)
             }
         }
     }
-    let own = Program::Own;
+    let own = MeasuredProxy::Own;
     for size in LARGE.into_iter().filter(|_| large) {
         let series = format!("{}-{}", own.name(), NFTABLES.name);
         of(bench, runtime, &series, size, || Scene::build(runtime, &own, &NFTABLES, size))?;
@@ -75,8 +70,14 @@ pub fn run(bench: &mut Bench, runtime: &Runtime, files: &[PathBuf], large: bool)
     Ok(left_out)
 }
 
-fn of(bench: &mut Bench, runtime: &Runtime, series: &str, size: Size, build: impl Fn() -> Result<Scene>) -> Result<()> {
-    let id = |group: &str| Id::new(group, series, size.to_string());
+fn of(
+    bench: &mut Bench,
+    runtime: &Runtime,
+    series: &str,
+    size: ClusterSize,
+    build: impl Fn() -> Result<Scene>,
+) -> Result<()> {
+    let id = |group: &str| PointId::new(group, series, size.to_string());
     bench.point(&id(START), &mut || {
         let mut scene = build()?;
         let before = memory::of_kernel()?;
@@ -86,7 +87,11 @@ fn of(bench: &mut Bench, runtime: &Runtime, series: &str, size: Size, build: imp
         Ok((took, Detail { resident: Some(resident), kernel_memory, ..scene.detail() }))
     })?;
     let mut standing = None;
-    for ((group, _), event) in GROUPS.iter().skip(1).zip([Seen::Added, Seen::Comes, Seen::Goes]) {
+    for ((group, _), event) in GROUPS.iter().skip(1).zip([
+        ClientEvent::ServiceAdded,
+        ClientEvent::FirstEndpointAdded,
+        ClientEvent::LastEndpointRemoved,
+    ]) {
         bench.point(&id(group), &mut || {
             if standing.is_none() {
                 let mut scene = build()?;
@@ -102,85 +107,93 @@ fn of(bench: &mut Bench, runtime: &Runtime, series: &str, size: Size, build: imp
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    Added,
-    Comes,
-    Goes,
+enum ClientEvent {
+    ServiceAdded,
+    FirstEndpointAdded,
+    LastEndpointRemoved,
 }
 
-/// A node with a proxy, the API, and two pods.
 struct Scene {
-    size: Size,
-    // Before the wires that it runs on.
+    size: ClusterSize,
+    // Dropped before the wires that the process uses.
     process: Option<ProcessHandle>,
     spec: svclab_cluster::process::ProcessSpec,
-    api: Api,
+    api: BenchApi,
     wires: Wires,
 }
 
 impl Scene {
-    fn build(runtime: &Runtime, program: &Program, variant: &programs::Variant, size: Size) -> Result<Scene> {
+    fn build(
+        runtime: &Runtime,
+        program: &MeasuredProxy,
+        variant: &programs::ProxyVariant,
+        size: ClusterSize,
+    ) -> Result<Scene> {
         let wires = runtime.block_on(Wires::build())?;
         let mut changes = size.changes();
         let to_backend = [0, size.typical(), size.services - 2];
-        changes.extend(to_backend.map(|index| size.slice(index, Endpoints::At(BACKEND))));
-        let api = runtime.block_on(Api::serve(&wires, &changes))?;
+        changes.extend(to_backend.map(|index| size.slice(index, SliceEndpoints::At(BACKEND))));
+        let api = runtime.block_on(BenchApi::serve(&wires, &changes))?;
         let spec = program.process(variant, &api)?;
         Ok(Scene { size, process: None, spec, api, wires })
     }
 
-    /// Starts the proxy and waits until three services answer.
+    /// Starts the proxy and waits until three Services answer.
     async fn start(&mut self) -> Result<Duration> {
         let start = Instant::now();
         self.process = Some(self.wires.spawn_on_node(self.spec.clone()).await?);
         let mut last = start;
         for index in [0, self.size.typical(), self.size.services - 2] {
-            last = last.max(self.wait(address(index), Answer::Connected).await?);
+            last = last.max(self.wait(address(index), ConnectAnswer::Connected).await?);
         }
         Ok(last - start)
     }
 
-    /// What the proxy has resident when that changes no more.
     async fn settled(&self) -> Result<u64> {
         let process = self.process.as_ref().context("a proxy that was started")?;
         memory::settled(process.pid()).await
     }
 
-    async fn follow(&mut self, event: Seen) -> Result<Duration> {
+    async fn follow(&mut self, event: ClientEvent) -> Result<Duration> {
         let (size, index) = (self.size, self.size.typical());
         let (slice, new) = (|state| vec![size.slice(index, state)], self.size.services.next_multiple_of(10));
         match event {
-            Seen::Added => {
+            ClientEvent::ServiceAdded => {
                 self.api.apply(&size.without_another())?;
-                self.wait(address(new), Answer::Silent).await?;
+                self.wait(address(new), ConnectAnswer::Silent).await?;
                 let mut changes = size.another();
-                changes.push(size.slice(new, Endpoints::At(BACKEND)));
-                self.time(&changes, address(new), Answer::Connected).await
+                changes.push(size.slice(new, SliceEndpoints::At(BACKEND)));
+                self.time(&changes, address(new), ConnectAnswer::Connected).await
             }
-            Seen::Comes => {
-                self.api.apply(&slice(Endpoints::None))?;
-                self.wait(address(index), Answer::Refused).await?;
-                self.time(&slice(Endpoints::At(BACKEND)), address(index), Answer::Connected).await
+            ClientEvent::FirstEndpointAdded => {
+                self.api.apply(&slice(SliceEndpoints::None))?;
+                self.wait(address(index), ConnectAnswer::Refused).await?;
+                self.time(&slice(SliceEndpoints::At(BACKEND)), address(index), ConnectAnswer::Connected).await
             }
-            Seen::Goes => {
-                self.api.apply(&slice(Endpoints::At(BACKEND)))?;
-                self.wait(address(index), Answer::Connected).await?;
-                self.time(&slice(Endpoints::None), address(index), Answer::Refused).await
+            ClientEvent::LastEndpointRemoved => {
+                self.api.apply(&slice(SliceEndpoints::At(BACKEND)))?;
+                self.wait(address(index), ConnectAnswer::Connected).await?;
+                self.time(&slice(SliceEndpoints::None), address(index), ConnectAnswer::Refused).await
             }
         }
     }
 
-    async fn time(&self, changes: &[svcproxy::model::Change], at: SocketAddr, answer: Answer) -> Result<Duration> {
+    async fn time(
+        &self,
+        changes: &[svcproxy::model::Change],
+        at: SocketAddr,
+        answer: ConnectAnswer,
+    ) -> Result<Duration> {
         let start = Instant::now();
         self.api.apply(changes)?;
         Ok(self.wait(at, answer).await?.saturating_duration_since(start))
     }
 
-    async fn wait(&self, to: SocketAddr, answer: Answer) -> Result<Instant> {
+    async fn wait(&self, to: SocketAddr, answer: ConnectAnswer) -> Result<Instant> {
         let process = self.process.as_ref().context("a proxy that was started")?;
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // In pieces, so that the end of the proxy is noticed.
+            // In pieces, to notice the end of the proxy.
             let piece = Duration::from_secs(1);
             if let Some(since) = self.wires.on_client(move || until(to, answer, piece)).await?? {
                 return Ok(since);

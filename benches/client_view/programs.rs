@@ -1,4 +1,4 @@
-//! The proxies that are looked at: this project's own, and what files describe.
+//! The measured proxies: svcproxy, and those that files describe.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,25 +9,23 @@ use svclab::scenario::run::ForeignProxy;
 use svclab_cluster::process::ProcessSpec;
 use svclab_netns::sandbox::WORK_DIR;
 
-use super::api::Api;
-use crate::cluster::Size;
+use super::api::BenchApi;
+use crate::cluster::ClusterSize;
 use crate::packets::wires::NODE;
 use crate::subject::AS_PROXY;
 
-/// A mode, and the variant of iptables as every proxy finds it: by `PATH`.
-pub struct Variant {
-    /// Its name.
+/// A mode with a variant of iptables, which proxies find by `PATH`.
+pub struct ProxyVariant {
     pub name: &'static str,
     mode: &'static str,
     program: &'static str,
-    /// It is not measured with more endpoints than this in all, and why not.
+    /// The largest number of endpoints in the cluster, and the reason for the limit.
     up_to: (u32, &'static str),
 }
 
-/// Both variants in iptables mode, and nftables mode.
-pub const VARIANTS: [Variant; 3] = [
-    Variant { name: "legacy", mode: "iptables", program: "xtables-legacy-multi", up_to: (u32::MAX, "") },
-    Variant {
+pub const VARIANTS: [ProxyVariant; 3] = [
+    ProxyVariant { name: "legacy", mode: "iptables", program: "xtables-legacy-multi", up_to: (u32::MAX, "") },
+    ProxyVariant {
         name: "nft",
         mode: "iptables",
         program: "xtables-nft-multi",
@@ -35,18 +33,16 @@ pub const VARIANTS: [Variant; 3] = [
     },
     NFTABLES,
 ];
-/// nftables mode.
-pub const NFTABLES: Variant =
-    Variant { name: "nftables", mode: "nftables", program: "xtables-nft-multi", up_to: (u32::MAX, "") };
+pub const NFTABLES: ProxyVariant =
+    ProxyVariant { name: "nftables", mode: "nftables", program: "xtables-nft-multi", up_to: (u32::MAX, "") };
 
-impl Variant {
-    /// Why a cluster of this size is left out for a program, if it is. This project's own writes nft tables by netlink.
-    pub fn too_large(&self, program: &Program, size: Size) -> Option<&'static str> {
+impl ProxyVariant {
+    /// Why a cluster of this size is left out. svcproxy programs nft tables by netlink and has no limit.
+    pub fn too_large(&self, program: &MeasuredProxy, size: ClusterSize) -> Option<&'static str> {
         let (most, why) = self.up_to;
-        (matches!(program, Program::Foreign(_)) && size.services * size.endpoints > most).then_some(why)
+        (matches!(program, MeasuredProxy::Foreign(_)) && size.services * size.endpoints > most).then_some(why)
     }
 
-    /// `PATH` with this variant's commands first.
     fn path(&self) -> Result<String> {
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
         let mut places = std::env::split_paths(&path).chain(["/usr/sbin".into()]).map(|place| place.join(self.program));
@@ -66,58 +62,50 @@ impl Variant {
     }
 }
 
-/// A proxy.
-pub enum Program {
+pub enum MeasuredProxy {
     /// svcproxy, which is linked into this program.
     Own,
-    /// Another one.
     Foreign(Box<ForeignProxy>),
 }
 
-impl Program {
-    /// The project's own, and those of `files`.
-    ///
-    /// # Errors
-    /// When a file cannot be used.
-    pub fn all(files: &[PathBuf]) -> Result<Vec<Program>> {
-        // cargo runs benchmarks in the folder of their package.
+impl MeasuredProxy {
+    pub fn all(files: &[PathBuf]) -> Result<Vec<MeasuredProxy>> {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
         let find = |file: &PathBuf| if file.is_file() { file.clone() } else { root.join(file) };
         let foreign = files.iter().map(|file| {
             let proxy = ForeignProxy::read(&find(file))?;
             anyhow::ensure!(proxy.init.is_none(), "{}: the benchmark runs no `init`", file.display());
-            Ok(Program::Foreign(Box::new(proxy)))
+            Ok(MeasuredProxy::Foreign(Box::new(proxy)))
         });
-        std::iter::once(Ok(Program::Own)).chain(foreign).collect()
+        std::iter::once(Ok(MeasuredProxy::Own)).chain(foreign).collect()
     }
 
-    /// What its rows are called.
     pub fn name(&self) -> &str {
         match self {
-            Program::Own => "svcproxy",
-            Program::Foreign(foreign) => &foreign.name,
+            MeasuredProxy::Own => "svcproxy",
+            MeasuredProxy::Foreign(foreign) => &foreign.name,
         }
     }
 
-    /// How it is started on the node, with its configuration written.
-    pub(super) fn process(&self, variant: &Variant, api: &Api) -> Result<ProcessSpec> {
+    /// Writes the configuration and returns the process to start on the node.
+    pub(super) fn process(&self, variant: &ProxyVariant, api: &BenchApi) -> Result<ProcessSpec> {
         let own = configuration(&api.kubeconfig, variant.mode);
         let config = match self {
-            Program::Own => own,
-            Program::Foreign(foreign) => foreign.configuration(&own),
+            MeasuredProxy::Own => own,
+            MeasuredProxy::Foreign(foreign) => foreign.configuration(&own),
         };
-        // A directory of its own: a proxy may watch the whole of it.
+        // A directory of its own, because a proxy may watch the whole directory.
         let directory = PathBuf::from(WORK_DIR).join("config");
         let path = directory.join("config.yaml");
         let written = fs::create_dir_all(&directory).and_then(|()| fs::write(&path, format!("{config:#}\n")));
         written.with_context(|| format!("write {}", path.display()))?;
         let mut spec = match self {
-            Program::Own => {
+            MeasuredProxy::Own => {
                 let args = vec![format!("--config={}", path.display()), format!("--hostname-override={NODE}")];
                 let program = std::env::current_exe().context("find this program's own path")?;
                 ProcessSpec { program, args, env: vec![(AS_PROXY.to_owned(), "1".to_owned())] }
             }
-            Program::Foreign(foreign) => {
+            MeasuredProxy::Foreign(foreign) => {
                 let places = [
                     ("node", NODE.to_owned()),
                     ("kubeconfig", api.kubeconfig.display().to_string()),
@@ -132,7 +120,7 @@ impl Program {
     }
 }
 
-/// kube-proxy's configuration file: its defaults, but that syncs need not wait for one another.
+/// kube-proxy's configuration with its defaults, but without a pause between syncs.
 fn configuration(kubeconfig: &Path, mode: &str) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",

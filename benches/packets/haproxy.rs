@@ -1,4 +1,4 @@
-//! HAProxy in TCP mode, beside userspace mode: the same backend, a listening port of the node.
+//! HAProxy in TCP mode, to compare userspace mode with.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,27 +10,20 @@ use svclab_cluster::process::{ProcessHandle, ProcessSpec};
 
 use super::wires::{BACKEND, FAR_PORT, NODE_ADDRESS, Wires};
 
-/// Where it listens: the port is that of every endpoint, so that a service can lead here.
+/// The port is that of every endpoint, so that HAProxy can be an endpoint of a Service.
 pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(NODE_ADDRESS), FAR_PORT);
-/// Longer than it takes to start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// HAProxy with one way of moving bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HaProxy {
-    /// The row's name.
     pub name: &'static str,
-    /// Clients call a cluster IP whose endpoint it is, so that their packets pass rules and connection tracking, as they do on
-    /// their way to a listener of userspace mode. Otherwise they call it directly, in a namespace without any rule.
+    /// Whether clients call a cluster IP with HAProxy as its endpoint, so that packets pass rules, as in userspace mode.
     pub behind_a_service: bool,
     option: &'static str,
 }
 
 impl HaProxy {
-    /// Without and with splicing, which userspace mode does as well; called directly, and by a service.
-    ///
-    /// # Errors
-    /// A sentence that says what is missing.
+    /// HAProxy without and with splicing, and behind a Service; or why HAProxy is missing.
     pub fn find() -> Result<[HaProxy; 3], String> {
         let answers = Command::new("haproxy").arg("-v").output().is_ok_and(|output| output.status.success());
         if !answers {
@@ -42,10 +35,6 @@ impl HaProxy {
         Ok([plain, splicing, behind_a_service])
     }
 
-    /// Starts it on the node, and waits until it listens.
-    ///
-    /// # Errors
-    /// When it ends, or does not listen in time.
     pub async fn start(&self, wires: &Wires) -> Result<ProcessHandle> {
         let threads = std::thread::available_parallelism()?;
         let path = PathBuf::from(svclab_netns::sandbox::WORK_DIR).join(format!("{}.cfg", self.name));

@@ -1,6 +1,4 @@
-//! What the rules cost packets: connection set-up against the number of services, and established flows.
-//!
-//! A client's pod, a node and a backend's pod, each a network namespace; the proxy's daemon runs on the node.
+//! Measures connection set-up against the number of Services, and established flows.
 
 pub mod haproxy;
 pub mod traffic;
@@ -13,31 +11,28 @@ use anyhow::{Context, Result};
 use criterion::Throughput;
 use tokio::runtime::Runtime;
 
-use crate::cluster::{Endpoints, Size, cluster_ip};
-use crate::events::Input;
+use crate::cluster::{ClusterSize, SliceEndpoints, cluster_ip};
+use crate::events::EventInput;
 use crate::measure::Bench;
-use crate::results::Id;
-use crate::subject::daemon::{Host, Running};
-use crate::subject::{KernelKind, NETLINK, NFTABLES, WRITERS, Writer};
+use crate::results::PointId;
+use crate::subject::daemon::{DaemonHost, RunningDaemon};
+use crate::subject::{BenchWriter, KernelKind, NETLINK, NFTABLES, WRITERS};
 use haproxy::HaProxy;
 use traffic::{CHUNK, CONNECTIONS, WINDOW};
 use wires::{BACKEND, FAR_PORT, NODE_ADDRESS, Wires};
 
-/// Clusters for connection set-up.
-const SIZES: [Size; 3] = [
-    Size { services: 10, endpoints: 10 },
-    Size { services: 1000, endpoints: 10 },
-    Size { services: 5000, endpoints: 10 },
+const SIZES: [ClusterSize; 3] = [
+    ClusterSize { services: 10, endpoints: 10 },
+    ClusterSize { services: 1000, endpoints: 10 },
+    ClusterSize { services: 5000, endpoints: 10 },
 ];
-/// With `--large`, in nftables mode.
-const LARGE: Size = Size { services: 20_000, endpoints: 10 };
-/// The cluster for flows: once a connection is established, no rule is looked at any more.
-const SMALL: Size = Size { services: 10, endpoints: 10 };
+const LARGE: ClusterSize = ClusterSize { services: 20_000, endpoints: 10 };
+/// The cluster for flows, whose packets match no rule after the first.
+const SMALL: ClusterSize = ClusterSize { services: 10, endpoints: 10 };
 
-/// Connections that are made in one go.
 pub const MANY: u64 = 128;
 
-/// Groups of this part, and what they are.
+/// The groups, each with its description.
 pub const GROUPS: [(&str, &str); 5] = [
     (
         "connection-set-up",
@@ -49,18 +44,12 @@ pub const GROUPS: [(&str, &str); 5] = [
     ("udp-packets", "datagrams there and back over an established flow, 32 at a time"),
 ];
 
-/// What carries packets.
-enum Path {
-    /// A row without any proxy: the client calls the pod.
+enum PacketPath {
     Nothing,
-    Writer(&'static Writer),
+    BenchWriter(&'static BenchWriter),
     HaProxy(HaProxy),
 }
 
-/// Measures all of it, and returns what had to be left out.
-///
-/// # Errors
-/// When anything that is measured fails.
 pub fn run(bench: &mut Bench, runtime: &Runtime, large: bool) -> Result<Vec<String>> {
     let mut left_out = Vec::new();
     let writers = || WRITERS.iter().filter(|writer| writer.kernel != KernelKind::Silent);
@@ -76,10 +65,10 @@ pub fn run(bench: &mut Bench, runtime: &Runtime, large: bool) -> Result<Vec<Stri
     if large {
         set_up(bench, runtime, Some(&NFTABLES), LARGE)?;
     }
-    let mut paths = vec![Path::Nothing];
-    paths.extend(writers().map(Path::Writer));
+    let mut paths = vec![PacketPath::Nothing];
+    paths.extend(writers().map(PacketPath::BenchWriter));
     match HaProxy::find() {
-        Ok(found) => paths.extend(found.into_iter().map(Path::HaProxy)),
+        Ok(found) => paths.extend(found.into_iter().map(PacketPath::HaProxy)),
         Err(why) => left_out.push(format!("haproxy: {why}")),
     }
     for path in &paths {
@@ -88,27 +77,31 @@ pub fn run(bench: &mut Bench, runtime: &Runtime, large: bool) -> Result<Vec<Stri
     Ok(left_out)
 }
 
-/// The wires, and on the node a proxy that leads a few services of the cluster to one endpoint.
+/// The wires, and on the node a proxy with one endpoint for a few Services.
 struct Scene {
     wires: Wires,
-    _proxy: Option<Running>,
+    _proxy: Option<RunningDaemon>,
 }
 
-/// The services that lead to the endpoint: the first, one in the middle, the last; and the first of UDP.
-fn reached(size: Size) -> [(&'static str, u32); 3] {
+fn reached(size: ClusterSize) -> [(&'static str, u32); 3] {
     [("first", 0), ("middle", size.typical()), ("last", size.services - 2)]
 }
 
 impl Scene {
-    fn build(runtime: &Runtime, writer: Option<&'static Writer>, endpoint: Ipv4Addr, size: Size) -> Result<Scene> {
+    fn build(
+        runtime: &Runtime,
+        writer: Option<&'static BenchWriter>,
+        endpoint: Ipv4Addr,
+        size: ClusterSize,
+    ) -> Result<Scene> {
         let wires = runtime.block_on(Wires::build())?;
         let Some(writer) = writer else { return Ok(Scene { wires, _proxy: None }) };
         let mut changes = size.changes();
         let to_endpoint = reached(size).map(|(_, index)| index).into_iter().chain([size.udp()]);
-        changes.extend(to_endpoint.map(|index| size.slice(index, Endpoints::At(endpoint))));
+        changes.extend(to_endpoint.map(|index| size.slice(index, SliceEndpoints::At(endpoint))));
         let start = move || {
-            let mut running = Running::start(writer, Host::Node)?;
-            running.follow(Input { changes, has_address: None })?;
+            let mut running = RunningDaemon::start(writer, DaemonHost::Node)?;
+            running.follow(EventInput { changes, has_address: None })?;
             anyhow::Ok(running)
         };
         let running = runtime.block_on(wires.on_node(start))?;
@@ -116,16 +109,16 @@ impl Scene {
     }
 }
 
-fn set_up(bench: &mut Bench, runtime: &Runtime, writer: Option<&'static Writer>, size: Size) -> Result<()> {
+fn set_up(bench: &mut Bench, runtime: &Runtime, writer: Option<&'static BenchWriter>, size: ClusterSize) -> Result<()> {
     let mut scene = None;
     let mut point = |name: String, to: std::net::SocketAddr| {
-        let id = Id::new("connection-set-up", name, size.to_string());
+        let id = PointId::new("connection-set-up", name, size.to_string());
         bench.time_of_one(&id, |times| {
             let scene = match &scene {
                 Some(scene) => scene,
                 None => scene.insert(Scene::build(runtime, writer, BACKEND, size)?),
             };
-            // Many for one: making the scene counts as warming up, by which criterion reckons how often it can.
+            // Many connections per repetition: criterion counts the set-up of the scene as warm-up, and estimates repetitions by it.
             let work = move || traffic::connects(to, times * MANY);
             anyhow::Ok(runtime.block_on(scene.wires.on_client(work))?? / MANY as u32)
         })
@@ -139,22 +132,24 @@ fn set_up(bench: &mut Bench, runtime: &Runtime, writer: Option<&'static Writer>,
     Ok(())
 }
 
-fn flows(bench: &mut Bench, runtime: &Runtime, path: &Path) -> Result<()> {
+fn flows(bench: &mut Bench, runtime: &Runtime, path: &PacketPath) -> Result<()> {
     let mut scene = None;
     let (name, writer, endpoint) = match path {
-        Path::Nothing => ("without-proxy", None, BACKEND),
-        Path::Writer(writer) => (writer.name, Some(*writer), BACKEND),
-        Path::HaProxy(haproxy) => (haproxy.name, haproxy.behind_a_service.then_some(&NETLINK), NODE_ADDRESS),
+        PacketPath::Nothing => ("without-proxy", None, BACKEND),
+        PacketPath::BenchWriter(writer) => (writer.name, Some(*writer), BACKEND),
+        PacketPath::HaProxy(haproxy) => (haproxy.name, haproxy.behind_a_service.then_some(&NETLINK), NODE_ADDRESS),
     };
     let (tcp, udp) = match path {
-        Path::Nothing => ((BACKEND, FAR_PORT).into(), Some((BACKEND, FAR_PORT).into())),
-        Path::Writer(_) => {
+        PacketPath::Nothing => ((BACKEND, FAR_PORT).into(), Some((BACKEND, FAR_PORT).into())),
+        PacketPath::BenchWriter(_) => {
             let port = crate::cluster::PORT;
             ((cluster_ip(0), port).into(), Some((cluster_ip(SMALL.udp()), port).into()))
         }
-        // In TCP mode it has no UDP.
-        Path::HaProxy(haproxy) if haproxy.behind_a_service => ((cluster_ip(0), crate::cluster::PORT).into(), None),
-        Path::HaProxy(_) => (haproxy::ADDRESS, None),
+        // HAProxy in TCP mode has no UDP.
+        PacketPath::HaProxy(haproxy) if haproxy.behind_a_service => {
+            ((cluster_ip(0), crate::cluster::PORT).into(), None)
+        }
+        PacketPath::HaProxy(_) => (haproxy::ADDRESS, None),
     };
     type Work = fn(std::net::SocketAddr, u64) -> Result<Duration>;
     let kinds: [(&str, Option<std::net::SocketAddr>, Throughput, Work); 4] = [
@@ -165,11 +160,11 @@ fn flows(bench: &mut Bench, runtime: &Runtime, path: &Path) -> Result<()> {
     ];
     for (group, to, throughput, work) in kinds {
         let Some(to) = to else { continue };
-        bench.rate(&Id::new(group, name, SMALL.to_string()), throughput, |times| {
+        bench.rate(&PointId::new(group, name, SMALL.to_string()), throughput, |times| {
             if scene.is_none() {
                 let new = Scene::build(runtime, writer, endpoint, SMALL)?;
                 let haproxy = match path {
-                    Path::HaProxy(haproxy) => Some(runtime.block_on(haproxy.start(&new.wires))?),
+                    PacketPath::HaProxy(haproxy) => Some(runtime.block_on(haproxy.start(&new.wires))?),
                     _ => None,
                 };
                 scene = Some((new, haproxy));

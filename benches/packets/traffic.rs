@@ -1,4 +1,4 @@
-//! What a client sends, on threads of the client's namespace. Each returns what it took, or an error: nothing that fails is timed.
+//! The client's traffic, on threads of the client's namespace. Functions return the time of the traffic.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -9,19 +9,13 @@ use super::MANY;
 use anyhow::{Context, Result, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// Bytes that are sent at a time over one connection.
 pub const CHUNK: usize = 16 << 20;
-/// Bytes of a request, and of its answer.
 pub const REQUEST: usize = 64;
-/// Bytes of a datagram.
 pub const DATAGRAM: usize = 64;
-/// Datagrams under way at a time.
+/// Datagrams in flight.
 pub const WINDOW: usize = 32;
-/// Connections of [`requests`].
 pub const CONNECTIONS: usize = 50;
-/// Clients of [`new_connections`].
 const CLIENTS: u64 = 16;
-/// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn connect(to: SocketAddr) -> Result<TcpStream> {
@@ -32,16 +26,13 @@ fn connect(to: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Closes with a reset: a port that waits would not be there for the next connection.
+/// Closes with a reset, so that no port stays in TIME_WAIT.
 fn reset(stream: &TcpStream) -> Result<()> {
     let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     setsockopt(stream, sockopt::Linger, &at_once).context("set the linger time")
 }
 
-/// Connects so many times, one after the other; the time of `connect` alone.
-///
-/// # Errors
-/// When a connection fails.
+/// Opens connections one after the other; returns the time of `connect` alone.
 pub fn connects(to: SocketAddr, times: u64) -> Result<Duration> {
     let mut sum = Duration::ZERO;
     for _ in 0..times {
@@ -53,10 +44,7 @@ pub fn connects(to: SocketAddr, times: u64) -> Result<Duration> {
     Ok(sum)
 }
 
-/// Sends [`CHUNK`] so many times over one connection.
-///
-/// # Errors
-/// When the connection fails.
+/// Sends [`CHUNK`] bytes `times` times over one connection.
 pub fn stream(to: SocketAddr, times: u64) -> Result<Duration> {
     let mut stream = connect(to)?;
     stream.write_all(b"s")?;
@@ -83,10 +71,7 @@ fn hear(stream: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// So many times [`MANY`] connections, each with a request and its answer, by a few clients at once.
-///
-/// # Errors
-/// When one fails.
+/// Opens [`MANY`] connections `times` times, each with a request and its answer, by [`CLIENTS`] threads.
 pub fn new_connections(to: SocketAddr, times: u64) -> Result<Duration> {
     let start = Instant::now();
     let clients: Vec<_> = (0..CLIENTS)
@@ -107,10 +92,7 @@ pub fn new_connections(to: SocketAddr, times: u64) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// So many times a request and its answer on each of [`CONNECTIONS`], all of them under way at once.
-///
-/// # Errors
-/// When one fails.
+/// Sends a request on each of [`CONNECTIONS`] connections at once and reads the answers, `times` times.
 pub fn requests(to: SocketAddr, times: u64) -> Result<Duration> {
     let mut streams = (0..CONNECTIONS).map(|_| connect(to)).collect::<Result<Vec<_>>>()?;
     streams.iter_mut().try_for_each(ask)?;
@@ -122,10 +104,7 @@ pub fn requests(to: SocketAddr, times: u64) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// So many times [`WINDOW`] datagrams there and back, over one flow.
-///
-/// # Errors
-/// When an answer does not come.
+/// Sends [`WINDOW`] datagrams over one flow and receives them back, `times` times.
 pub fn datagrams(to: SocketAddr, times: u64) -> Result<Duration> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect(to)?;

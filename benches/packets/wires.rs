@@ -1,4 +1,4 @@
-//! Two pods and a node between them, by the lab's own cluster; servers in the backend's pod.
+//! Two pods and a node between them, built by the lab; servers in the backend's pod.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -12,27 +12,20 @@ use svclab_spec::{ClusterSpec, Cni, NodeSpec, PodSpec};
 
 use super::traffic::{CHUNK, DATAGRAM, REQUEST};
 
-/// The backend's pod.
 pub const BACKEND: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 3);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 2);
-/// The port that it serves.
 pub const FAR_PORT: u16 = crate::cluster::PORT;
 
-/// The name of the node and of its proxy's Node object.
+/// The name of the node and of its Node object.
 pub const NODE: &str = "node-1";
-/// The node's address.
 pub const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 1);
 
-/// The namespaces; they go when this is dropped.
+/// The namespaces, which are removed when this is dropped.
 pub struct Wires {
     cluster: Cluster,
 }
 
 impl Wires {
-    /// Builds them, with the servers listening.
-    ///
-    /// # Errors
-    /// When the kernel refuses something.
     pub async fn build() -> Result<Wires> {
         let cluster = Cluster::build(&spec()?).await?;
         let listen = || anyhow::Ok((TcpListener::bind((BACKEND, FAR_PORT))?, UdpSocket::bind((BACKEND, FAR_PORT))?));
@@ -41,31 +34,20 @@ impl Wires {
         Ok(Wires { cluster })
     }
 
-    /// Runs `work` on the node.
-    ///
-    /// # Errors
-    /// When the namespace is gone.
     pub async fn on_node<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         Ok(self.cluster.run(&ClusterHost::Node(NODE.to_owned()), work).await?)
     }
 
-    /// Runs `work` in the client's pod; threads that it starts are of that pod too.
-    ///
-    /// # Errors
-    /// When the namespace is gone.
+    /// Runs `work` in the client's pod. Its threads stay in the pod.
     pub async fn on_client<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         Ok(self.cluster.run(&pod("client"), work).await?)
     }
 
-    /// The cluster as it stands.
     pub fn spec(&self) -> ClusterSpec {
         self.cluster.spec()
     }
 
-    /// Starts a program on the node; it is killed when the handle is dropped.
-    ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Starts a program on the node, which is killed when the handle is dropped.
     pub async fn spawn_on_node(&self, process: ProcessSpec) -> Result<ProcessHandle> {
         Ok(self.cluster.spawn_on_node(NODE, process).await?)
     }
@@ -75,7 +57,7 @@ fn pod(name: &str) -> ClusterHost {
     ClusterHost::Pod { namespace: "bench".to_owned(), name: name.to_owned() }
 }
 
-/// A node with two pods on links of their own: what goes from one to the other is routed, through every hook.
+/// A node with two pods on point-to-point links, so that packets between the pods pass every hook.
 fn spec() -> Result<ClusterSpec> {
     let pod = |name: &str, address: Ipv4Addr| PodSpec {
         namespace: "bench".to_owned(),
@@ -102,7 +84,6 @@ fn spec() -> Result<ClusterSpec> {
     })
 }
 
-/// Serves on threads that end with the program: they are few, and their sockets are of a namespace that no one calls any more.
 fn serve(tcp: TcpListener, udp: UdpSocket) -> Result<()> {
     thread::Builder::new().name("accept".to_owned()).spawn(move || {
         for stream in tcp.incoming().flatten() {
@@ -119,7 +100,7 @@ fn serve(tcp: TcpListener, udp: UdpSocket) -> Result<()> {
     Ok(())
 }
 
-/// The first byte decides: `s` is followed by chunks, each acknowledged with a byte; all else is a request, which is answered.
+/// Serves chunks, each acknowledged with a byte, if the first byte is `s`; else requests, each with an answer.
 fn converse(mut stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let mut kind = [0];
@@ -144,7 +125,7 @@ fn swallow(mut stream: TcpStream) -> std::io::Result<()> {
 }
 
 fn answer(mut stream: TcpStream) -> std::io::Result<()> {
-    // The first byte of the first request is read already.
+    // `converse` has read the first byte of the first request.
     let mut request = [b'r'; REQUEST];
     let mut missing = REQUEST - 1;
     loop {

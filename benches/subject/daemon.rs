@@ -1,5 +1,4 @@
-//! The proxy's daemon, fed with batches as a source would and asked what it has applied, in the network namespace of the
-//! thread that starts it.
+//! The proxy's daemon. The benchmark feeds it batches like a source, and polls the version that it has applied.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,56 +27,49 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::kernel::{Asked, Log, Observed, ObservedNetlink, Sent};
+use super::kernel::{CallLog, CountedIptables, CountedNetlink, KernelRequests, SentTransaction};
 use super::timed::Timed;
-use super::{KernelKind, Writer, config, node_addresses, port_range, table};
-use crate::events::Input;
+use super::{BenchWriter, KernelKind, config, node_addresses, port_range, table};
+use crate::events::EventInput;
 
-/// Longer than any sync that is measured: one that takes longer is an error.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Between two looks at what is applied: what a figure may be too large by.
-const LOOK: Duration = Duration::from_micros(20);
+/// The time between two polls, which is also the error of a measured time.
+const POLL: Duration = Duration::from_micros(20);
 
-/// Where a daemon runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Host {
-    /// An empty network namespace; what addresses the node has is [`Input::has_address`]'s to say.
+pub enum DaemonHost {
+    /// An empty network namespace. [`EventInput::has_address`] decides the node's addresses.
     Empty,
-    /// A node with links and addresses of its own.
     Node,
 }
 
-/// What following an event took.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Took {
-    /// From handing the batch over to the daemon's word that it is in the kernel.
+pub struct SyncTimes {
+    /// From sending the batch until the daemon reports its version as applied.
     pub total: Duration,
-    /// The part of it in calls of the kernel and of commands.
+    /// Time in the kernel and in commands.
     pub apply: Duration,
-    /// The part of it in which rules were written down, where that is known.
     pub render: Option<Duration>,
-    /// How long the kernel took for the longest transaction, where that is known.
+    /// Time of the longest transaction in the kernel, if known.
     pub longest: Option<Duration>,
-    /// What was asked of the kernel in that time.
-    pub asked: Asked,
+    pub asked: KernelRequests,
 }
 
-/// A running daemon; it ends when this is dropped, and its rules stay.
-pub struct Running {
+/// A running daemon. It ends when this is dropped; its rules stay.
+pub struct RunningDaemon {
     batches: Option<UnboundedSender<Batch>>,
     addresses: Arc<Mutex<NodeAddresses>>,
     health: HealthState,
-    log: Log,
+    log: CallLog,
     version: u64,
     times_rendering: bool,
     runtime: Option<Runtime>,
 }
 
-/// How long other tasks had to wait; counted until this is dropped.
+/// Pauses of other tasks, measured until this is dropped.
 pub struct Pauses(Arc<AtomicU64>);
 
 impl Pauses {
-    /// The longest wait so far.
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
@@ -104,43 +96,44 @@ impl Addresses for Settable {
     }
 }
 
-impl Running {
-    /// Starts a daemon that knows of no object yet.
-    ///
-    /// # Errors
-    /// When the commands are not installed or the kernel refuses what a daemon needs.
-    pub fn start(writer: &Writer, host: Host) -> Result<Running> {
-        let log = Log::default();
+impl RunningDaemon {
+    pub fn start(writer: &BenchWriter, host: DaemonHost) -> Result<RunningDaemon> {
+        let log = CallLog::default();
         match writer.kernel {
             KernelKind::Netlink => {
-                let kernel = ObservedNetlink::open(Family::V4, log.clone())?;
-                Running::over(writer, host, log, kernel)
+                let kernel = CountedNetlink::open(Family::V4, log.clone())?;
+                RunningDaemon::over(writer, host, log, kernel)
             }
             KernelKind::Ipvs => {
                 let kernel = super::ipvs::open(Family::V4, &log)?;
                 let proxy = assemble::ipvs(&config(writer.mode), Family::V4, kernel);
                 let proxy = proxy.map_mode(|engine| Timed::engine(engine, &log));
-                Running::with(writer, host, log, proxy)
+                RunningDaemon::with(writer, host, log, proxy)
             }
             KernelKind::Table => {
-                let table = table::Observed::open(Family::V4, log.clone())?;
+                let table = table::CountedTable::open(Family::V4, log.clone())?;
                 let relays = |_| relay::FakeRelays::default();
                 let proxy = assemble::nftables(&config(writer.mode), Family::V4, table, relays);
-                Running::with(writer, host, log, proxy)
+                RunningDaemon::with(writer, host, log, proxy)
             }
             KernelKind::Silent | KernelKind::Commands(_) => {
-                let kernel = Observed::new(writer.open()?, log.clone());
-                Running::over(writer, host, log, kernel)
+                let kernel = CountedIptables::new(writer.open()?, log.clone());
+                RunningDaemon::over(writer, host, log, kernel)
             }
         }
     }
 
-    fn over<K: PacketFilter + Send + 'static>(writer: &Writer, host: Host, log: Log, kernel: K) -> Result<Running> {
+    fn over<K: PacketFilter + Send + 'static>(
+        writer: &BenchWriter,
+        host: DaemonHost,
+        log: CallLog,
+        kernel: K,
+    ) -> Result<RunningDaemon> {
         match writer.mode {
             Mode::Iptables => {
                 let proxy = assemble::iptables(&config(writer.mode), Family::V4, kernel);
                 let proxy = proxy.map_mode(|engine| Timed::engine(engine, &log));
-                Running::with(writer, host, log, proxy)
+                RunningDaemon::with(writer, host, log, proxy)
             }
             Mode::Userspace => {
                 let descriptors = Shares::of(descriptors::raise()).relays;
@@ -152,22 +145,22 @@ impl Running {
                 let config = Config { port_range: port_range()?, ..config(writer.mode) };
                 let proxy = assemble::userspace(&config, Family::V4, kernel, relays);
                 let proxy = proxy.map_mode(|engine| Timed::engine(engine, &log));
-                Running::with(writer, host, log, proxy)
+                RunningDaemon::with(writer, host, log, proxy)
             }
             mode => bail!("the benchmarks have no daemon in {mode} mode"),
         }
     }
 
     fn with<M: AtWork + Send + 'static>(
-        writer: &Writer,
-        host: Host,
-        log: Log,
+        writer: &BenchWriter,
+        host: DaemonHost,
+        log: CallLog,
         proxy: FamilyProxy<M>,
-    ) -> Result<Running> {
+    ) -> Result<RunningDaemon> {
         let config = config(writer.mode);
         let addresses = Arc::new(Mutex::new(node_addresses(false)));
         let health = HealthState::new(config.sync_period, &[Family::V4]);
-        // As the program does it; its threads are in the network namespace of this one.
+        // As in the program. The runtime's threads share the network namespace of this thread.
         let threads = if writer.mode == Mode::Userspace { thread::available_parallelism()?.get().max(2) } else { 2 };
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
         let (batches, inbox) = unbounded_channel();
@@ -184,8 +177,8 @@ impl Running {
                 family: proxy,
                 watch,
                 addresses: match host {
-                    Host::Empty => Box::new(Settable(Arc::clone(&addresses), NodeAddresses::default())),
-                    Host::Node => Box::new(Reader::default()),
+                    DaemonHost::Empty => Box::new(Settable(Arc::clone(&addresses), NodeAddresses::default())),
+                    DaemonHost::Node => Box::new(Reader::default()),
                 },
                 conntrack: Netlink::default(),
             };
@@ -193,14 +186,10 @@ impl Running {
         };
         runtime.spawn(async move { daemon.run(StopSignals::at_signals()).await });
         let (batches, runtime, times_rendering) = (Some(batches), Some(runtime), writer.kernel != KernelKind::Table);
-        Ok(Running { batches, addresses, health, log, version: 0, times_rendering, runtime })
+        Ok(RunningDaemon { batches, addresses, health, log, version: 0, times_rendering, runtime })
     }
 
-    /// Hands `input` over and waits until it is in the kernel.
-    ///
-    /// # Errors
-    /// When a call of the kernel or a command failed, or the daemon does not get there.
-    pub fn follow(&mut self, input: Input) -> Result<Took> {
+    pub fn follow(&mut self, input: EventInput) -> Result<SyncTimes> {
         if let Some(has_address) = input.has_address {
             *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = node_addresses(has_address);
         }
@@ -219,7 +208,7 @@ impl Running {
             if start.elapsed() > PATIENCE {
                 bail!("the daemon has not applied the change within {PATIENCE:?}");
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
         let total = start.elapsed();
         let (asked_now, busy_now, rendered_now) = self.seen();
@@ -229,17 +218,16 @@ impl Running {
         let apply = busy_now - busy;
         let render = Some(rendered_now - rendered).filter(|_| self.times_rendering);
         let longest = Some(table::take_longest(&self.log)).filter(|longest| !longest.is_zero());
-        Ok(Took { total, apply, render, longest, asked: asked_now - asked })
+        Ok(SyncTimes { total, apply, render, longest, asked: asked_now - asked })
     }
 
-    /// From now on, how late a task of the daemon's runtime comes that wants to run each millisecond: for so long nothing else could run,
-    /// either. Asked for, it starts over.
+    /// Measures how late a task of the daemon's runtime runs that sleeps for a millisecond at a time.
     pub fn pauses(&self) -> Result<Pauses> {
         let latest = Arc::new(AtomicU64::new(0));
         let note = Arc::clone(&latest);
         let runtime = self.runtime.as_ref().context("a runtime")?;
         runtime.spawn(async move {
-            // Timers are rounded up to the next millisecond.
+            // tokio rounds timers up to the next millisecond.
             let (period, expected) = (Duration::from_millis(1), Duration::from_millis(2));
             while Arc::strong_count(&note) > 1 {
                 let begun = Instant::now();
@@ -251,24 +239,23 @@ impl Running {
         Ok(Pauses(latest))
     }
 
-    /// Keeps every transaction from now on, and returns those that were kept before.
-    pub fn keep_sent(&self) -> Vec<Sent> {
+    /// Records every transaction from now on, and returns those recorded before.
+    pub fn keep_sent(&self) -> Vec<SentTransaction> {
         self.log.lock().sent.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Keeps no transaction any more.
     pub fn forget_sent(&self) {
         self.log.lock().sent = None;
     }
 
-    fn seen(&self) -> (Asked, Duration, Duration) {
+    fn seen(&self) -> (KernelRequests, Duration, Duration) {
         let seen = self.log.lock();
         (seen.asked, seen.busy, seen.rendered)
     }
 }
 
-impl Drop for Running {
-    /// Ends the source, and so the daemon. Its runner may be at work still: a runtime that goes under it would make it panic.
+impl Drop for RunningDaemon {
+    /// Ends the source and with it the daemon. Waits for the runner, which would panic without its runtime.
     fn drop(&mut self) {
         drop(self.batches.take());
         if let Some(runtime) = self.runtime.take() {

@@ -1,4 +1,4 @@
-//! One family's proxy without a daemon, on this thread and over a kernel in memory: where counts are the same each time.
+//! The proxy of one family without a daemon, with a fake kernel, so that counts are the same every time.
 
 use anyhow::{Result, bail};
 use svcproxy::config::{Config, Mode};
@@ -11,32 +11,29 @@ use svcproxy::mode::{Mode as AtWork, assemble};
 use svcproxy::model::Family;
 use svcproxy::relay;
 
-use super::kernel::{Asked, Log, Observed, Sent};
+use super::kernel::{CallLog, CountedIptables, KernelRequests, SentTransaction};
 use super::{config, node_addresses, port_range, table};
 use crate::allocations::Allocated;
-use crate::events::Input;
+use crate::events::EventInput;
 
-/// What following an event costs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// Asked of the kernel.
-    pub asked: Asked,
-    /// Allocated by the proxy's own work.
+pub struct EventCost {
+    pub asked: KernelRequests,
+    /// Allocations of the proxy, without those of the fake kernel.
     pub allocated: Allocated,
 }
 
-/// The proxy.
-pub struct Direct {
+pub struct DirectProxy {
     family: Box<dyn Follow>,
-    log: Log,
+    log: CallLog,
 }
 
 trait Follow {
-    fn follow(&mut self, input: &Input) -> Result<()>;
+    fn follow(&mut self, input: &EventInput) -> Result<()>;
 }
 
 impl<M: AtWork> Follow for FamilyProxy<M> {
-    fn follow(&mut self, input: &Input) -> Result<()> {
+    fn follow(&mut self, input: &EventInput) -> Result<()> {
         if let Some(has_address) = input.has_address {
             self.set_addresses(&node_addresses(has_address));
         }
@@ -53,26 +50,22 @@ fn following<M: AtWork + 'static>(mut proxy: FamilyProxy<M>) -> Box<dyn Follow> 
     Box::new(proxy)
 }
 
-/// What a proxy leaves behind: the kernel in memory, for the next one.
-pub struct Left {
+/// The fake kernel that a proxy leaves to the next one.
+pub struct FakeKernel {
     rules: Fake,
     table: kernel::nftables::Fake,
 }
 
-impl Default for Left {
-    fn default() -> Left {
-        Left { rules: Fake::default(), table: kernel::nftables::Fake::new(Family::V4) }
+impl Default for FakeKernel {
+    fn default() -> FakeKernel {
+        FakeKernel { rules: Fake::default(), table: kernel::nftables::Fake::new(Family::V4) }
     }
 }
 
-impl Direct {
-    /// A proxy that knows of no object yet, over a kernel that has everything of `kernel`.
-    ///
-    /// # Errors
-    /// When there is no such mode here.
-    pub fn new(mode: Mode, kernel: Left) -> Result<Direct> {
-        let log = Log::default();
-        let (table, kernel) = (kernel.table, Observed::new(Box::new(kernel.rules), log.clone()));
+impl DirectProxy {
+    pub fn new(mode: Mode, kernel: FakeKernel) -> Result<DirectProxy> {
+        let log = CallLog::default();
+        let (table, kernel) = (kernel.table, CountedIptables::new(Box::new(kernel.rules), log.clone()));
         let config = config(mode);
         let family: Box<dyn Follow> = match mode {
             Mode::Iptables => following(assemble::iptables(&config, Family::V4, kernel)),
@@ -81,39 +74,32 @@ impl Direct {
                 following(assemble::userspace(&config, Family::V4, kernel, relay::FakeRelays::default()))
             }
             Mode::Nftables => {
-                let table = table::Observed::new(table, log.clone());
+                let table = table::CountedTable::new(table, log.clone());
                 following(assemble::nftables(&config, Family::V4, table, |_| relay::FakeRelays::default()))
             }
             mode => bail!("no counts are taken in {mode} mode"),
         };
-        Ok(Direct { family, log })
+        Ok(DirectProxy { family, log })
     }
 
-    /// The same over the tables of this thread's network namespace, by netlink.
-    ///
-    /// # Errors
-    /// When there is no such mode here, or no nf_tables.
-    pub fn by_netlink(mode: Mode) -> Result<Direct> {
-        let log = Log::default();
+    /// A proxy without objects, with the tables of this thread's network namespace by netlink.
+    pub fn by_netlink(mode: Mode) -> Result<DirectProxy> {
+        let log = CallLog::default();
         match mode {
             Mode::Iptables => {
                 let proxy = assemble::iptables(&config(mode), Family::V4, NfTables::open(Family::V4)?);
-                Ok(Direct { family: following(proxy), log })
+                Ok(DirectProxy { family: following(proxy), log })
             }
             Mode::Nftables => {
                 let (table, relays) = (table::open(Family::V4)?, |_| relay::FakeRelays::default());
                 let proxy = assemble::nftables(&config(mode), Family::V4, table, relays);
-                Ok(Direct { family: following(proxy), log })
+                Ok(DirectProxy { family: following(proxy), log })
             }
             mode => bail!("no system calls are counted in {mode} mode"),
         }
     }
 
-    /// Takes `input` in and syncs.
-    ///
-    /// # Errors
-    /// When the kernel in memory refuses something.
-    pub fn follow(&mut self, input: &Input) -> Result<Cost> {
+    pub fn follow(&mut self, input: &EventInput) -> Result<EventCost> {
         let before = {
             let seen = self.log.lock();
             (seen.asked, seen.allocated)
@@ -122,20 +108,18 @@ impl Direct {
         self.family.follow(input)?;
         let allocated = Allocated::by_this_thread() - allocated;
         let seen = self.log.lock();
-        Ok(Cost { asked: seen.asked - before.0, allocated: allocated - (seen.allocated - before.1) })
+        Ok(EventCost { asked: seen.asked - before.0, allocated: allocated - (seen.allocated - before.1) })
     }
 
-    /// What it has sent so far, played to a kernel in memory.
-    ///
-    /// # Errors
-    /// When that refuses something.
-    pub fn left(sent: &[Sent]) -> Result<Left> {
-        let mut left = Left::default();
+    pub fn left(sent: &[SentTransaction]) -> Result<FakeKernel> {
+        let mut left = FakeKernel::default();
         for sent in sent {
             match sent {
-                Sent::Text(text) => left.rules.take(text)?,
-                Sent::Change(change) => left.table.commit(change)?,
-                Sent::Batch(_) | Sent::Call(_) => bail!("no kernel in memory takes netlink messages"),
+                SentTransaction::Text(text) => left.rules.take(text)?,
+                SentTransaction::Change(change) => left.table.commit(change)?,
+                SentTransaction::Batch(_) | SentTransaction::Call(_) => {
+                    bail!("no kernel in memory takes netlink messages")
+                }
             }
         }
         left.rules.restored.clear();
@@ -143,8 +127,8 @@ impl Direct {
         Ok(left)
     }
 
-    /// Keeps every transaction from now on, and returns those that were kept before.
-    pub fn keep_sent(&self) -> Vec<Sent> {
+    /// Records every transaction from now on, and returns those recorded before.
+    pub fn keep_sent(&self) -> Vec<SentTransaction> {
         self.log.lock().sent.replace(Vec::new()).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! IPVS mode's kernel adapters, counted and recorded: virtual servers, sets and the device, beside the rules.
+//! The kernel adapters of IPVS mode with counts and recording: rules, virtual servers, sets and the device.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,28 +11,20 @@ use svcproxy::kernel::netlink::NetlinkError;
 use svcproxy::mode::iptables_family::ipvs::kernel::IpvsAdapters;
 use svcproxy::model::Family;
 
-use super::kernel::{Log, ObservedNetlink, Sent};
+use super::kernel::{CallLog, CountedNetlink, SentTransaction};
 
-/// What changes something other than rules.
 #[derive(Debug, Clone)]
-pub enum Call {
-    /// Virtual servers and destinations.
+pub enum IpvsCall {
     Servers(Vec<ServerChange>),
-    /// A set comes.
     CreateSet(SetHeader),
-    /// Members of sets.
     Sets(Vec<SetChange>),
-    /// Two sets change names.
     SwapSets(String, String),
-    /// A set goes.
     DestroySet(String),
-    /// The device comes.
     Device,
-    /// Addresses of the device.
     Addresses(Vec<AddressChange>),
 }
 
-/// The kernel's adapters as they are, to send calls once more.
+/// The plain kernel adapters, to send calls again.
 pub struct Bare {
     servers: Genetlink,
     sets: Nfnetlink,
@@ -40,65 +32,52 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Opens their sockets in this thread's network namespace.
-    ///
-    /// # Errors
-    /// When the kernel has no IPVS or no IP sets.
     pub fn open() -> Result<Bare> {
         Ok(Bare { servers: Genetlink::open()?, sets: Nfnetlink::open()?, device: Rtnetlink::open()? })
     }
 
-    /// Sends a call.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn send(&mut self, call: &Call) -> Result<()> {
+    pub fn send(&mut self, call: &IpvsCall) -> Result<()> {
         match call {
-            Call::Servers(changes) => self.servers.change_servers(changes),
-            Call::CreateSet(header) => self.sets.create_set(header),
-            Call::Sets(changes) => self.sets.change_sets(changes),
-            Call::SwapSets(one, other) => self.sets.swap_sets(one, other),
-            Call::DestroySet(name) => self.sets.destroy_set(name),
-            Call::Device => self.device.ensure_device(),
-            Call::Addresses(changes) => self.device.change_addresses(changes),
+            IpvsCall::Servers(changes) => self.servers.change_servers(changes),
+            IpvsCall::CreateSet(header) => self.sets.create_set(header),
+            IpvsCall::Sets(changes) => self.sets.change_sets(changes),
+            IpvsCall::SwapSets(one, other) => self.sets.swap_sets(one, other),
+            IpvsCall::DestroySet(name) => self.sets.destroy_set(name),
+            IpvsCall::Device => self.device.ensure_device(),
+            IpvsCall::Addresses(changes) => self.device.change_addresses(changes),
         }
         .with_context(|| format!("send once more: {call:?}"))
     }
 }
 
-/// An adapter whose calls are counted, timed and recorded.
-pub struct Observed<K> {
+/// An adapter that counts, times and records its calls.
+pub struct CountedAdapter<K> {
     kernel: K,
-    log: Log,
+    log: CallLog,
 }
 
-/// The kernel of IPVS mode.
-pub type ObservedIpvs = IpvsAdapters<ObservedNetlink, Observed<Genetlink>, Observed<Nfnetlink>, Observed<Rtnetlink>>;
+pub type CountedIpvs =
+    IpvsAdapters<CountedNetlink, CountedAdapter<Genetlink>, CountedAdapter<Nfnetlink>, CountedAdapter<Rtnetlink>>;
 
-/// Opens all adapters.
-///
-/// # Errors
-/// When the kernel lacks one of them.
-pub fn open(family: Family, log: &Log) -> Result<ObservedIpvs> {
+pub fn open(family: Family, log: &CallLog) -> Result<CountedIpvs> {
     Ok(IpvsAdapters {
-        rules: ObservedNetlink::open(family, log.clone())?,
-        servers: Observed { kernel: Genetlink::open()?, log: log.clone() },
-        sets: Observed { kernel: Nfnetlink::open()?, log: log.clone() },
-        device: Observed { kernel: Rtnetlink::open()?, log: log.clone() },
+        rules: CountedNetlink::open(family, log.clone())?,
+        servers: CountedAdapter { kernel: Genetlink::open()?, log: log.clone() },
+        sets: CountedAdapter { kernel: Nfnetlink::open()?, log: log.clone() },
+        device: CountedAdapter { kernel: Rtnetlink::open()?, log: log.clone() },
     })
 }
 
-impl<K> Observed<K> {
+impl<K> CountedAdapter<K> {
     fn list<T>(&mut self, list: impl FnOnce(&mut K) -> Result<T, NetlinkError>) -> Result<T, NetlinkError> {
         let kernel = &mut self.kernel;
         self.log.watch(|| list(kernel), |asked| asked.lists += 1)
     }
 
-    /// `messages`: netlink messages that the call sends.
     fn change(
         &mut self,
         messages: usize,
-        call: impl FnOnce() -> Call,
+        call: impl FnOnce() -> IpvsCall,
         change: impl FnOnce(&mut K) -> Result<(), NetlinkError>,
     ) -> Result<(), NetlinkError> {
         let kernel = &mut self.kernel;
@@ -109,14 +88,14 @@ impl<K> Observed<K> {
         Ok(())
     }
 
-    fn record(&self, call: impl FnOnce() -> Call) {
+    fn record(&self, call: impl FnOnce() -> IpvsCall) {
         if let Some(sent) = &mut self.log.lock().sent {
-            sent.push(Sent::Call(call()));
+            sent.push(SentTransaction::Call(call()));
         }
     }
 }
 
-impl Servers for Observed<Genetlink> {
+impl Servers for CountedAdapter<Genetlink> {
     fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
         self.list(|kernel| kernel.servers(family))
     }
@@ -126,40 +105,40 @@ impl Servers for Observed<Genetlink> {
     }
 
     fn change_servers(&mut self, changes: &[ServerChange]) -> Result<(), NetlinkError> {
-        let call = || Call::Servers(changes.to_vec());
+        let call = || IpvsCall::Servers(changes.to_vec());
         self.change(changes.len(), call, |kernel| kernel.change_servers(changes))
     }
 }
 
-impl Sets for Observed<Nfnetlink> {
+impl Sets for CountedAdapter<Nfnetlink> {
     fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError> {
         self.list(|kernel| kernel.set(name))
     }
 
     fn create_set(&mut self, header: &SetHeader) -> Result<(), NetlinkError> {
-        self.change(1, || Call::CreateSet(header.clone()), |kernel| kernel.create_set(header))
+        self.change(1, || IpvsCall::CreateSet(header.clone()), |kernel| kernel.create_set(header))
     }
 
     fn change_sets(&mut self, changes: &[SetChange]) -> Result<(), NetlinkError> {
-        let call = || Call::Sets(changes.to_vec());
+        let call = || IpvsCall::Sets(changes.to_vec());
         self.change(changes.len(), call, |kernel| kernel.change_sets(changes))
     }
 
     fn swap_sets(&mut self, one: &str, other: &str) -> Result<(), NetlinkError> {
-        let call = || Call::SwapSets(one.to_owned(), other.to_owned());
+        let call = || IpvsCall::SwapSets(one.to_owned(), other.to_owned());
         self.change(1, call, |kernel| kernel.swap_sets(one, other))
     }
 
     fn destroy_set(&mut self, name: &str) -> Result<(), NetlinkError> {
-        self.change(1, || Call::DestroySet(name.to_owned()), |kernel| kernel.destroy_set(name))
+        self.change(1, || IpvsCall::DestroySet(name.to_owned()), |kernel| kernel.destroy_set(name))
     }
 }
 
-impl Device for Observed<Rtnetlink> {
+impl Device for CountedAdapter<Rtnetlink> {
     fn ensure_device(&mut self) -> Result<(), NetlinkError> {
-        // Asked for at every full sync: it changes nothing where the device is there.
+        // Every full sync calls this, and it changes nothing if the device exists.
         self.list(Device::ensure_device)?;
-        self.record(|| Call::Device);
+        self.record(|| IpvsCall::Device);
         Ok(())
     }
 
@@ -168,7 +147,7 @@ impl Device for Observed<Rtnetlink> {
     }
 
     fn change_addresses(&mut self, changes: &[AddressChange]) -> Result<(), NetlinkError> {
-        let call = || Call::Addresses(changes.to_vec());
+        let call = || IpvsCall::Addresses(changes.to_vec());
         self.change(changes.len(), call, |kernel| kernel.change_addresses(changes))
     }
 

@@ -1,4 +1,4 @@
-//! A kernel adapter that counts what goes through it, and one that takes everything and keeps nothing.
+//! Kernel adapters that count and record their calls, and one that accepts everything and stores nothing.
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,50 +13,43 @@ use svcproxy::model::Family;
 use svcproxy::nftables::NftChange;
 use svcproxy::ruleset::{RestoreLine, Rule, SavedTables, Table, Transaction};
 
-use super::ipvs::Call;
+use super::ipvs::IpvsCall;
 use crate::allocations::Allocated;
 
-/// What a proxy asked of the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Asked {
-    /// Reads of tables: with the commands, child processes that read.
+pub struct KernelRequests {
+    /// Reads of tables; with the commands, child processes that read.
     pub dumps: usize,
-    /// Transactions sent: with the commands, child processes that write.
+    /// Transactions; with the commands, child processes that write.
     pub restores: usize,
-    /// Netlink messages in them.
     #[serde(default)]
     pub messages: usize,
-    /// Elements of sets and maps that were sent, those that go as well.
+    /// Added and deleted elements of sets and maps.
     #[serde(default)]
     pub elements: usize,
-    /// Looks at how chains are in use.
+    /// Reads of chains' reference counts.
     pub looks: usize,
-    /// Lists of virtual servers, sets and addresses.
     #[serde(default)]
     pub lists: usize,
-    /// Bytes sent.
     pub bytes: usize,
-    /// Rules sent.
     pub rules: usize,
-    /// Chains written or emptied.
+    /// Chains created or flushed.
     pub chains: usize,
-    /// Chains removed.
     pub removed_chains: usize,
 }
 
-impl Asked {
-    /// Whether the kernel was asked to change something.
+impl KernelRequests {
     pub fn is_change(&self) -> bool {
         self.restores > 0 || self.messages > 0
     }
 }
 
-impl std::ops::Sub for Asked {
-    type Output = Asked;
+impl std::ops::Sub for KernelRequests {
+    type Output = KernelRequests;
 
-    fn sub(self, before: Asked) -> Asked {
-        Asked {
+    fn sub(self, before: KernelRequests) -> KernelRequests {
+        KernelRequests {
             dumps: self.dumps - before.dumps,
             restores: self.restores - before.restores,
             messages: self.messages - before.messages,
@@ -71,53 +64,40 @@ impl std::ops::Sub for Asked {
     }
 }
 
-/// A transaction.
 #[derive(Debug, Clone)]
-pub enum Sent {
-    /// What a command was fed with.
+pub enum SentTransaction {
     Text(String),
-    /// Netlink messages, for any generation of the tables.
+    /// Netlink messages without a generation of the tables.
     Batch(Batch),
-    /// A change of a table in memory.
     Change(Box<NftChange>),
-    /// What changes something other than rules.
-    Call(Call),
+    Call(IpvsCall),
 }
 
-/// All that was seen of a proxy's calls.
 #[derive(Debug, Default)]
-pub struct Seen {
-    /// How much was asked.
-    pub asked: Asked,
-    /// How long the kernel and the commands took.
+pub struct CallTotals {
+    pub asked: KernelRequests,
+    /// Time in the kernel and in commands.
     pub busy: Duration,
-    /// How long the kernel took for the longest transaction, where that is known.
     pub longest: Duration,
-    /// How long writing down rules took.
     pub rendered: Duration,
-    /// What the adapter below allocated, which is not the proxy's.
+    /// Allocations of the adapter, which are not the proxy's.
     pub allocated: Allocated,
-    /// The first failure.
     pub error: Option<String>,
-    /// The transactions, if they are to be kept.
-    pub sent: Option<Vec<Sent>>,
+    pub sent: Option<Vec<SentTransaction>>,
 }
 
-/// A handle on what was observed, for the measurement.
 #[derive(Debug, Clone, Default)]
-pub struct Log(Arc<Mutex<Seen>>);
+pub struct CallLog(Arc<Mutex<CallTotals>>);
 
-impl Log {
-    /// What was seen so far.
-    pub fn lock(&self) -> MutexGuard<'_, Seen> {
+impl CallLog {
+    pub fn lock(&self) -> MutexGuard<'_, CallTotals> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Times `call`, and counts it.
     pub(super) fn watch<T, E: Display>(
         &self,
         call: impl FnOnce() -> Result<T, E>,
-        count: impl FnOnce(&mut Asked),
+        count: impl FnOnce(&mut KernelRequests),
     ) -> Result<T, E> {
         let (start, allocated) = (Instant::now(), Allocated::by_this_thread());
         let result = call();
@@ -133,29 +113,28 @@ impl Log {
     }
 }
 
-/// Counts and times every call.
-pub struct Observed {
+/// Counts and times every call of the iptables commands.
+pub struct CountedIptables {
     kernel: Box<dyn Iptables + Send>,
-    log: Log,
+    log: CallLog,
 }
 
-impl Observed {
-    /// Hands calls on to `kernel`.
-    pub fn new(kernel: Box<dyn Iptables + Send>, log: Log) -> Observed {
-        Observed { kernel, log }
+impl CountedIptables {
+    pub fn new(kernel: Box<dyn Iptables + Send>, log: CallLog) -> CountedIptables {
+        CountedIptables { kernel, log }
     }
 
     fn call<T>(
         &mut self,
         call: impl FnOnce(&mut dyn Iptables) -> Result<T, IptablesError>,
-        count: impl FnOnce(&mut Asked),
+        count: impl FnOnce(&mut KernelRequests),
     ) -> Result<T, IptablesError> {
         let kernel = &mut *self.kernel;
         self.log.watch(|| call(kernel), count)
     }
 }
 
-impl Iptables for Observed {
+impl Iptables for CountedIptables {
     fn save(&mut self, tables: &[Table]) -> Result<String, IptablesError> {
         self.call(|kernel| kernel.save(tables), |asked| asked.dumps += 1)
     }
@@ -175,7 +154,7 @@ impl Iptables for Observed {
             }
         }
         if let Some(sent) = &mut seen.sent {
-            sent.push(Sent::Text(text));
+            sent.push(SentTransaction::Text(text));
         }
         seen.allocated += Allocated::by_this_thread() - before;
         result
@@ -190,18 +169,14 @@ impl Iptables for Observed {
     }
 }
 
-/// Counts and times every call of the netlink writer. Encoding a change is part of what is timed: it is the writer's.
-pub struct ObservedNetlink {
+/// Counts and times every call of the netlink writer, its encoding included.
+pub struct CountedNetlink {
     tables: NfTables,
-    log: Log,
+    log: CallLog,
 }
 
-impl ObservedNetlink {
-    /// Opens the writer of a family.
-    ///
-    /// # Errors
-    /// When the kernel has no nf_tables, or no right is given to change them.
-    pub fn open(family: Family, log: Log) -> Result<ObservedNetlink, IptablesError> {
+impl CountedNetlink {
+    pub fn open(family: Family, log: CallLog) -> Result<CountedNetlink, IptablesError> {
         let (mut tables, seen) = (NfTables::open(family)?.with_comparer()?, log.clone());
         tables.observe(Box::new(move |batch| {
             let mut seen = seen.lock();
@@ -211,14 +186,14 @@ impl ObservedNetlink {
             if let Some(sent) = &mut seen.sent {
                 let mut batch = batch.clone();
                 batch.set_generation(None);
-                sent.push(Sent::Batch(batch));
+                sent.push(SentTransaction::Batch(batch));
             }
         }));
-        Ok(ObservedNetlink { tables, log })
+        Ok(CountedNetlink { tables, log })
     }
 }
 
-impl PacketFilter for ObservedNetlink {
+impl PacketFilter for CountedNetlink {
     fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         self.log.watch(|| self.tables.look(tables, unread), |asked| asked.dumps += 1)
     }
@@ -270,7 +245,7 @@ impl PacketFilter for ObservedNetlink {
     }
 }
 
-/// A packet filter that takes everything and keeps nothing. Its dumps are empty, so a full sync sends everything.
+/// Accepts everything and stores nothing. Its dumps are empty, so a full sync sends everything.
 #[derive(Debug, Default)]
 pub struct Silent;
 
@@ -280,7 +255,7 @@ impl Iptables for Silent {
     }
 
     fn restore(&mut self, change: &Transaction) -> Result<(), IptablesError> {
-        // What the commands are fed with is the proxy's own work too.
+        // Rendering the commands' input is the proxy's own work.
         change.pieces(64 << 10).for_each(|piece| drop(std::hint::black_box(piece)));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! nftables mode's kernel adapter, counted and recorded; over netlink, or over a table in memory.
+//! The kernel adapter of nftables mode with counts and recording, for netlink or a fake table.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,63 +10,54 @@ use svcproxy::mode::nftables::layout;
 use svcproxy::model::Family;
 use svcproxy::nftables::{Element, NftChange, Rule, Set};
 
-use super::kernel::{Asked, Log, Sent};
+use super::kernel::{CallLog, KernelRequests, SentTransaction};
 use crate::allocations::Allocated;
 
-/// A table whose calls are counted, timed and recorded.
-pub struct Observed<T> {
+pub struct CountedTable<T> {
     table: T,
-    log: Log,
-    /// Whether each change is written down as batches once more, to be counted: what is over netlink tells of its own.
+    log: CallLog,
+    /// Whether to encode each change again to count its batches, which the netlink table reports itself.
     counts_batches: bool,
 }
 
-/// The table of a family in this network namespace.
-///
-/// # Errors
-/// When the kernel has no nf_tables.
 pub fn open(family: Family) -> Result<Netlink> {
     Ok(Netlink::open(family, layout::TABLE, layout::COMMENT)?)
 }
 
-impl Observed<Netlink> {
-    /// Over netlink. Encoding a change is part of what is timed: it is the writer's.
-    ///
-    /// # Errors
-    /// When the kernel has no nf_tables.
-    pub fn open(family: Family, log: Log) -> Result<Observed<Netlink>> {
+impl CountedTable<Netlink> {
+    /// A table by netlink. Times include the encoding of changes.
+    pub fn open(family: Family, log: CallLog) -> Result<CountedTable<Netlink>> {
         let (mut table, seen) = (open(family)?, log.clone());
         table.observe(Box::new(move |batch, took| {
             let mut seen = seen.lock();
             count(&mut seen.asked, batch);
             seen.longest = seen.longest.max(took);
             if let Some(sent) = &mut seen.sent {
-                sent.push(Sent::Batch(batch.clone()));
+                sent.push(SentTransaction::Batch(batch.clone()));
             }
         }));
-        Ok(Observed { table, log, counts_batches: false })
+        Ok(CountedTable { table, log, counts_batches: false })
     }
 }
 
-impl Observed<Fake> {
-    /// Over a table in memory.
-    pub fn new(table: Fake, log: Log) -> Observed<Fake> {
-        Observed { table, log, counts_batches: true }
+impl CountedTable<Fake> {
+    pub fn new(table: Fake, log: CallLog) -> CountedTable<Fake> {
+        CountedTable { table, log, counts_batches: true }
     }
 }
 
-fn count(asked: &mut Asked, batch: &Batch) {
+fn count(asked: &mut KernelRequests, batch: &Batch) {
     asked.restores += 1;
     asked.messages += batch.messages();
     asked.bytes += batch.len();
 }
 
-impl<T: NftTable> NftTable for Observed<T> {
+impl<T: NftTable> NftTable for CountedTable<T> {
     fn look(&mut self, look: Look<'_>) -> Result<Standing, NftTableError> {
         self.log.watch(|| self.table.look(look), |asked| asked.dumps += 1)
     }
 
-    /// Over a table in memory, elements that come besides are kept with the change.
+    /// With a fake table the further elements are recorded as part of the change.
     fn fill(&mut self, change: &NftChange, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let (mut added, mut change) = (0, Cow::Borrowed(change));
         if self.counts_batches {
@@ -86,7 +77,7 @@ impl<T: NftTable> NftTable for Observed<T> {
                 count(&mut seen.asked, batch)
             })?;
             if let Some(sent) = &mut seen.sent {
-                sent.push(Sent::Change(Box::new(change.into_owned())));
+                sent.push(SentTransaction::Change(Box::new(change.into_owned())));
             }
         }
         seen.allocated += Allocated::by_this_thread() - before;
@@ -114,7 +105,7 @@ impl<T: NftTable> NftTable for Observed<T> {
     }
 }
 
-/// The longest time that the kernel took for one transaction since this was last asked for.
-pub fn take_longest(log: &Log) -> Duration {
+/// Returns and resets the time of the longest transaction.
+pub fn take_longest(log: &CallLog) -> Duration {
     std::mem::take(&mut log.lock().longest)
 }

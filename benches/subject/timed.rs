@@ -1,4 +1,4 @@
-//! A mode's renderer, timed.
+//! Times a mode's renderer.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -13,17 +13,16 @@ use svcproxy::plan::stale_flows::Frontend;
 use svcproxy::plan::{NodePlan, ServicePortPlan};
 use svcproxy::ruleset::SavedTables;
 
-use super::kernel::Log;
+use super::kernel::CallLog;
 
-/// The time of [`Renderer::render`] and [`Renderer::fixed`] is noted; what asks the kernel is the kernel's.
+/// Times [`Renderer::render`] and [`Renderer::fixed`], which do not call the kernel.
 pub struct Timed<R> {
     renderer: R,
-    log: Log,
+    log: CallLog,
 }
 
 impl<R> Timed<R> {
-    /// This engine, with its renderer timed.
-    pub fn engine<K: HasPacketFilter>(engine: Engine<R, K>, log: &Log) -> Engine<Timed<R>, K>
+    pub fn engine<K: HasPacketFilter>(engine: Engine<R, K>, log: &CallLog) -> Engine<Timed<R>, K>
     where
         R: Renderer<K>,
     {

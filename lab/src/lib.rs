@@ -1,12 +1,13 @@
 //! `svclab`: a laboratory for Kubernetes service proxies.
 
 pub mod bundle;
-pub mod cli;
 pub mod compare;
 pub mod conformance;
 pub mod control;
+mod exit;
 pub mod expect;
 mod explanation;
+mod find;
 pub mod input;
 mod log;
 pub mod matrix;
@@ -16,3 +17,9 @@ pub mod promises;
 pub mod report;
 pub mod scenario;
 pub mod shipped;
+
+#[macro_use]
+mod console;
+
+pub mod cli;
+mod schedule;

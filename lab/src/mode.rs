@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -55,7 +57,7 @@ impl Need {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     #[default]
@@ -67,6 +69,15 @@ pub enum Mode {
 
 impl Mode {
     pub const ALL: [Mode; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Iptables => "iptables",
+            Mode::Ipvs => "ipvs",
+            Mode::Nftables => "nftables",
+            Mode::Userspace => "userspace",
+        }
+    }
 
     pub fn of_oracle(self) -> svclab_oracle::Mode {
         match self {
@@ -85,6 +96,16 @@ impl Mode {
     }
 }
 
+impl ValueEnum for Mode {
+    fn value_variants<'a>() -> &'a [Mode] {
+        &Mode::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
+    }
+}
+
 impl std::str::FromStr for Mode {
     type Err = String;
 
@@ -97,11 +118,6 @@ impl std::str::FromStr for Mode {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Mode::Iptables => f.write_str("iptables"),
-            Mode::Ipvs => f.write_str("ipvs"),
-            Mode::Nftables => f.write_str("nftables"),
-            Mode::Userspace => f.write_str("userspace"),
-        }
+        f.write_str(self.name())
     }
 }

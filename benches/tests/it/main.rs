@@ -1,4 +1,3 @@
-//! What syncs cost in counts: messages, rules and allocations, and system calls of this program in a namespace of its own.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and prints that it did not run")]
 
 #[cfg(target_arch = "x86_64")]
@@ -29,11 +28,11 @@ fn main() {
     let trials = vec![
         trial!(counts::no_count_has_grown),
         trial!(counts::a_change_costs_the_same_in_a_larger_cluster),
-        trial!(counts::a_count_that_grows_is_named_and_one_that_shrinks_is_no_fault),
+        trial!(counts::a_count_that_grows_is_a_regression_and_one_that_shrinks_is_not),
         #[cfg(target_arch = "x86_64")]
         Trial::test("calls::no_event_costs_more_system_calls", calls::no_event_costs_more_system_calls),
         #[cfg(target_arch = "x86_64")]
-        trial!(calls::a_count_that_grows_is_named_and_one_that_shrinks_is_no_fault),
+        trial!(calls::a_count_that_grows_is_a_regression_and_one_that_shrinks_is_not),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

@@ -1,12 +1,12 @@
-//! `svclab probe` and `svclab logs`: questions to a lab that is up.
+//! `svclab probe` and `svclab logs`: requests to a lab that is up.
 
 use std::io::{self, Write};
 
 use clap::Args;
 
 use super::labs::LabChoice;
-use super::{Exit, FAILED};
 use crate::control::{self, ControlReply, ControlRequest, ProbeRequest, ProbeResult};
+use crate::exit::{Exit, FAILED};
 
 #[derive(Args)]
 pub(super) struct ProbeArgs {
@@ -24,7 +24,7 @@ pub(super) struct ProbeArgs {
     /// The node that a client's packets go to first.
     #[arg(long, value_name = "NODE")]
     via: Option<String>,
-    /// Over UDP; for a service's port that is not the only one of its number.
+    /// Over UDP; needed only for a service with a TCP and a UDP port of the same number.
     #[arg(long)]
     udp: bool,
     /// How long an answer may take, in milliseconds.
@@ -36,26 +36,25 @@ pub(super) struct ProbeArgs {
 
 #[derive(Args)]
 pub(super) struct LogsArgs {
-    /// The proxy's node; every proxy's log if it is left out.
+    /// The proxy's node [default: the proxies of all nodes].
     node: Option<String>,
-    /// Go on with what is written from now on, until ctrl-c.
+    /// Follow the log until ctrl-c.
     #[arg(long, short = 'f')]
     follow: bool,
     #[command(flatten)]
     lab: LabChoice,
 }
 
-/// A lab that cannot be asked.
 impl From<io::Error> for Exit {
     fn from(error: io::Error) -> Exit {
-        // Whoever read the output has seen enough.
+        // The reader of the output has gone.
         let is_over = error.kind() == io::ErrorKind::BrokenPipe;
         let message = if is_over { String::new() } else { format!("the lab does not answer: {error}") };
         Exit::unable(message)
     }
 }
 
-/// Sends requests; status 1 unless all are answered.
+/// Sends requests. Fails unless all are answered.
 pub(super) fn probe(args: &ProbeArgs) -> Result<u8, Exit> {
     let lab = args.lab.find()?;
     let request = ProbeRequest {
@@ -91,7 +90,6 @@ fn shown(probed: &ProbeResult) -> String {
     format!("{}: {answered} of {sent} answered\n{}", probed.to, super::table::lines(&rows, "  "))
 }
 
-/// Prints proxies' logs.
 pub(super) fn logs(args: &LogsArgs) -> Result<u8, Exit> {
     let lab = args.lab.find()?;
     let request = ControlRequest::Logs { node: args.node.clone(), follow: args.follow };
@@ -111,7 +109,7 @@ mod tests {
     use crate::control::ServerAnswers;
 
     #[test]
-    fn who_answered_how_often_and_whom_it_saw() {
+    fn the_output_has_answers_and_client_addresses_by_server() {
         let answered = |server: &str, count: usize| ServerAnswers {
             server: server.to_owned(),
             node: "node-a".to_owned(),

@@ -1,10 +1,11 @@
-//! `svclab check`
+//! `svclab check`: explains scenarios and warns of mistakes.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Exit, find};
+use crate::exit::Exit;
+use crate::find;
 use crate::scenario::{explain, warnings};
 
 #[derive(Args)]

@@ -1,4 +1,4 @@
-//! `svclab collect`: what stands on a node, in one file.
+//! `svclab collect`: the state of a node in one archive.
 
 use std::io::{self, BufWriter, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use svclab_snapshot::archive::{ArchiveError, Manifest};
 use svclab_snapshot::collect::{CollectOptions, collect as gather};
 use svclab_snapshot::redact::RedactionKey;
 
-use super::Exit;
-use super::runtime::runtime;
+use crate::exit::Exit;
+use crate::schedule::runtime;
 
 #[derive(Args)]
 pub(super) struct CollectArgs {
     /// The archive to write, a tar; `-` is standard output: `ssh NODE svclab collect - > node.tar`.
     file: PathBuf,
-    /// Where the Kubernetes API is [default: $KUBECONFIG, ~/.kube/config, the proxy's, the pod's service account].
+    /// The kubeconfig for the Kubernetes API [default: $KUBECONFIG, ~/.kube/config, the proxy's, the pod's service account].
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The name of this node's Node object [default: $NODE_NAME, the proxy's --hostname-override, or the Node with this host's
@@ -27,16 +27,16 @@ pub(super) struct CollectArgs {
     /// The proxy's KubeProxyConfiguration [default: what the proxy answers, its file, or its ConfigMap].
     #[arg(long, value_name = "FILE")]
     proxy_config: Option<PathBuf>,
-    /// Replace names by hashes with a key that is thrown away: docs/collect.md says which names.
+    /// Replace names by hashes with a random key: docs/collect.md says which names.
     #[arg(long)]
     redact: bool,
-    /// Seconds that each tool may take.
+    /// Timeout of each tool, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     tool_deadline: u64,
-    /// Seconds that all of it may take.
+    /// Timeout of the collection, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline: u64,
-    /// MiB that the archive may have; parts that do not fit are left out.
+    /// Largest size of the archive, in MiB; parts that do not fit are left out.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1000))]
     max_size: u64,
 }
@@ -53,7 +53,7 @@ pub(super) fn collect(args: &CollectArgs) -> Result<u8, Exit> {
     let key = key.map_err(|error| Exit::unable(format!("--redact: cannot read /dev/urandom: {error}")))?;
     let runtime = runtime()?;
     let mut snapshot = runtime.block_on(gather(&options(args)));
-    // A file on a mount that does not answer is waited for by nobody any more.
+    // Does not wait for reads from a mount that does not answer.
     runtime.shutdown_background();
     if let Some(key) = key {
         snapshot.redact(&key);
@@ -76,14 +76,14 @@ fn options(args: &CollectArgs) -> CollectOptions {
 }
 
 fn to_stdout(snapshot: &Snapshot) -> Result<(), ArchiveError> {
-    // A reader that has gone away (`| head`) wanted no more.
+    // A reader that has gone (`| head`) is no error.
     let unread = |error: &ArchiveError| matches!(error, ArchiveError::Write { source, .. } if source.kind() == io::ErrorKind::BrokenPipe);
     snapshot
         .write(BufWriter::new(io::stdout().lock()))
         .or_else(|error| if unread(&error) { Ok(()) } else { Err(error) })
 }
 
-/// For its owner only, and all of it or nothing.
+/// Writes the file atomically, readable by its owner only.
 fn to_file(snapshot: &Snapshot, path: &Path) -> Result<(), ArchiveError> {
     let failed = |source: io::Error| ArchiveError::Write { path: path.display().to_string(), source };
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -94,7 +94,7 @@ fn to_file(snapshot: &Snapshot, path: &Path) -> Result<(), ArchiveError> {
     Ok(())
 }
 
-/// What was read, with sizes, and what was not.
+/// The entries with their sizes, and what could not be read.
 fn summary(manifest: &Manifest) -> String {
     let mut text = format!("{}, kernel {}, {}\n", manifest.host, manifest.kernel, manifest.taken);
     if let Some(node) = &manifest.node_name {

@@ -1,4 +1,4 @@
-//! `svclab compare`
+//! `svclab compare`: runs the same scenarios with two proxies, one after the other.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,36 +6,35 @@ use std::time::Duration;
 use clap::Args;
 use svclab_netns::sandbox;
 
-use super::jobs::excuse;
-use super::output::write;
-use super::run_args::ModeArg;
-use super::runtime::{runtime, stopped};
-use super::{Exit, FAILED, UNABLE, VariantArg, find};
 use crate::compare::{self, Comparison, Excused, Pair};
+use crate::exit::{Exit, FAILED, UNABLE};
+use crate::find;
 use crate::mode::Mode;
 use crate::report::ScenarioReport;
 use crate::scenario::run::{EvidenceLevel, NoProgress, ObjectSource, ProxyUnderTest, RunOptions};
-use crate::scenario::{self, PATIENCE, Scenario};
+use crate::scenario::{self, IptablesVariant, PATIENCE, Scenario};
+use crate::schedule::output::write_json;
+use crate::schedule::{excuse, runtime, stopped};
 
-/// How long the proxies of the first scenario in each mode are looked at while nothing happens. An `idle` step counts too.
+/// How long the idle proxies of the first scenario in each mode are observed. An `idle` step counts too.
 const REST: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
 pub(super) struct CompareArgs {
-    /// One proxy: a program that is started as svcproxy is, a YAML file or a command that tells how another's is started, or
+    /// One proxy: a program that is started as svcproxy is, a YAML file or a command that says how another proxy is started, or
     /// `svcproxy` for $SVCPROXY or the one beside this program.
     a: PathBuf,
-    /// The other.
+    /// The other proxy.
     b: PathBuf,
     /// Scenario files, or names under scenarios/.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Modes.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE", default_value = "iptables")]
-    mode: Vec<ModeArg>,
+    mode: Vec<Mode>,
     /// Which iptables the proxies use.
     #[arg(long, value_enum, default_value = "auto", value_name = "VARIANT")]
-    iptables_variant: VariantArg,
+    iptables_variant: IptablesVariant,
     /// Decides cluster IPs and node ports that a scenario leaves open.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -61,14 +60,14 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Exit> {
     if args.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
         print!("{}", compare::text(&comparison));
     }
-    write(args.json.as_deref(), &format!("{:#}\n", compare::json(&comparison)))?;
+    write_json(args.json.as_deref(), &compare::json(&comparison))?;
     Ok(status(&comparison))
 }
 
-/// `svcproxy` means the one that `svclab run` would take.
-fn proxy(told: &std::path::Path) -> Result<ProxyUnderTest, Exit> {
-    let usual = told.as_os_str() == "svcproxy" && !told.is_file();
-    find::proxy(Some(told).filter(|_| !usual), ObjectSource::Api)
+/// The proxy of an argument. `svcproxy` is the proxy that `svclab run` takes.
+fn proxy(named: &std::path::Path) -> Result<ProxyUnderTest, Exit> {
+    let usual = named.as_os_str() == "svcproxy" && !named.is_file();
+    find::proxy(Some(named).filter(|_| !usual), ObjectSource::Api)
 }
 
 fn status(comparison: &Comparison) -> u8 {
@@ -82,7 +81,7 @@ fn status(comparison: &Comparison) -> u8 {
     }
 }
 
-/// What the proxies are called: short if that tells them apart.
+/// The names of the proxies: file names if they differ, else paths.
 fn names(args: &CompareArgs, [a, b]: &[ProxyUnderTest; 2]) -> [String; 2] {
     let name = |proxy: &ProxyUnderTest| match proxy {
         ProxyUnderTest::Own(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -99,8 +98,7 @@ fn names(args: &CompareArgs, [a, b]: &[ProxyUnderTest; 2]) -> [String; 2] {
 async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[ProxyUnderTest; 2]) -> Comparison {
     let mut comparison = Comparison { names: names(args, proxies), ..Comparison::default() };
     for scenario in scenarios {
-        let wanted = |mode: &Mode| args.mode.iter().any(|only| Mode::from(*only) == *mode);
-        for mode in scenario.modes.iter().copied().filter(wanted) {
+        for mode in scenario.modes.iter().copied().filter(|mode| args.mode.contains(mode)) {
             let excused = proxies.iter().zip(&comparison.names).find_map(|(proxy, proxy_name)| {
                 let reason = excuse(proxy, &scenario.name, mode)?;
                 let (scenario, mode) = (scenario.name.clone(), mode.to_string());
@@ -121,7 +119,7 @@ async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[ProxyUnderTe
     comparison
 }
 
-/// One scenario with one proxy, to its last step whatever breaks.
+/// Runs a scenario with one proxy, to its last step whatever fails.
 async fn one(
     args: &CompareArgs,
     scenario: &Scenario,
@@ -133,7 +131,7 @@ async fn one(
     let options = RunOptions {
         proxy: proxy.clone(),
         mode,
-        variant: args.iptables_variant.into(),
+        variant: args.iptables_variant,
         source: ObjectSource::Api,
         control_plane: None,
         patience: Duration::from_millis(args.patience),

@@ -1,4 +1,4 @@
-//! `svclab exec`
+//! `svclab exec`: a command on a machine of a lab that is up.
 
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
@@ -8,10 +8,10 @@ use clap::Args;
 use svclab_netns::enter::{self, ExecError, LabPlace};
 use svclab_netns::sandbox::WORK_DIR;
 
-use super::Exit;
 use super::labs::LabChoice;
+use crate::exit::Exit;
 
-/// As a shell says that there is no such program, and that it cannot be executed.
+/// A shell's exit statuses for a missing program, and for one that cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
@@ -21,7 +21,7 @@ pub(super) struct ExecArgs {
     place: String,
     #[command(flatten)]
     lab: LabChoice,
-    /// What to run there.
+    /// The command to run there.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -29,7 +29,7 @@ pub(super) struct ExecArgs {
 pub(super) fn exec(args: &ExecArgs) -> Result<u8, Exit> {
     let lab = args.lab.find()?;
     let place = choose(&lab.places, &args.place).map_err(Exit::usage)?;
-    // Where the lab's Kubernetes API is, on nodes: that of a real cluster is not meant in here.
+    // On nodes KUBECONFIG is the lab's: the user's may lead to a real cluster.
     let node = place.place.strip_prefix("node/");
     let kubeconfig = node.map(|node| Path::new(WORK_DIR).join("kubeconfig").join(node).display().to_string());
     let environment: Vec<_> = kubeconfig.into_iter().map(|path| ("KUBECONFIG".to_owned(), path)).collect();
@@ -40,12 +40,10 @@ pub(super) fn exec(args: &ExecArgs) -> Result<u8, Exit> {
             Exit { status, message: format!("{}: {error}", place.place) }
         }
     })?;
-    // As a shell does it: 128 and the signal's number.
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     Ok(u8::try_from(code).unwrap_or(1))
 }
 
-/// The place of a lab that `wanted` names.
 pub(super) fn choose<'a>(places: &'a [LabPlace], wanted: &str) -> Result<&'a LabPlace, String> {
     let names = |place: &str| {
         place == wanted
@@ -69,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_goes_by_its_full_or_short_name() {
+    fn a_machine_is_found_by_its_full_or_short_name() {
         let place = |place: &str| LabPlace { pid: 1, place: place.to_owned(), tid: 1 };
         let mut places = ["node/a", "pod/default/web", "pod/ingress/web", "client/laptop"].map(place).to_vec();
         for (wanted, place) in [

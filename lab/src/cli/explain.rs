@@ -1,4 +1,4 @@
-//! `svclab explain`: why a packet goes where it goes.
+//! `svclab explain`: a packet's way through the rules.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -16,10 +16,10 @@ use svclab_sim::picture;
 use svclab_sim::protocol::{Family, Protocol as Number};
 use svclab_spec::Protocol;
 
-use super::run_args::ModeArg;
-use super::{Exit, find};
 use crate::bundle::{self, BundleStep, FailedCall};
+use crate::exit::Exit;
 use crate::explanation;
+use crate::find;
 use crate::mode::Mode;
 use crate::scenario::run::{ObjectSource, ProxyUnderTest};
 use crate::scenario::simulated::lab::SimLab;
@@ -33,57 +33,57 @@ pub(super) struct ExplainArgs {
     /// An archive of `svclab collect`, `-` is standard input; or the bundle of a failed step, which knows its probe.
     #[arg(value_name = "NODE.tar|BUNDLE", conflicts_with_all = ["scenario", "rules", "nft", "ipset", "ipvs", "addresses"])]
     archive: Option<PathBuf>,
-    /// Who calls: of an archive node, outside, an address, pod/[NAMESPACE/]NAME or node/NAME; of a dump an address, or node for the
-    /// machine itself; of a scenario pod/NAME, node/NAME, client/NAME.
+    /// The caller. For an archive: node, outside, an address, pod/[NAMESPACE/]NAME or node/NAME; for a dump: an address, or node for the
+    /// machine itself; for a scenario: pod/NAME, node/NAME, client/NAME.
     #[arg(long, value_name = "PLACE", required_unless_present = "archive")]
     from: Option<String>,
-    /// Whom: ADDRESS:PORT; of an archive also service/[NAMESPACE/]NAME[:PORT], nodePort/…, loadBalancer/… or externalIP/… of a
-    /// service, or pod/[NAMESPACE/]NAME:PORT; of a scenario also service/NAME, nodePort/NAME@NODE and the like, as in its probes.
+    /// The destination: ADDRESS:PORT; for an archive also service/[NAMESPACE/]NAME[:PORT], nodePort/…, loadBalancer/… or externalIP/… of
+    /// a service, or pod/[NAMESPACE/]NAME:PORT; for a scenario also service/NAME, nodePort/NAME@NODE and the like, as in its probes.
     #[allow(rustdoc::broken_intra_doc_links, reason = "brackets mean what may be left out")]
     #[arg(long, value_name = "TARGET", required_unless_present = "archive")]
     to: Option<String>,
-    /// Over TCP unless the service's port says otherwise.
+    /// The protocol [default: that of the service's port, else TCP].
     #[arg(long, value_enum, value_name = "PROTOCOL")]
     protocol: Option<ProtocolArg>,
-    /// What a rule asks and nobody knows: NAME=yes or NAME=no, where NAME is the match (owner, socket, mac, …), or input-interface or
-    /// output-interface for names of interfaces that a dump does not tell. May be given several times.
+    /// The answer to a match that the simulator cannot decide: NAME=yes or NAME=no, where NAME is the match (owner, socket, mac, …), or
+    /// input-interface or output-interface for names of interfaces that a dump lacks. May be given several times.
     #[arg(long, value_name = "NAME=yes|no", conflicts_with = "scenario")]
     assume: Vec<String>,
-    /// The cluster of a scenario before its first step, with what svcproxy would program for it.
+    /// The cluster of a scenario before its first step, with the rules that svcproxy would program.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rules", "nft", "ipset", "ipvs"])]
     scenario: Option<PathBuf>,
-    /// The mode that svcproxy is in there; default: the scenario's first one.
+    /// The mode of svcproxy there [default: the scenario's first mode].
     #[arg(long, value_enum, value_name = "MODE", requires = "scenario")]
-    mode: Option<ModeArg>,
-    /// The node by which a client outside sends.
+    mode: Option<Mode>,
+    /// The node that a client's packets go to first.
     #[arg(long, value_name = "NODE", requires = "scenario")]
     via: Option<String>,
     /// svcproxy [default: $SVCPROXY, or the one beside this program].
     #[arg(long, value_name = "PROGRAM", requires = "scenario")]
     proxy: Option<PathBuf>,
-    /// A dump: what `iptables-save`, or `ip6tables-save` for an IPv6 target, has printed on any machine.
+    /// A dump: the output of `iptables-save`, or `ip6tables-save` for an IPv6 target, on any machine.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["scenario", "nft", "ipvs", "archive"])]
     rules: Option<PathBuf>,
-    /// What `nft list ruleset`, or `nft -j list ruleset`, has printed there.
+    /// The output of `nft list ruleset`, or `nft -j list ruleset`, there.
     #[arg(long, value_name = "FILE")]
     nft: Option<PathBuf>,
-    /// What `ipset save` has printed there.
+    /// The output of `ipset save` there.
     #[arg(long, value_name = "FILE")]
     ipset: Option<PathBuf>,
-    /// What `ipvsadm -Sn` has printed there; the addresses of virtual servers are the machine's then.
+    /// The output of `ipvsadm -Sn` there. The machine has the addresses of the virtual servers then.
     #[arg(long, value_name = "FILE")]
     ipvs: Option<PathBuf>,
     /// An address of that machine with its prefix, such as 172.18.0.2/16; may be given several times.
     #[arg(long = "address", value_name = "ADDRESS/LENGTH", conflicts_with = "scenario")]
     addresses: Vec<IpNet>,
-    /// The interface by which the caller's packets come in there. Of an archive, default: the one to which the node's routes lead; of a
-    /// dump, without it rules that ask for its name are not decided.
+    /// The input interface of the caller's packets [default: for an archive, by the node's routes; for a dump, matches of the input
+    /// interface are undecided].
     #[arg(long = "in", value_name = "INTERFACE", conflicts_with = "scenario")]
     interface: Option<String>,
-    /// Every way as a tree, instead of one and a list of what can become of the packet.
+    /// Show every way as a tree, instead of one way and a list of the outcomes.
     #[arg(long)]
     all: bool,
-    /// Draw it, too, as SVG: what the ways share once, and what differs; with --all every way by itself.
+    /// Also draw the ways as SVG, with their common part once; with --all every way by itself.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -105,8 +105,8 @@ impl From<ProtocolArg> for Protocol {
     }
 }
 
-/// Who calls, whom, and over what.
-struct Asked {
+/// Caller, destination and protocol.
+struct AskedCall {
     from: String,
     to: String,
     protocol: Option<Protocol>,
@@ -130,26 +130,26 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<u8, Exit> {
     }
 }
 
-/// What the flags say and, where they do not, the failed probe of a bundle.
-fn asked(args: &ExplainArgs, call: Option<&FailedCall>) -> Result<Asked, Exit> {
-    let told = |flag: &str, told: Option<&String>, failed: Option<&String>| {
+/// The call of the flags or, where a flag is missing, of the failed probe of a bundle.
+fn asked(args: &ExplainArgs, call: Option<&FailedCall>) -> Result<AskedCall, Exit> {
+    let value = |flag: &str, given: Option<&String>, failed: Option<&String>| {
         let missing = || Exit::usage(format!("--{flag} is missing: only the bundle of a failed probe has it"));
-        told.or(failed).cloned().ok_or_else(missing)
+        given.or(failed).cloned().ok_or_else(missing)
     };
-    let from = told("from", args.from.as_ref(), call.map(|call| &call.from))?;
-    let to = told("to", args.to.as_ref(), call.map(|call| &call.to))?;
+    let from = value("from", args.from.as_ref(), call.map(|call| &call.from))?;
+    let to = value("to", args.to.as_ref(), call.map(|call| &call.to))?;
     let spoken = |call: &FailedCall| ProtocolArg::from_str(&call.protocol, true).ok();
     let protocol = args.protocol.or_else(|| spoken(call.filter(|_| args.to.is_none())?));
-    Ok(Asked { from, to, protocol: protocol.map(Protocol::from) })
+    Ok(AskedCall { from, to, protocol: protocol.map(Protocol::from) })
 }
 
-fn in_scenario(args: &ExplainArgs, asked: &Asked, file: &Path) -> Result<u8, Exit> {
+fn in_scenario(args: &ExplainArgs, asked: &AskedCall, file: &Path) -> Result<u8, Exit> {
     let ProxyUnderTest::Own(proxy) = find::proxy(args.proxy.as_deref(), ObjectSource::Api)? else {
         return Err(Exit::usage("--proxy: expected svcproxy, which can be asked what it would program"));
     };
     let scenario = find::load_all(&[file.to_owned()], 0)?.remove(0);
     let first = scenario.modes.first().copied().unwrap_or(Mode::Iptables);
-    let mode = args.mode.map_or(first, Mode::from);
+    let mode = args.mode.unwrap_or(first);
     let call =
         CallText { from: asked.from.clone(), to: asked.to.clone(), protocol: asked.protocol, via: args.via.clone() };
     let mut lab =
@@ -158,8 +158,7 @@ fn in_scenario(args: &ExplainArgs, asked: &Asked, file: &Path) -> Result<u8, Exi
     print(args, lab.network(), &explained.outcomes, &explained.calls, &BTreeSet::new())
 }
 
-/// On a node of which there is an archive.
-fn in_archive(args: &ExplainArgs, asked: &Asked, path: &Path) -> Result<u8, Exit> {
+fn in_archive(args: &ExplainArgs, asked: &AskedCall, path: &Path) -> Result<u8, Exit> {
     let snapshot = super::audit::read(path)?;
     let wrong = |error: NodeError| Exit::usage(format!("{}: {error}", path.display()));
     let state = svclab_audit::machines::state(&snapshot).map_err(wrong)?;
@@ -183,8 +182,7 @@ fn in_archive(args: &ExplainArgs, asked: &Asked, path: &Path) -> Result<u8, Exit
     on_node(args, &explained)
 }
 
-/// On a machine of which there are rules and nothing else.
-fn in_dump(args: &ExplainArgs, asked: &Asked) -> Result<u8, Exit> {
+fn in_dump(args: &ExplainArgs, asked: &AskedCall) -> Result<u8, Exit> {
     let to: SocketAddr = asked
         .to
         .parse()
@@ -209,7 +207,7 @@ fn in_dump(args: &ExplainArgs, asked: &Asked) -> Result<u8, Exit> {
     on_node(args, &explained)
 }
 
-fn protocol(asked: &Asked) -> Option<Number> {
+fn protocol(asked: &AskedCall) -> Option<Number> {
     asked.protocol.map(number)
 }
 
@@ -222,7 +220,6 @@ fn on_node(args: &ExplainArgs, explained: &svclab_audit::explain::Explained) -> 
     print(args, &explained.machines.network, &explained.outcomes, &[], &explained.assumed)
 }
 
-/// Reads the dump's files.
 fn read(args: &ExplainArgs, to: IpAddr) -> Result<NodeState, Exit> {
     let text = |path: &Path| {
         let read = crate::input::dump(path);

@@ -1,19 +1,15 @@
-//! Work in a microVM that is no run of scenarios: svclab itself, or a program that is brought along, with their output.
+//! `svclab guest-run` and `svclab guest-exec`: a program in a microVM, with its output.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
-use svclab_microvm::cache::Cache;
-use svclab_microvm::image::Image;
-use svclab_microvm::job::GuestJob;
 use svclab_microvm::kernels::Kernel;
-use svclab_microvm::qemu::{Clock, QemuProgram};
-use svclab_microvm::{VmError, kvm, launch};
 
-use super::{Exit, NAME};
+use crate::exit::{Exit, status_of};
+use crate::schedule::guest::boot;
 
 #[derive(Args)]
 pub(super) struct GuestRunArgs {
@@ -38,37 +34,7 @@ pub(super) struct GuestExecArgs {
     command: Vec<String>,
 }
 
-/// Opens the cache of microVMs; each download into it is announced on standard error, with its size.
-pub(super) fn open_cache(folder: Option<&Path>) -> Result<Cache, Exit> {
-    let cache = Cache::open(folder).map_err(|error| Exit::unable(error.to_string()))?;
-    Ok(cache.reporting(|line| eprintln!("{NAME}: {line}")))
-}
-
-/// Boots `kernel` with these programs in `/usr/bin` and IPVS, and has svclab do as `args` say; `progress` gets its lines.
-/// Returns its exit status.
-pub(super) fn boot(
-    cache_dir: Option<&Path>,
-    kernel: &Kernel,
-    mut programs: BTreeMap<String, PathBuf>,
-    args: Vec<String>,
-    deadline: Duration,
-    progress: &mut dyn FnMut(&str),
-) -> Result<u8, Exit> {
-    let unable = |error: VmError| Exit::unable(error.to_string());
-    let own = std::env::current_exe().map_err(|error| Exit::unable(format!("cannot find svclab itself: {error}")))?;
-    programs.insert(NAME.to_owned(), own);
-    let cache = open_cache(cache_dir)?;
-    let image = Image::get(&cache, kernel, &programs).map_err(unable)?;
-    let program = QemuProgram::find(&cache).map_err(unable)?;
-    let kvm = kvm::works(&cache, &program, &image.kernel());
-    let how = if kvm { "KVM" } else { "fast" };
-    eprintln!("kernel: {kernel} in a microVM ({how}, image {})", &image.hash()[..12]);
-    let job = GuestJob { program: NAME.to_owned(), args, ipvs: true, ..GuestJob::default() };
-    let ended = launch::run(&program, &image, &job, Clock::Host { kvm }, deadline, progress).map_err(unable)?;
-    Ok(ended.status)
-}
-
-/// Outside: boots with the program.
+/// Boots a microVM with the program. Runs on the host.
 pub(super) fn run(args: &GuestRunArgs) -> Result<u8, Exit> {
     let program = PathBuf::from(&args.command[0]);
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -80,12 +46,10 @@ pub(super) fn run(args: &GuestRunArgs) -> Result<u8, Exit> {
     boot(args.cache_dir.as_deref(), &kernel, programs, line, deadline, &mut |line| println!("{line}"))
 }
 
-/// Inside: runs the program; all it says goes to standard error, which is what comes out of the microVM.
+/// Runs the program in the guest. Its output goes to standard error, which is all that a microVM hands out.
 pub(super) fn exec(args: &GuestExecArgs) -> Result<u8, Exit> {
     let unable = |error: std::io::Error| Exit::unable(format!("cannot run {}: {error}", args.command[0]));
-    let errors = || std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().map_err(unable);
     let mut command = Command::new(&args.command[0]);
-    command.args(&args.command[1..]).stdin(Stdio::null()).stdout(errors()?);
-    let status = command.status().map_err(unable)?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(super::UNABLE))
+    command.args(&args.command[1..]).stdin(Stdio::null()).stdout(std::io::stderr());
+    command.status().map(status_of).map_err(unable)
 }

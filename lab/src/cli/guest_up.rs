@@ -1,5 +1,4 @@
-//! Inside a microVM: brings the lab up, and runs a shell beside it for the user outside. The shell is not in the lab's sandbox, as
-//! another terminal of this machine would not be.
+//! `svclab guest-up`: brings a lab up in a microVM, and runs a shell beside it, outside the lab's sandbox.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,19 +10,19 @@ use clap::Args;
 use svclab_microvm::session::TerminalSize;
 use svclab_microvm::session::inside::Session;
 
-use super::Exit;
+use crate::exit::{Exit, FAILED, status_of};
 
-/// Where the lab says that it is up: in the guest's memory, like everything there.
+/// The file that the lab writes once it is up, in the guest's memory.
 const BANNER: &str = "/out/banner";
-/// How often that is looked for.
-const LOOK: Duration = Duration::from_millis(50);
+/// The time between two checks of that file and of the lab.
+const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 pub(super) struct GuestUpArgs {
-    /// The size of the terminal, as JSON [default: there is none].
+    /// The size of the terminal, as JSON [default: no terminal].
     #[arg(long, value_name = "JSON", value_parser = parse_size)]
     terminal: Option<TerminalSize>,
-    /// What kind of terminal it is.
+    /// The terminal's TERM.
     #[arg(long, value_name = "TERM", default_value = "dumb")]
     term: String,
     /// The shell's prompt.
@@ -49,11 +48,10 @@ pub(super) fn run(args: &GuestUpArgs) -> Result<u8, Exit> {
             break banner;
         }
         if let Ok(Some(status)) = lab.try_wait() {
-            // It has said why.
-            let status = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(super::UNABLE);
-            return Err(Exit { status, message: String::new() });
+            // `up` has printed the reason.
+            return Err(Exit { status: status_of(status), message: String::new() });
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     };
     let session = Session::open(args.terminal).map_err(|error| failed("the microVM's second serial line", error))?;
     let lost = |error| failed("the shell", error);
@@ -64,13 +62,12 @@ pub(super) fn run(args: &GuestUpArgs) -> Result<u8, Exit> {
         std::thread::spawn(move || {
             while !is_over.load(Ordering::Acquire) {
                 if let Ok(Some(status)) = lab.try_wait() {
-                    // The shell stays, with all that the user has in it.
                     let _ = session.say(&format!("\nsvclab: the lab is gone ({status}); `exit` ends the microVM\n"));
                     return;
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL);
             }
-            // The microVM ends in a moment: there is nothing to tidy up. Whoever holds standard error is waited for.
+            // The microVM waits for processes that hold standard error.
             let _ = lab.kill();
             let _ = lab.wait();
         })
@@ -78,12 +75,10 @@ pub(super) fn run(args: &GuestUpArgs) -> Result<u8, Exit> {
     let status = session.run(&mut shell(args)).map_err(lost)?;
     is_over.store(true, Ordering::Release);
     let _ = watch.join();
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(super::FAILED))
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED))
 }
 
-/// Busybox's.
 fn shell(args: &GuestUpArgs) -> Command {
-    // The job's folder, where the scenario and the proxy's description lie by the names that they have outside.
     let home = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let mut shell = if args.terminal.is_some() {
         let mut shell = Command::new("setsid");

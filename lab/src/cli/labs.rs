@@ -1,11 +1,10 @@
-//! Which of this user's labs a command is for.
+//! Selects one of this user's labs.
 
 use clap::Args;
 use svclab_netns::labs::{self, RunningLab};
 
-use super::Exit;
+use crate::exit::Exit;
 
-/// The choice, where more than one lab is up.
 #[derive(Args)]
 pub(super) struct LabChoice {
     /// The lab, if more than one is up: its name in `svclab ps`.
@@ -17,12 +16,10 @@ pub(super) struct LabChoice {
 }
 
 impl LabChoice {
-    /// The lab of that name, if one is given.
     pub(super) fn named(name: Option<String>) -> LabChoice {
         LabChoice { name, pid: None }
     }
 
-    /// The lab that is meant.
     pub(super) fn find(&self) -> Result<RunningLab, Exit> {
         self.among(labs::labs()).map_err(Exit::usage)
     }
@@ -63,7 +60,7 @@ fn names(labs: &[RunningLab]) -> String {
     labs.iter().map(name_of).collect::<Vec<_>>().join(", ")
 }
 
-/// The name of a new lab: the one that is asked for, or the scenario's with a number if another lab has that.
+/// The name of a new lab: `asked`, or the scenario's name, with a number if another lab has that name.
 pub(super) fn new_name(asked: Option<&str>, scenario: &str) -> Result<String, Exit> {
     let labs = labs::labs();
     let holder = |name: &str| labs.iter().find(|lab| name_of(lab) == name);
@@ -107,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_lab_needs_no_name_and_a_run_is_none() {
+    fn the_only_lab_needs_no_name_and_a_run_needs_its_process_id() {
         let (lab, run) = (lab(10, Some("a")), lab(20, None));
         let both = [lab, run.clone()];
         assert_eq!(choose(None, None, &both), Ok(10));
@@ -119,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn several_labs_are_told_apart_by_name() {
+    fn several_labs_need_a_name() {
         let two = [lab(10, Some("a")), lab(20, Some("b"))];
         assert_eq!(choose(None, None, &two).unwrap_err(), "more than one lab is up (a, b): choose with --name");
         assert_eq!(choose(Some("b"), None, &two), Ok(20));

@@ -1,4 +1,4 @@
-//! `svclab list`
+//! `svclab list`: the scenarios of a folder and of the program.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,18 +7,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Exit, USAGE};
+use crate::exit::{Exit, USAGE};
 use crate::scenario::{LoadError, Scenario, load};
 use crate::shipped;
 
-/// Columns of a terminal that does not tell how wide it is.
 const WIDTH: usize = 80;
-/// The narrowest column of text.
 const NARROWEST: usize = 24;
 
 #[derive(Args)]
 pub(super) struct ListArgs {
-    /// The folder to look in [default: scenarios/ in this folder, with those that the program carries].
+    /// The folder of the scenarios [default: scenarios/ in this folder, and those that the program carries].
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 }
@@ -46,7 +44,7 @@ pub(super) fn list(args: &ListArgs) -> Result<u8, Exit> {
     Ok(status)
 }
 
-/// Every scenario by its name: those of the folder and, where none was named, those that the program carries and the folder has not.
+/// The scenarios of the folder by name. Adds the embedded scenarios if no folder was named.
 fn scenarios(args: &ListArgs) -> Result<BTreeMap<PathBuf, Result<Scenario, LoadError>>, Exit> {
     let folder = args.directory.as_deref().unwrap_or(Path::new(shipped::SCENARIOS));
     let mut files = Vec::new();
@@ -65,18 +63,17 @@ fn scenarios(args: &ListArgs) -> Result<BTreeMap<PathBuf, Result<Scenario, LoadE
     Ok(files.iter().map(|file| (name(file), load(file, 0))).collect())
 }
 
-/// For programs: a line each, with everything.
+/// Output for programs: a line for each scenario.
 fn lines(groups: &BTreeMap<PathBuf, Vec<(String, Scenario)>>) -> String {
     let mut text = String::new();
     for (name, scenario) in groups.values().flatten() {
         let modes: Vec<String> = scenario.modes.iter().map(ToString::to_string).collect();
-        // Writing to a String cannot fail.
         let _ = writeln!(text, "{name:<28} {:<9} {}", modes.join(","), scenario.about);
     }
     text
 }
 
-/// For a terminal: a heading for each folder, and the first sentence of what each scenario shows.
+/// Output for a terminal: a heading for each folder, and the first sentence about each scenario.
 fn short(groups: &BTreeMap<PathBuf, Vec<(String, Scenario)>>, width: usize) -> String {
     let longest = groups.values().flatten().map(|(name, _)| name.len()).max().unwrap_or_default();
     let indent = longest + 4;
@@ -102,7 +99,7 @@ fn first_sentence(text: &str) -> &str {
     text[..end].trim_end_matches('.')
 }
 
-/// `text` in lines of at most `width` letters, but for longer words.
+/// `text` in lines of at most `width` letters, unless a word is longer.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -138,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_gets_short_lines_in_groups() {
+    fn a_terminal_shows_short_lines_by_folder() {
         let mut groups = BTreeMap::new();
         for name in ["hairpin", "microvm/sctp"] {
             let file = Path::new("../scenarios").join(name).with_extension("yaml");
@@ -147,7 +144,7 @@ mod tests {
         }
         let text = short(&groups, 60);
         assert!(text.lines().all(|line| line.chars().count() < 61), "{text}");
-        assert!(text.starts_with("  hairpin       A pod that calls its own service"), "{text}");
+        assert!(text.starts_with("  hairpin       A pod that calls its own Service"), "{text}");
         assert!(text.contains("\n\nmicrovm:\n  microvm/sctp  "), "{text}");
         assert_eq!(lines(&groups).lines().count(), 2);
     }

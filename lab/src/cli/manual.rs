@@ -1,11 +1,13 @@
-//! `svclab completion` and `svclab man`: what the definition of the command line gives.
+//! `svclab completion` and `svclab man`, made of the definition of the command line.
 
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::{Cli, Exit, NAME};
+use super::Cli;
+use crate::exit::Exit;
+use crate::schedule::NAME;
 
 #[derive(Args)]
 pub(super) struct CompletionArgs {
@@ -23,7 +25,7 @@ pub(super) fn completion(args: &CompletionArgs) -> Result<u8, Exit> {
 
 #[derive(Args)]
 pub(super) struct ManArgs {
-    /// The directory, which must be there: svclab.1, and a page for each command, such as svclab-run.1.
+    /// An existing directory for svclab.1 and a page for each command, such as svclab-run.1.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

@@ -1,22 +1,22 @@
-//! `svclab matrix`: every scenario with each of several versions of a proxy, in each of their modes.
-//!
-//! Each version and mode is a run of svclab of its own, as `svclab run --proxy` would be: `PATH` begins with the version's folder.
+//! `svclab matrix`: every scenario with several versions of a proxy. `PATH` of each run begins with the version's folder.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use clap::Args;
-use serde_json::Value;
 
-use super::output::write;
-use super::run_args::ModeArg;
-use super::{Exit, FAILED, UNABLE, find, stop};
+use crate::console::Stream;
+use crate::exit::{Exit, FAILED, UNABLE};
+use crate::find;
 use crate::matrix::{Cell, Column, Matrix, markdown};
 use crate::mode::Mode;
+use crate::report::RunRecord;
 use crate::scenario::Scenario;
 use crate::scenario::run::ForeignProxy;
+use crate::schedule::child::{self, ChildOutput};
+use crate::schedule::output::{write, write_json};
+use crate::schedule::{KernelArg, RunArgs, signals};
 use crate::shipped;
 
 #[derive(Args)]
@@ -30,19 +30,19 @@ pub(super) struct MatrixArgs {
     /// The proxy's description.
     #[arg(long, value_name = "FILE", default_value = "kube-proxy.yaml")]
     proxy: PathBuf,
-    /// Only these modes [default: all that a version has].
+    /// Only these modes [default: all modes of a version].
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MODE")]
-    mode: Vec<ModeArg>,
+    mode: Vec<Mode>,
     /// The kernel, as `svclab run` takes it.
     #[arg(long, value_name = "KERNEL", default_value = "auto")]
-    kernel: String,
+    kernel: KernelArg,
     /// Where to write the matrix as Markdown (`-`: standard output).
     #[arg(long, value_name = "FILE", default_value = "-")]
     markdown: PathBuf,
     /// Where to write the matrix as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// The folder for the reports of the runs, DIR/VERSION-MODE.json [default: they are not kept].
+    /// The folder for the reports of the runs, DIR/VERSION-MODE.json [default: a temporary folder].
     #[arg(long, value_name = "DIR")]
     reports: Option<PathBuf>,
 }
@@ -56,36 +56,49 @@ pub(super) fn matrix(args: &MatrixArgs) -> Result<u8, Exit> {
     let reports = args.reports.as_deref().unwrap_or(temporary.path());
     std::fs::create_dir_all(reports)
         .map_err(|error| Exit::usage(format!("cannot make {}: {error}", reports.display())))?;
-    stop::watch()?;
+    signals::watch()?;
     let mut matrix = Matrix::default();
     for (folder, proxy) in &versions {
         matrix.proxy.clone_from(&proxy.name);
-        for mode in modes(args, proxy) {
+        let has = |mode: &Mode| proxy.has(*mode) && (args.mode.is_empty() || args.mode.contains(mode));
+        for mode in Mode::ALL.into_iter().filter(has) {
             let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let version = proxy.version().map(ToString::to_string);
             let column = matrix.add(Column { folder: name.clone(), version, mode: mode.to_string() });
-            let runs = excused(&scenarios, proxy, mode, column, &mut matrix);
-            if runs.is_empty() || stop::stop().is_some() {
+            let runs = not_excused(&scenarios, proxy, mode, column, &mut matrix);
+            if runs.is_empty() || signals::stop().is_some() {
                 continue;
             }
             eprintln!("{name} in {mode} mode: {} scenarios", runs.len());
+            let order = order(args, &description, mode, &runs);
             let report = reports.join(format!("{name}-{mode}.json"));
-            run(args, &description, folder, mode, &runs, &report)?;
-            enter(&runs, &report, column, &mut matrix);
+            let output = ChildOutput::To(Stream::Err);
+            let (_, run) = child::run_with_report(order, &report, output, Some(path_with(folder)?))?;
+            enter(&runs, &run.unwrap_or_default(), column, &mut matrix);
         }
     }
     write(Some(&args.markdown), &markdown(&matrix))?;
-    write(args.json.as_deref(), &format!("{:#}\n", matrix.json()))?;
-    stop::stop().map_or(Ok(status(&matrix)), |stop| Err(stop.exit()))
+    write_json(args.json.as_deref(), &matrix.json())?;
+    signals::stop().map_or(Ok(status(&matrix)), |stop| Err(stop.exit()))
 }
 
-/// All scenarios that need no other machine than the one that there is: the folders below have those for microVMs and long histories.
+/// The order for a run in one mode, to the last scenario whatever fails.
+fn order(args: &MatrixArgs, description: &Path, mode: Mode, scenarios: &[&Scenario]) -> RunArgs {
+    let mut order = RunArgs::of(scenarios.iter().map(|scenario| scenario.path.clone()).collect());
+    order.mode = vec![mode];
+    (order.keep_going, order.quiet, order.no_bundle) = (true, true, true);
+    order.vm.kernel = args.kernel.clone();
+    order.lab.proxy = Some(description.to_owned());
+    order
+}
+
+/// The scenarios directly in scenarios/. Its folders have those that need a microVM, and the long ones.
 fn every_scenario() -> Vec<PathBuf> {
     let top = |path: &&Path| path.parent() == Some(Path::new(shipped::SCENARIOS));
     shipped::scenarios().filter(top).map(Path::to_owned).collect()
 }
 
-/// The folders of `folder`, each with the proxy as it is there; by version.
+/// The folders in `folder`, each with its proxy, sorted by version.
 fn versions(folder: &Path, description: &Path) -> Result<Vec<(PathBuf, ForeignProxy)>, Exit> {
     let wrong = |error: std::io::Error| Exit::usage(format!("cannot read {}: {error}", folder.display()));
     let folder = std::fs::canonicalize(folder).map_err(wrong)?;
@@ -105,14 +118,8 @@ fn versions(folder: &Path, description: &Path) -> Result<Vec<(PathBuf, ForeignPr
     Ok(versions)
 }
 
-/// The modes to run a version in.
-fn modes(args: &MatrixArgs, proxy: &ForeignProxy) -> Vec<Mode> {
-    let asked: Vec<Mode> = args.mode.iter().copied().map(Mode::from).collect();
-    Mode::ALL.into_iter().filter(|mode| proxy.has(*mode) && (asked.is_empty() || asked.contains(mode))).collect()
-}
-
-/// Enters the scenarios that the proxy is excused from; returns the others.
-fn excused<'a>(
+/// Enters the scenarios that the proxy's description excuses, and returns the others.
+fn not_excused<'a>(
     scenarios: &'a [Scenario],
     proxy: &ForeignProxy,
     mode: Mode,
@@ -129,48 +136,19 @@ fn excused<'a>(
     runs
 }
 
-/// Runs scenarios with the programs of `folder`, to the last whatever breaks.
-fn run(
-    args: &MatrixArgs,
-    description: &Path,
-    folder: &Path,
-    mode: Mode,
-    scenarios: &[&Scenario],
-    report: &Path,
-) -> Result<(), Exit> {
-    let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
-    let machine = std::env::var_os("PATH").unwrap_or_default();
-    let path: OsString = std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&machine)))
-        .map_err(|error| Exit::usage(format!("{}: {error}", folder.display())))?;
-    // One of an earlier matrix.
-    let _ = std::fs::remove_file(report);
-    let mut command = Command::new(std::env::current_exe().map_err(unable)?);
-    svclab_netns::die_with_this_process(&mut command);
-    command
-        .arg("run")
-        .args(scenarios.iter().map(|scenario| &scenario.path))
-        .args(["--keep-going", "--quiet", "--no-bundle", "--mode", &mode.to_string(), "--kernel", &args.kernel])
-        .arg("--proxy")
-        .arg(description)
-        .arg("--json")
-        .arg(report)
-        .env("PATH", path)
-        .stdin(Stdio::null())
-        .stdout(std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().map_err(unable)?);
-    stop::status(&mut command).map_err(unable)?;
-    Ok(())
+fn path_with(folder: &Path) -> Result<OsString, Exit> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&path)))
+        .map_err(|error| Exit::usage(format!("{}: {error}", folder.display())))
 }
 
-/// Enters what a run's report tells; a scenario that it does not tell of was not run.
-fn enter(scenarios: &[&Scenario], report: &Path, column: usize, matrix: &mut Matrix) {
-    let text = std::fs::read_to_string(report).unwrap_or_default();
-    let report: Value = serde_json::from_str(&text).unwrap_or_default();
-    let of = |key: &str| report[key].as_array().cloned().unwrap_or_default();
-    let (ran, left_out) = (of("scenarios"), of("notRun"));
+/// Enters a report. A scenario that is missing in the report was not run.
+fn enter(scenarios: &[&Scenario], run: &RunRecord, column: usize, matrix: &mut Matrix) {
     for name in scenarios.iter().map(|scenario| scenario.name.as_str()).collect::<BTreeSet<_>>() {
-        let cell = ran.iter().find(|one| one["name"] == name).map(Cell::of).unwrap_or_else(|| {
-            let why = left_out.iter().find(|one| one["scenario"] == name).and_then(|one| one["why"].as_str());
-            Cell::NotRun(why.unwrap_or("svclab run could not run it here, and has said why").to_owned())
+        let cell = run.scenarios.iter().find(|one| one.name == name).map(Cell::of).unwrap_or_else(|| {
+            let left_out = run.not_run.iter().flatten().find(|one| one.scenario == name);
+            let unknown = "svclab run could not run it here, and has said why";
+            Cell::NotRun(left_out.map_or(unknown, |one| &one.why).to_owned())
         });
         matrix.enter(name, column, cell);
     }

@@ -1,4 +1,4 @@
-//! `svclab new`
+//! `svclab new`: writes a scenario from a template.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Exit;
+use crate::exit::Exit;
 
-/// What it writes, with [`PLACE`] for the name.
+/// The template, with [`PLACE`] for the name.
 const TEMPLATE: &str = include_str!("new.yaml");
 const PLACE: &str = "NAME";
 
 #[derive(Args)]
 pub(super) struct NewArgs {
-    /// The scenario's name, or its file: NAME.yaml is written.
+    /// The scenario's name, or its file. Writes NAME.yaml.
     name: PathBuf,
 }
 

@@ -1,10 +1,11 @@
-//! `svclab objects`
+//! `svclab objects`: the initial objects of a scenario, or the configuration of its proxies.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Exit, find};
+use crate::exit::Exit;
+use crate::find;
 
 #[derive(Args)]
 pub(super) struct ObjectsArgs {

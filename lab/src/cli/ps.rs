@@ -1,4 +1,4 @@
-//! `svclab ps` and `svclab down`
+//! `svclab ps` and `svclab down`: lists and ends labs.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,18 +6,17 @@ use clap::Args;
 use svclab_netns::labs::{self, RunningLab};
 
 use super::labs::{LabChoice, name_of};
-use super::{Exit, FAILED};
+use crate::exit::{Exit, FAILED};
 
 #[derive(Args)]
 pub(super) struct DownArgs {
-    /// The lab; may be left out if only one is up.
+    /// The lab; needed if more than one is up.
     name: Option<String>,
-    /// Every lab of this user's.
+    /// Every lab of this user.
     #[arg(long, conflicts_with = "name")]
     all: bool,
 }
 
-/// Lists this user's labs.
 pub(super) fn ps() -> u8 {
     let labs = labs::labs();
     let rows: Vec<[String; 5]> = labs.iter().filter_map(|lab| row(lab, SystemTime::now())).collect();
@@ -36,7 +35,7 @@ fn row(lab: &RunningLab, now: SystemTime) -> Option<[String; 5]> {
     Some([about.name.clone(), about.scenario.clone(), about.mode.clone(), age, lab.outer.to_string()])
 }
 
-/// In its largest unit, and the next one where there are few of it.
+/// The age in its largest unit; hours and days have the next smaller unit too.
 fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     match seconds {
@@ -47,7 +46,6 @@ fn age(age: Duration) -> String {
     }
 }
 
-/// Ends a lab, or all of them, and waits until it is gone.
 pub(super) fn down(args: &DownArgs) -> Result<u8, Exit> {
     let ended = if args.all {
         labs::labs().into_iter().filter(|lab| lab.about.is_some()).collect()
@@ -68,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_short() {
+    fn an_age_has_at_most_two_units() {
         for (seconds, expected) in [(0, "0s"), (119, "119s"), (3_599, "59m"), (7_260, "2h1m"), (180_000, "2d2h")] {
             assert_eq!(age(Duration::from_secs(seconds)), expected);
         }

@@ -1,90 +1,80 @@
-//! `svclab replay`
+//! `svclab replay`: runs `svclab run` with the flags that a report implies.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use clap::{Args, Parser};
-use serde_json::Value;
 
-use super::run::run;
-use super::run_args::RunArgs;
-use super::{Exit, UNABLE, recorded, stop};
 use crate::bundle::{BundleStep, SCENARIO};
-use crate::report::SIMULATED;
+use crate::console::Stream;
+use crate::exit::Exit;
+use crate::report::{RunRecord, SIMULATED, ScenarioRecord};
+use crate::schedule::child::{self, ChildOutput};
+use crate::schedule::{self, RunArgs, signals};
 
 #[derive(Args)]
 pub(super) struct ReplayArgs {
-    /// A report that `svclab run --json` wrote, or the bundle of a failed step: the scenario in it is run.
+    /// A report of `svclab run --json`, or the bundle of a failed step, whose scenario is run.
     #[arg(value_name = "REPORT|BUNDLE")]
     report: PathBuf,
     /// Only this scenario.
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
-    /// Write the report of the first repeated run as JSON (`-`: to standard output).
+    /// Write the report of the first run as JSON (`-`: to standard output).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// `svclab run`, read from what a report tells.
 #[derive(Parser)]
 #[command(name = "svclab run", no_binary_name = true)]
-struct Again {
+struct RunLine {
     #[command(flatten)]
     run: RunArgs,
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
     let lines = lines(&args.report, args.scenario.as_deref())?;
-    let (mut status, several) = (0, lines.len() > 1);
-    if several {
-        stop::watch()?;
+    let (mut status, are_several) = (0, lines.len() > 1);
+    if are_several {
+        signals::watch()?;
     }
     for (number, mut line) in lines.into_iter().enumerate() {
         if let Some(json) = args.json.as_ref().filter(|_| number == 0) {
             line.extend(["--json".to_owned(), json.display().to_string()]);
         }
         eprintln!("svclab run {}", line.join(" "));
-        let again =
-            Again::try_parse_from(&line).map_err(|error| Exit::usage(format!("{}: {error}", args.report.display())))?;
-        // A run on the host's kernel does not come back, only its exit status does: each of several is a process of its own.
-        if let Some(stop) = stop::stop() {
+        let parsed = RunLine::try_parse_from(&line);
+        let RunLine { run } = parsed.map_err(|error| Exit::usage(format!("{}: {error}", args.report.display())))?;
+        if let Some(stop) = signals::stop() {
             return Err(stop.exit());
         }
-        status = status.max(if several { apart(&line)? } else { run(&again.run)? });
+        // A run on the host's kernel ends its process, so each of several runs has a process of its own.
+        let output = ChildOutput::To(Stream::Out);
+        status = status.max(if are_several { child::run(&run, output, None)? } else { schedule::run(&run)? });
     }
     Ok(status)
 }
 
-/// The same in another process.
-fn apart(line: &[String]) -> Result<u8, Exit> {
-    let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
-    let mut command = Command::new(std::env::current_exe().map_err(unable)?);
-    command.arg("run").args(line).stdin(Stdio::null());
-    svclab_netns::die_with_this_process(&mut command);
-    let status = stop::status(&mut command).map_err(unable)?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNABLE))
-}
-
-/// The arguments of `svclab run` for what broke in a report, or for all of it if nothing did.
+/// The arguments of `svclab run` for each failed scenario of a report, or for all scenarios if none failed.
 fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
-    let wrong = |problem: String| Exit::usage(format!("{}: {problem}", report.display()));
+    let wrong = |problem: &str| Exit::usage(format!("{}: {problem}", report.display()));
     if report.is_dir() {
         return in_bundle(report).map(|line| vec![line]);
     }
-    let value = recorded::report(report)?;
-    let scenarios = value["scenarios"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let named = |scenario: &&Value| only.is_none_or(|only| scenario["name"] == only);
-    let chosen: Vec<&Value> = scenarios.iter().filter(named).collect();
-    let broken: Vec<&Value> = chosen.iter().copied().filter(|scenario| scenario["passed"] != true).collect();
-    let again = if broken.is_empty() { chosen } else { broken };
+    let run = RunRecord::read(report).map_err(Exit::usage)?;
+    let named = |scenario: &&ScenarioRecord| only.is_none_or(|only| scenario.name == only);
+    let (passed, failed): (Vec<_>, Vec<_>) = run.scenarios.iter().filter(named).partition(|scenario| scenario.passed);
+    let again = if failed.is_empty() { passed } else { failed };
     if again.is_empty() {
-        return Err(wrong("it tells of no such scenario".to_owned()));
+        return Err(wrong("it tells of no such scenario"));
     }
     again
         .into_iter()
         .map(|scenario| {
-            let mut line = line(scenario).ok_or_else(|| wrong("a scenario lacks `path` or `seed`".to_owned()))?;
-            if scenario["text"].is_string() {
+            if scenario.path.is_empty() || scenario.mode.is_empty() {
+                return Err(wrong("a scenario lacks `path` or `mode`"));
+            }
+            let mut line = line(scenario);
+            if !scenario.text.is_empty() {
                 line.extend(["--from-report".to_owned(), report.display().to_string()]);
             }
             Ok(line)
@@ -92,30 +82,34 @@ fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
         .collect()
 }
 
-/// The scenario in a bundle, as it was run.
 fn in_bundle(bundle: &Path) -> Result<Vec<String>, Exit> {
     let failure = BundleStep::read(bundle).map_err(|error| Exit::usage(error.to_string()))?;
-    let wrong = || Exit::usage(format!("{}: it does not say how it was run", bundle.display()));
-    let own = BundleStep { path: bundle.join(SCENARIO).display().to_string(), ..failure };
-    serde_json::to_value(own).ok().as_ref().and_then(line).ok_or_else(wrong)
+    Ok(line(&ScenarioRecord {
+        path: bundle.join(SCENARIO).display().to_string(),
+        mode: failure.mode,
+        iptables_variant: failure.iptables_variant,
+        seed: failure.seed,
+        machine: failure.machine,
+        audited: failure.audited,
+        ..ScenarioRecord::default()
+    }))
 }
 
-fn line(scenario: &Value) -> Option<Vec<String>> {
-    let mut line = vec![scenario["path"].as_str()?.to_owned(), "--seed".to_owned(), scenario["seed"].to_string()];
-    scenario["seed"].as_u64()?;
-    line.extend(["--mode".to_owned(), scenario["mode"].as_str()?.to_owned()]);
-    let variant = scenario["iptablesVariant"].as_str()?;
-    if variant == SIMULATED {
+fn line(scenario: &ScenarioRecord) -> Vec<String> {
+    let mut line = vec![scenario.path.clone()];
+    let mut flag = |name: &str, value: String| line.extend([name.to_owned(), value]);
+    flag("--seed", scenario.seed.to_string());
+    flag("--mode", scenario.mode.clone());
+    if scenario.iptables_variant == SIMULATED {
         line.push("--simulate".to_owned());
-        return Some(line);
+        return line;
     }
-    line.extend(["--iptables-variant".to_owned(), variant.to_owned()]);
-    line.extend((scenario["audited"] == true).then(|| "--audit".to_owned()));
-    let machine: Option<crate::report::MicroVm> = serde_json::from_value(scenario["machine"].clone()).ok()?;
-    let kernel = machine.as_ref().map_or("host", |machine| &machine.kernel);
-    line.extend(["--kernel".to_owned(), kernel.to_owned()]);
+    flag("--iptables-variant", scenario.iptables_variant.clone());
+    line.extend(scenario.audited.then(|| "--audit".to_owned()));
+    let machine = scenario.machine.as_ref();
+    line.extend(["--kernel".to_owned(), machine.map_or("host", |machine| &machine.kernel).to_owned()]);
     line.extend(machine.filter(|machine| machine.deterministic).map(|_| "--deterministic".to_owned()));
-    Some(line)
+    line
 }
 
 #[cfg(test)]
@@ -129,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_broke_is_run_again_as_it_was() {
+    fn failed_scenarios_are_run_with_their_flags() {
         let file = report(
             r#"{"scenarios": [
                 {"name": "a", "path": "a.yaml", "mode": "iptables", "iptablesVariant": "auto", "seed": 1, "passed": true, "machine": null},
@@ -146,12 +140,12 @@ mod tests {
         assert_eq!(lines_of(Some("s")).unwrap()[0].join("|"), "s.yaml|--seed|2|--mode|ipvs|--simulate");
         assert!(lines_of(Some("c")).unwrap_err().contains("no such scenario"));
         for line in lines_of(None).unwrap() {
-            assert!(Again::try_parse_from(line).is_ok());
+            assert!(RunLine::try_parse_from(line).is_ok());
         }
     }
 
     #[test]
-    fn what_is_no_report_is_told() {
+    fn a_file_that_is_no_report_is_an_error() {
         for text in ["", "{}", r#"{"scenarios": [{"passed": false}]}"#] {
             assert!(lines(report(text).path(), None).is_err(), "{text}");
         }

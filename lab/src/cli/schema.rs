@@ -1,6 +1,6 @@
 //! `svclab schema`
 
-use super::Exit;
+use crate::exit::Exit;
 use crate::scenario::schema;
 
 pub(super) fn print() -> Result<u8, Exit> {

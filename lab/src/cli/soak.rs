@@ -1,4 +1,4 @@
-//! `svclab soak`
+//! `svclab soak`: changes objects for a long time and checks errors, memory and rules.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use clap::Args;
 use svclab_microvm::kernels::Kernel;
 use svclab_netns::sandbox;
 
-use super::run_args::{ModeArg, word};
-use super::runtime::{runtime, stopped};
-use super::{Exit, FAILED, LabArgs, UNABLE, find};
+use crate::exit::{Exit, FAILED, UNABLE};
+use crate::find;
 use crate::mode::Mode;
 use crate::scenario::PATIENCE;
 use crate::scenario::run::soak::{SoakNodeRow, SoakOptions, SoakReport, SoakRow, soak};
 use crate::scenario::run::{EvidenceLevel, ProxyUnderTest, RunOptions};
+use crate::schedule::{LabArgs, abilities, guest, runtime, stopped, value_name};
 
-/// What a soak in a microVM may take of the host's time for each minute of its own, and for all that is not churn.
+/// The host's time per time of a soak in a microVM, and the time for everything besides the changes.
 const SLOWER: u32 = 3;
 const BESIDES: Duration = Duration::from_secs(900);
 
 #[derive(Args)]
 pub(super) struct SoakArgs {
-    /// For how long.
+    /// How long the soak takes.
     #[arg(long, default_value_t = 10.0, value_name = "MINUTES", value_parser = positive)]
     minutes: f64,
     /// Changes of objects in that time.
     #[arg(long, default_value_t = 20_000, value_name = "NUMBER")]
     changes: usize,
-    /// The proxies' mode. IPVS needs a kernel that has it: where the host's has not, the soak is run in a microVM, whose
-    /// emulated processors are some ten times slower: give it fewer changes a minute.
+    /// The proxies' mode. Where the host's kernel lacks IPVS, the soak is run in a microVM, whose emulated processors are some ten times
+    /// slower: use fewer changes a minute.
     #[arg(long, value_enum, default_value = "iptables", value_name = "MODE")]
-    mode: ModeArg,
+    mode: Mode,
     /// The kernel of that microVM, or `host`.
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<String>,
@@ -51,14 +51,14 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
     if let Some(kernel) = kernel(args)? {
         return in_microvm(args, &kernel);
     }
-    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
     find::tools()?;
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let run = RunOptions {
         proxy,
-        mode: args.mode.into(),
-        variant: args.lab.iptables_variant.into(),
-        source: args.lab.source.into(),
+        mode: args.mode,
+        variant: args.lab.iptables_variant,
+        source: args.lab.source,
         control_plane: None,
         patience: PATIENCE,
         keep_going: false,
@@ -94,15 +94,15 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
     Ok(verdict(&report, args, seed))
 }
 
-/// The kernel of the microVM to take; `None`: it is the host's, or that of the microVM that this is the inside of.
+/// The kernel of the microVM; `None` for the kernel of this process.
 fn kernel(args: &SoakArgs) -> Result<Option<Kernel>, Exit> {
     match args.kernel.as_deref() {
         Some("host") => Ok(None),
         Some(other) => other.parse().map(Some).map_err(Exit::usage),
         None => {
-            let needs = Mode::from(args.mode).needs();
+            let needs = args.mode.needs();
             let lacks = !needs.is_empty() && {
-                let host = super::kernels::on_host()?;
+                let host = abilities::of_host()?;
                 needs.iter().any(|need| !need.is_met_by(&host))
             };
             Ok(lacks.then(Kernel::default))
@@ -110,29 +110,28 @@ fn kernel(args: &SoakArgs) -> Result<Option<Kernel>, Exit> {
     }
 }
 
-/// The same soak on another kernel.
 fn in_microvm(args: &SoakArgs, kernel: &Kernel) -> Result<u8, Exit> {
-    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source.into())?;
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
     let ProxyUnderTest::Own(program) = proxy else {
         return Err(Exit::usage("a soak in a microVM is for svcproxy alone: another's proxy is soaked on the host"));
     };
     let mut line = vec!["soak".to_owned()];
     let mut flag = |name: &str, value: String| line.extend([format!("--{name}"), value]);
     flag("kernel", "host".to_owned());
-    flag("mode", Mode::from(args.mode).to_string());
+    flag("mode", args.mode.to_string());
     flag("minutes", args.minutes.to_string());
     flag("changes", args.changes.to_string());
     flag("seed", args.lab.seed.to_string());
-    flag("iptables-variant", word(args.lab.iptables_variant));
-    flag("source", word(args.lab.source));
+    flag("iptables-variant", value_name(args.lab.iptables_variant));
+    flag("source", value_name(args.lab.source));
     for damage in &args.damage {
         flag("break", damage.clone());
     }
-    let mut guest = vec!["guest-exec".to_owned(), "/usr/bin/svclab".to_owned()];
-    guest.extend(line);
+    let mut order = vec!["guest-exec".to_owned(), "/usr/bin/svclab".to_owned()];
+    order.extend(line);
     let programs = BTreeMap::from([("svcproxy".to_owned(), program)]);
     let deadline = SLOWER * Duration::from_secs_f64(args.minutes * 60.0) + BESIDES;
-    super::guest::boot(None, kernel, programs, guest, deadline, &mut |line| println!("{line}"))
+    guest::boot(None, kernel, programs, order, deadline, &mut |line| println!("{line}"))
 }
 
 fn header(nodes: &[SoakNodeRow]) -> String {
@@ -164,7 +163,7 @@ fn verdict(report: &SoakReport, args: &SoakArgs, seed: u64) -> u8 {
         println!("FAILED {broken}");
     }
     let (minutes, changes) = (args.minutes, args.changes);
-    let mode = match Mode::from(args.mode) {
+    let mode = match args.mode {
         Mode::Iptables => String::new(),
         other => format!(" --mode {other}"),
     };

@@ -1,6 +1,6 @@
 //! Columns for people.
 
-/// Rows of cells as lines, each column as wide as its widest cell; `indent` is before every line.
+/// Formats rows as lines that begin with `indent`. Each column is as wide as its widest cell.
 pub(super) fn lines<const N: usize>(rows: &[[String; N]], indent: &str) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_they_must_be() {
+    fn a_column_is_as_wide_as_its_widest_cell() {
         let rows = [["a", "b", ""], ["long", "", "c"]].map(|row| row.map(str::to_owned));
         assert_eq!(lines(&rows, " "), " a     b\n long     c\n");
     }

@@ -1,4 +1,4 @@
-//! One scenario, two reports: what is not the same.
+//! The differences of two reports of one scenario.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,49 +7,44 @@ use super::Pair;
 use crate::expect::{StepAnswers, stats};
 use crate::report::{ScenarioReport, StepReport, StepVerdict};
 
-/// What differs.
+/// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// Whether a promise was kept.
+pub enum DifferenceKind {
     Verdict,
-    /// Who answers, or how often.
+    /// The servers that answer, or the number of their answers.
     Distribution,
     /// The source address that a server sees.
     Source,
 }
 
-impl What {
-    /// In a word.
+impl DifferenceKind {
     pub fn word(self) -> &'static str {
         match self {
-            What::Verdict => "verdict",
-            What::Distribution => "distribution",
-            What::Source => "source address",
+            DifferenceKind::Verdict => "verdict",
+            DifferenceKind::Distribution => "distribution",
+            DifferenceKind::Source => "source address",
         }
     }
 }
 
-/// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// What differs.
-    pub what: What,
-    /// The step's name; empty for the start of the scenario.
+    pub what: DifferenceKind,
+    /// Name of the step; empty for the start of the scenario.
     pub step: String,
-    /// The step's line.
     pub line: usize,
-    /// What was seen with the first proxy.
+    /// The outcome with the first proxy.
     pub a: String,
-    /// What was seen with the second.
+    /// The outcome with the second proxy.
     pub b: String,
 }
 
-/// Every difference of a scenario, in the order of its steps.
+/// The differences in the order of the steps.
 pub fn differences(pair: &Pair) -> Vec<Difference> {
     let (a, b) = (&pair.a, &pair.b);
     if a.not_started.is_some() || b.not_started.is_some() {
         let (a, b) = (start(a), start(b));
-        let started = Difference { what: What::Verdict, step: String::new(), line: 0, a, b };
+        let started = Difference { what: DifferenceKind::Verdict, step: String::new(), line: 0, a, b };
         return if pair.a.not_started.is_some() == pair.b.not_started.is_some() { vec![] } else { vec![started] };
     }
     a.steps.iter().zip(&b.steps).flat_map(|(a, b)| step(a, b)).collect()
@@ -64,19 +59,19 @@ fn step(a: &StepReport, b: &StepReport) -> Vec<Difference> {
         |what, seen_a, seen_b| Difference { what, step: a.name.clone(), line: a.line, a: seen_a, b: seen_b };
     let mut found = Vec::new();
     if a.verdict.word() != b.verdict.word() {
-        found.push(difference(What::Verdict, verdict(a), verdict(b)));
+        found.push(difference(DifferenceKind::Verdict, verdict(a), verdict(b)));
     }
     if let (Some(answers_a), Some(answers_b)) = (&a.answers, &b.answers) {
-        // A verdict that differs has told already who answered.
+        // A different verdict includes the answers.
         if found.is_empty() && distributed_differently(answers_a, answers_b) {
-            found.push(difference(What::Distribution, a.summary.clone(), b.summary.clone()));
+            found.push(difference(DifferenceKind::Distribution, a.summary.clone(), b.summary.clone()));
         }
         if let Some((server, seen_a, seen_b)) = seen_differently(answers_a, answers_b) {
             let words = |seen: &Counts<IpAddr>| {
                 let seen: Vec<String> = seen.iter().map(|(address, count)| format!("{address} ×{count}")).collect();
                 format!("{server} saw {}", seen.join(", "))
             };
-            found.push(difference(What::Source, words(seen_a), words(seen_b)));
+            found.push(difference(DifferenceKind::Source, words(seen_a), words(seen_b)));
         }
     }
     found
@@ -98,12 +93,10 @@ fn verdict(step: &StepReport) -> String {
     }
 }
 
-/// How often each outcome was seen.
+/// The number of each outcome.
 type Counts<T> = BTreeMap<T, usize>;
 
-/// Outcomes of a step that share the bound on a false alarm ([`stats::FALSE_ALARM`]): servers and failures, and for each server
-/// the addresses that it saw. The number is fixed, so that it does not follow from what is judged; a step with more of them has
-/// as many as it has.
+/// The least number of outcomes that share the bound on a false alarm ([`stats::FALSE_ALARM`]), so that it does not depend on what is judged.
 const OUTCOMES: usize = 64;
 
 fn outcomes(a: &StepAnswers, b: &StepAnswers) -> usize {
@@ -115,8 +108,7 @@ fn outcomes(a: &StepAnswers, b: &StepAnswers) -> usize {
     OUTCOMES.max(of(a) + of(b))
 }
 
-/// Whether some outcome was met more often with one proxy than with the other, beyond what chance allows; it is one of so many
-/// `outcomes` of the step.
+/// Whether an outcome was more frequent with one proxy than chance allows, if the step has so many `outcomes`.
 fn unlike<T: Ord>(a: &Counts<T>, b: &Counts<T>, outcomes: usize) -> bool {
     let (sent_a, sent_b) = (a.values().sum(), b.values().sum());
     let all: BTreeSet<&T> = a.keys().chain(b.keys()).collect();
@@ -124,7 +116,7 @@ fn unlike<T: Ord>(a: &Counts<T>, b: &Counts<T>, outcomes: usize) -> bool {
     all.iter().any(|what| stats::differ((of(a, what), sent_a), (of(b, what), sent_b), outcomes))
 }
 
-/// Whether some server, or silence, was met more often with one than with the other.
+/// Whether a server or a failure was more frequent with one proxy.
 fn distributed_differently(a: &StepAnswers, b: &StepAnswers) -> bool {
     let counts = |answers: &StepAnswers| -> Counts<String> {
         let tally = &answers.tally;
@@ -133,8 +125,8 @@ fn distributed_differently(a: &StepAnswers, b: &StepAnswers) -> bool {
     a.drawn && b.drawn && unlike(&counts(a), &counts(b), outcomes(a, b))
 }
 
-/// A server that answered with both and saw other addresses with the one than with the other. Which node a packet comes
-/// by may be a matter of chance, so this is one of counts, too.
+/// A server that saw different addresses with the two proxies. Chance may decide which node forwards a packet, so counts are
+/// compared.
 fn seen_differently<'a>(
     a: &'a StepAnswers,
     b: &'a StepAnswers,

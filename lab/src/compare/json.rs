@@ -1,11 +1,10 @@
-//! The comparison as JSON.
+//! The comparison as JSON: both reports of every scenario, the differences, and the figures.
 
 use serde_json::{Value, json};
 
 use super::{Comparison, Excused, Pair, differences};
-use crate::report::{Figures, json as report};
+use crate::report::ScenarioRecord;
 
-/// Both reports of every scenario, what differs, and the figures.
 pub fn render(comparison: &Comparison) -> Value {
     let [a, b] = comparison.figures();
     let excused = comparison.excused.iter();
@@ -14,7 +13,7 @@ pub fn render(comparison: &Comparison) -> Value {
         "proxies": comparison.names,
         "scenarios": comparison.pairs.iter().map(pair).collect::<Vec<_>>(),
         "excused": excused.map(excuse).collect::<Vec<_>>(),
-        "figures": [a.json(), b.json()],
+        "figures": [a, b],
     })
 }
 
@@ -31,11 +30,10 @@ fn pair(pair: &Pair) -> Value {
             "seen": [difference.a, difference.b],
         })
     });
-    let of = |figures: &Option<Figures>| figures.as_ref().map(Figures::json);
     json!({
         "name": pair.a.name,
         "differences": differences.collect::<Vec<_>>(),
-        "figures": [of(&pair.a.figures), of(&pair.b.figures)],
-        "reports": [report::scenario(&pair.a), report::scenario(&pair.b)],
+        "figures": [pair.a.figures, pair.b.figures],
+        "reports": [ScenarioRecord::from(&pair.a), ScenarioRecord::from(&pair.b)],
     })
 }

@@ -1,13 +1,10 @@
-//! Where two proxies differ: the same scenarios, run with each, step beside step. Pure.
-//!
-//! What a scenario promises both is in the verdicts; beyond them, who answered how often and which source address each
-//! server saw are compared directly, so that a difference shows where nothing was promised.
+//! Compares two proxies by the reports of the same scenarios: verdicts, counts of answers, and source addresses. Without I/O.
 
 mod differences;
 mod json;
 mod text;
 
-pub use differences::{Difference, What, differences};
+pub use differences::{Difference, DifferenceKind, differences};
 pub use json::render as json;
 pub use text::render as text;
 
@@ -16,38 +13,31 @@ use crate::report::{Figures, ScenarioReport};
 /// One scenario with both proxies.
 #[derive(Debug, Clone)]
 pub struct Pair {
-    /// With the first.
     pub a: ScenarioReport,
-    /// With the second.
     pub b: ScenarioReport,
 }
 
-/// Everything that was compared.
 #[derive(Debug, Clone, Default)]
 pub struct Comparison {
-    /// What the proxies are called.
+    /// The names of the proxies.
     pub names: [String; 2],
-    /// Each scenario, in the order they were run.
+    /// The scenarios in the order of the run.
     pub pairs: Vec<Pair>,
-    /// What was not run.
     pub excused: Vec<Excused>,
 }
 
 /// A scenario that was not run in a mode, because one of the proxies is excused.
 #[derive(Debug, Clone)]
 pub struct Excused {
-    /// Its name.
     pub scenario: String,
-    /// The mode.
     pub mode: String,
-    /// What the proxy is called.
+    /// The name of the excused proxy.
     pub proxy: String,
-    /// Why.
     pub reason: String,
 }
 
 impl Comparison {
-    /// Whether nothing differs. Figures may.
+    /// Whether nothing but figures differs.
     pub fn alike(&self) -> bool {
         self.pairs.iter().all(|pair| differences(pair).is_empty())
     }

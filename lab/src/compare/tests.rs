@@ -8,7 +8,7 @@ use super::*;
 use crate::expect::{Mismatch, OutcomeTally, StepAnswers};
 use crate::report::{Idle, StepReport, StepVerdict};
 
-/// A probe that `servers` answered so often, each seeing `source`.
+/// A probe that `servers` answered so often. Every server saw `source`.
 fn probe(name: &str, verdict: StepVerdict, servers: &[(&str, usize)], source: &str, drawn: bool) -> StepReport {
     let outcome = |server: &str| {
         let peer = SocketAddr::new(source.parse().unwrap(), 40_000);
@@ -59,7 +59,7 @@ fn broken() -> StepVerdict {
 }
 
 #[test]
-fn chance_is_no_difference() {
+fn counts_within_chance_are_no_difference() {
     let steps =
         |a: usize, b: usize| vec![probe("shares", StepVerdict::Passed, &[("d/a", a), ("d/b", b)], "10.0.0.1", true)];
     let comparison = comparison(report(steps(230, 211)), report(steps(205, 236)));
@@ -67,7 +67,7 @@ fn chance_is_no_difference() {
 }
 
 #[test]
-fn affinity_draws_once() {
+fn affinity_to_different_servers_is_no_difference() {
     let sticks_to = |server| vec![probe("sticks", StepVerdict::Passed, &[(server, 60)], "10.0.0.1", false)];
     let pair = Pair { a: report(sticks_to("d/a")), b: report(sticks_to("d/b")) };
     assert_eq!(differences(&pair), []);
@@ -78,7 +78,7 @@ fn affinity_draws_once() {
 
 #[test]
 fn all_outcomes_of_a_step_share_one_bound_on_a_false_alarm() {
-    // 1 in 9 · 10⁹ by chance: within a bound of two outcomes alone, not within that of all that a step may have.
+    // 18 answers of one server have a probability of 1 in 9 · 10⁹: too few for a bound that 64 outcomes share.
     let found = |count: usize| {
         let step = |server| report(vec![probe("moves", StepVerdict::Passed, &[(server, count)], "10.0.0.1", true)]);
         differences(&Pair { a: step("d/a"), b: step("d/b") }).len()
@@ -87,7 +87,7 @@ fn all_outcomes_of_a_step_share_one_bound_on_a_false_alarm() {
 }
 
 #[test]
-fn every_sort_of_difference_is_told() {
+fn every_kind_of_difference_is_found() {
     let a = report(vec![
         probe("a verdict", StepVerdict::Passed, &[("d/a", 20)], "10.0.0.1", true),
         probe("shares", StepVerdict::Passed, &[("d/a", 220), ("d/b", 221)], "10.0.0.1", true),
@@ -101,8 +101,9 @@ fn every_sort_of_difference_is_told() {
         probe("too few to tell", StepVerdict::Passed, &[("d/a", 5)], "172.18.0.2", true),
     ]);
     let comparison = comparison(a, b);
-    let whats: Vec<What> = differences(&comparison.pairs[0]).into_iter().map(|difference| difference.what).collect();
-    assert_eq!(whats, [What::Verdict, What::Distribution, What::Source]);
+    let whats: Vec<DifferenceKind> =
+        differences(&comparison.pairs[0]).into_iter().map(|difference| difference.what).collect();
+    assert_eq!(whats, [DifferenceKind::Verdict, DifferenceKind::Distribution, DifferenceKind::Source]);
     insta::assert_snapshot!(text(&comparison));
     let value = json(&comparison);
     assert_eq!(value["alike"], false);
@@ -112,7 +113,7 @@ fn every_sort_of_difference_is_told() {
 }
 
 #[test]
-fn a_proxy_that_does_not_start_is_a_difference_unless_neither_does() {
+fn a_proxy_that_does_not_start_is_a_difference_unless_neither_starts() {
     let started = || report(vec![probe("one", StepVerdict::Passed, &[("d/a", 1)], "10.0.0.1", true)]);
     let failed = || ScenarioReport { not_started: Some("it has ended".to_owned()), steps: Vec::new(), ..started() };
     let found = differences(&Pair { a: started(), b: failed() });

@@ -1,4 +1,4 @@
-//! The comparison for people.
+//! The comparison on a terminal: a line per scenario with its differences, then the figures.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::{Comparison, Difference, Excused, Pair, differences};
 use crate::report::{Figures, ScenarioReport};
 
-/// Every scenario in a line, what differs below it, and the figures at the end.
 pub fn render(comparison: &Comparison) -> String {
     let [a, b] = &comparison.names;
     let scenarios = comparison.pairs.iter().map(|pair| title(pair).chars().count());
@@ -38,7 +37,7 @@ pub fn render(comparison: &Comparison) -> String {
     text
 }
 
-/// Characters of what was seen that are shown.
+/// Characters of an outcome. The JSON has all.
 const WIDTH: usize = 200;
 
 const LABELS: [&str; 8] = [
@@ -91,7 +90,6 @@ fn explain(difference: &Difference, path: &str, [a, b]: &[String; 2]) -> String 
     format!("  {word} differs at {place}\n    {a:width$}  {seen_a}\n    {b:width$}  {seen_b}\n")
 }
 
-/// What fits a line; the JSON has the rest.
 fn one_line(text: &str) -> String {
     let first = text.lines().next().unwrap_or_default();
     let mut short: String = first.chars().take(WIDTH).collect();

@@ -1,42 +1,36 @@
-//! From reports of runs to a card.
+//! Builds a card from reports of runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
-use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, PromiseVerdict, Row, SCHEMA_VERSION};
+use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, PromiseRow, PromiseVerdict, SCHEMA_VERSION};
 use crate::promises::Promise;
-use crate::report::Figures;
+use crate::report::{Audited, Figures, RunRecord, ScenarioRecord, StepRecord, VerdictWord};
 
-/// The promise that each run is about before its first step: 906.
+/// The promise that every run checks before its first step: 906.
 const STARTS: &str = "starts";
 
-/// Gathers a card.
 pub struct Gatherer {
     proxy: String,
     seed: u64,
-    modes: BTreeMap<String, Mode>,
+    modes: BTreeMap<String, ModeTally>,
     cells: BTreeMap<(&'static str, String), Cell>,
-    /// The text of generated scenarios, by name.
     generated: BTreeMap<String, String>,
     excused: BTreeSet<(&'static str, String)>,
 }
 
-/// A promise that generated scenarios alone broke.
+/// A promise that only generated scenarios broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnlyGenerated {
-    /// Its short name.
     pub promise: &'static str,
-    /// In which mode.
     pub mode: String,
-    /// The shortest scenario.
+    /// The shortest scenario that broke the promise.
     pub scenario: String,
-    /// Whether an audit says so, and not a request.
+    /// Whether an audit found the breach, and not a request.
     pub by_audit: bool,
 }
 
 #[derive(Default)]
-struct Mode {
+struct ModeTally {
     kernels: BTreeSet<String>,
     scenarios: usize,
     generated: usize,
@@ -45,19 +39,18 @@ struct Mode {
 }
 
 impl Gatherer {
-    /// A card of `proxy` in these modes, with nothing judged.
+    /// A card of `proxy` in these modes, without any verdict.
     #[must_use]
     pub fn new(proxy: String, seed: u64, modes: impl IntoIterator<Item = String>) -> Gatherer {
-        let modes = modes.into_iter().map(|mode| (mode, Mode::default())).collect();
+        let modes = modes.into_iter().map(|mode| (mode, ModeTally::default())).collect();
         Gatherer { proxy, seed, modes, cells: BTreeMap::new(), generated: BTreeMap::new(), excused: BTreeSet::new() }
     }
 
-    /// Says that a scenario of this name is generated.
     pub fn generated(&mut self, name: String, text: String) {
         self.generated.insert(name, text);
     }
 
-    /// A scenario about `promise` that was not run.
+    /// Records a scenario about `promise` that was not run.
     pub fn not_run(&mut self, scenario: &str, promise: Option<&'static Promise>, mode: &str, why: &str) {
         let one = NotRun { scenario: scenario.to_owned(), why: why.to_owned() };
         if let Some(promise) = promise {
@@ -66,7 +59,7 @@ impl Gatherer {
         self.mode(mode).not_run.push(one);
     }
 
-    /// A scenario about `promise` that was not run, for the proxy's description says that it fails.
+    /// Records a scenario about `promise` that the proxy's description excuses.
     pub fn excused(&mut self, scenario: &str, promise: Option<&'static Promise>, mode: &str, why: &str) {
         self.excused.extend(promise.map(|promise| (promise.id, mode.to_owned())));
         self.not_run(scenario, promise, mode, why);
@@ -76,114 +69,104 @@ impl Gatherer {
         self.cells.entry((promise, mode.to_owned())).or_default()
     }
 
-    fn mode(&mut self, mode: &str) -> &mut Mode {
+    fn mode(&mut self, mode: &str) -> &mut ModeTally {
         self.modes.entry(mode.to_owned()).or_default()
     }
 
-    /// A scenario's report, as `svclab run --json` writes it.
-    pub fn scenario(&mut self, report: &Value) {
-        let text = |key: &str| report[key].as_str().unwrap_or_default();
-        let (name, mode) = (text("name"), text("mode"));
-        let promise = report["promise"].as_str().and_then(Promise::of_id);
-        if report["unable"] == true || report["interrupted"] == true {
-            let why = report["notStarted"].as_str().unwrap_or("it was ended before its last step");
-            return self.not_run(name, promise, mode, why);
+    pub fn scenario(&mut self, report: &ScenarioRecord) {
+        let promise = report.promise.as_deref().and_then(Promise::of_id);
+        if report.unable || report.interrupted {
+            let why = report.not_started.as_deref().unwrap_or("it was ended before its last step");
+            return self.not_run(&report.name, promise, &report.mode, why);
         }
-        let is_generated = self.generated.contains_key(name);
-        let of_mode = self.mode(mode);
-        *(if is_generated { &mut of_mode.generated } else { &mut of_mode.scenarios }) += 1;
-        of_mode.kernels.extend(report["kernel"].as_str().map(str::to_owned));
-        self.started(report, promise, mode);
-        for step in report["steps"].as_array().into_iter().flatten() {
-            if !self.step(report, step, promise, mode) {
+        let is_generated = self.generated.contains_key(&report.name);
+        let tally = self.mode(&report.mode);
+        *(if is_generated { &mut tally.generated } else { &mut tally.scenarios }) += 1;
+        tally.kernels.extend(report.kernel.clone());
+        self.started(report, promise);
+        for step in &report.steps {
+            if !self.step(report, step, promise) {
                 break;
             }
         }
     }
 
-    /// Whether the proxies came up: each run says so. One that did not breaks what the scenario is about as well.
-    fn started(&mut self, report: &Value, promise: Option<&'static Promise>, mode: &str) {
-        self.cell(STARTS, mode).steps += 1;
-        let Some(why) = report["notStarted"].as_str() else { return };
-        let breach = self.breach(report, &Value::Null, "the proxies come up", why);
-        self.cell(STARTS, mode).breaches.push(breach.clone());
+    /// Judges the start of the proxies. A failed start also breaks the promise that the scenario is about.
+    fn started(&mut self, report: &ScenarioRecord, promise: Option<&'static Promise>) {
+        self.cell(STARTS, &report.mode).steps += 1;
+        let Some(why) = &report.not_started else { return };
+        let breach = self.breach(report, &StepRecord::default(), "the proxies come up", why);
+        self.cell(STARTS, &report.mode).breaches.push(breach.clone());
         if let Some(promise) = promise.filter(|promise| promise.id != STARTS) {
-            let cell = self.cell(promise.id, mode);
-            cell.steps += 1;
-            cell.breaches.push(breach);
+            self.cell(promise.id, &report.mode).add(breach);
         }
     }
 
-    /// The figures of a scenario's report, and nothing else of it.
-    pub fn measured(&mut self, report: &Value) {
-        let of_mode = self.mode(report["mode"].as_str().unwrap_or_default());
-        of_mode.figures = std::mem::take(&mut of_mode.figures).and(&Figures::read(&report["figures"]));
+    /// Adds the figures of a scenario's report, and nothing else of the report.
+    pub fn measured(&mut self, report: &ScenarioRecord) {
+        let tally = self.mode(&report.mode);
+        tally.figures = std::mem::take(&mut tally.figures).and(report.figures.as_ref().unwrap_or(&Figures::default()));
     }
 
-    /// A step; whether the next one says anything. What follows a failed step may fail because of it.
-    fn step(&mut self, report: &Value, step: &Value, promise: Option<&'static Promise>, mode: &str) -> bool {
-        if step["audited"].is_object() {
-            self.audit(report, step, mode);
+    /// Adds a step. Returns false after a failed step or an error of the lab: later steps may fail because of it.
+    fn step(&mut self, report: &ScenarioRecord, step: &StepRecord, promise: Option<&'static Promise>) -> bool {
+        if let Some(audited) = &step.audited {
+            self.audit(report, step, audited);
             return true;
         }
-        let promise = step["promise"].as_str().and_then(Promise::of_id).or(promise);
+        let promise = step.promise.as_deref().and_then(Promise::of_id).or(promise);
         let Some(promise) = promise else { return true };
-        match step["verdict"].as_str() {
-            Some("passed") => self.cell(promise.id, mode).steps += 1,
-            Some("failed") => {
-                let first = &step["mismatches"][0];
-                let words = |key: &str| first[key].as_str().unwrap_or_default();
-                let breach = self.breach(report, step, words("expected"), words("seen"));
-                let cell = self.cell(promise.id, mode);
-                cell.steps += 1;
-                cell.breaches.push(breach);
+        let scenario = || format!("{}, {:?}", report.name, step.name);
+        match step.verdict {
+            VerdictWord::Passed => self.cell(promise.id, &report.mode).steps += 1,
+            VerdictWord::Failed => {
+                let (expected, seen) = step.mismatches.first().map_or(("", ""), |first| (&first.expected, &first.seen));
+                let breach = self.breach(report, step, expected, seen);
+                self.cell(promise.id, &report.mode).add(breach);
                 return false;
             }
-            Some(verdict @ ("not judged" | "not simulated" | "error")) => {
-                let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
-                let scenario = format!("{}, {:?}", name(report), name(step));
-                // What the lab itself cannot do is held against no proxy; what follows may fail because of it.
-                let is_error = verdict == "error";
-                let why = if is_error { &step["mismatches"][0]["seen"] } else { &step["why"] };
-                let why = why.as_str().unwrap_or_default();
-                let why = if is_error { format!("the lab failed: {why}") } else { why.to_owned() };
-                self.cell(promise.id, mode).not_judged.push(NotRun { scenario, why });
-                return !is_error;
+            // An error of the lab counts against no proxy.
+            VerdictWord::Error => {
+                let why = format!("the lab failed: {}", step.lab_error());
+                self.cell(promise.id, &report.mode).not_judged.push(NotRun { scenario: scenario(), why });
+                return false;
             }
-            _ => {}
+            VerdictWord::NotJudged | VerdictWord::NotSimulated => {
+                let why = step.why.clone().unwrap_or_default();
+                self.cell(promise.id, &report.mode).not_judged.push(NotRun { scenario: scenario(), why });
+            }
+            VerdictWord::Skipped => {}
         }
         true
     }
 
-    /// What an audit says of each rule.
-    fn audit(&mut self, report: &Value, step: &Value, mode: &str) {
-        // A scenario that takes rules away expects its audit to find that, and the step has passed. What is known passes as well.
-        let is_expected = step["verdict"] == "passed";
-        for (rule, tally) in step["audited"]["rules"].as_object().into_iter().flatten() {
+    /// Adds the verdicts of an audit on each rule.
+    fn audit(&mut self, report: &ScenarioRecord, step: &StepRecord, audited: &Audited) {
+        // An audit step passes if its findings are those that the scenario expects, or known ones.
+        let is_expected = step.verdict == VerdictWord::Passed;
+        for (rule, tally) in &audited.rules {
             let Some(promise) = Promise::of_id(rule) else { continue };
-            let count = |key: &str| tally[key].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-            let broken = count("known") + if is_expected { 0 } else { count("broken") };
-            let cell = self.cell(promise.id, mode);
-            cell.calls += count("held") + broken;
+            let broken = tally.known + if is_expected { 0 } else { tally.broken };
+            let cell = self.cell(promise.id, &report.mode);
+            cell.calls += tally.held + broken;
             cell.broken_calls += broken;
         }
-        for broken in step["audited"]["broken"].as_array().into_iter().flatten() {
-            let text = |key: &str| broken[key].as_str().unwrap_or_default();
-            let Some(promise) = Promise::of_id(text("rule")) else { continue };
-            if is_expected && broken["known"].is_null() {
+        for broken in &audited.broken {
+            let Some(promise) = Promise::of_id(&broken.rule) else { continue };
+            if is_expected && broken.known.is_none() {
                 continue;
             }
-            let expected = format!("{} on {}: {}", text("call"), text("node"), text("promised"));
+            let expected = format!("{} on {}: {}", broken.call, broken.node, broken.promised);
             let breach = Breach {
-                known: broken["known"].as_str().map(str::to_owned),
-                way: text("way").lines().map(str::to_owned).collect(),
-                ..self.breach(report, step, &expected, &format!("{}; {}", text("found"), text("cause")))
+                known: broken.known.clone().map(Into::into),
+                way: broken.way.lines().map(str::to_owned).collect(),
+                ..self.breach(report, step, &expected, &format!("{}; {}", broken.found, broken.cause))
             };
-            self.cell(promise.id, mode).breaches.push(breach);
+            self.cell(promise.id, &report.mode).breaches.push(breach);
         }
     }
 
-    /// The promises that were broken by generated scenarios alone, and not only as they are known to be.
+    /// The promises that only generated scenarios broke, known breaches excepted.
     #[must_use]
     pub fn broken_by_generated(&self) -> Vec<OnlyGenerated> {
         let of = |((promise, mode), cell): (&(&'static str, String), &Cell)| {
@@ -200,16 +183,16 @@ impl Gatherer {
         self.cells.iter().filter_map(of).collect()
     }
 
-    /// What a report says of one generated scenario, of this name and text, without adding it.
+    /// Judges a report of one generated scenario without adding the report to this card.
     #[must_use]
-    pub fn judge_apart(&self, name: &str, text: &str, report: &Value) -> Gatherer {
+    pub fn judge_apart(&self, name: &str, text: &str, report: &RunRecord) -> Gatherer {
         let mut apart = Gatherer::new(self.proxy.clone(), self.seed, []);
         apart.generated(name.to_owned(), text.to_owned());
-        report["scenarios"].as_array().into_iter().flatten().for_each(|report| apart.scenario(report));
+        report.scenarios.iter().for_each(|report| apart.scenario(report));
         apart
     }
 
-    /// Whether the promise was broken in this mode, otherwise than it is known to be.
+    /// Whether the promise was broken in this mode in a way that is not known.
     #[must_use]
     pub fn breaks(&self, promise: &str, mode: &str) -> bool {
         let of = |((id, name), cell): (&(&str, String), &Cell)| {
@@ -218,7 +201,7 @@ impl Gatherer {
         self.cells.iter().any(of)
     }
 
-    /// Puts what was broken there in the place of what generated scenarios broke here; figures and counts stay.
+    /// Replaces the breaches by generated scenarios with those of `apart`, in cells where both have breaches. Counts stay.
     pub fn take_breaches(&mut self, apart: Gatherer) {
         for (key, cell) in apart.cells.into_iter().filter(|(_, cell)| !cell.breaches.is_empty()) {
             if let Some(mine) = self.cells.get_mut(&key).filter(|mine| !mine.breaches.is_empty()) {
@@ -228,34 +211,30 @@ impl Gatherer {
         }
     }
 
-    fn breach(&self, report: &Value, step: &Value, expected: &str, seen: &str) -> Breach {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let scenario = text(&report["name"]);
-        let generated = self.generated.get(&scenario);
+    fn breach(&self, report: &ScenarioRecord, step: &StepRecord, expected: &str, seen: &str) -> Breach {
+        let generated = self.generated.get(&report.name);
         let repeat = match generated {
-            Some(_) => format!("svclab run {scenario}.yaml --mode {} --audit", text(&report["mode"])),
-            None => text(&report["repeat"]),
+            Some(_) => format!("svclab run {}.yaml --mode {} --audit", report.name, report.mode),
+            None => report.repeat.clone(),
         };
-        let lines = step["explanation"].as_array().into_iter().flatten();
         Breach {
-            step: text(&step["name"]),
-            by_audit: step["audited"].is_object(),
+            scenario: report.name.clone(),
+            step: step.name.clone(),
+            by_audit: step.audited.is_some(),
             expected: expected.to_owned(),
             seen: seen.to_owned(),
             known: None,
-            way: lines.filter_map(Value::as_str).map(str::to_owned).collect(),
+            way: step.explanation.clone().unwrap_or_default(),
             repeat,
             text: generated.cloned(),
-            length: text(&report["text"]).len(),
-            scenario,
+            length: report.text.len(),
         }
     }
 
-    /// The card.
     #[must_use]
     pub fn card(mut self) -> Card {
         let names: Vec<String> = self.modes.keys().cloned().collect();
-        let mut rows: Vec<Row> = Promise::all().map(Row::of).collect();
+        let mut rows: Vec<PromiseRow> = Promise::all().map(PromiseRow::of).collect();
         for (row, promise) in rows.iter_mut().zip(Promise::all()) {
             for mode in &names {
                 let key = (promise.id, mode.clone());
@@ -263,7 +242,7 @@ impl Gatherer {
                 let cell = self.cells.remove(&key);
                 let is_for = mode.parse().is_ok_and(|mode| promise.is_for(mode));
                 if is_for || cell.is_some() {
-                    row.cells.insert(mode.clone(), finished(cell.unwrap_or_default(), is_excused));
+                    row.cells.insert(mode.clone(), cell.unwrap_or_default().finished(is_excused));
                 }
             }
         }
@@ -278,25 +257,32 @@ impl Gatherer {
     }
 }
 
-/// With its verdict.
-fn finished(mut cell: Cell, is_excused: bool) -> Cell {
-    cell.verdict = match (&cell.breaches[..], cell.calls + cell.steps) {
-        ([], 0) if !is_excused => PromiseVerdict::NotJudged,
-        ([], _) if is_excused => PromiseVerdict::Excused,
-        ([], _) => PromiseVerdict::Kept,
-        (breaches, _) if breaches.iter().all(|breach| breach.known.is_some()) => PromiseVerdict::Known,
-        _ => PromiseVerdict::Broken,
-    };
-    cell.breaches.sort_by(|one, other| {
-        let order = |breach: &Breach| (breach.known.is_some(), breach.text.is_some(), breach.length);
-        order(one).cmp(&order(other)).then_with(|| one.scenario.cmp(&other.scenario))
-    });
-    cell.breaches.dedup_by(|one, other| one.scenario == other.scenario);
-    cell.breaches.truncate(BREACHES);
-    cell
+impl Cell {
+    fn add(&mut self, breach: Breach) {
+        self.steps += 1;
+        self.breaches.push(breach);
+    }
+
+    /// Sets the verdict, and limits the breaches to the shortest scenarios, those written by hand first.
+    fn finished(mut self, is_excused: bool) -> Cell {
+        self.verdict = match (&self.breaches[..], self.calls + self.steps) {
+            ([], 0) if !is_excused => PromiseVerdict::NotJudged,
+            ([], _) if is_excused => PromiseVerdict::Excused,
+            ([], _) => PromiseVerdict::Kept,
+            (breaches, _) if breaches.iter().all(|breach| breach.known.is_some()) => PromiseVerdict::Known,
+            _ => PromiseVerdict::Broken,
+        };
+        self.breaches.sort_by(|one, other| {
+            let order = |breach: &Breach| (breach.known.is_some(), breach.text.is_some(), breach.length);
+            order(one).cmp(&order(other)).then_with(|| one.scenario.cmp(&other.scenario))
+        });
+        self.breaches.dedup_by(|one, other| one.scenario == other.scenario);
+        self.breaches.truncate(BREACHES);
+        self
+    }
 }
 
-impl Mode {
+impl ModeTally {
     fn card(mut self, mode: String) -> ModeCard {
         self.not_run.sort();
         self.not_run.dedup();

@@ -1,12 +1,11 @@
-//! The card as a page of one file.
+//! The card as an HTML page.
 
 use svclab_audit::page::{Html, page};
 
-use super::source::parts;
+use super::source::source_parts;
 use super::text::{summary, untouched, without_promise};
-use super::{Breach, Card, Cell, ModeCard, PromiseVerdict, Row};
+use super::{Breach, Card, Cell, ModeCard, PromiseRow, PromiseVerdict};
 
-/// The page.
 #[must_use]
 pub fn render(card: &Card) -> String {
     page(&format!("Conformance of {}", card.proxy), |html| {
@@ -35,9 +34,8 @@ pub fn render(card: &Card) -> String {
     })
 }
 
-/// The chapters in order, each once.
 fn chapters(card: &Card) -> Vec<&'static str> {
-    let mut chapters: Vec<&'static str> = card.promises.iter().map(Row::chapter).collect();
+    let mut chapters: Vec<&'static str> = card.promises.iter().map(PromiseRow::chapter).collect();
     chapters.dedup();
     chapters
 }
@@ -70,8 +68,8 @@ fn table(html: &mut Html, card: &Card, chapter: &str) {
     });
 }
 
-fn source(html: &mut Html, row: &Row) {
-    for part in parts(&row.source) {
+fn source(html: &mut Html, row: &PromiseRow) {
+    for part in source_parts(&row.source) {
         match part.address {
             Some(address) => html.element("a", &[("href", &address)], |html| html.text(&part.text)),
             None => html.text(&part.text),
@@ -97,7 +95,7 @@ fn figures(html: &mut Html, card: &Card) {
     }
 }
 
-fn breaches(html: &mut Html, row: &Row, mode: &ModeCard, cell: &Cell) {
+fn breaches(html: &mut Html, row: &PromiseRow, mode: &ModeCard, cell: &Cell) {
     html.element("details", &[("class", "card")], |html| {
         html.leaf("summary", "", &format!("{} {} in {} mode", row.number, row.id, mode.mode));
         html.element("div", &[("class", "inside")], |html| {

@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::source::{Part, parts};
+use super::source::{SourcePart, source_parts};
 use super::text::{summary, untouched, without_promise};
-use super::{Breach, Card, Cell, ModeCard, PromiseVerdict, Row};
+use super::{Breach, Card, Cell, ModeCard, PromiseRow, PromiseVerdict};
 
-/// The card.
 #[must_use]
 pub fn render(card: &Card) -> String {
     let mut text = format!(
@@ -46,13 +45,13 @@ fn table(card: &Card, text: &mut String) {
     }
 }
 
-/// Where the promise is written, with links.
-fn source(row: &Row) -> String {
-    let link = |part: Part| match part.address {
+/// The documents that state the promise, as links.
+fn source(row: &PromiseRow) -> String {
+    let link = |part: SourcePart| match part.address {
         Some(address) => format!("[{}]({address})", plain(&part.text)),
         None => plain(&part.text),
     };
-    parts(&row.source).into_iter().map(link).collect()
+    source_parts(&row.source).into_iter().map(link).collect()
 }
 
 fn figures(card: &Card, text: &mut String) {
@@ -81,7 +80,7 @@ fn broken(card: &Card, text: &mut String) {
     }
 }
 
-fn one(row: &Row, mode: &ModeCard, cell: &Cell, text: &mut String) {
+fn one(row: &PromiseRow, mode: &ModeCard, cell: &Cell, text: &mut String) {
     let _ = writeln!(
         text,
         "\n### {} {} in {} mode\n\n{}: {}",
@@ -143,7 +142,7 @@ fn not_judged(card: &Card, text: &mut String) {
     }
 }
 
-/// A block that its content cannot end, indented as part of a list.
+/// A fenced block in a list. The fence is longer than any run of backticks in the content.
 fn fenced(content: &str, language: &str) -> String {
     let longest = content.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat(longest.max(2) + 1);
@@ -154,7 +153,6 @@ fn fenced(content: &str, language: &str) -> String {
     block + "  " + &fence
 }
 
-/// Text that is no markup.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     for letter in text.chars() {
@@ -169,7 +167,6 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// The same in a table.
 fn cell(text: &str) -> String {
     plain(text).replace('|', "\\|")
 }

@@ -1,5 +1,4 @@
-//! A card of one proxy: which promises it keeps in which mode, which it breaks and how that is seen, which were not judged and why, and what
-//! it costs. Cards of two proxies, or of two versions of one, compare by the promises' numbers.
+//! The conformance card of a proxy: its verdict on every promise in every mode, with breaches and costs. Cards compare by the numbers of promises.
 
 mod against;
 mod gather;
@@ -12,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use against::{Change, against};
+pub use against::{VerdictChange, against};
 pub use gather::{Gatherer, OnlyGenerated};
 pub use html::render as html;
 pub use markdown::render as markdown;
@@ -21,51 +20,42 @@ pub use text::{promises, render as text};
 use crate::promises::Promise;
 use crate::report::Figures;
 
-/// The version of the card's form: another number where a key has gone, or means something else.
+/// The version of the card's JSON form. It changes where a key is removed or gets another meaning.
 pub const SCHEMA_VERSION: u64 = 1;
 
-/// The whole card.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Card {
-    /// [`SCHEMA_VERSION`].
     pub schema_version: u64,
-    /// The proxy, with its version where that is known.
+    /// The proxy, with its version if known.
     pub proxy: String,
-    /// Version of svclab.
     pub lab: String,
-    /// What decides the values that scenarios leave open, and the generated clusters.
+    /// The seed of values that scenarios leave open, and of the first generated cluster.
     pub seed: u64,
-    /// The modes that were judged, in the order of the columns.
+    /// The judged modes, in the order of the columns.
     pub modes: Vec<ModeCard>,
     /// Every promise, by number.
-    pub promises: Vec<Row>,
+    pub promises: Vec<PromiseRow>,
 }
 
-/// A mode.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModeCard {
-    /// Its name.
     pub mode: String,
-    /// Releases of the kernels that it was run on.
+    /// Releases of the kernels that ran the scenarios.
     pub kernels: Vec<String>,
-    /// Scenarios that were run.
     pub scenarios: usize,
-    /// Generated clusters that were run.
     pub generated: usize,
-    /// Scenarios that were not run, or only in part.
+    /// Scenarios that were not run, or not to their end.
     pub not_run: Vec<NotRun>,
-    /// What it cost, if that was measured.
     pub figures: Option<CardFigures>,
 }
 
 /// A scenario that was not run, or a step of it that was not judged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NotRun {
-    /// The scenario, with the step where it is one.
+    /// The scenario, and the step if one was not judged.
     pub scenario: String,
-    /// Why.
     pub why: String,
 }
 
@@ -73,38 +63,32 @@ pub struct NotRun {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CardFigures {
-    /// Changes of objects that were measured.
     pub changes: usize,
-    /// Seconds from a change to the first right answer of a node.
+    /// Median time from a change to the first right answer on a node, in seconds.
     pub applied_median: Option<f64>,
-    /// Of 100 changes 95 took no longer.
+    /// The 95th percentile of that time, in seconds.
     pub applied_95: Option<f64>,
-    /// The most memory that any proxy had resident, in bytes.
+    /// The largest resident memory of any proxy, in bytes.
     pub peak_memory: u64,
-    /// Processor time of all proxies with the commands that they ran, in seconds.
+    /// Processor time of all proxies and their child processes, in seconds.
     pub processor: f64,
 }
 
-/// A promise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// Its number, which stays.
+pub struct PromiseRow {
+    /// The number of the promise, which never changes.
     pub number: u16,
-    /// Its short name.
     pub id: String,
-    /// What it says.
     pub says: String,
-    /// Where that is written.
     pub source: String,
-    /// By mode; a mode that the promise is not for has none.
+    /// By mode, without the modes that the promise is not for.
     pub cells: BTreeMap<String, Cell>,
 }
 
-impl Row {
-    /// One in which nothing was judged yet.
+impl PromiseRow {
     #[must_use]
-    pub fn of(promise: &Promise) -> Row {
-        Row {
+    pub fn of(promise: &Promise) -> PromiseRow {
+        PromiseRow {
             number: promise.number,
             id: promise.id.to_owned(),
             says: promise.says.to_owned(),
@@ -114,46 +98,38 @@ impl Row {
     }
 }
 
-/// A promise in a mode.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
-    /// The verdict.
     pub verdict: PromiseVerdict,
-    /// Calls of audits that it was judged by.
+    /// Calls by which audits judged the promise.
     pub calls: usize,
-    /// Those that broke it.
     pub broken_calls: usize,
-    /// Steps of scenarios that it was judged by.
+    /// Steps that judged the promise.
     pub steps: usize,
-    /// How it was seen to break, the smallest scenario first; at most [`BREACHES`].
+    /// At most [`BREACHES`] breaches, that of the shortest scenario first.
     pub breaches: Vec<Breach>,
-    /// Scenarios and steps about it that were not judged.
+    /// Scenarios and steps about the promise that were not judged.
     pub not_judged: Vec<NotRun>,
 }
 
-/// Breaches that a cell shows.
 pub const BREACHES: usize = 3;
 
-/// What became of a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PromiseVerdict {
-    /// Every call and step that was judged kept it.
+    /// Every judged call and step kept the promise.
     Kept,
-    /// It was broken.
     Broken,
-    /// It was broken only in ways in which kube-proxy is known to break it everywhere.
+    /// Every breach is one that kube-proxy is known for.
     Known,
-    /// A scenario about it was left out, for the proxy's description says that it fails.
+    /// The proxy's description excuses a scenario about the promise, and nothing broke the promise.
     Excused,
-    /// Nothing was judged.
     #[default]
     NotJudged,
 }
 
 impl PromiseVerdict {
-    /// Every verdict.
     pub const ALL: [PromiseVerdict; 5] = [
         PromiseVerdict::Kept,
         PromiseVerdict::Broken,
@@ -162,7 +138,6 @@ impl PromiseVerdict {
         PromiseVerdict::NotJudged,
     ];
 
-    /// In a word or two.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -174,7 +149,6 @@ impl PromiseVerdict {
         }
     }
 
-    /// After a number.
     fn noun(self) -> &'static str {
         match self {
             PromiseVerdict::Broken => "broken",
@@ -184,7 +158,6 @@ impl PromiseVerdict {
         }
     }
 
-    /// What it means.
     #[must_use]
     pub fn means(self) -> &'static str {
         match self {
@@ -197,74 +170,63 @@ impl PromiseVerdict {
     }
 }
 
-/// How a promise was seen to break.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Breach {
-    /// The scenario.
     pub scenario: String,
-    /// The step.
     pub step: String,
-    /// Whether an audit says so: the step's own, or one that was done after it.
+    /// Whether an audit found the breach: that of the step, or one after the step.
     #[serde(default)]
     pub by_audit: bool,
-    /// What was promised.
     pub expected: String,
-    /// What was seen.
     pub seen: String,
-    /// Why it is known, if it is.
+    /// Why the breach is known, if it is.
     pub known: Option<String>,
-    /// The packet's way, a line each.
+    /// The packet's way through the rules, in lines.
     pub way: Vec<String>,
-    /// The command that repeats it.
     pub repeat: String,
-    /// The scenario's text, if it was generated.
     pub text: Option<String>,
-    /// How long the scenario is: the shortest is the one to read.
+    /// Length of the scenario file in bytes.
     pub length: usize,
 }
 
 impl Card {
-    /// How many promises have a verdict in a mode: those of Kubernetes, or those that only this project holds proxies to.
+    /// The number of promises with a verdict in a mode: those of Kubernetes, or those that only this project demands.
     #[must_use]
     pub fn count(&self, mode: &str, verdict: PromiseVerdict, kubernetes: bool) -> usize {
-        let is_one = |row: &&Row| {
+        let is_one = |row: &&PromiseRow| {
             row.is_kubernetes() == kubernetes && row.cells.get(mode).is_some_and(|cell| cell.verdict == verdict)
         };
         self.promises.iter().filter(is_one).count()
     }
 
-    /// Whether no promise was broken.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.cells().all(|(_, _, cell)| cell.verdict != PromiseVerdict::Broken)
     }
 
-    /// Whether anything was judged.
     #[must_use]
     pub fn judged(&self) -> bool {
         self.cells().any(|(_, _, cell)| cell.calls + cell.steps > 0)
     }
 
-    /// Every promise in every mode, in order.
-    pub fn cells(&self) -> impl Iterator<Item = (&Row, &ModeCard, &Cell)> {
+    pub fn cells(&self) -> impl Iterator<Item = (&PromiseRow, &ModeCard, &Cell)> {
         let of_row = |row| self.modes.iter().filter_map(move |mode| row_cell(row, mode));
         self.promises.iter().flat_map(of_row)
     }
 }
 
-fn row_cell<'a>(row: &'a Row, mode: &'a ModeCard) -> Option<(&'a Row, &'a ModeCard, &'a Cell)> {
+fn row_cell<'a>(row: &'a PromiseRow, mode: &'a ModeCard) -> Option<(&'a PromiseRow, &'a ModeCard, &'a Cell)> {
     Some((row, mode, row.cells.get(&mode.mode)?))
 }
 
-impl Row {
-    /// Whether a document of Kubernetes says it.
+impl PromiseRow {
+    /// Whether a document of Kubernetes states the promise.
     #[must_use]
     pub fn is_kubernetes(&self) -> bool {
         Promise::of_id(&self.id).is_none_or(Promise::is_kubernetes)
     }
 
-    /// The chapter that it stands in.
     #[must_use]
     pub fn chapter(&self) -> &'static str {
         Promise::of_id(&self.id).map_or("Others", Promise::chapter)
@@ -283,7 +245,6 @@ impl CardFigures {
         }
     }
 
-    /// In a line.
     #[must_use]
     pub fn line(&self) -> String {
         let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), |seconds| format!("{seconds:.2} s"));

@@ -1,18 +1,17 @@
-//! Where a promise is written, with the addresses of the documents.
+//! The documents that state a promise, with their addresses.
 
-/// A part of a promise's source.
+/// A piece of the source of a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    /// As it stands in the source.
+pub struct SourcePart {
     pub text: String,
-    /// Where it leads.
+    /// The address of the document that the text names.
     pub address: Option<String>,
 }
 
-/// The source in parts; together their texts are all of it.
+/// Splits a source into pieces. Their texts together are the source.
 #[must_use]
-pub fn parts(source: &str) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
+pub fn source_parts(source: &str) -> Vec<SourcePart> {
+    let mut parts: Vec<SourcePart> = Vec::new();
     let mut rest = source;
     while !rest.is_empty() {
         let (text, address) = match document(rest) {
@@ -22,19 +21,19 @@ pub fn parts(source: &str) -> Vec<Part> {
         rest = &rest[text.len()..];
         match parts.last_mut() {
             Some(last) if address.is_none() && last.address.is_none() => last.text.push_str(text),
-            _ => parts.push(Part { text: text.to_owned(), address }),
+            _ => parts.push(SourcePart { text: text.to_owned(), address }),
         }
     }
     parts
 }
 
-/// Up to where the next document's name may begin.
+/// The text up to the next place where the name of a document may begin.
 fn word(text: &str) -> &str {
     let end = text.find([' ', '(']).map_or(text.len(), |at| at + 1);
     &text[..end]
 }
 
-/// The document that `text` begins with: the length of its name, and its address.
+/// The document whose name `text` begins with: the length of the name, and the address.
 fn document(text: &str) -> Option<(usize, String)> {
     let number = |before: &str| {
         let rest = text.strip_prefix(before)?;
@@ -43,7 +42,7 @@ fn document(text: &str) -> Option<(usize, String)> {
     };
     if let Some(page) = text.strip_prefix("page ") {
         let end = page.find([',', ';', ':', ' ']).unwrap_or(page.len());
-        // "no page says" names none.
+        // "no page says" names no page.
         return page[..end]
             .contains('/')
             .then(|| ("page ".len() + end, format!("https://kubernetes.io/docs/{}/", &page[..end])));
@@ -51,7 +50,7 @@ fn document(text: &str) -> Option<(usize, String)> {
     if let Some((length, number)) = number("KEP-") {
         return Some((length, format!("https://kep.k8s.io/{number}")));
     }
-    // GitHub leads from an issue's address to the pull request's, if it is one.
+    // GitHub redirects the address of an issue to the pull request of that number.
     if let Some((length, number)) = number("kubernetes#") {
         return Some((length, format!("https://github.com/kubernetes/kubernetes/issues/{number}")));
     }
@@ -70,7 +69,7 @@ mod tests {
     use crate::promises::Promise;
 
     fn addresses(source: &str) -> Vec<(String, String)> {
-        parts(source).into_iter().filter_map(|part| Some((part.text, part.address?))).collect()
+        source_parts(source).into_iter().filter_map(|part| Some((part.text, part.address?))).collect()
     }
 
     #[test]
@@ -97,11 +96,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_source_is_lost() {
+    fn the_pieces_of_a_source_are_the_whole_source() {
         for promise in Promise::all() {
-            let whole: String = parts(promise.source).into_iter().map(|part| part.text).collect();
+            let whole: String = source_parts(promise.source).into_iter().map(|part| part.text).collect();
             assert_eq!(whole, promise.source);
-            // "no page says who wins" has the word, and names no page.
+            // "no page says" names no page.
             let source = promise.source.replace("no page says", "");
             let named =
                 ["page ", "KEP-", "kubernetes#", "RFC ", "CVE-"].iter().map(|name| source.matches(name).count());

@@ -1,63 +1,88 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
-use serde_json::{Value, json};
+use std::time::Duration;
+
+use svclab_audit::audit::RuleTally;
 
 use super::*;
+use crate::expect::Mismatch;
+use crate::report::{Audited, BrokenRule, RunRecord, ScenarioRecord, StepRecord, VerdictWord};
 
-fn step(name: &str, verdict: &str) -> Value {
-    json!({ "name": name, "verdict": verdict, "why": null, "mismatches": [], "audited": null, "explanation": null })
+fn step(name: &str, verdict: VerdictWord) -> StepRecord {
+    StepRecord { name: name.to_owned(), verdict, ..StepRecord::default() }
 }
 
-fn failed(name: &str, expected: &str, seen: &str) -> Value {
-    let mut step = step(name, "failed");
-    step["mismatches"] = json!([{ "expected": expected, "seen": seen }]);
-    step["explanation"] = json!(["10.244.1.9 sends to 10.96.0.1:80", "dropped by FORWARD 1"]);
-    step
+fn failed(name: &str, expected: &str, seen: &str) -> StepRecord {
+    let explanation = ["10.244.1.9 sends to 10.96.0.1:80", "dropped by FORWARD 1"].map(str::to_owned).into();
+    StepRecord {
+        mismatches: vec![Mismatch::new(expected, seen)],
+        explanation: Some(explanation),
+        ..step(name, VerdictWord::Failed)
+    }
 }
 
-fn audit(rules: &Value, broken: &Value) -> Value {
-    let mut step = step(
-        "audit before the first step",
-        if broken.as_array().unwrap().iter().all(|one| !one["known"].is_null()) { "passed" } else { "failed" },
-    );
-    step["audited"] = json!({ "rules": rules, "broken": broken });
-    step
+/// An audit; the tally of a rule is what held, what broke and what is known.
+fn audit(rules: &[(&str, [usize; 3])], broken: Vec<BrokenRule>) -> StepRecord {
+    let is_known = broken.iter().all(|one| one.known.is_some());
+    let tally = |[held, broken, known]: [usize; 3]| RuleTally { held, broken, known };
+    let rules = rules.iter().map(|(rule, counts)| ((*rule).to_owned(), tally(*counts))).collect();
+    StepRecord {
+        audited: Some(Audited { rules, broken }),
+        ..step("audit before the first step", if is_known { VerdictWord::Passed } else { VerdictWord::Failed })
+    }
 }
 
-fn report(name: &str, promise: Option<&str>, steps: &[Value]) -> Value {
-    json!({
-        "name": name, "promise": promise, "mode": "iptables", "kernel": "6.12", "text": format!("name: {name}\n"), "steps": steps,
-        "unable": false, "interrupted": false, "notStarted": null, "repeat": format!("svclab run scenarios/{name}.yaml --mode iptables"),
-        "figures": { "appliedSeconds": { "all": [0.2, 0.1] }, "peakMemoryBytes": 12_000_000, "processorSeconds": 1.5 },
-    })
+fn report(name: &str, promise: Option<&str>, steps: &[StepRecord]) -> ScenarioRecord {
+    let figures = Figures {
+        applied: [200, 100].map(Duration::from_millis).into(),
+        peak_memory: 12_000_000,
+        processor: Duration::from_millis(1500),
+        ..Figures::default()
+    };
+    ScenarioRecord {
+        name: name.to_owned(),
+        promise: promise.map(str::to_owned),
+        mode: "iptables".to_owned(),
+        kernel: Some("6.12".to_owned()),
+        text: format!("name: {name}\n"),
+        steps: steps.to_vec(),
+        repeat: format!("svclab run scenarios/{name}.yaml --mode iptables"),
+        figures: Some(figures),
+        ..ScenarioRecord::default()
+    }
 }
 
-fn broken(rule: &str, known: Option<&str>) -> Value {
-    json!({
-        "rule": rule, "node": "node-a", "call": "a pod → 10.96.0.1:80/TCP", "promised": "deliver", "found": "it is dropped",
-        "cause": "a rule `|` of <b>", "known": known, "way": "prerouting\nforward",
-    })
+fn broken(rule: &str, known: Option<&'static str>) -> BrokenRule {
+    BrokenRule {
+        rule: rule.to_owned(),
+        node: "node-a".to_owned(),
+        call: "a pod → 10.96.0.1:80/TCP".to_owned(),
+        promised: "deliver".to_owned(),
+        found: "it is dropped".to_owned(),
+        cause: "a rule `|` of <b>".to_owned(),
+        known: known.map(Into::into),
+        way: "prerouting\nforward".to_owned(),
+    }
 }
 
 fn card() -> Card {
     let mut gatherer = Gatherer::new("kube-proxy 1.36.2".to_owned(), 7, ["iptables".to_owned()]);
     gatherer.generated("generated-iptables-7".to_owned(), "name: generated\n```\n".to_owned());
-    let rules = json!({ "cluster-ip": { "held": 9, "broken": 0, "known": 0 }, "source-ranges": { "held": 1, "broken": 2, "known": 0 } });
+    let rules = [("cluster-ip", [9, 0, 0]), ("source-ranges", [1, 2, 0])];
     gatherer.scenario(&report(
         "generated-iptables-7",
         None,
-        &[audit(&rules, &json!([broken("source-ranges", None)])), failed("a probe", "x", "y")],
+        &[audit(&rules, vec![broken("source-ranges", None)]), failed("a probe", "x", "y")],
     ));
-    let known = json!({ "no-endpoints": { "held": 3, "broken": 0, "known": 1 } });
-    let known = audit(&known, &json!([broken("no-endpoints", Some("it refuses everywhere"))]));
-    gatherer.scenario(&report("hairpin", Some("hairpin"), &[known, step("it answers", "passed")]));
+    let known = audit(&[("no-endpoints", [3, 0, 1])], vec![broken("no-endpoints", Some("it refuses everywhere"))]);
+    gatherer.scenario(&report("hairpin", Some("hairpin"), &[known, step("it answers", VerdictWord::Passed)]));
     (0..4).for_each(|_| gatherer.measured(&report("clusterip", None, &[])));
     gatherer.scenario(&report(
         "restart",
         Some("restart"),
         &[failed("it lives", "an answer", "silence"), failed("and again", "an answer", "silence")],
     ));
-    let mut idle = step("nothing happens", "not judged");
-    idle["why"] = "the machine is busy".into();
+    let why = Some("the machine is busy".to_owned());
+    let idle = StepRecord { why, ..step("nothing happens", VerdictWord::NotJudged) };
     gatherer.scenario(&report("idle", Some("idle"), &[idle]));
     let udp = Promise::of_id("udp-flows");
     gatherer.excused("udp-stale", udp, "iptables", "it leaves the flows of a deleted service");
@@ -66,12 +91,16 @@ fn card() -> Card {
     gatherer.card()
 }
 
+fn cell<'a>(card: &'a Card, id: &str) -> &'a Cell {
+    &card.promises.iter().find(|row| row.id == id).unwrap().cells["iptables"]
+}
+
 fn verdict(card: &Card, id: &str) -> PromiseVerdict {
-    card.promises.iter().find(|row| row.id == id).unwrap().cells["iptables"].verdict
+    cell(card, id).verdict
 }
 
 #[test]
-fn each_promise_has_the_verdict_that_its_runs_give() {
+fn each_promise_has_the_verdict_of_its_runs() {
     let card = card();
     let of = |id| verdict(&card, id);
     assert_eq!(of("cluster-ip"), PromiseVerdict::Kept, "though a scenario about it was not run");
@@ -91,9 +120,9 @@ fn each_promise_has_the_verdict_that_its_runs_give() {
 }
 
 #[test]
-fn of_a_scenario_the_first_failed_step_counts_and_a_generated_one_brings_its_text() {
+fn steps_after_a_failed_step_do_not_count_and_a_generated_scenario_has_its_text() {
     let card = card();
-    let breaches = |id: &str| &card.promises.iter().find(|row| row.id == id).unwrap().cells["iptables"].breaches;
+    let breaches = |id: &str| &cell(&card, id).breaches;
     assert_eq!(breaches("restart").iter().map(|one| one.step.as_str()).collect::<Vec<_>>(), ["it lives"]);
     let generated = &breaches("source-ranges")[0];
     assert!(generated.text.is_some());
@@ -101,45 +130,42 @@ fn of_a_scenario_the_first_failed_step_counts_and_a_generated_one_brings_its_tex
 }
 
 #[test]
-fn the_smallest_scenario_is_shown_first_and_those_written_by_hand_before() {
+fn breaches_are_sorted_by_length_and_generated_scenarios_are_last() {
     let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
     gatherer.generated("g".to_owned(), String::new());
     for name in ["long-name", "a-very-long-name", "short", "g", "longest-name-of-all"] {
         gatherer.scenario(&report(name, Some("hairpin"), &[failed("x", "y", "z")]));
     }
     let card = gatherer.card();
-    let row = card.promises.iter().find(|row| row.id == "hairpin").unwrap();
-    let names: Vec<&str> = row.cells["iptables"].breaches.iter().map(|one| one.scenario.as_str()).collect();
+    let names: Vec<&str> = cell(&card, "hairpin").breaches.iter().map(|one| one.scenario.as_str()).collect();
     assert_eq!(names, ["short", "long-name", "a-very-long-name"]);
 }
 
 #[test]
-fn what_the_lab_cannot_do_is_held_against_no_proxy() {
+fn an_error_of_the_lab_counts_against_no_proxy() {
     let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
     let mut error = failed("a probe", "the lab can do this step", "binding UDP: Address already in use");
-    error["verdict"] = "error".into();
+    error.verdict = VerdictWord::Error;
     gatherer.scenario(&report("hairpin", Some("hairpin"), &[error, failed("the next", "an answer", "silence")]));
     let card = gatherer.card();
-    let row = card.promises.iter().find(|row| row.id == "hairpin").unwrap();
-    let cell = &row.cells["iptables"];
+    let cell = cell(&card, "hairpin");
     assert_eq!((cell.verdict, cell.breaches.len()), (PromiseVerdict::NotJudged, 0));
     assert_eq!(cell.not_judged[0].why, "the lab failed: binding UDP: Address already in use");
 }
 
 #[test]
-fn findings_that_a_scenario_expects_are_no_breaches() {
+fn expected_findings_are_no_breaches() {
     let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
-    let rules = json!({ "cluster-ip": { "held": 2, "broken": 1, "known": 0 } });
-    let mut expected = audit(&rules, &json!([broken("cluster-ip", None)]));
-    expected["verdict"] = "passed".into();
+    let mut expected = audit(&[("cluster-ip", [2, 1, 0])], vec![broken("cluster-ip", None)]);
+    expected.verdict = VerdictWord::Passed;
     gatherer.scenario(&report("audit", None, &[expected]));
     assert_eq!(verdict(&gatherer.card(), "cluster-ip"), PromiseVerdict::Kept);
 }
 
 #[test]
-fn of_a_generated_cluster_the_smaller_one_is_shown() {
+fn a_smaller_generated_cluster_replaces_the_larger() {
     let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
-    let breach = |rule: &str, known| audit(&json!({}), &json!([broken(rule, known)]));
+    let breach = |rule: &str, known| audit(&[], vec![broken(rule, known)]);
     gatherer.generated("g".to_owned(), "name: g\n".to_owned());
     gatherer.scenario(&report(
         "g",
@@ -156,7 +182,7 @@ fn of_a_generated_cluster_the_smaller_one_is_shown() {
         "the others are known, or have a scenario that was written by hand"
     );
 
-    let one = |name: &str, steps: &[Value]| json!({ "scenarios": [report(name, None, steps)] });
+    let one = |name: &str, steps: &[StepRecord]| RunRecord::new(false, vec![report(name, None, steps)]);
     let other =
         gatherer.judge_apart("s", "", &one("s", &[breach("hairpin", None), breach("kept", Some("everywhere"))]));
     assert!(other.breaks("hairpin", "iptables") && !other.breaks("kept", "iptables"));
@@ -164,8 +190,7 @@ fn of_a_generated_cluster_the_smaller_one_is_shown() {
     assert!(smaller.breaks("kept", "iptables") && !smaller.breaks("kept", "ipvs"));
     gatherer.take_breaches(smaller);
     let card = gatherer.card();
-    let cell = |id: &str| &card.promises.iter().find(|row| row.id == id).unwrap().cells["iptables"];
-    let names: Vec<&str> = cell("kept").breaches.iter().map(|one| one.scenario.as_str()).collect();
+    let names: Vec<&str> = cell(&card, "kept").breaches.iter().map(|one| one.scenario.as_str()).collect();
     assert_eq!(names, ["s"]);
     assert_eq!(
         verdict(&card, "hairpin"),
@@ -176,13 +201,13 @@ fn of_a_generated_cluster_the_smaller_one_is_shown() {
 }
 
 #[test]
-fn a_proxy_that_does_not_come_up_breaks_the_promise_and_a_lab_that_does_not_judges_nothing() {
+fn a_proxy_that_does_not_start_breaks_the_promise_and_a_lab_that_does_not_start_judges_nothing() {
     let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
     let mut dead = report("hairpin", Some("hairpin"), &[]);
-    dead["notStarted"] = "the proxy on node-a has ended".into();
+    dead.not_started = Some("the proxy on node-a has ended".to_owned());
     let mut unable = report("restart", Some("restart"), &[]);
-    unable["notStarted"] = "no namespaces here".into();
-    unable["unable"] = true.into();
+    unable.not_started = Some("no namespaces here".to_owned());
+    unable.unable = true;
     gatherer.scenario(&dead);
     gatherer.scenario(&unable);
     let card = gatherer.card();
@@ -195,18 +220,18 @@ fn a_proxy_that_does_not_come_up_breaks_the_promise_and_a_lab_that_does_not_judg
 }
 
 #[test]
-fn a_generated_cluster_with_which_the_proxy_does_not_come_up_shows() {
+fn a_generated_cluster_with_which_the_proxy_does_not_start_breaks_the_promise() {
     let mut gatherer = Gatherer::new("p".to_owned(), 0, ["iptables".to_owned()]);
     for (name, why) in [("one", None), ("two", Some("the proxy on node-a has ended"))] {
         gatherer.generated(name.to_owned(), "nodes: []\n".to_owned());
         let mut report = report(name, None, &[]);
-        report["notStarted"] = why.into();
+        report.not_started = why.map(str::to_owned);
         gatherer.scenario(&report);
     }
     let found = gatherer.broken_by_generated();
     assert_eq!(found.iter().map(|one| (one.promise, one.scenario.as_str())).collect::<Vec<_>>(), [("starts", "two")]);
     let card = gatherer.card();
-    let cell = &card.promises.iter().find(|row| row.id == "starts").unwrap().cells["iptables"];
+    let cell = cell(&card, "starts");
     assert_eq!((cell.verdict, cell.steps, cell.breaches.len()), (PromiseVerdict::Broken, 2, 1));
 }
 
@@ -230,17 +255,17 @@ fn the_page_is_well_formed() {
 }
 
 #[test]
-fn cards_compare_by_number() {
+fn cards_compare_by_the_number_of_the_promise() {
     let (before, mut now) = (card(), card());
     assert_eq!(against(&now, &before), []);
     let read: Card = serde_json::from_str(&serde_json::to_string(&before).unwrap()).unwrap();
     assert_eq!(read, before);
-    let cell = |card: &mut Card, id: &str, verdict| {
+    let set = |card: &mut Card, id: &str, verdict| {
         let row = card.promises.iter_mut().find(|row| row.id == id).unwrap();
         row.cells.get_mut("iptables").unwrap().verdict = verdict;
     };
-    cell(&mut now, "hairpin", PromiseVerdict::Broken);
-    cell(&mut now, "restart", PromiseVerdict::Kept);
+    set(&mut now, "hairpin", PromiseVerdict::Broken);
+    set(&mut now, "restart", PromiseVerdict::Kept);
     let changes = against(&now, &before);
     let shown: Vec<_> = changes.iter().map(|one| (one.number, one.before, one.now, one.is_worse())).collect();
     assert_eq!(
@@ -253,8 +278,8 @@ fn cards_compare_by_number() {
 }
 
 #[test]
-fn every_shipped_scenario_says_which_promise_it_is_about() {
-    // The lab's own audit, and the documents that the work started from, which promise names of chains.
+fn every_shipped_scenario_names_its_promise() {
+    // The scenario of the lab's own audit, and examples of chain names.
     let without = ["scenarios/audit.yaml", "scenarios/seeds/"];
     for path in crate::shipped::scenarios() {
         let scenario = crate::scenario::load(path, 0).unwrap();

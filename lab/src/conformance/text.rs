@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::{Breach, Card, Cell, ModeCard, NotRun, PromiseVerdict, Row};
+use super::{Breach, Card, Cell, ModeCard, NotRun, PromiseRow, PromiseVerdict};
 use crate::promises::Promise;
 use crate::report::terminal::counted;
 
-/// Lines of a packet's way that are shown; the JSON has all.
+/// Lines of a packet's way that the terminal shows. The JSON has all.
 const WAY: usize = 8;
 
-/// The table, what was broken, what was not judged, and the figures.
 #[must_use]
 pub fn render(card: &Card) -> String {
     let mut text = format!("{}, judged by svclab {}\n", card.proxy, card.lab);
@@ -26,7 +25,7 @@ pub fn render(card: &Card) -> String {
     text
 }
 
-/// All promises with their numbers, for `--promises`.
+/// The output of `--promises`.
 #[must_use]
 pub fn promises() -> String {
     let mut text = String::new();
@@ -43,7 +42,6 @@ pub fn promises() -> String {
     text
 }
 
-/// A mode in a line.
 pub(super) fn summary(card: &Card, mode: &ModeCard) -> String {
     let counts = |kubernetes| {
         let count = |verdict: PromiseVerdict| (card.count(&mode.mode, verdict, kubernetes), verdict.noun());
@@ -83,7 +81,7 @@ fn table(card: &Card, text: &mut String) {
     }
 }
 
-fn breaches(row: &Row, mode: &ModeCard, cell: &Cell, text: &mut String) {
+fn breaches(row: &PromiseRow, mode: &ModeCard, cell: &Cell, text: &mut String) {
     let known = if cell.verdict == PromiseVerdict::Known { ", as kube-proxy is known to do" } else { "" };
     line(text, format_args!("\n{} {} is broken in {} mode{known}: {}", row.number, row.id, mode.mode, row.says));
     line(text, format_args!("  [{}]", row.source));
@@ -131,14 +129,14 @@ fn not_judged(card: &Card, text: &mut String) {
     }
 }
 
-/// What was not run and is about no promise of its own: generated clusters.
+/// Scenarios that were not run and that no cell lists: generated clusters.
 pub(super) fn without_promise<'a>(card: &'a Card, mode: &'a ModeCard) -> impl Iterator<Item = &'a NotRun> {
     let is_told =
         move |one: &NotRun| card.cells().any(|(_, of, cell)| of.mode == mode.mode && cell.not_judged.contains(one));
     mode.not_run.iter().filter(move |one| !is_told(one))
 }
 
-/// The promises of a mode that nothing was about, though nothing was left out.
+/// The promises of a mode that no scenario was about.
 pub(super) fn untouched(card: &Card, mode: &ModeCard) -> Option<String> {
     let is_untouched = |cell: &Cell| cell.verdict == PromiseVerdict::NotJudged && cell.not_judged.is_empty();
     let cells = card.cells().filter(|(_, of, cell)| of.mode == mode.mode && is_untouched(cell));
@@ -146,7 +144,6 @@ pub(super) fn untouched(card: &Card, mode: &ModeCard) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Writing to a String cannot fail.
 fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(arguments);
     text.push('\n');

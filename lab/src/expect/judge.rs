@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 
 use super::stats;
@@ -35,7 +35,7 @@ pub struct SourcePromise {
     pub not: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mismatch {
     pub expected: String,
     pub seen: String,
@@ -66,7 +66,7 @@ pub struct StepAnswers {
     pub bounds: BTreeMap<String, Bounds>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
     pub share: f64,
     pub low: usize,

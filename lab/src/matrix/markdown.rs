@@ -1,13 +1,12 @@
-//! The matrix as Markdown that GitHub shows: a summary, a table, and the reasons that its cells lead to.
+//! The matrix as GitHub's Markdown: a summary, a table, and the reasons that the cells link to.
 
 use std::fmt::Write as _;
 
 use super::{Cell, Matrix};
 
-/// Characters of a reason that are shown: what a failed step has seen may be a whole table.
+/// Characters of a reason. A failed step may have a whole table of what it saw.
 const LONGEST: usize = 400;
 
-/// All of it.
 pub fn markdown(matrix: &Matrix) -> String {
     let mut reasons: Vec<(&'static str, &str)> = Vec::new();
     let mut text = format!("# {}\n\n", matrix.proxy);
@@ -33,7 +32,6 @@ pub fn markdown(matrix: &Matrix) -> String {
     text
 }
 
-/// How many of each kind in each column.
 fn summary(matrix: &Matrix, text: &mut String) {
     text.push_str(
         "| version | mode | passed | failed | excused | not judged | not run |\n|---|---|---|---|---|---|---|\n",
@@ -54,7 +52,7 @@ fn summary(matrix: &Matrix, text: &mut String) {
     }
 }
 
-/// A cell, which leads to its reason.
+/// A cell with a link to its reason.
 fn shown<'a>(cell: &'a Cell, reasons: &mut Vec<(&'static str, &'a str)>) -> String {
     let word = match cell {
         Cell::Passed => return "✓".to_owned(),
@@ -71,7 +69,7 @@ fn shown<'a>(cell: &'a Cell, reasons: &mut Vec<(&'static str, &'a str)>) -> Stri
     format!("{word} [{number}](#reason-{number})")
 }
 
-/// One line, of a bounded length, in which nothing is Markdown.
+/// One line of at most [`LONGEST`] characters, with Markdown escaped.
 fn plain(text: &str) -> String {
     let line: Vec<&str> = text.split_whitespace().collect();
     let line = line.join(" ");
@@ -87,7 +85,7 @@ fn plain(text: &str) -> String {
     escaped + more
 }
 
-/// `text` with what it names of other trackers as links.
+/// Makes links of the issues and enhancements in `text`.
 fn linked(text: &str) -> String {
     let mut linked = text.to_owned();
     let mut found = links(text);
@@ -99,7 +97,7 @@ fn linked(text: &str) -> String {
     linked
 }
 
-/// The issues and enhancements that a text names, `kubernetes#129128` and `KEP-6032`, with their addresses.
+/// The issues and enhancements that a text names (`kubernetes#129128`, `KEP-6032`), with their addresses.
 pub(super) fn links(text: &str) -> Vec<(String, String)> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '#' || c == '-'));
     let link = |word: &str| {
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cell_that_is_no_tick_leads_to_its_reason() {
+    fn each_cell_without_a_tick_links_to_its_reason() {
         let text = markdown(&sample());
         for line in [
             "# kube-proxy",
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_elsewhere_is_linked() {
+    fn issues_and_enhancements_are_links() {
         let names = |text: &str| links(text).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names("(KEP-6032, alpha in 1.37), kubernetes#49881."), ["KEP-6032", "kubernetes#49881"]);
         assert!(names("kubernetes# KEP- KEP-x kubernetes#12a #3").is_empty());

@@ -1,4 +1,4 @@
-//! What became of every scenario with several versions of a proxy, in each of its modes.
+//! The verdict on every scenario with several versions of a proxy, in each of their modes.
 
 mod markdown;
 
@@ -7,37 +7,36 @@ use std::collections::BTreeMap;
 pub use markdown::markdown;
 use serde_json::{Value, json};
 
-/// The version of the JSON's form: another number where a key has gone, or means something else.
+use crate::report::{ProgramRecord, ScenarioRecord, StepRecord, VerdictWord};
+
+/// The version of the JSON form. It changes where a key is removed or gets another meaning.
 pub const SCHEMA_VERSION: u64 = 1;
 
-/// One version in one mode.
+/// A version in a mode.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Column {
-    /// The name of the folder that the program came from.
+    /// The name of the folder with the program.
     pub folder: String,
-    /// The version that the program tells, if its description says how to ask.
+    /// The version that the program prints, if its description has the command for it.
     pub version: Option<String>,
-    /// The mode.
     pub mode: String,
 }
 
-/// What became of a scenario in a column.
+/// The verdict on a scenario in a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
-    /// Every promise was kept.
     Passed,
-    /// One was not: the step, and what was seen of it.
+    /// The first failed step, and its mismatch.
     Failed(String),
-    /// It is not run with this proxy, and why.
+    /// The reason in the proxy's description.
     Excused(String),
-    /// It was run, and nothing of it could be judged; or no step after the one that could not.
+    /// No step was judged, or the last one was not; the reason.
     NotJudged(String),
-    /// It could not be run here.
+    /// Why this machine could not run the scenario.
     NotRun(String),
 }
 
 impl Cell {
-    /// In a word, as the JSON has it.
     pub fn word(&self) -> &'static str {
         match self {
             Cell::Passed => "passed",
@@ -48,7 +47,6 @@ impl Cell {
         }
     }
 
-    /// Why it did not pass.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Cell::Passed => None,
@@ -56,67 +54,59 @@ impl Cell {
         }
     }
 
-    /// What the report of a scenario, as [`crate::report::json`] writes it, comes to.
-    pub fn of(report: &Value) -> Cell {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        if report["unable"] == true {
-            return Cell::NotRun(text(&report["notStarted"]));
+    /// The cell of a scenario's report.
+    pub fn of(report: &ScenarioRecord) -> Cell {
+        let not_started = report.not_started.clone();
+        if report.unable {
+            return Cell::NotRun(not_started.unwrap_or_default());
         }
-        if let Some(why) = report["notStarted"].as_str() {
+        if let Some(why) = not_started {
             return Cell::Failed(format!("before the first step: {why}"));
         }
-        let steps = report["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if report["passed"] != true {
-            return Cell::Failed(steps.iter().find_map(broken).unwrap_or_else(|| "it was interrupted".to_owned()));
+        if !report.passed {
+            let broken = report.steps.iter().find_map(broken);
+            return Cell::Failed(broken.unwrap_or_else(|| "it was interrupted".to_owned()));
         }
-        match steps.iter().find(|step| step["verdict"] == "not judged") {
-            // A step's promise that nobody could look at is not a scenario's.
-            Some(step)
-                if report["judged"] != true || steps.last().is_some_and(|last| last["verdict"] == "not judged") =>
-            {
-                Cell::NotJudged(text(&step["why"]))
+        let is_not_judged = |step: &&StepRecord| step.verdict == VerdictWord::NotJudged;
+        match report.steps.iter().find(is_not_judged) {
+            // A step that was not judged counts only if it is the last one, or if no step was judged.
+            Some(step) if !report.judged || report.steps.last().as_ref().is_some_and(is_not_judged) => {
+                Cell::NotJudged(step.why.clone().unwrap_or_default())
             }
             _ => Cell::Passed,
         }
     }
 }
 
-/// What broke in a step, if anything did.
-fn broken(step: &Value) -> Option<String> {
-    let first = step["mismatches"].as_array()?.first()?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    Some(format!("{}: expected: {}; seen: {}", text(&step["name"]), text(&first["expected"]), text(&first["seen"])))
+/// The first mismatch of a step.
+fn broken(step: &StepRecord) -> Option<String> {
+    let first = step.mismatches.first()?;
+    Some(format!("{}: expected: {}; seen: {}", step.name, first.expected, first.seen))
 }
 
-/// All of it.
 #[derive(Debug, Clone, Default)]
 pub struct Matrix {
-    /// The proxy's name.
     pub proxy: String,
-    /// The versions in their modes, in the order in which they are shown.
     pub columns: Vec<Column>,
-    /// By scenario, and by the place of the column. A scenario that is not for a mode has no cell there.
+    /// By scenario and index of the column. A scenario that is not for a mode has no cell there.
     pub cells: BTreeMap<(String, usize), Cell>,
 }
 
 impl Matrix {
-    /// Adds a version in a mode; returns its place.
+    /// Adds a column and returns its index.
     pub fn add(&mut self, column: Column) -> usize {
         self.columns.push(column);
         self.columns.len() - 1
     }
 
-    /// Enters what became of a scenario in a column.
     pub fn enter(&mut self, scenario: &str, column: usize, cell: Cell) {
         self.cells.insert((scenario.to_owned(), column), cell);
     }
 
-    /// How many cells are `word`.
     pub fn count(&self, word: &str) -> usize {
         self.cells.values().filter(|cell| cell.word() == word).count()
     }
 
-    /// As JSON: a list of columns, and one of cells.
     pub fn json(&self) -> Value {
         let columns = self
             .columns
@@ -137,7 +127,7 @@ impl Matrix {
         });
         json!({
             "schemaVersion": SCHEMA_VERSION,
-            "program": { "name": "svclab", "version": env!("CARGO_PKG_VERSION"), "commit": option_env!("SVCLAB_COMMIT") },
+            "program": ProgramRecord::own(),
             "proxy": self.proxy,
             "columns": columns.collect::<Vec<_>>(),
             "cells": cells.collect::<Vec<_>>(),
@@ -149,7 +139,7 @@ impl Matrix {
 pub(crate) mod tests {
     use super::*;
 
-    /// Two versions, of which the older has a mode less.
+    /// Two versions. The older one lacks nftables mode.
     pub(crate) fn sample() -> Matrix {
         let mut matrix = Matrix { proxy: "kube-proxy".to_owned(), ..Matrix::default() };
         let mut column = |folder: &str, mode: &str| {
@@ -170,24 +160,30 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_report_comes_to_a_cell() {
-        let step = |verdict: &str| json!({ "name": "s", "verdict": verdict, "why": "no root", "mismatches": [] });
-        let report = |passed: bool, judged: bool, steps: &[&str]| {
-            json!({ "passed": passed, "judged": judged, "unable": false, "notStarted": null,
-                "steps": steps.iter().map(|verdict| step(verdict)).collect::<Vec<_>>() })
+    fn a_cell_has_the_verdict_of_the_report() {
+        use VerdictWord::{Failed, NotJudged, Passed};
+        let no_root = || Cell::NotJudged("no root".to_owned());
+        let report = |passed: bool, judged: bool, verdicts: &[VerdictWord]| {
+            let (name, why) = ("s".to_owned(), Some("no root".to_owned()));
+            let step = |verdict: &VerdictWord| StepRecord {
+                verdict: *verdict,
+                name: name.clone(),
+                why: why.clone(),
+                ..StepRecord::default()
+            };
+            ScenarioRecord { passed, judged, steps: verdicts.iter().map(step).collect(), ..ScenarioRecord::default() }
         };
-        assert_eq!(Cell::of(&report(true, true, &["passed", "passed"])), Cell::Passed);
-        let one_of_several = report(true, true, &["passed", "not judged", "passed"]);
-        assert_eq!(Cell::of(&one_of_several), Cell::Passed);
-        assert_eq!(Cell::of(&report(true, true, &["passed", "not judged"])), Cell::NotJudged("no root".to_owned()));
-        assert_eq!(Cell::of(&report(true, false, &["not judged"])), Cell::NotJudged("no root".to_owned()));
-        let mut failed = report(false, true, &["passed", "failed"]);
-        failed["steps"][1]["mismatches"] = json!([{ "expected": "a", "seen": "b" }]);
+        assert_eq!(Cell::of(&report(true, true, &[Passed, Passed])), Cell::Passed);
+        assert_eq!(Cell::of(&report(true, true, &[Passed, NotJudged, Passed])), Cell::Passed);
+        assert_eq!(Cell::of(&report(true, true, &[Passed, NotJudged])), no_root());
+        assert_eq!(Cell::of(&report(true, false, &[NotJudged])), no_root());
+        let mut failed = report(false, true, &[Passed, Failed]);
+        failed.steps[1].mismatches = vec![crate::expect::Mismatch::new("a", "b")];
         assert_eq!(Cell::of(&failed), Cell::Failed("s: expected: a; seen: b".to_owned()));
         let mut unable = report(false, true, &[]);
-        unable["notStarted"] = "no bridge".into();
+        unable.not_started = Some("no bridge".to_owned());
         assert_eq!(Cell::of(&unable), Cell::Failed("before the first step: no bridge".to_owned()));
-        unable["unable"] = true.into();
+        unable.unable = true;
         assert_eq!(Cell::of(&unable), Cell::NotRun("no bridge".to_owned()));
     }
 

@@ -2,38 +2,32 @@
 
 use std::net::IpAddr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use svclab_spec::{ClusterSpec, PodSpec};
 
 /// Machines and pods before the first step.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterLayout {
-    /// Ranges of the node network.
     pub network: Vec<String>,
-    /// Nodes in order.
     pub nodes: Vec<ClusterMachine>,
-    /// Clients outside.
+    /// Clients outside the cluster.
     pub clients: Vec<ClusterMachine>,
-    /// The cloud load balancer, if there is one.
     pub load_balancer: Option<ClusterMachine>,
 }
 
-/// A node, a pod or another machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+/// A node, a pod, a client or the load balancer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterMachine {
-    /// Its name; a pod's with its namespace.
+    /// The name; a pod's is `namespace/name`.
     pub name: String,
-    /// What else there is to say of it.
+    /// A node's zone, or that a pod uses the host network.
     pub note: String,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// A node's pods.
     pub pods: Vec<ClusterMachine>,
 }
 
 impl ClusterLayout {
-    /// That of a specification.
     pub fn of(spec: &ClusterSpec) -> ClusterLayout {
         let machine = |name: &str, addresses: &[IpAddr]| ClusterMachine {
             name: name.to_owned(),

@@ -2,50 +2,46 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 /// Measured over one scenario, on all nodes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "FiguresJson", from = "FiguresJson")]
 pub struct Figures {
-    /// From each change of an object to the first right answer on a node, in no order: one entry per change and node.
+    /// Time from each change of an object to the first right answer on a node, unsorted: one entry per change and node.
     pub applied: Vec<Duration>,
-    /// Rules in all tables of iptables of both families of all nodes at the end, whoever made them; in nftables mode rules and elements of the
-    /// proxies' tables as well.
+    /// Rules in all iptables tables of all nodes at the end; in nftables mode also rules and elements of the proxies' tables.
     pub rules: usize,
-    /// Chains, likewise.
+    /// Chains, counted like `rules`.
     pub chains: usize,
-    /// The most memory that any proxy had resident, in bytes, without that of the commands that it ran.
+    /// The largest resident memory of any proxy, in bytes, without its child processes.
     pub peak_memory: u64,
-    /// Processor time of all proxies, with that of the commands that they ran.
+    /// Processor time of all proxies and their child processes.
     pub processor: Duration,
-    /// What they did while nothing happened.
     pub idle: Idle,
 }
 
-/// Proxies while nothing happens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Idle {
-    /// Processor time of all, with their children's.
+    /// Processor time of all proxies and their child processes.
     pub processor: Duration,
-    /// How long they were looked at, summed over all.
+    /// Observation time, summed over all proxies.
     pub time: Duration,
 }
 
 impl Idle {
-    /// Both together.
     #[must_use]
     pub fn and(self, other: &Idle) -> Idle {
         Idle { processor: self.processor + other.processor, time: self.time + other.time }
     }
 
-    /// The part of a core's time that a proxy took; `None` if none was looked at.
+    /// The share of one core that an idle proxy uses; `None` if no proxy was observed.
     pub fn share(&self) -> Option<f64> {
         (!self.time.is_zero()).then(|| self.processor.as_secs_f64() / self.time.as_secs_f64())
     }
 }
 
 impl Figures {
-    /// Both scenarios in one.
     pub fn and(mut self, other: &Figures) -> Figures {
         self.applied.extend(&other.applied);
         self.rules += other.rules;
@@ -54,37 +50,6 @@ impl Figures {
         self.processor += other.processor;
         self.idle = self.idle.and(&other.idle);
         self
-    }
-
-    /// As JSON; `appliedSeconds.all` are the times of single changes.
-    pub fn json(&self) -> Value {
-        let seconds = |percent| self.applied_within(percent).map(|took| took.as_secs_f64());
-        let all: Vec<f64> = self.applied.iter().map(Duration::as_secs_f64).collect();
-        json!({
-            "changes": self.applied.len(),
-            "appliedSeconds": { "median": seconds(50), "percentile95": seconds(95), "largest": seconds(100), "all": all },
-            "rules": self.rules,
-            "chains": self.chains,
-            "peakMemoryBytes": self.peak_memory,
-            "processorSeconds": self.processor.as_secs_f64(),
-            "idle": {
-                "processorSeconds": self.idle.processor.as_secs_f64(), "seconds": self.idle.time.as_secs_f64(),
-            },
-        })
-    }
-
-    /// What [`Figures::json`] has written; a figure that is not there is zero.
-    pub fn read(json: &Value) -> Figures {
-        let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
-        let time = |value: &Value| Duration::try_from_secs_f64(value.as_f64().unwrap_or_default()).unwrap_or_default();
-        Figures {
-            applied: json["appliedSeconds"]["all"].as_array().into_iter().flatten().map(time).collect(),
-            rules: count(&json["rules"]),
-            chains: count(&json["chains"]),
-            peak_memory: json["peakMemoryBytes"].as_u64().unwrap_or_default(),
-            processor: time(&json["processorSeconds"]),
-            idle: Idle { processor: time(&json["idle"]["processorSeconds"]), time: time(&json["idle"]["seconds"]) },
-        }
     }
 
     /// The time within which `percent` of the changes were applied; `None` if nothing changed.
@@ -96,12 +61,78 @@ impl Figures {
     }
 }
 
+/// The JSON form, with times in seconds.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct FiguresJson {
+    changes: usize,
+    applied_seconds: AppliedJson,
+    rules: usize,
+    chains: usize,
+    peak_memory_bytes: u64,
+    processor_seconds: f64,
+    idle: IdleJson,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct AppliedJson {
+    median: Option<f64>,
+    percentile95: Option<f64>,
+    largest: Option<f64>,
+    all: Vec<f64>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct IdleJson {
+    processor_seconds: f64,
+    seconds: f64,
+}
+
+impl From<Figures> for FiguresJson {
+    fn from(figures: Figures) -> FiguresJson {
+        let seconds = |percent| figures.applied_within(percent).map(|took| took.as_secs_f64());
+        FiguresJson {
+            changes: figures.applied.len(),
+            applied_seconds: AppliedJson {
+                median: seconds(50),
+                percentile95: seconds(95),
+                largest: seconds(100),
+                all: figures.applied.iter().map(Duration::as_secs_f64).collect(),
+            },
+            rules: figures.rules,
+            chains: figures.chains,
+            peak_memory_bytes: figures.peak_memory,
+            processor_seconds: figures.processor.as_secs_f64(),
+            idle: IdleJson {
+                processor_seconds: figures.idle.processor.as_secs_f64(),
+                seconds: figures.idle.time.as_secs_f64(),
+            },
+        }
+    }
+}
+
+impl From<FiguresJson> for Figures {
+    fn from(json: FiguresJson) -> Figures {
+        let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        Figures {
+            applied: json.applied_seconds.all.into_iter().map(time).collect(),
+            rules: json.rules,
+            chains: json.chains,
+            peak_memory: json.peak_memory_bytes,
+            processor: time(json.processor_seconds),
+            idle: Idle { processor: time(json.idle.processor_seconds), time: time(json.idle.seconds) },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_a_time_that_was_measured() {
+    fn a_percentile_is_a_measured_time() {
         let figures = |millis: &[u64]| Figures {
             applied: millis.iter().copied().map(Duration::from_millis).collect(),
             ..Figures::default()
@@ -115,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_as_it_was_written() {
+    fn json_reads_back() {
         let second = Duration::from_secs(1);
         let figures = Figures {
             applied: vec![2 * second, second],
@@ -125,12 +156,13 @@ mod tests {
             processor: second / 2,
             idle: Idle { processor: second / 4, time: 6 * second },
         };
-        assert_eq!(Figures::read(&figures.json()), figures);
-        assert_eq!(Figures::read(&Value::Null), Figures::default());
+        let json = serde_json::to_value(&figures).unwrap();
+        assert_eq!(serde_json::from_value::<Figures>(json).unwrap(), figures);
+        assert_eq!(serde_json::from_str::<Figures>("{}").unwrap(), Figures::default());
     }
 
     #[test]
-    fn two_scenarios_add_up_but_memory_is_the_larger() {
+    fn the_figures_of_two_scenarios_add_up_and_memory_is_the_larger() {
         let one =
             Figures { rules: 3, chains: 1, peak_memory: 10, processor: Duration::from_secs(1), ..Figures::default() };
         let two =
@@ -141,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn idleness_is_a_share_of_the_time_of_each() {
+    fn idle_load_is_a_share_of_the_time_of_all_proxies() {
         let idle =
             |millis, seconds| Idle { processor: Duration::from_millis(millis), time: Duration::from_secs(seconds) };
         assert_eq!(Idle::default().share(), None);

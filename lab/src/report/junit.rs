@@ -1,196 +1,140 @@
-//! The report as JUnit XML, in the shape that CI systems read: a suite per scenario, a case per step.
+//! The report as JUnit XML: a suite per scenario, a case per step.
 
-use std::fmt::Write;
+use svclab_audit::page::escaped;
 
-use super::{ScenarioReport, StepReport, StepVerdict};
+use super::record::{NotRunRecord, RunRecord, ScenarioRecord, StepRecord, VerdictWord};
 
-/// How every document begins.
-const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
-
-/// The whole document.
-pub fn render(reports: &[ScenarioReport]) -> String {
-    let mut xml = String::from(HEAD);
-    for report in reports {
-        suite(&mut xml, report);
-    }
-    xml.push_str("</testsuites>\n");
-    xml
+pub fn render(run: &RunRecord) -> String {
+    let suites = run.scenarios.iter().map(suite).chain(run.not_run.iter().flatten().map(not_run));
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n{}</testsuites>\n", suites.collect::<String>())
 }
 
-/// One document of the suites of several that [`render`] made.
-pub fn join(documents: &[String]) -> String {
-    let suites = documents.iter().filter_map(|document| Some(document.split_once("<testsuites>\n")?.1));
-    let suites: String = suites.filter_map(|rest| Some(rest.rsplit_once("</testsuites>")?.0)).collect();
-    format!("{HEAD}{suites}</testsuites>\n")
-}
-
-/// The document of a scenario that was not run in a mode; `counts`: that is a failure.
-pub fn not_run(scenario: &str, mode: &str, why: &str, counts: bool) -> String {
-    let (what, errors) = if counts { ("error", 1) } else { ("skipped", 0) };
-    let (name, why) = (escape(&format!("{scenario} ({mode})")), escape(why));
+fn not_run(one: &NotRunRecord) -> String {
+    let (what, errors) = if one.is_failure { ("error", 1) } else { ("skipped", 0) };
+    let (name, why) = (escape(&format!("{} ({})", one.scenario, one.mode)), escape(&one.why));
     let skipped = 1 - errors;
     format!(
-        "{HEAD}  <testsuite name=\"{name}\" tests=\"1\" failures=\"0\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"0.000\">\n    \
-         <testcase classname=\"{name}\" name=\"start\">\n      <{what} message=\"{why}\"/>\n    </testcase>\n  \
-         </testsuite>\n</testsuites>\n"
+        "  <testsuite name=\"{name}\" tests=\"1\" failures=\"0\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"0.000\">\n    \
+         <testcase classname=\"{name}\" name=\"start\">\n      <{what} message=\"{why}\"/>\n    </testcase>\n  </testsuite>\n"
     )
 }
 
-fn suite(xml: &mut String, report: &ScenarioReport) {
-    let count = |wanted: fn(&StepVerdict) -> bool| report.steps.iter().filter(|step| wanted(&step.verdict)).count();
-    let failures = count(|verdict| matches!(verdict, StepVerdict::Failed(_)));
-    let whole = whole(report);
-    let errors = count(|verdict| matches!(verdict, StepVerdict::Error(_))) + whole.len();
-    let skipped = count(|verdict| !verdict.is_judged());
-    let tests = report.steps.len() + whole.len();
-    let name = name(report);
-    let begin = report.started.iter().map(|started| format!(" timestamp=\"{}\"", escape(started))).collect::<String>();
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        xml,
-        "  <testsuite name=\"{}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\"{begin} time=\"{:.3}\">",
-        escape(&name),
-        report.took.as_secs_f64()
-    );
-    for (case, why) in whole {
-        let _ = writeln!(xml, "    <testcase classname=\"{}\" name=\"{case}\">", escape(&name));
-        let _ = writeln!(xml, "      <error message=\"{}\"/>\n    </testcase>", escape(why));
-    }
-    for step in &report.steps {
-        case(xml, report, step);
-    }
-    xml.push_str("  </testsuite>\n");
-}
-
-/// Of a suite, and of the class of its cases: many readers put cases of one class and name together, from whichever suite.
-fn name(report: &ScenarioReport) -> String {
-    format!("{} ({}, {})", report.name, report.mode, report.place())
-}
-
-/// Errors of the whole scenario, by the case that stands for each.
-fn whole(report: &ScenarioReport) -> Vec<(&'static str, &str)> {
+fn suite(report: &ScenarioRecord) -> String {
+    // Many readers merge cases of one class and name, even of different suites.
+    let class = escape(&format!("{} ({}, {})", report.name, report.mode, report.place()));
+    let count = |wanted: &[VerdictWord]| report.steps.iter().filter(|step| wanted.contains(&step.verdict)).count();
     let start = report.not_started.as_deref().map(|why| ("start", why));
     let end = report.interrupted.then_some(("end", "a signal ended the run before the last step"));
-    start.into_iter().chain(end).collect()
+    let scenario_errors: Vec<(&str, &str)> = start.into_iter().chain(end).collect();
+    let timestamp = report.started.iter().map(|started| format!(" timestamp=\"{}\"", escape(started)));
+    let mut xml = format!(
+        "  <testsuite name=\"{class}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\"{} time=\"{:.3}\">\n",
+        report.steps.len() + scenario_errors.len(),
+        count(&[VerdictWord::Failed]),
+        count(&[VerdictWord::Error]) + scenario_errors.len(),
+        count(&[VerdictWord::Skipped, VerdictWord::NotSimulated, VerdictWord::NotJudged]),
+        timestamp.collect::<String>(),
+        report.seconds,
+    );
+    for (case, why) in scenario_errors {
+        xml += &format!("    <testcase classname=\"{class}\" name=\"{case}\">\n");
+        xml += &format!("      <error message=\"{}\"/>\n    </testcase>\n", escape(why));
+    }
+    report.steps.iter().for_each(|step| xml += &case(&class, report, step));
+    xml + "  </testsuite>\n"
 }
 
-fn case(xml: &mut String, report: &ScenarioReport, step: &StepReport) {
-    let _ = write!(
-        xml,
-        "    <testcase classname=\"{}\" name=\"{}\" file=\"{}\" line=\"{}\" time=\"{:.3}\"",
-        escape(&name(report)),
+fn case(class: &str, report: &ScenarioRecord, step: &StepRecord) -> String {
+    let head = format!(
+        "    <testcase classname=\"{class}\" name=\"{}\" file=\"{}\" line=\"{}\" time=\"{:.3}\"",
         escape(&step.name),
         escape(&report.path),
         step.line,
-        step.took.as_secs_f64()
+        step.seconds
     );
-    match &step.verdict {
-        StepVerdict::Passed => xml.push_str("/>\n"),
-        StepVerdict::Skipped => xml.push_str(">\n      <skipped/>\n    </testcase>\n"),
-        StepVerdict::NotSimulated(why) | StepVerdict::NotJudged(why) => {
-            xml.push_str(&format!(
-                ">\n      <skipped message=\"{}: {}\"/>\n    </testcase>\n",
-                step.verdict.word(),
-                escape(why)
-            ));
+    let inside = match step.verdict {
+        VerdictWord::Passed => return head + "/>\n",
+        VerdictWord::Skipped => "      <skipped/>\n".to_owned(),
+        VerdictWord::NotSimulated | VerdictWord::NotJudged => {
+            let why = escape(step.why.as_deref().unwrap_or_default());
+            format!("      <skipped message=\"{}: {why}\"/>\n", step.verdict.word())
         }
-        StepVerdict::Error(why) => {
-            let _ = writeln!(xml, ">\n      <error message=\"{}\"/>\n    </testcase>", escape(why));
-        }
-        StepVerdict::Failed(mismatches) => {
-            xml.push_str(">\n");
-            let why: String = explained(step).map(|line| format!("why: {}\n", escape(line))).collect();
-            for mismatch in mismatches {
-                let (expected, seen) = (escape(&mismatch.expected), escape(&mismatch.seen));
-                let _ = writeln!(
-                    xml,
-                    "      <failure message=\"expected: {expected}\">seen: {seen}\n{why}repeat: {}</failure>",
-                    escape(&report.repeat())
-                );
-            }
-            xml.push_str("    </testcase>\n");
-        }
-    }
+        VerdictWord::Error => format!("      <error message=\"{}\"/>\n", escape(step.lab_error())),
+        VerdictWord::Failed => failures(report, step),
+    };
+    format!("{head}>\n{inside}    </testcase>\n")
 }
 
-/// Why the request of a failed step went where it went.
-fn explained(step: &StepReport) -> impl Iterator<Item = &str> {
-    step.evidence.iter().flat_map(|evidence| &evidence.explanation).map(String::as_str)
+fn failures(report: &ScenarioRecord, step: &StepRecord) -> String {
+    let why: String = step.explanation.iter().flatten().map(|line| format!("why: {}\n", escape(line))).collect();
+    let repeat = escape(&report.repeat);
+    let failure = |(expected, seen): (String, String)| {
+        format!("      <failure message=\"expected: {expected}\">seen: {seen}\n{why}repeat: {repeat}</failure>\n")
+    };
+    step.mismatches.iter().map(|one| failure((escape(&one.expected), escape(&one.seen)))).collect()
 }
 
-/// XML text: the five special characters, and nothing that XML 1.0 forbids.
+/// A line break in an attribute is a space for readers unless it is written as a reference.
 fn escape(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '&' => "&amp;".to_owned(),
-            '<' => "&lt;".to_owned(),
-            '>' => "&gt;".to_owned(),
-            '"' => "&quot;".to_owned(),
-            '\n' => "&#10;".to_owned(),
-            c if c.is_control() => "\u{fffd}".to_owned(),
-            c => c.to_string(),
-        })
-        .collect()
+    escaped(text).replace('\n', "&#10;")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Evidence, MicroVm};
+    use crate::report::{Evidence, MicroVm, sample};
 
     #[test]
-    fn a_suite_per_scenario_a_case_per_step() {
-        insta::assert_snapshot!(render(&super::super::sample()));
+    fn a_scenario_is_a_suite_and_a_step_a_case() {
+        insta::assert_snapshot!(render(&RunRecord::of(&sample())));
     }
 
     #[test]
-    fn a_failure_says_why() {
-        let mut reports = super::super::sample();
+    fn a_failure_has_its_explanation() {
+        let mut reports = sample();
         let explanation = vec!["on node-a: always  refused".to_owned(), "decided by 1 in <nat>".to_owned()];
         reports[0].steps[1].evidence = Some(Evidence { explanation, ..Evidence::default() });
-        let said = "seen: 10.0.0.9 &amp; &quot;others&quot;\nwhy: on node-a: always  refused\nwhy: decided by 1 in &lt;nat&gt;\nrepeat: ";
-        assert!(render(&reports).contains(said), "{}", render(&reports));
+        let expected = "seen: 10.0.0.9 &amp; &quot;others&quot;\nwhy: on node-a: always  refused\nwhy: decided by 1 in &lt;nat&gt;\nrepeat: ";
+        let xml = render(&RunRecord::of(&reports));
+        assert!(xml.contains(expected), "{xml}");
     }
 
     #[test]
-    fn several_documents_are_one() {
-        let mut reports = super::super::sample();
-        let first = render(&reports);
-        reports[0].machine = Some(MicroVm {
-            kernel: "debian-6.1".into(),
-            deterministic: true,
-            image: "0123".into(),
-            qemu: String::new(),
-        });
-        let joined = join(&[first, render(&reports), join(&[])]);
-        assert_eq!(joined.matches("<testsuites>").count(), 1);
+    fn runs_of_one_scenario_on_two_kernels_have_distinct_cases() {
+        let mut reports = sample();
+        let (kernel, image) = ("debian-6.1".to_owned(), "0123".to_owned());
+        let machine = MicroVm { kernel, deterministic: true, image, qemu: String::new() };
+        reports.extend(sample());
+        reports[1].machine = Some(machine);
+        let xml = render(&RunRecord::of(&reports));
         let names = [
             "<testsuite name=\"hairpin (iptables, host)\"",
             "<testsuite name=\"hairpin (iptables, debian-6.1, seed 3)\"",
         ];
-        assert!(names.iter().all(|name| joined.matches(name).count() == 1), "{joined}");
-        // Readers put cases of one class and name together.
-        let cases = joined
-            .lines()
-            .filter_map(|line| line.split_once("<testcase "))
-            .map(|(_, case)| case.split_once(" file=").unwrap().0);
-        let cases: Vec<&str> = cases.collect();
+        assert!(names.iter().all(|name| xml.matches(name).count() == 1), "{xml}");
+        let cases = xml.lines().filter_map(|line| line.split_once("<testcase "));
+        let cases: Vec<&str> = cases.map(|(_, case)| case.split_once(" file=").unwrap().0).collect();
         let distinct: std::collections::BTreeSet<&&str> = cases.iter().collect();
-        assert_eq!((cases.len(), distinct.len()), (6, 6), "{joined}");
-        assert!(joined.ends_with("  </testsuite>\n</testsuites>\n"));
+        assert_eq!((cases.len(), distinct.len()), (6, 6), "{xml}");
     }
 
     #[test]
-    fn what_was_not_run_is_skipped_or_an_error() {
-        let skipped = not_run("hairpin", "ipvs", "no <network>", false);
-        assert!(skipped.contains("skipped=\"1\"") && skipped.contains("<skipped message=\"no &lt;network&gt;\"/>"));
-        let error = not_run("hairpin", "ipvs", "no network", true);
-        assert!(error.contains("errors=\"1\"") && error.contains("<error message=\"no network\"/>"), "{error}");
-        assert_eq!(join(&[skipped, error]).matches("<testsuite name=\"hairpin (ipvs)\"").count(), 2);
+    fn a_scenario_that_was_not_run_is_skipped_or_an_error() {
+        let one = |why: &str, is_failure| NotRunRecord {
+            scenario: "hairpin".into(),
+            mode: "ipvs".into(),
+            why: why.into(),
+            is_failure,
+        };
+        let not_run = Some(vec![one("no <network>", false), one("no network", true)]);
+        let xml = render(&RunRecord { not_run, ..RunRecord::default() });
+        assert!(xml.contains("skipped=\"1\"") && xml.contains("<skipped message=\"no &lt;network&gt;\"/>"), "{xml}");
+        assert!(xml.contains("errors=\"1\"") && xml.contains("<error message=\"no network\"/>"), "{xml}");
+        assert_eq!(xml.matches("<testsuite name=\"hairpin (ipvs)\"").count(), 2);
     }
 
     #[test]
-    fn nothing_breaks_out_of_its_attribute() {
+    fn text_stays_inside_its_attribute() {
         assert_eq!(escape("a\"<&>\n\u{1}"), "a&quot;&lt;&amp;&gt;&#10;\u{fffd}");
     }
 }

@@ -1,4 +1,4 @@
-//! The report for people: a line per step while it works, and what broke with all that is needed to see it again.
+//! The report on a terminal: a line per step, and the details of failures.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -7,48 +7,39 @@ use std::time::Duration;
 use super::{Evidence, ScenarioReport, StepReport, StepVerdict};
 use crate::log;
 
-/// How much is told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// What failed, and the last line.
+    /// Failures and the last line.
     Failures,
-    /// A line for each step.
     #[default]
     Steps,
-    /// Who answered how often, whatever their number, and the end of the proxies' logs.
+    /// Also every server's answers, and the end of the proxies' logs.
     All,
 }
 
-/// What a scenario's lines begin with.
 #[derive(Debug, Clone, Copy)]
 pub struct Heading<'a> {
-    /// The scenario's name.
     pub name: &'a str,
-    /// The mode.
     pub mode: &'a str,
-    /// What it shows.
     pub about: &'a str,
-    /// Whether its clock is a microVM's that counts instructions, or the simulator's.
+    /// Whether the clock is that of a deterministic microVM or of the simulator.
     pub virtual_time: bool,
 }
 
-/// Writes a report; colour only where the caller says that it is a terminal.
 pub struct Terminal<W> {
     out: W,
     colour: bool,
     detail: Detail,
-    /// Not written yet: with [`Detail::Failures`] it waits for one.
+    /// Not written yet: [`Detail::Failures`] writes the heading before the first failure.
     heading: Option<String>,
     virtual_time: bool,
 }
 
 impl<W: Write> Terminal<W> {
-    /// A report to `out`.
     pub fn new(out: W, colour: bool, detail: Detail) -> Self {
         Terminal { out, colour, detail, heading: None, virtual_time: false }
     }
 
-    /// A scenario begins.
     pub fn scenario(&mut self, heading: &Heading<'_>) {
         let title = self.paint("1", &format!("{} ({})", heading.name, heading.mode));
         self.virtual_time = heading.virtual_time;
@@ -64,7 +55,6 @@ impl<W: Write> Terminal<W> {
         }
     }
 
-    /// A step is done.
     pub fn step(&mut self, step: &StepReport) {
         if self.detail == Detail::Failures && !matches!(step.verdict, StepVerdict::Failed(_) | StepVerdict::Error(_)) {
             return;
@@ -98,7 +88,6 @@ impl<W: Write> Terminal<W> {
         }
     }
 
-    /// A scenario is done.
     pub fn done(&mut self, report: &ScenarioReport) {
         if self.detail == Detail::Failures && report.passed() {
             self.heading = None;
@@ -114,7 +103,7 @@ impl<W: Write> Terminal<W> {
         self.line(&format!("{text}{line}"));
     }
 
-    /// All scenarios are done.
+    /// Writes the last line.
     pub fn total(&mut self, reports: &[ScenarioReport]) {
         let broken: Vec<&str> =
             reports.iter().filter(|report| !report.passed()).map(|report| report.name.as_str()).collect();
@@ -153,18 +142,18 @@ impl<W: Write> Terminal<W> {
     }
 
     fn line(&mut self, text: &str) {
-        // A reader that went away (`| head`) is no reason to stop a run.
+        // A reader that has gone (`| head`) does not stop a run.
         let _ = writeln!(self.out, "{text}");
         let _ = self.out.flush();
     }
 }
 
-/// So many of something.
+/// A number with its noun, in the plural if needed.
 pub fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// What broke, where, and how to see it again.
+/// Broken promises with their places, and the command that repeats the run.
 fn explain(report: &ScenarioReport, detail: Detail) -> String {
     let mut text = String::new();
     if let Some(why) = &report.not_started {
@@ -190,9 +179,9 @@ fn explain(report: &ScenarioReport, detail: Detail) -> String {
             }
             StepVerdict::Passed | StepVerdict::Skipped | StepVerdict::NotSimulated(_) | StepVerdict::NotJudged(_) => {}
         }
-        step.evidence.iter().for_each(|evidence| kept(&mut text, evidence));
+        step.evidence.iter().for_each(|evidence| evidence_lines(&mut text, evidence));
     }
-    // With all details they stand there already. What is no complaint says nothing of a failure.
+    // `Detail::All` has shown the logs already. Only warnings and errors say something about a failure.
     let complains = |line: &&str| line.split_once(": ").is_some_and(|(_, line)| log::complains(line));
     for line in report.logs.lines().filter(complains).filter(|_| !report.is_explained() && detail < Detail::All) {
         let _ = writeln!(text, "    log: {line}");
@@ -201,8 +190,8 @@ fn explain(report: &ScenarioReport, detail: Detail) -> String {
     text
 }
 
-/// Why the request went where it went, and where all that was kept is.
-fn kept(text: &mut String, evidence: &Evidence) {
+/// The explanation and the bundle of a failed step.
+fn evidence_lines(text: &mut String, evidence: &Evidence) {
     for (number, line) in evidence.explanation.iter().enumerate() {
         let _ = writeln!(text, "      {:<9} {line}", if number == 0 { "why:" } else { "" });
     }
@@ -241,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_shows_what_failed_and_the_last_line() {
+    fn quiet_shows_failures_and_the_last_line() {
         let text = written(false, Detail::Failures);
         assert!(text.starts_with("hairpin (iptables)  a pod that calls itself\n  FAIL it is masked "), "{text}");
         assert!(!text.contains("ok  ") && !text.contains("skip"), "{text}");
@@ -257,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn all_details_have_the_logs_and_everybody_who_answered() {
+    fn verbose_shows_the_logs_and_every_server() {
         let mut step = super::super::sample().remove(0).steps.remove(0);
         let servers = (0..9).map(|number| (format!("default/web-{number}"), number + 1)).collect();
         let tally = crate::expect::OutcomeTally { servers, ..Default::default() };
@@ -279,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_takes_the_place_of_the_logs() {
+    fn an_explanation_replaces_the_logs() {
         let mut reports = super::super::sample();
         let explanation = ["on node-a: always  answered by pod/default/web", "decided by 1 in nat: -j DNAT"];
         reports[0].steps[1].evidence = Some(Evidence {
@@ -293,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_judged_nothing_is_not_called_kept() {
+    fn a_run_without_judged_steps_does_not_pass() {
         let total = |reports: &[ScenarioReport]| {
             let mut out = Vec::new();
             Terminal::new(&mut out, false, Detail::Steps).total(reports);
@@ -309,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_only_when_told() {
+    fn colour_is_used_only_on_request() {
         assert!(!shown(false).contains('\u{1b}') && shown(true).contains("\u{1b}[31m"));
     }
 }

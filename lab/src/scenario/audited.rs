@@ -41,7 +41,7 @@ pub(super) fn judge(wanted: &[Spanned<FindingFile>], reports: &BTreeMap<String, 
 fn rules(reports: &BTreeMap<String, Report>) -> Audited {
     let mut audited = Audited::default();
     for (rule, tally) in reports.values().flat_map(|report| &report.rules) {
-        let entry = audited.rules.entry(rule).or_default();
+        let entry = audited.rules.entry((*rule).to_owned()).or_default();
         *entry = entry.and(*tally);
     }
     let mut broken: BTreeMap<&'static str, BrokenRule> = BTreeMap::new();
@@ -60,7 +60,7 @@ fn rules(reports: &BTreeMap<String, Report>) -> Audited {
 
 fn broken_rule(rule: &'static str, node: &str, finding: &Finding) -> BrokenRule {
     BrokenRule {
-        rule,
+        rule: rule.to_owned(),
         node: node.to_owned(),
         call: finding.calls.first().cloned().unwrap_or_default(),
         promised: finding.promised.clone(),

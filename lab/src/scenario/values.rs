@@ -279,6 +279,12 @@ impl FromStr for Share {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensitivity(pub f64);
 
+impl serde::Serialize for Sensitivity {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
 impl FromStr for Sensitivity {
     type Err = String;
 

@@ -2,19 +2,23 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// The variant of iptables that proxies and the lab's own checks use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum IptablesVariant {
     /// The variant that update-alternatives selects.
+    #[value(help = "The variant that `iptables` is on this machine")]
     #[default]
     #[serde(skip)]
     Auto,
     /// nf_tables; svcproxy writes by netlink.
+    #[value(help = "iptables-nft; svcproxy writes by netlink")]
     Nft,
     /// nf_tables; svcproxy runs the commands.
+    #[value(help = "iptables-nft; svcproxy writes with the commands")]
     #[serde(skip)]
     NftCommands,
     /// xtables.
+    #[value(help = "iptables-legacy")]
     Legacy,
 }
 

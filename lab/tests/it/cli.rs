@@ -165,7 +165,7 @@ fn a_mode_that_cannot_run_is_reported_and_fails_in_ci_or_if_named() {
     let output = start(false, &["--patience", "500", "--break", damage]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(
-        said(&output).contains("not run: another mode came to no good end; --keep-going goes on"),
+        said(&output).contains("not run: an earlier mode failed; use --keep-going to continue"),
         "{}",
         said(&output)
     );

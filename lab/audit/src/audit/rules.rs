@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use svclab_oracle::{Promise, PromisePart, Rule};
 
 use super::finding::FindingKind;
 use crate::judge::FaultKind;
 
 /// The counts of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RuleTally {
     /// Calls that rest on the rule, with the promised outcome.
     pub held: usize,

@@ -84,7 +84,8 @@ pub fn page(title: &str, body: impl FnOnce(&mut Html)) -> String {
 }
 
 /// Text escaped for XML content and attributes.
-pub(crate) fn escaped(text: &str) -> String {
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     escape(text, &mut out);
     out

@@ -1,12 +1,12 @@
-//! Pages in a browser: Chromium (Debian package `chromium`), without a window. At a desk the test is left out where there is none.
+//! Pages in headless Chromium (Debian package `chromium`). Outside CI the test does nothing where Chromium is missing.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use svclab_audit::audit::{Report, RuleTallies};
 
-/// What the browser makes of a page; `None`: there is no browser, which is a failure in CI.
-fn seen(folder: &Path, name: &str, page: &str) -> Option<String> {
+/// The DOM that the browser builds from a page; `None` without a browser, which is a failure in CI.
+fn dom_of(folder: &Path, name: &str, page: &str) -> Option<String> {
     let file = folder.join(name);
     std::fs::write(&file, page).unwrap();
     let mut command = Command::new("chromium");
@@ -26,10 +26,10 @@ fn seen(folder: &Path, name: &str, page: &str) -> Option<String> {
 }
 
 #[test]
-fn a_browser_shows_both_pages() {
+fn a_browser_shows_the_pages_of_a_run_and_of_an_audit() {
     let folder = tempfile::tempdir().unwrap();
-    let run = super::render(&super::super::json::render(&super::super::sample()));
-    let Some(dom) = seen(folder.path(), "run.html", &run) else { return };
+    let run = super::render(&crate::report::RunRecord::of(&crate::report::sample()));
+    let Some(dom) = dom_of(folder.path(), "run.html", &run) else { return };
     for heading in ["<h1>hairpin (iptables)</h1>", "<h3>Steps</h3>", "<h3>Repeat it</h3>", "<svg "] {
         assert!(dom.contains(heading), "{heading} in {dom}");
     }
@@ -48,7 +48,7 @@ fn a_browser_shows_both_pages() {
         assumed: vec!["<script>alert(1)</script>".to_owned()],
         unread: Vec::new(),
     };
-    let dom = seen(folder.path(), "audit.html", &svclab_audit::report::html(&audit)).unwrap();
+    let dom = dom_of(folder.path(), "audit.html", &svclab_audit::report::html(&audit)).unwrap();
     assert!(dom.contains("<h1>Service proxy audit of ") && dom.contains("<h2>Assumed</h2>"), "{dom}");
     assert!(!dom.contains("<script"), "{dom}");
 }

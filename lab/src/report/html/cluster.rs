@@ -1,26 +1,23 @@
-//! The cluster as a drawing: clients and load balancer above the node network, nodes with their pods below.
+//! The cluster as a drawing: clients and load balancer above the node network, nodes with their pods below it.
 
-use serde_json::Value;
 use svclab_audit::page::Html;
 
+use super::super::cluster::{ClusterLayout, ClusterMachine};
 use super::bars::svg;
-use super::{list, text};
 
-/// Size of things, in pixels.
+/// Sizes in pixels.
 const COLUMN: usize = 270;
 const GAP: usize = 20;
 const LINE: usize = 17;
 const PAD: usize = 12;
-/// Machines beside each other, pods of a node that are drawn, and letters of a name that have room.
+/// Machines in a row, drawn pods of a node, and letters of a name that fit into a box.
 const ABREAST: usize = 4;
 const PODS: usize = 12;
 const LETTERS: usize = 31;
 
-/// The drawing.
-pub(super) fn draw(html: &mut Html, cluster: &Value) {
-    let balancer = Some(&cluster["loadBalancer"]).filter(|one| !one.is_null());
-    let above: Vec<&Value> = list(cluster, "clients").iter().chain(balancer).collect();
-    let below: Vec<&Value> = list(cluster, "nodes").iter().collect();
+pub(super) fn draw(html: &mut Html, cluster: &ClusterLayout) {
+    let above: Vec<&ClusterMachine> = cluster.clients.iter().chain(&cluster.load_balancer).collect();
+    let below: Vec<&ClusterMachine> = cluster.nodes.iter().collect();
     let abreast = above.len().max(below.len()).clamp(1, ABREAST);
     let width = abreast * (COLUMN + GAP) - GAP + 2;
     let (above_height, below_height) = (height_of_all(&above, abreast), height_of_all(&below, abreast));
@@ -38,16 +35,14 @@ pub(super) fn draw(html: &mut Html, cluster: &Value) {
     ];
     svg(html, &attributes, |html| {
         machines(html, &above, abreast, 1);
-        let network: Vec<&str> = list(cluster, "network").iter().filter_map(Value::as_str).collect();
-        words(html, "quiet", 1, wire - 6, &format!("node network {}", network.join(" ")));
+        words(html, "quiet", 1, wire - 6, &format!("node network {}", cluster.network.join(" ")));
         let y = wire.to_string();
         html.empty("line", &[("class", "wire"), ("x1", "0"), ("x2", &width), ("y1", &y), ("y2", &y)]);
         machines(html, &below, abreast, wire + GAP);
     });
 }
 
-/// Rows of machines from `top` on.
-fn machines(html: &mut Html, all: &[&Value], abreast: usize, top: usize) {
+fn machines(html: &mut Html, all: &[&ClusterMachine], abreast: usize, top: usize) {
     let mut y = top;
     for row in all.chunks(abreast) {
         let height = row.iter().map(|one| height(one)).max().unwrap_or_default();
@@ -58,25 +53,21 @@ fn machines(html: &mut Html, all: &[&Value], abreast: usize, top: usize) {
     }
 }
 
-fn machine(html: &mut Html, one: &Value, (x, top): (usize, usize), height: usize) {
+fn machine(html: &mut Html, one: &ClusterMachine, (x, top): (usize, usize), height: usize) {
     rect(html, "machine", (x, top), (COLUMN, height));
     let mut y = top + PAD + 8;
-    let note = Some(text(one, "note")).filter(|note| !note.is_empty()).map(|note| format!(", {note}"));
-    words(html, "name", x + PAD, y, &short(&format!("{}{}", text(one, "name"), note.unwrap_or_default())));
-    for address in list(one, "addresses").iter().filter_map(Value::as_str) {
+    words(html, "name", x + PAD, y, &title(one));
+    for address in &one.addresses {
         y += LINE;
-        words(html, "quiet", x + PAD, y, address);
+        words(html, "quiet", x + PAD, y, &address.to_string());
     }
     y += PAD;
-    let pods = list(one, "pods");
+    let pods = &one.pods;
     for pod in pods.iter().take(PODS) {
         rect(html, "pod", (x + PAD, y), (COLUMN - 2 * PAD, pod_height(pod)));
-        let name = text(pod, "name");
-        let note = Some(text(pod, "note")).filter(|note| !note.is_empty());
-        let first = note.map_or_else(|| name.to_owned(), |note| format!("{name}, {note}"));
-        words(html, "", x + 2 * PAD, y + LINE, &short(&first));
-        for (at, address) in list(pod, "addresses").iter().filter_map(Value::as_str).enumerate() {
-            words(html, "quiet", x + 2 * PAD, y + LINE * (at + 2), address);
+        words(html, "", x + 2 * PAD, y + LINE, &title(pod));
+        for (at, address) in pod.addresses.iter().enumerate() {
+            words(html, "quiet", x + 2 * PAD, y + LINE * (at + 2), &address.to_string());
         }
         y += pod_height(pod) + 6;
     }
@@ -85,19 +76,18 @@ fn machine(html: &mut Html, one: &Value, (x, top): (usize, usize), height: usize
     }
 }
 
-fn height_of_all(all: &[&Value], abreast: usize) -> usize {
+fn height_of_all(all: &[&ClusterMachine], abreast: usize) -> usize {
     all.chunks(abreast).map(|row| row.iter().map(|one| height(one)).max().unwrap_or_default() + GAP).sum()
 }
 
-fn height(one: &Value) -> usize {
-    let pods = list(one, "pods");
-    let drawn: usize = pods.iter().take(PODS).map(|pod| pod_height(pod) + 6).sum();
-    let more = if pods.len() > PODS { LINE } else { 0 };
-    PAD + 8 + LINE * list(one, "addresses").len() + PAD + drawn + more
+fn height(one: &ClusterMachine) -> usize {
+    let drawn: usize = one.pods.iter().take(PODS).map(|pod| pod_height(pod) + 6).sum();
+    let more = if one.pods.len() > PODS { LINE } else { 0 };
+    PAD + 8 + LINE * one.addresses.len() + PAD + drawn + more
 }
 
-fn pod_height(pod: &Value) -> usize {
-    LINE * (1 + list(pod, "addresses").len()) + 8
+fn pod_height(pod: &ClusterMachine) -> usize {
+    LINE * (1 + pod.addresses.len()) + 8
 }
 
 fn rect(html: &mut Html, class: &str, (x, y): (usize, usize), (width, height): (usize, usize)) {
@@ -111,10 +101,11 @@ fn words(html: &mut Html, class: &str, x: usize, y: usize, words: &str) {
     html.element("text", &[("class", class), ("x", &x), ("y", &y)], |html| html.text(words));
 }
 
-/// What has room in a box.
-fn short(name: &str) -> String {
-    if name.chars().count() <= LETTERS {
-        return name.to_owned();
+/// Name and note, cut to what fits into a box.
+fn title(one: &ClusterMachine) -> String {
+    let title = if one.note.is_empty() { one.name.clone() } else { format!("{}, {}", one.name, one.note) };
+    if title.chars().count() <= LETTERS {
+        return title;
     }
-    name.chars().take(LETTERS - 1).chain(['…']).collect()
+    title.chars().take(LETTERS - 1).chain(['…']).collect()
 }

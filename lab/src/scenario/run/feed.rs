@@ -25,7 +25,7 @@ const BOOKMARKS: Duration = Duration::from_millis(25);
 
 const NO_API: &str = "this run has no Kubernetes API: leave out --source manifests";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum ObjectSource {
     /// The lab's Kubernetes API, with a kubeconfig per node.
     #[default]

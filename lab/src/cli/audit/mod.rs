@@ -1,0 +1,156 @@
+//! `svclab audit`: judges the rules of a node.
+
+mod node_state;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use svclab_audit::audit::{AuditOptions, Finding, Report, audit};
+use svclab_audit::report;
+use svclab_snapshot::Snapshot;
+use svclab_snapshot::collect::{CollectOptions as Collecting, collect};
+
+use crate::exit::{Exit, FAILED, UNABLE};
+use crate::mode::Mode;
+use crate::schedule::{output, runtime};
+use node_state::NodeState;
+
+// `conflicts_with` is beside `requires` because clap does not enforce a requirement that conflicts with another argument.
+#[derive(Args)]
+pub(super) struct AuditArgs {
+    /// An archive of `svclab collect`; `-` is standard input.
+    #[arg(value_name = "NODE.tar", required_unless_present = "live")]
+    archive: Option<PathBuf>,
+    /// Audit this node: collect as `svclab collect` does, and report only findings that a second look confirms.
+    #[arg(long, conflicts_with = "archive")]
+    live: bool,
+    /// The kubeconfig for the Kubernetes API [default: as `svclab collect` finds it].
+    #[arg(long, value_name = "FILE", requires = "live", conflicts_with = "archive")]
+    kubeconfig: Option<PathBuf>,
+    /// The name of this node's Node object.
+    #[arg(long, value_name = "NAME", requires = "live", conflicts_with = "archive")]
+    node_name: Option<String>,
+    /// The proxy's KubeProxyConfiguration.
+    #[arg(long, value_name = "FILE", requires = "live", conflicts_with = "archive")]
+    proxy_config: Option<PathBuf>,
+    /// Collect every so many seconds, and audit again when objects or rules have changed.
+    #[arg(long, value_name = "SECONDS", requires = "live", conflicts_with = "archive", num_args = 0..=1, default_missing_value = "30", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    watch: Option<u64>,
+    /// The proxy's mode, where its configuration lacks it or is wrong.
+    #[arg(long, value_enum, value_name = "MODE")]
+    mode: Option<Mode>,
+    /// Services that changed in the last so many seconds before the collection are not judged: the proxy may not have applied the change.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(i64).range(0..=86_400))]
+    settle: i64,
+    /// The report's form.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    format: AuditFormat,
+    /// Write the report to a file, and a summary to standard output.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Show the way through the rules for every finding (other forms always do).
+    #[arg(long)]
+    ways: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AuditFormat {
+    Text,
+    Json,
+    Junit,
+    Sarif,
+    Markdown,
+    /// A page of one file for a browser.
+    Html,
+}
+
+pub(super) fn run(args: &AuditArgs) -> Result<u8, Exit> {
+    let options = AuditOptions { mode: args.mode.map(Mode::of_oracle), settle_seconds: args.settle };
+    let Some(path) = &args.archive else { return live(args, &options) };
+    let snapshot = read(path)?;
+    let report = audit(&snapshot, &options).map_err(|error| Exit::usage(format!("{}: {error}", path.display())))?;
+    finish(args, &report)
+}
+
+pub(super) fn read(path: &Path) -> Result<Snapshot, Exit> {
+    let wrong = |why: &dyn std::fmt::Display| Exit::usage(format!("{}: {why}", path.display()));
+    if path.as_os_str() == "-" {
+        return Snapshot::read(std::io::stdin().lock()).map_err(|error| wrong(&error));
+    }
+    let file = File::open(path).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
+    Snapshot::read(BufReader::new(file)).map_err(|error| wrong(&error))
+}
+
+fn finish(args: &AuditArgs, report: &Report) -> Result<u8, Exit> {
+    let text = rendered(args, report)?;
+    match &args.output {
+        None => output::write(Some(Path::new("-")), &text)?,
+        Some(path) => {
+            output::write(Some(path), &text)?;
+            output::write(Some(Path::new("-")), &report::summary(report))?;
+        }
+    }
+    Ok(match (report.is_clean(), report.judged()) {
+        (false, _) => FAILED,
+        (true, true) => 0,
+        (true, false) => UNABLE,
+    })
+}
+
+fn rendered(args: &AuditArgs, report: &Report) -> Result<String, Exit> {
+    let json = |result: Result<String, serde_json::Error>| result.map_err(|error| Exit::unable(error.to_string()));
+    Ok(match args.format {
+        AuditFormat::Text => report::text(report, args.ways),
+        AuditFormat::Html => report::html(report),
+        AuditFormat::Markdown => report::markdown(report),
+        AuditFormat::Junit => report::junit(report),
+        AuditFormat::Json => json(report::json(report))?,
+        AuditFormat::Sarif => {
+            json(serde_json::to_string_pretty(&report::sarif(report, env!("CARGO_PKG_VERSION"))))? + "\n"
+        }
+    })
+}
+
+/// Audits this node. Reports only findings that a second audit after the settling time confirms.
+fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
+    let collecting = Collecting {
+        kubeconfig: args.kubeconfig.clone(),
+        node_name: args.node_name.clone(),
+        proxy_config: args.proxy_config.clone(),
+        ..Collecting::default()
+    };
+    let runtime = runtime()?;
+    let gather = || runtime.block_on(collect(&collecting));
+    // A sleep needs the timer of the runtime, so it is made inside of the runtime.
+    let wait = |time: Duration| runtime.block_on(async { tokio::time::sleep(time).await });
+    let audited = |snapshot: &Snapshot| audit(snapshot, options).map_err(|error| Exit::unable(error.to_string()));
+    let settle = Duration::from_secs(u64::try_from(options.settle_seconds).unwrap_or(0));
+    let mut audited_state: Option<NodeState> = None;
+    loop {
+        let snapshot = gather();
+        let now = NodeState::of(&snapshot);
+        let mut status = 0;
+        if audited_state.as_ref() != Some(&now) {
+            let mut report = audited(&snapshot)?;
+            if !report.is_clean() && !settle.is_zero() {
+                wait(settle);
+                let again = audited(&gather())?;
+                let still: BTreeSet<_> = again.findings.iter().map(identity).collect();
+                report.findings.retain(|finding| still.contains(&identity(finding)));
+            }
+            status = finish(args, &report)?;
+            audited_state = Some(now);
+        }
+        let Some(seconds) = args.watch else { return Ok(status) };
+        wait(Duration::from_secs(seconds));
+    }
+}
+
+/// What identifies a finding in two audits.
+fn identity(finding: &Finding) -> (&'static str, String, &'static str, &'static str) {
+    (finding.kind, finding.service.clone(), finding.protocol, finding.frontend)
+}

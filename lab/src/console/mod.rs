@@ -1,0 +1,94 @@
+//! Output of `cli` and `schedule`. Ignores a reader that has gone (`svclab list | head -1`), and erases the line of progress first.
+
+pub(crate) mod progress;
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+macro_rules! print {
+    ($($part:tt)*) => { $crate::console::out(format_args!($($part)*)) };
+}
+
+macro_rules! println {
+    ($($part:tt)*) => { $crate::console::out(format_args!("{}\n", format_args!($($part)*))) };
+}
+
+macro_rules! eprint {
+    ($($part:tt)*) => { $crate::console::err(format_args!($($part)*)) };
+}
+
+macro_rules! eprintln {
+    ($($part:tt)*) => { $crate::console::err(format_args!("{}\n", format_args!($($part)*))) };
+}
+
+/// Whether a write to standard output failed, other than for a missing reader.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Writes to standard output.
+pub(crate) fn out(text: Arguments<'_>) {
+    let written = progress::without(|| io::stdout().lock().write_fmt(text));
+    if let Err(error) = unless_unread(written)
+        && !LOST.swap(true, Ordering::Relaxed)
+    {
+        err(format_args!("svclab: cannot write to standard output: {error}\n"));
+    }
+}
+
+/// Writes to standard error and ignores failures.
+pub(crate) fn err(text: Arguments<'_>) {
+    let _ = progress::without(|| io::stderr().lock().write_fmt(text));
+}
+
+/// Whether every write to standard output succeeded.
+pub(crate) fn all_was_written() -> bool {
+    !LOST.load(Ordering::Relaxed)
+}
+
+/// Ignores the error of a pipe whose reader has gone.
+pub(crate) fn unless_unread(written: io::Result<()>) -> io::Result<()> {
+    written.or_else(|error| if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+}
+
+/// The stream of the report for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Out,
+    /// Standard error: standard output is for a document.
+    Err,
+}
+
+impl Stream {
+    pub(crate) fn line(self, text: &str) {
+        match self {
+            Stream::Out => println!("{text}"),
+            Stream::Err => eprintln!("{text}"),
+        }
+    }
+
+    /// Whether the stream is a terminal and the user has not turned colour off (no-color.org).
+    pub(crate) fn colour(self) -> bool {
+        use std::io::IsTerminal as _;
+        let terminal = match self {
+            Stream::Out => io::stdout().is_terminal(),
+            Stream::Err => io::stderr().is_terminal(),
+        };
+        terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        match self {
+            Stream::Out => print!("{text}"),
+            Stream::Err => eprint!("{text}"),
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = io::stdout().flush();
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! What a kernel can do: the host's, and those of microVMs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use svclab_microvm::cache::Cache;
+use svclab_microvm::image::Image;
+use svclab_microvm::job;
+use svclab_microvm::kernels::Kernel;
+use svclab_microvm::probe::{self, Abilities};
+use svclab_microvm::qemu::{Clock, QemuProgram};
+use svclab_microvm::{VmError, kvm, launch};
+use svclab_netns::sandbox;
+
+use super::NAME;
+use crate::exit::Exit;
+
+/// The hidden subcommand that probes the kernel of its process.
+pub(crate) const PROBE: &str = "guest-probe";
+/// The result of a guest's probe.
+const RESULT: &str = "/out/abilities";
+/// Time for a guest to boot and probe its kernel.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// The abilities of the host's kernel. Another process probes them once, in a sandbox.
+pub(crate) fn of_host() -> Result<Abilities, Exit> {
+    static KNOWN: OnceLock<Abilities> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return Ok(known.clone());
+    }
+    let unable = |problem: String| Exit::unable(format!("cannot try out what this kernel can do: {problem}"));
+    let mut command = Command::new("/proc/self/exe");
+    let output = command.args([PROBE, "-"]).stdin(Stdio::null()).output().map_err(|error| unable(error.to_string()))?;
+    if !output.status.success() {
+        return Err(unable(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    let found = serde_json::from_slice(&output.stdout).map_err(|error| unable(error.to_string()))?;
+    Ok(KNOWN.get_or_init(|| found).clone())
+}
+
+/// The abilities of `kernel`, from the cache or probed in a guest.
+pub(crate) fn of_guest(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmError> {
+    let own =
+        std::env::current_exe().map_err(|source| VmError::Io { attempted: "finding svclab itself".into(), source })?;
+    let image = Image::get(cache, kernel, &BTreeMap::from([(NAME.to_owned(), own)]))?;
+    let known = cache.folder("abilities")?.join(cache_name(image.base()));
+    if let Some(abilities) = std::fs::read(&known).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
+        return Ok(abilities);
+    }
+    let job = job::GuestJob {
+        program: NAME.to_owned(),
+        args: [PROBE, RESULT].map(str::to_owned).into(),
+        results: BTreeMap::from([("abilities".to_owned(), RESULT.to_owned())]),
+        ipvs: true,
+        ..job::GuestJob::default()
+    };
+    let program = QemuProgram::find(cache)?;
+    let mut lines = Vec::new();
+    let clock = Clock::Host { kvm: kvm::works(cache, &program, &image.kernel()) };
+    let ended = launch::run(&program, &image, &job, clock, DEADLINE, &mut |line| lines.push(line.to_owned()))?;
+    let failed = || VmError::Guest { why: format!("{kernel} did not say what it can do"), console: lines.join("\n") };
+    let text = ended.results.get("abilities").ok_or_else(failed)?;
+    let abilities = serde_json::from_slice(text).map_err(|_| failed())?;
+    // A failed write costs another boot, no more.
+    let _ = std::fs::write(&known, text);
+    Ok(abilities)
+}
+
+/// The file name of a kernel's abilities. It depends on the operations that the probe tries.
+fn cache_name(base: &str) -> String {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    probe::operations().hash(&mut hasher);
+    format!("{}-{:016x}", &base[..16.min(base.len())], hasher.finish())
+}
+
+/// Probes the kernel of this process in a sandbox and writes the abilities to `file` (`-`: standard output).
+pub(crate) fn probe(file: &Path) -> Result<u8, Exit> {
+    let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
+    let text = serde_json::to_string(&probe::all()).map_err(|error| Exit::unable(error.to_string()))?;
+    if file == Path::new("-") {
+        println!("{text}");
+        return Ok(0);
+    }
+    std::fs::write(file, text).map_err(|error| Exit::unable(format!("cannot write {}: {error}", file.display())))?;
+    Ok(0)
+}

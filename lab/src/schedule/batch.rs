@@ -1,0 +1,121 @@
+//! Batches: scenarios that one process of svclab runs together, in one mode and on one kernel. Several batches make one report.
+
+use super::args::RunArgs;
+use super::child::{self, ChildOutput};
+use super::output::write_run;
+use super::signals;
+use super::target::RunTarget;
+use crate::exit::{Exit, UNABLE};
+use crate::mode::Mode;
+use crate::report::{NotRunRecord, RunRecord, ScenarioRecord};
+use crate::scenario::Scenario;
+
+/// Scenarios for one kernel and one mode, with the seeds of the whole run.
+pub(super) struct RunBatch<'a> {
+    pub(super) target: RunTarget,
+    pub(super) mode: Mode,
+    pub(super) scenarios: Vec<&'a Scenario>,
+}
+
+impl<'a> RunBatch<'a> {
+    /// Adds a scenario to the batch of its target and mode.
+    pub(super) fn add(batches: &mut Vec<RunBatch<'a>>, target: RunTarget, mode: Mode, scenario: &'a Scenario) {
+        let key = |target: &RunTarget| (target.kernel(), target.is_deterministic());
+        let fits = |batch: &&mut RunBatch<'_>| batch.mode == mode && key(&batch.target) == key(&target);
+        match batches.iter_mut().find(fits) {
+            Some(batch) => batch.scenarios.push(scenario),
+            None => batches.push(RunBatch { target, mode, scenarios: vec![scenario] }),
+        }
+    }
+
+    /// The order for the process that runs the batch.
+    fn order(&self, args: &RunArgs) -> RunArgs {
+        let mut order = args.clone();
+        order.files = self.scenarios.iter().map(|scenario| scenario.path.clone()).collect();
+        order.mode = vec![self.mode];
+        order.breaks.retain(|damage| self.scenarios.iter().any(|scenario| damage.is_done_in(scenario)));
+        (order.vm.kernel, order.vm.deterministic) = (self.target.kernel(), self.target.is_deterministic());
+        // The folder of the batch's report is temporary.
+        order.bundle = args.bundles();
+        order.no_bundle = order.bundle.is_none();
+        (order.json, order.junit, order.html) = (None, None, None);
+        order.is_batch = true;
+        order
+    }
+}
+
+pub(super) struct BatchResult {
+    /// The exit status of the batch, but 0 if the batch had nothing to judge: other batches may judge.
+    pub(super) status: u8,
+    pub(super) scenarios: Vec<ScenarioRecord>,
+}
+
+impl BatchResult {
+    /// `scenarios` is `None` if the process wrote no report.
+    fn new(status: u8, scenarios: Option<Vec<ScenarioRecord>>) -> BatchResult {
+        let had_nothing = |all: &Vec<ScenarioRecord>| all.iter().all(|one| !one.unable && !one.judged);
+        let status = if status == UNABLE && scenarios.as_ref().is_some_and(had_nothing) { 0 } else { status };
+        BatchResult { status, scenarios: scenarios.unwrap_or_default() }
+    }
+
+    /// Whether a step of the batch was judged.
+    pub(super) fn is_judged(&self) -> bool {
+        self.scenarios.iter().any(|scenario| scenario.judged)
+    }
+}
+
+pub(super) struct CombinedReport {
+    folder: tempfile::TempDir,
+    scenarios: Vec<ScenarioRecord>,
+    pub(super) worst: u8,
+    /// Scenarios that could not be run; `None` keeps the list out of the report.
+    pub(super) not_run: Option<Vec<NotRunRecord>>,
+}
+
+impl CombinedReport {
+    pub(super) fn new() -> Result<CombinedReport, Exit> {
+        let folder = tempfile::tempdir().map_err(|error| Exit::unable(format!("cannot make a folder: {error}")))?;
+        Ok(CombinedReport { folder, scenarios: Vec::new(), worst: 0, not_run: None })
+    }
+
+    pub(super) fn run(&mut self, args: &RunArgs, batch: &RunBatch<'_>) -> Result<BatchResult, Exit> {
+        let report = self.folder.path().join("report.json");
+        let output = ChildOutput::To(args.stream());
+        let (status, run) = child::run_with_report(batch.order(args), &report, output, None)?;
+        let result = BatchResult::new(status, run.map(|run| run.scenarios));
+        self.scenarios.extend(result.scenarios.iter().cloned());
+        self.worst = self.worst.max(result.status);
+        Ok(result)
+    }
+
+    /// Writes the report and returns the status of the whole run.
+    pub(super) fn finish(self, args: &RunArgs) -> Result<u8, Exit> {
+        let stopped = signals::stop();
+        let is_judged = self.scenarios.iter().any(|scenario| scenario.judged);
+        let status = if self.worst == 0 && !is_judged { UNABLE } else { self.worst };
+        if status != self.worst && stopped.is_none() {
+            args.stream().line("nothing was judged: no scenario could be run");
+        }
+        let run = RunRecord { not_run: self.not_run, ..RunRecord::new(status == 0, self.scenarios) };
+        write_run(args, run, status, stopped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_with_nothing_to_judge_does_not_fail_the_run() {
+        let scenario = |judged: bool, unable: bool| ScenarioRecord { judged, unable, ..ScenarioRecord::default() };
+        let of = |status, scenarios: Option<Vec<ScenarioRecord>>| {
+            let result = BatchResult::new(status, scenarios);
+            (result.status, result.is_judged())
+        };
+        assert_eq!(of(UNABLE, Some(vec![])), (0, false), "the proxy is excused");
+        assert_eq!(of(UNABLE, Some(vec![scenario(false, false)])), (0, false), "its steps are for other modes");
+        assert_eq!(of(UNABLE, Some(vec![scenario(false, true)])), (UNABLE, false), "the lab could not be built");
+        assert_eq!(of(UNABLE, None), (UNABLE, false), "svclab itself could not run");
+        assert_eq!(of(0, Some(vec![scenario(true, false), scenario(false, false)])), (0, true));
+    }
+}

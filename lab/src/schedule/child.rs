@@ -1,0 +1,53 @@
+//! Runs that another process of svclab carries out.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{RunArgs, signals};
+use crate::console::Stream;
+use crate::exit::{Exit, status_of};
+use crate::report::RunRecord;
+
+/// The hidden subcommand whose argument is a [`RunArgs`] as JSON.
+pub(crate) const RUN_ORDER: &str = "run-order";
+
+/// What happens to the standard output and error of the child process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChildOutput {
+    /// Standard output goes to this stream of the parent.
+    To(Stream),
+    Discard,
+}
+
+/// Runs `args` in another process and returns its exit status. Signals are passed on.
+pub(crate) fn run(args: &RunArgs, output: ChildOutput, path: Option<OsString>) -> Result<u8, Exit> {
+    let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
+    let mut command = Command::new(std::env::current_exe().map_err(unable)?);
+    svclab_netns::die_with_this_process(&mut command);
+    command.arg(RUN_ORDER).arg(order(args)?).stdin(Stdio::null());
+    match output {
+        ChildOutput::To(Stream::Out) => {}
+        ChildOutput::To(Stream::Err) => drop(command.stdout(std::io::stderr())),
+        ChildOutput::Discard => drop(command.stdout(Stdio::null()).stderr(Stdio::null())),
+    }
+    command.envs(path.map(|path| ("PATH", path)));
+    signals::status(&mut command).map(status_of).map_err(unable)
+}
+
+/// Runs `args` in another process, and returns its exit status and the report that it wrote to `report`.
+pub(crate) fn run_with_report(
+    args: RunArgs,
+    report: &Path,
+    output: ChildOutput,
+    path: Option<OsString>,
+) -> Result<(u8, Option<RunRecord>), Exit> {
+    // The report of an earlier run.
+    let _ = std::fs::remove_file(report);
+    let status = run(&RunArgs { json: Some(report.to_owned()), ..args }, output, path)?;
+    Ok((status, RunRecord::read(report).ok()))
+}
+
+pub(super) fn order(args: &RunArgs) -> Result<String, Exit> {
+    serde_json::to_string(args).map_err(|error| Exit::unable(format!("cannot write the order for svclab: {error}")))
+}

@@ -1,0 +1,77 @@
+//! Runs scenarios: decides which process and which kernel carries out each of them, and combines the reports.
+//!
+//! [`RunArgs`] says what to run. A run in several modes or on several kernels consists of batches. Each batch has one mode and one kernel,
+//! and another process of svclab carries it out: a run on the host's kernel moves its whole process into the sandbox. That process gets
+//! its [`RunArgs`] as JSON and writes a [`RunRecord`](crate::report::RunRecord). A microVM does the same with `svclab` as its program.
+
+pub(crate) mod abilities;
+mod args;
+mod batch;
+pub(crate) mod child;
+mod every_kernel;
+mod every_mode;
+mod every_seed;
+pub(crate) mod guest;
+mod guest_run;
+mod guest_steps;
+mod host;
+mod job;
+mod microvm;
+pub(crate) mod output;
+mod runtime;
+mod seeds;
+pub(crate) mod signals;
+mod simulator;
+mod target;
+
+pub(crate) use args::{LabArgs, RunArgs, value_name};
+pub(crate) use guest_run::GuestRun;
+pub(crate) use job::{Job, excuse};
+pub(crate) use microvm::{BOOT, SCENARIO};
+pub(crate) use runtime::{runtime, stopped};
+pub(crate) use target::{GuestTarget, KernelArg, RunTarget, target_of_lab};
+
+use crate::exit::Exit;
+use crate::find;
+use crate::scenario::Scenario;
+use job::{jobs, not_excused};
+
+pub(crate) const NAME: &str = "svclab";
+
+pub(crate) fn run(args: &RunArgs) -> Result<u8, Exit> {
+    if args.simulate {
+        return simulator::run(args);
+    }
+    let scenarios = args.load(args.lab.seed.first())?;
+    check_breaks(args, &scenarios)?;
+    // Mistakes in the flag are reported before anything runs.
+    args.control_plane()?;
+    let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
+    let jobs = not_excused(jobs(&scenarios, &args.mode, proxy.is_foreign())?, &proxy);
+    // A guest runs everything on its own kernel.
+    if args.machine.is_some() || jobs.is_empty() {
+        return host::run(args, &jobs, &proxy);
+    }
+    if args.vm.kernel == KernelArg::All {
+        if args.control_plane.is_some() {
+            return Err(Exit::usage("--control-plane is for this machine's kernel: leave out --kernel all"));
+        }
+        return every_kernel::run(args, &jobs);
+    }
+    if jobs.iter().any(|job| job.mode != jobs[0].mode) || args.vm.divides(&jobs)? {
+        return every_mode::run(args, &jobs);
+    }
+    match args.vm.target(&jobs)? {
+        RunTarget::Host => host::run(args, &jobs, &proxy),
+        RunTarget::Guest(guest) if args.control_plane.is_some() => Err(Exit::unable(format!(
+            "--control-plane is for this machine's kernel; this would be run in a microVM{}",
+            guest.because
+        ))),
+        RunTarget::Guest(guest) => microvm::run(args, &guest, &jobs),
+    }
+}
+
+fn check_breaks(args: &RunArgs, scenarios: &[Scenario]) -> Result<(), Exit> {
+    let unknown = args.breaks.iter().find(|damage| !scenarios.iter().any(|scenario| damage.is_done_in(scenario)));
+    unknown.map_or(Ok(()), |damage| Err(Exit::usage(format!("--break: no step is named {:?}", damage.meant.before))))
+}

@@ -1,0 +1,52 @@
+//! Writes reports, and decides how a run ends.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::args::RunArgs;
+use super::signals::Stop;
+use crate::console::{progress, unless_unread};
+use crate::exit::{Exit, FAILED, UNABLE};
+use crate::report::{RunRecord, ScenarioReport, html, junit};
+
+/// Writes the reports of a run and returns its exit status.
+pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option<Stop>) -> Result<u8, Exit> {
+    let status = if reports.iter().any(|report| report.unable) || !reports.iter().any(ScenarioReport::judged) {
+        UNABLE
+    } else if reports.iter().all(ScenarioReport::passed) {
+        0
+    } else {
+        FAILED
+    };
+    write_run(args, RunRecord::of(reports), status, stopped)
+}
+
+/// Writes a run's report in every form that `args` asks for; returns `status` unless a signal ended the run.
+pub(super) fn write_run(args: &RunArgs, mut run: RunRecord, status: u8, stopped: Option<Stop>) -> Result<u8, Exit> {
+    if let Some(stop) = stopped {
+        run.interrupt(stop.name());
+    }
+    write_json(args.json.as_deref(), &run)?;
+    if args.html.is_some() {
+        write(args.html.as_deref(), &html::render(&run))?;
+    }
+    write(args.junit.as_deref(), &junit::render(&run))?;
+    stopped.map_or(Ok(status), |stop| Err(stop.exit()))
+}
+
+/// Writes a value as JSON with sorted keys.
+pub(crate) fn write_json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), Exit> {
+    let value: Value = serde_json::to_value(value).map_err(|error| Exit::unable(error.to_string()))?;
+    write(path, &format!("{value:#}\n"))
+}
+
+pub(crate) fn write(path: Option<&Path>, text: &str) -> Result<(), Exit> {
+    let Some(path) = path else { return Ok(()) };
+    let written = match path.as_os_str() == "-" {
+        true => unless_unread(progress::without(|| std::io::stdout().lock().write_all(text.as_bytes()))),
+        false => std::fs::write(path, text),
+    };
+    written.map_err(|error| Exit::usage(format!("cannot write the report {}: {error}", path.display())))
+}

@@ -1,0 +1,84 @@
+//! Signals that end a run. The run reports what it did, and exits with 128 and the signal's number, as a shell does.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::Pid;
+
+use crate::exit::Exit;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Interrupt,
+    Terminate,
+    Hangup,
+}
+
+impl Stop {
+    fn signal(self) -> Signal {
+        match self {
+            Stop::Interrupt => Signal::SIGINT,
+            Stop::Terminate => Signal::SIGTERM,
+            Stop::Hangup => Signal::SIGHUP,
+        }
+    }
+
+    /// The name that kill(1) uses.
+    pub(crate) fn name(self) -> &'static str {
+        self.signal().as_str()
+    }
+
+    pub(crate) fn exit(self) -> Exit {
+        let number = u8::try_from(self.signal() as i32).unwrap_or(0);
+        Exit { status: 128 + number, message: format!("ended by {}", self.name()) }
+    }
+}
+
+static STOPPED: OnceLock<Stop> = OnceLock::new();
+/// The child process that this process waits for.
+static CHILD: Mutex<Option<Pid>> = Mutex::new(None);
+
+/// Makes SIGINT and SIGTERM stop this process in order. Starts a thread: not for a process that enters the sandbox.
+pub(crate) fn watch() -> Result<(), Exit> {
+    static WATCHED: OnceLock<()> = OnceLock::new();
+    if WATCHED.set(()).is_err() {
+        return Ok(());
+    }
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    // Later threads inherit the mask. `Command` resets the mask of child processes.
+    signals.thread_block().map_err(|error| Exit::unable(format!("cannot block signals: {error}")))?;
+    std::thread::spawn(move || {
+        while let Ok(signal) = signals.wait() {
+            let _ = STOPPED.set(if signal == Signal::SIGTERM { Stop::Terminate } else { Stop::Interrupt });
+            // At the second signal the child kills its own children.
+            if let Some(child) = *CHILD.lock().unwrap_or_else(PoisonError::into_inner) {
+                let _ = kill(child, signal);
+            }
+        }
+    });
+    Ok(())
+}
+
+pub(crate) fn stop() -> Option<Stop> {
+    STOPPED.get().copied()
+}
+
+/// Runs a command and passes signals on. In its own process group, Ctrl-C does not reach the command twice.
+pub(crate) fn status(command: &mut Command) -> io::Result<ExitStatus> {
+    let mut child = command.process_group(0).spawn()?;
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let register = |pid| *CHILD.lock().unwrap_or_else(PoisonError::into_inner) = pid;
+    register(Some(pid));
+    // A signal that arrived before the command started.
+    if let Some(stop) = stop() {
+        let _ = kill(pid, stop.signal());
+    }
+    let status = child.wait();
+    register(None);
+    status
+}
