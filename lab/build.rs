@@ -28,7 +28,7 @@ fn main() -> io::Result<()> {
     table.push_str("];\n");
     fs::write(variable("OUT_DIR")?.join("shipped.rs"), table)?;
     println!("cargo::rerun-if-changed=../proxy/version.rs");
-    version::tell("SVCLAB", true);
+    version::emit("SVCLAB", true);
     Ok(())
 }
 

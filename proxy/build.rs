@@ -5,5 +5,5 @@ mod version;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=version.rs");
-    version::tell("SVCPROXY", false);
+    version::emit("SVCPROXY", false);
 }

@@ -2,16 +2,16 @@
 
 use std::process::Command;
 
-/// Sets `PROGRAM_VERSION` for the compiler, and `PROGRAM_COMMIT` if the commit is known from an environment variable of
-/// that name or from git. `always`: also in debug builds, which are then rebuilt after each commit.
-pub fn tell(program: &str, always: bool) {
+/// Sets `PROGRAM_VERSION` for the compiler, and `PROGRAM_COMMIT` if the commit is known from that variable or from git.
+/// `always`: also in debug builds, which are then rebuilt after each commit.
+pub fn emit(program: &str, always: bool) {
     let variable = format!("{program}_COMMIT");
     println!("cargo::rerun-if-env-changed={variable}");
     let version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let told = std::env::var(&variable).ok().filter(|commit| !commit.is_empty());
     // `PROFILE` is "release" for every profile that inherits from it (Cargo's reference, "Environment variables").
     let asked = always || std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    match told.or_else(|| asked.then(of_git).flatten()) {
+    match told.or_else(|| asked.then(git_commit).flatten()) {
         Some(commit) => {
             println!("cargo::rustc-env={variable}={commit}");
             println!("cargo::rustc-env={program}_VERSION={version} ({commit})");
@@ -21,7 +21,7 @@ pub fn tell(program: &str, always: bool) {
 }
 
 /// `None` without git or a repository.
-fn of_git() -> Option<String> {
+fn git_commit() -> Option<String> {
     // These files change when another commit is checked out or created.
     for file in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", file]) {

@@ -201,7 +201,7 @@ impl RunningDaemon {
         let batches = self.batches.as_ref().context("a daemon that runs")?;
         let start = Instant::now();
         batches.send(batch).ok().context("the daemon has ended")?;
-        while self.health.look().applied.manifests != version {
+        while self.health.snapshot().applied.manifests != version {
             if let Some(error) = &self.log.lock().error {
                 bail!("{error}");
             }

@@ -1,5 +1,4 @@
-//! Writes svcproxy's manual pages and shell completions: `cargo run -p svcproxy --example manual -- DIRECTORY`. An
-//! example, so that the shipped program does not contain the generators.
+//! Writes svcproxy's manual pages and shell completions: `cargo run -p svcproxy --example manual -- DIRECTORY`.
 
 use std::path::Path;
 use std::{fs, io};
@@ -9,7 +8,6 @@ use clap_complete::Shell;
 use svcproxy::cli::Cli;
 
 const NAME: &str = "svcproxy";
-/// File names as Debian's completion directories expect them.
 const SHELLS: [(Shell, &str); 3] =
     [(Shell::Bash, "svcproxy"), (Shell::Zsh, "_svcproxy"), (Shell::Fish, "svcproxy.fish")];
 

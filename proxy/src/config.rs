@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use ipnet::IpNet;
 
 use crate::model::Family;
 use crate::port_range::PortRange;
 
-/// Proxy modes, by kube-proxy's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     #[default]
@@ -48,11 +48,11 @@ impl fmt::Display for Mode {
     }
 }
 
-/// How the proxy recognises packets from pods of this node or cluster (`detectLocalMode`).
+/// How the proxy recognises packets from local pods (`detectLocalMode`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DetectLocal {
-    /// The source address is in the cluster's pod range (`--cluster-cidr`). In a family without a range no packet is
-    /// local.
+    /// The source address is in the cluster's pod range (`--cluster-cidr`). Without a range of its family a packet is
+    /// not local.
     ClusterCidr(Vec<IpNet>),
     /// The source address is in this node's pod range (`spec.podCIDRs` of its Node object).
     NodeCidr,
@@ -78,9 +78,7 @@ pub struct Conntrack {
     pub max_per_core: u32,
     /// Lower bound of the maximum, if `max_per_core` is set.
     pub min: u32,
-    /// Timeout of established TCP connections.
     pub tcp_established: Duration,
-    /// Timeout of TCP connections in CLOSE_WAIT.
     pub tcp_close_wait: Duration,
     /// Timeout of UDP flows without a reply.
     pub udp: Duration,
@@ -101,12 +99,15 @@ impl Default for Conntrack {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The comments are help texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Variant {
-    /// The variant that update-alternatives selects.
+    /// Use the variant that update-alternatives selects
     #[default]
     Auto,
+    /// iptables-nft
     Nft,
+    /// iptables-legacy
     Legacy,
 }
 
@@ -121,13 +122,16 @@ impl fmt::Display for Variant {
 }
 
 /// How the tables are written (`--iptables-writer`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+///
+/// The comments are help texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum WriterChoice {
-    /// By netlink if the tables are iptables-nft's, else by the commands.
+    /// By netlink where the tables are iptables-nft's, else by the commands
     #[default]
     Auto,
+    /// By netlink; no command is run, and none needs to be installed
     Netlink,
-    /// By `iptables-restore`.
+    /// By iptables-restore
     Commands,
 }
 
@@ -144,7 +148,6 @@ impl fmt::Display for WriterChoice {
 /// Settings of IPVS mode (`ipvs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipvs {
-    /// The scheduler of all virtual servers.
     pub scheduler: String,
     /// The proxy does not touch virtual servers in these ranges (`excludeCIDRs`).
     pub exclude: Vec<IpNet>,
@@ -167,7 +170,6 @@ impl Default for Ipvs {
     }
 }
 
-/// Feature gates that this proxy implements (`featureGates`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
     /// Serve `spec.externalIPs` of Services (`AllowServiceExternalIPs`).
@@ -193,15 +195,14 @@ pub struct Config {
     /// This node's name in Kubernetes (`--hostname-override`).
     pub node_name: String,
     pub detect_local: DetectLocal,
-    /// Masquerade all traffic to cluster IPs.
     pub masquerade_all: bool,
     /// Bit of the packet mark that requests masquerade, 0 to 31.
     pub masquerade_bit: u8,
     pub node_port_addresses: NodePortAddresses,
     /// Node ports on 127.0.0.1 (IPv4 only; needs `route_localnet`).
     pub localhost_node_ports: bool,
-    /// `nf_conntrack_tcp_be_liberal`: conntrack accepts out-of-window segments, and the proxy does not drop INVALID
-    /// packets.
+    /// conntrack accepts out-of-window segments, and the proxy does not drop INVALID packets
+    /// (`nf_conntrack_tcp_be_liberal`).
     pub tcp_be_liberal: bool,
     /// Longest time between two checks of the whole state.
     pub sync_period: Duration,
@@ -213,13 +214,9 @@ pub struct Config {
     pub primary_family: Family,
     /// This node's primary address in its family, overriding the Node object's (`bindAddress`).
     pub bind_address: Option<IpAddr>,
-    /// A port that cannot be bound ends the proxy.
     pub bind_address_hard_fail: bool,
-    /// Where `/healthz` listens.
     pub healthz_bind_address: Option<SocketAddr>,
-    /// Where `/metrics` listens.
     pub metrics_bind_address: Option<SocketAddr>,
-    /// Count connections per service port, by reading the rules' counters at each scrape.
     pub service_counters: bool,
     /// The process's `oom_score_adj`, -1000 to 1000.
     pub oom_score_adj: i32,
@@ -263,19 +260,19 @@ impl Config {
     }
 }
 
-/// The node's addresses in the kernel, which `nodePortAddresses` and source ranges are compared with.
+/// The node's addresses in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
-    /// Every address of every interface, loopback included; sorted, without duplicates.
+    /// All addresses, loopback included; sorted, without duplicates.
     pub local: Vec<IpAddr>,
-    /// The node's primary addresses, at most one per family: the Node object's internal addresses if it exists.
+    /// At most one per family: the Node object's internal addresses if it exists.
     pub primary: Vec<IpAddr>,
     /// Families in which an interface that receives packets has no address, such as a pod's veth without a bridge.
     pub bare: Vec<Family>,
     /// Names of the links that receive packets from outside, sorted.
     pub links: Vec<String>,
-    /// Addresses of other machines that the kernel sends packets to: gateways of routes and remote ends of VXLAN
-    /// tunnels; sorted, without duplicates. Empty if the mode does not need them.
+    /// Gateways of routes and remote ends of VXLAN tunnels; sorted, without duplicates. Empty if the mode does not need
+    /// them.
     pub next_hops: Vec<IpAddr>,
     /// Addresses on `kube-ipvs0`, sorted. `None` if the mode does not need them.
     pub of_services: Option<Vec<IpAddr>>,

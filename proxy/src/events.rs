@@ -1,17 +1,14 @@
-//! Kubernetes Events. Recording one never blocks: without an API server, or when too many wait, the Event is lost, and
-//! the log has the same text.
+//! Kubernetes Events. Recording never blocks: without an API server, or when too many wait, the Event is lost. The log
+//! has the same text.
 
 use tokio::sync::mpsc;
 
 use crate::model::ObjectKey;
 
-/// Capacity of the queue.
 const WAITING: usize = 64;
 
-/// The object that an Event regards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventSubject {
-    /// This node.
     Node,
     Service(ObjectKey),
     EndpointSlice(ObjectKey),
@@ -31,10 +28,14 @@ pub struct Event {
     pub about: EventSubject,
     /// A CamelCase word for machines; kube-proxy's, where it has one.
     pub reason: &'static str,
-    /// The attempted action, CamelCase.
     pub action: &'static str,
-    /// A sentence for people.
     pub note: String,
+}
+
+impl Event {
+    pub fn warning(about: EventSubject, reason: &'static str, action: &'static str, note: String) -> Event {
+        Event { kind: EventType::Warning, about, reason, action, note }
+    }
 }
 
 /// Records Events. The default recorder drops them, as no API server is configured.
@@ -42,13 +43,11 @@ pub struct Event {
 pub struct Recorder(Option<mpsc::Sender<Event>>);
 
 impl Recorder {
-    /// A recorder, and the queue of what it records.
     pub fn new() -> (Recorder, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         (Recorder(Some(sender)), receiver)
     }
 
-    /// Records an Event, if the queue has space.
     pub fn record(&self, event: Event) {
         if let Some(sender) = &self.0 {
             let _ = sender.try_send(event);
@@ -61,14 +60,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn telling_never_waits() {
-        let event = |number: usize| Event {
-            kind: EventType::Warning,
-            about: EventSubject::Node,
-            reason: "Test",
-            action: "Test",
-            note: number.to_string(),
-        };
+    fn recording_never_blocks() {
+        let event = |number: usize| Event::warning(EventSubject::Node, "Test", "Test", number.to_string());
         let (recorder, mut events) = Recorder::new();
         (0..2 * WAITING).for_each(|number| recorder.record(event(number)));
         let reported: Vec<Event> = std::iter::from_fn(|| events.try_recv().ok()).collect();

@@ -1,15 +1,15 @@
-//! Entry points of the fuzzers in `proxy/fuzz` and of the property tests (`tests/it/fuzzing.rs`): parsers of untrusted
-//! input. They must not panic, and do no I/O.
+//! Entry points for the fuzzers in `proxy/fuzz` and the property tests in `tests/it/fuzzing.rs`: parsers of untrusted
+//! input, which must not panic and do no I/O.
 
 use kube::config::Kubeconfig;
 
 use crate::kernel::{conntrack, ipset, iptables, ipvs, multicast, netlink};
 use crate::ruleset::SavedTable;
 
-/// Parses bytes as a list, as lines of a watch, and as a credential plugin's answer.
+/// Parses a list, a watch and a credential plugin's output.
 ///
 /// # Panics
-/// If a list removes an object that the same list contains, which is a bug.
+/// If a list removes an object that it contains, which is a bug.
 pub fn api(bytes: &[u8]) {
     assert!(!crate::source::fuzz_api(bytes), "a list takes away what it shows");
 }
@@ -31,7 +31,6 @@ pub fn configuration(bytes: &[u8]) {
     }
 }
 
-/// Parses messages of nf_tables, IPVS, ipset and conntrack.
 pub fn netlink(bytes: &[u8]) {
     netlink::fuzz(bytes, |payload| {
         ipvs::fuzz(payload);

@@ -1,5 +1,3 @@
-//! See the library.
-
 fn main() -> std::process::ExitCode {
     svcproxy::cli::main()
 }

@@ -10,8 +10,7 @@ pub struct PortRange {
     last: u16,
 }
 
-/// Above the kernel's ephemeral ports (32768 to 60999 in `ip_local_port_range`) and above node ports, so that neither
-/// collides.
+/// Above the kernel's ephemeral ports (32768 to 60999 in `ip_local_port_range`) and above node ports.
 impl Default for PortRange {
     fn default() -> PortRange {
         PortRange { first: 61_000, last: 65_535 }
@@ -23,12 +22,10 @@ impl PortRange {
         self.first
     }
 
-    /// The number of ports.
     pub fn len(self) -> u32 {
         u32::from(self.last - self.first) + 1
     }
 
-    /// Always false.
     pub fn is_empty(self) -> bool {
         false
     }
@@ -47,8 +44,7 @@ impl fmt::Display for PortRange {
 impl FromStr for PortRange {
     type Err = String;
 
-    /// Parses `FIRST-LAST`, `FIRST+MORE` or a single port, as kube-proxy's `ParsePortRange`; an empty text, `0` and
-    /// `0-0` mean the default.
+    /// As kube-proxy's `ParsePortRange`; an empty text, `0` and `0-0` mean the default.
     fn from_str(text: &str) -> Result<PortRange, String> {
         let text = text.trim();
         if matches!(text, "" | "0" | "0-0") {
@@ -73,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_upstream_reads_them() {
+    fn port_ranges_are_parsed_as_in_kube_proxy() {
         for (text, range) in [
             ("", "61000-65535"),
             ("0-0", "61000-65535"),

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_given_back_once_for_as_many_as_are_kept() {
+    fn memory_is_returned_after_as_many_removals_as_objects_remain() {
         for (kept, times) in [(0, 20), (1000, 20), (5000, 4), (100_000, 0)] {
             let mut removed_objects = RemovedObjects::default();
             let due = (0..20_000).filter(|_| {

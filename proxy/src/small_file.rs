@@ -5,11 +5,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Largest file in bytes. A kubeconfig of a hundred clusters with their certificates has half of it.
+/// In bytes. A kubeconfig of a hundred clusters with their certificates has half of it.
 pub const LARGEST: u64 = 1 << 20;
 
-/// Reads a file and follows symbolic links, which ConfigMaps contain. Fails if the file is not regular (reading a pipe
-/// or device may not end) or too large.
+/// Follows symbolic links, which ConfigMaps contain. Rejects files that are not regular: reading a pipe or device may
+/// not end.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let wrong = |cause: String| Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
     let no_file = || wrong("it is no regular file".to_owned());

@@ -10,7 +10,7 @@ use crate::mode::iptables_family::rules::cleanup::cleanup;
 use crate::mode::nftables::{flowtable, layout};
 use crate::model::Family;
 
-/// Cleans up both families, whatever the mode was. Continues after a failure, and returns the last one.
+/// Cleans up both families. Continues after a failure, and returns the last one.
 pub fn run(config: &Config) -> anyhow::Result<()> {
     let mut failure: Option<anyhow::Error> = None;
     for family in Family::ALL {
@@ -19,14 +19,14 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         match result {
             Ok(removed) => tracing::info!(%family, removed, "cleaned up"),
             Err(error) => {
-                tracing::error!(%family, %error, "not cleaned up");
+                tracing::error!(%family, %error, "cannot clean up");
                 failure = Some(error.into());
             }
         }
         // If `config.variant` is `auto`, the variant that it selected is already clean.
         for variant in [Variant::Nft, Variant::Legacy].into_iter().filter(|variant| *variant != config.variant) {
-            if let Err(error) = other_variant::clean(family, variant) {
-                tracing::error!(%family, %error, "the {variant} tables are not cleaned up");
+            if let Err(error) = other_variant::clean_up(family, variant) {
+                tracing::error!(%family, %error, "cannot clean up the {variant} tables");
                 failure = Some(error.into());
             }
         }
@@ -35,17 +35,17 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         Family::ALL.into_iter().flat_map(|family| [(family, layout::TABLE), (family, flowtable::TABLE)])
     {
         match kernel::nftables::Netlink::open(family, name, "").and_then(|mut table| table.delete()) {
-            Ok(true) => tracing::info!(%family, "the table {name} of nftables deleted"),
+            Ok(true) => tracing::info!(%family, "deleted the nftables table {name}"),
             Ok(false) => {}
             Err(error) => {
-                tracing::error!(%family, %error, "the table of nftables is not deleted");
+                tracing::error!(%family, %error, "cannot delete the nftables table {name}");
                 failure = Some(error.into());
             }
         }
     }
     // Rules refer to the IP sets, so the sets are removed after the rules.
     if let Err(error) = virtual_servers() {
-        tracing::error!(%error, "virtual servers, sets and addresses not cleaned up");
+        tracing::error!(%error, "cannot clean up virtual servers, sets and addresses");
         failure = Some(error.into());
     }
     failure.map_or(Ok(()), Err)

@@ -1,5 +1,3 @@
-//! Command-line flags generated from the table of configuration fields.
-
 use std::collections::BTreeMap;
 
 use clap::builder::ValueParser;
@@ -9,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use crate::kubeproxy_config::{ConfigField, FIELDS, FieldSupport, FlagValue, GoDuration, KubeProxyConfiguration};
 
-/// Values given on the command line, by field path.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigFlags(pub BTreeMap<&'static str, Value>);
 
@@ -34,7 +31,7 @@ impl FromArgMatches for ConfigFlags {
                 continue;
             }
             let values = matches.get_many::<Value>(name).into_iter().flatten().cloned();
-            if let Some(value) = values.reduce(together) {
+            if let Some(value) = values.reduce(combine) {
                 given.insert(field.path, value);
             }
         }
@@ -49,7 +46,7 @@ impl FromArgMatches for ConfigFlags {
 
 /// Values of a repeated list or mapping flag accumulate, as in kube-proxy's flag library; of other flags the last value
 /// wins.
-fn together(earlier: Value, later: Value) -> Value {
+fn combine(earlier: Value, later: Value) -> Value {
     match (earlier, later) {
         (Value::Array(mut items), Value::Array(more)) => {
             items.extend(more);
@@ -191,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_none_are_refused_by_their_flag() {
+    fn invalid_values_are_rejected_with_their_flag() {
         for (flag, problem) in [
             ("--masquerade-all=maybe", "\"maybe\" is neither true nor false"),
             ("--iptables-sync-period=30", "\"30\" is no time such as 30s"),

@@ -1,5 +1,5 @@
-//! Logs when the configuration file changes. kube-proxy exits then, to be restarted; this proxy keeps the old
-//! configuration, and the operator decides when to restart it.
+//! Logs when the configuration file changes. kube-proxy exits then; this proxy keeps the old configuration until the
+//! operator restarts it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use tracing::{info, warn};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::small_file;
 
-/// Events within this time of the first are handled by one read: swapping a ConfigMap causes about five events, and so
-/// does saving in an editor. Bounds the cost of a busy directory at ten small reads a second.
+/// One read handles all events within this time: swapping a ConfigMap causes about five. In a busy directory this
+/// bounds the reads to ten a second.
 const GATHER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -25,19 +25,19 @@ pub struct ConfigWatch {
 
 impl ConfigWatch {
     pub fn start(loaded: &LoadedConfig) -> notify::Result<ConfigWatch> {
-        let tell = |path: &Path, news| match news {
+        let report = |path: &Path, news| match news {
             ContentChange::Changed => {
                 warn!("the configuration file {} has changed; this takes effect with a restart", path.display());
             }
             ContentChange::Restored => info!("the configuration file {} is again as it was read", path.display()),
         };
-        Self::telling(loaded, small_file::read, tell)
+        Self::start_with(loaded, small_file::read, report)
     }
 
-    fn telling(
+    fn start_with(
         loaded: &LoadedConfig,
         read: impl Fn(&Path) -> io::Result<Vec<u8>> + Send + 'static,
-        tell: impl Fn(&Path, ContentChange) + Send + 'static,
+        report: impl Fn(&Path, ContentChange) + Send + 'static,
     ) -> notify::Result<ConfigWatch> {
         let path = std::path::absolute(&loaded.file).unwrap_or_else(|_| PathBuf::from(&loaded.file));
         let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
@@ -47,18 +47,16 @@ impl ConfigWatch {
             if event.is_ok_and(|event| !may_change(event.kind)) {
                 return;
             }
-            // The receiving thread outlives this watcher, so sending does not fail.
             let _ = sender.send(());
         })?;
-        // Watches the directory: a ConfigMap's file is a symbolic link that kubelet swaps, and editors replace the
-        // file.
+        // Watches the directory, because kubelet swaps links in a ConfigMap and editors replace the file.
         watcher.watch(&directory, RecursiveMode::NonRecursive)?;
         std::thread::Builder::new().name("config-watch".to_owned()).spawn(move || {
-            while gathered(&changes) {
+            while wait_for_changes(&changes) {
                 // A file that is missing for a moment is being replaced.
                 let bytes = read(&path).ok();
-                if let Some(news) = bytes.and_then(|bytes| reported.news(Sha256::digest(bytes).into())) {
-                    tell(&path, news);
+                if let Some(news) = bytes.and_then(|bytes| reported.change(Sha256::digest(bytes).into())) {
+                    report(&path, news);
                 }
             }
         })?;
@@ -66,13 +64,13 @@ impl ConfigWatch {
     }
 }
 
-/// Whether an event may mean new content. Opening and reading, which this watch does itself, do not.
+/// Whether an event may mean new content, unlike opening and reading, which this watch does itself.
 fn may_change(kind: EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }
 
-/// Waits for an event and drops those that follow within [`GATHER`]. Returns false when the watcher has ended.
-fn gathered(changes: &Receiver<()>) -> bool {
+/// Waits for an event and drops later ones within [`GATHER`]. Returns false when the watcher has ended.
+fn wait_for_changes(changes: &Receiver<()>) -> bool {
     if changes.recv().is_err() {
         return false;
     }
@@ -81,7 +79,7 @@ fn gathered(changes: &Receiver<()>) -> bool {
     true
 }
 
-/// Digests of the content that the proxy uses and of the content that was last reported.
+/// Digests of the content in use and of the content last reported.
 #[derive(Debug)]
 struct ReportedConfig {
     read: [u8; 32],
@@ -95,8 +93,7 @@ enum ContentChange {
 }
 
 impl ReportedConfig {
-    /// Reports each content once.
-    fn news(&mut self, now: [u8; 32]) -> Option<ContentChange> {
+    fn change(&mut self, now: [u8; 32]) -> Option<ContentChange> {
         if now == std::mem::replace(&mut self.last, now) {
             return None;
         }
@@ -115,7 +112,6 @@ mod tests {
     const TEXT: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// A watch on `path`, the reported changes, and the number of reads.
     fn watched(path: &Path) -> (ConfigWatch, Receiver<ContentChange>, Arc<AtomicUsize>) {
         let loaded = crate::kubeproxy_config::read(path).unwrap();
         let ((sender, reported), reads) = (channel(), Arc::new(AtomicUsize::new(0)));
@@ -124,12 +120,12 @@ mod tests {
             counted.fetch_add(1, Ordering::SeqCst);
             std::fs::read(path)
         };
-        let watch = ConfigWatch::telling(&loaded, read, move |_, news| sender.send(news).unwrap()).unwrap();
+        let watch = ConfigWatch::start_with(&loaded, read, move |_, news| sender.send(news).unwrap()).unwrap();
         (watch, reported, reads)
     }
 
     #[test]
-    fn a_file_that_is_replaced_is_told_of() {
+    fn a_replaced_file_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.yaml");
         std::fs::write(&path, TEXT).unwrap();
@@ -149,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_whose_links_are_swapped_is_told_of() {
+    fn a_swapped_config_map_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let below = |name: &str| directory.path().join(name);
         // The layout that kubelet's AtomicWriter gives a ConfigMap.
@@ -167,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_read_after_changes_only() {
+    fn only_changes_cause_reads() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.yaml");
         std::fs::write(&path, TEXT).unwrap();
@@ -184,7 +180,6 @@ mod tests {
         assert!(!opened.is_empty() && !opened.into_iter().any(may_change));
     }
 
-    /// The events that a read causes.
     fn reads_raise(path: &Path) -> Vec<EventKind> {
         let (sender, events) = channel();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
@@ -199,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told_once() {
+    fn each_change_is_reported_once() {
         let mut reported = ReportedConfig { read: [1; 32], last: [1; 32] };
-        assert_eq!(reported.news([1; 32]), None);
-        assert_eq!(reported.news([2; 32]), Some(ContentChange::Changed));
-        assert_eq!(reported.news([2; 32]), None);
-        assert_eq!(reported.news([3; 32]), Some(ContentChange::Changed));
-        assert_eq!(reported.news([1; 32]), Some(ContentChange::Restored));
+        assert_eq!(reported.change([1; 32]), None);
+        assert_eq!(reported.change([2; 32]), Some(ContentChange::Changed));
+        assert_eq!(reported.change([2; 32]), None);
+        assert_eq!(reported.change([3; 32]), Some(ContentChange::Changed));
+        assert_eq!(reported.change([1; 32]), Some(ContentChange::Restored));
     }
 }

@@ -1,5 +1,5 @@
-//! Values of all flags for `/flagz`: from the command line, else the default. As in kube-proxy the configuration file
-//! is ignored here; `/configz` shows the resulting configuration.
+//! Flag values for `/flagz`, from the command line or the default. As in kube-proxy the configuration file does not
+//! count; `/configz` shows the result.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
     let of_fields = FIELDS.iter().filter_map(|field| {
         let (name, _) = field.flag?;
         let default = || field.path.split('.').try_fold(&default, |value, key| value.get(key));
-        let value = settings.given.0.get(field.path).or_else(default)?;
-        Some((name, written(value)))
+        let value = settings.config_flags.0.get(field.path).or_else(default)?;
+        Some((name, format_value(value)))
     });
     let path =
         |path: &Option<std::path::PathBuf>| path.as_ref().map_or_else(String::new, |path| path.display().to_string());
@@ -42,8 +42,7 @@ pub(super) fn flags(settings: &Settings) -> BTreeMap<String, String> {
     of_fields.chain(others).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Formats a value as Go's flag library does.
-fn written(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     let pair = |name: &str, value: &Value| format!("{name}={value}");
     match value {
         Value::String(text) => text.clone(),
@@ -52,7 +51,7 @@ fn written(value: &Value) -> String {
             let pairs = items.iter().filter_map(|item| Some(pair(item["filePattern"].as_str()?, &item["verbosity"])));
             pairs.collect::<Vec<_>>().join(",")
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(",")),
+        Value::Array(items) => format!("[{}]", items.iter().map(format_value).collect::<Vec<_>>().join(",")),
         other => other.to_string(),
     }
 }

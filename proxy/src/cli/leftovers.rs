@@ -1,4 +1,4 @@
-//! Cleanup jobs for what other modes left in the kernel. They run after the first sync of this mode.
+//! Cleanup jobs for what other modes left in the kernel, run after the first sync.
 
 use std::time::Instant;
 
@@ -19,7 +19,6 @@ use crate::mode::iptables_family::ipvs::teardown::IpvsTeardown;
 use crate::mode::nftables::{flowtable, layout};
 use crate::model::Family;
 
-/// Combines jobs: each runs until it is done. `None` if there are none.
 pub(super) fn all(parts: Vec<Option<LeftoverCleanup>>) -> Option<LeftoverCleanup> {
     let mut parts: Vec<LeftoverCleanup> = parts.into_iter().flatten().collect();
     if parts.is_empty() {
@@ -42,23 +41,21 @@ pub(super) fn all(parts: Vec<Option<LeftoverCleanup>>) -> Option<LeftoverCleanup
 
 pub(super) fn ipvs(config: &Config) -> Option<LeftoverCleanup> {
     let kernel = LinuxIpvs::left_behind().unwrap_or_else(|error| {
-        warn!(%error, "cannot take away what IPVS mode left: {DEVICE} is there");
+        warn!(%error, "cannot clean up what IPVS mode left: {DEVICE} exists");
         None
     });
     let own = addresses::read().unwrap_or_else(|error| {
-        warn!(%error, "cannot read this node's addresses: its own requests to services may fail while {DEVICE} goes");
+        warn!(%error, "cannot read this node's addresses: its own requests to services may fail while {DEVICE} is removed");
         NodeAddresses::default()
     });
     let mut leaving = IpvsTeardown::new(kernel?, Netlink::default(), own.primary, config.ipvs.drain_limit);
     Some(Box::new(move |now| Ok(leaving.work(now)?)))
 }
 
-/// Deletes the tables of nftables mode; `None` if none exists.
 pub(super) fn nftables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<LeftoverCleanup> {
     tables(proxies, &[layout::TABLE, flowtable::TABLE])
 }
 
-/// Deletes the flowtables of nftables mode where the configuration turns them off.
 pub(super) fn flowtables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<LeftoverCleanup> {
     tables(proxies, &[flowtable::TABLE])
 }
@@ -75,14 +72,13 @@ fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option
     Some(Box::new(move |_| {
         for (family, name, table) in &mut tables {
             if table.delete()? {
-                info!(%family, "the table {name} of nftables mode is deleted");
+                info!(%family, "the table {name} of nftables mode was deleted");
             }
         }
         Ok(None)
     }))
 }
 
-/// Removes iptables rules of all modes from both variants.
 pub(super) fn iptables(families: impl IntoIterator<Item = Family>) -> Option<LeftoverCleanup> {
     let tables = families.into_iter().flat_map(|family| [(family, Variant::Nft), (family, Variant::Legacy)]);
     // A table that cannot be read now may be readable later.
@@ -92,7 +88,7 @@ pub(super) fn iptables(families: impl IntoIterator<Item = Family>) -> Option<Lef
         return None;
     }
     Some(Box::new(move |_| {
-        tables.iter().try_for_each(|(family, variant)| other_variant::clean(*family, *variant))?;
+        tables.iter().try_for_each(|(family, variant)| other_variant::clean_up(*family, *variant))?;
         Ok(None)
     }))
 }

@@ -1,7 +1,7 @@
-//! A bounded queue of log lines. One thread writes them to standard error, so that a stalled reader, a closed pipe or a
-//! full disk blocks no thread that logs.
+//! A bounded queue of log lines, which a thread writes to standard error, so that a stalled reader or a full disk
+//! blocks no thread that logs.
 //!
-//! `tracing-appender` bounds lines, not bytes, and neither counts failed writes nor reports dropped lines.
+//! `tracing-appender` bounds lines, not bytes, and does not report dropped lines.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -32,7 +32,6 @@ struct QueueCounts {
     waiting: AtomicUsize,
     /// Lines dropped because the queue was full or the write failed.
     dropped: AtomicU64,
-    /// No further line is accepted.
     closed: AtomicBool,
 }
 
@@ -44,7 +43,7 @@ impl LogQueue {
         LogQueue::new(limit, write_stderr, missing)
     }
 
-    /// Calls `missing` with the total number of dropped lines when the queue is empty and that number has grown.
+    /// Calls `missing` with the number of all dropped lines when the queue drains and the number has grown.
     fn new(
         limit: usize,
         write: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
@@ -61,14 +60,13 @@ impl LogQueue {
         LogQueue { lines, counts, limit }
     }
 
-    /// Never blocks, except when the system could not start the log thread: then writes directly.
+    /// Never blocks, unless there is no log thread: then writes directly.
     pub(super) fn push(&self, line: Vec<u8>) {
         if !self.counts.closed.load(Ordering::SeqCst) {
             self.add(line);
         }
     }
 
-    /// Like [`LogQueue::push`], and drops all later lines.
     pub(super) fn push_last(&self, line: Vec<u8>) {
         self.counts.closed.store(true, Ordering::SeqCst);
         self.add(line);
@@ -92,7 +90,6 @@ impl LogQueue {
         self.counts.dropped.load(Ordering::SeqCst)
     }
 
-    /// Waits up to `patience` until every line is written or dropped.
     pub(super) fn flush(&self, patience: Duration) {
         let begun = Instant::now();
         while self.counts.waiting.load(Ordering::SeqCst) > 0 && begun.elapsed() < patience {
@@ -101,7 +98,6 @@ impl LogQueue {
     }
 }
 
-/// Receives each formatted event as one line.
 impl io::Write for LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line.to_vec());
@@ -159,7 +155,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_reader_that_stalls_costs_lines_which_are_counted_and_told_of_once() {
+    fn a_stalled_reader_loses_lines_which_are_reported_once() {
         let (permits, permitted) = sync_channel(100);
         let (writes, written) = channel();
         let (tell, told) = channel();
@@ -186,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_that_fail_are_counted_and_told_of_when_one_succeeds() {
+    fn failed_writes_are_reported_after_a_successful_one() {
         let fails = Arc::new(Mutex::new(true));
         let (tell, told) = channel();
         let failing = Arc::clone(&fails);

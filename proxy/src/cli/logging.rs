@@ -1,5 +1,3 @@
-//! Destination, format and level of log lines.
-
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -14,25 +12,22 @@ use crate::metrics::AtScrape;
 
 /// Bytes in unwritten log lines: about 5,000 lines.
 const LIMIT: usize = 1 << 20;
-/// How long the program waits for the log's reader when it ends.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The queue of all lines to standard error, and the patience of its flush.
 static QUEUE: OnceLock<(LogQueue, Duration)> = OnceLock::new();
 
 fn queue() -> &'static (LogQueue, Duration) {
     QUEUE.get_or_init(|| (LogQueue::to_stderr(LIMIT), PATIENCE))
 }
 
-/// Like [`start`], for a command that prints its result and exits: it drops no line and waits for the reader.
+/// Like [`start`], for a command that prints a result and exits: drops no line and waits for the reader.
 pub fn start_complete(settings: &LoggingConfiguration) {
     // An error means that a queue already exists.
     let _ = QUEUE.set((LogQueue::to_stderr(usize::MAX), Duration::MAX));
     start(settings);
 }
 
-/// Log lines go to standard error. `RUST_LOG` overrides the configured level. A second call, as in tests, keeps the
-/// first subscriber.
+/// `RUST_LOG` overrides the configured level. A second call, as in tests, keeps the first subscriber.
 pub fn start(settings: &LoggingConfiguration) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level(settings.verbosity)));
     // The Kubernetes client logs each failed request; the source already logs failures, once.
@@ -43,7 +38,7 @@ pub fn start(settings: &LoggingConfiguration) {
     };
     let format = tracing_subscriber::fmt()
         .with_writer(|| queue().0.clone())
-        // Otherwise tracing prints its own formatting errors directly to standard error, which may block and panic.
+        // Otherwise tracing prints formatting errors directly to standard error, which may block and panic.
         .log_internal_errors(false)
         .with_target(false)
         .with_env_filter(filter);
@@ -76,17 +71,14 @@ pub fn last_line(text: &str) {
     queue().0.push_last(format!("{text}\n").into_bytes());
 }
 
-/// Waits a moment for the reader to consume all lines.
 pub fn flush() {
     let (queue, patience) = queue();
     queue.flush(*patience);
 }
 
-#[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
 pub fn dropped_lines() -> Result<AtScrape, prometheus::Error> {
     let help = "Log lines that were dropped because their reader did not take them or writing them failed";
-    let read = || vec![vec![(Vec::new(), queue().0.dropped() as f64)]];
-    AtScrape::new(read).counter("svcproxy_log_lines_dropped_total", help, &[])
+    AtScrape::total("svcproxy_log_lines_dropped_total", help, || queue().0.dropped())
 }
 
 /// kube-proxy's levels: 0 to 3 log events, 4 and 5 debug messages, 6 and above traces.

@@ -1,5 +1,3 @@
-//! The command line, checked and turned into a [`Config`](crate::config::Config).
-
 pub mod render;
 pub mod settings;
 
@@ -37,10 +35,10 @@ pub struct Cli {
     command: Option<Subcommands>,
     #[command(flatten)]
     settings: Settings,
-    /// Remove everything that this proxy, or kube-proxy, has put into the packet filter, and exit
+    /// Remove all packet-filter state of this proxy or kube-proxy, and exit
     #[arg(long)]
     cleanup: bool,
-    /// Do what needs all of root's rights, and exit; after it the proxy needs CAP_NET_ADMIN alone
+    /// Do what needs full root privileges, and exit; afterwards the proxy needs only CAP_NET_ADMIN
     #[arg(long)]
     init_only: bool,
     /// Write the configuration, with its defaults, to this file and exit
@@ -50,7 +48,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
-    /// Print what would be programmed, without touching the kernel
+    /// Print the rules that would be programmed, without touching the kernel
     Render(render::Render),
 }
 
@@ -60,12 +58,12 @@ pub fn main() -> ExitCode {
     limits::survive_file_size_limit();
     let result = match &cli.command {
         Some(Subcommands::Render(render)) => render.run(),
-        None => cli.act(),
+        None => cli.run(),
     };
     let status = match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            logging::last_line(&format!("svcproxy: {}", in_a_sentence(&error)));
+            logging::last_line(&format!("svcproxy: {}", error_sentence(&error)));
             if error.is::<settings::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     };
@@ -75,7 +73,7 @@ pub fn main() -> ExitCode {
 
 impl Cli {
     /// kube-proxy's order of precedence: write the configuration, clean up, prepare, run.
-    fn act(&self) -> anyhow::Result<()> {
+    fn run(&self) -> anyhow::Result<()> {
         let resolved = self.settings.resolve()?;
         logging::start(&resolved.configuration.logging);
         for warning in &resolved.warnings {
@@ -99,8 +97,8 @@ impl Cli {
     }
 }
 
-/// An error and its causes. Skips a cause that the message already ends with.
-fn in_a_sentence(error: &anyhow::Error) -> String {
+/// An error and its causes, without a cause that the message already ends with.
+fn error_sentence(error: &anyhow::Error) -> String {
     error
         .chain()
         .skip(1)
@@ -114,13 +112,13 @@ mod tests {
     use crate::http::ListenError;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         let refused = || std::io::Error::from_raw_os_error(98);
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 10256));
         let taken = ListenError { address, purpose: "/healthz".into(), source: refused() };
-        let told = in_a_sentence(&anyhow::Error::new(taken));
+        let told = error_sentence(&anyhow::Error::new(taken));
         assert_eq!(told, "cannot listen on 127.0.0.1:10256 for /healthz: Address already in use (os error 98)");
-        let told = in_a_sentence(&anyhow::Error::new(refused()).context("cannot watch").context("cannot start"));
+        let told = error_sentence(&anyhow::Error::new(refused()).context("cannot watch").context("cannot start"));
         assert_eq!(told, "cannot start: cannot watch: Address already in use (os error 98)");
     }
 }

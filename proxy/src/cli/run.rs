@@ -51,12 +51,11 @@ use crate::source::{
 
 /// kube-proxy logs the same warning (`checkBadConfig` in cmd/kube-proxy/app/server.go). The value `all` silences it.
 const NODE_PORTS_EVERYWHERE: &str = "nodePortAddresses (--nodeport-addresses) is not set: node ports are accepted on all local \
-    addresses; primary is advised, and all is the word for what it is now";
+    addresses; set it to primary, or to all to keep this behaviour";
 
 /// How long everything except syncs may take to end.
 const END: Duration = Duration::from_millis(500);
 
-/// Runs until SIGTERM or SIGINT.
 pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<()> {
     let ResolvedSettings { mut config, configuration, file, flags, .. } = resolved;
     announce(&config, origin);
@@ -66,7 +65,7 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     let instance = Instance::claim()?;
     let about = StaticPages {
         mode: config.mode.to_string(),
-        configuration: serde_json::to_value(&configuration).context("cannot tell the configuration")?,
+        configuration: serde_json::to_value(&configuration).context("cannot serialise the configuration")?,
         flags: config.gates.flagz.then_some(flags),
         statusz: config.gates.statusz,
     };
@@ -95,12 +94,13 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
 }
 
 fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::IpvsSyncer<LinuxIpvs<Writer>>>> {
-    let mut usable = usable(config, |family, writer| Ok(assemble::ipvs(config, family, LinuxIpvs::open(writer)?)))?;
+    let mut usable =
+        open_iptables(config, |family, writer| Ok(assemble::ipvs(config, family, LinuxIpvs::open(writer)?)))?;
     for family in usable.proxies.iter().map(FamilyProxy::family) {
         for chain in input_policy::dropping(family) {
             warn!(
                 %family,
-                "the policy of {chain} is to drop: in IPVS mode packets to services pass the hook input, and are dropped where no rule \
+                "{chain} has policy drop: in IPVS mode packets to services pass the hook input, and are dropped unless a rule \
                  accepts them; accept the addresses and node ports of services there"
             );
         }
@@ -114,7 +114,7 @@ fn userspace(
     shares: Shares,
 ) -> anyhow::Result<OpenedMode<userspace::syncer::UserspaceSyncer<Writer, RelayEngine>>> {
     let (shared, mut stats) = (relays(config, shares), Vec::new());
-    let mut usable = usable(config, |family, writer| {
+    let mut usable = open_iptables(config, |family, writer| {
         let relays = RelayEngine::new(family, Arc::clone(&shared));
         stats.push((family, relays.stats()));
         Ok(assemble::userspace(config, family, writer, relays))
@@ -126,7 +126,7 @@ fn userspace(
 }
 
 fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::IptablesSyncer<Writer>>> {
-    let mut usable = usable(config, |family, writer| Ok(assemble::iptables(config, family, writer)))?;
+    let mut usable = open_iptables(config, |family, writer| Ok(assemble::iptables(config, family, writer)))?;
     usable.leftovers = all(vec![leftovers::ipvs(config), leftovers::nftables(&usable.proxies)]);
     usable.metrics.extend(invalid_packets(config, &usable.counters)?);
     if config.service_counters {
@@ -135,20 +135,20 @@ fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::Ipta
     Ok(usable)
 }
 
-/// The first log line. Each family logs the variant that `auto` selects when its tables are opened.
+/// Each family logs the variant that `auto` selects when its tables are opened.
 fn announce(config: &Config, origin: &ObjectOrigin) {
     let writer = if config.mode == Mode::Nftables { WriterChoice::Netlink } else { config.writer };
     info!(mode = %config.mode, %writer, node = config.node_name, source = %origin, "svcproxy {VERSION}");
 }
 
-/// Relay limits and timeouts, shared by all listeners. A connection may be idle as long as conntrack keeps its entry.
+/// A relayed connection may be idle as long as conntrack keeps its entry.
 fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::RelayShared> {
     let limits = relay::limits::RelayLimits::of(shares.relays);
     info!(
         listeners = limits.listeners,
         connections = limits.connections,
         associations = limits.associations,
-        "relaying so many at a time"
+        "limits of the relays"
     );
     let timeouts = limits::timeouts(&config.conntrack);
     let tcp = relay::tcp::TcpTimeouts { idle: timeouts.tcp_established, half_closed: timeouts.tcp_close_wait };
@@ -156,8 +156,7 @@ fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::RelayShared> {
     relay::engine::RelayShared::new(limits, tcp, udp)
 }
 
-/// `None` if no rule drops INVALID packets: each scrape would read counters in vain, with the commands by a child
-/// process.
+/// `None` if no rule drops INVALID packets, so that no scrape reads counters in vain.
 fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> anyhow::Result<Option<AtScrape>> {
     let of_all_families = || rules::invalid_packets(counters.iter().map(|(_, one)| one.clone()).collect());
     Ok((!config.tcp_be_liberal).then(of_all_families).transpose()?)
@@ -171,7 +170,7 @@ fn nftables(
     let (mut proxies, mut stats) = (Vec::new(), Vec::new());
     for range in ranges_without_relay(config) {
         warn!(
-            "nodePortAddresses (--nodeport-addresses): no node port answers in {range}: on loopback addresses they do so on 127.0.0.1 and ::1 only"
+            "nodePortAddresses (--nodeport-addresses): node ports do not answer in {range}: the only loopback addresses for them are 127.0.0.1 and ::1"
         );
     }
     let mut shared = None;
@@ -213,7 +212,6 @@ fn nftables(
     Ok(OpenedMode { proxies, counters: Vec::new(), nft: true, leftovers, metrics })
 }
 
-/// The flowtable, if the configuration asks for it and the kernel supports it.
 fn flowtable(config: &Config, family: Family) -> Option<NetlinkFlowtable> {
     let spec = |table| Spec {
         table,
@@ -234,7 +232,6 @@ fn flowtable(config: &Config, family: Family) -> Option<NetlinkFlowtable> {
         .ok()
 }
 
-/// Whether relays serve node ports on loopback addresses in any family.
 fn relays_localhost(config: &Config) -> bool {
     Family::ALL.into_iter().any(|family| node_port_relay(config, family).is_some())
 }
@@ -248,11 +245,10 @@ fn start<M: ModeAtWork + Send + 'static>(
 ) -> anyhow::Result<()> {
     let relaying = config.mode == Mode::Userspace || relays_localhost(&config);
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    // Relays may use all processors.
     let workers = if relaying { processors.max(2) } else { 2 };
     threads::check(workers)?;
-    // Commands may hang, and the ports are served meanwhile. This thread keeps the capabilities that are dropped below,
-    // such as the one to load modules.
+    // Commands may hang while the ports are served. This thread keeps the capabilities that are dropped below, such as
+    // the one to load modules.
     let (opened, opening) = oneshot::channel();
     let of_thread = config.clone();
     std::thread::Builder::new().name("open-tables".to_owned()).spawn(move || {
@@ -263,7 +259,7 @@ fn start<M: ModeAtWork + Send + 'static>(
     // The API server may assign any node port, so the lowest possible one counts.
     let relayed = relaying.then(|| if config.mode == Mode::Userspace { config.port_range.first() } else { 1 });
     if let Err(error) = capabilities::keep_what_is_needed(ports.map(|address| address.port()).chain(relayed)) {
-        warn!("{error}; going on with more rights than are needed");
+        warn!("{error}; continuing with more capabilities than needed");
     }
     let _watch = file.map(ConfigWatch::start).transpose().unwrap_or_else(|error| {
         warn!(%error, "cannot watch the configuration file: a change of it will not be noticed");
@@ -306,10 +302,9 @@ fn start<M: ModeAtWork + Send + 'static>(
     result
 }
 
-/// The number of ignored fields of the configuration file, constant while the proxy runs.
 fn unknown_fields(file: Option<&LoadedConfig>) -> Result<AtScrape, prometheus::Error> {
     let number = file.map_or(0, |file| u32::try_from(file.ignored.len()).unwrap_or(u32::MAX));
-    let help = "Fields of the configuration file that there are not, or that are given again";
+    let help = "Unknown or repeated fields of the configuration file";
     AtScrape::new(move || vec![vec![(Vec::new(), f64::from(number))]]).gauge(
         "svcproxy_config_unknown_fields",
         help,
@@ -323,7 +318,7 @@ pub fn prepare(resolved: ResolvedSettings) -> anyhow::Result<()> {
     prepare_kernel(&mut config)
 }
 
-/// PortServers that start before the tables are opened, and what they share.
+/// Started before the tables are opened.
 struct StartedProxy {
     config: Config,
     shares: Shares,
@@ -365,7 +360,6 @@ impl StartedProxy {
         Ok(StartedProxy { config, shares, stop, metrics, health, servers, events })
     }
 
-    /// Waits for the tables, then proxies until a signal arrives.
     async fn run<M: ModeAtWork + Send + 'static, S: ObjectSource + Send>(
         mut self,
         opening: oneshot::Receiver<anyhow::Result<OpenedMode<M>>>,
@@ -433,20 +427,15 @@ struct StartContext {
     instance: Instance,
 }
 
-/// The families that can be proxied.
 struct OpenedMode<M> {
-    /// One proxy per family whose tables can be opened.
     proxies: Vec<FamilyProxy<M>>,
     counters: Vec<(Family, CounterReader)>,
-    /// The tables are those of iptables-nft.
     nft: bool,
-    /// Cleanup of what another mode left.
     leftovers: Option<LeftoverCleanup>,
-    /// Metrics of this mode's rules and relays, read at each scrape.
     metrics: Vec<AtScrape>,
 }
 
-fn usable<M: ModeAtWork>(
+fn open_iptables<M: ModeAtWork>(
     config: &Config,
     mut assemble: impl FnMut(Family, Writer) -> anyhow::Result<FamilyProxy<M>>,
 ) -> anyhow::Result<OpenedMode<M>> {
@@ -461,7 +450,7 @@ fn usable<M: ModeAtWork>(
         match opened {
             Ok(Opened { writer, because }) => {
                 info!(%family, writer = writer.name(), "how the tables are written: {because}");
-                other_variant::warn_of_rules(family, nft);
+                other_variant::warn_about_rules(family, nft);
                 counters.push((family, writer.counters()));
                 proxies.push(assemble(family, writer)?);
             }

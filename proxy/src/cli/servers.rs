@@ -3,13 +3,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::events::{Event, EventSubject, EventType, Recorder};
+use crate::events::{Event, EventSubject, Recorder};
 use crate::http::ListenError;
 
 /// kube-proxy's interval.
 const BIND_RETRY: Duration = Duration::from_secs(5);
 
-/// Ports that are served while the proxy runs. Dropping the value closes them.
+/// Dropping the value closes the ports.
 #[derive(Debug)]
 pub struct PortServers {
     tasks: JoinSet<()>,
@@ -18,13 +18,11 @@ pub struct PortServers {
 }
 
 impl PortServers {
-    /// `fatal`: a port that cannot be bound is an error.
     pub fn new(fatal: bool, events: Recorder) -> PortServers {
         PortServers { tasks: JoinSet::new(), fatal, events }
     }
 
-    /// Keeps the server that `bind` opens. If the port cannot be bound, retries and records an Event with this reason,
-    /// unless `fatal`.
+    /// If the port cannot be bound, retries and records an Event with this reason, unless `fatal`.
     pub fn serve<T: Send + 'static>(
         &mut self,
         reason: &'static str,
@@ -35,13 +33,7 @@ impl PortServers {
             Err(error) if self.fatal => return Err(error),
             Err(error) => {
                 warn!(%error, "trying again every {BIND_RETRY:?}");
-                self.events.record(Event {
-                    kind: EventType::Warning,
-                    about: EventSubject::Node,
-                    reason,
-                    action: "Listen",
-                    note: error.to_string(),
-                });
+                self.events.record(Event::warning(EventSubject::Node, reason, "Listen", error.to_string()));
                 let (address, purpose) = (error.address, error.purpose);
                 self.tasks.spawn(async move {
                     let server = loop {
@@ -67,17 +59,17 @@ async fn hold<T>(server: T) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{ConnectionLimit, Server, at_once};
+    use crate::http::{ConnectionLimit, Server, immediate};
     use std::net::SocketAddr;
 
     fn bind(address: SocketAddr) -> impl Fn() -> Result<Server, ListenError> + Send + 'static {
         let limit = ConnectionLimit::new("/x", 1);
-        let handler = at_once(|_| crate::http::json(hyper::StatusCode::OK, &().into()));
+        let handler = immediate(|_| crate::http::json(hyper::StatusCode::OK, &().into()));
         move || Server::bind(address, false, "/x", &limit, handler.clone())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_port_that_is_taken_is_tried_again_unless_that_is_fatal() {
+    async fn a_port_in_use_is_retried_unless_that_is_fatal() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         let (recorder, mut events) = Recorder::new();

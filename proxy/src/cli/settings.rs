@@ -1,10 +1,8 @@
-//! From flags and configuration file to the proxy's settings.
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::config_flags::ConfigFlags;
 use super::flagz;
@@ -28,34 +26,12 @@ impl UsageError {
     }
 }
 
-/// Which iptables commands to use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum VariantFlag {
-    /// Use the variant that update-alternatives selects
-    Auto,
-    /// iptables-nft
-    Nft,
-    /// iptables-legacy
-    Legacy,
-}
-
-/// How to write the tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum WriterFlag {
-    /// By netlink where the tables are iptables-nft's, else by the commands
-    Auto,
-    /// By netlink; no command is run, and none needs to be installed
-    Netlink,
-    /// By iptables-restore
-    Commands,
-}
-
 #[derive(Debug, Clone, Args)]
 pub struct Settings {
     /// Configuration file (KubeProxyConfiguration); most other flags are ignored then
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Refuse a configuration file with fields that there are not, or that are given twice, instead of warning of them
+    /// Reject a configuration file with unknown or repeated fields instead of warning
     #[arg(long)]
     pub config_strict: bool,
     /// Directory of Kubernetes manifests (Services, EndpointSlices, Nodes), watched for changes
@@ -75,15 +51,15 @@ pub struct Settings {
     pub service_counters: bool,
     /// Which iptables commands
     #[arg(long, value_enum, default_value = "auto")]
-    pub iptables_variant: VariantFlag,
+    pub iptables_variant: Variant,
     /// How to write the tables of iptables
     #[arg(long, value_enum, default_value = "auto")]
-    pub iptables_writer: WriterFlag,
-    /// IPVS mode: how long a backend that leaves keeps its connections
+    pub iptables_writer: WriterChoice,
+    /// IPVS mode: how long a removed backend keeps its connections
     #[arg(long, value_name = "TIME", default_value = "15m")]
     pub ipvs_drain_limit: GoDuration,
     #[command(flatten)]
-    pub given: ConfigFlags,
+    pub config_flags: ConfigFlags,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,42 +79,37 @@ impl fmt::Display for ObjectOrigin {
 
 #[derive(Debug)]
 pub struct ResolvedSettings {
-    /// All fields of kube-proxy's configuration, with defaults.
     pub configuration: KubeProxyConfiguration,
     pub config: Config,
     pub file: Option<LoadedConfig>,
     pub flags: BTreeMap<String, String>,
-    /// Sentences for the operator.
     pub warnings: Vec<String>,
 }
 
 /// Fields of `iptables` whose flags also set those of `nftables`.
-const OF_NFTABLES_TOO: [&str; 4] = ["masqueradeAll", "masqueradeBit", "syncPeriod", "minSyncPeriod"];
+const ALSO_NFTABLES: [&str; 4] = ["masqueradeAll", "masqueradeBit", "syncPeriod", "minSyncPeriod"];
 
-/// How many ignored fields of a file are named.
 const IGNORED_NAMED: usize = 20;
 
 /// As in kube-proxy, the flags of these fields override the configuration file.
-fn before_the_file(path: &str) -> bool {
+fn overrides_file(path: &str) -> bool {
     path == "hostnameOverride" || path.starts_with("logging.")
 }
 
 impl Settings {
-    /// Reads the configuration file, if there is one, and merges the flags into it.
     pub fn resolve(&self) -> Result<ResolvedSettings, UsageError> {
         self.resolve_in(None)
     }
 
-    /// Like [`Settings::resolve`], with the given mode instead of the configured one.
     pub fn resolve_in(&self, mode: Option<Mode>) -> Result<ResolvedSettings, UsageError> {
         let file = self.config.as_deref().map(kubeproxy_config::read).transpose()?;
-        let mut warnings = file.as_ref().map_or_else(|| Ok(Vec::new()), |file| self.of_ignored_fields(file))?;
+        let mut warnings = file.as_ref().map_or_else(|| Ok(Vec::new()), |file| self.ignored_field_warnings(file))?;
         let mut configuration = self.configuration(file.as_ref(), &mut warnings)?;
         if let Some(mode) = mode {
             configuration.mode = mode.to_string();
         }
         let named = |problem: kubeproxy_config::FieldProblem| match &file {
-            Some(file) if !self.given.0.contains_key(&*problem.field) || !before_the_file(&problem.field) => {
+            Some(file) if !self.config_flags.0.contains_key(&*problem.field) || !overrides_file(&problem.field) => {
                 file.problem(&problem.field, problem.problem).into()
             }
             _ => UsageError::flag(flag_of(&problem.field), problem.problem),
@@ -148,16 +119,8 @@ impl Settings {
             configuration.hostname_override.clone_from(&node_name);
         }
         let mut config = kubeproxy_config::config(&configuration, node_name).map_err(named)?;
-        config.variant = match self.iptables_variant {
-            VariantFlag::Auto => Variant::Auto,
-            VariantFlag::Nft => Variant::Nft,
-            VariantFlag::Legacy => Variant::Legacy,
-        };
-        config.writer = match self.iptables_writer {
-            WriterFlag::Auto => WriterChoice::Auto,
-            WriterFlag::Netlink => WriterChoice::Netlink,
-            WriterFlag::Commands => WriterChoice::Commands,
-        };
+        config.variant = self.iptables_variant;
+        config.writer = self.iptables_writer;
         if config.writer == WriterChoice::Netlink && config.variant == Variant::Legacy {
             let problem = "netlink writes the tables of the nft variant only, and --iptables-variant is legacy";
             return Err(UsageError::flag("--iptables-writer", problem));
@@ -167,15 +130,15 @@ impl Settings {
             let problem = format!("counts by rules of iptables mode, and the mode is {}", config.mode);
             return Err(UsageError::flag("--service-counters", problem));
         }
-        config.ipvs.drain_limit = self.ipvs_drain_limit.positive_or_zero().ok_or_else(|| {
-            UsageError::flag("--ipvs-drain-limit", format!("{} is less than nothing", self.ipvs_drain_limit))
-        })?;
+        config.ipvs.drain_limit = self
+            .ipvs_drain_limit
+            .positive_or_zero()
+            .ok_or_else(|| UsageError::flag("--ipvs-drain-limit", format!("{} is negative", self.ipvs_drain_limit)))?;
         warnings.extend(kubeproxy_config::without_effect(&configuration));
         Ok(ResolvedSettings { configuration, config, file, flags: flagz::flags(self), warnings })
     }
 
-    /// One warning per ignored field, up to [`IGNORED_NAMED`], and one with the number of the others.
-    fn of_ignored_fields(&self, file: &LoadedConfig) -> Result<Vec<String>, UsageError> {
+    fn ignored_field_warnings(&self, file: &LoadedConfig) -> Result<Vec<String>, UsageError> {
         if let Some(first) = file.ignored.first().filter(|_| self.config_strict) {
             return Err(first.clone().into());
         }
@@ -187,20 +150,20 @@ impl Settings {
         Ok(warnings)
     }
 
-    /// The fields of the file, or those of the flags if there is no file.
     fn configuration(
         &self,
         file: Option<&LoadedConfig>,
         warnings: &mut Vec<String>,
     ) -> Result<KubeProxyConfiguration, UsageError> {
-        let bind_address = self.given.0.get("bindAddress").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let bind_address =
+            self.config_flags.0.get("bindAddress").and_then(serde_json::Value::as_str).unwrap_or_default();
         let mut configuration =
             file.map_or_else(|| KubeProxyConfiguration::bound_to(bind_address), |file| file.configuration.clone());
-        let decides = |path: &str| file.is_none() || before_the_file(path);
-        for (path, value) in self.given.0.iter().filter(|(path, _)| decides(path)) {
+        let decides = |path: &str| file.is_none() || overrides_file(path);
+        for (path, value) in self.config_flags.0.iter().filter(|(path, _)| decides(path)) {
             configuration = configuration.with(path, value.clone()).map_err(|e| UsageError::flag(flag_of(path), e))?;
             // nftables mode has no flags of its own: those of iptables mode set both.
-            if let Some(same) = OF_NFTABLES_TOO.iter().find(|same| path.strip_prefix("iptables.") == Some(**same)) {
+            if let Some(same) = ALSO_NFTABLES.iter().find(|same| path.strip_prefix("iptables.") == Some(**same)) {
                 let path = format!("nftables.{same}");
                 configuration =
                     configuration.with(&path, value.clone()).map_err(|e| UsageError::flag(flag_of(&path), e))?;
@@ -211,7 +174,7 @@ impl Settings {
             return Ok(configuration);
         };
         let mut ignored: Vec<String> =
-            self.given.0.keys().filter(|path| !decides(path)).map(|path| flag_of(path)).collect();
+            self.config_flags.0.keys().filter(|path| !decides(path)).map(|path| flag_of(path)).collect();
         ignored.extend(self.healthz_port.map(|_| "--healthz-port".to_owned()));
         ignored.extend(self.metrics_port.map(|_| "--metrics-port".to_owned()));
         if !ignored.is_empty() {
@@ -236,7 +199,6 @@ impl Settings {
         }
     }
 
-    /// The source of objects. Exactly one must be configured.
     pub fn origin(&self, resolved: &ResolvedSettings) -> Result<ObjectOrigin, UsageError> {
         let kubeconfig = &resolved.configuration.client_connection.kubeconfig;
         let kubeconfig = (!kubeconfig.is_empty()).then(|| PathBuf::from(kubeconfig));
@@ -245,7 +207,7 @@ impl Settings {
         match &self.manifests {
             Some(_) if of_api => Err(UsageError::flag(
                 "--manifests",
-                "objects come from one place: leave out --kubeconfig and --master (in the file: \
+                "only one source of objects is allowed: leave out --kubeconfig and --master (in the file: \
                  clientConnection.kubeconfig), or --manifests",
             )),
             Some(directory) => Ok(ObjectOrigin::Manifests(directory.clone())),
@@ -254,7 +216,7 @@ impl Settings {
             }
             None => Err(UsageError::flag(
                 "--kubeconfig",
-                "name where objects come from: --kubeconfig FILE, --master URL or --manifests DIR (this is no pod of a \
+                "set the source of objects: --kubeconfig FILE, --master URL or --manifests DIR (this is no pod of a \
                  cluster: KUBERNETES_SERVICE_HOST is not set)",
             )),
         }
@@ -266,16 +228,16 @@ impl Settings {
     }
 }
 
-/// The flag of a field or of its mapping; the field's path if it has no flag.
+/// The flag of a field or of its mapping, else the field's path.
 fn flag_of(path: &str) -> String {
     let path = if path.starts_with("featureGates.") { "featureGates" } else { path };
     let flag = FIELDS.iter().find(|field| field.path == path).and_then(|field| field.flag);
     flag.map_or_else(|| path.to_owned(), |(flag, _)| format!("{}{flag}", if flag.len() == 1 { "-" } else { "--" }))
 }
 
-fn node_name(given: &str) -> Result<String, UsageError> {
+fn node_name(config_flags: &str) -> Result<String, UsageError> {
     let host = || nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-    let name = if given.is_empty() { host() } else { Some(given.to_owned()) };
+    let name = if config_flags.is_empty() { host() } else { Some(config_flags.to_owned()) };
     // kube-proxy also lower-cases node names.
     let name = name.map(|name| name.trim().to_lowercase()).filter(|name| !name.is_empty());
     name.ok_or_else(|| {

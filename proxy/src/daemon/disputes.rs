@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use tracing::{info, warn};
 
-use crate::events::{Event, EventSubject, EventType, Recorder};
+use crate::events::{Event, EventSubject, Recorder};
 use crate::model::{Family, ServicePortName};
 use crate::state::claims::{Claim, ClaimRank, Dispute};
 use crate::state::service::Frontend;
 
-/// Current disputes. Node ports and health checks of a dual-stack Service are lost in both families, and reported once.
+/// Current disputes. A node port or health check of a dual-stack Service is lost in both families, and reported once.
 #[derive(Debug, Default)]
 pub(super) struct Disputes {
     standing: BTreeSet<(ServicePortName, Claim, Family)>,
 }
 
 impl Disputes {
-    /// Reports new disputes of a family. Returns how many it has now.
+    /// Returns the number of current disputes.
     pub(super) fn note(&mut self, family: Family, disputes: Vec<Dispute>, events: &Recorder) -> usize {
         for Dispute { loser, claim, winner } in disputes {
             let in_a_family = |family| (loser.clone(), claim, family);
@@ -54,13 +54,7 @@ fn report(loser: &ServicePortName, claim: Claim, winner: &ServicePortName, rank:
     let note =
         format!("Service {service} does not get {claim}: Service {has} has it {by}; change {field}, or the other's");
     warn!("{note}");
-    events.record(Event {
-        kind: EventType::Warning,
-        about: EventSubject::Service(service.clone()),
-        reason: "FrontendTaken",
-        action: "SyncProxyRules",
-        note,
-    });
+    events.record(Event::warning(EventSubject::Service(service.clone()), "FrontendTaken", "SyncProxyRules", note));
 }
 
 #[cfg(test)]
@@ -73,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_in_both_families_is_reported_once_and_again_only_after_it_was_over() {
+    fn a_dispute_in_both_families_is_reported_once_until_it_ends_in_both() {
         let (recorder, mut events) = Recorder::new();
         let mut disputes = Disputes::default();
         let claim = Claim::Frontend(Protocol::Tcp, Frontend::NodePort(30_080));

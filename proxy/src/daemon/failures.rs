@@ -1,10 +1,9 @@
 //! Reports syncs that fail repeatedly.
 
-use crate::events::{Event, EventSubject, EventType, Recorder};
+use crate::events::{Event, EventSubject, Recorder};
 use crate::model::Family;
 
-/// One failure may be a collision with another program on the same tables; five consecutive ones, about three seconds
-/// with the waits between them, are not.
+/// Five consecutive failures take about three seconds and are not just a collision with another program on the tables.
 const IN_A_ROW: u32 = 5;
 
 #[derive(Debug)]
@@ -22,13 +21,12 @@ impl SyncFailures {
         self.in_a_row = self.in_a_row.saturating_add(1);
         if self.in_a_row == IN_A_ROW {
             let (family, count) = (self.family, self.in_a_row);
-            events.record(Event {
-                kind: EventType::Warning,
-                about: EventSubject::Node,
-                reason: "FailedToSyncProxyRules",
-                action: "SyncProxyRules",
-                note: format!("the {family} rules could not be written {count} times in a row: {error}"),
-            });
+            events.record(Event::warning(
+                EventSubject::Node,
+                "FailedToSyncProxyRules",
+                "SyncProxyRules",
+                format!("the {family} rules could not be written {count} times in a row: {error}"),
+            ));
         }
     }
 
@@ -42,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_in_a_row_are_told_once() {
+    fn consecutive_failures_are_reported_once() {
         let (recorder, mut events) = Recorder::new();
         let mut failures = SyncFailures::new(Family::V4);
         let mut fail = |failures: &mut SyncFailures, times: u32| {

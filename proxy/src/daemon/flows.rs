@@ -1,4 +1,4 @@
-//! Which conntrack dumps contain the flows that may be stale, and the progress of the cleanup.
+//! The conntrack dumps that contain stale flows, and the progress of their cleanup.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use crate::kernel::conntrack::Filter;
 use crate::model::Protocol;
 use crate::plan::stale_flows::StaleFlowFilter;
 
-/// With more filters than these, one dump of the protocol is cheaper: each dump walks the whole table in the kernel
-/// (3.3 ms for an empty one of 262,144 buckets, Linux 6.18).
+/// With more filters, one dump of the protocol is cheaper: each walks the whole table in the kernel (3.3 ms for an
+/// empty one of 262,144 buckets, Linux 6.18).
 const FEW: usize = 4;
 
 /// The smallest set of dumps that contains every flow that `flows` judges.
@@ -32,19 +32,17 @@ pub(super) fn filters(flows: &StaleFlowFilter) -> Vec<Filter> {
     filters
 }
 
-/// A cleanup of conntrack entries, done in pieces between syncs. An endpoint may have a hundred thousand flows.
+/// Runs in pieces between syncs: an endpoint may have a hundred thousand flows.
 #[derive(Debug)]
 pub(super) struct FlowCleanup {
     pub(super) flows: StaleFlowFilter,
-    /// No piece is done yet.
     pub(super) is_new: bool,
     pub(super) deleted: usize,
     pub(super) took: Duration,
 }
 
 impl FlowCleanup {
-    /// The cleanup after a sync. Continues the current one if its filter is unchanged; else starts again, because an
-    /// entry that was already checked may be stale now.
+    /// Continues the cleanup if its filter is unchanged; else starts again, because a checked entry may be stale now.
     pub(super) fn after_sync(under_way: Option<FlowCleanup>, now: Option<StaleFlowFilter>) -> Option<FlowCleanup> {
         let flows = now?;
         let (deleted, took) = match under_way {
@@ -76,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn as_few_dumps_as_will_do() {
+    fn stale_flows_need_few_dumps() {
         let to = |port: u16| Filter::To(Protocol::Udp, Frontend::NodePort(port));
         let lost = |hosts: &[u8]| DueFlows::ToServers(hosts.iter().map(|host| server(*host)).collect());
         let from = |host: u8| Filter::From(Protocol::Udp, server(host));
@@ -93,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_begins_anew_where_it_would_judge_by_something_else() {
+    fn a_cleanup_restarts_when_its_filter_changes() {
         let flows = |hosts: &[u8]| {
             let due = DueFlows::ToServers(hosts.iter().map(|host| server(*host)).collect());
             let key = (Protocol::Udp, Frontend::NodePort(1));

@@ -1,11 +1,9 @@
-//! Health checks that Services request, as of the last sync.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tracing::warn;
 
-use crate::events::{Event, EventSubject, EventType, Recorder};
+use crate::events::{Event, EventSubject, Recorder};
 use crate::health::{HealthState, ServiceHealthServers};
 use crate::http::ConnectionLimit;
 use crate::mode::Mode;
@@ -14,8 +12,8 @@ use crate::model::{Family, ObjectKey};
 use crate::plan::NodePortScope;
 use crate::plan::health::ServiceCheck;
 
-/// Listeners of the `healthCheckNodePort`s, and the reported failures to open them. Each family has its own listeners,
-/// which report its own endpoints: a load balancer that checks over IPv6 sends over IPv6.
+/// Each family has its own listeners, which report its own endpoints: a load balancer that checks over IPv6 sends over
+/// IPv6.
 #[derive(Debug)]
 pub struct HealthChecks {
     proxy: HealthState,
@@ -30,12 +28,11 @@ struct FamilyChecks {
 }
 
 impl HealthChecks {
-    /// All health-check connections count against `limit`.
     pub fn new(proxy: HealthState, limit: ConnectionLimit) -> HealthChecks {
         HealthChecks { proxy, limit, families: BTreeMap::new() }
     }
 
-    /// Opens and closes a family's listeners as its last sync planned. Costs what changed.
+    /// Costs what changed.
     pub fn sync<M: Mode>(&mut self, proxy: &mut FamilyProxy<M>, events: &Recorder) {
         let changed = proxy.take_health_changes();
         let family = proxy.family();
@@ -59,14 +56,13 @@ impl HealthChecks {
         for unserved in of.servers.update(changed, addresses) {
             let line = unserved.error.to_string();
             if !of.reported.contains(&line) {
-                warn!("{line}; load balancers will take this node for unhealthy");
-                events.record(Event {
-                    kind: EventType::Warning,
-                    about: EventSubject::Service(unserved.service),
-                    reason: "FailedToStartServiceHealthcheck",
-                    action: "Listen",
-                    note: line.clone(),
-                });
+                warn!("{line}; load balancers will treat this node as unhealthy");
+                events.record(Event::warning(
+                    EventSubject::Service(unserved.service),
+                    "FailedToStartServiceHealthcheck",
+                    "Listen",
+                    line.clone(),
+                ));
             }
             reported.insert(line);
         }
@@ -74,7 +70,6 @@ impl HealthChecks {
     }
 }
 
-/// Health-check node ports listen on the addresses of node ports.
 fn node_port_addresses<M: Mode>(proxy: &FamilyProxy<M>) -> BTreeSet<IpAddr> {
     match (proxy.node_plan().node_ports, proxy.family()) {
         (NodePortScope::Addresses(addresses), _) => addresses.into_iter().collect(),

@@ -9,13 +9,12 @@ use tracing::{info, warn};
 
 use crate::model::Family;
 
-/// Retry interval after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// A cleanup in steps: returns when to call it again, or `None` when it is done.
 pub type LeftoverCleanup = Box<dyn FnMut(std::time::Instant) -> anyhow::Result<Option<std::time::Instant>> + Send>;
 
-/// Waits until `families` families have synced, then works until nothing is left or `ends` is closed.
+/// Waits until `families` families have synced, then works until it is done or `ends` is closed.
 pub(super) async fn take_away(
     mut leftovers: LeftoverCleanup,
     mut synced: watch::Receiver<Vec<Family>>,
@@ -29,9 +28,9 @@ pub(super) async fn take_away(
     loop {
         let again = match block_in_place(|| leftovers(std::time::Instant::now())) {
             Ok(Some(again)) => Instant::from_std(again),
-            Ok(None) => break info!("what another mode left is gone"),
+            Ok(None) => break info!("cleaned up what another mode left"),
             Err(error) => {
-                warn!(%error, "cannot take away what another mode left; will be tried again");
+                warn!(%error, "cannot clean up what another mode left; retrying");
                 Instant::now() + AGAIN
             }
         };

@@ -38,7 +38,7 @@ use own_node::OwnNode;
 pub use runner::Runner;
 use runner::{BatchDelivery, RunnerContext};
 
-/// How long a sync in progress may take at the end. The program ends within five seconds, whatever hangs.
+/// Time for a sync in progress at the end. The program ends within five seconds, whatever hangs.
 const LAST_SYNC: Duration = Duration::from_secs(4);
 
 pub struct Daemon<S, M, C> {
@@ -49,13 +49,11 @@ pub struct Daemon<S, M, C> {
     pub metrics: Arc<Metrics>,
     pub events: Recorder,
     pub config: Config,
-    /// FlowCleanup of what another mode left.
     pub leftovers: Option<LeftoverCleanup>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The source of objects has failed.
     #[error(transparent)]
     ObjectSource(#[from] SourceError),
     /// A runner has ended, which is a bug.
@@ -69,9 +67,8 @@ where
     M: Mode + Send + 'static,
     C: Conntrack + Send + 'static,
 {
-    /// Runs until SIGTERM or SIGINT. The rules stay: an upgrade must not drop traffic. Waits up to four seconds for a
-    /// sync in progress; one that hangs longer continues on its own thread and may outlive the runtime: see
-    /// `Runner::run`.
+    /// The rules stay at the end: an upgrade must not drop traffic. Waits [`LAST_SYNC`] for a sync in progress; one
+    /// that hangs longer may outlive the runtime: see `Runner::run`.
     pub async fn run(self, mut stop: StopSignals) -> Result<(), DaemonError> {
         let mut stop = std::pin::pin!(stop.wait());
         let Daemon { mut source, runners, health, health_checks, metrics, events, config, leftovers } = self;
@@ -104,7 +101,7 @@ where
                 () = &mut stop => break Ok(()),
                 batch = source.next() => match batch {
                     Ok(Some(batch)) => {
-                        own_node.look(&batch);
+                        own_node.observe(&batch);
                         hand_out(batch, &shared, &inboxes);
                     }
                     Ok(None) => break Ok(()),
@@ -128,7 +125,7 @@ fn hand_out(batch: Batch, shared: &RunnerContext, inboxes: &[UnboundedSender<Bat
             shared.health.set_node_eligible(is_eligible(node));
         }
     }
-    let pending = Arc::new(shared.metrics.changed(&batch));
+    let pending = Arc::new(shared.metrics.count_changes(&batch));
     let delivery = BatchDelivery { complete: !batch.partial, batch: Arc::new(batch), pending };
     for inbox in inboxes {
         // `tasks` reports a runner that has ended.
@@ -136,12 +133,11 @@ fn hand_out(batch: Batch, shared: &RunnerContext, inboxes: &[UnboundedSender<Bat
     }
 }
 
-/// Handlers of SIGTERM and SIGINT.
 #[derive(Debug)]
 pub struct StopSignals([Option<Signal>; 2]);
 
 impl StopSignals {
-    /// Installs the handlers; must be called on a tokio runtime. Without them the signals kill the program at once.
+    /// Must be called on a tokio runtime. Without handlers the signals kill the program at once.
     pub fn at_signals() -> StopSignals {
         StopSignals([SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok()))
     }

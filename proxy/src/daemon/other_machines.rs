@@ -4,17 +4,15 @@ use std::collections::BTreeSet;
 
 use tracing::{info, warn};
 
-use crate::events::{Event, EventSubject, EventType, Recorder};
+use crate::events::{Event, EventSubject, Recorder};
 use crate::model::{Family, ObjectKey};
 use crate::plan::other_machines::PublishedAddresses;
 
-/// The Services already reported in one family.
 #[derive(Debug, Default)]
 pub(super) struct OtherMachines(BTreeSet<ObjectKey>);
 
 impl OtherMachines {
-    /// Reports new Services, as of the last sync. A further address of a reported Service is not reported: with k3s
-    /// each node that joins adds one.
+    /// Does not report a further address of a known Service: with k3s each node that joins adds one.
     pub(super) fn note(&mut self, family: Family, now: &PublishedAddresses, events: &Recorder) {
         let now = now.by_service();
         for service in self.0.iter().filter(|service| !now.contains_key(service)) {
@@ -28,13 +26,12 @@ impl OtherMachines {
                 addresses.join(", ")
             );
             warn!(%family, "{note}");
-            events.record(Event {
-                kind: EventType::Warning,
-                about: EventSubject::Service((*service).clone()),
-                reason: "AddressOfAnotherMachine",
-                action: "SyncProxyRules",
+            events.record(Event::warning(
+                EventSubject::Service((*service).clone()),
+                "AddressOfAnotherMachine",
+                "SyncProxyRules",
                 note,
-            });
+            ));
         }
         self.0 = now.into_keys().cloned().collect();
     }

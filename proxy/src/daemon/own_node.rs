@@ -17,9 +17,7 @@ use crate::state::NodeInfo;
 pub(super) struct OwnNode {
     config: Arc<Config>,
     known: NodePresence,
-    /// Kept until the first complete state.
     node: Option<Arc<Node>>,
-    /// The Node's primary addresses.
     primary: Vec<IpAddr>,
     is_complete: bool,
 }
@@ -36,14 +34,13 @@ impl OwnNode {
         OwnNode { config, known: NodePresence::NotYet, node: None, primary: Vec::new(), is_complete: false }
     }
 
-    /// Logs once that the Node is missing, that it appeared, and what the configuration lacks.
-    pub(super) fn look(&mut self, batch: &Batch) {
+    pub(super) fn observe(&mut self, batch: &Batch) {
         let (before, was_complete) = (self.known, self.is_complete);
-        for complaint in self.take(batch) {
+        for complaint in self.update(batch) {
             warn!("{complaint}");
         }
         if self.is_complete && !was_complete {
-            self.look_at_the_uplink();
+            self.warn_about_uplink();
         }
         let name = &self.config.node_name;
         match (before, self.known) {
@@ -56,9 +53,9 @@ impl OwnNode {
         }
     }
 
-    /// Warns if packets that the node sends to services are masqueraded to an address that is not its own
+    /// Warns if packets from the node to services are masqueraded to another address than the node's
     /// (kubernetes#133024).
-    fn look_at_the_uplink(&self) {
+    fn warn_about_uplink(&self) {
         match uplink::borrowed() {
             Ok(Some(borrowed)) if self.primary.iter().any(|ip| ip.is_ipv4() && *ip != borrowed.source) => warn!(
                 "the uplink {} has no IPv4 address: what is masqueraded there, such as this node's own calls to services, gets the source \
@@ -70,8 +67,7 @@ impl OwnNode {
         }
     }
 
-    /// Returns complaints about the configuration once the first state is complete.
-    fn take(&mut self, batch: &Batch) -> Vec<String> {
+    fn update(&mut self, batch: &Batch) -> Vec<String> {
         for change in &batch.changes {
             match change {
                 Change::Node(name, Some(node)) if *name == self.config.node_name => {
@@ -107,35 +103,35 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_missing_once_everything_is_known() {
+    fn a_node_is_missing_once_the_state_is_complete() {
         let mut own = OwnNode::new(Arc::new(Config::for_node("node-a")));
-        own.take(&batch(true, &[]));
+        own.update(&batch(true, &[]));
         assert_eq!(own.known, NodePresence::NotYet, "its list may still come");
-        own.take(&batch(false, &["node-b"]));
+        own.update(&batch(false, &["node-b"]));
         assert_eq!(own.known, NodePresence::Missing);
-        own.take(&batch(false, &["node-a"]));
+        own.update(&batch(false, &["node-a"]));
         assert_eq!(own.known, NodePresence::Present);
-        own.take(&batch(false, &[]));
+        own.update(&batch(false, &[]));
         assert_eq!(own.known, NodePresence::Present);
     }
 
     #[test]
-    fn what_the_configuration_lacks_is_told_once_when_the_node_is_known() {
+    fn complaints_are_returned_once_when_the_state_is_complete() {
         let node = serde_json::json!({"metadata": {"name": "node-a"}, "status": {"addresses": [
             {"type": "Hostname", "address": "node-a"}, {"type": "InternalIP", "address": "fd00:18::2"}]}});
         let node = Change::Node("node-a".to_owned(), Some(Arc::new(serde_json::from_value(node).unwrap())));
         let mut own = OwnNode::new(Arc::new(Config::for_node("node-a")));
-        assert_eq!(own.take(&Batch { changes: vec![node], partial: true, ..Batch::default() }), [""; 0]);
-        let told = own.take(&batch(false, &[]));
+        assert_eq!(own.update(&Batch { changes: vec![node], partial: true, ..Batch::default() }), [""; 0]);
+        let told = own.update(&batch(false, &[]));
         assert!(told.len() == 1 && told[0].contains("traffic of IPv6 from pods"), "{told:?}");
-        assert_eq!(own.take(&batch(false, &["node-a"])), [""; 0]);
+        assert_eq!(own.update(&batch(false, &["node-a"])), [""; 0]);
     }
 
     #[test]
-    fn one_that_comes_with_the_first_lists_is_present() {
+    fn a_node_in_the_first_lists_is_present() {
         let mut own = OwnNode::new(Arc::new(Config::for_node("node-a")));
-        own.take(&batch(true, &["node-a"]));
-        own.take(&batch(false, &[]));
+        own.update(&batch(true, &["node-a"]));
+        own.update(&batch(false, &[]));
         assert_eq!(own.known, NodePresence::Present);
     }
 }

@@ -24,7 +24,6 @@ impl SyncPacer {
         SyncPacer { period, longest_retry, full_at: now, retry: None }
     }
 
-    /// The earliest time of the next sync.
     pub fn next(&self) -> Instant {
         let credit = self.period * (BURST - 1);
         let by_rate = self.full_at.checked_sub(credit).unwrap_or(self.full_at);
@@ -67,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_wait_longer_and_longer_and_a_success_forgets_them() {
+    fn waits_double_after_failures_and_reset_after_a_success() {
         let start = Instant::now();
         let mut pacer = SyncPacer::new(Duration::ZERO, SECOND, start);
         let waits: Vec<u128> = (0..6)

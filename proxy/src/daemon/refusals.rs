@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tracing::{error, info};
 
-use crate::events::{Event, EventSubject, EventType, Recorder};
+use crate::events::{Event, EventSubject, Recorder};
 use crate::model::{Family, ServicePortName};
 
 #[derive(Debug, Default)]
@@ -13,7 +13,6 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Reports new refusals, as of the last sync.
     pub(super) fn note(&mut self, family: Family, now: &BTreeMap<ServicePortName, String>, events: &Recorder) {
         if self.standing == *now {
             return;
@@ -27,13 +26,12 @@ impl Refusals {
                 "the kernel refuses {family} rules of the port {name} of Service {service}, which are left as they were until it changes: {problem}"
             );
             error!("{note}");
-            events.record(Event {
-                kind: EventType::Warning,
-                about: EventSubject::Service(service.clone()),
-                reason: "RulesRefused",
-                action: "SyncProxyRules",
+            events.record(Event::warning(
+                EventSubject::Service(service.clone()),
+                "RulesRefused",
+                "SyncProxyRules",
                 note,
-            });
+            ));
         }
         self.standing.clone_from(now);
     }
@@ -46,7 +44,7 @@ mod tests {
     use crate::testing::port_name;
 
     #[test]
-    fn a_refusal_is_reported_once_and_again_after_it_was_over() {
+    fn a_refusal_is_reported_once_and_again_after_it_ended() {
         let name = ServicePortName { port: "http".into(), ..port_name("web", Protocol::Tcp) };
         let service = name.service.clone();
         let (recorder, mut events) = Recorder::new();

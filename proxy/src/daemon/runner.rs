@@ -1,5 +1,4 @@
-//! Runs one address family: receives changes, and syncs when due, on its own thread while it waits for the kernel. A
-//! failure or hang in one family delays only that family.
+//! Runs one address family. Syncs on its own thread, so that a failure or hang of the kernel delays only this family.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,23 +33,18 @@ use crate::mode::family::FamilyProxy;
 use crate::model::{Batch, Family};
 use crate::ruleset::SyncReport;
 
-/// Retry interval after a failed follow-up.
 const AGAIN: Duration = Duration::from_secs(10);
-/// After its first sync a family waits up to this long for the other families before it listens to other programs'
-/// writes, which slows large syncs.
+/// After its first sync a family waits this long for the others before it listens to other programs' writes, which
+/// slows large syncs.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// One family's proxy, and the kernel state that it observes.
 pub struct Runner<M, C> {
     pub family: FamilyProxy<M>,
-    /// Writes of other programs.
     pub watch: Watch,
     pub addresses: Box<dyn Addresses + Send>,
-    /// Deletes flows that outlive a change of rules.
     pub conntrack: C,
 }
 
-/// State that all families share.
 #[derive(Clone)]
 pub(super) struct RunnerContext {
     pub(super) config: Arc<Config>,
@@ -61,15 +55,13 @@ pub(super) struct RunnerContext {
     pub(super) events: Recorder,
     /// Families that have synced at least once.
     pub(super) synced: Arc<watch::Sender<Vec<Family>>>,
-    /// The number of families.
     pub(super) families: usize,
 }
 
-/// Changes for a runner. They wait in memory while the runner is busy; command timeouts bound the wait.
+/// Changes wait in memory while the runner is busy; command timeouts bound the wait.
 #[derive(Clone)]
 pub(super) struct BatchDelivery {
     pub(super) batch: Arc<Batch>,
-    /// Counts the batch's changes as pending until every family has synced them.
     pub(super) pending: Arc<Pending>,
     /// This batch completes the first state: syncs may begin.
     pub(super) complete: bool,
@@ -87,16 +79,16 @@ struct RunningFamily<M, C> {
     cleanup: Option<FlowCleanup>,
     seen: AppliedVersions,
     pending: Vec<Arc<Pending>>,
-    /// Batches that are applied and not synced. Freeing the objects of a large cluster takes as long as part of a sync,
-    /// so they are freed after it.
+    /// Applied, not synced. Freed after the sync, because freeing the objects of a large cluster takes as long as part
+    /// of a sync.
     taken: Vec<Arc<Batch>>,
     complete: bool,
     first_synced: Option<Instant>,
 }
 
 impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
-    /// Runs until the inbox is closed. Afterwards it must not use the runtime: a blocking call may have outlived the
-    /// runtime, and a timer of a runtime that is gone panics.
+    /// Runs until the inbox is closed. Does not use the runtime afterwards: a blocking call may have outlived it, and a
+    /// timer of an ended runtime panics.
     pub(super) async fn run(self, shared: RunnerContext, mut inbox: UnboundedReceiver<BatchDelivery>) {
         let schedule = Schedule::new(shared.config.min_sync_period, shared.config.sync_period, Instant::now());
         let mut running = RunningFamily {
@@ -119,18 +111,18 @@ impl<M: Mode + Send, C: Conntrack> Runner<M, C> {
         running.blocking(|runner| runner.family.look_ahead());
         loop {
             let next = running.schedule.next(running.runner.family.is_due());
-            // The rest of a conntrack cleanup starts at once; new events wait for one piece of it.
+            // A conntrack cleanup continues at once; new events wait for one piece of it.
             let next = if running.cleanup.is_some() { Instant::now() } else { next };
             let (first_synced, families) = (running.first_synced, running.shared.families);
             let has_listened = running.runner.watch.listens();
-            let listens = first_synced.is_some() && has_listened && !running.schedule.will_look();
-            let hears = first_synced.is_some() && !running.schedule.will_read_addresses();
+            let listens = first_synced.is_some() && has_listened && !running.schedule.is_check_scheduled();
+            let hears = first_synced.is_some() && !running.schedule.is_read_scheduled();
             tokio::select! {
                 delivery = inbox.recv() => match delivery {
                     Some(delivery) => running.take(delivery),
                     None => return,
                 },
-                () = running.runner.watch.changed(), if listens => running.schedule.look_soon(Instant::now()),
+                () = running.runner.watch.changed(), if listens => running.schedule.check_soon(Instant::now()),
                 () = poll_fn(|context| running.runner.addresses.poll_changed(context)), if hears => {
                     running.schedule.read_addresses_soon(Instant::now());
                 }
@@ -160,13 +152,13 @@ async fn quiet(synced: &mut watch::Receiver<Vec<Family>>, families: usize, first
 }
 
 impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
-    /// Listens to other programs' writes. Checks once for what they wrote since the first sync.
+    /// Listens to other programs' writes, and checks for those since the first sync.
     fn listen(&mut self) {
         let family = self.runner.family.family();
         if let Err(error) = self.runner.watch.listen() {
-            warn!(%family, %error, "cannot listen to other programs' writes: they are noticed each sync period only");
+            warn!(%family, %error, "cannot listen to other programs' writes: they are noticed only once per sync period");
         }
-        self.schedule.look_soon(Instant::now());
+        self.schedule.check_soon(Instant::now());
     }
 
     fn take(&mut self, delivery: BatchDelivery) {
@@ -177,7 +169,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         family.apply(&batch.changes);
         if complete && !self.complete {
             self.complete = true;
-            // Changes from before the proxy was able to program anything do not count as its latency.
+            // Earlier changes do not count as latency of the proxy.
             family.count_triggers_since(Timestamp::now());
         }
         if family.is_due() {
@@ -196,7 +188,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
 
     /// Runs each job that is due, once, so that no job starves the others.
     fn work(&mut self) {
-        if self.schedule.take_mend(Instant::now()) {
+        if self.schedule.take_repair(Instant::now()) {
             self.runner.family.require_full_sync();
         }
         if self.schedule.are_addresses_due(Instant::now()) {
@@ -207,12 +199,12 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
             self.sync();
         }
         self.delete_stale_flows();
-        if self.schedule.is_look_due(Instant::now()) {
-            self.look();
+        if self.schedule.is_check_due(Instant::now()) {
+            self.check_rules();
         }
         if self.schedule.take_tick(Instant::now()) {
-            if !self.schedule.will_mend() {
-                self.look();
+            if !self.schedule.is_repair_scheduled() {
+                self.check_rules();
             }
             self.read_addresses();
             if self.schedule.take_full(Instant::now()) {
@@ -236,8 +228,8 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         let full = self.runner.family.needs_full();
         self.shared.health.queued(family);
         let result = self.blocking(|runner| runner.family.sync());
-        self.shared.metrics.took(family, full, started.elapsed());
-        // The remaining parts of a partial sync follow at once, after the changes that arrived meanwhile.
+        self.shared.metrics.sync_took(family, full, started.elapsed());
+        // The next part of a partial sync follows at once, with the changes that arrived meanwhile.
         let has_rest = result.is_ok() && self.runner.family.has_rest();
         if !has_rest {
             self.schedule.synced(full, result.is_ok(), Instant::now());
@@ -274,7 +266,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         }
         self.runner.watch.wrote(&report.total, report.full);
         metrics.synced(family, report);
-        metrics.standing(family, proxy.summary());
+        metrics.service_ports(family, proxy.summary());
         self.refusals.note(family, proxy.refused(), events);
         metrics.refused(family, proxy.refused().len());
         let spared = self.spared_ranges.note(proxy.service_ranges().spared);
@@ -319,53 +311,51 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
                     self.schedule.follow_up(Some(Instant::now()));
                 }
             }
-            Err(error) => warn!(%error, "cannot read the node's addresses; going on with those from before"),
+            Err(error) => warn!(%error, "cannot read the node's addresses; continuing with the previous ones"),
         }
         self.schedule.read_addresses(begun, Instant::now());
     }
 
-    /// Tells the health state whether a sync is due or the kernel is up to date.
     fn report_due(&self) {
         let family = &self.runner.family;
-        if family.is_due() || self.schedule.will_mend() {
+        if family.is_due() || self.schedule.is_repair_scheduled() {
             self.shared.health.queued(family.family());
         } else {
             self.shared.health.synced(family.family(), &self.seen);
         }
     }
 
-    /// Checks whether another program has deleted something; if so, schedules a full sync.
-    fn look(&mut self) {
+    fn check_rules(&mut self) {
         let (family, begun) = (self.runner.family.family(), Instant::now());
         self.runner.watch.forget();
         match self.blocking(|runner| runner.family.detect_flush()) {
             Ok(None) => {}
-            Ok(Some(what)) => self.lost(&what),
-            Err(error) => warn!(%family, %error, "cannot look whether anything was flushed"),
+            Ok(Some(what)) => self.rule_deleted(&what),
+            Err(error) => warn!(%family, %error, "cannot check whether rules were flushed"),
         }
-        self.schedule.looked(begun, Instant::now());
+        self.schedule.checked(begun, Instant::now());
     }
 
-    fn lost(&mut self, what: &str) {
-        let (family, now, pause) = (self.runner.family.family(), Instant::now(), self.schedule.mend_pause());
-        match self.deleted_rules.found(now) {
+    fn rule_deleted(&mut self, what: &str) {
+        let (family, now, pause) = (self.runner.family.family(), Instant::now(), self.schedule.repair_pause());
+        match self.deleted_rules.record(now) {
             DeletionLine::First => {
-                warn!(%family, "{what} is gone: another program has written there; comparing everything")
+                warn!(%family, "{what} is missing: another program has deleted it; comparing all rules")
             }
             DeletionLine::Again => warn!(
                 %family,
-                "{what} is gone again: from now on everything is compared once in {pause:?} at most, and further losses are counted"
+                "{what} is missing again: comparing all rules at most once per {pause:?}, and counting further deletions"
             ),
             DeletionLine::Count(times) => {
-                warn!(%family, times, "another program goes on taking away what is ours; now {what} is gone");
+                warn!(%family, times, "another program keeps deleting this proxy's rules; missing: {what}");
             }
-            DeletionLine::None => debug!(%family, "{what} is gone"),
+            DeletionLine::None => debug!(%family, "{what} is missing"),
         }
-        self.schedule.mend_soon(now);
+        self.schedule.repair_soon(now);
         self.report_due();
     }
 
-    /// Runs the mode's work besides syncs, such as ending drained backends.
+    /// Runs the mode's work between syncs, such as ending drained backends.
     fn follow_up(&mut self) {
         let now = Instant::now();
         let again = match self.blocking(|runner| runner.family.follow_up(now.into_std())) {
@@ -373,15 +363,15 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
             Err(error) => {
                 let family = self.runner.family.family();
                 self.shared.metrics.cleanup_failed(family);
-                warn!(%family, %error, "cannot look after what drains or is not used any more; will be tried again");
+                warn!(%family, %error, "cannot clean up drained or unused objects; retrying");
                 Some(now + AGAIN)
             }
         };
         self.schedule.follow_up(again);
     }
 
-    /// Runs a piece of the conntrack cleanup, which deletes entries whose DNAT no rule performs any more. A failure is
-    /// retried after the next sync: the rules are in place, so it delays nothing.
+    /// Deletes some conntrack entries whose DNAT no rule performs any more. A failure is retried after the next sync:
+    /// the rules are in place.
     fn delete_stale_flows(&mut self) {
         let Some(mut cleanup) = self.cleanup.take() else { return };
         let (family, started) = (self.runner.family.family(), Instant::now());
@@ -396,7 +386,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
                 cleanup.took += started.elapsed();
                 if piece.is_last { self.deleted_stale_flows(&cleanup) } else { self.cleanup = Some(cleanup) }
             }
-            Err(error) => warn!(%family, %error, "cannot look through conntrack's entries: old flows may go on"),
+            Err(error) => warn!(%family, %error, "cannot list conntrack entries: stale flows may continue"),
         }
     }
 

@@ -1,5 +1,4 @@
-//! Decides when a family's runner syncs, checks and repairs. Has no clock and no I/O, so tests can replay any order of
-//! events.
+//! When a family's runner syncs, checks and repairs. Has no clock and no I/O, so tests can replay any order of events.
 
 use std::time::Duration;
 
@@ -9,16 +8,14 @@ use super::pacer::SyncPacer;
 
 /// How long announcements are gathered before a check.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Pause between two checks. A program that writes its own rules all the time must not keep the proxy busy.
-const LOOK_PAUSE: Duration = Duration::from_millis(250);
+/// Pause between checks: a program that writes its own rules all the time must not keep the proxy busy.
+const CHECK_PAUSE: Duration = Duration::from_millis(250);
 /// Checks take at most one part in so many of the time: with the legacy variant each reads whole tables.
-const LOOK_SHARE: u32 = 10;
-/// Delay from a detected deletion to the full sync that repairs it: a script that flushes a table and then deletes its
-/// chains finishes first.
-const MEND_SETTLE: Duration = Duration::from_millis(250);
-/// Least pause between two repairs, if the minimum sync period is shorter: a program that flushes forever causes at
-/// most one repair a second.
-const MEND_PAUSE: Duration = Duration::from_secs(1);
+const CHECK_SHARE: u32 = 10;
+/// Delay of a repair: a script that flushes a table and then deletes its chains finishes first.
+const REPAIR_SETTLE: Duration = Duration::from_millis(250);
+/// Least pause between repairs: a program that flushes forever causes at most one a second.
+const REPAIR_PAUSE: Duration = Duration::from_secs(1);
 /// Period of full syncs, as in kube-proxy.
 const FULL_SYNC: Duration = Duration::from_secs(3600);
 
@@ -28,11 +25,11 @@ pub(super) struct Schedule {
     period: Duration,
     tick_at: Instant,
     full_at: Instant,
-    look_at: Option<Instant>,
-    no_look_before: Instant,
-    mend_pause: Duration,
-    mend_at: Option<Instant>,
-    mended: Option<Instant>,
+    check_at: Option<Instant>,
+    no_check_before: Instant,
+    repair_pause: Duration,
+    repair_at: Option<Instant>,
+    repaired: Option<Instant>,
     follow_up_at: Option<Instant>,
     addresses_at: Option<Instant>,
     no_addresses_before: Instant,
@@ -46,11 +43,11 @@ impl Schedule {
             period,
             tick_at: now + period,
             full_at: now + FULL_SYNC,
-            look_at: None,
-            no_look_before: now,
-            mend_pause: least.max(MEND_PAUSE),
-            mend_at: None,
-            mended: None,
+            check_at: None,
+            no_check_before: now,
+            repair_pause: least.max(REPAIR_PAUSE),
+            repair_at: None,
+            repaired: None,
             follow_up_at: None,
             addresses_at: None,
             no_addresses_before: now,
@@ -60,7 +57,7 @@ impl Schedule {
     /// The earliest time at which something is due; `due`: whether a sync is.
     pub(super) fn next(&self, due: bool) -> Instant {
         let sync = due.then(|| self.pacer.next());
-        let others = [sync, self.look_at, self.mend_at, self.follow_up_at, self.addresses_at];
+        let others = [sync, self.check_at, self.repair_at, self.follow_up_at, self.addresses_at];
         others.into_iter().flatten().fold(self.tick_at, Instant::min)
     }
 
@@ -68,68 +65,61 @@ impl Schedule {
         self.pacer.next() <= now
     }
 
-    /// Records the end of a sync. A successful full sync also repairs every deletion.
+    /// A successful full sync repairs every deletion.
     pub(super) fn synced(&mut self, full: bool, succeeded: bool, now: Instant) {
         if full && succeeded {
-            self.mend_at = None;
-            self.mended = self.mended.map(|_| now);
+            self.repair_at = None;
+            self.repaired = self.repaired.map(|_| now);
         }
         if succeeded { self.pacer.succeeded(now) } else { self.pacer.failed(now) }
     }
 
-    /// Another program wrote to the tables: schedules a check.
-    pub(super) fn look_soon(&mut self, now: Instant) {
-        self.look_at.get_or_insert((now + SETTLE).max(self.no_look_before));
+    pub(super) fn check_soon(&mut self, now: Instant) {
+        self.check_at.get_or_insert((now + SETTLE).max(self.no_check_before));
     }
 
     /// Whether a check is scheduled; until then further writes can be ignored.
-    pub(super) fn will_look(&self) -> bool {
-        self.look_at.is_some() || self.will_mend()
+    pub(super) fn is_check_scheduled(&self) -> bool {
+        self.check_at.is_some() || self.is_repair_scheduled()
     }
 
-    /// Schedules a full sync after a deletion: soon, unless the last repair was less than the repair pause ago.
-    pub(super) fn mend_soon(&mut self, now: Instant) {
-        let settled = now + MEND_SETTLE;
-        let earliest = self.mended.map_or(settled, |mended| mended + self.mend_pause);
-        self.mend_at.get_or_insert(earliest.max(settled));
+    /// Schedules a full sync: soon, unless the last repair was less than the repair pause ago.
+    pub(super) fn repair_soon(&mut self, now: Instant) {
+        let settled = now + REPAIR_SETTLE;
+        let earliest = self.repaired.map_or(settled, |repaired| repaired + self.repair_pause);
+        self.repair_at.get_or_insert(earliest.max(settled));
     }
 
-    /// Whether a repair is scheduled; until then a check finds nothing new.
-    pub(super) fn will_mend(&self) -> bool {
-        self.mend_at.is_some()
+    pub(super) fn is_repair_scheduled(&self) -> bool {
+        self.repair_at.is_some()
     }
 
-    /// Whether a repair is due; if so, marks it as begun.
-    pub(super) fn take_mend(&mut self, now: Instant) -> bool {
-        let due = self.mend_at.is_some_and(|at| at <= now);
+    pub(super) fn take_repair(&mut self, now: Instant) -> bool {
+        let due = take_due(&mut self.repair_at, now);
         if due {
-            (self.mend_at, self.mended) = (None, Some(now));
+            self.repaired = Some(now);
         }
         due
     }
 
-    /// The least time between two repairs.
-    pub(super) fn mend_pause(&self) -> Duration {
-        self.mend_pause
+    pub(super) fn repair_pause(&self) -> Duration {
+        self.repair_pause
     }
 
-    pub(super) fn is_look_due(&self, now: Instant) -> bool {
-        self.look_at.is_some_and(|at| at <= now)
+    pub(super) fn is_check_due(&self, now: Instant) -> bool {
+        self.check_at.is_some_and(|at| at <= now)
     }
 
-    /// Records a check.
-    pub(super) fn looked(&mut self, begun: Instant, now: Instant) {
-        self.look_at = None;
-        self.no_look_before = now + LOOK_PAUSE.max((now - begun) * LOOK_SHARE);
+    pub(super) fn checked(&mut self, begun: Instant, now: Instant) {
+        self.check_at = None;
+        self.no_check_before = after_pause(begun, now);
     }
 
-    /// The kernel announced a change of addresses or links: schedules reading them.
     pub(super) fn read_addresses_soon(&mut self, now: Instant) {
         self.addresses_at.get_or_insert((now + SETTLE).max(self.no_addresses_before));
     }
 
-    /// Whether a read is scheduled; until then further announcements can be ignored.
-    pub(super) fn will_read_addresses(&self) -> bool {
+    pub(super) fn is_read_scheduled(&self) -> bool {
         self.addresses_at.is_some()
     }
 
@@ -137,44 +127,43 @@ impl Schedule {
         self.addresses_at.is_some_and(|at| at <= now)
     }
 
-    /// Records a read of the addresses. Each pod that is added or removed is a change, so reads are limited to the same
-    /// share of time as checks.
+    /// Each added or removed pod is a change of addresses, so reads are limited to the same share of time as checks.
     pub(super) fn read_addresses(&mut self, begun: Instant, now: Instant) {
         self.addresses_at = None;
-        self.no_addresses_before = now + LOOK_PAUSE.max((now - begun) * LOOK_SHARE);
+        self.no_addresses_before = after_pause(begun, now);
     }
 
-    /// Whether a period is over; if so, begins the next.
     pub(super) fn take_tick(&mut self, now: Instant) -> bool {
-        let over = self.tick_at <= now;
-        if over {
-            self.tick_at = now + self.period;
-        }
-        over
+        take_period(&mut self.tick_at, self.period, now)
     }
 
-    /// Whether a periodic full sync is due; if so, schedules the next.
     pub(super) fn take_full(&mut self, now: Instant) -> bool {
-        let over = self.full_at <= now;
-        if over {
-            self.full_at = now + FULL_SYNC;
-        }
-        over
+        take_period(&mut self.full_at, FULL_SYNC, now)
     }
 
-    /// Whether the work besides syncs is due; if so, unschedules it.
     pub(super) fn take_follow_up(&mut self, now: Instant) -> bool {
-        let due = self.follow_up_at.is_some_and(|at| at <= now);
-        if due {
-            self.follow_up_at = None;
-        }
-        due
+        take_due(&mut self.follow_up_at, now)
     }
 
-    /// Schedules the work besides syncs.
     pub(super) fn follow_up(&mut self, at: Option<Instant>) {
         self.follow_up_at = at;
     }
+}
+
+fn take_due(at: &mut Option<Instant>, now: Instant) -> bool {
+    at.take_if(|at| *at <= now).is_some()
+}
+
+fn take_period(end: &mut Instant, period: Duration, now: Instant) -> bool {
+    let over = *end <= now;
+    if over {
+        *end = now + period;
+    }
+    over
+}
+
+fn after_pause(begun: Instant, now: Instant) -> Instant {
+    now + CHECK_PAUSE.max((now - begun) * CHECK_SHARE)
 }
 
 #[cfg(test)]
@@ -184,17 +173,17 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn writes_of_others_postpone_no_sync_and_ask_for_few_looks() {
+    fn writes_of_others_delay_no_sync_and_cause_few_checks() {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::ZERO, 30 * SECOND, start);
         let (mut looks, mut now) = (0, start);
         // A hundred writes in a second, all announced; a check takes 5 ms.
         for _ in 0..100 {
             now += Duration::from_millis(10);
-            schedule.look_soon(now);
+            schedule.check_soon(now);
             assert!(schedule.next(true) <= now && schedule.may_sync(now), "a sync waits for nothing");
-            if schedule.is_look_due(now) {
-                schedule.looked(now, now + Duration::from_millis(5));
+            if schedule.is_check_due(now) {
+                schedule.checked(now, now + Duration::from_millis(5));
                 looks += 1;
             }
         }
@@ -202,67 +191,71 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_flushes_for_ever_is_mended_soon_and_then_at_the_pace_of_syncs() {
+    fn endless_flushes_are_repaired_at_the_pace_of_syncs() {
         for (least, mends) in [(Duration::ZERO, 10), (SECOND, 10), (5 * SECOND, 2)] {
             let start = Instant::now();
             let mut schedule = Schedule::new(least, 30 * SECOND, start);
             let mut times = Vec::new();
             for step in 0..1000 {
                 let now = start + Duration::from_millis(10) * step;
-                schedule.mend_soon(now);
-                assert!(schedule.next(false) <= now + least.max(SECOND) && schedule.will_look());
-                if schedule.take_mend(now) {
+                schedule.repair_soon(now);
+                assert!(schedule.next(false) <= now + least.max(SECOND) && schedule.is_check_scheduled());
+                if schedule.take_repair(now) {
                     schedule.synced(true, true, now + Duration::from_millis(1));
                     times.push(now - start);
                 }
             }
-            assert_eq!(times[0], MEND_SETTLE);
+            assert_eq!(times[0], REPAIR_SETTLE);
             assert!(times.len() <= mends && times.len() + 2 >= mends, "{least:?}: {times:?}");
         }
     }
 
     #[test]
-    fn a_full_sync_for_another_reason_mends_as_well() {
+    fn any_successful_full_sync_repairs() {
         let start = Instant::now();
         let mut schedule = Schedule::new(SECOND, 30 * SECOND, start);
-        schedule.mend_soon(start);
-        assert!(!schedule.take_mend(start) && schedule.take_mend(start + MEND_SETTLE) && !schedule.will_mend());
-        schedule.mend_soon(start);
+        schedule.repair_soon(start);
+        assert!(
+            !schedule.take_repair(start)
+                && schedule.take_repair(start + REPAIR_SETTLE)
+                && !schedule.is_repair_scheduled()
+        );
+        schedule.repair_soon(start);
         schedule.synced(false, true, start);
-        assert!(schedule.will_mend(), "a partial one mends nothing");
+        assert!(schedule.is_repair_scheduled(), "a partial one mends nothing");
         schedule.synced(true, false, start);
-        assert!(schedule.will_mend(), "nor one that failed");
+        assert!(schedule.is_repair_scheduled(), "nor one that failed");
         schedule.synced(true, true, start);
-        assert!(!schedule.will_mend());
+        assert!(!schedule.is_repair_scheduled());
     }
 
     #[test]
-    fn a_look_that_takes_long_is_rare() {
+    fn slow_checks_are_rare() {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::ZERO, 30 * SECOND, start);
-        schedule.look_soon(start);
-        assert!(!schedule.is_look_due(start), "what one program writes is gathered");
-        schedule.looked(start, start + SECOND);
-        schedule.look_soon(start + SECOND);
-        assert!(!schedule.is_look_due(start + 10 * SECOND) && schedule.is_look_due(start + 11 * SECOND));
+        schedule.check_soon(start);
+        assert!(!schedule.is_check_due(start), "what one program writes is gathered");
+        schedule.checked(start, start + SECOND);
+        schedule.check_soon(start + SECOND);
+        assert!(!schedule.is_check_due(start + 10 * SECOND) && schedule.is_check_due(start + 11 * SECOND));
     }
 
     #[test]
-    fn addresses_that_change_all_the_time_are_read_as_rarely_as_tables() {
+    fn addresses_that_change_all_the_time_are_read_rarely() {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::ZERO, 30 * SECOND, start);
         schedule.read_addresses_soon(start);
         assert_eq!(schedule.next(false), start + SETTLE, "long before the period is over");
         assert!(!schedule.are_addresses_due(start) && schedule.are_addresses_due(start + SETTLE));
         schedule.read_addresses(start, start + SECOND);
-        assert!(!schedule.will_read_addresses());
+        assert!(!schedule.is_read_scheduled());
         schedule.read_addresses_soon(start + SECOND);
-        assert!(schedule.will_read_addresses() && !schedule.are_addresses_due(start + 10 * SECOND));
+        assert!(schedule.is_read_scheduled() && !schedule.are_addresses_due(start + 10 * SECOND));
         assert!(schedule.are_addresses_due(start + 11 * SECOND));
     }
 
     #[test]
-    fn the_first_of_all_that_is_to_do_is_next() {
+    fn the_earliest_job_is_next() {
         let start = Instant::now();
         let mut schedule = Schedule::new(SECOND, 30 * SECOND, start);
         assert_eq!(schedule.next(false), start + 30 * SECOND);

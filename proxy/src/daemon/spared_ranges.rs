@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
-/// The ranges already reported in one family.
 #[derive(Debug, Default)]
 pub(super) struct SparedRanges(BTreeSet<(IpNet, IpNet)>);
 
 impl SparedRanges {
-    /// Returns a sentence per new range, as of the last sync.
     pub(super) fn note(&mut self, now: Vec<(IpNet, IpNet)>) -> Vec<String> {
         let now: BTreeSet<_> = now.into_iter().collect();
         let new = now.difference(&self.0).map(|(range, within)| {
@@ -29,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_told_of_once_and_again_after_it_was_gone() {
+    fn a_range_is_reported_once_and_again_after_it_was_removed() {
         let spared = vec![("10.240.0.0/12".parse().unwrap(), "10.244.0.0/16".parse().unwrap())];
         let mut known = SparedRanges::default();
         let told = [spared.clone(), spared.clone(), Vec::new(), spared].map(|now| known.note(now));

@@ -1,16 +1,14 @@
-//! Metric of the applied resource versions.
-
 use prometheus::Error;
 
 use super::HealthState;
 use crate::metrics::AtScrape;
 use crate::model::Family;
 
-/// `svcproxy_applied_resource_version`: the versions that `/healthz` reports. Versions are decimal numbers since
-/// Kubernetes 1.35 (KEP-5504), and were so in practice before; another one has no sample.
+/// Versions are decimal numbers since Kubernetes 1.35 (KEP-5504), and were so in practice before; another one has no
+/// sample.
 pub fn applied_versions(health: HealthState) -> Result<AtScrape, Error> {
     let read = move || {
-        let families = health.look().families;
+        let families = health.snapshot().families;
         let samples = families.iter().flat_map(|(family, one)| {
             let api = &one.applied.api;
             let kinds = [

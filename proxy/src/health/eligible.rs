@@ -1,5 +1,5 @@
-//! Whether load balancers should still send to this node (KEP-3836). A node that will be deleted answers 503 on
-//! `/healthz`, so that load balancers remove it while it still serves existing connections.
+//! KEP-3836: a node that will be deleted answers 503 on `/healthz`, so that load balancers remove it while it still
+//! serves existing connections.
 
 use k8s_openapi::api::core::v1::Node;
 
@@ -17,7 +17,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn a_node_that_goes_is_not_eligible() {
+    fn a_node_that_will_be_deleted_is_not_eligible() {
         let eligible = |node: Value| is_eligible(&serde_json::from_value(node).unwrap());
         let tainted = |key: &str| json!({ "spec": { "taints": [{ "key": key, "effect": "NoSchedule" }] } });
         assert!(eligible(json!({})));

@@ -7,28 +7,27 @@ use serde_json::{Map, Value, json};
 
 use super::state::{AppliedVersions, HealthSnapshot};
 use super::{HealthState, ListenError};
-use crate::http::{ConnectionLimit, HttpReply, Server, at_once, json};
+use crate::http::{ConnectionLimit, HttpReply, Server, immediate, json};
 use crate::metrics::Metrics;
 
 #[derive(Debug)]
 pub struct HealthzServer(Server);
 
 impl HealthzServer {
-    /// Starts to listen; must be called on a tokio runtime.
     pub fn bind(
         address: SocketAddr,
         limit: &ConnectionLimit,
         state: HealthState,
         metrics: Arc<Metrics>,
     ) -> Result<HealthzServer, ListenError> {
-        let handler = at_once(move |path| match path {
+        let handler = immediate(move |path| match path {
             "/healthz" => {
-                let reply = healthz(&state.look());
+                let reply = healthz(&state.snapshot());
                 metrics.healthz(reply.status().as_u16());
                 reply
             }
             "/livez" => {
-                let reply = livez(&state.look());
+                let reply = livez(&state.snapshot());
                 metrics.livez(reply.status().as_u16());
                 reply
             }
@@ -42,7 +41,6 @@ impl HealthzServer {
     }
 }
 
-/// Whether load balancers should send to this node.
 fn healthz(health: &HealthSnapshot) -> HttpReply {
     let healthy = health.alive && health.synced;
     let ok = healthy && health.node_eligible;
@@ -51,8 +49,7 @@ fn healthz(health: &HealthSnapshot) -> HttpReply {
     json(status(ok), &body.into())
 }
 
-/// Whether the proxy works. Neither a node that is being deleted nor an unreachable API server at start is a reason to
-/// restart the proxy.
+/// Neither a node that is being deleted nor an unreachable API server at start is a reason to restart the proxy.
 fn livez(health: &HealthSnapshot) -> HttpReply {
     json(status(health.alive), &about(health, health.alive, health.alive).into())
 }
@@ -61,11 +58,11 @@ fn status(ok: bool) -> StatusCode {
     if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-/// kube-proxy's `ProxyHealth` (pkg/proxy/healthcheck/proxy_health.go) with this proxy's additions. As there, `healthy`
-/// ignores the node, and a family that has never synced has no status.
+/// kube-proxy's `ProxyHealth` (pkg/proxy/healthcheck/proxy_health.go) with additions. As there, `healthy` ignores the
+/// node, and a family that has never synced has no status.
 fn about(health: &HealthSnapshot, healthy: bool, ok: bool) -> Map<String, Value> {
     let now = SystemTime::now();
-    // As in kube-proxy: a healthy proxy is up to date as of now, however long ago the last change was.
+    // As in kube-proxy, a healthy proxy is up to date now.
     let last_updated = if ok { Some(now) } else { health.last_updated };
     let families = health.families.iter().map(|(family, one)| {
         let reported =
@@ -139,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn healthz_tells_the_applied_versions() {
+    async fn healthz_reports_the_applied_versions() {
         let (server, state, _) = server(Duration::from_secs(30));
         synced(&state);
         for path in ["/healthz", "/livez", "/healthz?verbose"] {
@@ -156,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn upstreams_fields_tell_each_family() {
+    async fn kube_proxys_fields_report_each_family() {
         let (server, state, _) = server(Duration::from_secs(30));
         for (path, healthy) in [("/healthz", false), ("/livez", true)] {
             let (_, body) = get(&server, path).await;
@@ -184,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_family_that_is_late_is_told_apart() {
+    async fn each_family_has_its_own_status() {
         let (server, state, _) = server(Duration::ZERO);
         synced(&state);
         state.queued(Family::V6);
@@ -197,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_goes_and_a_proxy_that_starts_are_alive_but_not_for_load_balancers() {
+    async fn a_starting_proxy_and_a_leaving_node_are_alive_but_not_healthy() {
         let (server, state, metrics) = server(Duration::from_secs(30));
         assert_eq!(get(&server, "/healthz").await.0, 503, "before the first sync");
         assert_eq!(get(&server, "/livez").await.0, 200);
@@ -220,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_that_waits_too_long_is_neither() {
+    async fn a_change_that_waits_too_long_is_unhealthy_and_not_alive() {
         let (server, state, _) = server(Duration::ZERO);
         synced(&state);
         state.queued(Family::V6);

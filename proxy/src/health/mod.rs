@@ -1,5 +1,4 @@
-//! HTTP health checks: `/healthz` and `/livez` of the proxy, and the `healthCheckNodePort` of each Service, with which
-//! load balancers find nodes with local endpoints.
+//! `/healthz` and `/livez` of the proxy, and the `healthCheckNodePort` of each Service.
 
 mod applied;
 mod eligible;

@@ -11,22 +11,19 @@ use hyper::StatusCode;
 use hyper::header::HeaderValue;
 
 use super::{HealthState, ListenError};
-use crate::http::{ConnectionLimit, Handler, HttpReply, Server, at_once, json};
+use crate::http::{ConnectionLimit, Handler, HttpReply, Server, immediate, json};
 use crate::model::ObjectKey;
 use crate::plan::health::ServiceCheck;
 
-/// The health-check listeners of one family.
 #[derive(Debug)]
 pub struct ServiceHealthServers {
     proxy: HealthState,
     limit: ConnectionLimit,
     services: BTreeMap<ObjectKey, CheckPort>,
     addresses: BTreeSet<IpAddr>,
-    /// Services with an address that could not be bound.
     unserved: BTreeSet<ObjectKey>,
 }
 
-/// A Service whose health check does not listen.
 #[derive(Debug)]
 pub struct UnopenedCheck {
     pub service: ObjectKey,
@@ -40,7 +37,6 @@ struct CheckPort {
     servers: Vec<Server>,
 }
 
-/// The current answer of a port.
 #[derive(Debug, Clone)]
 struct CheckStatus {
     service: ObjectKey,
@@ -49,7 +45,6 @@ struct CheckStatus {
 }
 
 impl ServiceHealthServers {
-    /// All connections to all ports count against `limit`.
     pub fn new(proxy: HealthState, limit: ConnectionLimit) -> ServiceHealthServers {
         ServiceHealthServers {
             proxy,
@@ -64,8 +59,8 @@ impl ServiceHealthServers {
         self.services.is_empty()
     }
 
-    /// Applies changed checks, and listens on `addresses` only. Returns the Services whose port cannot be opened; the
-    /// next call retries them. Costs what changed, unless the addresses changed.
+    /// Listens on `addresses` only. Returns Services whose port cannot be opened; the next call retries them. Costs
+    /// what changed, unless the addresses changed.
     pub fn update(
         &mut self,
         changed: Vec<(ObjectKey, Option<ServiceCheck>)>,
@@ -101,7 +96,6 @@ impl ServiceHealthServers {
         open.into_iter().flat_map(|service| self.listen(service)).collect()
     }
 
-    /// Opens and closes one Service's listeners to match the addresses.
     fn listen(&mut self, service: ObjectKey) -> Vec<UnopenedCheck> {
         let Some(port) = self.services.get_mut(&service) else { return Vec::new() };
         let mut unserved = Vec::new();
@@ -126,10 +120,10 @@ impl ServiceHealthServers {
 
 fn handler(reported: Arc<Mutex<CheckStatus>>, proxy: HealthState) -> Handler {
     // As in kube-proxy, every path has the same answer: load balancers use any.
-    at_once(move |_path| {
+    immediate(move |_path| {
         let reported = reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // As in kube-proxy, the node's eligibility does not count here.
-        let proxy = proxy.look();
+        let proxy = proxy.snapshot();
         reply(&reported, proxy.alive && proxy.synced)
     })
 }
@@ -199,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_tells_the_local_endpoints_and_goes_with_its_service() {
+    async fn a_check_reports_local_endpoints_and_closes_with_its_service() {
         let proxy = proxy();
         let mut servers = servers(proxy.clone());
         let port = free_port();
@@ -221,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_listens_on_the_addresses_of_node_ports_alone() {
+    async fn a_check_listens_on_the_addresses_of_node_ports() {
         let mut servers = servers(synced());
         let port = free_port();
         let other: IpAddr = "127.0.0.2".parse().unwrap();
@@ -236,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_families_share_a_port_and_answer_for_themselves() {
+    async fn both_families_share_a_port_and_report_their_own_endpoints() {
         if std::net::TcpListener::bind("[::1]:0").is_err() {
             return; // This machine has no IPv6.
         }
@@ -252,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_in_use_is_an_error_that_names_it_and_stops_no_other() {
+    async fn a_port_in_use_is_an_error_and_affects_no_other_check() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let taken_port = taken.local_addr().unwrap().port();
         let mut servers = servers(synced());
@@ -271,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_number_goes_from_one_service_to_another() {
+    async fn a_port_number_moves_between_services() {
         let mut servers = servers(synced());
         let (port, next) = (free_port(), free_port());
         assert!(servers.update(vec![check("a", port, 1)], localhost()).is_empty());

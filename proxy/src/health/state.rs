@@ -6,7 +6,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::model::{Family, ResourceVersions};
 
-/// Written by the runners, read by the HTTP servers.
 #[derive(Debug, Clone)]
 pub struct HealthState {
     shared: Arc<Mutex<SharedHealth>>,
@@ -23,41 +22,32 @@ struct SharedHealth {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FamilyHealth {
-    /// Arrival of the oldest change that is not in the kernel yet. Monotonic, so that setting the clock neither hides
-    /// nor invents a wait.
+    /// Arrival of the oldest change that is not in the kernel. Monotonic: setting the clock neither hides nor invents a
+    /// wait.
     pub waiting_since: Option<Instant>,
     /// Start of the current sync or check.
     pub busy_since: Option<Instant>,
-    /// When the kernel was last up to date.
     pub synced: Option<SystemTime>,
-    /// The versions that are in the kernel.
     pub applied: AppliedVersions,
 }
 
-/// Resource versions that are in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AppliedVersions {
-    /// Of the newest manifest.
     pub manifests: Option<String>,
-    /// Of each kind of API object.
     pub api: ResourceVersions,
 }
 
-/// A snapshot of the health state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthSnapshot {
     /// No change waits too long (kube-proxy's rule for `/livez`), and nothing hangs.
     pub alive: bool,
-    /// Every family has synced at least once.
     pub synced: bool,
-    /// Nothing indicates that the node will be deleted.
     pub node_eligible: bool,
-    /// When the kernel was last up to date, in the family that is behind.
+    /// Of the family that is behind.
     pub last_updated: Option<SystemTime>,
-    /// Versions that are in the kernel in every family.
+    /// The versions that every family has in the kernel.
     pub applied: AppliedVersions,
     pub families: BTreeMap<Family, FamilyHealth>,
-    /// Families in which a change waits too long.
     pub late: BTreeSet<Family>,
 }
 
@@ -69,17 +59,14 @@ impl HealthState {
         HealthState { shared: Arc::new(Mutex::new(shared)), patience: sync_period * 2 }
     }
 
-    /// Keeps only these families: the others are not proxied.
     pub fn proxies(&self, families: &[Family]) {
         self.lock().families.retain(|family, _| families.contains(family));
     }
 
-    /// Records a change that is not in the kernel yet.
     pub fn queued(&self, family: Family) {
         self.queued_at(Instant::now(), family);
     }
 
-    /// Records that all changes of this family are in the kernel.
     pub fn synced(&self, family: Family, applied: &AppliedVersions) {
         self.synced_at(SystemTime::now(), family, applied);
     }
@@ -93,8 +80,8 @@ impl HealthState {
         self.lock().node_eligible = eligible;
     }
 
-    pub fn look(&self) -> HealthSnapshot {
-        self.look_at(Instant::now())
+    pub fn snapshot(&self) -> HealthSnapshot {
+        self.snapshot_at(Instant::now())
     }
 
     fn queued_at(&self, now: Instant, family: Family) {
@@ -115,7 +102,7 @@ impl HealthState {
         }
     }
 
-    fn look_at(&self, now: Instant) -> HealthSnapshot {
+    fn snapshot_at(&self, now: Instant) -> HealthSnapshot {
         let shared = self.lock();
         let families = || shared.families.values();
         let late = |family: &FamilyHealth| {
@@ -140,7 +127,6 @@ impl HealthState {
     }
 }
 
-/// Marks a family as busy until it is dropped.
 #[derive(Debug)]
 pub struct BusyMark {
     health: HealthState,
@@ -169,23 +155,23 @@ mod tests {
         let state = HealthState::new(Duration::from_secs(30), &[Family::V4]);
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
-        let health = state.look_at(begun);
+        let health = state.snapshot_at(begun);
         assert!(health.alive && !health.synced, "before the first sync");
         state.synced_at(CLOCK, Family::V4, &applied("7"));
-        let health = state.look_at(after(3600));
+        let health = state.snapshot_at(after(3600));
         assert!(health.alive && health.synced, "nothing waits");
         state.queued_at(after(10), Family::V4);
         state.queued_at(after(60), Family::V4);
-        assert!(state.look_at(after(69)).alive);
-        assert!(!state.look_at(after(70)).alive, "the older change counts");
+        assert!(state.snapshot_at(after(69)).alive);
+        assert!(!state.snapshot_at(after(70)).alive, "the older change counts");
         state.synced_at(CLOCK + Duration::from_secs(72), Family::V4, &applied("8"));
-        let health = state.look_at(after(200));
+        let health = state.snapshot_at(after(200));
         assert!(health.alive);
         assert_eq!(health.applied, applied("8"));
     }
 
     #[test]
-    fn a_sync_that_does_not_end_is_not_alive_though_no_change_waits() {
+    fn a_hanging_sync_is_not_alive() {
         let state = HealthState::new(Duration::from_secs(30), &Family::ALL);
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
@@ -193,38 +179,38 @@ mod tests {
             .into_iter()
             .for_each(|family| state.synced_at(CLOCK + Duration::from_secs(0), family, &applied("7")));
         let busy = state.busy_at(after(100), Family::V6);
-        assert!(state.look_at(after(159)).alive);
-        assert!(!state.look_at(after(160)).alive);
+        assert!(state.snapshot_at(after(159)).alive);
+        assert!(!state.snapshot_at(after(160)).alive);
         drop(busy);
-        assert!(state.look_at(after(160)).alive);
+        assert!(state.snapshot_at(after(160)).alive);
     }
 
     #[test]
-    fn a_family_that_is_not_proxied_holds_nothing_back() {
+    fn a_family_that_is_not_proxied_does_not_count() {
         let state = HealthState::new(Duration::from_secs(30), &Family::ALL);
         drop(state.busy(Family::V6));
         state.proxies(&[Family::V4]);
         state.synced(Family::V4, &applied("1"));
-        let health = state.look();
+        let health = state.snapshot();
         assert!(health.synced && health.applied == applied("1") && health.families.len() == 1, "{health:?}");
     }
 
     #[test]
-    fn the_family_that_is_behind_counts() {
+    fn the_slower_family_decides() {
         let state = HealthState::new(Duration::from_secs(30), &Family::ALL);
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
         state.synced_at(CLOCK + Duration::from_secs(1), Family::V4, &applied("7"));
-        let health = state.look_at(after(1));
+        let health = state.snapshot_at(after(1));
         assert!(!health.synced);
         assert_eq!((health.last_updated, health.applied), (None, AppliedVersions::default()));
         state.synced_at(CLOCK + Duration::from_secs(2), Family::V6, &applied("7"));
-        let health = state.look_at(after(2));
+        let health = state.snapshot_at(after(2));
         assert!(health.synced);
         assert_eq!((health.last_updated, health.applied), (Some(CLOCK + Duration::from_secs(1)), applied("7")));
         state.queued_at(after(3), Family::V6);
         state.synced_at(CLOCK + Duration::from_secs(90), Family::V4, &applied("8"));
-        let health = state.look_at(after(90));
+        let health = state.snapshot_at(after(90));
         assert!(!health.alive, "IPv6 is late, whatever IPv4 does");
         assert_eq!(health.applied, applied("7"));
         assert_eq!(health.families[&Family::V4].applied, applied("8"));

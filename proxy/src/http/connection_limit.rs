@@ -1,4 +1,4 @@
-//! Bounds the number of connections of listeners, and chooses the connection to close for a new one.
+//! Bounds the connections of listeners.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,11 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
-/// Interval between two equal warnings.
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
-/// A limit that several listeners share. At the limit, a new connection closes one of the listener with the most
-/// connections: preferably an idle one, and among those the one that has been idle longest.
+/// At the limit, a new connection closes one of the listener with the most connections: an idle one if possible, and of
+/// those the one idle longest.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimit(Arc<SharedLimit>);
 
@@ -26,7 +25,6 @@ struct SharedLimit {
     warned: Mutex<Option<Instant>>,
 }
 
-/// Open connections, and a logical clock for their order.
 #[derive(Debug, Default)]
 struct OpenConnections {
     clock: u64,
@@ -38,10 +36,8 @@ struct OpenConnection {
     listener: u64,
     /// Logical time of the last of: accepted, request begun, request ended.
     since: u64,
-    /// Whether the handler works on a request. False while a reply is written: a client that does not read must not
-    /// count as busy.
+    /// False while a reply is written: a client that does not read must not count as busy.
     answering: bool,
-    /// `None` until the task is spawned.
     task: Option<AbortHandle>,
 }
 
@@ -58,18 +54,17 @@ impl ConnectionLimit {
         }))
     }
 
-    /// Returns a number for a listener that uses this limit.
     pub(super) fn listener(&self) -> u64 {
         self.connections().tick()
     }
 
-    /// Waits for a slot. At the limit, closes another connection first; its descriptor is free by then.
-    pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits for a slot. At the limit, closes another connection first, whose descriptor is free by then.
+    pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         let places = Arc::clone(&self.0.places);
         if let Ok(free) = Arc::clone(&places).try_acquire_owned() {
             return Some(free);
         }
-        if self.end_one() {
+        if self.close_one() {
             self.warn(&format!(
                 "as many connections to {} as there may be ({}): old ones end for new ones",
                 self.0.purpose, self.0.most
@@ -80,11 +75,10 @@ impl ConnectionLimit {
 
     /// Closes a connection after an accept failed for lack of descriptors or memory.
     pub(super) fn shortage(&self, error: &io::Error) {
-        self.end_one();
+        self.close_one();
         self.warn(&format!("cannot accept a connection to {}: {error}", self.0.purpose));
     }
 
-    /// Spawns a connection's task, which holds the slot until it ends.
     pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(
         &self,
         place: OwnedSemaphorePermit,
@@ -98,17 +92,17 @@ impl ConnectionLimit {
             connections.taken.insert(number, OpenConnection { listener, since: number, answering: false, task: None });
             number
         };
-        // A task may end within `spawn` and then removes its entry, so no lock is held here.
+        // A task may end within `spawn` and then removes its entry: no lock is held.
         let task = tasks.spawn(connection(Arc::new(ConnectionSlot { limit: self.clone(), number, _place: place })));
         if let Some(taken) = self.connections().taken.get_mut(&number) {
             taken.task = Some(task);
         }
     }
 
-    fn end_one(&self) -> bool {
+    fn close_one(&self) -> bool {
         let ended = {
             let mut connections = self.connections();
-            connections.first_to_end().and_then(|number| connections.taken.remove(&number))
+            connections.next_to_close().and_then(|number| connections.taken.remove(&number))
         };
         ended.and_then(|taken| taken.task).inspect(AbortHandle::abort).is_some()
     }
@@ -132,7 +126,7 @@ impl OpenConnections {
         self.clock
     }
 
-    fn first_to_end(&self) -> Option<u64> {
+    fn next_to_close(&self) -> Option<u64> {
         let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
         for taken in self.taken.values() {
             *counts.entry(taken.listener).or_default() += 1;
@@ -143,7 +137,6 @@ impl OpenConnections {
     }
 }
 
-/// A connection's slot, freed on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     limit: ConnectionLimit,
@@ -152,7 +145,6 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// Marks the connection as busy until the value is dropped.
     pub(super) fn begin(self: Arc<Self>) -> RequestInProgress {
         self.set(true);
         RequestInProgress(self)
@@ -173,7 +165,6 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// A request in progress.
 pub(super) struct RequestInProgress(Arc<ConnectionSlot>);
 
 impl Drop for RequestInProgress {
@@ -195,17 +186,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_that_waits_for_nothing_ends_first_and_that_of_the_fullest_listener() {
-        assert_eq!(connections(&[]).first_to_end(), None);
-        assert_eq!(connections(&[(1, 5, false), (1, 4, false), (1, 6, false)]).first_to_end(), Some(1));
+    async fn the_longest_idle_connection_of_the_fullest_listener_closes() {
+        assert_eq!(connections(&[]).next_to_close(), None);
+        assert_eq!(connections(&[(1, 5, false), (1, 4, false), (1, 6, false)]).next_to_close(), Some(1));
         assert_eq!(
-            connections(&[(1, 3, true), (1, 5, false), (1, 4, true)]).first_to_end(),
+            connections(&[(1, 3, true), (1, 5, false), (1, 4, true)]).next_to_close(),
             Some(1),
             "the others are served"
         );
-        assert_eq!(connections(&[(1, 7, true), (1, 6, true)]).first_to_end(), Some(1), "all are served");
+        assert_eq!(connections(&[(1, 7, true), (1, 6, true)]).next_to_close(), Some(1), "all are served");
         assert_eq!(
-            connections(&[(1, 1, false), (2, 2, true), (2, 3, true)]).first_to_end(),
+            connections(&[(1, 1, false), (2, 2, true), (2, 3, true)]).next_to_close(),
             Some(1),
             "of another listener"
         );

@@ -1,5 +1,5 @@
-//! A small HTTP server: one handler per listener, GET and HEAD only. It trusts no client: a [`ConnectionLimit`] bounds
-//! the number of connections, and every request and answer is bounded in time and size.
+//! A small HTTP server: one handler per listener, GET and HEAD only. Connections are bounded in number, requests and
+//! answers in time and size.
 
 mod connection_limit;
 mod stream;
@@ -25,9 +25,7 @@ use connection_limit::ConnectionSlot;
 use stream::TimedStream;
 
 pub type HttpReply = Response<Full<Bytes>>;
-/// A reply that may take time.
 pub type ReplyFuture = Pin<Box<dyn Future<Output = HttpReply> + Send>>;
-/// The parts of a request that handlers read.
 #[derive(Debug, Clone, Copy)]
 pub struct GetRequest<'r> {
     pub path: &'r str,
@@ -36,11 +34,10 @@ pub struct GetRequest<'r> {
 }
 pub type Handler = Arc<dyn Fn(GetRequest<'_>) -> ReplyFuture + Send + Sync>;
 
-/// How long a client may take to send the head of a request. Load balancers need milliseconds; without a bound, silent
-/// clients hold descriptors forever.
+/// Time for the head of a request. Without a bound, silent clients hold descriptors forever.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest head of a request in bytes, and largest amount of buffered answers to pipelined requests before the next
-/// request is read. Bodies are not read: hyper closes a connection with an unread body.
+/// In bytes: largest head of a request, and largest buffered answers before the next pipelined request is read. hyper
+/// closes a connection with an unread body.
 const BUFFER: usize = 16 << 10;
 /// Pause after a failed accept, so that a lack of descriptors does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -54,8 +51,7 @@ pub struct ListenError {
     pub source: std::io::Error,
 }
 
-/// A listener and its task. Dropping it also closes its connections: a kept-alive connection must not answer for a
-/// deleted Service.
+/// Dropping it also closes its connections: a kept-alive connection must not answer for a deleted Service.
 #[derive(Debug)]
 pub struct Server {
     task: JoinHandle<()>,
@@ -69,8 +65,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts to listen; must be called on a tokio runtime. A wildcard address listens in both families, unless
-    /// `one_family`, which leaves the port in the other family to another listener.
+    /// Must be called on a tokio runtime. A wildcard address listens in both families, unless `one_family`.
     pub fn bind(
         address: SocketAddr,
         one_family: bool,
@@ -89,8 +84,7 @@ impl Server {
     }
 }
 
-/// A handler that depends only on the path and answers immediately.
-pub fn at_once(answer: impl Fn(&str) -> HttpReply + Send + Sync + 'static) -> Handler {
+pub fn immediate(answer: impl Fn(&str) -> HttpReply + Send + Sync + 'static) -> Handler {
     Arc::new(move |asked| Box::pin(std::future::ready(answer(asked.path))))
 }
 
@@ -102,8 +96,8 @@ fn listen(address: SocketAddr, one_family: bool) -> std::io::Result<TcpListener>
     }
 }
 
-/// Either wildcard address listens in both families, as in Go (`favoriteAddrFamily` in src/net/ipsock_posix.go), or
-/// only in IPv4 if the kernel has no IPv6.
+/// Either wildcard address listens in both families, as in Go (`favoriteAddrFamily` in src/net/ipsock_posix.go), or in
+/// IPv4 if the kernel has no IPv6.
 fn in_both_families<T>(port: u16, open: impl Fn(SocketAddr, bool) -> std::io::Result<T>) -> std::io::Result<T> {
     match open(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), false) {
         Err(error) if lacks_ipv6(&error) => open(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), true),
@@ -143,14 +137,14 @@ async fn serve(listener: TcpListener, limit: ConnectionLimit, handler: Handler) 
                 continue;
             }
         };
-        let Some(place) = limit.place().await else { return };
+        let Some(place) = limit.acquire().await else { return };
         let handler = Arc::clone(&handler);
-        limit.spawn(place, number, &mut connections, |slot| converse(stream, slot, handler));
+        limit.spawn(place, number, &mut connections, |slot| serve_connection(stream, slot, handler));
     }
 }
 
-/// Answers the requests of one connection until it ends. The slot is freed after the stream is closed.
-async fn converse(stream: TcpStream, slot: Arc<ConnectionSlot>, handler: Handler) {
+/// The slot is freed after the stream is closed.
+async fn serve_connection(stream: TcpStream, slot: Arc<ConnectionSlot>, handler: Handler) {
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
         let answering = Arc::clone(&slot).begin();
         let answer = dispatch(&request, &handler);
@@ -194,7 +188,6 @@ pub fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Byt
     reply
 }
 
-/// For tests: sends one request and returns the whole reply.
 #[cfg(test)]
 pub(crate) async fn ask(address: SocketAddr, request: &str) -> std::io::Result<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -213,7 +206,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     fn server() -> Server {
-        let handler = at_once(|path| match path {
+        let handler = immediate(|path| match path {
             "/here" => reply(StatusCode::OK, "text/plain", "yes"),
             _ => json(StatusCode::NOT_FOUND, &serde_json::json!({})),
         });
@@ -221,7 +214,6 @@ mod tests {
             .unwrap()
     }
 
-    /// Sends until the other side closes the connection.
     async fn send_until_refused(stream: &mut TcpStream) -> std::io::Error {
         let requests = "GET /here HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
         loop {
@@ -232,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_asks_and_never_reads_is_closed() {
+    async fn a_client_that_never_reads_is_closed() {
         let server = server();
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
         let refused = tokio::time::timeout(10 * stream::WRITE_TIMEOUT, send_until_refused(&mut stream)).await;
@@ -240,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_client_takes_the_place_of_the_oldest_that_is_not_served() {
+    async fn a_new_client_replaces_the_longest_idle_one() {
         let server = server();
         let mut old = Vec::new();
         for _ in 0..3 {
@@ -261,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_whose_body_never_comes_holds_nothing() {
+    async fn a_request_without_its_body_is_closed() {
         let server = server();
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
         stream.write_all(b"GET /here HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n").await.unwrap();
@@ -271,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_says_nothing_is_closed() {
+    async fn a_silent_client_is_closed() {
         let server = server();
         for begin in ["", "GET /here HTTP/1.1\r\nHost: x\r\n\r\n", "GET /he"] {
             let mut stream = TcpStream::connect(server.address()).await.unwrap();
@@ -293,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_end_with_their_server() {
+    async fn dropping_a_server_closes_its_connections() {
         let server = server();
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
         stream.write_all(b"GET /here HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -305,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_is_of_both_families_where_the_kernel_has_both() {
+    fn a_wildcard_address_listens_in_both_families() {
         let refusing = |error: i32| {
             move |address: SocketAddr, v6_only: bool| match address.is_ipv6() {
                 true => Err(std::io::Error::from_raw_os_error(error)),
@@ -322,14 +314,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_in_use_is_named() {
+    async fn an_address_in_use_is_an_error_with_the_address() {
         let server = server();
         let again = Server::bind(
             server.address(),
             false,
             "/here",
             &ConnectionLimit::new("/here", 1),
-            at_once(|_| unreachable!()),
+            immediate(|_| unreachable!()),
         );
         let error = again.unwrap_err().to_string();
         assert!(error.contains(&server.address().to_string()) && error.contains("/here"), "{error}");

@@ -9,11 +9,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// How long a client may take to read pending output, counted from the first byte that did not fit into the socket
-/// buffer. Reading a byte now and then does not extend it.
+/// Time for a client to read pending output, from the first byte that did not fit into the socket buffer. Reading a
+/// byte now and then does not extend it.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Fails a write that takes longer than [`WRITE_TIMEOUT`].
 pub(super) struct TimedStream {
     stream: TcpStream,
     /// Runs while output waits for space; hyper flushes when all output is written.

@@ -1,16 +1,13 @@
-//! Addresses with ports in the configuration.
-
 use std::net::SocketAddr;
 
 use crate::model::parse_ip;
 
-/// Appends the port to an address without one. Leaves other texts, such as `[fd00::1]`, unchanged; validation rejects
-/// them later with their field's name (kube-proxy's `AppendPortIfNeeded` in pkg/proxy/util/utils.go).
+/// Leaves other texts, such as `[fd00::1]`, unchanged; validation rejects them with their field's name (kube-proxy's
+/// `AppendPortIfNeeded` in pkg/proxy/util/utils.go).
 pub fn with_port(text: &str, port: u16) -> String {
     parse_ip(text).map_or_else(|| text.to_owned(), |address| SocketAddr::new(address, port).to_string())
 }
 
-/// Parses an address with a port; `None` if it is empty.
 pub fn bind_address(text: &str) -> Result<Option<SocketAddr>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -27,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_added_where_there_is_none() {
+    fn a_missing_port_is_appended() {
         for (text, expected) in [
             ("0.0.0.0", "0.0.0.0:7"),
             ("::1", "[::1]:7"),
@@ -42,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn where_to_listen() {
+    fn bind_addresses_need_a_port() {
         let ok = |text: &str| bind_address(text).unwrap().map(|address| address.to_string());
         assert_eq!(ok(""), None);
         assert_eq!(ok("0.0.0.0:10256").as_deref(), Some("0.0.0.0:10256"));

@@ -12,7 +12,6 @@ use crate::kernel::ipvs::{SCHEDULERS, Timeouts};
 use crate::model::{Family, parse_ip};
 use crate::plan::PodSource;
 
-/// An invalid value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldProblem {
     pub field: Cow<'static, str>,
@@ -25,7 +24,7 @@ fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Checked<T> {
     Err(FieldProblem { field: field.into(), problem: problem.into() })
 }
 
-/// The proxy's settings for a node. Returns the first invalid value, or the first required one that is missing.
+/// Returns the first invalid or missing value.
 pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Config> {
     let mode: Mode = from.mode.parse().or_else(|problem: String| wrong("mode", problem))?;
     let (sync_period, min_sync_period) = periods(from, mode)?;
@@ -98,15 +97,15 @@ fn in_range<T: TryFrom<i32>>(field: &'static str, value: i32, least: i32, most: 
 }
 
 fn not_negative(field: &'static str, value: GoDuration) -> Checked<Duration> {
-    value.positive_or_zero().map_or_else(|| wrong(field, format!("{value} is less than nothing")), Ok)
+    value.positive_or_zero().map_or_else(|| wrong(field, format!("{value} is negative")), Ok)
 }
 
 fn positive(field: &'static str, value: GoDuration) -> Checked<Duration> {
     let value = not_negative(field, value)?;
-    if value.is_zero() { wrong(field, "must be longer than nothing") } else { Ok(value) }
+    if value.is_zero() { wrong(field, "must be positive") } else { Ok(value) }
 }
 
-/// The periods of the mode. Those of other modes are validated, too.
+/// Validates the periods of other modes, too.
 fn periods(from: &KubeProxyConfiguration, mode: Mode) -> Checked<(Duration, Duration)> {
     let iptables = &from.iptables;
     let of_iptables = periods_of(
@@ -147,7 +146,7 @@ fn periods_of((sync_field, sync): Period, (least_field, least): Period) -> Check
 fn unused(from: &KubeProxyConfiguration) -> Checked<()> {
     positive("configSyncPeriod", from.config_sync_period)?;
     if from.client_connection.burst < 0 {
-        return wrong("clientConnection.burst", format!("{} is less than nothing", from.client_connection.burst));
+        return wrong("clientConnection.burst", format!("{} is negative", from.client_connection.burst));
     }
     if !matches!(from.logging.format.as_str(), "text" | "json") {
         return wrong("logging.format", format!("{:?} is neither text nor json", from.logging.format));
@@ -222,11 +221,10 @@ fn interface(field: &'static str, name: &str, source: fn(String) -> PodSource) -
     Ok(name.to_owned())
 }
 
-/// The meaning of `localhost` in `nodePortAddresses`.
 const LOCALHOST: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
-/// Ranges and the words `primary`, `localhost` and `all`, in any combination (Kubernetes 1.37). The default is
-/// `primary` in nftables mode and `all` in the others.
+/// Ranges and the words `primary`, `localhost` and `all`, in any combination (Kubernetes 1.37). Default: `primary` in
+/// nftables mode, else `all`.
 fn node_port_addresses(entries: &[String], mode: Mode) -> Checked<NodePortAddresses> {
     let field = "nodePortAddresses";
     let mut primary = false;
@@ -268,20 +266,20 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_the_proxys_own() {
+    fn the_defaults_equal_those_of_the_proxy() {
         assert_eq!(checked(|_| ()), Ok(Config::for_node("n")));
     }
 
     #[test]
-    fn values_that_make_no_sense_are_named_by_their_field() {
+    fn invalid_values_are_reported_with_their_field() {
         type Change = fn(&mut KubeProxyConfiguration);
         let table: [(&str, Change, &str); 17] = [
             ("mode", |c| c.mode = "kernelspace".into(), "Windows"),
             ("mode", |c| c.mode = "x".into(), "none of"),
             ("iptables.masqueradeBit", |c| c.iptables.masquerade_bit = 32, "32 is not from 0 to 31"),
-            ("iptables.syncPeriod", |c| c.iptables.sync_period = GoDuration::default(), "longer than nothing"),
+            ("iptables.syncPeriod", |c| c.iptables.sync_period = GoDuration::default(), "must be positive"),
             ("iptables.minSyncPeriod", |c| c.iptables.min_sync_period = GoDuration::seconds(31), "31s is longer"),
-            ("conntrack.udpTimeout", |c| c.conntrack.udp_timeout = GoDuration::seconds(-1), "-1s is less"),
+            ("conntrack.udpTimeout", |c| c.conntrack.udp_timeout = GoDuration::seconds(-1), "-1s is negative"),
             ("conntrack.min", |c| c.conntrack.min = -1, "-1 is not from 0"),
             ("oomScoreAdj", |c| c.oom_score_adj = 1001, "1001 is not from -1000 to 1000"),
             ("bindAddress", |c| c.bind_address = "eth0".into(), "no IP address"),

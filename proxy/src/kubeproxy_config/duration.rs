@@ -48,7 +48,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// Parses an optional sign, then numbers with units; a bare `0` needs no unit (Go's `time.ParseDuration`).
+/// Go's `time.ParseDuration`: an optional sign, then numbers with units; a bare `0` needs no unit.
 fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -72,7 +72,6 @@ fn parse(text: &str) -> Option<i64> {
     Some(if negative { -total } else { total })
 }
 
-/// `amount` times `scale` in integer arithmetic.
 fn scaled(amount: &str, scale: i64) -> Option<i64> {
     let (whole, fraction) = amount.split_once('.').unwrap_or((amount, ""));
     if whole.is_empty() && fraction.is_empty() {
@@ -166,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(nanoseconds in -(1_i64 << 62)..(1_i64 << 62)) {
+        fn written_durations_read_back(nanoseconds in -(1_i64 << 62)..(1_i64 << 62)) {
             let time = GoDuration(nanoseconds);
             prop_assert_eq!(time.to_string().parse(), Ok(time));
         }

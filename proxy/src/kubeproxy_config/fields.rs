@@ -6,12 +6,9 @@ use serde_json::Value as Json;
 
 use super::{KubeProxyConfiguration, gates, tree};
 
-/// How this proxy supports a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldSupport {
-    /// Works as in kube-proxy.
     Honoured,
-    /// Works with a difference.
     Different(&'static str),
     /// Has no effect, for this reason; a warning if it differs from its default.
     NoEffect(&'static str),
@@ -19,7 +16,6 @@ pub enum FieldSupport {
     Pending(&'static str),
 }
 
-/// The syntax of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlagValue {
     Text,
@@ -29,7 +25,6 @@ pub enum FlagValue {
     Fraction,
     /// A duration in Go's format.
     Time,
-    /// Comma-separated.
     List,
     /// Comma-separated `NAME=BOOL` pairs.
     Gates,
@@ -62,8 +57,7 @@ const fn flag(
 }
 
 const WINDOWS: FieldSupport = FieldSupport::NoEffect("it is for Windows nodes");
-const JSON: FieldSupport =
-    FieldSupport::NoEffect("this proxy asks the API server for JSON, and understands nothing else");
+const JSON: FieldSupport = FieldSupport::NoEffect("this proxy only uses JSON");
 const FEW_REQUESTS: FieldSupport = FieldSupport::NoEffect(
     "this proxy keeps three watches open, and waits longer after each failure: there is no rate to limit",
 );
@@ -75,8 +69,8 @@ use FlagValue::{Bool, Fraction, Gates, List, Modules, Number, Text, Time};
 /// In the order of kube-proxy's types.
 #[rustfmt::skip]
 pub const FIELDS: &[ConfigField] = &[
-    flag("featureGates", "feature-gates", Gates, Different("the table of gates below says which do something"), "Feature gates: comma-separated NAME=BOOL pairs"),
-    flag("clientConnection.kubeconfig", "kubeconfig", Text, Different("a file that is missing or wrong is waited for, with one line in the log"), "Kubeconfig with the address of the API server and the credentials to show"),
+    flag("featureGates", "feature-gates", Gates, Different("see the table of gates below"), "Feature gates: comma-separated NAME=BOOL pairs"),
+    flag("clientConnection.kubeconfig", "kubeconfig", Text, Different("a missing or wrong file is logged once, and read again until it works"), "Kubeconfig with the address of the API server and the credentials to show"),
     field("clientConnection.acceptContentTypes", JSON, "Content types to accept from the API server"),
     flag("clientConnection.contentType", "kube-api-content-type", Text, JSON, "Content type of requests to the API server"),
     flag("clientConnection.qps", "kube-api-qps", Fraction, FEW_REQUESTS, "Requests per second to the API server"),
@@ -84,37 +78,37 @@ pub const FIELDS: &[ConfigField] = &[
     flag("logging.format", "logging-format", Text, Honoured, "Format of log lines: text or json"),
     flag("logging.flushFrequency", "log-flush-frequency", Time, UNBUFFERED, "Most time between log flushes"),
     flag("logging.verbosity", "v", Number, Different("4 and 5 add debug messages, 6 and more trace messages; RUST_LOG goes first"), "Number of the log level"),
-    flag("logging.vmodule", "vmodule", Modules, NoEffect("it names files of Go source; RUST_LOG=svcproxy::source=debug does the like"), "Log levels of single files: comma-separated PATTERN=NUMBER pairs"),
+    flag("logging.vmodule", "vmodule", Modules, NoEffect("it names files of Go source; use RUST_LOG=svcproxy::source=debug instead"), "Log levels of single files: comma-separated PATTERN=NUMBER pairs"),
     flag("logging.options.text.splitStream", "log-text-split-stream", Bool, UNBUFFERED, "Text format: errors to standard error, the rest to standard output"),
     flag("logging.options.text.infoBufferSize", "log-text-info-buffer-size", Text, UNBUFFERED, "Text format with split streams: size of the buffer"),
     flag("logging.options.json.splitStream", "log-json-split-stream", Bool, UNBUFFERED, "JSON format: errors to standard error, the rest to standard output"),
     flag("logging.options.json.infoBufferSize", "log-json-info-buffer-size", Text, UNBUFFERED, "JSON format with split streams: size of the buffer"),
     flag("hostnameOverride", "hostname-override", Text, Honoured, "This node's name in Kubernetes; default: the host name"),
-    flag("bindAddress", "bind-address", Text, Honoured, "This node's primary address, which also says its primary address family; nothing is bound to it"),
+    flag("bindAddress", "bind-address", Text, Honoured, "This node's primary address, which also determines the primary address family; nothing listens on it"),
     flag("healthzBindAddress", "healthz-bind-address", Text, Honoured, "Address and port of /healthz; 0.0.0.0 and :: stand for both families; as a flag, empty: none"),
     flag("metricsBindAddress", "metrics-bind-address", Text, Honoured, "Address and port of /metrics; 0.0.0.0 and :: stand for both families; as a flag, empty: none"),
     flag("bindAddressHardFail", "bind-address-hard-fail", Bool, Honoured, "Whether a port that cannot be bound ends the proxy; otherwise it is tried again"),
-    flag("enableProfiling", "profiling", Bool, NoEffect("there is no profiler inside: perf and the like look at it from outside"), "Profiling below /debug/pprof of the metrics server"),
+    flag("enableProfiling", "profiling", Bool, NoEffect("this program has no profiler; use perf"), "Profiling below /debug/pprof of the metrics server"),
     flag("showHiddenMetricsForVersion", "show-hidden-metrics-for-version", Text, NoEffect("this proxy hides no metric"), "Version whose hidden metrics are to be shown"),
-    flag("mode", "proxy-mode", Text, Different("iptables, ipvs, nftables, and userspace as of old"), "Proxy mode: iptables, ipvs, nftables or userspace"),
+    flag("mode", "proxy-mode", Text, Different("iptables, ipvs, nftables, and the former userspace mode"), "Proxy mode: iptables, ipvs, nftables or userspace"),
     flag("iptables.masqueradeBit", "iptables-masquerade-bit", Number, Honoured, "Bit of the packet mark that asks for masquerade (0 to 31)"),
     flag("iptables.masqueradeAll", "masquerade-all", Bool, Honoured, "Masquerade everything that goes to a cluster IP"),
     flag("iptables.localhostNodePorts", "iptables-localhost-nodeports", Bool, Honoured, "Accept node ports on 127.0.0.1 (IPv4)"),
-    flag("iptables.syncPeriod", "iptables-sync-period", Time, Honoured, "Look at the whole state this often, at least"),
-    flag("iptables.minSyncPeriod", "iptables-min-sync-period", Time, Honoured, "Sync no more often than this, but for a burst of two"),
-    flag("ipvs.syncPeriod", "ipvs-sync-period", Time, Honoured, "IPVS mode: look at the whole state this often, at least"),
-    flag("ipvs.minSyncPeriod", "ipvs-min-sync-period", Time, Honoured, "IPVS mode: sync no more often than this"),
+    flag("iptables.syncPeriod", "iptables-sync-period", Time, Honoured, "Longest time between two checks of the whole state"),
+    flag("iptables.minSyncPeriod", "iptables-min-sync-period", Time, Honoured, "Shortest time between two syncs, except for a burst of two"),
+    flag("ipvs.syncPeriod", "ipvs-sync-period", Time, Honoured, "IPVS mode: longest time between two checks of the whole state"),
+    flag("ipvs.minSyncPeriod", "ipvs-min-sync-period", Time, Honoured, "IPVS mode: shortest time between two syncs"),
     flag("ipvs.scheduler", "ipvs-scheduler", Text, Honoured, "IPVS mode: scheduler"),
-    flag("ipvs.excludeCIDRs", "ipvs-exclude-cidrs", List, Honoured, "IPVS mode: ranges whose virtual servers are left alone"),
+    flag("ipvs.excludeCIDRs", "ipvs-exclude-cidrs", List, Honoured, "IPVS mode: ranges whose virtual servers the proxy does not touch"),
     flag("ipvs.strictARP", "ipvs-strict-arp", Bool, Honoured, "IPVS mode: do not answer ARP for cluster IPs"),
-    flag("ipvs.tcpTimeout", "ipvs-tcp-timeout", Time, Honoured, "IPVS mode: time-out of idle TCP connections; 0: as it is"),
-    flag("ipvs.tcpFinTimeout", "ipvs-tcpfin-timeout", Time, Honoured, "IPVS mode: time-out of TCP connections after a FIN; 0: as it is"),
-    flag("ipvs.udpTimeout", "ipvs-udp-timeout", Time, Honoured, "IPVS mode: time-out of UDP flows; 0: as it is"),
+    flag("ipvs.tcpTimeout", "ipvs-tcp-timeout", Time, Honoured, "IPVS mode: time-out of idle TCP connections; 0: keep the kernel's"),
+    flag("ipvs.tcpFinTimeout", "ipvs-tcpfin-timeout", Time, Honoured, "IPVS mode: time-out of TCP connections after a FIN; 0: keep the kernel's"),
+    flag("ipvs.udpTimeout", "ipvs-udp-timeout", Time, Honoured, "IPVS mode: time-out of UDP flows; 0: keep the kernel's"),
     field("nftables.masqueradeBit", Honoured, "nftables mode: bit of the packet mark that asks for masquerade"),
     field("nftables.masqueradeAll", Honoured, "nftables mode: masquerade everything that goes to a cluster IP"),
-    field("nftables.syncPeriod", Honoured, "nftables mode: look at the whole state this often, at least"),
-    field("nftables.minSyncPeriod", Honoured, "nftables mode: sync no more often than this"),
-    flag("nftables.flowtable", "nftables-flowtable", Bool, Different("not upstream's; a kernel without flowtables is a warning"), "nftables mode: let connections of more than 20 packets go by a flowtable, past all rules"),
+    field("nftables.syncPeriod", Honoured, "nftables mode: longest time between two checks of the whole state"),
+    field("nftables.minSyncPeriod", Honoured, "nftables mode: shortest time between two syncs"),
+    flag("nftables.flowtable", "nftables-flowtable", Bool, Different("not upstream's; a kernel without flowtables is a warning"), "nftables mode: offload connections of more than 20 packets to a flowtable, past all rules"),
     field("winkernel.networkName", WINDOWS, "Windows: network of the endpoints"),
     field("winkernel.sourceVip", WINDOWS, "Windows: source address of load balancing"),
     field("winkernel.enableDSR", WINDOWS, "Windows: direct server return"),
@@ -124,17 +118,17 @@ pub const FIELDS: &[ConfigField] = &[
     flag("detectLocal.bridgeInterface", "pod-bridge-interface", Text, Honoured, "The pods' bridge, for detect-local mode BridgeInterface"),
     flag("detectLocal.interfaceNamePrefix", "pod-interface-name-prefix", Text, Honoured, "Start of the pods' interface names, for detect-local mode InterfaceNamePrefix"),
     flag("clusterCIDR", "cluster-cidr", Text, Honoured, "Pod ranges of the cluster, at most one per family, comma-separated"),
-    flag("nodePortAddresses", "nodeport-addresses", List, Honoured, "Addresses that accept node ports: ranges, primary, localhost, all; default: all, in nftables mode primary, where relays answer on loopback addresses that are named"),
-    flag("oomScoreAdj", "oom-score-adj", Number, Different("a refused write is a warning"), "How readily the kernel ends this process when memory is short (-1000 to 1000)"),
-    flag("conntrack.maxPerCore", "conntrack-max-per-core", Number, Different("a refused write is a warning"), "Connections to track for each processor of the node, 1048576 in all at most; 0: leave the limit as it is"),
+    flag("nodePortAddresses", "nodeport-addresses", List, Honoured, "Addresses that accept node ports: ranges, primary, localhost, all; default: all, in nftables mode primary; in nftables mode relays serve loopback addresses"),
+    flag("oomScoreAdj", "oom-score-adj", Number, Different("a refused write is a warning"), "How readily the kernel kills this process when memory is short (-1000 to 1000)"),
+    flag("conntrack.maxPerCore", "conntrack-max-per-core", Number, Different("a refused write is a warning"), "Connections to track for each processor of the node, 1048576 in all at most; 0: keep the kernel's limit"),
     flag("conntrack.min", "conntrack-min", Number, Honoured, "Connections to track at least, if there is a limit for each processor"),
-    flag("conntrack.tcpEstablishedTimeout", "conntrack-tcp-timeout-established", Time, Different("a refused write is a warning"), "Time-out of idle established TCP connections; 0: as it is"),
-    flag("conntrack.tcpCloseWaitTimeout", "conntrack-tcp-timeout-close-wait", Time, Different("a refused write is a warning"), "Time-out of TCP connections in CLOSE_WAIT; 0: as it is"),
-    flag("conntrack.tcpBeLiberal", "conntrack-tcp-be-liberal", Bool, Honoured, "Let conntrack take out-of-window segments for valid, and do not drop INVALID packets"),
-    flag("conntrack.udpTimeout", "conntrack-udp-timeout", Time, Different("a refused write is a warning"), "Time-out of UDP flows without a reply; 0: as it is"),
-    flag("conntrack.udpStreamTimeout", "conntrack-udp-timeout-stream", Time, Different("a refused write is a warning"), "Time-out of UDP flows with replies; 0: as it is"),
-    flag("configSyncPeriod", "config-sync-period", Time, NoEffect("the watches of the API report every change: nothing needs to be listed again"), "How often objects of the API are looked at again"),
-    flag("portRange", "proxy-port-range", Text, Different("upstream has no userspace mode any more, and ignores it; empty: 61000-65535"), "Userspace mode: ports to listen on, as FIRST-LAST, FIRST+MORE or a single one"),
+    flag("conntrack.tcpEstablishedTimeout", "conntrack-tcp-timeout-established", Time, Different("a refused write is a warning"), "Time-out of idle established TCP connections; 0: keep the kernel's"),
+    flag("conntrack.tcpCloseWaitTimeout", "conntrack-tcp-timeout-close-wait", Time, Different("a refused write is a warning"), "Time-out of TCP connections in CLOSE_WAIT; 0: keep the kernel's"),
+    flag("conntrack.tcpBeLiberal", "conntrack-tcp-be-liberal", Bool, Honoured, "Let conntrack accept out-of-window segments, and do not drop INVALID packets"),
+    flag("conntrack.udpTimeout", "conntrack-udp-timeout", Time, Different("a refused write is a warning"), "Time-out of UDP flows without a reply; 0: keep the kernel's"),
+    flag("conntrack.udpStreamTimeout", "conntrack-udp-timeout-stream", Time, Different("a refused write is a warning"), "Time-out of UDP flows with replies; 0: keep the kernel's"),
+    flag("configSyncPeriod", "config-sync-period", Time, NoEffect("the watches of the API report every change"), "How often objects of the API are listed again"),
+    flag("portRange", "proxy-port-range", Text, Different("kube-proxy has no userspace mode any more, and ignores it; empty: 61000-65535"), "Userspace mode: ports to listen on, as FIRST-LAST, FIRST+MORE or a single one"),
     field("windowsRunAsService", WINDOWS, "Windows: run as a service"),
 ];
 
@@ -142,17 +136,17 @@ pub const FIELDS: &[ConfigField] = &[
 #[rustfmt::skip]
 pub const FLAGS_ONLY: &[(&str, &str, FieldSupport)] = &[
     ("config", "The configuration file", Different("a change of the file is a line in the log, and takes effect with a restart")),
-    ("config-strict", "Refuse a configuration file with fields that there are not, or that are given twice, instead of warning of them (not upstream's)", Honoured),
+    ("config-strict", "Reject a configuration file with unknown or repeated fields instead of warning (not upstream's)", Honoured),
     ("write-config-to", "Write the configuration, with its defaults, to this file and exit", Honoured),
-    ("cleanup", "Remove everything that this proxy, or kube-proxy, has put into the packet filter, and exit", Honoured),
-    ("init-only", "Do what needs all of root's rights, and exit", Honoured),
+    ("cleanup", "Remove all packet-filter state of this proxy or kube-proxy, and exit", Honoured),
+    ("init-only", "Do what needs full root privileges, and exit", Honoured),
     ("master", "Address of the API server, instead of the kubeconfig's", Honoured),
     ("healthz-port", "Deprecated: port of /healthz where its address has none; 0: no /healthz", Honoured),
     ("metrics-port", "Deprecated: port of /metrics where its address has none; 0: no /metrics", Honoured),
     ("version", "Print the version and exit", Honoured),
     ("manifests", "Directory of manifests to read objects from, instead of the API (not upstream's)", Honoured),
     ("service-counters", "Count connections per service port: each scrape then reads the filter and nat tables (iptables mode; not upstream's)", Honoured),
-    ("ipvs-drain-limit", "IPVS mode: how long a backend that leaves keeps its connections, 15m by default (not upstream's)", Honoured),
+    ("ipvs-drain-limit", "IPVS mode: how long a removed backend keeps its connections, 15m by default (not upstream's)", Honoured),
     ("iptables-variant", "Which iptables commands: auto, nft or legacy (not upstream's)", Honoured),
     ("iptables-writer", "How to write the tables: auto, netlink (iptables-nft's tables, without its commands) or commands (not upstream's)", Honoured),
 ];
@@ -167,18 +161,17 @@ pub fn without_effect(configuration: &KubeProxyConfiguration) -> Vec<String> {
     let set = |path: &str| tree::get(&given, path) != tree::get(&default, path);
     let of_fields = FIELDS.iter().filter(|field| set(field.path)).filter_map(|field| match field.state {
         FieldSupport::NoEffect(why) | FieldSupport::Pending(why) => {
-            Some(format!("{} has no effect: {why}", named(field)))
+            Some(format!("{} has no effect: {why}", name_with_flag(field)))
         }
         FieldSupport::Honoured | FieldSupport::Different(_) => None,
     });
     of_fields.chain(gates::without_effect(&configuration.feature_gates)).collect()
 }
 
-fn named(field: &ConfigField) -> String {
+fn name_with_flag(field: &ConfigField) -> String {
     field.flag.map_or_else(|| field.path.to_owned(), |(flag, _)| format!("{} (--{flag})", field.path))
 }
 
-/// The content of `docs/configuration.md`.
 pub fn document() -> String {
     let default = serde_json::to_value(KubeProxyConfiguration::default()).unwrap_or_default();
     let mut text = String::from(INTRODUCTION);
@@ -190,7 +183,7 @@ pub fn document() -> String {
         let shown = tree::get(&default, field.path).map(shown).unwrap_or_default();
         text.push_str(&format!("| `{}` | {flag} | {shown} | {} | {} |\n", field.path, field.help, field.state));
     }
-    text.push_str("\n## Flags that are no field's\n\n| Flag | What it is | State |\n| --- | --- | --- |\n");
+    text.push_str("\n## Flags without a field\n\n| Flag | What it is | State |\n| --- | --- | --- |\n");
     for (flag, help, of) in FLAGS_ONLY {
         text.push_str(&format!("| `--{flag}` | {help} | {of} |\n"));
     }
@@ -222,20 +215,18 @@ impl fmt::Display for FieldSupport {
 const INTRODUCTION: &str = "# Configuration
 
 `svcproxy` takes kube-proxy's configuration file (`kubeproxy.config.k8s.io/v1alpha1`, with `--config`) and kube-proxy's
-flags, as of Kubernetes 1.37. Every field is in this table; the program's own table, from which the flags and the
-warnings come, is the same one (a test compares them).
+flags, as of Kubernetes 1.37. The program generates this page from its table of fields, which also defines the flags and the warnings.
 
-- *honoured*: it works as upstream's documentation says, but for the difference that is named.
-- *warned*: it is read and checked, and has no effect; if it is not at its default, the log says so and why.
-- A field that is not in this table, or is given twice in one mapping, is a warning that names file, line and field, as upstream; of one that is given twice the
-  last one counts. `svcproxy_config_unknown_fields` counts both; with `--config-strict` the first of them is an error. A value of the wrong type always is.
+- *honoured*: works as kube-proxy's documentation says, except for the difference given.
+- *warned*: is read and checked, and has no effect; a value other than the default is a warning with the reason.
+- An unknown or repeated field is a warning with file, line and field, as in kube-proxy; of a repeated field the last value counts. `svcproxy_config_unknown_fields` counts both; with `--config-strict` the first one is an error. A value of a wrong type always is an error.
 
-As upstream: with `--config` the file decides. The flags `--hostname-override`, `--master`, `-v`, `--vmodule` and the
-other `--log…` flags go before it, `--config-strict`, `--cleanup`, `--init-only`, `--write-config-to`, `--manifests`,
-`--service-counters`, `--iptables-variant`, `--iptables-writer` and `--ipvs-drain-limit` are no fields of it; every other flag is ignored, which the log says. An
+As in kube-proxy, the file overrides the flags. The flags `--hostname-override`, `--master`, `-v`, `--vmodule` and the
+other `--log…` flags override the file. `--config-strict`, `--cleanup`, `--init-only`, `--write-config-to`, `--manifests`,
+`--service-counters`, `--iptables-variant`, `--iptables-writer` and `--ipvs-drain-limit` have no field. The log lists all other flags that are ignored. An
 empty text, a `null` or a zero time in the file means the default.
 
-Objects come from exactly one place: `--manifests DIR`; or the API server, by `--kubeconfig` (in the file:
+There is exactly one source of objects: `--manifests DIR`; or the API server, by `--kubeconfig` (in the file:
 `clientConnection.kubeconfig`), `--master`, or, with neither, the pod's service account.
 ";
 
@@ -256,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_every_field_of_the_types_and_no_other() {
+    fn the_table_lists_exactly_the_fields_of_the_types() {
         let mut found = Vec::new();
         leaves(&serde_json::to_value(KubeProxyConfiguration::default()).unwrap(), "", &mut found);
         found.retain(|path| path != "apiVersion" && path != "kind");
@@ -277,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_is_named_with_the_reason() {
+    fn fields_without_effect_are_reported_with_the_reason() {
         let mut configuration = KubeProxyConfiguration::default();
         assert_eq!(without_effect(&configuration), Vec::<String>::new());
         configuration.client_connection.qps = 50.0;

@@ -1,8 +1,5 @@
-//! kube-proxy's configuration file: `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`, with the fields and
-//! defaults of Kubernetes 1.37.
-//!
-//! One table ([`FIELDS`]) lists the flag of each field and how this proxy supports the field. Flags, warnings and
-//! `docs/configuration.md` derive from the table.
+//! kube-proxy's configuration file, `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`, as of Kubernetes
+//! 1.37. Flags, warnings and `docs/configuration.md` derive from the table [`FIELDS`].
 
 mod address;
 mod check;

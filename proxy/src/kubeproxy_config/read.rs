@@ -16,7 +16,7 @@ use crate::small_file;
 pub enum ConfigError {
     #[error("cannot read the configuration file {file}: {cause}")]
     File { file: String, cause: String },
-    #[error("{file}{}{}: {problem}", at(*line), field_of(field))]
+    #[error("{file}{}{}: {problem}", line_suffix(*line), field_suffix(field))]
     Content {
         file: String,
         /// From 1; 0 if unknown.
@@ -27,29 +27,27 @@ pub enum ConfigError {
     },
 }
 
-fn at(line: u64) -> String {
+fn line_suffix(line: u64) -> String {
     if line == 0 { String::new() } else { format!(", line {line}") }
 }
 
-fn field_of(field: &str) -> String {
+fn field_suffix(field: &str) -> String {
     if field.is_empty() { String::new() } else { format!(": {field}") }
 }
 
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
     pub file: String,
-    /// With defaults for missing fields.
     pub configuration: KubeProxyConfiguration,
     /// SHA-256 of the content.
     pub digest: [u8; 32],
-    /// Unknown fields, and all but the last value of repeated fields, by line. As in kube-proxy's lenient decoding they
-    /// are not an error: the file may be for a newer kube-proxy.
+    /// Unknown fields, and all but the last value of repeated fields, by line. Not an error, as in kube-proxy's lenient
+    /// decoding: the file may be for a newer version.
     pub ignored: Vec<ConfigError>,
     lines: BTreeMap<String, u64>,
 }
 
 impl LoadedConfig {
-    /// An error about a field of this file.
     pub fn problem(&self, field: &str, problem: String) -> ConfigError {
         ConfigError::Content {
             file: self.file.clone(),
@@ -60,7 +58,6 @@ impl LoadedConfig {
     }
 }
 
-/// Fails if the file cannot be read, is not a `KubeProxyConfiguration`, or has a value of the wrong type.
 pub fn read(path: &Path) -> Result<LoadedConfig, ConfigError> {
     let file = path.display().to_string();
     let failed = |cause: String| ConfigError::File { file: file.clone(), cause };
@@ -116,7 +113,6 @@ fn parse(file: &str, text: &str) -> Result<LoadedConfig, ConfigError> {
     Ok(LoadedConfig { file: file.to_owned(), configuration, digest, ignored, lines: located.found.lines })
 }
 
-/// Computes [`LoadedConfig::ignored`]; `whole` contains every known field.
 fn ignored(file: &str, located: &LocatedValue, whole: &Value) -> Vec<ConfigError> {
     let mut whole = whole.clone();
     // This list is empty by default; its items have known fields.
@@ -157,8 +153,7 @@ fn line_of(lines: &BTreeMap<String, u64>, field: &str) -> u64 {
     }
 }
 
-/// Collects the fields that `known` does not have. A mapping that is empty in `known`, such as the feature gates,
-/// accepts any key.
+/// Collects fields that `known` lacks. A mapping that is empty in `known`, such as the feature gates, accepts any key.
 fn unknown(value: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
     match (value, known) {
         (Value::Object(value), Value::Object(known)) if !known.is_empty() => {
@@ -180,7 +175,6 @@ fn unknown(value: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// A hint at a known field with a similar name.
 fn similar(field: &str, known: &Value) -> String {
     let (parent, name) = field.rsplit_once('.').map_or((None, field), |(parent, name)| (Some(parent), name));
     let around = parent.map_or(Some(known), |parent| tree::get(known, parent));
@@ -190,7 +184,6 @@ fn similar(field: &str, known: &Value) -> String {
     found.map_or_else(String::new, |known| format!("; is {known} meant?"))
 }
 
-/// A value with the positions of its fields.
 #[derive(Debug, Default)]
 struct LocatedValue {
     value: Value,
@@ -199,9 +192,7 @@ struct LocatedValue {
 
 #[derive(Debug, Default)]
 struct FieldPositions {
-    /// The line of each field, by path.
     lines: BTreeMap<String, u64>,
-    /// Repeated paths with their lines.
     repeated: Vec<(String, u64)>,
 }
 
@@ -213,7 +204,6 @@ impl<'de> Deserialize<'de> for LocatedValue {
     }
 }
 
-/// Deserializes the value at a path.
 struct FieldSeed<'f> {
     path: String,
     found: &'f mut FieldPositions,
@@ -297,7 +287,6 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
         Ok(Value::String(value.to_owned()))
     }
 }
-/// Parses a configuration for [`crate::fuzzing`].
 pub(crate) fn fuzz(text: &str) {
     let _ = parse("config.yaml", text);
 }

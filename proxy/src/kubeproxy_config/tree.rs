@@ -6,7 +6,6 @@ pub(super) fn get<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').try_fold(value, |value, key| value.get(key))
 }
 
-/// Sets the value at a path, creating mappings as needed.
 pub(super) fn set(value: &mut Value, path: &str, new: Value) {
     let (key, rest) = path.split_once('.').map_or((path, None), |(key, rest)| (key, Some(rest)));
     if !value.is_object() {

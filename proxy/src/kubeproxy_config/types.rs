@@ -1,5 +1,5 @@
-//! The fields of the file, with kube-proxy's names and defaults (k8s.io/kube-proxy `config/v1alpha1`,
-//! k8s.io/component-base `config/v1alpha1` and `logs/api/v1`). The table of fields documents them.
+//! kube-proxy's names and defaults (k8s.io/kube-proxy `config/v1alpha1`, k8s.io/component-base `config/v1alpha1` and
+//! `logs/api/v1`), documented in the table of fields.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,6 @@ pub struct ClientConnectionConfiguration {
 #[serde(rename_all = "camelCase", default)]
 pub struct LoggingConfiguration {
     pub format: String,
-    /// A string, or a number of nanoseconds.
     #[serde(deserialize_with = "time_or_nanoseconds")]
     pub flush_frequency: GoDuration,
     pub verbosity: u32,
@@ -82,7 +81,6 @@ pub struct LoggingOptions {
 #[serde(rename_all = "camelCase", default)]
 pub struct OutputRouting {
     pub split_stream: bool,
-    /// A quantity: a string or a number.
     #[serde(deserialize_with = "quantity")]
     pub info_buffer_size: String,
 }
@@ -166,8 +164,8 @@ impl Default for KubeProxyConfiguration {
 }
 
 impl KubeProxyConfiguration {
-    /// The defaults with this `bindAddress`, whose family decides the default addresses of `/healthz` and `/metrics`.
-    /// An empty text means its default.
+    /// The defaults with this `bindAddress`, whose family decides those of `/healthz` and `/metrics`. An empty text
+    /// means its default.
     pub fn bound_to(bind_address: &str) -> KubeProxyConfiguration {
         let mut empty = KubeProxyConfiguration {
             api_version: super::API_VERSION.to_owned(),
@@ -288,9 +286,8 @@ impl Default for ConntrackConfiguration {
 }
 
 impl KubeProxyConfiguration {
-    /// Replaces empty and zero values that mean the default in a file, as kube-proxy's
-    /// `SetDefaults_KubeProxyConfiguration` and `platformApplyDefaults` do. A flag is applied later, so that its zero
-    /// stays zero.
+    /// Replaces empty and zero values of a file by defaults, as kube-proxy's `SetDefaults_KubeProxyConfiguration` and
+    /// `platformApplyDefaults` do. Flags are applied later, so that their zero stays.
     pub(super) fn fill(&mut self) {
         let text = |value: &mut String, default: &str| {
             if value.is_empty() {
@@ -329,14 +326,12 @@ impl KubeProxyConfiguration {
 }
 
 impl KubeProxyConfiguration {
-    /// A copy with another value in one field; fails if the value has the wrong type.
     pub fn with(&self, path: &str, value: Value) -> Result<KubeProxyConfiguration, String> {
         let mut whole = serde_json::to_value(self).map_err(|error| error.to_string())?;
         tree::set(&mut whole, path, value);
         serde_json::from_value(whole).map_err(|error| error.to_string())
     }
 
-    /// The text of a configuration file.
     pub fn to_yaml(&self) -> Result<String, String> {
         // A JSON value sorts the fields, as kube-proxy does.
         let whole = serde_json::to_value(self).map_err(|error| error.to_string())?;

@@ -12,7 +12,6 @@ use super::reading::{BackgroundReading, PATIENCE};
 /// Label values in the order of the labels, and the value.
 pub type Samples = Vec<(Vec<String>, f64)>;
 
-/// A group of metrics that one function reads.
 pub struct AtScrape {
     metrics: Vec<MetricDescription>,
     read: Box<dyn Fn() -> Vec<Samples> + Send + Sync>,
@@ -32,13 +31,16 @@ enum MetricKind {
 }
 
 impl AtScrape {
-    /// `read` returns the samples of each metric, in the order in which the metrics are added.
+    /// `read` returns the samples of each metric, in the order of the metrics.
     pub fn new(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
         AtScrape { metrics: Vec::new(), read: Box::new(read) }
     }
 
-    /// Like [`AtScrape::new`], for a `read` that may hang: a scrape waits up to 4 seconds, and then uses the samples of
-    /// the previous reading. One reading runs at a time, on its own thread.
+    pub fn total(name: &str, help: &str, read: impl Fn() -> u64 + Send + Sync + 'static) -> Result<AtScrape, Error> {
+        AtScrape::new(move || vec![vec![(Vec::new(), as_value(read()))]]).counter(name, help, &[])
+    }
+
+    /// For a `read` that may hang: a scrape waits up to 4 seconds, then uses the previous samples.
     pub fn slow(read: impl Fn() -> Vec<Samples> + Send + Sync + 'static) -> AtScrape {
         let reading = BackgroundReading::new(read, PATIENCE);
         AtScrape::new(move || reading.samples())
@@ -58,6 +60,11 @@ impl AtScrape {
         self.metrics.push(MetricDescription { kind, desc, options: Opts::new(name, help), labels });
         Ok(self)
     }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
+pub(super) fn as_value(count: u64) -> f64 {
+    count as f64
 }
 
 impl MetricDescription {
@@ -106,7 +113,7 @@ mod tests {
     use crate::metrics::Metrics;
 
     #[test]
-    fn what_is_read_is_in_the_text() {
+    fn samples_are_read_at_each_scrape() {
         let samples = |value: f64| vec![(vec!["x".to_owned()], value)];
         let read = AtScrape::new(move || vec![samples(3.0), samples(7.5), Vec::new()]);
         let read = read.counter("a_total", "A.", &["l"]).unwrap().gauge("b", "B.", &["l"]).unwrap();

@@ -2,8 +2,8 @@
 
 use prometheus::{Error, IntCounterVec, IntGaugeVec};
 
+use super::as_gauge;
 use super::build::RegistryBuilder;
-use super::whole;
 use crate::config::Mode;
 use crate::model::Family;
 use crate::ruleset::{RuleCounts, SyncReport};
@@ -71,14 +71,14 @@ impl ByMode {
         self.written(family, report.sent);
         let ByMode::Iptables { rules, .. } = self else { return };
         let rules = |table: &str| rules.with_label_values(&[family.as_str(), table]);
-        rules("filter").set(whole(report.total.filter));
-        rules("nat").set(whole(report.total.nat));
+        rules("filter").set(as_gauge(report.total.filter));
+        rules("nat").set(as_gauge(report.total.nat));
     }
 
     fn written(&self, family: Family, written: RuleCounts) {
         let ByMode::Iptables { rules_last, .. } = self else { return };
         let last = |table: &str| rules_last.with_label_values(&[family.as_str(), table]);
-        last("filter").set(whole(written.filter));
-        last("nat").set(whole(written.nat));
+        last("filter").set(as_gauge(written.filter));
+        last("nat").set(as_gauge(written.nat));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prometheus::Error;
 use tracing::debug;
 
-use super::relays::as_value;
+use super::at_scrape::as_value;
 use super::{AtScrape, Samples};
 use crate::kernel;
 use crate::mode::nftables::layout;
@@ -28,7 +28,7 @@ pub fn listeners(families: Vec<(Family, Arc<RelayStats>)>) -> Result<AtScrape, E
         )
 }
 
-/// Packets rejected because no relay serves their protocol, from the counters in these families' rules.
+/// Packets rejected because no relay serves their protocol.
 pub fn rejected(families: impl IntoIterator<Item = Family>) -> Result<AtScrape, Error> {
     let families: Vec<Family> = families.into_iter().collect();
     let read = move || vec![families.iter().flat_map(|family| counted(*family)).collect()];

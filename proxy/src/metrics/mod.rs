@@ -1,5 +1,5 @@
-//! Prometheus metrics with kube-proxy's names and labels, so that its dashboards work; this proxy's own metrics begin
-//! with `svcproxy_`. No global registry is used.
+//! Metrics with kube-proxy's names and labels, so that its dashboards work, or with the prefix `svcproxy_`. There is no
+//! global registry.
 
 mod at_scrape;
 mod build;
@@ -34,7 +34,6 @@ pub use requests::{ApiFailures, CountRequests, Requests, RequestsTo};
 pub use server::{MetricsServer, StaticPages};
 pub use slis::{Slis, process_start};
 
-/// Content type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[derive(Debug)]
@@ -69,7 +68,7 @@ impl Metrics {
         Metrics::of_mode(Mode::Iptables, families)
     }
 
-    /// All metrics of a mode, at zero for these families. Fails if two metrics share a name, which is a bug.
+    /// All metrics of a mode, at zero for these families.
     #[rustfmt::skip]
     pub fn of_mode(mode: Mode, families: &[Family]) -> Result<Metrics, Error> {
         let build = RegistryBuilder::default();
@@ -107,21 +106,18 @@ impl Metrics {
         let name = family.as_str();
         self.conntrack_deleted.with_label_values(&[name]).reset();
         self.by_mode.begin_at_zero(family);
-        self.standing(family, &PlanSummary::default());
+        self.service_ports(family, &PlanSummary::default());
         self.disputed(family, 0);
         self.refused(family, 0);
     }
 
-    /// Adds metrics whose values are kept elsewhere.
     pub fn register(&self, collector: impl Collector + 'static) -> Result<(), Error> {
         self.registry.register(Box::new(collector))
     }
 
-    /// All metrics in Prometheus' text format ([`CONTENT_TYPE`]). May be slow if values are read from the kernel.
+    /// May be slow if values are read from the kernel.
     pub fn text(&self) -> Result<String, Error> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        text_of(&self.registry)
     }
 
     pub fn requests(&self) -> Requests {
@@ -132,8 +128,8 @@ impl Metrics {
         self.api_failures.clone()
     }
 
-    /// Counts changes. They are pending until the returned value is dropped.
-    pub fn changed(&self, batch: &Batch) -> Pending {
+    /// The changes are pending until the returned value is dropped.
+    pub fn count_changes(&self, batch: &Batch) -> Pending {
         let (mut services, mut endpoints) = (0, 0);
         for change in &batch.changes {
             match change {
@@ -147,63 +143,53 @@ impl Metrics {
         Pending::new([(&self.service_changes_pending, services), (&self.endpoint_changes_pending, endpoints)])
     }
 
-    /// Records that a sync is queued.
     pub fn queued(&self, family: Family) {
         self.last_queued_timestamp.with_label_values(&[family.as_str()]).set(now());
     }
 
-    /// Records the duration of a sync, whether it succeeded or not.
-    pub fn took(&self, family: Family, full: bool, took: Duration) {
+    pub fn sync_took(&self, family: Family, full: bool, took: Duration) {
         let one = if full { &self.full_sync_duration } else { &self.partial_sync_duration };
         for durations in [&self.sync_duration, one] {
             durations.with_label_values(&[family.as_str()]).observe(took.as_secs_f64());
         }
     }
 
-    /// Records a failed sync.
     pub fn failed(&self, family: Family, full: bool) {
         self.by_mode.failed(family, full);
     }
 
-    /// Records a failed deletion of unused kernel objects.
     pub fn cleanup_failed(&self, family: Family) {
         self.by_mode.cleanup_failed(family);
     }
 
-    /// Records a successful sync.
     pub fn synced(&self, family: Family, report: &SyncReport) {
         self.last_timestamp.with_label_values(&[family.as_str()]).set(now());
         self.by_mode.synced(family, report);
     }
 
-    /// Sets the gauges of service ports after a sync.
-    pub fn standing(&self, family: Family, tally: &PlanSummary) {
+    pub fn service_ports(&self, family: Family, tally: &PlanSummary) {
         let name = family.as_str();
         let (internal, external) = tally.without_local_endpoints();
-        self.no_local_endpoints.with_label_values(&[name, "internal"]).set(whole(internal));
-        self.no_local_endpoints.with_label_values(&[name, "external"]).set(whole(external));
+        self.no_local_endpoints.with_label_values(&[name, "internal"]).set(as_gauge(internal));
+        self.no_local_endpoints.with_label_values(&[name, "external"]).set(as_gauge(external));
         for (reason, count) in tally.hints_ignored() {
-            self.hints_ignored.with_label_values(&[name, reason.as_str()]).set(whole(count));
+            self.hints_ignored.with_label_values(&[name, reason.as_str()]).set(as_gauge(count));
         }
     }
 
-    /// Sets the number of frontends that a Service claims and another one owns.
     pub fn disputed(&self, family: Family, count: usize) {
-        self.disputed.with_label_values(&[family.as_str()]).set(whole(count));
+        self.disputed.with_label_values(&[family.as_str()]).set(as_gauge(count));
     }
 
-    /// Sets the number of service ports whose rules the kernel refuses.
     pub fn refused(&self, family: Family, count: usize) {
-        self.refused.with_label_values(&[family.as_str()]).set(whole(count));
+        self.refused.with_label_values(&[family.as_str()]).set(as_gauge(count));
     }
 
-    /// Records that the kernel now has a change from this time.
     pub fn programmed(&self, family: Family, changed: SystemTime) {
         let late = SystemTime::now().duration_since(changed).unwrap_or_default();
         self.network_programming.with_label_values(&[family.as_str()]).observe(late.as_secs_f64());
     }
 
-    /// Records a cleanup of stale conntrack entries.
     pub fn conntrack(&self, family: Family, deleted: usize, took: Duration) {
         let name = family.as_str();
         self.conntrack_deleted.with_label_values(&[name]).inc_by(u64::try_from(deleted).unwrap_or(u64::MAX));
@@ -219,11 +205,17 @@ impl Metrics {
     }
 }
 
+fn text_of(registry: &Registry) -> Result<String, Error> {
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&registry.gather(), &mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-fn whole(count: usize) -> i64 {
+fn as_gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -243,9 +235,9 @@ mod tests {
     use super::*;
     use crate::ruleset::RuleCounts;
 
-    /// Names, kinds and labels as in the reference of Kubernetes' metrics
-    /// (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this proxy's own. The reference's two
-    /// packet counters are read from the kernel and registered by the caller.
+    /// Names, kinds and labels as in Kubernetes' reference
+    /// (<https://kubernetes.io/docs/reference/instrumentation/metrics/>), and this proxy's own. The caller registers
+    /// the two packet counters of the reference.
     const METRICS: &[(&str, &str, &str)] = &[
         ("kubeproxy_conntrack_reconciler_deleted_entries_total", "counter", "ip_family"),
         ("kubeproxy_conntrack_reconciler_sync_duration_seconds", "histogram", "ip_family"),
@@ -273,15 +265,14 @@ mod tests {
         ("svcproxy_topology_hints_ignored", "gauge", "ip_family,reason"),
     ];
 
-    /// Metrics of which each has a sample.
     fn used(mode: Mode) -> (Metrics, Pending) {
         let metrics = Metrics::of_mode(mode, &[Family::V4]).unwrap();
         let key = crate::testing::key("web");
         let changes = vec![Change::Service(key.clone(), None), Change::EndpointSlice(key, None)];
-        let pending = metrics.changed(&Batch { changes, ..Batch::default() });
+        let pending = metrics.count_changes(&Batch { changes, ..Batch::default() });
         metrics.queued(Family::V4);
-        metrics.took(Family::V4, true, Duration::from_millis(3));
-        metrics.took(Family::V4, false, Duration::from_millis(2));
+        metrics.sync_took(Family::V4, true, Duration::from_millis(3));
+        metrics.sync_took(Family::V4, false, Duration::from_millis(2));
         metrics.failed(Family::V4, false);
         metrics.cleanup_failed(Family::V4);
         let (sent, total) = (RuleCounts { filter: 1, nat: 2 }, RuleCounts { filter: 5, nat: 70 });
@@ -294,7 +285,6 @@ mod tests {
         (metrics, pending)
     }
 
-    /// Name, kind and labels of the registered metrics, without those of every process.
     fn registered(mode: Mode) -> Vec<(String, String, String)> {
         let families = used(mode).0.registry.gather();
         assert!(families.iter().any(|family| family.name() == "process_cpu_seconds_total"));
@@ -323,14 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn names_kinds_and_labels_are_upstreams() {
+    fn names_kinds_and_labels_are_those_of_kube_proxy() {
         for mode in [Mode::Iptables, Mode::Ipvs, Mode::Userspace] {
             assert_eq!(registered(mode), expected(METRICS), "{mode}");
         }
     }
 
     #[test]
-    fn nftables_mode_has_upstreams_own() {
+    fn nftables_mode_has_kube_proxys_own_metrics() {
         let own = [
             ("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total", "counter", "ip_family"),
             ("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "counter", "ip_family"),
@@ -340,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_nftables_mode_are_counted_apart() {
+    fn nftables_failures_have_their_own_counters() {
         let metrics = Metrics::of_mode(Mode::Nftables, &Family::ALL).unwrap();
         let counts = || {
             let text = metrics.text().unwrap();
@@ -361,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_where_they_belong() {
+    fn events_change_their_metrics() {
         let (metrics, pending) = used(Mode::Iptables);
         let text = metrics.text().unwrap();
         let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
@@ -382,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_upstreams() {
+    fn buckets_are_those_of_kube_proxy() {
         let sync = sync_buckets().unwrap();
         assert_eq!((sync.len(), sync[0], sync[14]), (15, 0.001, 16.384));
         let programming = programming_buckets();

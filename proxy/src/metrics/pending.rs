@@ -1,6 +1,6 @@
 use prometheus::IntGauge;
 
-/// Changes that wait for a sync until this value is dropped, when the last family has synced.
+/// Dropped when the last family has synced.
 #[derive(Debug)]
 pub struct Pending([(IntGauge, i64); 2]);
 

@@ -8,10 +8,10 @@ use tracing::warn;
 
 use super::Samples;
 
-/// How long a scrape waits for one reading. A scrape has at most two, and Prometheus waits 10 seconds by default.
+/// A scrape has at most two readings, and Prometheus waits 10 seconds by default.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Reads on its own thread, one reading at a time. Callers stop waiting after `patience` and use the previous samples.
+/// Reads on its own thread, one reading at a time. Callers wait for `patience`, then use the previous samples.
 pub(super) struct BackgroundReading {
     shared: Arc<SharedReading>,
     patience: Duration,
@@ -39,7 +39,6 @@ impl BackgroundReading {
         BackgroundReading { shared: Arc::new(shared), patience }
     }
 
-    /// The samples of a reading that ends in time, else those of the previous one; empty if there is none.
     pub(super) fn samples(&self) -> Vec<Samples> {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.under_way {
@@ -69,7 +68,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn a_reading_that_hangs_is_one_thread_and_what_was_read_last_stays() {
+    fn a_hanging_reading_keeps_the_previous_samples() {
         let (go_on, wait) = mpsc::channel::<f64>();
         let (begun, wait) = (Arc::new(AtomicUsize::new(0)), Mutex::new(wait));
         let counter = Arc::clone(&begun);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use prometheus::Error;
 
 use super::AtScrape;
+use super::at_scrape::as_value;
 use crate::model::Family;
 use crate::relay::stats::RelayStats;
 
-/// Values with the label that distinguishes them within a metric.
 type LabelledCounts = Vec<(Option<&'static str>, u64)>;
 
 pub fn metrics(families: Vec<(Family, Arc<RelayStats>)>) -> Result<AtScrape, Error> {
@@ -50,9 +50,4 @@ pub fn metrics(families: Vec<(Family, Arc<RelayStats>)>) -> Result<AtScrape, Err
         .counter("svcproxy_userspace_retries_total", "Backends that did not take a connection", &reason)?
         .counter("svcproxy_userspace_lost_total", "What was not relayed, or not to its end", &reason)?
         .counter("svcproxy_userspace_full_total", "Times that connections had to wait for descriptors", &protocol[..1])
-}
-
-#[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
-pub(super) fn as_value(count: u64) -> f64 {
-    count as f64
 }

@@ -18,7 +18,7 @@ impl Requests {
         Requests(Some(counter))
     }
 
-    /// The layer for a client of this host. Install it outside the layer that adds the host to requests.
+    /// For a client of this host. Install it outside the layer that adds the host to requests.
     pub fn to(&self, host: &str) -> RequestsTo {
         RequestsTo { requests: self.clone(), host: host.into() }
     }
@@ -30,7 +30,7 @@ impl Requests {
     }
 }
 
-/// Counts failed attempts to list and watch; shared by all watches. The default one counts nothing.
+/// Shared by all watches. The default one counts nothing.
 #[derive(Debug, Clone, Default)]
 pub struct ApiFailures(Option<IntCounterVec>);
 

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use prometheus::Error;
 use tracing::debug;
 
+use super::at_scrape::as_value;
 use super::{AtScrape, Samples};
 use crate::kernel::iptables::{Counted, IptablesError};
 use crate::kernel::writer::CounterReader;
@@ -77,11 +78,6 @@ fn reason(sort: CountKind) -> Option<&'static str> {
         CountKind::NoLocalEndpoints => Some("no_local_endpoints"),
         CountKind::SourceRange => Some("source_range"),
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
-fn as_value(count: u64) -> f64 {
-    count as f64
 }
 
 /// The sync logs the same failure, so a scrape only omits the value.

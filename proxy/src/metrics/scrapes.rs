@@ -17,13 +17,11 @@ type ScrapeText = Result<Bytes, String>;
 pub(super) enum ScrapeError {
     #[error("the metrics are still being gathered after {PATIENCE:?}; a later scrape waits for the same ones")]
     Late,
-    /// A bug.
     #[error("the metrics could not be gathered: {0}")]
     Failed(String),
 }
 
-/// Collects the metrics, one collection at a time. A scrape that joins a running collection may get values from shortly
-/// before its request.
+/// One collection at a time. A scrape that joins it may get values from shortly before its request.
 #[derive(Debug)]
 pub(super) struct Scrapes {
     metrics: Arc<Metrics>,
@@ -38,7 +36,7 @@ impl Scrapes {
         Scrapes { metrics, under_way: Arc::default() }
     }
 
-    /// All metrics in Prometheus' text format. Dropping the future leaves only the shared collection running.
+    /// Dropping the future leaves only the shared collection running.
     pub(super) async fn text(&self) -> Result<Bytes, ScrapeError> {
         let mut gathered = self.join();
         let waited = tokio::time::timeout(PATIENCE, gathered.wait_for(Option::is_some)).await;
@@ -51,8 +49,7 @@ impl Scrapes {
         }
     }
 
-    /// Joins the running collection or starts one, on a thread for blocking calls because reading the kernel's counters
-    /// is slow.
+    /// Uses a thread for blocking calls, because reading the kernel's counters is slow.
     fn join(&self) -> watch::Receiver<Option<ScrapeText>> {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = under_way.upgrade() {
@@ -109,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn scrapes_at_once_are_one_collection_and_abandoned_ones_are_none() {
+    async fn concurrent_scrapes_share_one_collection() {
         let (scrapes, readings, go_on) = counted();
         let ask = || {
             let scrapes = Arc::clone(&scrapes);
@@ -135,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_scrape_does_not_wait_for_ever() {
+    async fn a_scrape_times_out() {
         let (scrapes, readings, go_on) = counted();
         for _ in 0..3 {
             // A paused clock does not advance while a blocking task runs.

@@ -19,7 +19,6 @@ pub struct StaticPages {
     pub configuration: serde_json::Value,
     /// Names and values; `None` disables `/flagz`.
     pub flags: Option<BTreeMap<String, String>>,
-    /// Whether to serve `/statusz`.
     pub statusz: bool,
 }
 
@@ -27,7 +26,6 @@ pub struct StaticPages {
 pub struct MetricsServer(Server);
 
 impl MetricsServer {
-    /// Starts to listen; must be called on a tokio runtime.
     pub fn bind(
         address: SocketAddr,
         limit: &ConnectionLimit,
@@ -48,8 +46,7 @@ impl MetricsServer {
         let handler: Handler = Arc::new(move |asked| match (asked.path, &flagz, &statusz) {
             ("/metrics", ..) => scrape(Arc::clone(&scrapes)),
             ("/metrics/slis", ..) => now(slis.text().map_or_else(|error| failed(&error), exposed)),
-            // As in kube-proxy, this only shows that the process answers; `/healthz` on the health port checks the
-            // proxy.
+            // As in kube-proxy, this shows that the process answers; the health port checks the proxy.
             ("/healthz", ..) => {
                 slis.pinged();
                 now(text(StatusCode::OK, "ok"))
@@ -150,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_that_their_gates_forbid_are_not_there() {
+    async fn pages_are_missing_when_their_gates_are_off() {
         let server = server(&StaticPages::default());
         for path in ["/flagz", "/statusz"] {
             assert!(get(&server, path).await.starts_with("HTTP/1.1 404 "), "{path}");

@@ -1,11 +1,11 @@
-//! `/metrics/slis`: results of this component's health checks (KEP-3466; k8s.io/component-base
-//! `metrics/prometheus/slis`). As in kube-proxy, the only check is `ping`, performed by `/healthz` on the metrics port.
+//! `/metrics/slis` (KEP-3466; k8s.io/component-base `metrics/prometheus/slis`). As in kube-proxy, the only check is
+//! `ping`, by `/healthz` on the metrics port.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{Encoder, Error, Gauge, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{Error, Gauge, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 /// In a registry of their own.
 #[derive(Debug)]
@@ -17,14 +17,13 @@ pub struct Slis {
 
 impl Slis {
     pub fn new() -> Result<Slis, Error> {
-        let options = |name: &str, help: &str| Opts::new(name, help);
         let healthcheck = IntGaugeVec::new(
-            options("kubernetes_healthcheck", "The last result of a health check: 1 is well"),
+            Opts::new("kubernetes_healthcheck", "The last result of a health check: 1 is well"),
             &["name", "type"],
         )?;
         let help = "The results of health checks so far";
         let healthchecks =
-            IntCounterVec::new(options("kubernetes_healthchecks_total", help), &["name", "status", "type"])?;
+            IntCounterVec::new(Opts::new("kubernetes_healthchecks_total", help), &["name", "status", "type"])?;
         let start = Gauge::new("process_start_time_seconds", "When the process started, in seconds since 1970")?;
         start.set(process_start().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()));
         let registry = Registry::new();
@@ -34,16 +33,13 @@ impl Slis {
         Ok(Slis { registry, healthcheck, healthchecks })
     }
 
-    /// Records a successful `/healthz`.
     pub fn pinged(&self) {
         self.healthcheck.with_label_values(&["ping", "healthz"]).set(1);
         self.healthchecks.with_label_values(&["ping", "success", "healthz"]).inc();
     }
 
     pub fn text(&self) -> Result<String, Error> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        super::text_of(&self.registry)
     }
 }
 
@@ -61,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_question_counts() {
+    fn each_health_check_counts() {
         let slis = Slis::new().unwrap();
         assert!(!slis.text().unwrap().contains("kubernetes_healthcheck"), "nothing asked");
         slis.pinged();
@@ -77,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_started_a_while_ago() {
+    fn the_process_start_is_recent() {
         let since = process_start().elapsed().unwrap();
         assert!(since < Duration::from_secs(24 * 3600), "{since:?}");
     }

@@ -8,7 +8,6 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::ObjectKey;
 
-/// An object was added or updated (`Some`) or removed (`None`).
 #[derive(Debug, Clone)]
 pub enum Change {
     Service(ObjectKey, Option<Arc<Service>>),
@@ -19,20 +18,18 @@ pub enum Change {
     ServiceCidr(String, Option<Arc<ServiceCIDR>>),
 }
 
-/// Changes that became visible together.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     pub changes: Vec<Change>,
     /// The newest resource version in the manifests, if they have one.
     pub resource_version: Option<String>,
-    /// The newest resource versions received from the API server. Bookmarks advance them, too: a batch may have no
-    /// changes.
+    /// Bookmarks advance the versions, too: a batch may have no changes.
     pub resource_versions: ResourceVersions,
     /// The first lists are not complete: nothing may be programmed yet.
     pub partial: bool,
 }
 
-/// The newest version received of each kind. Versions of different kinds are not comparable.
+/// Versions of different kinds are not comparable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceVersions {
     pub services: Option<String>,
@@ -44,7 +41,6 @@ pub struct ResourceVersions {
 }
 
 impl ResourceVersions {
-    /// Takes over the versions of a later batch.
     pub fn advance(&mut self, later: &ResourceVersions) {
         let newer = |mine: &mut Option<String>, theirs: &Option<String>| {
             if theirs.is_some() {

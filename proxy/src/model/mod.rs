@@ -1,4 +1,4 @@
-//! Types that every module uses: address family, protocol, names of objects and service ports, changes of objects.
+//! Types that every module uses.
 
 mod changes;
 mod labels;
@@ -11,7 +11,6 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 pub use changes::{Batch, Change, ResourceVersions};
 pub use labels::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 
-/// `namespace/name` of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     pub namespace: String,
@@ -87,7 +86,6 @@ impl fmt::Display for Family {
     }
 }
 
-/// A transport protocol of a Service port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     Tcp,
@@ -133,7 +131,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// One port of one Service: the unit of planning, rendering and change tracking.
+/// The unit of planning, rendering and change tracking.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServicePortName {
     pub service: ObjectKey,
@@ -143,8 +141,7 @@ pub struct ServicePortName {
     pub protocol: Protocol,
 }
 
-/// `namespace/name:port`, or `namespace/name` for an unnamed port: the form that kube-proxy hashes into chain names and
-/// writes into rule comments.
+/// The form that kube-proxy hashes into chain names and writes into rule comments.
 impl fmt::Display for ServicePortName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.service)?;
@@ -155,8 +152,7 @@ impl fmt::Display for ServicePortName {
     }
 }
 
-/// Parses an IP address of an API object. As in Kubernetes, an IPv4 octet with leading zeros is decimal (its validation
-/// once accepted them: CVE-2021-29923): `010.0.0.1` is `10.0.0.1`.
+/// As in Kubernetes, an IPv4 octet with leading zeros is decimal (CVE-2021-29923): `010.0.0.1` is `10.0.0.1`.
 pub fn parse_ip(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse() {
         return Some(address);
@@ -176,7 +172,6 @@ pub fn parse_ip(text: &str) -> Option<IpAddr> {
     trimmed.join(".").parse().ok()
 }
 
-/// An address on which a Service is reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Frontend {
     /// A cluster, external or load-balancer IP with its port.
@@ -185,7 +180,6 @@ pub enum Frontend {
     NodePort(u16),
 }
 
-/// A conntrack entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
     pub protocol: Protocol,

@@ -11,13 +11,12 @@ use super::validate::{self, Findings};
 use super::{Change, ObjectKey};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// Adds a Service, with defaults. Fails if the API server would reject it: lists the invalid fields.
+/// Lists the invalid fields if the API server would reject the Service.
 pub fn admit_service(mut service: Service) -> Result<Change, String> {
     refused(validate::service(&mut service))?;
     Ok(Change::Service(key(&service.metadata), Some(Arc::new(service))))
 }
 
-/// Adds an EndpointSlice; `None` if it belongs to no Service. Fails like [`admit_service`].
 pub fn admit_endpoint_slice(mut slice: EndpointSlice) -> Result<Option<Change>, String> {
     refused(validate::slice(&mut slice))?;
     let labels = slice.metadata.labels.as_ref();
@@ -25,13 +24,11 @@ pub fn admit_endpoint_slice(mut slice: EndpointSlice) -> Result<Option<Change>, 
     Ok(ours.then(|| Change::EndpointSlice(key(&slice.metadata), Some(Arc::new(slice)))))
 }
 
-/// Adds a Node. Fails like [`admit_service`].
 pub fn admit_node(mut node: Node) -> Result<Change, String> {
     refused(validate::node(&mut node))?;
     Ok(Change::Node(key(&node.metadata).name, Some(Arc::new(node))))
 }
 
-/// Adds a ServiceCIDR. Fails like [`admit_service`].
 pub fn admit_service_cidr(mut cidr: ServiceCIDR) -> Result<Change, String> {
     refused(validate::service_cidr(&mut cidr))?;
     Ok(Change::ServiceCidr(key(&cidr.metadata).name, Some(Arc::new(cidr))))

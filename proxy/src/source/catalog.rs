@@ -1,9 +1,9 @@
-//! The content of a manifest directory, per file, and its difference to the reported content. No I/O.
+//! The content of a manifest directory, and its difference to the reported content.
 //!
 //! A faulty edit must not remove a live Service:
 //! - An object that becomes invalid stays as it was.
 //! - A file with a document that cannot be identified keeps every object that it no longer shows.
-//! - An unreadable file keeps all of its objects.
+//! - An unreadable file keeps all objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -24,21 +24,18 @@ struct CatalogFile {
     contents: FileContents,
 }
 
-/// All files of a directory, and the state reported so far.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     files: BTreeMap<String, CatalogFile>,
     reported: BTreeMap<ObjectId, Object>,
-    told_version: Option<u64>,
-    told_anything: bool,
-    /// Files changed since the last batch.
+    reported_version: Option<u64>,
+    has_reported: bool,
     news: bool,
     duplicates: Vec<DocumentError>,
     closed: Vec<DocumentError>,
 }
 
 impl Catalog {
-    /// Updates a file from its content, or from the reason why it is unreadable.
     pub(super) fn file(&mut self, name: &str, bytes: Result<&[u8], String>) {
         let file = self.files.entry(name.to_owned()).or_default();
         file.stamp = None;
@@ -48,7 +45,7 @@ impl Catalog {
                 if file.digest != Some(digest) {
                     self.news = true;
                     let earlier = std::mem::take(&mut file.contents);
-                    file.contents = keep(earlier, documents::read(name, bytes));
+                    file.contents = with_kept_objects(earlier, documents::read(name, bytes));
                     file.digest = Some(digest);
                 }
             }
@@ -61,23 +58,20 @@ impl Catalog {
         }
     }
 
-    /// Stores the stamp of the content passed to [`Catalog::file`] last.
     pub(super) fn read_at(&mut self, name: &str, stamp: Option<FileStamp>) {
         if let Some(file) = self.files.get_mut(name) {
             file.stamp = stamp;
         }
     }
 
-    /// The stamp by which an unchanged file is recognised.
     pub(super) fn stamp(&self, name: &str) -> Option<FileStamp> {
         self.files.get(name)?.stamp
     }
 
-    /// Removes files that are not `present`, except those that are `closed` or in closed directories (whose names end
-    /// with `/`).
+    /// Keeps the files that are `present`, and those that are `closed` or in closed directories (whose names end with
+    /// `/`).
     pub(super) fn retain(&mut self, present: &BTreeSet<String>, closed: Vec<(String, Option<String>)>) {
         let names: BTreeSet<&str> = closed.iter().map(|(name, _)| name.as_str()).collect();
-        // Whether the file or one of its parent directories is closed.
         let hidden = |name: &str| {
             let above = name.match_indices('/').filter_map(|(at, _)| name.get(..=at));
             names.contains(name) || above.into_iter().any(|directory| names.contains(directory))
@@ -93,9 +87,8 @@ impl Catalog {
         self.closed = closed.into_iter().filter_map(problem).collect();
     }
 
-    /// The changes since the last reported state; `None` if there are none.
-    pub(super) fn settle(&mut self) -> Option<Batch> {
-        if self.told_anything && !std::mem::take(&mut self.news) {
+    pub(super) fn next_batch(&mut self) -> Option<Batch> {
+        if self.has_reported && !std::mem::take(&mut self.news) {
             return None;
         }
         let now = self.merge();
@@ -103,31 +96,28 @@ impl Catalog {
         let mut changes: Vec<Change> = Vec::new();
         for (id, object) in &now {
             if self.reported.get(id) != Some(object) {
-                changes.push(object.here(id));
+                changes.push(object.to_change(id));
             }
         }
         for id in self.reported.keys().filter(|id| !now.contains_key(id)) {
-            changes.push(id.clone().gone());
+            changes.push(id.clone().into_deletion());
         }
-        let news = !changes.is_empty() || version != self.told_version || !self.told_anything;
+        let news = !changes.is_empty() || version != self.reported_version || !self.has_reported;
         self.reported = now;
-        self.told_version = version;
-        self.told_anything = true;
+        self.reported_version = version;
+        self.has_reported = true;
         news.then(|| Batch { changes, resource_version: version.map(|v| v.to_string()), ..Batch::default() })
     }
 
-    /// All faults, in file order.
     pub(super) fn problems(&self) -> Vec<DocumentError> {
         let of_files = self.files.values().flat_map(|f| &f.contents.problems);
         of_files.chain(&self.duplicates).chain(&self.closed).cloned().collect()
     }
 
-    /// Ignored fields of valid objects, in file order.
     pub(super) fn remarks(&self) -> Vec<DocumentError> {
         self.files.values().flat_map(|f| &f.contents.remarks).cloned().collect()
     }
 
-    /// One line per skipped document.
     pub(super) fn skipped(&self) -> Vec<String> {
         let of_files = self.files.values().flat_map(|f| &f.contents.skipped);
         of_files.cloned().collect()
@@ -149,7 +139,7 @@ impl Catalog {
                     let mut problem = DocumentError::file(name, String::new());
                     problem.document = *document;
                     problem.object = Some(id.to_string());
-                    problem.message = format!("is in {first}: document {at} already, which goes first");
+                    problem.message = format!("is in {first}: document {at} already, which takes precedence");
                     self.duplicates.push(problem);
                 } else {
                     places.insert(id, (name, *document));
@@ -157,7 +147,7 @@ impl Catalog {
                 }
             }
             if again > MOST_FAULTS {
-                let message = format!("has {} more objects that stand in other places already", again - MOST_FAULTS);
+                let message = format!("has {} more objects that are already defined elsewhere", again - MOST_FAULTS);
                 self.duplicates.push(DocumentError::file(name, message));
             }
         }
@@ -173,13 +163,13 @@ impl Catalog {
     }
 }
 
-/// The new content of a file, plus the earlier objects that must be kept.
-fn keep(earlier: FileContents, mut now: FileContents) -> FileContents {
+/// Adds the earlier objects that must be kept.
+fn with_kept_objects(earlier: FileContents, mut now: FileContents) -> FileContents {
     let refused: HashSet<_> = now.refused.iter().cloned().collect();
     let valid: HashSet<_> = now.objects.iter().map(|(id, ..)| id.clone()).collect();
     let mut kept = HashSet::new();
     for (id, object, document) in earlier.objects {
-        if !valid.contains(&id) && (now.torn || refused.contains(&id)) {
+        if !valid.contains(&id) && (now.has_unidentified || refused.contains(&id)) {
             kept.insert(id.to_string());
             now.objects.push((id, object, document));
         }
@@ -190,7 +180,7 @@ fn keep(earlier: FileContents, mut now: FileContents) -> FileContents {
             None => !kept.is_empty(),
         };
     }
-    if now.torn {
+    if now.has_unidentified {
         now.list_version = now.list_version.or(earlier.list_version);
     }
     now
@@ -222,7 +212,7 @@ mod tests {
 
     fn read(catalog: &mut Catalog, name: &str, text: &str) -> Vec<String> {
         catalog.file(name, Ok(text.as_bytes()));
-        reported(catalog.settle())
+        reported(catalog.next_batch())
     }
 
     fn problems(catalog: &Catalog) -> Vec<String> {
@@ -230,20 +220,20 @@ mod tests {
     }
 
     #[test]
-    fn only_differences_are_told_after_the_first_batch() {
+    fn later_batches_contain_only_differences() {
         let mut catalog = Catalog::default();
-        assert!(catalog.settle().is_some(), "an empty directory is a state too");
-        assert!(catalog.settle().is_none());
+        assert!(catalog.next_batch().is_some(), "an empty directory is a state too");
+        assert!(catalog.next_batch().is_none());
         let both = service("a", 1) + &service("b", 2);
         assert_eq!(read(&mut catalog, "x.yaml", &both), ["default/a 1", "default/b 2"]);
         let edited = service("a", 1) + "# comment\n" + &service("c", 3);
         assert_eq!(read(&mut catalog, "x.yaml", &edited), ["default/c 3", "default/b gone"]);
         catalog.retain(&BTreeSet::new(), vec![]);
-        assert_eq!(reported(catalog.settle()), ["default/a gone", "default/c gone"]);
+        assert_eq!(reported(catalog.next_batch()), ["default/a gone", "default/c gone"]);
     }
 
     #[test]
-    fn a_typo_does_not_take_a_service_away() {
+    fn a_typo_does_not_remove_a_service() {
         let mut catalog = Catalog::default();
         read(&mut catalog, "x.yaml", &(service("a", 1) + &service("b", 2)));
         let typo = service("a", 70_000) + &service("b", 3);
@@ -262,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_document_keeps_what_the_file_had() {
+    fn a_malformed_document_keeps_the_files_objects() {
         let mut catalog = Catalog::default();
         read(&mut catalog, "x.yaml", &(service("a", 1) + &service("b", 2)));
         let torn = service("a", 3) + "---\nkind: [Service\n";
@@ -276,7 +266,7 @@ mod tests {
         let mut catalog = Catalog::default();
         read(&mut catalog, "x.yaml", &service("a", 1));
         catalog.file("x.yaml", Err("cannot be read: denied".to_owned()));
-        assert!(catalog.settle().is_none());
+        assert!(catalog.next_batch().is_none());
         assert_eq!(problems(&catalog), ["x.yaml: cannot be read: denied; kept as it was"]);
         assert_eq!(read(&mut catalog, "x.yaml", &service("a", 1)), Vec::<String>::new());
         assert_eq!(problems(&catalog), Vec::<String>::new());
@@ -288,30 +278,30 @@ mod tests {
         read(&mut catalog, "sub/x.yaml", &service("a", 1));
         let denied = ("sub/".to_owned(), Some("cannot be read: denied".to_owned()));
         catalog.retain(&BTreeSet::new(), vec![denied]);
-        assert!(catalog.settle().is_none());
+        assert!(catalog.next_batch().is_none());
         assert_eq!(problems(&catalog), ["sub/: cannot be read: denied; kept as it was"]);
         catalog.retain(&BTreeSet::new(), vec![]);
-        assert_eq!(reported(catalog.settle()), ["default/a gone"]);
+        assert_eq!(reported(catalog.next_batch()), ["default/a gone"]);
     }
 
     #[test]
-    fn the_first_of_two_wins_and_the_other_steps_in() {
+    fn the_first_definition_wins_and_the_other_replaces_it_when_removed() {
         let mut catalog = Catalog::default();
         catalog.file("b.yaml", Ok(service("a", 2).as_bytes()));
         catalog.file("a.yaml", Ok(service("a", 1).as_bytes()));
-        assert_eq!(reported(catalog.settle()), ["default/a 1"]);
+        assert_eq!(reported(catalog.next_batch()), ["default/a 1"]);
         assert_eq!(
             problems(&catalog),
-            ["b.yaml: document 1 (Service default/a): is in a.yaml: document 1 already, which goes first"]
+            ["b.yaml: document 1 (Service default/a): is in a.yaml: document 1 already, which takes precedence"]
         );
         catalog.retain(&BTreeSet::from(["b.yaml".to_owned()]), vec![]);
-        assert_eq!(reported(catalog.settle()), ["default/a 2"]);
+        assert_eq!(reported(catalog.next_batch()), ["default/a 2"]);
         assert_eq!(problems(&catalog), Vec::<String>::new());
     }
 
     #[test]
     fn versions_come_from_lists_then_from_objects() {
-        let version = |catalog: &mut Catalog| catalog.settle().and_then(|b| b.resource_version);
+        let version = |catalog: &mut Catalog| catalog.next_batch().and_then(|b| b.resource_version);
         let object =
             |v: u32| format!("---\napiVersion: v1\nkind: Node\nmetadata: {{name: n{v}, resourceVersion: '{v}'}}\n");
         let mut catalog = Catalog::default();
@@ -321,7 +311,7 @@ mod tests {
         catalog.file("b.yaml", Ok(list(7).as_bytes()));
         assert_eq!(version(&mut catalog).as_deref(), Some("7"));
         catalog.file("b.yaml", Ok(list(8).as_bytes()));
-        let batch = catalog.settle().expect("a new version alone is news");
+        let batch = catalog.next_batch().expect("a new version alone is news");
         assert_eq!((batch.changes.len(), batch.resource_version.as_deref()), (0, Some("8")));
     }
 }

@@ -23,19 +23,17 @@ pub(super) struct ManifestFile {
     pub name: String,
     pub path: PathBuf,
     /// A symbolic link to a target outside the directory.
-    pub leads_out: bool,
+    pub is_outside: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct DirectoryWalk {
-    /// Sorted by name.
     pub files: Vec<ManifestFile>,
-    /// Entries that could not be read or exceed a bound: the name, with a final `/` for directories, and the reason. Of
-    /// all entries beyond the same bound, only the first has a reason.
+    /// Entries that could not be read or exceed a limit (directories with a final `/`), and the reason. Of all entries
+    /// beyond the same limit, only the first has a reason.
     pub closed: Vec<(String, Option<String>)>,
 }
 
-/// A limit that made the walk skip entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum WalkLimit {
     Depth,
@@ -55,19 +53,15 @@ impl WalkLimit {
     }
 }
 
-pub(super) const LEADS_OUT: &str = "is a link that leads out of the manifest directory, and is not followed";
+pub(super) const OUTSIDE: &str = "is a link to a target outside the manifest directory, and is not followed";
 
-/// Notified before each directory and file is read, so that it can start a watch first and misses no change.
+/// Called before each directory and file is read, so that a watch can start first and misses no change.
 pub(super) trait WalkObserver {
-    /// Starts a walk; returns its root.
     fn start(&mut self) -> PathBuf;
-    /// Called before the directory's entries are read.
     fn directory(&mut self, _path: &Path) {}
-    /// Called before the file is read.
     fn file(&mut self, _path: &Path) {}
 }
 
-/// For a directory that is read once.
 pub(super) struct SingleWalk<'a>(pub &'a Path);
 
 impl WalkObserver for SingleWalk<'_> {
@@ -76,9 +70,8 @@ impl WalkObserver for SingleWalk<'_> {
     }
 }
 
-/// All manifest files below a directory, without hidden files and directories. Follows symbolic links within the
-/// directory: a mounted ConfigMap consists of links into a hidden directory. Visits each directory once, so that cyclic
-/// links end.
+/// All manifest files below a directory, without hidden ones. Follows links within the directory, of which a mounted
+/// ConfigMap consists. Visits each directory once, so that cyclic links end.
 pub(super) fn walk(observer: &mut dyn WalkObserver) -> Result<DirectoryWalk, SourceError> {
     let root = observer.start();
     let failed = |error: io::Error| SourceError::Directory {
@@ -119,7 +112,7 @@ impl Walker<'_> {
             return Ok(());
         }
         if let Some(bound) = self.bound(depth) {
-            self.go_by(bound, prefix.to_owned());
+            self.skip_beyond(bound, prefix.to_owned());
             return Ok(());
         }
         self.entered.insert(identity);
@@ -152,11 +145,11 @@ impl Walker<'_> {
         let name = format!("{prefix}{name}");
         let link = fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink());
         let target = if link { target(&path) } else { None };
-        let leads_out = target.as_ref().is_some_and(|target| !target.starts_with(&self.root));
+        let is_outside = target.as_ref().is_some_and(|target| !target.starts_with(&self.root));
         if fs::metadata(&path).is_ok_and(|m| m.is_dir()) {
             let name = format!("{name}/");
-            if leads_out {
-                return self.walk.closed.push((name, Some(LEADS_OUT.to_owned())));
+            if is_outside {
+                return self.walk.closed.push((name, Some(OUTSIDE.to_owned())));
             }
             match self.visit(&path, &name, depth + 1) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -166,27 +159,27 @@ impl Walker<'_> {
                 _ => {}
             }
         } else if is_manifest(&path) {
-            self.file(ManifestFile { name, path, leads_out }, target);
+            self.file(ManifestFile { name, path, is_outside }, target);
         }
     }
 
     fn file(&mut self, found: ManifestFile, target: Option<PathBuf>) {
         if self.walk.files.len() >= MOST_FILES {
-            return self.go_by(WalkLimit::Files, found.name);
+            return self.skip_beyond(WalkLimit::Files, found.name);
         }
-        let lies_in = target.filter(|_| !found.leads_out).and_then(|target| Some(target.parent()?.to_owned()));
+        let lies_in = target.filter(|_| !found.is_outside).and_then(|target| Some(target.parent()?.to_owned()));
         if let Some(directory) = lies_in
             && !self.linked.contains(&directory)
         {
             if let Some(bound) = self.bound(0) {
-                return self.go_by(bound, found.name);
+                return self.skip_beyond(bound, found.name);
             }
             self.linked.insert(directory);
         }
         self.walk.files.push(found);
     }
 
-    fn go_by(&mut self, bound: WalkLimit, name: String) {
+    fn skip_beyond(&mut self, bound: WalkLimit, name: String) {
         self.beyond.entry(bound).or_default().push(name);
     }
 
@@ -202,8 +195,7 @@ impl Walker<'_> {
     }
 }
 
-/// The canonical target of a link. A missing target in an existing directory may appear later; `None` if its directory
-/// is missing.
+/// A missing target in an existing directory may appear later; `None` if its directory is missing.
 pub(super) fn target(link: &Path) -> Option<PathBuf> {
     if let Ok(target) = fs::canonicalize(link) {
         return Some(target);
@@ -212,7 +204,6 @@ pub(super) fn target(link: &Path) -> Option<PathBuf> {
     Some(fs::canonicalize(named.parent()?).ok()?.join(named.file_name()?))
 }
 
-/// By the file name's extension.
 pub(super) fn is_manifest(path: &Path) -> bool {
     let extension = path.extension().and_then(|e| e.to_str());
     extension.is_some_and(|e| EXTENSIONS.contains(&e))
@@ -227,8 +218,8 @@ pub(super) struct FileStamp {
     changed: (i64, i64),
 }
 
-/// A file that changed less than this before it was read may change again with the same timestamp: the kernel's clock
-/// for files advances by the tick, 10 ms at HZ=100, and some file systems store whole seconds or two.
+/// A file that changed less than this before it was read may change again with the same timestamp: the kernel's file
+/// clock advances by the tick, 10 ms at HZ=100, and some file systems store whole seconds or two.
 const SETTLED: Duration = Duration::from_secs(3);
 
 impl FileStamp {
@@ -246,7 +237,7 @@ impl FileStamp {
         fs::metadata(path).ok().map(|metadata| FileStamp::of(&metadata))
     }
 
-    /// Whether any later change gives another stamp. False if the clock was set back.
+    /// Whether any later change gives another stamp; false if the clock was set back.
     fn is_settled(&self, now: SystemTime) -> bool {
         let changed = u64::try_from(self.changed.0).map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         changed.is_ok_and(|changed| now.duration_since(changed).is_ok_and(|age| age >= SETTLED))
@@ -255,11 +246,9 @@ impl FileStamp {
 
 #[derive(Debug)]
 pub(super) enum ReadOutcome {
-    /// The content, and its stamp if a later change is certain to change it.
+    /// Has a stamp if any later change gives another one.
     Bytes(Vec<u8>, Option<FileStamp>),
-    /// The file no longer exists.
     Gone,
-    /// The file exists and cannot be read.
     Failed(String),
 }
 
@@ -304,11 +293,11 @@ mod tests {
 
     fn found(root: &TempDir) -> (Vec<String>, Vec<(String, Option<String>)>) {
         let walk = walk(&mut SingleWalk(root.path())).unwrap();
-        (walk.files.into_iter().filter(|one| !one.leads_out).map(|one| one.name).collect(), walk.closed)
+        (walk.files.into_iter().filter(|one| !one.is_outside).map(|one| one.name).collect(), walk.closed)
     }
 
     #[test]
-    fn links_out_of_the_directory_are_not_followed_and_those_within_are() {
+    fn only_links_within_the_directory_are_followed() {
         let (root, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         fs::write(outside.path().join("x.yaml"), "").unwrap();
         fs::create_dir(root.path().join("..data")).unwrap();
@@ -324,16 +313,15 @@ mod tests {
         }
         let (files, closed) = found(&root);
         assert_eq!(files, ["in.yaml"]);
-        assert_eq!(closed, [("dir/".to_owned(), Some(LEADS_OUT.to_owned()))]);
-        // The directory itself may be a link.
+        assert_eq!(closed, [("dir/".to_owned(), Some(OUTSIDE.to_owned()))]);
         let named = outside.path().join("named");
         symlink(root.path(), &named).unwrap();
         let walk = walk(&mut SingleWalk(&named)).unwrap();
-        assert!(walk.files.iter().any(|one| one.name == "in.yaml" && !one.leads_out), "{walk:?}");
+        assert!(walk.files.iter().any(|one| one.name == "in.yaml" && !one.is_outside), "{walk:?}");
     }
 
     #[test]
-    fn links_in_circles_end_however_many() {
+    fn cyclic_links_end() {
         let root = TempDir::new().unwrap();
         for i in 0..12 {
             let directory = root.path().join(format!("d{i}"));
@@ -346,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_a_bound_is_one_line_for_all() {
+    fn entries_beyond_a_limit_are_reported_in_one_line() {
         let root = TempDir::new().unwrap();
         for i in 0..MOST_DIRECTORIES + 5 {
             fs::create_dir(root.path().join(format!("{i:05}"))).unwrap();

@@ -14,17 +14,16 @@ use super::validate;
 use super::{ObjectKey, lenient};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// Listed faults per file, and likewise remarks and skipped documents; the rest is counted.
+/// Listed faults, remarks and skipped documents per file; further ones are counted.
 pub(super) const MOST_FAULTS: usize = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct FileContents {
-    /// Valid objects in file order, with their document's number.
     pub objects: Vec<(ObjectId, Object, usize)>,
     /// Identified but invalid objects.
     pub refused: Vec<ObjectId>,
     /// Part of the file could not be identified as an object.
-    pub torn: bool,
+    pub has_unidentified: bool,
     /// Up to [`MOST_FAULTS`], and a line with the number of the others.
     pub problems: Vec<DocumentError>,
     /// Ignored fields of valid objects; bounded likewise.
@@ -35,7 +34,6 @@ pub(super) struct FileContents {
     pub list_version: Option<u64>,
 }
 
-/// `file`: the name relative to the manifest directory.
 pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
     let mut reader = DocumentReader { file, contents: FileContents::default(), faults: 0, remarks: 0, skipped: 0 };
     match std::str::from_utf8(bytes) {
@@ -45,7 +43,7 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> FileContents {
         Err(error) => {
             let at = error.valid_up_to();
             let message = format!("is not UTF-8 text (byte {at})");
-            reader.contents.torn = true;
+            reader.contents.has_unidentified = true;
             reader.contents.problems.push(DocumentError::file(file, message));
         }
     }
@@ -63,21 +61,19 @@ struct DocumentPosition {
 struct DocumentReader<'a> {
     file: &'a str,
     contents: FileContents,
-    /// The numbers of all, listed or not.
     faults: usize,
     remarks: usize,
     skipped: usize,
 }
 
 impl DocumentReader<'_> {
-    /// Adds the numbers of unlisted lines.
     fn end(mut self) -> FileContents {
         let more = |count: usize, what: &str| {
             (count > MOST_FAULTS)
                 .then(|| DocumentError::file(self.file, format!("has {} more {what}", count - MOST_FAULTS)))
         };
         self.contents.problems.extend(more(self.faults, "faults"));
-        self.contents.remarks.extend(more(self.remarks, "fields that are left out of account"));
+        self.contents.remarks.extend(more(self.remarks, "ignored fields"));
         let skipped = more(self.skipped, "documents that were skipped");
         self.contents.skipped.extend(skipped.map(|line| line.to_string()));
         self.contents
@@ -88,13 +84,13 @@ impl DocumentReader<'_> {
         match found.value {
             Ok(Value::Null) => {}
             Ok(value) => self.value(value, place),
-            Err(message) => self.torn(&place, "", message),
+            Err(message) => self.unidentified(&place, "", message),
         }
     }
 
     fn value(&mut self, mut value: Value, place: DocumentPosition) {
         if !value.is_object() {
-            return self.torn(&place, "", format!("is {}, not a Kubernetes object", shape(&value)));
+            return self.unidentified(&place, "", format!("is {}, not a Kubernetes object", shape(&value)));
         }
         let named = |key: &str| match value.get(key) {
             Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
@@ -103,8 +99,8 @@ impl DocumentReader<'_> {
         };
         let (api_version, kind) = match (named("apiVersion"), named("kind")) {
             (Ok(api_version), Ok(kind)) => (api_version, kind),
-            (Err(message), _) => return self.torn(&place, "apiVersion", message),
-            (_, Err(message)) => return self.torn(&place, "kind", message),
+            (Err(message), _) => return self.unidentified(&place, "apiVersion", message),
+            (_, Err(message)) => return self.unidentified(&place, "kind", message),
         };
         if let Some(element) = list_of(&api_version, &kind) {
             return self.list(&mut value, &api_version, element, &place);
@@ -115,10 +111,10 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Reads a list's items. Items of a typed list may omit their type.
+    /// Items of a typed list may omit their type.
     fn list(&mut self, list: &mut Value, api_version: &str, element: &str, place: &DocumentPosition) {
         if !place.item.is_empty() {
-            return self.torn(place, "kind", "is a list within a list".to_owned());
+            return self.unidentified(place, "kind", "is a list within a list".to_owned());
         }
         let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         let version: Option<u64> = version.and_then(|v| v.parse().ok());
@@ -128,7 +124,7 @@ impl DocumentReader<'_> {
             Some(Value::Array(items)) => items,
             Some(other) => {
                 let message = format!("is {}, not a list", shape(&other));
-                return self.torn(place, "items", message);
+                return self.unidentified(place, "items", message);
             }
         };
         for (i, mut item) in items.into_iter().enumerate() {
@@ -160,18 +156,17 @@ impl DocumentReader<'_> {
         match (object, id) {
             (Some(Object::EndpointSlice(slice)), Some(id)) if !has_service(&slice) => {
                 let line = format!("no {LABEL_SERVICE_NAME} label, so it belongs to no Service");
-                self.pass_over(&place, &id.to_string(), &line);
+                self.skip_document(&place, &id.to_string(), &line);
             }
             (Some(object), Some(id)) => self.contents.objects.push((id, object, place.document)),
             (None, Some(id)) => self.contents.refused.push(id),
             (_, None) => {
                 debug_assert!(self.faults > known, "a bad name is a fault");
-                self.contents.torn = true;
+                self.contents.has_unidentified = true;
             }
         }
     }
 
-    /// Decodes and validates an object, and records all faults.
     fn decode<T: DeserializeOwned>(
         &mut self,
         value: Value,
@@ -191,7 +186,7 @@ impl DocumentReader<'_> {
         let mut findings = findings.into_vec();
         let valid = findings.is_empty();
         if valid {
-            remarks.extend(taken.into_iter().map(validate::Finding::left_out));
+            remarks.extend(taken.into_iter().map(validate::Finding::ignored));
         } else {
             // A removed value may have caused the later fault.
             findings.splice(0..0, taken);
@@ -212,10 +207,10 @@ impl DocumentReader<'_> {
 
     fn skip(&mut self, place: &DocumentPosition, api_version: &str, kind: &str, value: &Value) {
         let why = format!("{api_version} {kind} is no kind that a service proxy reads");
-        self.pass_over(place, &described(kind, value), &why);
+        self.skip_document(place, &described(kind, value), &why);
     }
 
-    fn pass_over(&mut self, place: &DocumentPosition, object: &str, why: &str) {
+    fn skip_document(&mut self, place: &DocumentPosition, object: &str, why: &str) {
         self.skipped += 1;
         if self.skipped > MOST_FAULTS {
             return;
@@ -225,8 +220,8 @@ impl DocumentReader<'_> {
         self.contents.skipped.push(one_line(&line));
     }
 
-    fn torn(&mut self, place: &DocumentPosition, field: &str, message: String) {
-        self.contents.torn = true;
+    fn unidentified(&mut self, place: &DocumentPosition, field: &str, message: String) {
+        self.contents.has_unidentified = true;
         self.problem(place, None, field, message);
     }
 
@@ -286,7 +281,6 @@ fn has_service(slice: &EndpointSlice) -> bool {
     labels.is_some_and(|l| l.contains_key(LABEL_SERVICE_NAME))
 }
 
-/// Names an object without a valid identity in messages.
 fn described(kind: &str, value: &Value) -> String {
     let name = value.pointer("/metadata/name").and_then(Value::as_str);
     match name {
@@ -337,11 +331,11 @@ mod tests {
                 "x.yaml: document 3: Service \"a\\nb\" skipped: serving.knative.dev/v1 Service is no kind that a service proxy reads",
             ]
         );
-        assert!(!read("x.yaml", text.as_bytes()).torn);
+        assert!(!read("x.yaml", text.as_bytes()).has_unidentified);
     }
 
     #[test]
-    fn lists_typed_and_untyped() {
+    fn items_of_typed_and_untyped_lists_are_read() {
         let item = r#"{"metadata":{"name":"a"},"spec":{"clusterIP":"None"}}"#;
         let list = format!(
             r#"{{"apiVersion":"v1","kind":"ServiceList","metadata":{{"resourceVersion":"42"}},"items":[{item},{{"metadata":{{"name":"b"}},"spec":{{"clusterIP":"x"}}}}]}}"#
@@ -355,7 +349,7 @@ mod tests {
                 "x.json: document 1 (Service default/b): items[1].spec.clusterIP: \"x\" is not an IP address",
             ]
         );
-        assert_eq!((contents.list_version, contents.refused.len(), contents.torn), (Some(42), 1, false));
+        assert_eq!((contents.list_version, contents.refused.len(), contents.has_unidentified), (Some(42), 1, false));
         let text = format!(
             "apiVersion: v1\nkind: List\nitems:\n- {}\n- {{kind: Pod, apiVersion: v1}}\n- 7\n",
             SERVICE.trim_end().replace('\n', "\n  ")
@@ -371,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_tears_the_file() {
+    fn a_document_that_is_no_object_is_a_fault_of_the_file() {
         for (text, fault) in [
             ("just text\n", "x.yaml: document 1, line 1: is a string, not a Kubernetes object"),
             ("kind: Service\n", "x.yaml: document 1, line 1: apiVersion: is missing"),
@@ -379,24 +373,27 @@ mod tests {
             ("apiVersion: v1\nkind: List\nitems: 3\n", "x.yaml: document 1, line 1: items: is a number, not a list"),
         ] {
             let contents = read("x.yaml", text.as_bytes());
-            assert_eq!((reported(&contents), contents.torn), (vec![fault.to_owned()], true), "{text:?}");
+            assert_eq!((reported(&contents), contents.has_unidentified), (vec![fault.to_owned()], true), "{text:?}");
         }
         let contents = read("x.yaml", b"a: \xff");
-        assert_eq!((reported(&contents), contents.torn), (vec!["x.yaml: is not UTF-8 text (byte 3)".to_owned()], true));
+        assert_eq!(
+            (reported(&contents), contents.has_unidentified),
+            (vec!["x.yaml: is not UTF-8 text (byte 3)".to_owned()], true)
+        );
     }
 
     #[test]
-    fn a_file_of_nothing_but_faults_has_a_hundred_lines_and_a_count() {
+    fn a_hundred_faults_of_a_file_are_listed_and_the_rest_counted() {
         let contents = read("x.json", "1 ".repeat(text::MOST_DOCUMENTS + 7).as_bytes());
-        assert_eq!((contents.problems.len(), contents.torn), (MOST_FAULTS + 1, true));
+        assert_eq!((contents.problems.len(), contents.has_unidentified), (MOST_FAULTS + 1, true));
         assert_eq!(contents.problems[MOST_FAULTS].to_string(), "x.json: has 99901 more faults");
         let contents = read("x.yaml", "---\nkind: Pod\napiVersion: v1\n".repeat(150).as_bytes());
-        assert_eq!((contents.skipped.len(), contents.torn), (MOST_FAULTS + 1, false));
+        assert_eq!((contents.skipped.len(), contents.has_unidentified), (MOST_FAULTS + 1, false));
         assert_eq!(contents.skipped[MOST_FAULTS], "x.yaml: has 50 more documents that were skipped");
     }
 
     #[test]
-    fn a_slice_of_no_service_is_skipped() {
+    fn a_slice_without_a_service_is_skipped() {
         let text = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s}\naddressType: IPv4\nendpoints: []\n";
         assert_eq!(
             read_text("x.yaml", text),

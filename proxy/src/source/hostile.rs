@@ -1,4 +1,4 @@
-//! Property tests: no manifest makes the parser panic or yields a string that is dangerous in a kernel rule.
+//! Property tests: no manifest makes the parser panic or yields a string that is dangerous in a rule.
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -10,7 +10,6 @@ use super::documents::{self, FileContents};
 use super::object::Object;
 use super::{split, text};
 
-/// Mixes plausible strings with hostile ones.
 fn string() -> impl Strategy<Value = String> {
     let plausible = prop::sample::select(vec![
         "web",
@@ -62,7 +61,6 @@ fn string() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Replaces some strings of `template` with the given ones, in order.
 fn spoil(template: Value, strings: &mut dyn Iterator<Item = Option<String>>) -> Value {
     match template {
         Value::String(old) => Value::String(strings.next().flatten().unwrap_or(old)),
@@ -177,7 +175,7 @@ proptest! {
 
     /// Splitting by document markers finds the same documents as the YAML parser, for valid input.
     #[test]
-    fn documents_are_those_of_the_parser(
+    fn split_documents_equal_those_of_the_parser(
         values in prop::collection::vec(prop_oneof!["[a-z]{1,5}", Just("|\n  ---\n  x".to_owned()), Just("\"a\n  --- b\"".to_owned())], 1..6),
     ) {
         let stream: String = values.iter().map(|value| format!("---\nkey: {value}\n")).collect();

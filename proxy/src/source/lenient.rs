@@ -1,5 +1,5 @@
-//! Deserializes JSON despite wrong types: removes an endpoint with a wrong type, or a field that a proxy does not need.
-//! Fails only if the value identifies the object or restricts its callers.
+//! Deserializes JSON despite wrong types: removes the endpoint or field concerned. Fails if the value identifies the
+//! object or restricts its callers.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,7 +15,7 @@ const AT_MOST: usize = 32;
 const LISTS: [&[&str]; 5] =
     [&["endpoints"], &["ports"], &["spec", "ports"], &["status", "loadBalancer", "ingress"], &["status", "addresses"]];
 
-/// Fields that identify the object or restrict its callers, so that the object must not be used without them.
+/// Fields that identify the object or restrict its callers.
 const ESSENTIAL: [&[&str]; 13] = [
     &["apiVersion"],
     &["kind"],
@@ -32,10 +32,9 @@ const ESSENTIAL: [&[&str]; 13] = [
     &["spec", "podCIDRs"],
 ];
 
-/// The path and error of a wrong type in an essential field.
+/// The path and error of an essential field with a wrong type.
 pub(super) type Refused = (String, String);
 
-/// Returns the object and the removed values.
 pub(super) fn typed<T: DeserializeOwned>(mut value: Value) -> Result<(T, Vec<Finding>), Refused> {
     let mut taken = Vec::new();
     loop {
@@ -96,7 +95,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_wrong_type_costs_what_it_must() {
+    fn a_wrong_type_removes_only_its_field_or_item() {
         let slice = json!({"metadata": {"name": "a", "annotations": {"x": 5}}, "addressType": "IPv4",
             "endpoints": [{"addresses": ["10.0.0.1"]}, {"addresses": "10.0.0.2"}, {"addresses": ["10.0.0.3"], "conditions": {"ready": "yes"}},
                           {"addresses": ["10.0.0.4"]}]});
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_what_the_object_is_cannot_be_done_without() {
+    fn a_wrong_type_in_an_essential_field_rejects_the_object() {
         for (object, field) in [
             (json!({"metadata": {"name": 5}}), "metadata.name"),
             (json!({"metadata": {"name": "a"}, "spec": 5}), "spec"),

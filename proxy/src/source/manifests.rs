@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc as batches;
 
 use super::catalog::Catalog;
-use super::directory::{self, FileStamp, LEADS_OUT, ReadOutcome, WalkObserver};
+use super::directory::{self, FileStamp, OUTSIDE, ReadOutcome, WalkObserver};
 use super::problem::DocumentError;
 use super::watch::{DirectoryWatch, WatchEvent};
 use super::{Batch, ObjectSource, SkippedObjects, SourceError};
 
-/// Quiet time after the last event before the directory is read: an editor or a copy causes several events.
+/// Quiet time before the directory is read: an editor or a copy causes several events.
 const QUIET: Duration = Duration::from_millis(15);
 /// Longest wait after the first event in a busy directory.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -24,35 +24,30 @@ const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(1);
 /// Retry interval for what could not be read or watched.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The result of reading a manifest directory once.
 #[derive(Debug)]
 pub struct DirectoryReading {
     pub batch: Batch,
     pub problems: Vec<DocumentError>,
-    /// Ignored fields of valid objects.
     pub remarks: Vec<DocumentError>,
     /// One line per document of a kind that the proxy does not use.
     pub skipped: Vec<String>,
 }
 
-/// Reads all manifests of a directory and its subdirectories: `*.yaml`, `*.yml`, `*.json`, without hidden files. Fails
-/// only if the directory cannot be read; faults in files are in [`DirectoryReading::problems`].
+/// Reads `*.yaml`, `*.yml` and `*.json`, without hidden files. Fails only if the directory cannot be read; faults in
+/// files are in [`DirectoryReading::problems`].
 pub fn read_directory(directory: &Path) -> Result<DirectoryReading, SourceError> {
     let mut catalog = Catalog::default();
     rescan(&mut catalog, &mut directory::SingleWalk(directory))?;
     Ok(DirectoryReading {
-        batch: catalog.settle().unwrap_or_default(),
+        batch: catalog.next_batch().unwrap_or_default(),
         problems: catalog.problems(),
         remarks: catalog.remarks(),
         skipped: catalog.skipped(),
     })
 }
 
-/// A watched manifest directory.
-///
-/// Faults are logged as warnings, once while they last; see also [`Self::problems`]. An object that becomes invalid, a
-/// file that becomes unreadable and a directory that disappears keep the objects as they were; a removed file removes
-/// its objects.
+/// Faults are logged, once while they last. Invalid objects, unreadable files and a missing directory keep the objects
+/// as they were; a removed file removes its objects.
 #[derive(Debug)]
 pub struct ManifestSource {
     first: Option<Batch>,
@@ -64,7 +59,7 @@ pub struct ManifestSource {
 }
 
 impl ManifestSource {
-    /// Reads the directory and starts to watch it, on a thread that ends with the source.
+    /// The watching thread ends with the source.
     pub fn open(directory: &Path) -> Result<Self, SourceError> {
         let (events, received) = mpsc::channel();
         let watch = DirectoryWatch::new(directory, events.clone())?;
@@ -83,7 +78,7 @@ impl ManifestSource {
         };
         rescan(&mut watcher.catalog, &mut watcher.watch)?;
         watcher.watch.settle()?;
-        let first = watcher.catalog.settle();
+        let first = watcher.catalog.next_batch();
         watcher.report(None);
         let path = directory.display().to_string();
         let failed = |error: std::io::Error| SourceError::Directory {
@@ -96,7 +91,6 @@ impl ManifestSource {
         Ok(Self { first, batches, problems, skipped, events, path })
     }
 
-    /// The faults of the last reading.
     #[must_use]
     pub fn problems(&self) -> Vec<DocumentError> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -146,7 +140,7 @@ impl Watcher {
         while self.changed(trouble) {
             let read = rescan(&mut self.catalog, &mut self.watch);
             let outcome = read.and_then(|()| self.watch.settle());
-            let batch = self.catalog.settle();
+            let batch = self.catalog.next_batch();
             self.report(outcome.as_ref().err());
             trouble = outcome.is_err();
             if let Some(batch) = batch
@@ -157,7 +151,7 @@ impl Watcher {
         }
     }
 
-    /// Waits for changes and for a quiet moment, or until the retry interval is over; false when the source is gone.
+    /// Waits for changes and a quiet moment, or for the retry interval; false when the source is gone.
     fn changed(&mut self, trouble: bool) -> bool {
         let retry = trouble.then(|| Instant::now() + RETRY);
         let mut open = BTreeSet::new();
@@ -186,7 +180,6 @@ impl Watcher {
         }
     }
 
-    /// Publishes the faults and logs new ones.
     fn report(&mut self, outcome: Option<&SourceError>) {
         let problems = self.catalog.problems();
         let mut current = HashSet::new();
@@ -221,13 +214,12 @@ impl Watcher {
     }
 }
 
-/// Updates the catalog from the directory.
 fn rescan(catalog: &mut Catalog, observer: &mut dyn WalkObserver) -> Result<(), SourceError> {
     let walk = directory::walk(observer)?;
     let mut present = BTreeSet::new();
     for found in walk.files {
-        if found.leads_out {
-            catalog.file(&found.name, Err(LEADS_OUT.to_owned()));
+        if found.is_outside {
+            catalog.file(&found.name, Err(OUTSIDE.to_owned()));
             present.insert(found.name);
             continue;
         }
@@ -258,7 +250,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_file_that_did_not_change_is_not_read_again() {
+    fn an_unchanged_file_is_not_read_again() {
         let root = tempfile::TempDir::new().unwrap();
         let path = root.path().join("x.yaml");
         fs::write(&path, "one").unwrap();

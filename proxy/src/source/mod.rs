@@ -1,5 +1,5 @@
-//! Sources of Services, EndpointSlices, Nodes and ServiceCIDRs: the Kubernetes API or a directory of manifests. Both
-//! emit batches of changes in `k8s-openapi` types.
+//! Sources of objects: the Kubernetes API or a directory of manifests. Both emit batches of changes in `k8s-openapi`
+//! types.
 
 mod admit;
 mod catalog;
@@ -31,13 +31,12 @@ pub use pod_cidr::{AwaitPodCidr, primary_family};
 pub use problem::DocumentError;
 pub use skipped::SkippedObjects;
 
-/// A stream of batches. The batches up to the first that is not [`Batch::partial`] are the complete state: nothing may
-/// be programmed before. No later batch is partial.
+/// The batches up to the first that is not [`Batch::partial`] are the complete state: nothing may be programmed before.
+/// No later batch is partial.
 pub trait ObjectSource {
-    /// Waits for the next batch; `Ok(None)` at the end. Cancel-safe: a dropped future loses nothing.
+    /// `Ok(None)` at the end. Cancel-safe.
     fn next(&mut self) -> impl Future<Output = Result<Option<Batch>, SourceError>> + Send;
 
-    /// The count of invalid objects.
     fn skipped(&self) -> SkippedObjects;
 }
 
@@ -60,9 +59,9 @@ pub enum SourceError {
         what: String,
         patience: std::time::Duration,
     },
-    /// The Node's pod ranges lack its primary family. As in kube-proxy, the proxy exits (`checkBadIPConfig` in
-    /// cmd/kube-proxy/app/server.go): without a known pod range, traffic from pods would be masqueraded, or dropped
-    /// under policy Local.
+    /// The Node's pod ranges lack its primary family. As in kube-proxy (`checkBadIPConfig` in
+    /// cmd/kube-proxy/app/server.go) the proxy exits: it would masquerade traffic from pods, or drop it under policy
+    /// Local.
     #[error(
         "Node {node} has no podCIDR of {family}, the family of its primary address, and by it detectLocalMode NodeCIDR \
          (--detect-local-mode) tells pods from others: give the Node one, or name its address of the other family by bindAddress \
@@ -85,7 +84,7 @@ pub(crate) fn fuzz_manifest(bytes: &[u8]) {
     }
 }
 
-/// Parses answers of an API server, for [`crate::fuzzing`]. Returns whether a list removed an object that it contains.
+/// For [`crate::fuzzing`]; returns whether a list removed an object that it contains.
 pub(crate) fn fuzz_api(bytes: &[u8]) -> bool {
     kubernetes::fuzz(bytes)
 }

@@ -32,7 +32,6 @@ impl ObjectKind {
         }
     }
 
-    /// `apiVersion` and `kind` of its list.
     pub(super) fn list_type(self) -> (&'static str, &'static str) {
         match self {
             Self::Node => ("v1", "NodeList"),
@@ -42,7 +41,6 @@ impl ObjectKind {
         }
     }
 
-    /// The version of this kind.
     pub(super) fn version_of(self, versions: &mut ResourceVersions) -> &mut Option<String> {
         match self {
             Self::Service => &mut versions.services,
@@ -79,8 +77,7 @@ pub(super) struct ObjectId {
 }
 
 impl ObjectId {
-    /// The change that removes the object.
-    pub(super) fn gone(self) -> Change {
+    pub(super) fn into_deletion(self) -> Change {
         match self.kind {
             ObjectKind::Node => Change::Node(self.key.name, None),
             ObjectKind::Service => Change::Service(self.key, None),
@@ -106,8 +103,7 @@ pub(super) enum Object {
 }
 
 impl Object {
-    /// The change that adds or updates the object.
-    pub(super) fn here(&self, id: &ObjectId) -> Change {
+    pub(super) fn to_change(&self, id: &ObjectId) -> Change {
         match self {
             Self::Node(node) => Change::Node(id.key.name.clone(), Some(Arc::clone(node))),
             Self::Service(service) => Change::Service(id.key.clone(), Some(Arc::clone(service))),

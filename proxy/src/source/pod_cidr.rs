@@ -1,5 +1,5 @@
-//! `detectLocalMode: NodeCIDR`: delays the first state until the Node has a pod range. Without the range, traffic from
-//! pods would be masqueraded, or dropped under policy Local.
+//! `detectLocalMode: NodeCIDR`: delays the first state until the Node has a pod range. Without it, traffic from pods
+//! would be masqueraded, or dropped under policy Local.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::model::{Family, parse_ip};
 /// complete state.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A source whose batches are partial until this node's Node has a pod range. Later changes of the range pass through.
+/// Batches are partial until this node's Node has a pod range. Later changes of the range pass through.
 #[derive(Debug)]
 pub struct AwaitPodCidr<S> {
     source: S,
@@ -67,7 +67,7 @@ impl<S: ObjectSource + Send> ObjectSource for AwaitPodCidr<S> {
         };
         let mut batch = tokio::select! {
             biased;
-            () = late => return Err(wanted.given_up()),
+            () = late => return Err(wanted.timed_out()),
             batch = self.source.next() => batch?,
         };
         if let Some(batch) = &mut batch {
@@ -98,7 +98,7 @@ impl PodCidrWait {
             if let Change::Node(name, node) = change
                 && *name == self.node
             {
-                self.seen = node.as_deref().map_or(PodCidrState::Nothing, |node| look(node, self.bind_address));
+                self.seen = node.as_deref().map_or(PodCidrState::Nothing, |node| range_state(node, self.bind_address));
             }
         }
     }
@@ -106,12 +106,12 @@ impl PodCidrWait {
     fn begin(&mut self, now: Instant) {
         if self.deadline.is_none() {
             self.deadline = Some(now + PATIENCE);
-            info!("{} yet: waiting for it, up to {PATIENCE:?}, before any rule is written", self.lack());
+            info!("{} yet: waiting for it, up to {PATIENCE:?}, before any rule is written", self.missing());
         }
     }
 
     /// What is missing, as the beginning of a sentence.
-    fn lack(&self) -> String {
+    fn missing(&self) -> String {
         let node = &self.node;
         match self.seen {
             PodCidrState::Nothing => format!("there is no Node {node}"),
@@ -119,12 +119,12 @@ impl PodCidrWait {
         }
     }
 
-    fn given_up(&self) -> SourceError {
-        SourceError::PodCidr { what: self.lack(), patience: PATIENCE }
+    fn timed_out(&self) -> SourceError {
+        SourceError::PodCidr { what: self.missing(), patience: PATIENCE }
     }
 }
 
-fn look(node: &Node, bind_address: Option<IpAddr>) -> PodCidrState {
+fn range_state(node: &Node, bind_address: Option<IpAddr>) -> PodCidrState {
     let spec = node.spec.iter();
     let ranges = spec.flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr));
     let mut families =
@@ -136,8 +136,8 @@ fn look(node: &Node, bind_address: Option<IpAddr>) -> PodCidrState {
     }
 }
 
-/// The family of the node's primary address: `bindAddress`, else the Node's first internal or external address
-/// (kube-proxy's `detectNodeIPs` in cmd/kube-proxy/app/server.go).
+/// `bindAddress`, else the Node's first internal or external address (kube-proxy's `detectNodeIPs` in
+/// cmd/kube-proxy/app/server.go).
 pub fn primary_family(node: Option<&Node>, bind_address: Option<IpAddr>) -> Option<Family> {
     let addresses =
         || node.and_then(|node| node.status.as_ref()).into_iter().flat_map(|s| s.addresses.iter().flatten());
@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_modes_wait_for_nothing() {
+    async fn other_detection_modes_do_not_wait() {
         let (sender, mut source) = source(&Config::for_node("n1"));
         sender.send(Batch::default()).unwrap();
         assert!(!partial(&mut source).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_whole_before_the_node_has_a_range() {
+    async fn batches_are_partial_until_the_node_has_a_range() {
         let (sender, mut source) = source(&node_cidr());
         let first = Batch { partial: true, ..Batch::default() };
         for batch in
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_range_that_comes_before_the_rest_is_no_reason_to_begin() {
+    async fn an_early_range_does_not_complete_the_state() {
         let (sender, mut source) = source(&node_cidr());
         sender.send(Batch { partial: true, ..node("n1", &["10.1.0.0/24"]) }).unwrap();
         assert!(partial(&mut source).await);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_five_minutes_it_is_given_up_with_a_sentence() {
+    async fn a_node_without_a_range_is_an_error_after_five_minutes() {
         for (batch, what) in [
             (Batch::default(), "there is no Node n1 after 300s of waiting,"),
             (node("n1", &[]), "Node n1 has no podCIDR after 300s of waiting,"),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ranges_of_the_other_family_alone_end_it_at_once() {
+    async fn ranges_of_the_other_family_alone_are_an_error() {
         for (batch, bind_address, family) in [
             (with_address("192.168.0.2", &["fd00:1::/64"]), None, "IPv4"),
             (with_address("fd00::2", &["10.1.0.0/24"]), None, "IPv6"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_range_of_the_primary_family_among_others_will_do() {
+    async fn one_range_of_the_primary_family_is_enough() {
         for batch in [
             with_address("192.168.0.2", &["fd00:1::/64", "10.1.0.0/24"]),
             with_address("fd00::2", &["fd00:1::/64"]),

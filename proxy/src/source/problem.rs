@@ -10,7 +10,6 @@ const MESSAGE: usize = 240;
 /// A fault of a file, document or object. `Display` is always one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct DocumentError {
-    /// Relative to the manifest directory.
     pub file: String,
     /// The document's number in the file, from 1, without empty documents; 0 for the whole file.
     pub document: usize,
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_is_one_sentence_with_file_document_object_and_field() {
+    fn a_problem_names_file_document_object_and_field() {
         let mut problem = DocumentError {
             file: "web.yaml".to_owned(),
             document: 2,
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_breaks_the_line_or_floods_it() {
+    fn problems_are_short_single_lines() {
         let hostile = format!("a\nb\r\u{1b}[31m{}", "x".repeat(10_000));
         let problem = DocumentError::file(&hostile, hostile.clone()).to_string();
         assert!(!problem.chars().any(char::is_control));

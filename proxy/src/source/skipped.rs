@@ -1,5 +1,3 @@
-//! Counts invalid objects.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,9 +20,7 @@ impl SkippedObjects {
 
     pub fn metric(&self) -> Result<AtScrape, Error> {
         let skipped = self.clone();
-        #[allow(clippy::cast_precision_loss, reason = "Prometheus' values are floating-point numbers")]
-        let read = move || vec![vec![(Vec::new(), skipped.total() as f64)]];
         let help = "Objects that were skipped because they break the rules of the API";
-        AtScrape::new(read).counter("svcproxy_skipped_objects_total", help, &[])
+        AtScrape::total("svcproxy_skipped_objects_total", help, move || skipped.total())
     }
 }

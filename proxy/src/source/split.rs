@@ -1,14 +1,12 @@
 //! Splits a YAML stream into documents, so that a malformed document does not hide later ones.
 //!
 //! A line `---` or `...`, alone or followed by a blank, is a document marker in any context: YAML forbids it in every
-//! scalar, block scalars included (YAML 1.2.2, 9.1.2 and the production `c-forbidden`). Therefore lines can be checked
-//! without parsing.
+//! scalar (YAML 1.2.2, 9.1.2, `c-forbidden`).
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RawDocument<'a> {
     /// The line in the file at which `text` begins, from 1.
     pub line: usize,
-    /// Includes the `---` line.
     pub text: &'a str,
 }
 

@@ -1,5 +1,3 @@
-//! Kubernetes' syntax of names, labels, addresses, networks and ports.
-//!
 //! Names follow `apimachinery/pkg/util/validation` as published in the API reference ("Object Names and IDs", "Labels
 //! and Selectors"). All checks require ASCII, so that accepted texts are safe in kernel rules.
 
@@ -97,8 +95,8 @@ pub(super) fn one_of(text: &str, words: &[&str]) -> Checked {
     Err(format!("{} is not one of {}", quote(text), words.join(", ")))
 }
 
-/// Parses an address as Kubernetes' older fields do: leading zeros of an IPv4 octet are dropped, never octal
-/// (`010.0.0.1` is `10.0.0.1`), and an IPv4-mapped IPv6 address becomes the IPv4 address.
+/// As in Kubernetes' older fields, leading zeros of an IPv4 octet are dropped (`010.0.0.1` is `10.0.0.1`), and an
+/// IPv4-mapped IPv6 address becomes the IPv4 address.
 pub(super) fn address(text: &str) -> Checked<IpAddr> {
     let parsed = (text.len() <= ADDRESS).then(|| text.parse().ok().or_else(|| zero_padded(text))).flatten();
     parsed.map(|ip: IpAddr| ip.to_canonical()).ok_or_else(|| format!("{} is not an IP address", quote(text)))
@@ -119,7 +117,7 @@ pub(super) fn network(text: &str) -> Checked<IpNet> {
     Ok(net.trunc())
 }
 
-/// Rejects unspecified, loopback and link-local addresses, which endpoints and external IPs must not have.
+/// Rejects addresses that endpoints and external IPs must not have.
 pub(super) fn not_special(ip: IpAddr) -> Checked {
     let what = match ip {
         _ if ip.is_unspecified() => "the unspecified address",
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_other_shapes() {
+    fn other_names() {
         assert!(subdomain("a.b-c.0").is_ok());
         for bad in ["", ".", "a.", "a..b", "a.-b", &"a.".repeat(127)] {
             assert!(subdomain(bad).is_err(), "{bad:?}");

@@ -21,8 +21,8 @@ pub(super) struct TextDocument {
     pub value: Result<Value, String>,
 }
 
-/// Passes the documents of a file to `take` one by one, so that only one is in memory. The file name decides between
-/// YAML and JSON. The document after [`MOST_DOCUMENTS`] is an error, and the last.
+/// Passes documents to `take` one by one, so that only one is in memory. The file name decides between YAML and JSON.
+/// The document after [`MOST_DOCUMENTS`] is an error, and the last.
 pub(super) fn documents(file: &str, text: &str, take: &mut dyn FnMut(TextDocument)) {
     if file.ends_with(".json") {
         return json(text, take);
@@ -54,8 +54,8 @@ fn yaml(document: usize, raw: split::RawDocument<'_>) -> TextDocument {
     }
 }
 
-/// Limits for a document of this many bytes. The file's size already bounds raw sizes, so those limits are raised for
-/// large clusters. The limits on aliases, which alone make a document larger than its text, stay.
+/// The file's size bounds raw sizes, so those limits are raised for large clusters. The limits on aliases, which make a
+/// document larger than its text, stay.
 fn budget(length: usize) -> Option<Budget> {
     let bound = length.max(1024).saturating_mul(2);
     serde_saphyr::budget! {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn json_values_follow_each_other() {
+    fn a_json_file_has_several_values() {
         let found = documents("a.json", "{\"a\":\n1}\n\n{\"b\":2} {\"c\":}");
         let lines: Vec<_> = found.iter().map(|t| (t.line, t.value.is_ok())).collect();
         assert_eq!(lines, [(1, true), (4, true), (4, false)]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_cluster_is_no_bomb() {
+    fn a_large_cluster_stays_within_the_budget() {
         // Each node of a document has at least one byte of text.
         let length = 40 << 20;
         let budget = budget(length).expect("limits");

@@ -1,8 +1,7 @@
 //! Detects that a manifest directory may have changed.
 //!
-//! Each directory that a walk visits has its own watch, set before its entries are read. So have the directories of
-//! link targets and the parent of the root: a root that is removed, recreated or a swapped link is noticed, and no
-//! entry of a new directory is missed.
+//! Each visited directory is watched before its entries are read. So are the directories of link targets and the parent
+//! of the root: a root that is removed, recreated or a swapped link is noticed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,21 +14,17 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use super::SourceError;
 use super::directory::{WalkObserver, is_manifest, target};
 
-/// A message to the thread that reads the manifests.
 #[derive(Debug)]
 pub(super) enum WatchEvent {
-    /// An event in a watched directory.
     Seen(notify::Result<Event>),
-    /// The source was dropped.
     Stop,
 }
 
-/// The watches on a manifest directory and on the targets of its links.
 #[derive(Debug)]
 pub(super) struct DirectoryWatch {
     watcher: RecommendedWatcher,
     root: PathBuf,
-    /// The root's path in events of its parent: the parent's canonical path and the root's name.
+    /// The canonical path of the root's parent, with the root's name.
     root_event: Option<PathBuf>,
     armed: BTreeSet<PathBuf>,
     /// Watches set by the current or last walk.
@@ -60,7 +55,7 @@ impl DirectoryWatch {
         })
     }
 
-    /// Ends a walk: removes the watches that it did not set again. Fails if something could not be watched.
+    /// Removes the watches that the walk did not set again.
     pub(super) fn settle(&mut self) -> Result<(), SourceError> {
         for path in self.armed.difference(&self.pass) {
             // The watch may have ended with its directory.
@@ -70,7 +65,7 @@ impl DirectoryWatch {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Whether an event may change the result of a walk. `open` collects files that were written and not closed yet.
+    /// Whether an event may change the result of a walk. `open` collects files that were written and not closed.
     pub(super) fn concerns(&self, event: &notify::Result<Event>, open: &mut BTreeSet<PathBuf>) -> bool {
         let Ok(event) = event else { return true };
         if event.need_rescan() {
@@ -106,12 +101,12 @@ impl DirectoryWatch {
         if content_only {
             return listed && is_manifest(path);
         }
-        // An entry that is added, removed or renamed may be a link to other directories, whatever its name.
+        // Any entry that is added, removed or renamed may be a link to other directories.
         listed || self.listed.contains(path) || self.root_event.as_deref() == Some(path)
     }
 
     fn arm(&mut self, path: PathBuf) {
-        // Sets the watch again even if it exists: the directory of this name may have been replaced.
+        // Sets the watch again: another directory may have the name now.
         if let Err(error) = self.watcher.watch(&path, RecursiveMode::NonRecursive)
             && path.exists()
         {

@@ -1,20 +1,15 @@
-//! The changes that a sync has to program.
-
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{ObjectKey, ServicePortName};
 
-/// Changes since the last query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangedPorts {
-    /// Service ports that were added, changed or removed.
     pub service_ports: BTreeSet<ServicePortName>,
     /// The Node object changed, which may affect every service port.
     pub node: bool,
-    /// The ranges of cluster IPs changed.
     pub service_cidrs: bool,
-    /// Service ports that earlier parts left out, with the number of those parts.
+    /// The number of earlier parts that left out a service port.
     pub(super) left: BTreeMap<ServicePortName, u32>,
 }
 
@@ -29,9 +24,8 @@ impl ChangedPorts {
         self.service_cidrs |= later.service_cidrs;
     }
 
-    /// Takes service ports with a total weight of at most `most`, but at least one. Half of the weight is for those
-    /// that earlier parts left out, the oldest first, so that no Service waits forever. The rest goes to the lightest
-    /// Services.
+    /// Takes service ports with a total weight of at most `most`, but at least one. Half of it is for those left out
+    /// before, the oldest first, so that no Service waits forever; the rest for the lightest Services.
     pub(super) fn take_part(&mut self, most: usize, weight: impl Fn(&ServicePortName) -> usize) -> ChangedPorts {
         let mut services: BTreeMap<&ObjectKey, usize> = BTreeMap::new();
         for name in &self.service_ports {
@@ -74,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn services_with_little_to_send_go_first_and_the_rest_in_pieces() {
+    fn light_services_go_first_and_the_rest_in_parts() {
         let all: BTreeSet<_> = names("a-large", 0..50).chain(names("b", 0..2)).chain(names("c", 0..1)).collect();
         let mut changed = ChangedPorts { service_ports: all.clone(), service_cidrs: true, ..ChangedPorts::default() };
         let mut parts = Vec::new();
@@ -88,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_has_half_of_the_next_part_however_many_lighter_ones_come() {
+    fn left_out_service_ports_get_half_of_the_next_part() {
         let mut changed = ChangedPorts { service_ports: names("heavy", 0..30).collect(), ..ChangedPorts::default() };
         for round in 0..4 {
             for index in 0..30 {
@@ -101,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_too_heavy_alone_is_taken_alone() {
+    fn a_service_port_heavier_than_the_limit_is_taken_alone() {
         let mut changed = ChangedPorts { service_ports: names("a", 0..2).collect(), ..ChangedPorts::default() };
         assert_eq!(changed.take_part(1, |_| 5).service_ports.len(), 1);
         assert_eq!(changed.service_ports.len(), 1);

@@ -1,9 +1,9 @@
-//! Decides for all modes which Service owns a frontend that several Services claim.
+//! Decides which Service owns a frontend that several Services claim.
 //!
-//! A cluster IP wins over external and load-balancer addresses: a user who can create a Service can write any address
-//! into `spec.externalIPs` (CVE-2020-8554), and must not take over another Service's traffic. Otherwise the older
-//! object wins, then the first by name. The loser keeps its other frontends, and gets the disputed one when it becomes
-//! free. A change of a Service costs as much as its own claims.
+//! A cluster IP wins over external and load-balancer addresses: whoever can create a Service can write any address into
+//! `spec.externalIPs` (CVE-2020-8554), and must not take over another Service's traffic. Otherwise the older object
+//! wins, then the first by name. The loser keeps its other frontends, and gets the disputed one when it becomes free. A
+//! change costs as much as the Service's own claims.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ pub enum ClaimRank {
     Other,
 }
 
-/// Creation time of an object. An object without one, as in a manifest, counts as younger than all others.
+/// An object without a creation time, as in a manifest, counts as younger than all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CreationTime {
     Since(Timestamp),
@@ -56,7 +56,6 @@ struct Claimant {
     name: ServicePortName,
 }
 
-/// A Service's ports and its creation time.
 #[derive(Debug, Clone)]
 pub(super) struct KnownService {
     pub(super) age: CreationTime,
@@ -69,37 +68,35 @@ impl KnownService {
     }
 }
 
-/// A claim that a service port has lost, or lost until now: for a report.
+/// A claim that is lost, or was until now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispute {
-    /// The claiming service port. For a health check, port name and protocol have no meaning.
+    /// For a health check, port name and protocol have no meaning.
     pub loser: ServicePortName,
     pub claim: Claim,
-    /// The owner and the strength of its claim; `None` when the dispute is over.
+    /// `None` when the dispute is over.
     pub winner: Option<(ServicePortName, ClaimRank)>,
 }
 
-/// The claims of one family.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Claims {
-    /// Strongest first. Most claims have one claimant, for which a set would be large.
+    /// Strongest first. Most claims have one claimant: a set would be large.
     claimants: BTreeMap<Claim, Vec<Claimant>>,
     lost: BTreeMap<ServicePortName, BTreeSet<Claim>>,
-    /// The lost claims as last reported.
     reported: BTreeMap<ServicePortName, BTreeSet<Claim>>,
     /// Service ports whose `lost` may differ from `reported`.
     unreported: BTreeSet<ServicePortName>,
 }
 
 impl Claims {
-    /// Replaces a Service's claims. Returns the service ports that won or lost a claim.
+    /// Returns the service ports that won or lost a claim.
     pub(super) fn replace(
         &mut self,
         before: Option<&KnownService>,
         after: &KnownService,
     ) -> Vec<(Claim, ServicePortName)> {
         let (before, after) = (before.map(KnownService::claims).unwrap_or_default(), after.claims());
-        if before.is_empty() && self.are_free(&after) {
+        if before.is_empty() && self.are_unclaimed(&after) {
             // The usual case in the first list of a large cluster.
             let given = after.into_iter().map(|(claim, claimant)| {
                 let name = claimant.name.clone();
@@ -117,27 +114,33 @@ impl Claims {
             winners.entry(*claim).or_insert_with(|| self.winner(*claim).map(|winner| winner.name.clone()));
             self.insert(*claim, claimant.clone());
         }
-        let moved = winners.into_iter().flat_map(|(claim, was)| self.moved(claim, was).map(move |name| (claim, name)));
+        let moved = winners
+            .into_iter()
+            .flat_map(|(claim, was)| self.ownership_change(claim, was).map(move |name| (claim, name)));
         moved.collect()
     }
 
     /// Whether no other Service has these claims, and none is claimed twice.
-    fn are_free(&self, claims: &BTreeSet<(Claim, Claimant)>) -> bool {
+    fn are_unclaimed(&self, claims: &BTreeSet<(Claim, Claimant)>) -> bool {
         let alike = claims.iter().zip(claims.iter().skip(1)).any(|((one, _), (other, _))| one == other);
         !alike && claims.iter().all(|(claim, _)| !self.claimants.contains_key(claim))
     }
 
-    /// The previous and the current owner of a claim, if they differ.
-    fn moved(&mut self, claim: Claim, was: Option<ServicePortName>) -> impl Iterator<Item = ServicePortName> + use<> {
+    /// The previous and current owner, if they differ.
+    fn ownership_change(
+        &mut self,
+        claim: Claim,
+        was: Option<ServicePortName>,
+    ) -> impl Iterator<Item = ServicePortName> + use<> {
         let now = self.winner(claim).map(|winner| winner.name.clone());
         let changed = now != was;
         if let Some(winner) = now.as_ref().filter(|_| changed) {
-            self.note(winner, claim, false);
+            self.set_lost(winner, claim, false);
         }
         if let Some(loser) = was.as_ref().filter(|_| changed) {
             let still =
                 self.claimants.get(&claim).is_some_and(|all| all.iter().any(|claimant| claimant.name == *loser));
-            self.note(loser, claim, still);
+            self.set_lost(loser, claim, still);
         }
         was.into_iter().chain(now).filter(move |_| changed)
     }
@@ -149,8 +152,8 @@ impl Claims {
         let name = claimant.name.clone();
         all.insert(at, claimant);
         let second = all.get(1).filter(|_| at == 0).map(|claimant| claimant.name.clone());
-        self.note(&name, claim, at > 0);
-        second.iter().for_each(|name| self.note(name, claim, true));
+        self.set_lost(&name, claim, at > 0);
+        second.iter().for_each(|name| self.set_lost(name, claim, true));
     }
 
     fn remove(&mut self, claim: Claim, claimant: &Claimant) {
@@ -162,10 +165,10 @@ impl Claims {
                 self.claimants.remove(&claim);
             }
         }
-        self.note(&claimant.name, claim, false);
+        self.set_lost(&claimant.name, claim, false);
     }
 
-    fn note(&mut self, name: &ServicePortName, claim: Claim, lost: bool) {
+    fn set_lost(&mut self, name: &ServicePortName, claim: Claim, lost: bool) {
         let changed = if lost {
             self.lost.entry(name.clone()).or_default().insert(claim)
         } else {
@@ -197,7 +200,6 @@ impl Claims {
         own.chain(check).fold(Cow::Borrowed(port), |port, claim| Cow::Owned(without(port.into_owned(), *claim)))
     }
 
-    /// Claims lost or won since the last call.
     pub(super) fn take_disputes(&mut self) -> Vec<Dispute> {
         let mut disputes = Vec::new();
         for name in std::mem::take(&mut self.unreported) {
@@ -218,7 +220,7 @@ impl Claims {
 }
 
 impl KnownService {
-    /// All claims. A service port claims an address once, with its strongest claim.
+    /// A service port claims an address once, with its strongest claim.
     fn claims(&self) -> BTreeSet<(Claim, Claimant)> {
         let mut best: BTreeMap<(Claim, ServicePortName), ClaimRank> = BTreeMap::new();
         for port in &self.ports {

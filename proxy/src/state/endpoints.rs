@@ -25,7 +25,6 @@ pub struct Endpoint {
     pub node_hints: BTreeSet<String>,
 }
 
-/// A slice, reduced to the fields that the proxy uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
     pub service: String,
@@ -53,15 +52,15 @@ struct EndpointHints {
 }
 
 impl SliceEndpoint {
-    /// Of several endpoints with one address, the one with the greatest precedence counts. As in kube-proxy, one that
-    /// does not terminate wins over one that does: networks assign a terminating pod's address to a new pod while the
-    /// old Pod object still exists (kubernetes/kubernetes#135266, `addEndpoints` of pkg/proxy/endpointslicecache.go in
-    /// 1.36). The other fields make the choice independent of the order of slices.
-    fn standing(&self) -> [bool; 4] {
+    /// Of several endpoints with one address the greatest precedence counts. As in kube-proxy, an endpoint that does
+    /// not terminate wins: networks give a terminating pod's address to a new pod while the old Pod object still exists
+    /// (kubernetes/kubernetes#135266, `addEndpoints` of pkg/proxy/endpointslicecache.go in 1.36). The other fields make
+    /// the choice independent of the order of slices.
+    fn precedence(&self) -> [bool; 4] {
         [!self.terminating, self.ready, self.serving, self.local]
     }
 
-    fn at(&self, port: u16) -> Endpoint {
+    fn on_port(&self, port: u16) -> Endpoint {
         let hints = self.hints.as_deref().cloned().unwrap_or_default();
         Endpoint {
             address: SocketAddr::new(self.address, port),
@@ -93,7 +92,7 @@ impl Slice {
         let mut ports: Box<[_]> = ports.collect();
         ports.sort_unstable();
         let endpoints = slice.endpoints.iter().flatten().filter_map(|endpoint| {
-            // Only the first address counts: the API leaves the meaning of further ones undefined.
+            // The API leaves the meaning of further addresses undefined.
             let address = parse_ip(endpoint.addresses.first()?).filter(|ip| Family::of(ip) == family)?;
             // A missing condition means ready, serving and not terminating (documentation of EndpointConditions).
             let conditions = endpoint.conditions.as_ref();
@@ -119,13 +118,12 @@ impl Slice {
 }
 
 impl Slice {
-    /// The endpoints' addresses, whatever their conditions.
     pub fn addresses(&self) -> impl ExactSizeIterator<Item = IpAddr> {
         self.endpoints.iter().map(|endpoint| endpoint.address)
     }
 }
 
-/// The endpoints of one service port, merged over the slices of its Service, sorted by address, one per address.
+/// Merged over the slices of the Service, sorted by address, one per address.
 pub fn merge<'a>(slices: impl Iterator<Item = &'a Slice>, port_name: &str, protocol: Protocol) -> Vec<Endpoint> {
     let mut merged: BTreeMap<SocketAddr, &SliceEndpoint> = BTreeMap::new();
     for slice in slices {
@@ -134,13 +132,13 @@ pub fn merge<'a>(slices: impl Iterator<Item = &'a Slice>, port_name: &str, proto
         for (_, _, number) in slice.ports.iter().skip(begin).take_while(|(name, p, _)| (name.as_str(), *p) == wanted) {
             for endpoint in &*slice.endpoints {
                 let known = merged.entry(SocketAddr::new(endpoint.address, *number)).or_insert(endpoint);
-                if endpoint.standing() > known.standing() {
+                if endpoint.precedence() > known.precedence() {
                     *known = endpoint;
                 }
             }
         }
     }
-    merged.into_iter().map(|(address, endpoint)| endpoint.at(address.port())).collect()
+    merged.into_iter().map(|(address, endpoint)| endpoint.on_port(address.port())).collect()
 }
 
 #[cfg(test)]
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_that_is_left_out_has_a_meaning_of_its_own() {
+    fn missing_conditions_have_defaults() {
         let table = [
             (Value::Null, [true, true, false]),
             (json!({}), [true, true, false]),
@@ -182,7 +180,7 @@ mod tests {
 
     /// kubernetes/kubernetes#135266.
     #[test]
-    fn of_two_copies_the_one_that_does_not_terminate_counts_in_any_order() {
+    fn an_endpoint_that_does_not_terminate_wins_over_one_with_the_same_address() {
         let copy = |node: &str, conditions: Value, zone: &str| {
             json!({"addresses": ["10.0.0.1"], "nodeName": node, "conditions": conditions,
                    "hints": {"forZones": [{"name": zone}]}})

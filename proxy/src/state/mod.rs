@@ -1,5 +1,5 @@
-//! Service ports and endpoints of one address family, and their changes. No I/O. Decides only which Service owns a
-//! frontend that several Services claim ([`claims`]); the plan decides everything else.
+//! Service ports and endpoints of one address family. Decides only which Service owns a frontend that several Services
+//! claim ([`claims`]); the plan decides everything else.
 
 mod changed;
 pub mod claims;
@@ -35,8 +35,7 @@ pub struct NodeInfo {
     pub internal_ips: Vec<IpAddr>,
     /// All of `status.addresses` that are IP addresses.
     pub addresses: Vec<IpAddr>,
-    /// The primary address of each family: the first InternalIP, else the first ExternalIP (kube-proxy's
-    /// `GetNodeHostIPs` in pkg/util/node).
+    /// Per family the first InternalIP, else the first ExternalIP (kube-proxy's `GetNodeHostIPs` in pkg/util/node).
     pub primary: Vec<IpAddr>,
 }
 
@@ -66,7 +65,6 @@ const COMMON_ENDPOINTS: usize = 20;
 /// Largest weight of one sync ([`State::take_part`]): about 2,000 service ports, or 20,000 endpoints.
 const AT_ONCE: usize = 20_000;
 
-/// The objects of one family.
 #[derive(Debug, Clone)]
 pub struct State {
     family: Family,
@@ -74,12 +72,12 @@ pub struct State {
     external_ips: bool,
     services: BTreeMap<ObjectKey, KnownService>,
     claims: Claims,
-    /// The slices of each Service, sorted by name: most Services have one slice, for which a map would be large. A hash
-    /// map, as nothing needs the Services' order, which would slow the first list of a large cluster.
+    /// Sorted by name: most Services have one slice, for which a map would be large. A hash map, because an ordered one
+    /// would slow the first list of a large cluster.
     slices: HashMap<ObjectKey, Vec<(String, Slice)>>,
     slice_owner: HashMap<ObjectKey, String>,
     node: NodeInfo,
-    /// Addresses of other Nodes in this family, if the source has them: the Kubernetes source watches only this node.
+    /// In this family, if the source has them: the Kubernetes source watches only this node.
     other_nodes: BTreeMap<String, Vec<IpAddr>>,
     other_machines_changed: bool,
     /// The ranges of this family per ServiceCIDR.
@@ -122,7 +120,7 @@ impl State {
         self.family
     }
 
-    /// Whether so many objects were removed since the last call that [`compact`](State::compact) is worthwhile.
+    /// Whether so many objects were removed that [`compact`](State::compact) is worthwhile.
     pub fn take_much_forgotten(&mut self) -> bool {
         self.removed_objects.take_due(self.services.len() + self.slice_owner.len())
     }
@@ -142,7 +140,7 @@ impl State {
         &self.node
     }
 
-    /// Applies one change. Costs the size of the Service concerned and of those that win or lose a frontend by it.
+    /// Costs the size of the Service and of those that win or lose a frontend.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Service(key, service) => {
@@ -189,7 +187,7 @@ impl State {
         }
     }
 
-    /// Addresses of other Nodes and of the API servers, which are the endpoints of the Service `default/kubernetes`.
+    /// Addresses of other Nodes and of the API servers, the endpoints of the Service `default/kubernetes`.
     pub fn other_machines(&self) -> impl Iterator<Item = IpAddr> {
         let servers = self.slices.iter().filter(|(service, _)| is_api_server(service));
         let servers = servers.flat_map(|(_, slices)| slices).flat_map(|(_, slice)| slice.addresses());
@@ -212,12 +210,11 @@ impl State {
         }
     }
 
-    /// Ranges of cluster IPs, from the ServiceCIDRs.
     pub fn service_cidrs(&self) -> impl Iterator<Item = IpNet> {
         self.service_cidrs.values().flatten().copied()
     }
 
-    /// A Service that is created again with the same content is younger, which matters only for disputed claims.
+    /// A Service created again with the same content is younger, which matters only for disputed claims.
     fn replace_service(&mut self, key: &ObjectKey, mut now: KnownService) {
         now.ports.shrink_to_fit();
         let before = self.services.remove(key);
@@ -295,12 +292,11 @@ impl State {
         self.triggers.count_since(since);
     }
 
-    /// When the pods or Services changed that caused the changes of slices since the last call.
+    /// When the pods or Services changed that caused the changed slices.
     pub fn take_triggers(&mut self) -> impl Iterator<Item = Timestamp> + use<> {
         self.triggers.take()
     }
 
-    /// Changes since the last call.
     pub fn take_changed(&mut self) -> ChangedPorts {
         ChangedPorts {
             service_ports: std::mem::take(&mut self.changed),
@@ -310,18 +306,15 @@ impl State {
         }
     }
 
-    /// A service port with the frontends that it owns.
     pub fn service_port(&self, name: &ServicePortName) -> Option<Cow<'_, ServicePort>> {
         let port = self.services.get(&name.service)?.port(name)?;
         Some(self.claims.granted(port))
     }
 
-    /// Every service port with the frontends that it owns, sorted by Service and port.
     pub fn service_ports(&self) -> impl Iterator<Item = Cow<'_, ServicePort>> {
         self.services.values().flat_map(|known| &known.ports).map(|port| self.claims.granted(port))
     }
 
-    /// Disputes that began or ended since the last call.
     pub fn take_disputes(&mut self) -> Vec<Dispute> {
         self.claims.take_disputes()
     }
@@ -333,8 +326,8 @@ impl State {
         slices.map(|(_, slice)| slice.addresses().len()).sum::<usize>() + ALONE
     }
 
-    /// Takes the changes for one sync: all, or if there are very many, those of light Services first, so that a Service
-    /// with many ports or endpoints does not delay the others.
+    /// The changes for one sync. If there are very many, those of light Services first, so that a Service with many
+    /// ports or endpoints does not delay the others.
     pub fn take_part(&self, changed: &mut ChangedPorts) -> ChangedPorts {
         changed.take_part(AT_ONCE, |name| self.weight(name))
     }
@@ -357,7 +350,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_node_that_goes_or_comes_anew_leaves_its_pods_where_they_are() {
+    fn a_deleted_node_keeps_its_pod_ranges() {
         let mut state = State::new(Family::V4, "n1");
         let mut ranges = |node: Option<serde_json::Value>| {
             let node = node.map(|node| Arc::new(serde_json::from_value::<Node>(node).unwrap()));
@@ -371,9 +364,8 @@ mod tests {
         assert_eq!(ranges(with("10.2.0.0/24")), ["10.2.0.0/24"]);
     }
 
-    /// Services and slices whose names keep changing.
     #[test]
-    fn what_is_forgotten_leaves_no_room_behind() {
+    fn removed_objects_leave_no_capacity() {
         let mut state = State::new(Family::V4, "n1");
         let key = |number: usize| crate::testing::key(&format!("web-{number}"));
         let slice = |number: usize| {

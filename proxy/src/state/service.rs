@@ -16,9 +16,7 @@ pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
 /// `internalTrafficPolicy`, `externalTrafficPolicy`: the eligible endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficPolicy {
-    /// All endpoints of the cluster.
     Cluster,
-    /// Only endpoints of this node.
     Local,
 }
 
@@ -32,8 +30,7 @@ pub struct ServicePort {
     pub node_port: Option<u16>,
     /// `spec.externalIPs` of this family.
     pub external_ips: Vec<IpAddr>,
-    /// Load-balancer addresses of this family with `ipMode: VIP` (KEP-1860: packets with a `Proxy` address as
-    /// destination never reach a node).
+    /// Those with `ipMode: VIP` (KEP-1860: packets to a `Proxy` address never reach a node).
     pub load_balancer_ips: Vec<IpAddr>,
     /// `spec.loadBalancerSourceRanges` of this family; empty means all sources.
     pub source_ranges: Vec<IpNet>,
@@ -60,13 +57,12 @@ impl ServicePort {
         all.into_iter()
     }
 
-    /// Whether it has frontends besides the cluster IP.
     pub fn externally_accessible(&self) -> bool {
         self.node_port.is_some() || !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
     }
 
-    /// Whether endpoints of the whole cluster may be backends. With `externalTrafficPolicy: Local` they are backends
-    /// for pods and the node itself, whose traffic is short-circuited.
+    /// With `externalTrafficPolicy: Local` all endpoints of the cluster are backends for pods and the node itself,
+    /// whose traffic is short-circuited.
     pub fn uses_cluster_endpoints(&self) -> bool {
         (self.cluster_ip.is_some() && self.internal_policy == TrafficPolicy::Cluster) || self.externally_accessible()
     }
@@ -78,8 +74,8 @@ impl ServicePort {
     }
 }
 
-/// The service ports of a Service in `family`, sorted by name. Empty for headless and ExternalName Services, for those
-/// of another proxy, and for those without a cluster IP of the family.
+/// Sorted by name. Empty for headless and ExternalName Services, for those of another proxy, and for those without a
+/// cluster IP of the family.
 pub fn service_ports(key: &ObjectKey, service: &Service, family: Family) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let labels = service.metadata.labels.as_ref();
@@ -152,7 +148,7 @@ fn policy(value: Option<&str>) -> TrafficPolicy {
     if value == Some("Local") { TrafficPolicy::Local } else { TrafficPolicy::Cluster }
 }
 
-/// `externalTrafficPolicy` applies only if the Service is externally reachable by its type or external IPs.
+/// Applies only if the Service is externally reachable by its type or external IPs.
 fn external_policy(spec: &ServiceSpec) -> TrafficPolicy {
     let external_ips = spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
     match spec.type_.as_deref() {

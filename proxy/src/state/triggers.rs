@@ -5,7 +5,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::model::ObjectKey;
 
-/// Annotation of the EndpointSlice controller: when the pod or Service changed that led to this version of a slice
+/// Set by the EndpointSlice controller
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>).
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Bounds the times collected while syncs fail.
@@ -19,7 +19,7 @@ pub(super) struct Triggers {
 }
 
 impl Triggers {
-    /// Ignores times before `since`, when the proxy was not running; before the first call, ignores all.
+    /// Ignores earlier times, when the proxy was not running; before the first call, all.
     pub(super) fn count_since(&mut self, since: Timestamp) {
         self.since = Some(since);
     }
@@ -35,7 +35,6 @@ impl Triggers {
         }
     }
 
-    /// Forgets a removed slice's times.
     pub(super) fn gone(&mut self, key: &ObjectKey) {
         self.waiting.retain(|(slice, _)| slice != key);
     }

@@ -41,7 +41,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     #[tokio::test]
-    async fn flags_are_told_in_their_order() {
+    async fn flags_are_sorted() {
         let flags = [("v", "2"), ("bind-address", "::")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         let page = Flagz::new(flags.into());
         let body = async |accept| page.answer(accept).into_body().collect().await.unwrap().to_bytes();

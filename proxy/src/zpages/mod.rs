@@ -1,5 +1,5 @@
-//! `/statusz` and `/flagz` as in every Kubernetes component (KEP-4827, KEP-4828; k8s.io/apiserver `pkg/server/statusz`
-//! and `flagz`): text, or an API object if the client requests its kind and version.
+//! KEP-4827, KEP-4828; k8s.io/apiserver `pkg/server/statusz` and `flagz`: text, or an API object if the client requests
+//! its kind and version.
 
 mod flagz;
 mod negotiate;

@@ -1,16 +1,12 @@
 //! Selects the format of a page by the `Accept` header, by the rules of k8s.io/apiserver
-//! `pkg/endpoints/handlers/negotiation` and the restrictions of these pages.
+//! `pkg/endpoints/handlers/negotiation`.
 
 use super::GROUP;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageFormat {
     Text,
-    /// As an API object.
-    Object {
-        version: PageVersion,
-        yaml: bool,
-    },
+    Object { version: PageVersion, yaml: bool },
 }
 
 /// The versions have the same fields.
@@ -32,7 +28,6 @@ impl PageVersion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotAcceptable;
 
-/// The client's preferred format.
 pub(super) fn negotiate(accept: &str, kind: &str) -> Result<PageFormat, NotAcceptable> {
     if accept.trim().is_empty() {
         return Ok(PageFormat::Text);
@@ -100,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_unless_an_object_is_asked_for_by_kind_and_version() {
+    fn an_object_needs_kind_and_version() {
         let object = |version, yaml| Ok(PageFormat::Object { version, yaml });
         for (accept, shape) in [
             ("", Ok(PageFormat::Text)),

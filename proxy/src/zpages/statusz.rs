@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn people_read_lines() {
+    async fn the_default_format_is_text() {
         let text = body(page().answer("*/*")).await;
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines[1], lines[4]), ("svcproxy statusz", "Started: Thu Jan  1 00:00:00 UTC 2026"), "{text}");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn programs_read_an_object() {
+    async fn an_object_is_returned_on_request() {
         let reply = page().answer("application/json;v=v1beta1;g=config.k8s.io;as=Statusz");
         assert_eq!(reply.headers()["content-type"], "application/json");
         assert!(!reply.headers().contains_key("warning"));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_not_acceptable() {
+    async fn an_unsupported_format_is_not_acceptable() {
         let reply = page().answer("application/json");
         assert_eq!(reply.status(), 406);
         let reported: Value = serde_json::from_str(&body(reply).await).unwrap();

@@ -295,7 +295,7 @@ fn rules_in_the_other_variants_tables_are_reported_and_cleaned_up() {
             proxy.synced(Some("1"));
             fs::read_to_string(&log).unwrap()
         };
-        let words = format!("the {other} tables hold rules of a service proxy as well");
+        let words = format!("the {other} tables of iptables also contain rules of a service proxy");
         assert!(!start_logging().contains(&words), "{own}: there are none");
         let mut predecessor = start(other, manifests.path());
         predecessor.synced(Some("1"));

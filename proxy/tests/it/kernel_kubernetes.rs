@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command};
 
-use crate::kubernetes_source::api::{Api, NODES, SERVICES, SLICES};
+use crate::kubernetes_source::api::{NODES, SERVICES, SLICES, ScriptedApi};
 use crate::support::{Proxy, dump, http_get, inside, shell, svcproxy, wait_for};
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ fn rules_follow_the_api_and_outlive_its_outages() {
         return;
     }
     let runtime = runtime();
-    let mut api = runtime.block_on(Api::start(None));
+    let mut api = runtime.block_on(ScriptedApi::start(None));
     api.put(SERVICES, service(1));
     let version = api.put(SLICES, slice(1, 1));
     let config = tempfile::tempdir_in("/run").unwrap();
@@ -117,7 +117,7 @@ fn nothing_is_written_before_the_node_has_a_pod_range() {
         return;
     }
     let runtime = runtime();
-    let api = runtime.block_on(Api::start(None));
+    let api = runtime.block_on(ScriptedApi::start(None));
     api.put(SERVICES, service(1));
     let version = api.put(SLICES, slice(1, 1));
     api.put(NODES, json!({"metadata": {"name": "n1"}, "spec": {}}));
@@ -203,7 +203,7 @@ fn a_large_cluster_takes_little_memory() {
         return;
     }
     let runtime = runtime();
-    let api = runtime.block_on(Api::start(None));
+    let api = runtime.block_on(ScriptedApi::start(None));
     let mut version = 0;
     for index in 0..5_000 {
         api.put(SERVICES, service(index));

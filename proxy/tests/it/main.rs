@@ -9,6 +9,7 @@
 mod abuse;
 mod claims;
 mod configuration;
+mod configuration_faults;
 mod daemon;
 mod deploy;
 mod fuzzing;

@@ -177,7 +177,7 @@ async fn links_are_followed_within_the_directory_alone() {
     assert_eq!(next(&mut source).await, ["default/a 1"]);
     let problems: Vec<_> = source.problems().iter().map(ToString::to_string).collect();
     assert!(problems[0].starts_with("later.yaml: cannot be read: "), "{problems:?}");
-    assert_eq!(problems[1], "out.yaml: is a link that leads out of the manifest directory, and is not followed");
+    assert_eq!(problems[1], "out.yaml: is a link to a target outside the manifest directory, and is not followed");
     replace(&target, &service("a", 2));
     assert_eq!(next(&mut source).await, ["default/a 2"]);
     fs::write(&missing, service("b", 1)).expect("write");

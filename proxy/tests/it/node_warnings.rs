@@ -3,14 +3,14 @@
 use svcproxy::kernel::input_policy::dropping;
 use svcproxy::model::Family;
 
-use crate::start::{Logged, node, ready};
+use crate::start::{LoggedProxy, node, ready};
 use crate::support::{inside, shell};
 
 /// The log of a proxy up to its first sync.
 fn said(flags: &[&str]) -> String {
     let manifests = tempfile::tempdir().unwrap();
     std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
-    let proxy = Logged::start(manifests.path(), flags);
+    let proxy = LoggedProxy::start(manifests.path(), flags);
     ready();
     proxy.lines().join("\n")
 }

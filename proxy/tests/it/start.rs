@@ -15,19 +15,19 @@ pub fn node(name: &str) -> String {
 }
 
 /// A running proxy whose log is in a file.
-pub struct Logged(Child, tempfile::NamedTempFile);
+pub struct LoggedProxy(Child, tempfile::NamedTempFile);
 
-impl Logged {
-    pub fn start(manifests: &Path, flags: &[&str]) -> Logged {
-        Logged::start_by(Command::new(env!("CARGO_BIN_EXE_svcproxy")), manifests, flags)
+impl LoggedProxy {
+    pub fn start(manifests: &Path, flags: &[&str]) -> LoggedProxy {
+        LoggedProxy::start_by(Command::new(env!("CARGO_BIN_EXE_svcproxy")), manifests, flags)
     }
 
     /// Starts the program by a command.
-    fn start_by(mut command: Command, manifests: &Path, flags: &[&str]) -> Logged {
+    fn start_by(mut command: Command, manifests: &Path, flags: &[&str]) -> LoggedProxy {
         let log = tempfile::NamedTempFile::new().unwrap();
         command.arg("--manifests").arg(manifests).args(["--hostname-override=node-a"]).args(flags);
         let stderr = Stdio::from(log.reopen().unwrap());
-        Logged(command.env_remove("RUST_LOG").stderr(stderr).spawn().unwrap(), log)
+        LoggedProxy(command.env_remove("RUST_LOG").stderr(stderr).spawn().unwrap(), log)
     }
 
     pub fn lines(&self) -> Vec<String> {
@@ -39,7 +39,7 @@ impl Logged {
     }
 }
 
-impl Drop for Logged {
+impl Drop for LoggedProxy {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -59,7 +59,7 @@ fn the_first_line_names_the_setup_and_a_missing_node_is_a_warning() {
     }
     let manifests = tempfile::tempdir().unwrap();
     std::fs::write(manifests.path().join("cluster.json"), every_kind(1, &[1])).unwrap();
-    let proxy = Logged::start(manifests.path(), &["--proxy-mode=iptables", "--iptables-writer=netlink"]);
+    let proxy = LoggedProxy::start(manifests.path(), &["--proxy-mode=iptables", "--iptables-writer=netlink"]);
     let missing = proxy.logs("there is no Node node-a");
     assert!(missing.contains("WARN") && missing.contains("--hostname-override"), "{missing}");
     let first = &proxy.lines()[0];
@@ -93,7 +93,7 @@ fn names_at_the_apis_limits_are_programmed_and_can_be_listed() {
     let manifests = tempfile::tempdir().unwrap();
     std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
     std::fs::write(manifests.path().join("cluster.json"), cluster.to_string()).unwrap();
-    let _proxy = Logged::start(manifests.path(), &["--proxy-mode=nftables"]);
+    let _proxy = LoggedProxy::start(manifests.path(), &["--proxy-mode=nftables"]);
     ready();
     let listed = shell("nft list table ip6 kube-proxy");
     for prefix in ["chain endpoint-", "set affinity-"] {
@@ -110,8 +110,10 @@ fn configurations_that_kube_proxy_warns_of_are_warnings_once() {
     let manifests = tempfile::tempdir().unwrap();
     std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
     let warnings = |flags: &[&str]| {
-        let proxy =
-            Logged::start(manifests.path(), &[&["--conntrack-max-per-core=0", "--oom-score-adj=0"], flags].concat());
+        let proxy = LoggedProxy::start(
+            manifests.path(),
+            &[&["--conntrack-max-per-core=0", "--oom-score-adj=0"], flags].concat(),
+        );
         ready();
         proxy.lines().into_iter().filter(|line| line.contains(" WARN ")).collect::<Vec<_>>()
     };
@@ -145,7 +147,7 @@ fn a_node_whose_pod_range_is_of_the_other_family_ends_the_proxy() {
     let mut node: serde_json::Value = serde_json::from_str(&node("node-a")).unwrap();
     node["spec"] = serde_json::json!({ "podCIDRs": ["fd00:1::/64"] });
     std::fs::write(manifests.path().join("node.json"), node.to_string()).unwrap();
-    let mut proxy = Logged::start(manifests.path(), &["--detect-local-mode=NodeCIDR"]);
+    let mut proxy = LoggedProxy::start(manifests.path(), &["--detect-local-mode=NodeCIDR"]);
     let status = wait_for("the proxy to end", || proxy.0.try_wait().unwrap());
     assert_eq!(status.code(), Some(1));
     let last = proxy.lines().pop().unwrap();
@@ -165,7 +167,7 @@ fn unknown_fields_are_counted() {
     let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nnewer: 1\nmode: ipvs\nmode: iptables\n";
     std::fs::write(file.path(), text).unwrap();
     let config = file.path().to_str().unwrap();
-    let proxy = Logged::start(manifests.path(), &["--config", config]);
+    let proxy = LoggedProxy::start(manifests.path(), &["--config", config]);
     assert!(proxy.logs(": newer: there is no such field").contains(" WARN "));
     let metrics = wait_for("metrics", || http_get("127.0.0.1:10249", "/metrics"));
     assert!(metrics.contains("\nsvcproxy_config_unknown_fields 2\n"), "{metrics}");
@@ -183,7 +185,7 @@ fn a_wildcard_answers_in_both_families() {
     // The proxy sets IPV6_V6ONLY itself.
     shell("echo 1 >/proc/sys/net/ipv6/bindv6only");
     for flags in [&["--metrics-bind-address=0.0.0.0"][..], &["--bind-address=::", "--metrics-bind-address=::"]] {
-        let proxy = Logged::start(manifests.path(), flags);
+        let proxy = LoggedProxy::start(manifests.path(), flags);
         for address in ["127.0.0.1:10256", "[::1]:10256", "127.0.0.1:10249", "[::1]:10249"] {
             let path = if address.ends_with("10256") { "/livez" } else { "/metrics" };
             let status = wait_for(&format!("{flags:?}: {address}"), || http_get(address, path));
@@ -204,7 +206,7 @@ fn legacy_tables_without_permission_are_an_error_with_the_missing_right() {
     without.args(["--bounding-set=-net_admin,-net_raw", "--inh-caps=-net_admin,-net_raw"]);
     without.arg(env!("CARGO_BIN_EXE_svcproxy"));
     let mut proxy =
-        Logged::start_by(without, manifests.path(), &["--proxy-mode=iptables", "--iptables-variant=legacy"]);
+        LoggedProxy::start_by(without, manifests.path(), &["--proxy-mode=iptables", "--iptables-variant=legacy"]);
     let failed = proxy.logs("sync failed; will be tried again");
     let missing = "CAP_NET_ADMIN and CAP_NET_RAW are missing";
     assert!(failed.contains("may not change this node's packet filter") && failed.contains(missing), "{failed}");
@@ -241,7 +243,7 @@ fn an_oom_score_that_a_user_namespace_forbids_is_no_warning() {
     // Lower than its own value, which only the first namespace's root may set.
     let mut within = Command::new("unshare");
     within.args(["--user", "--map-root-user", "--net", env!("CARGO_BIN_EXE_svcproxy")]);
-    let proxy = Logged::start_by(within, manifests.path(), &["--proxy-mode=nftables", "--oom-score-adj=-1000"]);
+    let proxy = LoggedProxy::start_by(within, manifests.path(), &["--proxy-mode=nftables", "--oom-score-adj=-1000"]);
     let told = proxy.logs("cannot set oom_score_adj to -1000");
     assert!(told.contains("INFO"), "{told}");
 }
@@ -253,7 +255,7 @@ fn a_second_instance_is_refused_and_the_next_takes_over() {
     }
     let manifests = tempfile::tempdir().unwrap();
     std::fs::write(manifests.path().join("node.json"), node("node-a")).unwrap();
-    let mut first = Logged::start(manifests.path(), &["--proxy-mode=nftables"]);
+    let mut first = LoggedProxy::start(manifests.path(), &["--proxy-mode=nftables"]);
     let process = first.0.id();
     ready();
     let flags =
@@ -270,7 +272,7 @@ fn a_second_instance_is_refused_and_the_next_takes_over() {
     // A killed proxy leaves no lock behind.
     kill(Pid::from_raw(process.try_into().unwrap()), Signal::SIGKILL).unwrap();
     first.0.wait().unwrap();
-    let _third = Logged::start(manifests.path(), &["--proxy-mode=nftables"]);
+    let _third = LoggedProxy::start(manifests.path(), &["--proxy-mode=nftables"]);
     ready();
 }
 
@@ -380,7 +382,7 @@ fn node_ports_that_are_left_out_are_named() {
 fn help_names_the_flags_that_have_no_effect() {
     let help = String::from_utf8(svcproxy(&["--help"]).stdout).unwrap();
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("metrics server (no effect: there is no profiler inside"), "{words}");
+    assert!(words.contains("metrics server (no effect: this program has no profiler"), "{words}");
     assert!(words.contains("nftables"), "{words}");
     assert!(!words.contains("Jumps (no effect"));
 }

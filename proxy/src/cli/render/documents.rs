@@ -1,4 +1,4 @@
-//! The desired kernel state of one family, as texts in the formats of the command-line tools.
+//! The desired kernel state of one family, in the formats of the command-line tools.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,13 +31,11 @@ pub(super) enum DocumentKind {
 
 #[derive(Debug)]
 pub(super) struct Documents {
-    /// Comment lines about state that the rules do not contain.
     comments: String,
     parts: Vec<(DocumentKind, String)>,
 }
 
 impl DocumentKind {
-    /// The line that introduces this document on standard output.
     fn heading(self) -> &'static str {
         match self {
             DocumentKind::Addresses => "# addresses",
@@ -60,7 +58,7 @@ impl DocumentKind {
 }
 
 impl Documents {
-    /// All documents as one text. A single document of iptables rules has no heading.
+    /// A single document of iptables rules has no heading.
     pub(super) fn text(&self) -> String {
         let mut text = self.comments.clone();
         for (part, body) in &self.parts {
@@ -73,7 +71,7 @@ impl Documents {
         text
     }
 
-    /// Each document as a file that its tool accepts. The comments are in the file with the rules.
+    /// The comments are in the file with the rules.
     pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.parts.iter().map(|(part, body)| match part {
             DocumentKind::Rules | DocumentKind::Tables => (part.extension(), self.comments.clone() + body),
@@ -107,9 +105,8 @@ pub(super) fn ipvs(config: &Config, family: Family, batch: &Batch, local: &[IpAd
     }
 }
 
-/// Userspace mode: one `iptables-restore` input with the listening ports that the proxy would choose on a node where
-/// all are free; comments list their backends. Node ports are as in [`iptables()`]. `bare`: some interfaces have no
-/// address.
+/// Userspace mode: one `iptables-restore` input with the listening ports chosen when all are free; comments list their
+/// backends. `bare`: some interfaces have no address.
 pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &[IpAddr], bare: bool) -> Documents {
     // The mode also decides whether the loopback range is guarded.
     let config = Config { mode: Mode::Userspace, ..config.clone() };
@@ -128,12 +125,10 @@ pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &
     Documents { comments: health_lines(&plans) + &relays, parts: vec![(DocumentKind::Rules, rules)] }
 }
 
-/// nftables mode, as `nft -f` input. Node ports are on the addresses of the Node object and `local` that
-/// `nodePortAddresses` selects.
+/// nftables mode, as `nft -f` input. `nodePortAddresses` select among the addresses of the Node object and `local`.
 pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[IpAddr]) -> Documents {
     let config = Config { mode: Mode::Nftables, ..config.clone() };
     let (node, _, plans) = planned(&config, family, batch, local);
-    // Only the running proxy knows the links.
     let flowtable = if config.flowtable { nftables::flowtable::table(family, &[]) } else { String::new() };
     Documents {
         comments: health_lines(&plans) + &localhost_lines(&node, &plans),
@@ -141,7 +136,7 @@ pub(super) fn nftables(config: &Config, family: Family, batch: &Batch, local: &[
     }
 }
 
-/// A comment per node port that a relay serves on a loopback address, in the format of [`relay_lines`].
+/// A comment per node port that a relay serves on a loopback address.
 fn localhost_lines(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     let line = |plan: &ServicePortPlan| {
         let (port, backends) = relayed(plan)?;
@@ -151,8 +146,7 @@ fn localhost_lines(node: &NodePlan, plans: &[ServicePortPlan]) -> String {
     plans.iter().filter_map(line).collect()
 }
 
-/// A comment per listening port: its backends, the endpoints to which UDP associations may persist, and the affinity
-/// timeout in seconds.
+/// A comment per listening port: backends, endpoints that may keep UDP associations, affinity timeout in seconds.
 fn relay_lines<'a>(listening: impl Iterator<Item = (&'a Listener, u16)>, plans: &[ServicePortPlan]) -> String {
     let line = |(listener, port): (&Listener, u16)| {
         let plan = plans.iter().find(|plan| plan.name == listener.name)?;
@@ -172,8 +166,7 @@ fn relay_line(plan: &ServicePortPlan, listening: &dyn std::fmt::Display, backend
     format!("# relay {protocol} {listening} {}{to}{serving}{affinity}\n", plan.name)
 }
 
-/// The plans of a family on a node with the addresses of its Node object and `local`. Ignores this host's addresses, so
-/// that the result is the same on every machine.
+/// The plans of a family on a node with the addresses of its Node object and `local`, independent of this host.
 fn planned(
     config: &Config,
     family: Family,
@@ -209,7 +202,6 @@ pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[
     Documents { comments: health, parts: vec![(DocumentKind::Rules, rules)] }
 }
 
-/// A comment per `healthCheckNodePort`: the Service and its number of local endpoints.
 fn health_lines(plans: &[ServicePortPlan]) -> String {
     let mut checks = HealthCheckTracker::default();
     plans.iter().for_each(|plan| checks.record(&plan.name, Some(plan)));
@@ -219,7 +211,7 @@ fn health_lines(plans: &[ServicePortPlan]) -> String {
     checks.take_changed().into_iter().filter_map(line).collect()
 }
 
-/// Adds the jumps from the built-in chains, which the running proxy inserts one by one, at the end of each table.
+/// Adds the jumps from the built-in chains at the end of each table.
 fn with_jumps(text: &str, jumps: &[&Jump]) -> String {
     let mut out = String::with_capacity(text.len() + 2048);
     let mut table: Option<Table> = None;

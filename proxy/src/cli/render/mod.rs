@@ -1,5 +1,3 @@
-//! `svcproxy render`: prints or writes the kernel state that the proxy would program.
-
 mod documents;
 
 use std::io::Write;
@@ -26,28 +24,24 @@ enum FamilyFlag {
 #[derive(Debug, Args)]
 pub struct Render {
     /// Mode to render; default: the configuration's, or iptables
-    #[arg(long, value_parser = mode)]
+    #[arg(long)]
     mode: Option<Mode>,
     /// Only this address family
     #[arg(long, value_enum)]
     ip_family: Option<FamilyFlag>,
-    /// Userspace mode: some interfaces have no address, as those of pods on links of their own; nothing is redirected there
+    /// Userspace mode: some interfaces have no address, such as pods' own links; nothing is redirected there
     #[arg(long)]
     interfaces_without_address: bool,
-    /// An address that this node has besides those of its Node object; node ports are there too, where they are on addresses of
-    /// this node (IPVS mode, or by nodePortAddresses). May be repeated
+    /// A further address of this node, besides those of its Node object, for node ports in IPVS mode or by
+    /// nodePortAddresses. May be repeated
     #[arg(long, value_name = "IP")]
     local_address: Vec<IpAddr>,
-    /// Write a file per family and command into this directory (such as ipv4.rules, which iptables-restore takes as it is) instead
-    /// of printing; their names are printed
+    /// Write one file per family and command (such as ipv4.rules for iptables-restore) into this directory, and print
+    /// the names of the files
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-}
-
-fn mode(text: &str) -> Result<Mode, String> {
-    text.parse()
 }
 
 impl Render {
@@ -118,7 +112,7 @@ impl Render {
     }
 }
 
-/// Whether node ports are on listed addresses only, and not on every address that the kernel considers local.
+/// Whether node ports are on listed addresses only, not on every local address.
 fn by_local_addresses(config: &Config, family: Family) -> bool {
     config.mode == Mode::Ipvs || names_node_port_addresses(config, family)
 }
@@ -137,7 +131,6 @@ impl Rendered {
         self.families.iter().map(|(family, documents)| format!("# {family}\n{}", documents.text())).collect()
     }
 
-    /// Writes the files and returns their names, one per line.
     fn write(&self, directory: &Path) -> anyhow::Result<String> {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let mut names = String::new();
@@ -153,9 +146,6 @@ impl Rendered {
 }
 
 /// The output of `svcproxy render` with these flags, for other programs.
-///
-/// # Errors
-/// Invalid flags, an unreadable directory, or faults in manifests.
 pub fn render_to_string(flags: impl IntoIterator<Item = String>) -> anyhow::Result<String> {
     #[derive(clap::Parser)]
     struct RenderCommandLine {

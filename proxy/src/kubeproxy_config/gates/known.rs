@@ -1,7 +1,6 @@
-//! Names of Kubernetes' feature gates that kube-proxy accepts and ignores.
-//!
-//! Every Kubernetes program accepts all gates that its libraries register: kube-proxy 1.36 those of pkg/features,
-//! k8s.io/apiserver, apiextensions-apiserver and controller-manager. The lists include the gates new in 1.37.
+//! Gates that kube-proxy accepts and ignores: every Kubernetes program accepts all gates that its libraries register.
+//! kube-proxy 1.36 uses pkg/features, k8s.io/apiserver, apiextensions-apiserver and controller-manager. Includes the
+//! gates new in 1.37.
 
 #[rustfmt::skip]
 pub(super) const OPEN: &[&str] = &[
@@ -60,7 +59,6 @@ pub(super) const OPEN: &[&str] = &[
     "WindowsGracefulNodeShutdown", "WindowsHostNetwork", "WorkloadAwarePreemption", "WorkloadWithJob",
 ];
 
-/// Gates locked to `true`.
 #[rustfmt::skip]
 pub(super) const LOCKED_ON: &[&str] = &[
     "APIServerTracing", "AggregatedDiscoveryRemoveBetaType", "AnonymousAuthConfigurableEndpoints",
@@ -84,7 +82,6 @@ pub(super) const LOCKED_ON: &[&str] = &[
     "TopologyManagerPolicyOptions", "UserNamespacesSupport", "VolumeAttributesClass",
 ];
 
-/// Gates locked to `false`.
 #[rustfmt::skip]
 pub(super) const LOCKED_OFF: &[&str] = &[
     "AllowOverwriteTerminationGracePeriodSeconds", "GitRepoVolumeDriver", "SeparateCacheWatchRPC",

@@ -1,5 +1,4 @@
-//! Feature gates: those that kube-proxy evaluates, with this proxy's support, and all others, of which only the name is
-//! checked.
+//! Feature gates: those that kube-proxy evaluates, and all others, of which only the name is checked.
 
 mod known;
 
@@ -19,11 +18,9 @@ pub enum GateStage {
     Stable,
     /// Stable, and the gate is fixed.
     Locked,
-    /// The feature will be removed.
     Deprecated,
 }
 
-/// A gate that kube-proxy evaluates.
 #[derive(Debug, Clone, Copy)]
 pub struct Gate {
     pub name: &'static str,
@@ -42,16 +39,16 @@ const LOCALHOST: FieldSupport = FieldSupport::Different(
 );
 const WINDOWS: FieldSupport = NoEffect("it is for Windows nodes");
 const GO_CLIENT: FieldSupport =
-    NoEffect("it chooses between two ways of Go's client library, which is not in this program");
-const GO_LOGGING: FieldSupport = NoEffect("the options that it guards are of Go's logging library");
+    NoEffect("it selects an implementation in Go's client library, which this program does not use");
+const GO_LOGGING: FieldSupport = NoEffect("it guards options of Go's logging library");
 
 use GateStage::{Alpha, Beta, Deprecated, Locked, Stable};
 
-/// Every gate that kube-proxy evaluates (`utilfeature` in cmd/kube-proxy, pkg/proxy and the packages that they call).
+/// `utilfeature` in kube-proxy's cmd/kube-proxy, pkg/proxy and the packages that they call.
 #[rustfmt::skip]
 pub const GATES: &[Gate] = &[
-    gate("AllAlpha", Alpha, false, Honoured, "The gates of this table in stage alpha that are not named themselves; not named, it changes none"),
-    gate("AllBeta", Beta, false, Honoured, "The gates of this table in stage beta that are not named themselves; not named, it changes none"),
+    gate("AllAlpha", Alpha, false, Honoured, "Value of the alpha gates of this table that are not set themselves"),
+    gate("AllBeta", Beta, false, Honoured, "Value of the beta gates of this table that are not set themselves"),
     gate("AllowServiceExternalIPs", Deprecated, true, Honoured, "Serve `spec.externalIPs` of Services; any user who may write a Service can take an address with it (CVE-2020-8554)"),
     gate("AtomicFIFO", Beta, true, GO_CLIENT, "Client: take a whole list at once"),
     gate("ClientsAllowCARotation", Beta, true, NoEffect("kubeconfig and certificates are read anew for each new connection after a failure"), "Client: follow a change of the cluster's certificate authority"),
@@ -79,8 +76,7 @@ pub const GATES: &[Gate] = &[
     gate("WinOverlay", Locked, true, WINDOWS, "Windows: overlay networks"),
 ];
 
-/// The gates that this proxy implements. Rejects the first gate that is unknown, locked to another value, or forbids
-/// the mode.
+/// Rejects a gate that is unknown, locked to another value, or forbids the mode.
 pub(super) fn checked(given: &BTreeMap<String, bool>, mode: Mode) -> Result<FeatureGates, FieldProblem> {
     for (name, on) in given {
         let problem = match locked(name) {
@@ -101,14 +97,12 @@ pub(super) fn checked(given: &BTreeMap<String, bool>, mode: Mode) -> Result<Feat
         flagz: is_on(given, "ComponentFlagz"),
         statusz: is_on(given, "ComponentStatusz"),
         // Naming a loopback range is enough; kube-proxy also requires the gate while it is alpha.
-        nftables_localhost_node_ports: named(given, "KubeProxyNFTablesLocalhostNodePorts").unwrap_or(true),
+        nftables_localhost_node_ports: given_value(given, "KubeProxyNFTablesLocalhostNodePorts").unwrap_or(true),
     })
 }
 
-/// The prefix of a gate's field path.
 pub(super) const FIELD: &str = "featureGates.";
 
-/// One sentence per given gate that has no effect.
 pub(super) fn without_effect(given: &BTreeMap<String, bool>) -> impl Iterator<Item = String> {
     given.iter().filter_map(|(name, on)| {
         let why = match GATES.iter().find(|gate| gate.name == name) {
@@ -126,11 +120,11 @@ pub(super) fn without_effect(given: &BTreeMap<String, bool>) -> impl Iterator<It
 /// Precedence as in k8s.io/component-base `featuregate`: the gate, then `AllAlpha` or `AllBeta`, then the default.
 fn is_on(given: &BTreeMap<String, bool>, name: &str) -> bool {
     let default = || GATES.iter().any(|gate| gate.name == name && gate.default);
-    named(given, name).unwrap_or_else(default)
+    given_value(given, name).unwrap_or_else(default)
 }
 
 /// The value given for the gate or for its stage.
-fn named(given: &BTreeMap<String, bool>, name: &str) -> Option<bool> {
+fn given_value(given: &BTreeMap<String, bool>, name: &str) -> Option<bool> {
     let gate = GATES.iter().find(|gate| gate.name == name)?;
     let of_stage = match gate.stage {
         GateStage::Alpha => given.get("AllAlpha"),
@@ -149,7 +143,6 @@ fn names() -> impl Iterator<Item = &'static str> {
     GATES.iter().map(|gate| gate.name).chain(others)
 }
 
-/// The value that the gate is locked to.
 fn locked(name: &str) -> Option<bool> {
     let of_table =
         GATES.iter().find(|gate| gate.name == name && gate.stage == GateStage::Locked).map(|gate| gate.default);
@@ -158,14 +151,12 @@ fn locked(name: &str) -> Option<bool> {
     of_table.or_else(on).or_else(off)
 }
 
-/// A hint at a known gate with a similar name.
 fn similar(name: &str) -> String {
     let plain = |name: &str| name.to_lowercase().trim_end_matches('s').to_owned();
     let found = names().find(|known| plain(known) == plain(name));
     found.map_or_else(String::new, |known| format!("; is {known} meant?"))
 }
 
-/// The section of `docs/configuration.md`.
 pub(super) fn document() -> String {
     let mut text = String::from(INTRODUCTION);
     text.push_str("\n| Gate | Stage | Default | What it is | State |\n| --- | --- | --- | --- | --- |\n");
@@ -192,10 +183,9 @@ pub(super) fn document() -> String {
 const INTRODUCTION: &str = "
 ## Feature gates
 
-These are the gates that kube-proxy 1.36 or 1.37 acts on, in its own code or in a library's. One that has no effect here and is
-not set to its default is a line in the log. Any other gate of Kubernetes is accepted, as kube-proxy accepts it, with a line in
-the log: neither of the two acts on it. As upstream, a gate that there is not in Kubernetes is an error that names file and line,
-or the flag, and so is a *locked* gate with another value than its own.
+These are the gates that kube-proxy 1.36 or 1.37 evaluates, in its own code or in a library. A gate without effect that is not at its default is
+a warning. Any other gate of Kubernetes is accepted, as in kube-proxy, with a warning that it has no effect. As in kube-proxy, an unknown gate is an
+error with file and line, or with the flag, and so is a *locked* gate with another value.
 ";
 
 #[cfg(test)]
@@ -211,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn every_gate_has_one_place() {
+    fn every_gate_is_listed_once() {
         let mut all: Vec<&str> = names().collect();
         all.sort_unstable();
         let count = all.len();
@@ -221,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_goes_before_its_stage_and_that_before_the_default() {
+    fn a_gate_overrides_its_stage_which_overrides_the_default() {
         let default = FeatureGates::default();
         assert_eq!(iptables(&[]).unwrap(), default);
         assert!(default.service_external_ips && default.flagz && default.statusz);
@@ -236,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_there_is_not_or_that_is_locked_is_an_error() {
+    fn an_unknown_or_locked_gate_is_an_error() {
         for (name, on, problem) in [
             ("Nonsense", true, "featureGates.Nonsense: there is no feature gate Nonsense in Kubernetes 1.36 and 1.37"),
             (
@@ -268,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_ipvs_has_a_gate() {
+    fn a_gate_forbids_the_mode_ipvs() {
         let off = given(&[("KubeProxyIPVS", false)]);
         assert_eq!(checked(&off, Mode::Ipvs).unwrap_err().field, "mode");
         assert!(checked(&off, Mode::Iptables).is_ok() && checked(&given(&[]), Mode::Ipvs).is_ok());
     }
 
     #[test]
-    fn gates_without_effect_are_told_once_they_are_not_at_their_default() {
+    fn gates_without_effect_are_reported_unless_at_their_default() {
         let reported = |name, on| without_effect(&given(&[(name, on)])).collect::<Vec<_>>();
         assert_eq!(reported("AllowServiceExternalIPs", false), Vec::<String>::new());
         assert_eq!(reported("WatchListClient", true), Vec::<String>::new());

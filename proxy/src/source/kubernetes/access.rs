@@ -1,8 +1,7 @@
-//! The API server's address and the proxy's credentials: from a kubeconfig, the pod's service account, or an address
-//! alone.
+//! The API server's address and the proxy's credentials.
 //!
-//! These functions may block, on a hanging mount or a slow credential plugin. They run on a thread of their own, for
-//! which `connector` waits with a timeout.
+//! These functions may block, on a hanging mount or a slow plugin. They run on their own thread, for which `connector`
+//! waits with a timeout.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,21 +14,18 @@ use super::super::problem::one_line;
 use super::exec;
 use crate::small_file;
 
-/// Connection timeout.
 const CONNECT: Duration = Duration::from_secs(10);
 /// A token file is read again after this time (client-go: `NewCachedFileTokenSource`, one minute).
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
-/// How to reach and authenticate to the API server. Files are read again for every attempt after a failure, so that a
-/// corrected kubeconfig or a renewed certificate needs no restart. A token file is also read again every minute, and a
-/// credential plugin runs again shortly before its credentials expire.
+/// Files are read again for every attempt after a failure, so that a corrected kubeconfig needs no restart; a token
+/// file every minute, too. A credential plugin runs again shortly before its credentials expire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     kubeconfig: Option<PathBuf>,
     master: Option<String>,
 }
 
-/// The API server cannot be contacted.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AccessError {
     #[error("cannot use the kubeconfig {}: {cause}", path.display())]
@@ -37,10 +33,7 @@ pub enum AccessError {
     #[error("cannot use the pod's service account: {cause}; outside of a cluster, name a --kubeconfig")]
     ServiceAccount { cause: String },
     #[error("{address:?} is no address of an API server, such as https://10.0.0.1:6443")]
-    Master {
-        /// Without the password.
-        address: String,
-    },
+    Master { address: String },
     #[error("cannot read the token file {}: {cause}", path.display())]
     Token { path: PathBuf, cause: String },
     #[error("the credential plugin {plugin}: {cause}")]
@@ -49,34 +42,25 @@ pub enum AccessError {
         plugin: String,
         cause: String,
     },
-    /// Malformed certificates or credentials.
     #[error("cannot set up the connection: {cause}")]
     Client { cause: String },
-    /// Reading files or running the plugin timed out.
     #[error("no credentials after {after:?}: {step} takes that long; does a mount hang, or the plugin?")]
-    Late {
-        /// The step in progress.
-        step: String,
-        after: Duration,
-    },
+    Late { step: String, after: Duration },
 }
 
-/// A configuration with loaded credentials: no request waits for a file or a plugin.
+/// No request waits for a file or a plugin.
 pub(super) struct ResolvedAccess {
     pub config: Config,
-    /// When to load the credentials again.
     pub renew: Option<Instant>,
 }
 
 impl Access {
-    /// Uses the kubeconfig, with `master` as its server if given; or `master` alone, without credentials; or the pod's
-    /// service account (kube-proxy's order). `master` may contain a user name and password, which become basic
-    /// authentication.
+    /// kube-proxy's order: the kubeconfig, with `master` as its server if given; `master` alone; the pod's service
+    /// account. A user name and password in `master` become basic authentication.
     pub fn new(kubeconfig: Option<PathBuf>, master: Option<String>) -> Access {
         Access { kubeconfig, master }
     }
 
-    /// For messages, without a password.
     pub fn describe(&self) -> String {
         match (&self.kubeconfig, &self.master) {
             (_, Some(master)) => without_password(master),
@@ -85,7 +69,7 @@ impl Access {
         }
     }
 
-    /// Reads files and runs the plugin. Blocks as long as they do; calls `step` with each step that begins.
+    /// Blocks as long as files and plugin do; calls `step` with each step that begins.
     pub(super) fn resolve(&self, step: &dyn Fn(String)) -> Result<ResolvedAccess, AccessError> {
         let mut config = self.config(step)?;
         config.connect_timeout = Some(CONNECT);
@@ -121,7 +105,7 @@ impl Access {
     }
 }
 
-/// Replaces token files and plugins by their credentials. Returns when to load them again.
+/// Loads token files and plugins. Returns when to load them again.
 fn credentials(user: &mut AuthInfo, step: &dyn Fn(String)) -> Result<Option<Instant>, AccessError> {
     if let Some(provider) = user.auth_provider.take() {
         let cause = "was taken out of Kubernetes' clients in 1.26; use exec instead".to_owned();
@@ -162,8 +146,7 @@ fn address(master: &str) -> Result<Uri, AccessError> {
     if usable { Ok(address) } else { Err(wrong()) }
 }
 
-/// Moves the user name and password from the address, which is logged, to the credentials. As in Go, they become basic
-/// authentication.
+/// Moves user name and password out of the address, which is logged. As in Go, they become basic authentication.
 fn basic_authentication(config: &mut Config) -> Result<(), AccessError> {
     let Some(authority) = config.cluster_url.authority().cloned() else { return Ok(()) };
     let Some((user, host)) = authority.as_str().rsplit_once('@') else { return Ok(()) };
@@ -216,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_master_may_go_without_a_scheme() {
+    fn a_master_without_a_scheme_is_http() {
         for (master, expected) in [
             ("https://10.0.0.1:6443", Some("https://10.0.0.1:6443/")),
             ("10.0.0.1:8080", Some("http://10.0.0.1:8080/")),
@@ -230,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_shown_nowhere() {
+    fn a_password_is_never_shown() {
         for (master, shown) in [
             ("http://user:pass@word@10.0.0.1:6443/x", "http://10.0.0.1:6443/x"),
             ("user:password@host", "host"),
@@ -250,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_kubeconfig_is_one_sentence() {
+    fn faults_of_a_kubeconfig_are_one_line() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("kubeconfig");
         let access = Access::new(Some(path.clone()), None);

@@ -1,4 +1,4 @@
-//! Sends requests to the API server and bounds the answers: an answer is discarded unless it is small enough and valid.
+//! An answer of the API server is discarded unless it is small enough and valid.
 
 use std::error::Error;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::reflect::Failure;
 
-/// Largest page of a list, in bytes. A Service or a Node takes 2 to 20 KB, a slice of 100 endpoints about 35 KB, the
+/// Largest page of a list, in bytes. A Service or Node takes 2 to 20 KB, a slice of 100 endpoints about 35 KB, the
 /// largest object 3 MB (the API server's request limit).
 pub(super) const LARGEST_PAGE: usize = 64 << 20;
 /// In bytes.
@@ -88,8 +88,8 @@ impl WatchLines {
         WatchLines { body: response.into_body(), buffer: Vec::new(), searched: 0 }
     }
 
-    /// The next non-empty line; `None` at the end of the watch. Discards an incomplete last line: the next watch
-    /// repeats the event. Cancel-safe.
+    /// The next non-empty line; `None` at the end. Discards an incomplete last line: the next watch repeats the event.
+    /// Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         loop {
             if let Some(line) = self.buffered() {

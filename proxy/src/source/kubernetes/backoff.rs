@@ -1,8 +1,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// Doubles with each failure up to a limit, plus a random part, so that the nodes of a cluster do not reconnect at the
-/// same moment.
+/// Doubles with each failure, plus a random part, so that the nodes of a cluster do not reconnect at the same moment.
 #[derive(Debug)]
 pub(super) struct Backoff {
     first: Duration,
@@ -15,7 +14,6 @@ impl Backoff {
         Backoff { first, longest, next: first }
     }
 
-    /// Between one and one and a half times the step, at most `longest`.
     pub(super) fn wait(&mut self) -> Duration {
         let step = self.next;
         self.next = (step * 2).min(self.longest);
@@ -38,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_to_the_limit_and_start_again() {
+    fn waits_double_up_to_the_limit_and_reset() {
         let (first, longest) = (Duration::from_millis(100), Duration::from_secs(1));
         let mut backoff = Backoff::new(first, longest);
         for step in [100, 200, 400, 800] {

@@ -1,5 +1,5 @@
-//! Creates the client that all watches share. Loads files and runs the plugin on a separate thread: while that hangs,
-//! health checks, syncs and the program's end go on.
+//! The client that all watches share. Files and plugin are read on their own thread: while that hangs, everything else
+//! goes on.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,6 @@ use crate::metrics::Requests;
 
 /// How long a request waits for credentials.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Retry interval after a failed renewal.
 const RENEW_AGAIN: Duration = Duration::from_secs(60);
 
 /// Clones share the newest client.
@@ -32,12 +31,10 @@ pub struct Connector {
 
 #[derive(Default)]
 struct ConnectorState {
-    /// Number of the current client.
     generation: u64,
     client: Option<CreatedClient>,
-    /// The running thread that creates the next client. At most one, even if it hangs.
+    /// At most one, even if it hangs.
     making: Option<PendingClient>,
-    /// The current step of that thread.
     step: Arc<Mutex<String>>,
 }
 
@@ -49,7 +46,6 @@ struct CreatedClient {
 
 type PendingClient = Shared<BoxFuture<'static, Result<CreatedClient, AccessError>>>;
 
-/// A client with its number.
 #[derive(Clone)]
 pub(super) struct ApiConnection {
     pub client: Client,
@@ -61,7 +57,6 @@ impl Connector {
         Connector { access, requests: requests.clone(), patience: PATIENCE, state: Arc::default() }
     }
 
-    /// Sets how long a request waits for credentials, by default ten seconds.
     pub fn with_patience(self, patience: Duration) -> Connector {
         Connector { patience, ..self }
     }
@@ -70,8 +65,8 @@ impl Connector {
         self.access.describe()
     }
 
-    /// Returns the client, and creates a new one if there is none or its credentials expire soon. If renewal fails, the
-    /// old client stays in use: a token may be valid for longer than its file is readable (kubernetes#68164).
+    /// Creates a client if there is none or its credentials expire soon. If renewal fails, the old client stays in use:
+    /// a token may be valid for longer than its file is readable (kubernetes#68164).
     pub(super) async fn connect(&self) -> Result<ApiConnection, AccessError> {
         let making = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +106,7 @@ impl Connector {
         }
     }
 
-    /// Discards a client after a failed request: the next one reads files and plugin again.
+    /// After a failed request the next client reads files and plugin again.
     pub(super) fn give_up(&self, failed: &ApiConnection) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.generation == failed.generation {

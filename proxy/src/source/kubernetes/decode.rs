@@ -26,15 +26,13 @@ pub(super) struct DecodedObject {
     /// Empty if absent.
     pub uid: String,
     pub outcome: DecodeOutcome,
-    /// Ignored fields; empty if there are none.
     pub remarks: ObjectComplaint,
 }
 
-/// A message about an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ObjectComplaint {
     pub line: String,
-    /// The fields concerned, without list indices: identifies the reason while values change.
+    /// Without list indices: the reason, which stays while values change.
     pub fields: String,
 }
 
@@ -53,13 +51,10 @@ impl ObjectComplaint {
 #[derive(Debug)]
 pub(super) enum DecodeOutcome {
     Valid(Object, Fingerprint),
-    /// An EndpointSlice of no Service.
     NotOurs,
-    /// Invalid by the API's rules.
     Refused(ObjectComplaint),
 }
 
-/// The fields that every kind has.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Envelope {
@@ -89,7 +84,6 @@ impl Envelope {
         matches!((api_version, name), (Some(version), Some(name)) if ObjectKind::of(version, name) == Some(kind))
     }
 
-    /// Empty if absent.
     pub(super) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
@@ -106,7 +100,6 @@ impl Envelope {
     }
 }
 
-/// Decodes, validates and prunes one object.
 pub(super) fn decode(kind: ObjectKind, raw: &RawValue) -> DecodedObject {
     match kind {
         ObjectKind::Node => typed::<Node>(raw, validate::node, |n| Some(Object::Node(Arc::new(n)))),
@@ -150,7 +143,7 @@ fn typed<T: DeserializeOwned + Prune>(
         // A removed value may have caused the later fault.
         return refused(&taken.into_iter().chain(findings).collect::<Vec<_>>());
     }
-    remarks.extend(taken.into_iter().map(Finding::left_out));
+    remarks.extend(taken.into_iter().map(Finding::ignored));
     let uid = object.metadata().uid.take().unwrap_or_default();
     object.prune();
     let fingerprint = object.fingerprint();
@@ -164,8 +157,7 @@ fn typed<T: DeserializeOwned + Prune>(
     DecodedObject { key, version, uid, outcome, remarks: ObjectComplaint::of(&remarks) }
 }
 
-/// Most objects deserialize directly. One with a wrong type is read as plain JSON first, so that only the wrong field
-/// is lost.
+/// An object with a wrong type is read as plain JSON first, so that only the wrong field is lost.
 fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<(T, Vec<Finding>), lenient::Refused> {
     if let Ok(object) = serde_json::from_str(raw.get()) {
         return Ok((object, Vec::new()));

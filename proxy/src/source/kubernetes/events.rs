@@ -17,10 +17,9 @@ use crate::model::ObjectKey;
 const CONTROLLER: &str = "svcproxy";
 /// The namespace of Events about cluster-scoped objects, required by the API server.
 const NO_NAMESPACE: &str = "default";
-/// Burst size and refill interval: all nodes of a cluster may record the same Event at once.
+/// Burst size and refill interval: all nodes of a cluster may record the same Event.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(30);
-/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest note (API reference: at most 1 kB), and longest `reportingInstance`.
 const NOTE: usize = 1000;
@@ -28,8 +27,7 @@ const INSTANCE: usize = 128;
 /// Longest part of the object's name in the Event's name, which may have 253 characters.
 const NAME: usize = 200;
 
-/// Starts a task that sends recorded Events and ends with the last clone of the recorder; must be called on a tokio
-/// runtime.
+/// The task ends with the last clone of the recorder; must be called on a tokio runtime.
 pub fn record_events(connector: Connector, node_name: &str) -> Recorder {
     let (recorder, events) = Recorder::new();
     tokio::spawn(send_all(events, connector, node_name.to_owned()));
@@ -121,7 +119,6 @@ fn unscoped(name: &str) -> ObjectKey {
     ObjectKey { namespace: String::new(), name: name.to_owned() }
 }
 
-/// The longest prefix of whole characters with at most `most` bytes.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     &text[..end]
@@ -159,7 +156,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_event_is_what_the_api_takes() {
+    fn events_fit_the_limits_of_the_api() {
         let key = ObjectKey { namespace: "shop".into(), name: "web".into() };
         let event = Event {
             kind: EventType::Warning,
@@ -186,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_followed_by_a_trickle() {
+    fn events_are_rate_limited() {
         let start = Instant::now();
         let mut allowance = EventBudget::new(start);
         let taken = |allowance: &mut EventBudget, now| (0..100).filter(|_| allowance.take(now)).count();

@@ -1,7 +1,6 @@
-//! Credential plugins of a kubeconfig (`exec`), as in client-go
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>).
-//!
-//! `kube` can run them, too, but without a timeout, on a request's thread, and with their environment in its errors.
+//! Credential plugins (`exec`), as in client-go
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>). `kube`
+//! runs them without a timeout, on a request's thread, and shows their environment in errors.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +16,7 @@ use serde_json::json;
 use super::super::problem::one_line;
 use crate::kernel::command;
 
-/// A plugin that runs longer is killed with its child processes. Plugins call a cloud's API, which takes seconds.
+/// Plugins call a cloud's API, which takes seconds. A plugin that runs longer is killed with its children.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Credentials are renewed this long before they expire.
 const AHEAD: Duration = Duration::from_secs(10);
@@ -26,12 +25,10 @@ const SECRET: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExecError {
-    /// The plugin's configuration in the kubeconfig cannot be used.
     #[error("{0}")]
     Unusable(&'static str),
     #[error("cannot be run: {0}")]
     Run(io::Error),
-    /// Timeout.
     #[error("did not end within {LIMIT:?} and was killed")]
     Late,
     #[error("failed ({status}): {said}")]
@@ -60,7 +57,7 @@ struct ExecCredentialStatus {
     client_key_data: Option<String>,
 }
 
-/// Runs the plugin and stores its credentials in `user`. Returns when to renew them, if they expire.
+/// Returns when to renew the credentials, if they expire.
 pub(super) fn credentials(plugin: &ExecConfig, user: &mut AuthInfo) -> Result<Option<Instant>, ExecError> {
     let program = plugin.command.as_deref().filter(|program| !program.is_empty());
     let program = program.ok_or(ExecError::Unusable("has no command"))?;
@@ -98,7 +95,7 @@ fn environment(plugin: &ExecConfig) -> Result<Vec<(String, String)>, ExecError> 
 
 fn accept(answer: &[u8], user: &mut AuthInfo) -> Result<Option<Instant>, ExecError> {
     let wrong = |what: &str| ExecError::Answer(what.to_owned());
-    // client-go accepts YAML, too. The parser's message is omitted because it would quote secrets.
+    // client-go accepts YAML, too. The parser's message would quote secrets.
     let text = std::str::from_utf8(answer).map_err(|_| wrong("it is not UTF-8"))?;
     let answer: ExecCredential = serde_saphyr::from_str(text).map_err(|_| wrong("it is no such object"))?;
     if answer.kind != "ExecCredential" {
@@ -148,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_lasts_as_long_as_it_says() {
+    fn a_token_is_renewed_before_it_expires() {
         let (renew, user) = asked(
             r#"echo '{"kind": "ExecCredential", "status": {"token": "'$PASSWORD'", "expirationTimestamp": "2999-01-01T00:00:00Z"}}'"#,
         );
@@ -163,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn no_failure_shows_a_secret() {
+    fn failures_do_not_show_secrets() {
         for (script, message) in [
             ("echo first >&2; echo wrong $PASSWORD >&2; exit 3", "failed (exit status: 3): wrong …"),
             ("exit 1", "failed (exit status: 1): it wrote no error"),

@@ -1,5 +1,5 @@
-//! Logs failures of the API server: one line per class of failure while it lasts, and one when all watches work again.
-//! A proxy without its API server for hours must not fill the node's disk.
+//! Logs failures of the API server: one line per class while it lasts, and one when all watches work again. An outage
+//! of hours must not fill the node's disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -21,28 +21,19 @@ use crate::metrics::ApiFailures;
 enum FailureClass {
     /// Kubeconfig or service account.
     Access,
-    /// Files or a plugin that do not respond.
     Hanging,
     /// The proxy's token or certificate.
     Credentials,
-    /// Lacking permission.
     Forbidden(ObjectKind),
-    /// The server does not know the path.
     Unserved(ObjectKind),
-    /// The server's certificate.
     Certificate,
-    /// Connection refused.
     Refused,
-    /// No route, or no answer.
     Unreachable,
-    /// The server answers with an error.
     Server,
-    /// Not the Kubernetes API.
     Nonsense,
     TooLarge,
     /// The server does not know the version of its own list.
     Versions,
-    /// Watches end at once.
     Watches,
 }
 
@@ -67,11 +58,8 @@ impl FailureClass {
     }
 }
 
-/// The consequence of missing ServiceCIDRs.
-const WITHOUT_SERVICE_CIDRS: &str =
-    "services go on, and unused addresses of their ranges are not dropped; asking again now and then";
+const WITHOUT_SERVICE_CIDRS: &str = "services work, but unused addresses of their ranges are not dropped; retrying";
 
-/// The failures of all watches.
 #[derive(Debug)]
 pub(super) struct ApiFailureLog {
     server: String,
@@ -94,7 +82,6 @@ impl ApiFailureLog {
         ApiFailureLog { server, failures, state: Mutex::default() }
     }
 
-    /// Records a failed watch.
     pub(super) fn report(&self, kind: ObjectKind, failure: &Failure) {
         let (sort, sentence) = sort(kind, failure);
         self.failures.count(plural(kind), sort.label());
@@ -106,11 +93,10 @@ impl ApiFailureLog {
             return;
         }
         if self.fails(kind, sort) {
-            warn!("Kubernetes API ({}): {sentence}; going on with what is known, and trying again", self.server);
+            warn!("Kubernetes API ({}): {sentence}; continuing with the last known state, and retrying", self.server);
         }
     }
 
-    /// Records a working watch.
     pub(super) fn recovered(&self, kind: ObjectKind) {
         self.answers(kind);
         if self.lock().lacking.remove(&kind).is_some() {
@@ -169,7 +155,6 @@ fn sort(kind: ObjectKind, failure: &Failure) -> (FailureClass, String) {
     }
 }
 
-/// Classifies an HTTP error.
 fn refused(kind: ObjectKind, status: &Status) -> (FailureClass, String) {
     let said = one_line(&status.message);
     let kinds = plural(kind);
@@ -194,7 +179,6 @@ fn refused(kind: ObjectKind, status: &Status) -> (FailureClass, String) {
     }
 }
 
-/// Classifies a failed connection.
 fn connection(error: &kube::Error) -> (FailureClass, String) {
     let innermost = one_line(&innermost(error).to_string());
     match error {
@@ -222,7 +206,6 @@ fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
     std::iter::successors(Some(outermost), |&error| error.source())
 }
 
-/// The most specific cause.
 fn innermost(error: &kube::Error) -> &(dyn Error + 'static) {
     causes(error).last().unwrap_or(error)
 }
@@ -237,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sort_of_failure_is_told_once_until_all_is_well() {
+    fn each_class_of_failure_is_logged_once_until_all_watches_work() {
         let failure_log = ApiFailureLog::new("x".to_owned(), ApiFailures::default());
         assert!(failure_log.fails(ObjectKind::Service, FailureClass::Refused));
         assert!(
@@ -253,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_in_words_that_help() {
+    fn http_errors_are_classified() {
         let api = |code: u16, message: &str| {
             let mut status = kube::core::Status::failure(message, "x");
             status.code = code;

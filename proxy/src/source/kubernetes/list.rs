@@ -15,10 +15,9 @@ use super::decode::decode;
 use super::reflect::{Failure, Reflector, report};
 use super::seen::SeenObjects;
 
-/// Objects that are decoded and reported at a time: decoded objects are several times larger than what is stored.
+/// Decoded objects are several times larger than what is stored.
 const PIECE: usize = 50;
-/// Most pages of a list, since a server may return empty pages forever. Full pages hold
-/// [`OBJECTS`](super::seen::OBJECTS).
+/// A server may return empty pages forever. Full pages hold [`OBJECTS`](super::seen::OBJECTS).
 const PAGES: usize = 2_000;
 
 #[derive(Deserialize)]
@@ -43,7 +42,7 @@ struct ListMeta {
 }
 
 impl Reflector {
-    /// SourceReports the whole list piece by piece. Returns its version.
+    /// Returns the list's version.
     pub(super) async fn list(
         &mut self,
         client: &Client,
@@ -76,10 +75,10 @@ impl Reflector {
             for piece in items.chunks(PIECE) {
                 let decoded: Vec<_> = piece.iter().map(|item| decode(self.kind, item)).collect();
                 if decoded.iter().any(|object| object.key.name.is_empty()) {
-                    // It may be any known object, which the end of the list would remove.
+                    // It may be any known object.
                     return Err(Failure::Nonsense(format!("a {} without a name in a list", self.kind.name())));
                 }
-                let changes = decoded.into_iter().filter_map(|object| seen.here(object)).collect();
+                let changes = decoded.into_iter().filter_map(|object| seen.upsert(object)).collect();
                 report(self.kind, updates, changes, None).await?;
             }
             match meta.continue_token.filter(|token| !token.is_empty()) {
@@ -94,7 +93,7 @@ impl Reflector {
     }
 }
 
-/// Parses a page; fails if it is not a list of this kind.
+/// Fails unless it is a list of this kind.
 fn page_of(kind: ObjectKind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), Failure> {
     let list: List<'_> = serde_json::from_slice(text).map_err(|error| Failure::Nonsense(error.to_string()))?;
     let (api_version, list_kind) = kind.list_type();
@@ -111,11 +110,11 @@ fn page_of(kind: ObjectKind, text: &[u8]) -> Result<(Vec<&RawValue>, ListMeta), 
     Ok((items, list.metadata))
 }
 
-/// Applies a page; returns whether it was valid.
+/// Returns whether the page was valid.
 pub(super) fn fuzz(kind: ObjectKind, bytes: &[u8], seen: &mut SeenObjects) -> bool {
     let Ok((items, _)) = page_of(kind, bytes) else { return false };
     seen.list_begins();
-    items.into_iter().for_each(|item| drop(seen.here(decode(kind, item))));
+    items.into_iter().for_each(|item| drop(seen.upsert(decode(kind, item))));
     true
 }
 
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_list_of_the_kind_is_one() {
+    fn only_a_list_of_the_kind_is_accepted() {
         let slices = r#"{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSliceList", "metadata": {"resourceVersion": "7"}, "items": []}"#;
         assert!(page_of(ObjectKind::EndpointSlice, slices.as_bytes()).is_ok());
         let asked = "where a ServiceList of v1 was asked for";

@@ -1,5 +1,5 @@
-//! Limits log lines about objects: an API client that writes a broken object a thousand times a second must not fill
-//! the disks of all nodes.
+//! Limits log lines about objects: a client that writes a broken object a thousand times a second must not fill the
+//! disks of all nodes.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,6 @@ pub(super) struct LogLimit {
 pub(super) enum LogDecision {
     /// Write the line, after the number of suppressed lines if that is not 0.
     Write {
-        /// Lines suppressed in the period before.
         suppressed: u64,
     },
     /// Write the line, and announce that further ones are suppressed.
@@ -57,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_a_minutes_lines_and_a_count() {
+    fn a_flood_of_lines_is_limited_and_counted() {
         let start = Instant::now();
         let mut log_limit = LogLimit::new(start);
         let lines: Vec<LogDecision> = (0..1000).map(|_| log_limit.line(start)).collect();

@@ -1,8 +1,7 @@
-//! The Kubernetes API as a source: lists and watches Services, EndpointSlices, this node's Node and, if the mode needs
-//! them, ServiceCIDRs.
+//! The Kubernetes API as a source.
 //!
-//! - The loop of list and watch is this module's own, on `kube`'s client, because bookmarks advance the versions that
-//!   `/healthz` reports. `kube`'s watcher exposes neither bookmarks nor versions of lists.
+//! - The loop of list and watch is its own, on `kube`'s client, because bookmarks advance the versions that `/healthz`
+//!   reports, and `kube`'s watcher hides them.
 //! - Objects are not stored, only a fingerprint per object (see [`seen`]): a list after an outage is reported as a
 //!   difference, and a large cluster needs little memory.
 
@@ -42,7 +41,7 @@ pub use access::{Access, AccessError};
 pub use connector::Connector;
 pub use events::record_events;
 
-/// Capacity of the channel from the watches. During a sync, further changes wait in the connections to the API server.
+/// During a sync, further changes wait in the connections to the API server.
 const WAITING: usize = 4;
 
 /// Longest time of gathering, as a multiple of the wait for the next change.
@@ -51,24 +50,23 @@ const GATHER_AT_MOST: u32 = 10;
 /// Timeouts and intervals. The defaults are for real clusters.
 #[derive(Debug, Clone)]
 pub struct ReflectorTiming {
-    /// Wait before the first retry. Doubles with each further one, plus up to half at random.
+    /// Doubles with each retry, plus up to half at random.
     pub first_retry: Duration,
     /// Longest wait between two attempts (client-go's reflectors: 30 seconds).
     pub longest_retry: Duration,
-    /// Longest wait while the server does not serve, or forbids, a kind that the proxy does not require: a cluster may
-    /// stay so for years.
+    /// Longest wait while the server lacks or forbids an optional kind: a cluster may stay so for years.
     pub longest_absence: Duration,
     /// Timeout for a page of the first list: a dead connection should not keep a new node without rules. Doubles with
     /// each attempt.
     pub first_list: Duration,
     /// Longest timeout for a page of a list.
     pub list: Duration,
-    /// A watch without any event for this long is restarted from its last version, because its connection may be dead.
-    /// API servers send a bookmark about once a minute.
+    /// A watch without any event for this long is restarted: its connection may be dead. API servers send a bookmark
+    /// about once a minute.
     pub silence: Duration,
     /// A watch that lasts this long shows that the server works, and resets the backoff.
     pub settled: Duration,
-    /// Changes within this time of each other are reported together, up to ten times as long after the first.
+    /// Changes within this time are reported together, up to ten times as long after the first.
     pub gather: Duration,
     /// Objects per page (client-go's default).
     pub page: u32,
@@ -94,7 +92,6 @@ impl Default for ReflectorTiming {
 pub struct WatchScope {
     /// Of the Nodes, only this one is watched.
     pub node_name: String,
-    /// Whether to watch ServiceCIDRs.
     pub service_cidrs: bool,
 }
 
@@ -113,13 +110,10 @@ impl WatchScope {
 
 #[derive(Debug, Clone, Default)]
 pub struct SourceReports {
-    /// Counts failed attempts.
     pub failures: ApiFailures,
-    /// Records Events about invalid objects.
     pub events: Recorder,
 }
 
-/// A watch's report: changes since its last report, and its version.
 #[derive(Debug)]
 struct WatchUpdate {
     kind: ObjectKind,
@@ -130,7 +124,7 @@ struct WatchUpdate {
     listed: bool,
 }
 
-/// A watched API server. Failures are logged, once per class, and never end the source.
+/// Failures are logged, once per class, and never end the source.
 #[derive(Debug)]
 pub struct KubernetesSource {
     received: mpsc::Receiver<WatchUpdate>,
@@ -145,7 +139,7 @@ pub struct KubernetesSource {
 }
 
 impl KubernetesSource {
-    /// Starts to list and watch, in tasks that end with the source; must be called on a tokio runtime.
+    /// The tasks end with the source; must be called on a tokio runtime.
     pub fn start(
         connector: Connector,
         subjects: impl Into<WatchScope>,
@@ -185,8 +179,7 @@ impl KubernetesSource {
         }
         self.pending.partial = !self.unlisted.is_empty();
         if self.pending.partial {
-            // The first lists of a large cluster are passed on piece by piece, so that they are never in memory as a
-            // whole.
+            // The first lists of a large cluster are passed on in pieces, never in memory as a whole.
             self.due = Some(Instant::now());
         } else if self.due.is_none() {
             self.gather_from_now();
@@ -208,9 +201,9 @@ impl ObjectSource for KubernetesSource {
     }
 
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
-        // `self` holds everything that was received, so a dropped future loses nothing. During a sync the gathering
-        // time passes although the channel holds only a few changes: gathering starts again, or each sync would take
-        // only a handful of many waiting changes.
+        // `self` holds everything received, so a dropped future loses nothing. After a sync the gathering time is over
+        // although the channel holds only a few changes: gathering starts again, or each sync would take a handful of
+        // many.
         if !self.pending.partial && self.due.is_some_and(|due| due <= Instant::now()) {
             self.gather_from_now();
         }
@@ -231,8 +224,7 @@ impl ObjectSource for KubernetesSource {
     }
 }
 
-/// Parses bytes as answers of an API server, for [`crate::fuzzing`]. Returns whether a list removed an object that it
-/// contains.
+/// Parses answers of an API server for [`crate::fuzzing`]. Returns whether a list removed an object that it contains.
 pub(crate) fn fuzz(bytes: &[u8]) -> bool {
     let mut lost = false;
     for kind in ObjectKind::ALL {
@@ -257,7 +249,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_piled_up_during_a_sync_is_told_together() {
+    async fn changes_during_a_sync_are_one_batch() {
         let (sender, received) = mpsc::channel(WAITING);
         let gather = Duration::from_millis(10);
         let mut source = KubernetesSource {

@@ -1,7 +1,5 @@
-//! Removes from objects the fields that the proxy does not read, and computes a fingerprint of the rest.
-//!
-//! Most updates of a Node (conditions) and many of a Service (annotations of controllers) do not change the fingerprint
-//! and cause no sync.
+//! Removes from objects the fields that the proxy does not read, and computes a fingerprint of the rest: most updates
+//! of a Node (conditions) and many of a Service (annotations) cause no sync.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME, LABEL_SERVICE_NAME};
 
-/// When the EndpointSlice controller saw the change that led to this version of a slice; not part of the fingerprint
+/// Not part of the fingerprint
 /// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#endpoints-last-change-trigger-time>).
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
@@ -23,7 +21,6 @@ const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 pub(super) type Fingerprint = [u8; 16];
 
 pub(super) trait Prune: Serialize {
-    /// Removes fields that are not read.
     fn prune(&mut self);
     fn metadata(&mut self) -> &mut ObjectMeta;
 
@@ -58,7 +55,7 @@ impl io::Write for HashWriter {
 
 impl Prune for Service {
     fn prune(&mut self) {
-        // SeenObjects because the older of two Services on one address owns it. No update changes it.
+        // Kept because the older of two Services on one address owns it. No update changes it.
         let creation_timestamp = self.metadata.creation_timestamp.take();
         let metadata = kept(std::mem::take(&mut self.metadata), &[LABEL_PROXY_NAME, LABEL_HEADLESS]);
         self.metadata = ObjectMeta { creation_timestamp, ..metadata };
@@ -158,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_makes_no_difference() {
+    fn fields_that_are_not_read_do_not_change_the_fingerprint() {
         let print = |mut slice: EndpointSlice| {
             slice.prune();
             (slice.fingerprint(), slice)
@@ -181,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_heartbeat_makes_no_difference() {
+    fn a_heartbeat_of_a_node_does_not_change_the_fingerprint() {
         let node = |conditions: &str, zone: &str| {
             let node = json!({
                 "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": zone}},
@@ -198,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_services_addresses_and_age_stay_and_its_selector_goes() {
+    fn pruning_keeps_a_services_addresses_and_age() {
         let service = json!({
             "metadata": {
                 "name": "web", "namespace": "default", "labels": {"app": "web"}, "uid": "u",

@@ -19,18 +19,15 @@ use super::watching::WatchProgress;
 use super::{ReflectorTiming, WatchUpdate};
 use crate::model::{LABEL_HEADLESS, LABEL_PROXY_NAME};
 
-/// Consecutive watches that end at once without an event, until they count as a failure and everything is listed again.
+/// Consecutive watches that end at once, until they count as a failure and everything is listed again.
 const SHORT_WATCHES: u32 = 3;
-/// Consecutive versions unknown to the server, until they count as a failure: the list after the first one gave a new
-/// version.
+/// Consecutive versions unknown to the server, until they count as a failure.
 const EXPIRED_VERSIONS: u32 = 2;
 
-/// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// The server cannot be reached.
     #[error(transparent)]
     Api(#[from] kube::Error),
     #[error("{}", status.message)]
@@ -44,10 +41,9 @@ pub(super) enum Failure {
     Broken(String),
     #[error("no answer within {0:?}")]
     Late(Duration),
-    /// The answer is not one of the Kubernetes API.
     #[error("the answer is not the API's: {0}")]
     Nonsense(String),
-    #[error("{0}, which is more than is taken in")]
+    #[error("{0}, which exceeds the limit")]
     TooLarge(String),
     /// A page was too large; the next ones are smaller.
     #[error("a page was too large")]
@@ -55,10 +51,8 @@ pub(super) enum Failure {
     /// The server does not know the version any more: list again.
     #[error("it does not know the version of its own list any more when it is asked to watch: {0}")]
     Expired(String),
-    /// Watches end as soon as they are opened.
     #[error("its watches end at once; does something in between break off answers that go on for minutes?")]
     ShortWatches,
-    /// The receiver is gone.
     #[error("the source is gone")]
     Closed,
 }
@@ -69,7 +63,7 @@ impl Failure {
         matches!(self, Failure::Refused { status, .. } if matches!(status.code, 403 | 404))
     }
 
-    /// Whether the failure concerns only this kind; other failures concern all kinds.
+    /// Whether the failure concerns only this kind.
     fn is_of_kind(&self) -> bool {
         match self {
             Failure::Refused { status, .. } => status.code != 401,
@@ -86,9 +80,7 @@ pub(super) struct Reflector {
     pub(super) path: Request,
     pub(super) labels: Option<String>,
     pub(super) fields: Option<String>,
-    /// Timeout for a page.
     pub(super) patience: Duration,
-    /// Objects per page.
     pub(super) page: u32,
     /// Where the next watch starts; `None` before the first list and after [`Failure::Expired`].
     pub(super) version: Option<String>,
@@ -114,7 +106,6 @@ impl Reflector {
         Reflector { kind, connector, timing, path, labels, fields, patience, page, version, short, expired }
     }
 
-    /// Runs until the receiver is gone.
     pub(super) async fn run(
         mut self,
         mut seen: SeenObjects,
@@ -141,8 +132,8 @@ impl Reflector {
                     if !self.kind.is_needed() && failure.is_absence() {
                         wait = wait.max(absence.wait());
                     }
-                    // The first state does not wait for an optional kind. Failures that concern all kinds are not
-                    // reported here, as the other lists are missing, too.
+                    // The first state does not wait for an optional kind. If a failure concerns all kinds, the other
+                    // lists are missing, too.
                     if !self.kind.is_needed() && failure.is_of_kind() && !told_absent {
                         told_absent = true;
                         let nothing = WatchUpdate { kind: self.kind, changes: Vec::new(), version: None, listed: true };
@@ -159,7 +150,6 @@ impl Reflector {
         }
     }
 
-    /// Lists if needed, then watches until the watch ends.
     async fn list_and_watch(
         &mut self,
         seen: &mut SeenObjects,
@@ -194,7 +184,7 @@ impl Reflector {
         outcome
     }
 
-    /// Turns the end of a watch into a failure, depending on the watches before.
+    /// Judges the end of a watch by the watches before.
     fn judge(&mut self, progress: &WatchProgress, outcome: Result<(), Failure>) -> Result<(), Failure> {
         if progress.stood || progress.events {
             self.short = 0;
@@ -231,7 +221,6 @@ impl Reflector {
     }
 }
 
-/// Sends changes and a watch's version.
 pub(super) async fn report(
     kind: ObjectKind,
     updates: &mpsc::Sender<WatchUpdate>,

@@ -1,6 +1,4 @@
-//! The fingerprints of reported objects.
-//!
-//! An object that becomes invalid stays as it was, as in manifests; a deleted object is removed.
+//! The fingerprints of reported objects. An object that becomes invalid stays as it was, as in manifests.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,11 +12,11 @@ use super::super::{Change, ObjectKey, SkippedObjects};
 use super::decode::{DecodeOutcome, DecodedObject, Envelope, ObjectComplaint};
 use super::log_limit::{LogDecision, LogLimit};
 use super::prune::Fingerprint;
-use crate::events::{Event, EventSubject, EventType, Recorder};
+use crate::events::{Event, EventSubject, Recorder};
 use crate::kernel::memory;
 use crate::removed_objects::RemovedObjects;
 
-/// Most objects of a kind that are tracked, valid and invalid ones each. The largest supported clusters have a tenth
+/// Most tracked objects of a kind, valid and invalid ones each. The largest supported clusters have a tenth
 /// (<https://github.com/kubernetes/community/blob/master/sig-scalability/configs-and-limits/thresholds.md>).
 pub(super) const OBJECTS: usize = 1_000_000;
 
@@ -26,7 +24,6 @@ pub(super) const OBJECTS: usize = 1_000_000;
 pub(super) struct SeenObjects {
     kind: ObjectKind,
     known: HashMap<ObjectKey, LastSeen<KnownObject>>,
-    /// Invalid objects.
     refused: HashMap<ObjectKey, LastSeen<RejectedObject>>,
     /// The ignored fields last logged for an object.
     remarked: HashMap<ObjectKey, String>,
@@ -42,11 +39,11 @@ pub(super) struct SeenObjects {
 #[derive(Debug, Clone)]
 struct KnownObject {
     fingerprint: Fingerprint,
-    /// A hash of the UID, which distinguishes an object from a later one of the same name.
+    /// A hash, which distinguishes an object from a later one of the same name.
     uid: Option<u64>,
 }
 
-/// Hashes of the last rejected version and of its faulty fields, whose names may be long.
+/// Hashes, as the names of the faulty fields may be long.
 #[derive(Debug, Clone, Copy)]
 struct RejectedObject {
     version: u64,
@@ -76,8 +73,7 @@ impl SeenObjects {
         }
     }
 
-    /// Handles an object that was added, modified or listed.
-    pub(super) fn here(&mut self, decoded: DecodedObject) -> Option<Change> {
+    pub(super) fn upsert(&mut self, decoded: DecodedObject) -> Option<Change> {
         let DecodedObject { key, version, uid, outcome, remarks } = decoded;
         let (list, uid) = (self.list, self.uid(&uid));
         match outcome {
@@ -90,15 +86,15 @@ impl SeenObjects {
                 let id = ObjectId { kind: self.kind, key: key.clone() };
                 let before = self.known.insert(key, LastSeen { what: KnownObject { fingerprint, uid }, list });
                 let same = before.is_some_and(|before| before.what.fingerprint == fingerprint);
-                (!same).then(|| object.here(&id))
+                (!same).then(|| object.to_change(&id))
             }
             DecodeOutcome::NotOurs => self.forget(key),
             DecodeOutcome::Refused(faults) => self.refuse(key, uid, version, faults),
         }
     }
 
-    /// Handles a deletion. Ignores it if its UID is that of an older object with the same name.
-    pub(super) fn gone(&mut self, deleted: &Envelope) -> Option<Change> {
+    /// Ignores the deletion if its UID is that of an older object with the same name.
+    pub(super) fn delete(&mut self, deleted: &Envelope) -> Option<Change> {
         let key = deleted.key();
         if self.another(&key, self.uid(deleted.uid())) { None } else { self.forget(key) }
     }
@@ -114,7 +110,7 @@ impl SeenObjects {
             self.compact();
         }
         was_known.then_some(())?;
-        Some(ObjectId { kind: self.kind, key }.gone())
+        Some(ObjectId { kind: self.kind, key }.into_deletion())
     }
 
     /// Moves the entries to new memory and frees unused capacity.
@@ -129,11 +125,11 @@ impl SeenObjects {
         });
     }
 
-    /// The last valid version of the object stays in force. If the UID differs, the old object is removed instead: the
-    /// new one has other addresses and ports, and another object may own the old ones.
+    /// The last valid version stays in force. If the UID differs, the old object is removed: the new one has other
+    /// addresses and ports, and another object may own the old ones.
     fn refuse(&mut self, key: ObjectKey, uid: Option<u64>, version: String, faults: ObjectComplaint) -> Option<Change> {
         let gone = if self.another(&key, uid) { self.known.remove(&key) } else { None }
-            .map(|_| ObjectId { kind: self.kind, key: key.clone() }.gone());
+            .map(|_| ObjectId { kind: self.kind, key: key.clone() }.into_deletion());
         let kept = match (&gone, self.known.get_mut(&key)) {
             (Some(_), _) => "; the object that had its name before is gone",
             (None, Some(known)) => {
@@ -151,7 +147,6 @@ impl SeenObjects {
         gone
     }
 
-    /// Whether the known object of this name has another UID.
     fn another(&self, key: &ObjectKey, uid: Option<u64>) -> bool {
         let known = self.known.get(key).and_then(|known| known.what.uid);
         matches!((known, uid), (Some(known), Some(uid)) if known != uid)
@@ -161,12 +156,12 @@ impl SeenObjects {
         (!uid.is_empty()).then(|| self.hasher.hash_one(uid))
     }
 
-    /// Begins a list. Its objects are reported as they arrive; objects that it lacks are removed when it is complete.
+    /// Objects are reported as they arrive; those missing are removed when the list is complete.
     pub(super) fn list_begins(&mut self) {
         self.list = self.list.wrapping_add(1);
     }
 
-    /// Ends a list, and removes the objects that it did not contain.
+    /// Removes the objects that the list did not contain.
     pub(super) fn list_is_whole(&mut self) -> Vec<Change> {
         let list = self.list;
         self.refused.retain(|_, seen| seen.list == list);
@@ -174,7 +169,7 @@ impl SeenObjects {
         let gone: Vec<_> = gone.map(|(key, _)| key).collect();
         self.compact();
         gone.iter().for_each(|key| drop(self.remarked.remove(key)));
-        gone.into_iter().map(|key| ObjectId { kind: self.kind, key }.gone()).collect()
+        gone.into_iter().map(|key| ObjectId { kind: self.kind, key }.into_deletion()).collect()
     }
 
     /// Logs the ignored fields of an object, again only if the fields change.
@@ -187,7 +182,7 @@ impl SeenObjects {
         }
     }
 
-    /// Counts each version of an invalid object; logs it and records an Event, again only if the faulty fields change.
+    /// Counts each version of an invalid object. Logs it again only if the faulty fields change.
     fn complain(&mut self, key: &ObjectKey, version: &str, faults: &ObjectComplaint, kept: &str) {
         let before = self.refused.get(key).map(|seen| seen.what);
         if before.is_some_and(|before| before.version == self.hasher.hash_one(version)) {
@@ -204,19 +199,13 @@ impl SeenObjects {
             ObjectKind::ServiceCidr => EventSubject::ServiceCidr(key.name.clone()),
         };
         self.log(&format!("{} skipped: {}{kept}", self.name(key), faults.line));
-        self.events.record(Event {
-            kind: EventType::Warning,
-            about,
-            reason: "InvalidObject",
-            action: "Skip",
-            note: format!("{}{kept}", faults.line),
-        });
+        self.events.record(Event::warning(about, "InvalidObject", "Skip", format!("{}{kept}", faults.line)));
     }
 
     fn too_many(&mut self, key: &ObjectKey) -> Option<Change> {
         self.skipped.add();
         self.log(&format!(
-            "{} skipped: {OBJECTS} objects of this kind are known, and no more are taken in",
+            "{} skipped: {OBJECTS} objects of this kind are tracked, which is the limit",
             self.name(key)
         ));
         None
@@ -230,13 +219,13 @@ impl SeenObjects {
         match self.log_limit.line(Instant::now()) {
             LogDecision::Write { suppressed: 0 } => warn!("{line}"),
             LogDecision::Write { suppressed } => {
-                warn!("{suppressed} lines about other {} objects were left out", self.kind.name());
+                warn!("{suppressed} lines about other {} objects were suppressed", self.kind.name());
                 warn!("{line}");
             }
             LogDecision::Last => {
                 let kind = self.kind.name();
                 warn!(
-                    "{line}; more about {kind} objects is left out for a minute (svcproxy_skipped_objects_total goes on counting)"
+                    "{line}; further lines about {kind} objects are suppressed for a minute (see svcproxy_skipped_objects_total)"
                 );
             }
             LogDecision::Suppress => {}
@@ -284,50 +273,54 @@ mod tests {
         reported
     }
 
-    fn list(kept: &mut SeenObjects, objects: Vec<DecodedObject>) -> Vec<String> {
-        kept.list_begins();
-        let mut changes: Vec<Change> = objects.into_iter().filter_map(|object| kept.here(object)).collect();
-        changes.extend(kept.list_is_whole());
+    fn list(seen: &mut SeenObjects, objects: Vec<DecodedObject>) -> Vec<String> {
+        seen.list_begins();
+        let mut changes: Vec<Change> = objects.into_iter().filter_map(|object| seen.upsert(object)).collect();
+        changes.extend(seen.list_is_whole());
         reported(changes)
     }
 
     #[test]
-    fn a_second_list_is_told_as_a_difference() {
-        let mut kept = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
+    fn a_second_list_reports_only_differences() {
+        let mut objects = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
         let first = vec![service("a", 1, 80), service("b", 2, 80), service("c", 3, 80)];
-        assert_eq!(list(&mut kept, first), ["default/a", "default/b", "default/c"]);
+        assert_eq!(list(&mut objects, first), ["default/a", "default/b", "default/c"]);
         let second = vec![service("a", 1, 80), service("b", 9, 80), service("d", 10, 80)];
-        assert_eq!(list(&mut kept, second), ["default/c gone", "default/d"], "b has a new version of the same content");
-        assert_eq!(reported(kept.here(service("d", 11, 81))), ["default/d"]);
-        assert_eq!(reported(kept.here(service("d", 11, 81))), [""; 0], "a repeated event");
-        assert_eq!(reported(kept.gone(&envelope("d", ""))), ["default/d gone"]);
-        assert_eq!(reported(kept.gone(&envelope("d", ""))), [""; 0]);
+        assert_eq!(
+            list(&mut objects, second),
+            ["default/c gone", "default/d"],
+            "b has a new version of the same content"
+        );
+        assert_eq!(reported(objects.upsert(service("d", 11, 81))), ["default/d"]);
+        assert_eq!(reported(objects.upsert(service("d", 11, 81))), [""; 0], "a repeated event");
+        assert_eq!(reported(objects.delete(&envelope("d", ""))), ["default/d gone"]);
+        assert_eq!(reported(objects.delete(&envelope("d", ""))), [""; 0]);
     }
 
     #[test]
-    fn a_list_that_breaks_off_takes_nothing_away() {
-        let mut kept = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
-        list(&mut kept, vec![service("a", 1, 80), service("b", 1, 80)]);
-        kept.list_begins();
-        assert_eq!(reported(kept.here(service("a", 2, 81))), ["default/a"]);
+    fn an_incomplete_list_removes_nothing() {
+        let mut objects = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
+        list(&mut objects, vec![service("a", 1, 80), service("b", 1, 80)]);
+        objects.list_begins();
+        assert_eq!(reported(objects.upsert(service("a", 2, 81))), ["default/a"]);
         let again = vec![service("a", 2, 81), service("b", 1, 80)];
-        assert_eq!(list(&mut kept, again), [""; 0], "what the broken list reported is reported already");
-        kept.list_begins();
-        assert_eq!(reported(kept.here(service("c", 3, 80))), ["default/c"]);
-        assert_eq!(list(&mut kept, vec![service("a", 2, 81)]), ["default/b gone", "default/c gone"]);
+        assert_eq!(list(&mut objects, again), [""; 0], "what the broken list reported is reported already");
+        objects.list_begins();
+        assert_eq!(reported(objects.upsert(service("c", 3, 80))), ["default/c"]);
+        assert_eq!(list(&mut objects, vec![service("a", 2, 81)]), ["default/b gone", "default/c gone"]);
     }
 
     #[test]
-    fn an_object_that_breaks_the_rules_counts_once_and_stays_as_it_was() {
+    fn an_object_that_becomes_invalid_counts_once_and_stays_as_it_was() {
         let skipped = SkippedObjects::default();
         let (recorder, mut events) = Recorder::new();
-        let mut kept = SeenObjects::new(ObjectKind::Service, skipped.clone(), recorder);
+        let mut objects = SeenObjects::new(ObjectKind::Service, skipped.clone(), recorder);
         let first = vec![service("a", 1, 80), service("b", 1, 99_999)];
-        assert_eq!(list(&mut kept, first), ["default/a"]);
-        assert_eq!(reported(kept.here(service("a", 2, 0))), [""; 0]);
+        assert_eq!(list(&mut objects, first), ["default/a"]);
+        assert_eq!(reported(objects.upsert(service("a", 2, 0))), [""; 0]);
         assert_eq!(skipped.total(), 2);
         let again = vec![service("a", 2, 0), service("b", 1, 99_999)];
-        assert_eq!(list(&mut kept, again), [""; 0], "neither deleted nor reported again");
+        assert_eq!(list(&mut objects, again), [""; 0], "neither deleted nor reported again");
         assert_eq!(skipped.total(), 2);
         let reported: Vec<_> = std::iter::from_fn(|| events.try_recv().ok()).collect();
         assert_eq!(reported.len(), 2, "{reported:?}");
@@ -335,38 +328,38 @@ mod tests {
             reported[1].note.contains("spec.ports[0].port") && reported[1].note.ends_with("; kept as it was"),
             "{reported:?}"
         );
-        assert_eq!(list(&mut kept, vec![service("b", 2, 80)]), ["default/a gone", "default/b"]);
+        assert_eq!(list(&mut objects, vec![service("b", 2, 80)]), ["default/a gone", "default/b"]);
     }
 
     #[test]
-    fn what_was_another_object_does_not_stay() {
-        let mut kept = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
-        assert_eq!(list(&mut kept, vec![of_uid("a", "1", 80)]), ["default/a"]);
-        assert_eq!(reported(kept.here(of_uid("a", "1", 0))), [""; 0], "the same object: kept as it was");
-        assert_eq!(reported(kept.here(of_uid("a", "2", 0))), ["default/a gone"], "another one of its name");
-        assert_eq!(reported(kept.here(of_uid("a", "2", 81))), ["default/a"]);
-        assert_eq!(reported(kept.gone(&envelope("a", "1"))), [""; 0], "the end of the first one comes late");
-        assert_eq!(list(&mut kept, vec![of_uid("a", "3", 0)]), ["default/a gone"], "in a list, too");
-        assert_eq!(reported(kept.here(of_uid("a", "3", 82))), ["default/a"]);
-        assert_eq!(reported(kept.gone(&envelope("a", "3"))), ["default/a gone"]);
+    fn an_invalid_object_with_a_new_uid_removes_the_old_one() {
+        let mut objects = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
+        assert_eq!(list(&mut objects, vec![of_uid("a", "1", 80)]), ["default/a"]);
+        assert_eq!(reported(objects.upsert(of_uid("a", "1", 0))), [""; 0], "the same object: kept as it was");
+        assert_eq!(reported(objects.upsert(of_uid("a", "2", 0))), ["default/a gone"], "another one of its name");
+        assert_eq!(reported(objects.upsert(of_uid("a", "2", 81))), ["default/a"]);
+        assert_eq!(reported(objects.delete(&envelope("a", "1"))), [""; 0], "the end of the first one comes late");
+        assert_eq!(list(&mut objects, vec![of_uid("a", "3", 0)]), ["default/a gone"], "in a list, too");
+        assert_eq!(reported(objects.upsert(of_uid("a", "3", 82))), ["default/a"]);
+        assert_eq!(reported(objects.delete(&envelope("a", "3"))), ["default/a gone"]);
     }
 
     #[test]
-    fn each_version_counts_and_the_reason_is_logged_once() {
+    fn each_invalid_version_counts_and_its_reason_is_logged_once() {
         let skipped = SkippedObjects::default();
         let (recorder, mut events) = Recorder::new();
-        let mut kept = SeenObjects::new(ObjectKind::Service, skipped.clone(), recorder);
-        (1..=500).for_each(|version| drop(kept.here(service("a", version, 99_999 + i64::from(version)))));
+        let mut objects = SeenObjects::new(ObjectKind::Service, skipped.clone(), recorder);
+        (1..=500).for_each(|version| drop(objects.upsert(service("a", version, 99_999 + i64::from(version)))));
         assert_eq!(skipped.total(), 500);
         let mut reported = || std::iter::from_fn(|| events.try_recv().ok()).count();
         assert_eq!(reported(), 1, "another value of the same field is the same reason");
-        kept.here(service("a", 501, 80));
-        kept.here(service("a", 502, 0));
+        objects.upsert(service("a", 501, 80));
+        objects.upsert(service("a", 502, 0));
         assert_eq!(reported(), 1, "it was valid in between");
     }
 
     #[test]
-    fn what_is_left_out_of_account_is_remembered_as_long_as_it_lasts() {
+    fn ignored_fields_are_remembered_while_they_last() {
         let service = |distribution: &str| {
             let service = json!({
                 "metadata": {"name": "a", "namespace": "default"},
@@ -376,35 +369,34 @@ mod tests {
         };
         let skipped = SkippedObjects::default();
         let (recorder, mut events) = Recorder::new();
-        let mut kept = SeenObjects::new(ObjectKind::Service, skipped.clone(), recorder);
-        assert_eq!(list(&mut kept, vec![service("PreferMars")]), ["default/a"]);
-        let remarked = |kept: &SeenObjects| kept.remarked.values().cloned().collect::<Vec<_>>();
-        assert_eq!(remarked(&kept), ["spec.trafficDistribution"]);
-        assert_eq!(list(&mut kept, vec![service("PreferMars")]), [""; 0]);
-        assert_eq!(remarked(&kept).len(), 1);
-        list(&mut kept, vec![service("PreferSameZone")]);
-        assert_eq!(remarked(&kept), [""; 0]);
-        list(&mut kept, vec![service("PreferMars")]);
-        list(&mut kept, Vec::new());
-        assert_eq!(remarked(&kept), [""; 0], "a deleted object is forgotten");
+        let mut objects = SeenObjects::new(ObjectKind::Service, skipped.clone(), recorder);
+        assert_eq!(list(&mut objects, vec![service("PreferMars")]), ["default/a"]);
+        let remarked = |objects: &SeenObjects| objects.remarked.values().cloned().collect::<Vec<_>>();
+        assert_eq!(remarked(&objects), ["spec.trafficDistribution"]);
+        assert_eq!(list(&mut objects, vec![service("PreferMars")]), [""; 0]);
+        assert_eq!(remarked(&objects).len(), 1);
+        list(&mut objects, vec![service("PreferSameZone")]);
+        assert_eq!(remarked(&objects), [""; 0]);
+        list(&mut objects, vec![service("PreferMars")]);
+        list(&mut objects, Vec::new());
+        assert_eq!(remarked(&objects), [""; 0], "a deleted object is forgotten");
         assert_eq!((skipped.total(), events.try_recv().is_ok()), (0, false), "nothing was skipped");
     }
 
-    /// Valid and invalid objects whose names keep changing.
     #[test]
-    fn what_is_forgotten_leaves_no_room_behind() {
-        let mut kept = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
+    fn removed_objects_leave_no_capacity() {
+        let mut objects = SeenObjects::new(ObjectKind::Service, SkippedObjects::default(), Recorder::default());
         let name = |number: u32| format!("service-{number}");
-        let room = |kept: &SeenObjects| [kept.known.capacity(), kept.refused.capacity()];
+        let room = |objects: &SeenObjects| [objects.known.capacity(), objects.refused.capacity()];
         for number in 0..5000 {
-            drop(kept.here(service(&name(number), 1, if number % 2 == 0 { 80 } else { 0 })));
+            drop(objects.upsert(service(&name(number), 1, if number % 2 == 0 { 80 } else { 0 })));
         }
-        assert_eq!([kept.known.len(), kept.refused.len()], [2500, 2500]);
-        assert!(room(&kept).iter().all(|room| *room >= 2500), "{:?}", room(&kept));
+        assert_eq!([objects.known.len(), objects.refused.len()], [2500, 2500]);
+        assert!(room(&objects).iter().all(|room| *room >= 2500), "{:?}", room(&objects));
         for number in 0..5000 {
-            drop(kept.gone(&envelope(&name(number), "")));
+            drop(objects.delete(&envelope(&name(number), "")));
         }
-        assert_eq!([kept.known.len(), kept.refused.len()], [0, 0]);
-        assert!(room(&kept).iter().all(|room| *room <= 2 * RemovedObjects::LEAST), "{:?}", room(&kept));
+        assert_eq!([objects.known.len(), objects.refused.len()], [0, 0]);
+        assert!(room(&objects).iter().all(|room| *room <= 2 * RemovedObjects::LEAST), "{:?}", room(&objects));
     }
 }

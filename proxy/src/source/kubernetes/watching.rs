@@ -19,8 +19,7 @@ use super::failure_log::ApiFailureLog;
 use super::reflect::{Failure, Reflector, report};
 use super::seen::SeenObjects;
 
-/// Range of the duration in seconds that is requested from the server; random, so that the watches of many nodes do not
-/// end together (as in client-go's reflectors).
+/// In seconds; random, so that the watches of many nodes do not end together (as in client-go's reflectors).
 const WATCH_SECONDS: (f64, f64) = (300.0, 600.0);
 
 #[derive(Deserialize)]
@@ -30,12 +29,10 @@ struct WatchedEvent<'a> {
     object: &'a RawValue,
 }
 
-/// The progress of a watch.
 #[derive(Debug, Default)]
 pub(super) struct WatchProgress {
     /// The watch lasted long enough to show that the server works.
     pub(super) stood: bool,
-    /// The watch received an event.
     pub(super) events: bool,
 }
 
@@ -83,16 +80,15 @@ impl Reflector {
     }
 }
 
-/// Applies one event.
 fn apply(kind: ObjectKind, event: &WatchedEvent<'_>, seen: &mut SeenObjects) -> Result<Vec<Change>, Failure> {
     let change = match event.r#type.as_str() {
         "ADDED" | "MODIFIED" => match decode(kind, event.object) {
             nameless if nameless.key.name.is_empty() => {
                 return Err(Failure::Nonsense(format!("an event about a {} without a name", kind.name())));
             }
-            decoded => seen.here(decoded),
+            decoded => seen.upsert(decoded),
         },
-        "DELETED" => seen.gone(&known_kind(kind, event.object)?),
+        "DELETED" => seen.delete(&known_kind(kind, event.object)?),
         "BOOKMARK" => {
             known_kind(kind, event.object)?;
             None

@@ -5,7 +5,7 @@ use super::Findings;
 
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Checks the name by the kind's rule, and the labels. Removes invalid labels, which no rule uses.
+/// Removes invalid labels, which no rule uses.
 pub(super) fn named(meta: &mut ObjectMeta, rule: fn(&str) -> Checked, findings: &mut Findings) {
     match meta.name.as_deref() {
         None | Some("") => findings.add("metadata.name", "is missing"),

@@ -1,12 +1,10 @@
 //! Checks that the API server would accept an object, adds the API's defaults, and normalises addresses and networks.
 //!
 //! The rules are from the field descriptions of the API reference. Afterwards every string that can reach a kernel rule
-//! (names, namespaces, port names, protocols, addresses, networks, zones, node names) consists of letters, digits, and
-//! `-._:/`.
+//! consists of letters, digits, and `-._:/`.
 //!
-//! A fault has the smallest possible effect: an invalid endpoint, port or address is removed, and so is an invalid
-//! field, for example one of a newer API. The removed value is logged. The object is rejected only if it would
-//! otherwise be a different object, or accept more callers.
+//! An invalid endpoint, port, address or field is removed and logged. The object is rejected only if it would otherwise
+//! be a different object, or accept more callers.
 
 mod metadata;
 mod node;
@@ -30,33 +28,33 @@ const REPORTED: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// Path of the field.
     pub field: String,
     pub message: String,
 }
 
 impl Finding {
     /// Marks the fault as one of an ignored value.
-    pub(super) fn left_out(self) -> Finding {
-        Finding { message: format!("{}; left out of account", self.message), ..self }
+    pub(super) fn ignored(self) -> Finding {
+        Finding { message: format!("{}; ignored", self.message), ..self }
     }
 }
 
-/// The faults of one object, and its ignored values.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     reported: Vec<Finding>,
-    untold: usize,
+    unlisted_faults: usize,
     remarks: Vec<Finding>,
-    unremarked: usize,
+    unlisted_remarks: usize,
 }
 
 impl Findings {
     /// The faults in order; the last one counts those that are not listed.
     pub(super) fn into_vec(mut self) -> Vec<Finding> {
-        if self.untold > 0 {
-            self.reported
-                .push(Finding { field: String::new(), message: format!("{} more faults in this object", self.untold) });
+        if self.unlisted_faults > 0 {
+            self.reported.push(Finding {
+                field: String::new(),
+                message: format!("{} more faults in this object", self.unlisted_faults),
+            });
         }
         self.reported
     }
@@ -64,24 +62,27 @@ impl Findings {
     /// The ignored values in order; the last one counts those that are not listed.
     pub(super) fn take_remarks(&mut self) -> Vec<Finding> {
         let mut remarks = std::mem::take(&mut self.remarks);
-        if self.unremarked > 0 {
-            let message = format!("{} more values in this object; left out of account", self.unremarked);
+        if self.unlisted_remarks > 0 {
+            let message = format!("{} more values in this object; ignored", self.unlisted_remarks);
             remarks.push(Finding { field: String::new(), message });
         }
         remarks
     }
 
-    /// Records an ignored value.
     fn remark(&mut self, field: impl Into<String>, message: impl std::fmt::Display) {
         if self.remarks.len() < REPORTED {
-            self.remarks.push(Finding { field: field.into(), message: message.to_string() }.left_out());
+            self.remarks.push(Finding { field: field.into(), message: message.to_string() }.ignored());
         } else {
-            self.unremarked += 1;
+            self.unlisted_remarks += 1;
         }
     }
 
-    /// Removes an invalid value that a proxy does not need.
-    fn needless<T>(&mut self, field: impl FnOnce() -> String, value: &mut Option<T>, rule: impl FnOnce(&T) -> Checked) {
+    fn drop_if_invalid<T>(
+        &mut self,
+        field: impl FnOnce() -> String,
+        value: &mut Option<T>,
+        rule: impl FnOnce(&T) -> Checked,
+    ) {
         if let Some(Err(message)) = value.as_ref().map(rule) {
             *value = None;
             self.remark(field(), message);
@@ -90,7 +91,7 @@ impl Findings {
 
     fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
         if self.reported.len() == REPORTED {
-            self.untold += 1;
+            self.unlisted_faults += 1;
             return;
         }
         self.reported.push(Finding { field: field.into(), message: message.into() });

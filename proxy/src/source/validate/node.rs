@@ -28,7 +28,7 @@ fn own_address(entry: &mut NodeAddress, number: usize, findings: &mut Findings) 
     fault.map_err(|message| findings.remark(field(), message)).is_ok()
 }
 
-/// `podCIDR` and `podCIDRs` have the same meaning; afterwards both are set.
+/// Afterwards `podCIDR` and `podCIDRs` agree.
 fn pod_cidrs(spec: &mut NodeSpec, findings: &mut Findings) {
     let first = spec.pod_cidr.take().filter(|c| !c.is_empty());
     let mut all = spec.pod_cidrs.take().unwrap_or_default();

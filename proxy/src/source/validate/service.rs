@@ -1,4 +1,4 @@
-//! Service v1: type and ports. Addresses and policies are checked in other files.
+//! Type and ports of a Service.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::super::syntax::{Checked, container_port_name, label, one_of, port, protocol, qualified_name, subdomain};
 use super::{Findings, metadata, service_address, service_policy};
 
-/// The `clusterIP` of a headless Service.
 pub(super) const HEADLESS: &str = "None";
 
 /// Checks a Service, adds defaults and normalises addresses.
@@ -46,7 +45,7 @@ fn external_name(spec: &mut ServiceSpec, findings: &mut Findings) {
         true => Ok(()),
         false => subdomain(name.strip_suffix('.').unwrap_or(name)),
     };
-    findings.needless(|| "spec.externalName".to_owned(), &mut spec.external_name, rule);
+    findings.drop_if_invalid(|| "spec.externalName".to_owned(), &mut spec.external_name, rule);
 }
 
 /// Removes invalid ports. Rejects a Service without any valid port.
@@ -68,7 +67,7 @@ fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
         if fault.is_ok() {
             entry.node_port = entry.node_port.filter(|number| *number != 0);
             let protocol = entry.protocol.clone().unwrap_or_default();
-            findings.needless(
+            findings.drop_if_invalid(
                 || at("nodePort"),
                 &mut entry.node_port,
                 |number| match has_node_ports {
@@ -134,9 +133,9 @@ fn one_port(entry: &mut ServicePort, at: &dyn Fn(&str) -> String, findings: &mut
     if name.is_empty() {
         "TCP".clone_into(name);
     }
-    findings.needless(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
+    findings.drop_if_invalid(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
     // The proxy takes target ports from EndpointSlices.
-    findings.needless(
+    findings.drop_if_invalid(
         || at("targetPort"),
         &mut entry.target_port,
         |target| match target {

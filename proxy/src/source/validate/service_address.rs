@@ -8,7 +8,6 @@ use super::super::syntax::{address, network, not_special, one_of, subdomain};
 use super::Findings;
 use super::service::{HEADLESS, is};
 
-/// Checks and normalises the addresses in `spec`.
 pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
     cluster_ips(spec, findings);
     let mut number = 0..;
@@ -22,7 +21,7 @@ pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
     }
     spec.load_balancer_ip = spec.load_balancer_ip.take().filter(|text| !text.is_empty());
     let field = || "spec.loadBalancerIP".to_owned();
-    findings.needless(field, &mut spec.load_balancer_ip, |text| address(text).map(|_| ()));
+    findings.drop_if_invalid(field, &mut spec.load_balancer_ip, |text| address(text).map(|_| ()));
     if let Some(ip) = spec.load_balancer_ip.as_deref().and_then(|text| address(text).ok()) {
         spec.load_balancer_ip = Some(ip.to_string());
     }
@@ -41,7 +40,7 @@ pub(super) fn spec(spec: &mut ServiceSpec, findings: &mut Findings) {
     }
 }
 
-/// `clusterIP` and `clusterIPs` have the same meaning; afterwards both and `ipFamilies` are set.
+/// Afterwards `clusterIP`, `clusterIPs` and `ipFamilies` agree.
 fn cluster_ips(spec: &mut ServiceSpec, findings: &mut Findings) {
     let first = spec.cluster_ip.take().filter(|ip| !ip.is_empty());
     let mut all = spec.cluster_ips.take().unwrap_or_default();
@@ -85,7 +84,7 @@ fn cluster_ips(spec: &mut ServiceSpec, findings: &mut Findings) {
     }
     let policies = ["SingleStack", "PreferDualStack", "RequireDualStack"];
     let field = || "spec.ipFamilyPolicy".to_owned();
-    findings.needless(field, &mut spec.ip_family_policy, |policy| one_of(policy, &policies));
+    findings.drop_if_invalid(field, &mut spec.ip_family_policy, |policy| one_of(policy, &policies));
     spec.cluster_ip = all.first().cloned();
     spec.cluster_ips = (!all.is_empty()).then_some(all);
 }
@@ -117,7 +116,6 @@ fn family(ip: IpAddr) -> &'static str {
     if ip.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// Checks and normalises the load balancer's addresses.
 pub(super) fn status(service: &mut Service, findings: &mut Findings) {
     let balanced = service.spec.as_ref().is_some_and(|s| is(s, "LoadBalancer"));
     let balancer = service.status.as_mut().and_then(|s| s.load_balancer.as_mut());
@@ -131,7 +129,7 @@ pub(super) fn status(service: &mut Service, findings: &mut Findings) {
     for (i, ingress) in ingresses.iter_mut().enumerate() {
         let at = |field: &str| format!("status.loadBalancer.ingress[{i}].{field}");
         ingress.hostname = ingress.hostname.take().filter(|name| !name.is_empty());
-        findings.needless(|| at("hostname"), &mut ingress.hostname, |name| subdomain(name));
+        findings.drop_if_invalid(|| at("hostname"), &mut ingress.hostname, |name| subdomain(name));
         let ip = ingress.ip.take().filter(|ip| !ip.is_empty());
         let ip = ip.and_then(|text| match address(&text) {
             Ok(ip) => Some(ip),
@@ -143,7 +141,7 @@ pub(super) fn status(service: &mut Service, findings: &mut Findings) {
         if ip.is_some() {
             ingress.ip_mode.get_or_insert_with(|| "VIP".to_owned());
         }
-        findings.needless(
+        findings.drop_if_invalid(
             || at("ipMode"),
             &mut ingress.ip_mode,
             |mode| match ip {

@@ -3,7 +3,7 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use super::super::syntax::{Checked, network, subdomain};
 use super::{Findings, metadata};
 
-/// Checks a ServiceCIDR and normalises its ranges. Removes invalid ranges and a second range of a family.
+/// Removes invalid ranges and a second range of a family.
 pub(in super::super) fn service_cidr(object: &mut ServiceCIDR) -> Findings {
     let mut findings = Findings::default();
     metadata::named(&mut object.metadata, subdomain, &mut findings);
@@ -21,7 +21,7 @@ pub(in super::super) fn service_cidr(object: &mut ServiceCIDR) -> Findings {
     findings
 }
 
-/// Rejects a range of all addresses, which the API allows and which would contain every destination.
+/// Rejects a range of all addresses, which the API allows.
 fn range(text: &mut String, families: &mut Vec<bool>) -> Checked {
     let range = network(text)?;
     let (is_v4, family) = if range.addr().is_ipv4() { (true, "IPv4") } else { (false, "IPv6") };

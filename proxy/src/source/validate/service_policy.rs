@@ -11,7 +11,6 @@ const DEFAULT_AFFINITY: i32 = 10_800;
 /// One day, in seconds (API reference, `ClientIPConfig`).
 const LONGEST_AFFINITY: i32 = 86_400;
 
-/// Checks the policies and adds defaults.
 pub(super) fn check(spec: &mut ServiceSpec, findings: &mut Findings) {
     affinity(spec, findings);
     traffic_policies(spec, findings);
@@ -19,15 +18,15 @@ pub(super) fn check(spec: &mut ServiceSpec, findings: &mut Findings) {
     // The proxy follows the hints in EndpointSlices, which this field influences.
     let ways = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     let field = || "spec.trafficDistribution".to_owned();
-    findings.needless(field, &mut spec.traffic_distribution, |way| one_of(way, &ways));
+    findings.drop_if_invalid(field, &mut spec.traffic_distribution, |way| one_of(way, &ways));
     let field = || "spec.loadBalancerClass".to_owned();
-    findings.needless(field, &mut spec.load_balancer_class, |class| qualified_name(class));
+    findings.drop_if_invalid(field, &mut spec.load_balancer_class, |class| qualified_name(class));
 }
 
 fn affinity(spec: &mut ServiceSpec, findings: &mut Findings) {
     spec.session_affinity = spec.session_affinity.take().filter(|affinity| !affinity.is_empty());
     let field = || "spec.sessionAffinity".to_owned();
-    findings.needless(field, &mut spec.session_affinity, |affinity| one_of(affinity, &["None", "ClientIP"]));
+    findings.drop_if_invalid(field, &mut spec.session_affinity, |affinity| one_of(affinity, &["None", "ClientIP"]));
     if spec.session_affinity.get_or_insert_with(|| "None".to_owned()) != "ClientIP" {
         if spec.session_affinity_config.take().is_some() {
             findings.remark("spec.sessionAffinityConfig", "is only for the session affinity ClientIP");
@@ -37,7 +36,7 @@ fn affinity(spec: &mut ServiceSpec, findings: &mut Findings) {
     let config = spec.session_affinity_config.get_or_insert_with(SessionAffinityConfig::default);
     let seconds = &mut config.client_ip.get_or_insert_with(ClientIPConfig::default).timeout_seconds;
     let field = || "spec.sessionAffinityConfig.clientIP.timeoutSeconds".to_owned();
-    findings.needless(field, seconds, |seconds| match (1..=LONGEST_AFFINITY).contains(seconds) {
+    findings.drop_if_invalid(field, seconds, |seconds| match (1..=LONGEST_AFFINITY).contains(seconds) {
         true => Ok(()),
         false => Err(format!("{seconds} is not within 1-{LONGEST_AFFINITY} seconds")),
     });
@@ -52,7 +51,7 @@ fn traffic_policies(spec: &mut ServiceSpec, findings: &mut Findings) {
     let said = |policy: &mut Option<String>| policy.take().filter(|policy| !policy.is_empty());
     spec.external_traffic_policy = said(&mut spec.external_traffic_policy);
     let field = || "spec.externalTrafficPolicy".to_owned();
-    findings.needless(field, &mut spec.external_traffic_policy, |policy| match reachable {
+    findings.drop_if_invalid(field, &mut spec.external_traffic_policy, |policy| match reachable {
         true => known(policy),
         false => Err("is only for the types NodePort and LoadBalancer and for external IPs".to_owned()),
     });
@@ -60,7 +59,7 @@ fn traffic_policies(spec: &mut ServiceSpec, findings: &mut Findings) {
         spec.external_traffic_policy.get_or_insert_with(|| "Cluster".to_owned());
     }
     spec.internal_traffic_policy = said(&mut spec.internal_traffic_policy);
-    findings.needless(|| "spec.internalTrafficPolicy".to_owned(), &mut spec.internal_traffic_policy, known);
+    findings.drop_if_invalid(|| "spec.internalTrafficPolicy".to_owned(), &mut spec.internal_traffic_policy, known);
     if !is(spec, "ExternalName") {
         spec.internal_traffic_policy.get_or_insert_with(|| "Cluster".to_owned());
     }
@@ -74,7 +73,7 @@ fn health_check_port(spec: &mut ServiceSpec, findings: &mut Findings) {
     let tcp_node_port = |number: i32| {
         ports.iter().find(|port| port.protocol.as_deref() == Some("TCP") && port.node_port == Some(number))
     };
-    findings.needless(
+    findings.drop_if_invalid(
         || "spec.healthCheckNodePort".to_owned(),
         &mut spec.health_check_node_port,
         |number| match tcp_node_port(*number) {

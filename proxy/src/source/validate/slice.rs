@@ -8,8 +8,7 @@ use super::super::syntax::{
 use super::{Findings, metadata};
 use crate::model::LABEL_SERVICE_NAME;
 
-/// Checks a slice, adds defaults and normalises addresses. Removes invalid endpoints and ports. Does not limit their
-/// number: the API has raised its limits before.
+/// Removes invalid endpoints and ports. Does not limit their number: the API has raised its limits before.
 pub(in super::super) fn slice(slice: &mut EndpointSlice) -> Findings {
     let mut findings = Findings::default();
     metadata::namespaced(&mut slice.metadata, subdomain, &mut findings);
@@ -36,7 +35,6 @@ pub(in super::super) fn slice(slice: &mut EndpointSlice) -> Findings {
     findings
 }
 
-/// Removes invalid ports.
 fn ports(ports: &mut Vec<EndpointPort>, findings: &mut Findings) {
     let mut names = BTreeSet::new();
     let mut number = 0..;
@@ -67,7 +65,7 @@ fn endpoint_port(
     if let Some(number) = entry.port {
         port(number).map_err(in_field("port"))?;
     }
-    findings.needless(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
+    findings.drop_if_invalid(|| at("appProtocol"), &mut entry.app_protocol, |name| qualified_name(name));
     if names.insert(name.to_owned()) {
         return Ok(());
     }
@@ -93,10 +91,10 @@ fn endpoint(entry: &mut Endpoint, family: &str, at: &dyn Fn(&str) -> String, fin
         }
         return false;
     }
-    // Names are only compared with this node's, never written: an invalid name matches no node and no zone.
-    findings.needless(|| at("nodeName"), &mut entry.node_name, |name| subdomain(name));
-    findings.needless(|| at("hostname"), &mut entry.hostname, |name| label(name));
-    findings.needless(|| at("zone"), &mut entry.zone, |zone| label_value(zone));
+    // Names are only compared with this node's: an invalid name matches no node and no zone.
+    findings.drop_if_invalid(|| at("nodeName"), &mut entry.node_name, |name| subdomain(name));
+    findings.drop_if_invalid(|| at("hostname"), &mut entry.hostname, |name| label(name));
+    findings.drop_if_invalid(|| at("zone"), &mut entry.zone, |zone| label_value(zone));
     let Some(hints) = &mut entry.hints else { return true };
     for (i, zone) in hints.for_zones.iter_mut().flatten().enumerate() {
         if let Err(message) = named_zone(&zone.name) {

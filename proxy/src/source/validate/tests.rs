@@ -11,7 +11,6 @@ fn faults(object: &Value) -> Vec<String> {
     faults
 }
 
-/// Sets `value` at `pointer`.
 fn with(base: &Value, pointer: &str, value: Value) -> Value {
     let mut object = base.clone();
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
@@ -51,12 +50,12 @@ fn service_cidr() -> Value {
         "spec": {"cidrs": ["10.96.0.0/16", "fd00:10:96::/112"]}})
 }
 
-/// Each change causes exactly this fault; with a leading `~`, a remark about an ignored value.
+/// Each change causes exactly this fault; after a `~`, a remark about an ignored value.
 fn refuses(base: &Value, name: &str, table: &[(&str, Value, &str)]) {
     assert_eq!(faults(base), Vec::<String>::new());
     for (pointer, value, fault) in table {
         let (found, fault) = match fault.strip_prefix('~') {
-            Some(fault) => (remarks(&with(base, pointer, value.clone())), format!("{fault}; left out of account")),
+            Some(fault) => (remarks(&with(base, pointer, value.clone())), format!("{fault}; ignored")),
             None => (faults(&with(base, pointer, value.clone())), (*fault).to_owned()),
         };
         let expected = match fault.strip_prefix('!') {
@@ -67,7 +66,6 @@ fn refuses(base: &Value, name: &str, table: &[(&str, Value, &str)]) {
     }
 }
 
-/// The remarks about a valid object.
 fn remarks(object: &Value) -> Vec<String> {
     let read = documents::read("x.json", object.to_string().as_bytes());
     assert!(read.problems.is_empty() && read.objects.len() == 1, "{object}: {:?}", read.problems);
@@ -287,9 +285,8 @@ fn service_cidrs() {
     assert_eq!(ranges, Some(vec!["10.96.0.0/16".to_owned()]), "in canonical form, and what is wrong costs itself");
 }
 
-/// Invalid values that a proxy does not need are removed and remarked on.
 #[test]
-fn what_is_left_out_of_account() {
+fn ignored_values_are_removed_and_remarked_on() {
     let left_out = |base: &Value, pointer: &str, value: Value, reported: &[&str]| {
         let read = documents::read("x.json", with(base, pointer, value).to_string().as_bytes());
         assert!(read.problems.is_empty() && read.objects.len() == 1, "{:?}", read.problems);
@@ -300,7 +297,7 @@ fn what_is_left_out_of_account() {
                 remark.starts_with("x.json: document 1 (") && remark.contains(&format!("): {reported}")),
                 "{remark}"
             );
-            assert!(remark.ends_with("; left out of account"), "{remark}");
+            assert!(remark.ends_with("; ignored"), "{remark}");
         }
         let (_, object, _) = &read.objects[0];
         match object {
@@ -363,7 +360,7 @@ fn what_is_left_out_of_account() {
 }
 
 #[test]
-fn what_the_api_server_fills_in_is_filled_in() {
+fn defaults_of_the_api_are_added() {
     let bare = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
         "spec": {"clusterIP": "010.96.0.01", "ports": [{"port": 80}], "sessionAffinity": "ClientIP"}});
     let read = documents::read("x.json", bare.to_string().as_bytes());
@@ -382,7 +379,7 @@ fn what_the_api_server_fills_in_is_filled_in() {
 }
 
 #[test]
-fn kinds_of_service_that_have_no_rules_are_fine() {
+fn services_without_rules_are_valid() {
     for spec in [
         json!({"clusterIP": "None"}),
         json!({"type": "ExternalName", "externalName": "db.example.com."}),
@@ -396,13 +393,13 @@ fn kinds_of_service_that_have_no_rules_are_fine() {
 }
 
 #[test]
-fn a_flood_of_faults_is_cut_short() {
+fn many_faults_are_counted() {
     let mut many = slice();
     let bad = json!({"addresses": ["x"]});
     many["endpoints"] = Value::Array(vec![bad; 900]);
     let found = remarks(&many);
     assert_eq!(found.len(), 9);
-    let last = "x.json: document 1 (EndpointSlice shop/web-1): 892 more values in this object; left out of account";
+    let last = "x.json: document 1 (EndpointSlice shop/web-1): 892 more values in this object; ignored";
     assert_eq!(found[8], last);
     let mut bad = service();
     let ranges: Vec<Value> = (0..900).map(|_| json!("x")).collect();
@@ -412,9 +409,8 @@ fn a_flood_of_faults_is_cut_short() {
     assert_eq!(found[8], "x.json: document 1 (Service default/web): 892 more faults in this object");
 }
 
-/// An invalid endpoint or port does not affect the others.
 #[test]
-fn what_is_right_stays() {
+fn invalid_items_do_not_affect_valid_ones() {
     let read = |object: Value| {
         let read = documents::read("x.json", object.to_string().as_bytes());
         assert!(read.problems.is_empty() && read.objects.len() == 1, "{:?}", read.problems);

@@ -11,8 +11,8 @@ use svcproxy::mode::iptables_family::ipvs::kernel::IpvsAdapters;
 use svcproxy::model::{Change, Family};
 use svcproxy::relay;
 
-use crate::daemon::kernel::Counted;
-use crate::daemon::lab::{Lab, cluster, node, service, slice};
+use crate::daemon::kernel::CountedKernel;
+use crate::daemon::lab::{DaemonLab, cluster, node, service, slice};
 use crate::support::inside;
 use svcproxy::testing::key;
 
@@ -39,7 +39,7 @@ fn changes() -> Vec<(&'static str, Vec<Change>)> {
 }
 
 /// Makes every kind of change; returns a line of costs for each.
-async fn costs(mut lab: Lab) -> Vec<String> {
+async fn costs(mut lab: DaemonLab) -> Vec<String> {
     let mut lines = Vec::new();
     for (what, changes) in changes() {
         // A start reads the existing rules before there is anything to sync.
@@ -75,7 +75,7 @@ async fn of_iptables_mode_by_commands() {
         "an endpoint, with an address of a pod's link: 1 restores",
         "the same address once more: 1 restores",
     ];
-    assert_eq!(costs(Lab::start(HOUR)).await, expected);
+    assert_eq!(costs(DaemonLab::start(HOUR)).await, expected);
 }
 
 /// With real tables in a namespace, because the number of messages depends on the kernel's state.
@@ -105,9 +105,9 @@ fn of_iptables_mode_by_netlink() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let costs = runtime.block_on(async {
         let assemble = |config: &Config, family, kernel: crate::daemon::kernel::Kernel| {
-            assemble::iptables(config, family, Counted::netlink(&kernel, elsewhere(family)))
+            assemble::iptables(config, family, CountedKernel::netlink(&kernel, elsewhere(family)))
         };
-        costs(Lab::start_in(HOUR, None, assemble)).await
+        costs(DaemonLab::start_in(HOUR, None, assemble)).await
     });
     assert_eq!(costs, expected);
 }
@@ -123,11 +123,11 @@ fn elsewhere(family: Family) -> NfTables {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_ipvs_mode() {
-    let lab = Lab::start_in(HOUR, None, |config, family, kernel| {
+    let lab = DaemonLab::start_in(HOUR, None, |config, family, kernel| {
         let adapters = IpvsAdapters {
-            servers: Counted::beside(&kernel, ipvs::Fake::default()),
-            sets: Counted::beside(&kernel, ipset::Fake::default()),
-            device: Counted::beside(&kernel, dummy::Fake::default()),
+            servers: CountedKernel::beside(&kernel, ipvs::Fake::default()),
+            sets: CountedKernel::beside(&kernel, ipset::Fake::default()),
+            device: CountedKernel::beside(&kernel, dummy::Fake::default()),
             rules: kernel,
         };
         assemble::ipvs(config, family, adapters)
@@ -156,8 +156,8 @@ async fn of_ipvs_mode() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_userspace_mode() {
-    let lab = Lab::start_in(HOUR, None, |config, family, kernel| {
-        let relays = Counted::beside(&kernel, relay::FakeRelays::default());
+    let lab = DaemonLab::start_in(HOUR, None, |config, family, kernel| {
+        let relays = CountedKernel::beside(&kernel, relay::FakeRelays::default());
         assemble::userspace(config, family, kernel, relays)
     });
     let expected = [

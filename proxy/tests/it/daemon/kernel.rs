@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 
 /// Requests to one family's kernel, and to the relays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestCounts {
     pub dumps: usize,
     pub restores: usize,
     pub looks: usize,
@@ -38,7 +38,7 @@ pub struct Asked {
 }
 
 /// `1 restores, 3 messages`, without counts of zero.
-impl fmt::Display for Asked {
+impl fmt::Display for RequestCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [
             ("dumps", self.dumps),
@@ -60,7 +60,7 @@ impl fmt::Display for Asked {
 #[derive(Clone, Default)]
 pub struct Kernel {
     pub tables: Arc<Mutex<Fake>>,
-    pub asked: Arc<Mutex<Asked>>,
+    pub asked: Arc<Mutex<RequestCounts>>,
     pub addresses: Arc<Mutex<NodeAddresses>>,
     pub announced: Arc<Notify>,
     /// Announces changed addresses.
@@ -74,7 +74,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    fn count(&self, count: impl FnOnce(&mut Asked)) {
+    fn count(&self, count: impl FnOnce(&mut RequestCounts)) {
         count(&mut self.asked.lock().unwrap());
     }
 }
@@ -136,23 +136,23 @@ pub fn wait_while(flag: &AtomicBool) {
 }
 
 /// Counts requests and forwards them to another kernel.
-pub struct Counted<T> {
+pub struct CountedKernel<T> {
     pub inner: T,
-    pub asked: Arc<Mutex<Asked>>,
+    pub asked: Arc<Mutex<RequestCounts>>,
 }
 
-impl<T> Counted<T> {
+impl<T> CountedKernel<T> {
     /// Counts into `kernel`.
-    pub fn beside(kernel: &Kernel, inner: T) -> Counted<T> {
-        Counted { inner, asked: Arc::clone(&kernel.asked) }
+    pub fn beside(kernel: &Kernel, inner: T) -> CountedKernel<T> {
+        CountedKernel { inner, asked: Arc::clone(&kernel.asked) }
     }
 
-    fn asked(&self, count: impl FnOnce(&mut Asked)) {
+    fn asked(&self, count: impl FnOnce(&mut RequestCounts)) {
         count(&mut self.asked.lock().unwrap());
     }
 }
 
-impl Servers for Counted<ipvs::Fake> {
+impl Servers for CountedKernel<ipvs::Fake> {
     fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
         self.asked(|asked| asked.lists += 1);
         self.inner.servers(family)
@@ -169,7 +169,7 @@ impl Servers for Counted<ipvs::Fake> {
     }
 }
 
-impl Sets for Counted<ipset::Fake> {
+impl Sets for CountedKernel<ipset::Fake> {
     fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError> {
         self.asked(|asked| asked.lists += 1);
         self.inner.set(name)
@@ -196,7 +196,7 @@ impl Sets for Counted<ipset::Fake> {
     }
 }
 
-impl Device for Counted<dummy::Fake> {
+impl Device for CountedKernel<dummy::Fake> {
     fn ensure_device(&mut self) -> Result<(), NetlinkError> {
         self.asked(|asked| asked.messages += 1);
         self.inner.ensure_device()
@@ -218,7 +218,7 @@ impl Device for Counted<dummy::Fake> {
     }
 }
 
-impl Relays for Counted<relay::FakeRelays> {
+impl Relays for CountedKernel<relay::FakeRelays> {
     fn set_backends(&mut self, name: &ServicePortName, backends: Option<RelayBackends>) {
         self.asked(|asked| asked.relayed += 1);
         self.inner.set_backends(name, backends);
@@ -235,16 +235,16 @@ impl Relays for Counted<relay::FakeRelays> {
     }
 }
 
-impl Counted<NfTables> {
+impl CountedKernel<NfTables> {
     /// The real tables of iptables-nft, by netlink.
-    pub fn netlink(kernel: &Kernel, mut tables: NfTables) -> Counted<NfTables> {
+    pub fn netlink(kernel: &Kernel, mut tables: NfTables) -> CountedKernel<NfTables> {
         let asked = Arc::clone(&kernel.asked);
         tables.observe(Box::new(move |batch| asked.lock().unwrap().messages += batch.messages()));
-        Counted::beside(kernel, tables)
+        CountedKernel::beside(kernel, tables)
     }
 }
 
-impl PacketFilter for Counted<NfTables> {
+impl PacketFilter for CountedKernel<NfTables> {
     fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         self.asked(|asked| asked.dumps += 1);
         self.inner.look(tables, unread)

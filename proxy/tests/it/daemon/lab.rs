@@ -24,7 +24,7 @@ use svcproxy::testing;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc};
 
-use crate::daemon::kernel::{Asked, Kernel};
+use crate::daemon::kernel::{Kernel, RequestCounts};
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -65,7 +65,7 @@ impl ObjectSource for Batches {
 }
 
 /// A running daemon. Dropping this value ends its source and the daemon.
-pub struct Lab {
+pub struct DaemonLab {
     pub kernels: [Kernel; 2],
     pub batches: mpsc::UnboundedSender<Batch>,
     pub health: HealthState,
@@ -74,15 +74,15 @@ pub struct Lab {
     version: u64,
 }
 
-impl Lab {
+impl DaemonLab {
     /// Starts in iptables mode with the commands.
-    pub fn start(sync_period: Duration) -> Lab {
-        Lab::start_beside(sync_period, None)
+    pub fn start(sync_period: Duration) -> DaemonLab {
+        DaemonLab::start_beside(sync_period, None)
     }
 
     /// Starts with leftovers of another mode.
-    pub fn start_beside(sync_period: Duration, leftovers: Option<LeftoverCleanup>) -> Lab {
-        Lab::start_in(sync_period, leftovers, assemble::iptables)
+    pub fn start_beside(sync_period: Duration, leftovers: Option<LeftoverCleanup>) -> DaemonLab {
+        DaemonLab::start_in(sync_period, leftovers, assemble::iptables)
     }
 
     /// Starts with the proxy that `assemble` returns per family.
@@ -90,8 +90,8 @@ impl Lab {
         sync_period: Duration,
         leftovers: Option<LeftoverCleanup>,
         assemble: impl Fn(&Config, Family, Kernel) -> FamilyProxy<M>,
-    ) -> Lab {
-        Lab::start_with(Config { sync_period, ..Config::for_node("node-a") }, leftovers, assemble)
+    ) -> DaemonLab {
+        DaemonLab::start_with(Config { sync_period, ..Config::for_node("node-a") }, leftovers, assemble)
     }
 
     /// Starts with more settings.
@@ -99,7 +99,7 @@ impl Lab {
         config: Config,
         leftovers: Option<LeftoverCleanup>,
         assemble: impl Fn(&Config, Family, Kernel) -> FamilyProxy<M>,
-    ) -> Lab {
+    ) -> DaemonLab {
         let config = Config {
             detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
             min_sync_period: Duration::ZERO,
@@ -128,7 +128,7 @@ impl Lab {
             leftovers,
         };
         tokio::spawn(daemon.run(StopSignals::at_signals()));
-        Lab { kernels, batches, health, metrics, events, version: 0 }
+        DaemonLab { kernels, batches, health, metrics, events, version: 0 }
     }
 
     pub fn publish(&mut self, changes: Vec<Change>) {
@@ -139,18 +139,19 @@ impl Lab {
 
     pub async fn applied(&self, family: Family) {
         let version = Some(self.version.to_string());
-        let reached = || self.health.look().families.get(&family).is_some_and(|one| one.applied.manifests == version);
+        let reached =
+            || self.health.snapshot().families.get(&family).is_some_and(|one| one.applied.manifests == version);
         wait_for(&format!("{family} has applied {version:?}"), reached).await;
     }
 
     /// The cost of changes for the IPv4 kernel.
-    pub async fn cost(&mut self, changes: Vec<Change>) -> Asked {
-        *self.kernels[0].asked.lock().unwrap() = Asked::default();
+    pub async fn cost(&mut self, changes: Vec<Change>) -> RequestCounts {
+        *self.kernels[0].asked.lock().unwrap() = RequestCounts::default();
         self.cost_so_far(changes).await
     }
 
     /// The cost including earlier requests.
-    pub async fn cost_so_far(&mut self, changes: Vec<Change>) -> Asked {
+    pub async fn cost_so_far(&mut self, changes: Vec<Change>) -> RequestCounts {
         self.publish(changes);
         self.applied(Family::V4).await;
         *self.kernels[0].asked.lock().unwrap()

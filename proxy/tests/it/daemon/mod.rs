@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use kernel::{Asked, wait_while};
-use lab::{Lab, PATIENCE, cluster, slice, wait_for};
+use kernel::{RequestCounts, wait_while};
+use lab::{DaemonLab, PATIENCE, cluster, slice, wait_for};
 use serde_json::json;
 use svcproxy::config::{Config, NodePortAddresses};
 use svcproxy::daemon::LeftoverCleanup;
@@ -21,23 +21,23 @@ use svcproxy::testing::key;
 /// Of two Services that claim an address and port, the loser is reported once, and gets the address when it is free.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_claims_anothers_address_is_reported_once() {
-    let mut lab = Lab::start(Duration::from_secs(3600));
+    let mut lab = DaemonLab::start(Duration::from_secs(3600));
     lab.publish(cluster());
     lab.applied(Family::V4).await;
     let spec = json!({ "clusterIP": "10.96.0.66", "externalIPs": ["10.96.0.1"], "ports": [{ "port": 80 }] });
     let object = json!({ "metadata": { "name": "aaa" }, "spec": spec });
     let claims = Change::Service(key("aaa"), Some(Arc::new(serde_json::from_value(object).unwrap())));
-    let leads_to = |lab: &Lab| {
+    let leads_to = |lab: &DaemonLab| {
         let tables = lab.kernels[0].tables.lock().unwrap();
         let lines = &tables.tables[&Table::Nat]["KUBE-SERVICES"];
         lines.iter().filter(|line| line.contains("10.96.0.1/32")).cloned().collect::<Vec<_>>().join("; ")
     };
-    let disputed = |lab: &Lab| {
+    let disputed = |lab: &DaemonLab| {
         let text = lab.metrics.text().unwrap();
         let line = text.lines().find(|line| line.starts_with(r#"svcproxy_disputed_frontends{ip_family="IPv4"}"#));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
     };
-    let restore = Asked { restores: 1, ..Asked::default() };
+    let restore = RequestCounts { restores: 1, ..RequestCounts::default() };
     assert_eq!(lab.cost(vec![claims, slice("aaa", &[66], "TCP")]).await, restore);
     assert!(leads_to(&lab).contains("default/web cluster IP") && !leads_to(&lab).contains("default/aaa"));
     assert_eq!(disputed(&lab), Some(1));
@@ -53,14 +53,14 @@ async fn a_service_that_claims_anothers_address_is_reported_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_is_repaired_and_foreign_writes_cost_one_listing() {
-    let mut lab = Lab::start(Duration::from_secs(3600));
+    let mut lab = DaemonLab::start(Duration::from_secs(3600));
     lab.publish(cluster());
     lab.applied(Family::V4).await;
     let kernel = lab.kernels[0].clone();
-    *kernel.asked.lock().unwrap() = Asked::default();
+    *kernel.asked.lock().unwrap() = RequestCounts::default();
     kernel.announced.notify_one();
     wait_for("a look at each table", || kernel.asked.lock().unwrap().looks == 3).await;
-    assert_eq!(*kernel.asked.lock().unwrap(), Asked { looks: 3, ..Asked::default() });
+    assert_eq!(*kernel.asked.lock().unwrap(), RequestCounts { looks: 3, ..RequestCounts::default() });
     kernel.tables.lock().unwrap().flush();
     kernel.announced.notify_one();
     wait_for("the rules are back", || kernel.tables.lock().unwrap().tables[&Table::Nat].contains_key("KUBE-SERVICES"))
@@ -70,7 +70,7 @@ async fn a_flush_is_repaired_and_foreign_writes_cost_one_listing() {
 /// A UDP endpoint may have a hundred thousand flows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_waits_only_for_a_piece_of_a_conntrack_dump() {
-    let mut lab = Lab::start(Duration::from_secs(3600));
+    let mut lab = DaemonLab::start(Duration::from_secs(3600));
     lab.publish(cluster());
     lab.applied(Family::V4).await;
     let kernel = lab.kernels[0].clone();
@@ -80,7 +80,10 @@ async fn a_change_waits_only_for_a_piece_of_a_conntrack_dump() {
         let pieces = kernel.pieces.load(Ordering::SeqCst);
         wait_for("another piece", || kernel.pieces.load(Ordering::SeqCst) > pieces).await;
         // The dump continues: an unrelated change does not restart it.
-        assert_eq!(lab.cost(vec![slice("web", &[host], "TCP")]).await, Asked { restores: 1, ..Asked::default() });
+        assert_eq!(
+            lab.cost(vec![slice("web", &[host], "TCP")]).await,
+            RequestCounts { restores: 1, ..RequestCounts::default() }
+        );
     }
     lab.publish(vec![slice("dns", &[31], "UDP")]);
     wait_for("it begins anew", || kernel.asked.lock().unwrap().conntrack_dumps > 0).await;
@@ -101,7 +104,7 @@ async fn an_added_address_has_node_ports_at_once() {
     let ranges = NodePortAddresses::Ranges(vec!["172.18.0.0/24".parse().unwrap()]);
     let hour = Duration::from_secs(3600);
     let config = Config { node_port_addresses: ranges, sync_period: hour, ..Config::for_node("node-a") };
-    let mut lab = Lab::start_with(config, None, svcproxy::mode::assemble::iptables);
+    let mut lab = DaemonLab::start_with(config, None, svcproxy::mode::assemble::iptables);
     lab.publish(cluster());
     lab.applied(Family::V4).await;
     let kernel = lab.kernels[0].clone();
@@ -120,7 +123,7 @@ async fn an_added_address_has_node_ports_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_family_that_fails_or_hangs_delays_no_other() {
-    let mut lab = Lab::start(Duration::from_secs(1));
+    let mut lab = DaemonLab::start(Duration::from_secs(1));
     lab.publish(cluster());
     lab.applied(Family::V4).await;
     lab.applied(Family::V6).await;
@@ -131,7 +134,10 @@ async fn a_family_that_fails_or_hangs_delays_no_other() {
     wait_for("IPv6 fails again and again", || v6.asked.lock().unwrap().restores >= 3).await;
     let tries = v6.asked.lock().unwrap().restores;
     for host in 20..25 {
-        assert_eq!(lab.cost(vec![slice("web", &[host], "TCP")]).await, Asked { restores: 1, ..Asked::default() });
+        assert_eq!(
+            lab.cost(vec![slice("web", &[host], "TCP")]).await,
+            RequestCounts { restores: 1, ..RequestCounts::default() }
+        );
     }
     let more = v6.asked.lock().unwrap().restores - tries;
     assert!(more <= 5, "a family that fails is not tried with each change of the other: {more}");
@@ -141,7 +147,7 @@ async fn a_family_that_fails_or_hangs_delays_no_other() {
     for host in 25..30 {
         lab.cost(vec![slice("web", &[host], "TCP")]).await;
     }
-    let looked = |alive: bool| lab.health.look().alive == alive;
+    let looked = |alive: bool| lab.health.snapshot().alive == alive;
     wait_for("a sync that does not end shows in /livez", || looked(false)).await;
     v6.fails.store(false, Ordering::SeqCst);
     v6.hangs.store(false, Ordering::SeqCst);
@@ -178,7 +184,7 @@ fn a_task_that_outlives_the_runtime_does_not_panic() {
             })
         };
         let mut lab = runtime
-            .block_on(async { Lab::start_beside(Duration::from_secs(3600), Some(leftovers as LeftoverCleanup)) });
+            .block_on(async { DaemonLab::start_beside(Duration::from_secs(3600), Some(leftovers as LeftoverCleanup)) });
         let kernel = lab.kernels[0].clone();
         lab.publish(cluster());
         runtime.block_on(wait_for("leftovers hang", || asked.load(Ordering::SeqCst) > 0));

@@ -17,16 +17,16 @@ struct Kustomization {
     #[serde(default)]
     components: Vec<String>,
     #[serde(default)]
-    config_map_generator: Vec<Generator>,
+    config_map_generator: Vec<ConfigMapGenerator>,
     #[serde(default)]
-    images: Vec<Image>,
+    images: Vec<ImageOverride>,
     #[serde(default)]
-    patches: Vec<Patch>,
+    patches: Vec<KustomizePatch>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Generator {
+struct ConfigMapGenerator {
     name: String,
     behavior: Option<String>,
     files: Vec<String>,
@@ -35,7 +35,7 @@ struct Generator {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Image {
+struct ImageOverride {
     name: String,
     new_name: Option<String>,
     new_tag: Option<String>,
@@ -43,31 +43,31 @@ struct Image {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Patch {
-    target: Target,
+struct KustomizePatch {
+    target: PatchTarget,
     patch: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Target {
+struct PatchTarget {
     kind: String,
     name: String,
 }
 
 /// Objects and generated ConfigMaps.
 #[derive(Debug, Default)]
-pub struct Built {
+pub struct BuiltFolder {
     /// Patched objects of all files.
     pub documents: Vec<Value>,
     /// Files of each ConfigMap, by name without hash.
     pub files: BTreeMap<String, BTreeMap<String, String>>,
     /// Names that get a hash of their content.
     pub hashed: Vec<String>,
-    images: Vec<Image>,
+    images: Vec<ImageOverride>,
 }
 
-impl Built {
+impl BuiltFolder {
     /// The only object of a kind.
     pub fn only(&self, kind: &str) -> &Value {
         let found: Vec<&Value> = self.documents.iter().filter(|document| document["kind"] == kind).collect();
@@ -77,8 +77,8 @@ impl Built {
 }
 
 /// Builds a folder with a kustomization.
-pub fn build(folder: &Path) -> Built {
-    let mut built = Built::default();
+pub fn build(folder: &Path) -> BuiltFolder {
+    let mut built = BuiltFolder::default();
     take(folder, "Kustomization", &mut built);
     // Images keep the manifest's name until the end.
     for image in std::mem::take(&mut built.images) {
@@ -87,7 +87,7 @@ pub fn build(folder: &Path) -> Built {
     built
 }
 
-fn take(folder: &Path, kind: &str, built: &mut Built) {
+fn take(folder: &Path, kind: &str, built: &mut BuiltFolder) {
     let file = folder.join("kustomization.yaml");
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let one: Kustomization =
@@ -125,7 +125,7 @@ fn existing(folder: &Path, name: &str) -> PathBuf {
     path
 }
 
-fn generate(folder: &Path, generator: &Generator, built: &mut Built) {
+fn generate(folder: &Path, generator: &ConfigMapGenerator, built: &mut BuiltFolder) {
     let present = built.files.contains_key(&generator.name);
     assert_eq!(present, generator.behavior.as_deref() == Some("merge"), "{}: {}", folder.display(), generator.name);
     let map = built.files.entry(generator.name.clone()).or_default();
@@ -139,7 +139,7 @@ fn generate(folder: &Path, generator: &Generator, built: &mut Built) {
     }
 }
 
-fn apply(patch: &Patch, documents: &mut [Value]) {
+fn apply(patch: &KustomizePatch, documents: &mut [Value]) {
     let is_target = |document: &&mut Value| {
         document["kind"] == patch.target.kind.as_str() && document["metadata"]["name"] == patch.target.name.as_str()
     };
@@ -149,7 +149,7 @@ fn apply(patch: &Patch, documents: &mut [Value]) {
     json_patch::patch(target, &operations).unwrap_or_else(|error| panic!("{:?}: {error}", patch.target));
 }
 
-fn rename(value: &mut Value, image: &Image) {
+fn rename(value: &mut Value, image: &ImageOverride) {
     match value {
         Value::Object(fields) => {
             if let Some(Value::String(name)) = fields.get_mut("image") {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use svcproxy::cli::Cli;
 use svcproxy::kubeproxy_config;
 
-use kustomize::{Built, build};
+use kustomize::{BuiltFolder, build};
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
@@ -38,11 +38,11 @@ fn typed<T: DeserializeOwned + Serialize>(document: &Value) -> T {
     object
 }
 
-fn daemonset(built: &Built) -> DaemonSet {
+fn daemonset(built: &BuiltFolder) -> DaemonSet {
     typed(built.only("DaemonSet"))
 }
 
-fn pod(built: &Built) -> PodSpec {
+fn pod(built: &BuiltFolder) -> PodSpec {
     daemonset(built).spec.template.spec.unwrap()
 }
 

@@ -22,7 +22,7 @@ type Body = BoxBody<Bytes, Infallible>;
 
 /// The server's objects and behaviour.
 #[derive(Default)]
-pub struct World {
+pub struct ServerContent {
     version: u64,
     /// By path and name.
     objects: BTreeMap<(&'static str, String), Value>,
@@ -45,9 +45,9 @@ pub struct World {
 }
 
 /// A running server.
-pub struct Api {
+pub struct ScriptedApi {
     pub address: SocketAddr,
-    pub world: Arc<Mutex<World>>,
+    pub world: Arc<Mutex<ServerContent>>,
     changed: watch::Sender<u64>,
     tls: Option<TlsAcceptor>,
     task: Option<JoinSet<()>>,
@@ -58,11 +58,11 @@ pub const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 pub const NODES: &str = "/api/v1/nodes";
 pub const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 
-impl Api {
-    pub async fn start(tls: Option<TlsAcceptor>) -> Api {
-        let world = Arc::new(Mutex::new(World { version: 10, ..World::default() }));
+impl ScriptedApi {
+    pub async fn start(tls: Option<TlsAcceptor>) -> ScriptedApi {
+        let world = Arc::new(Mutex::new(ServerContent { version: 10, ..ServerContent::default() }));
         let address = "127.0.0.1:0".parse().unwrap();
-        let mut api = Api { address, world, changed: watch::channel(0).0, tls, task: None };
+        let mut api = ScriptedApi { address, world, changed: watch::channel(0).0, tls, task: None };
         api.up().await;
         api
     }
@@ -84,7 +84,7 @@ impl Api {
         self.task = None;
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut ServerContent) -> T) -> T {
         let result = change(&mut self.world.lock().unwrap());
         self.changed.send_modify(|count| *count += 1);
         result
@@ -151,7 +151,7 @@ impl Api {
 
 async fn serve(
     listener: TcpListener,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<ServerContent>>,
     changed: watch::Receiver<u64>,
     tls: Option<TlsAcceptor>,
 ) {
@@ -171,7 +171,7 @@ async fn serve(
 
 async fn connection(
     stream: TcpStream,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<ServerContent>>,
     changed: watch::Receiver<u64>,
     tls: Option<TlsAcceptor>,
 ) {
@@ -195,7 +195,11 @@ async fn connection(
     };
 }
 
-fn respond(request: &Request<Incoming>, world: &Arc<Mutex<World>>, changed: watch::Receiver<u64>) -> Response<Body> {
+fn respond(
+    request: &Request<Incoming>,
+    world: &Arc<Mutex<ServerContent>>,
+    changed: watch::Receiver<u64>,
+) -> Response<Body> {
     let path = request.uri().path().to_owned();
     let query = request.uri().query().unwrap_or_default().to_owned();
     let parameter = |name: &str| {
@@ -243,7 +247,7 @@ fn respond(request: &Request<Incoming>, world: &Arc<Mutex<World>>, changed: watc
     Response::new(BodyExt::boxed(StreamBody::new(Box::pin(lines) as SyncLines)))
 }
 
-async fn create(request: Request<Incoming>, world: &Mutex<World>) -> Response<Body> {
+async fn create(request: Request<Incoming>, world: &Mutex<ServerContent>) -> Response<Body> {
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     world.lock().unwrap().posted.push((path, serde_json::from_slice(&body).unwrap()));
@@ -256,7 +260,7 @@ type Lines = dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> +
 type SyncLines = std::pin::Pin<Box<Lines>>;
 
 /// A page of a list. The continue token has the first page's version, which is the whole list's, and the number of earlier objects.
-fn list(world: &World, path: &str, limit: Option<&str>, token: Option<&str>) -> Response<Body> {
+fn list(world: &ServerContent, path: &str, limit: Option<&str>, token: Option<&str>) -> Response<Body> {
     let limit: usize = limit.and_then(|l| l.parse().ok()).unwrap_or(usize::MAX);
     let begun = token.and_then(|token| token.split_once("-"));
     let (version, from) = begun.map_or((world.version, 0), |(v, n)| (v.parse().unwrap(), n.parse::<usize>().unwrap()));

@@ -10,8 +10,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::kubernetes_source::api::{Api, NODES, SERVICES, SLICES};
-use crate::kubernetes_source::support::{Log, access, by, next, reported, service, timing, until};
+use crate::kubernetes_source::api::{NODES, SERVICES, SLICES, ScriptedApi};
+use crate::kubernetes_source::support::{CapturedLog, access, by, next, reported, service, timing, until};
 
 /// An authority, and its server certificate for 127.0.0.1.
 struct Authority {
@@ -37,7 +37,7 @@ fn authority() -> Authority {
 }
 
 /// Writes a kubeconfig with authority and token in separate files.
-fn kubeconfig(directory: &Path, api: &Api, ca: &str, token: &str) -> PathBuf {
+fn kubeconfig(directory: &Path, api: &ScriptedApi, ca: &str, token: &str) -> PathBuf {
     let path = directory.join("kubeconfig");
     std::fs::write(directory.join("ca.pem"), ca).unwrap();
     let text = json!({
@@ -52,9 +52,9 @@ fn kubeconfig(directory: &Path, api: &Api, ca: &str, token: &str) -> PathBuf {
 
 #[tokio::test]
 async fn each_access_error_is_one_log_line_and_needs_no_restart() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = CapturedLog::start();
     let (right, wrong) = (authority(), authority());
-    let api = Api::start(Some(right.acceptor.clone())).await;
+    let api = ScriptedApi::start(Some(right.acceptor.clone())).await;
     api.put(SERVICES, service("a", 80));
     api.world.lock().unwrap().token = Some("secret".to_owned());
     let directory = tempfile::tempdir().unwrap();
@@ -86,8 +86,8 @@ async fn each_access_error_is_one_log_line_and_needs_no_restart() {
 
 #[tokio::test]
 async fn credentials_that_hang_stop_nothing_else() {
-    let (log, _guard) = Log::start();
-    let api = Api::start(None).await;
+    let (log, _guard) = CapturedLog::start();
+    let api = ScriptedApi::start(None).await;
     api.put(SERVICES, service("a", 80));
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kubeconfig");
@@ -127,8 +127,8 @@ async fn credentials_that_hang_stop_nothing_else() {
 
 #[tokio::test]
 async fn a_server_that_is_not_kubernetes_is_one_log_line() {
-    let (log, _guard) = Log::start();
-    let api = Api::start(None).await;
+    let (log, _guard) = CapturedLog::start();
+    let api = ScriptedApi::start(None).await;
     api.world.lock().unwrap().refuse = Some(("", 404));
     let _source = KubernetesSource::start(access(&api), "n1", &timing(), &SourceReports::default());
     until("many tries", || [SERVICES, SLICES, NODES].iter().all(|path| api.asked("list", path).0 > 5)).await;

@@ -6,9 +6,11 @@ mod support;
 
 use std::time::Duration;
 
-use api::{Api, NODES, SERVICES, SLICES};
+use api::{NODES, SERVICES, SLICES, ScriptedApi};
 use serde_json::{Value, json};
-use support::{Log, access, next, next_reported, reported, service, slice, started, started_with, timing, until};
+use support::{
+    CapturedLog, access, next, next_reported, reported, service, slice, started, started_with, timing, until,
+};
 use svcproxy::metrics::Metrics;
 use svcproxy::source::{
     Access, Connector, KubernetesSource, ObjectSource, ReflectorTiming, SourceReports, record_events,
@@ -16,7 +18,7 @@ use svcproxy::source::{
 
 #[tokio::test]
 async fn batches_are_partial_until_all_three_kinds_are_listed() {
-    let api = Api::start(None).await;
+    let api = ScriptedApi::start(None).await;
     api.put(SERVICES, service("a", 80));
     api.world.lock().unwrap().refuse = Some((NODES, 503));
     let mut source = KubernetesSource::start(access(&api), "n1", &timing(), &SourceReports::default());
@@ -96,7 +98,7 @@ async fn closed_watches_lose_nothing() {
 
 #[tokio::test]
 async fn an_outage_changes_nothing_and_its_end_reports_the_difference() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = CapturedLog::start();
     let (mut api, mut source) = started().await;
     api.down();
     let silent = tokio::time::timeout(Duration::from_millis(300), source.next()).await;
@@ -128,7 +130,7 @@ async fn a_watch_that_ends_with_410_lists_again() {
 
 #[tokio::test]
 async fn invalid_objects_are_skipped_and_counted() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = CapturedLog::start();
     let (api, mut source) = started().await;
     api.put(SERVICES, service("a", 70_000));
     api.put(SERVICES, json!({"metadata": {"name": "bad", "namespace": "default"}, "spec": {"ports": "x"}}));
@@ -148,7 +150,7 @@ async fn invalid_objects_are_skipped_and_counted() {
 
 #[tokio::test]
 async fn a_malformed_watch_event_is_a_log_line() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = CapturedLog::start();
     let (api, mut source) = started().await;
     api.line(SERVICES, "<html>");
     until("the complaint", || log.lines().iter().any(|line| line.contains("the answer is not the API's"))).await;
@@ -161,8 +163,8 @@ async fn a_malformed_watch_event_is_a_log_line() {
 /// A valid event does not reset the back-off for a server that breaks every watch.
 #[tokio::test]
 async fn a_valid_event_does_not_reset_the_back_off() {
-    let (log, _guard) = Log::start();
-    let api = Api::start(None).await;
+    let (log, _guard) = CapturedLog::start();
+    let api = ScriptedApi::start(None).await;
     let (first, rounds) = (Duration::from_millis(2), 8);
     let timing = ReflectorTiming {
         first_retry: first,
@@ -187,7 +189,7 @@ async fn a_valid_event_does_not_reset_the_back_off() {
 
 #[tokio::test]
 async fn unanswered_first_lists_are_repeated_soon() {
-    let api = Api::start(None).await;
+    let api = ScriptedApi::start(None).await;
     api.put(SERVICES, service("a", 80));
     api.world.lock().unwrap().silent = 3;
     let timing =
@@ -199,7 +201,7 @@ async fn unanswered_first_lists_are_repeated_soon() {
 
 #[tokio::test]
 async fn a_silent_watch_is_restarted() {
-    let api = Api::start(None).await;
+    let api = ScriptedApi::start(None).await;
     let timing = ReflectorTiming { silence: Duration::from_millis(50), settled: Duration::from_millis(10), ..timing() };
     let mut source = KubernetesSource::start(access(&api), "n1", &timing, &SourceReports::default());
     next(&mut source).await;
@@ -209,7 +211,7 @@ async fn a_silent_watch_is_restarted() {
 
 #[tokio::test]
 async fn requests_are_counted_by_their_outcome() {
-    let mut api = Api::start(None).await;
+    let mut api = ScriptedApi::start(None).await;
     let metrics = Metrics::new(&[]).unwrap();
     let access = Access::new(None, Some(format!("http://{}", api.address)));
     let connector = Connector::new(access, &metrics.requests());
@@ -232,7 +234,7 @@ async fn requests_are_counted_by_their_outcome() {
 
 #[tokio::test]
 async fn an_invalid_object_is_reported_by_an_event() {
-    let api = Api::start(None).await;
+    let api = ScriptedApi::start(None).await;
     api.put(SERVICES, service("bad", 99_999));
     let mut slice = slice("web-1", "10.0.0.1");
     slice["metadata"]["namespace"] = "shop".into();

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use svcproxy::metrics::Metrics;
 use svcproxy::source::{KubernetesSource, ObjectSource, ReflectorTiming, SourceReports, WatchScope, record_events};
 
-use crate::kubernetes_source::api::{Api, NODES, RANGES, SERVICES};
-use crate::kubernetes_source::support::{Log, access, next, next_reported, reported, service, timing, until};
+use crate::kubernetes_source::api::{NODES, RANGES, SERVICES, ScriptedApi};
+use crate::kubernetes_source::support::{CapturedLog, access, next, next_reported, reported, service, timing, until};
 
 fn subjects() -> WatchScope {
     WatchScope { service_cidrs: true, ..WatchScope::from("n1") }
 }
 
-fn start(api: &Api, timing: &ReflectorTiming) -> KubernetesSource {
+fn start(api: &ScriptedApi, timing: &ReflectorTiming) -> KubernetesSource {
     KubernetesSource::start(access(api), subjects(), timing, &SourceReports::default())
 }
 
@@ -23,7 +23,7 @@ fn range(cidrs: &[&str]) -> Value {
 
 #[tokio::test]
 async fn service_cidrs_are_watched_in_nftables_mode_only() {
-    let api = Api::start(None).await;
+    let api = ScriptedApi::start(None).await;
     api.put(RANGES, range(&["10.96.0.0/16"]));
     let mut source = start(&api, &timing());
     let first = next(&mut source).await;
@@ -52,8 +52,8 @@ async fn a_server_without_service_cidrs_is_one_log_line_and_delays_nothing() {
         (404, "does not serve ServiceCIDRs (404), as Kubernetes does from 1.33 on"),
         (403, "does not let the proxy list and watch ServiceCIDRs (403): on request"),
     ] {
-        let (log, guard) = Log::start();
-        let mut api = Api::start(None).await;
+        let (log, guard) = CapturedLog::start();
+        let mut api = ScriptedApi::start(None).await;
         api.put(SERVICES, service("a", 80));
         api.put(RANGES, range(&["10.96.0.0/16"]));
         api.world.lock().unwrap().refuse = Some((RANGES, code));
@@ -66,7 +66,7 @@ async fn a_server_without_service_cidrs_is_one_log_line_and_delays_nothing() {
         assert_eq!(next_reported(&mut source).await, ["default/a 81"]);
         let lines = log.lines();
         assert_eq!(lines.len(), 1, "{lines:#?}");
-        let without = "services go on, and unused addresses of their ranges are not dropped";
+        let without = "services work, but unused addresses of their ranges are not dropped";
         assert!(lines[0].starts_with("WARN") && lines[0].contains(&format!("{sentence}; {without}")), "{lines:#?}");
         // An outage and its end are logged as usual.
         until("watches that stood", || api.asked("watch", SERVICES).0 > 0).await;
@@ -88,7 +88,7 @@ async fn a_server_without_service_cidrs_is_one_log_line_and_delays_nothing() {
 /// A cluster may lack ServiceCIDRs for years.
 #[tokio::test]
 async fn a_server_without_service_cidrs_is_asked_less_and_less() {
-    let api = Api::start(None).await;
+    let api = ScriptedApi::start(None).await;
     api.world.lock().unwrap().refuse = Some((RANGES, 404));
     let first = Duration::from_millis(2);
     let timing = ReflectorTiming {
@@ -110,7 +110,7 @@ async fn a_server_without_service_cidrs_is_asked_less_and_less() {
 
 #[tokio::test]
 async fn other_failures_of_service_cidrs_delay_nothing() {
-    let api = Api::start(None).await;
+    let api = ScriptedApi::start(None).await;
     api.world.lock().unwrap().refuse = Some((RANGES, 500));
     let metrics = Metrics::new(&[]).unwrap();
     let reports = SourceReports { failures: metrics.api_failures(), ..SourceReports::default() };
@@ -119,7 +119,7 @@ async fn other_failures_of_service_cidrs_delay_nothing() {
     let counted = r#"svcproxy_api_failures_total{reason="server",resource="ServiceCIDRs"} "#;
     until("the count", || metrics.text().unwrap().lines().any(|line| line.starts_with(counted))).await;
     // The source waits for Nodes and other required kinds only.
-    let api = Api::start(None).await;
+    let api = ScriptedApi::start(None).await;
     api.world.lock().unwrap().refuse = Some((NODES, 500));
     let mut source = start(&api, &timing());
     until("tries for the Node", || api.asked("list", NODES).0 > 3).await;
@@ -129,8 +129,8 @@ async fn other_failures_of_service_cidrs_delay_nothing() {
 
 #[tokio::test]
 async fn an_invalid_range_is_skipped_and_named() {
-    let (log, _guard) = Log::start();
-    let api = Api::start(None).await;
+    let (log, _guard) = CapturedLog::start();
+    let api = ScriptedApi::start(None).await;
     api.put(RANGES, range(&["10.96.0.0/16", "10.97.0.0/16"]));
     let mut empty = range(&[]);
     empty["metadata"]["name"] = "empty".into();

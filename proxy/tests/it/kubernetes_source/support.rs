@@ -9,7 +9,7 @@ use svcproxy::metrics::Requests;
 use svcproxy::model::{Batch, Change};
 use svcproxy::source::{Access, Connector, KubernetesSource, ObjectSource, ReflectorTiming, SourceReports};
 
-use crate::kubernetes_source::api::{Api, NODES, SERVICES, SLICES};
+use crate::kubernetes_source::api::{NODES, SERVICES, SLICES, ScriptedApi};
 
 /// Short times, with a silence limit that no test reaches by chance.
 pub fn timing() -> ReflectorTiming {
@@ -102,7 +102,7 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap_or_else(|_| panic!("in vain: {what}"));
 }
 
-pub fn access(api: &Api) -> Connector {
+pub fn access(api: &ScriptedApi) -> Connector {
     by(Access::new(None, Some(format!("http://{}", api.address))))
 }
 
@@ -110,12 +110,12 @@ pub fn by(access: Access) -> Connector {
     Connector::new(access, &Requests::default())
 }
 
-pub async fn started() -> (Api, KubernetesSource) {
+pub async fn started() -> (ScriptedApi, KubernetesSource) {
     started_with(&timing()).await
 }
 
-pub async fn started_with(timing: &ReflectorTiming) -> (Api, KubernetesSource) {
-    let api = Api::start(None).await;
+pub async fn started_with(timing: &ReflectorTiming) -> (ScriptedApi, KubernetesSource) {
+    let api = ScriptedApi::start(None).await;
     api.put(SERVICES, service("a", 80));
     api.put(SERVICES, service("b", 81));
     api.put(SERVICES, service("c", 82));
@@ -133,11 +133,11 @@ pub async fn started_with(timing: &ReflectorTiming) -> (Api, KubernetesSource) {
 
 /// Collects the thread's log lines while the guard lives.
 #[derive(Clone, Default)]
-pub struct Log(Arc<Mutex<Vec<u8>>>);
+pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Log {
-    pub fn start() -> (Log, tracing::subscriber::DefaultGuard) {
-        let log = Log::default();
+impl CapturedLog {
+    pub fn start() -> (CapturedLog, tracing::subscriber::DefaultGuard) {
+        let log = CapturedLog::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter("info,kube_client=off")
@@ -154,7 +154,7 @@ impl Log {
     }
 }
 
-impl Write for Log {
+impl Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
