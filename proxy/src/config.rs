@@ -74,7 +74,6 @@ pub enum NodePortAddresses {
 /// Settings of conntrack (`conntrack`). Zero keeps the kernel's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conntrack {
-    /// Maximum of entries per processor.
     pub max_per_core: u32,
     /// Lower bound of the maximum, if `max_per_core` is set.
     pub min: u32,
@@ -145,7 +144,6 @@ impl fmt::Display for WriterChoice {
     }
 }
 
-/// Settings of IPVS mode (`ipvs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipvs {
     pub scheduler: String,
@@ -174,9 +172,7 @@ impl Default for Ipvs {
 pub struct FeatureGates {
     /// Serve `spec.externalIPs` of Services (`AllowServiceExternalIPs`).
     pub service_external_ips: bool,
-    /// Serve `/flagz` (`ComponentFlagz`).
     pub flagz: bool,
-    /// Serve `/statusz` (`ComponentStatusz`).
     pub statusz: bool,
     /// Relays may serve node ports on loopback addresses in nftables mode (`KubeProxyNFTablesLocalhostNodePorts`).
     pub nftables_localhost_node_ports: bool,

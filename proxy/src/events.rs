@@ -1,5 +1,5 @@
-//! Kubernetes Events. Recording never blocks: without an API server, or when too many wait, the Event is lost. The log
-//! has the same text.
+//! Kubernetes Events. Recording never blocks: without an API server, or when too many wait, the Event is lost, but
+//! logged.
 
 use tokio::sync::mpsc;
 

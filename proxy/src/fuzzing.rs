@@ -1,5 +1,5 @@
-//! Entry points for the fuzzers in `proxy/fuzz` and the property tests in `tests/it/fuzzing.rs`: parsers of untrusted
-//! input, which must not panic and do no I/O.
+//! Entry points for `proxy/fuzz` and `tests/it/fuzzing.rs`: parsers of untrusted input, which must not panic and do no
+//! I/O.
 
 use kube::config::Kubeconfig;
 

@@ -1,5 +1,5 @@
-//! Decides when to return freed memory to the system. Moving the remaining objects costs microseconds each, so it is
-//! done after as many objects were removed as remain.
+//! Decides when to return freed memory to the system: after as many objects were removed as remain, because moving
+//! those costs microseconds each.
 
 /// Objects removed since memory was last returned.
 #[derive(Debug, Clone, Default)]

@@ -14,8 +14,8 @@ use tracing::{info, warn};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::small_file;
 
-/// One read handles all events within this time: swapping a ConfigMap causes about five. In a busy directory this
-/// bounds the reads to ten a second.
+/// One read handles all events within this time (swapping a ConfigMap causes about five), so a busy directory is read
+/// at most ten times a second.
 const GATHER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]

@@ -1,5 +1,4 @@
-//! Flag values for `/flagz`, from the command line or the default. As in kube-proxy the configuration file does not
-//! count; `/configz` shows the result.
+//! Flag values for `/flagz`. As in kube-proxy the configuration file does not count; `/configz` shows the result.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A bounded queue of log lines, which a thread writes to standard error, so that a stalled reader or a full disk
-//! blocks no thread that logs.
+//! A bounded queue of log lines. Its own thread writes them, so that a stalled reader or a full disk blocks no thread
+//! that logs.
 //!
 //! `tracing-appender` bounds lines, not bytes, and does not report dropped lines.
 

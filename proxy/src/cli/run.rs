@@ -247,8 +247,7 @@ fn start<M: ModeAtWork + Send + 'static>(
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let workers = if relaying { processors.max(2) } else { 2 };
     threads::check(workers)?;
-    // Commands may hang while the ports are served. This thread keeps the capabilities that are dropped below, such as
-    // the one to load modules.
+    // Commands may hang while the ports are served. This thread keeps the capabilities that are dropped below.
     let (opened, opening) = oneshot::channel();
     let of_thread = config.clone();
     std::thread::Builder::new().name("open-tables".to_owned()).spawn(move || {

@@ -16,7 +16,6 @@ pub(super) struct Disputes {
 }
 
 impl Disputes {
-    /// Returns the number of current disputes.
     pub(super) fn note(&mut self, family: Family, disputes: Vec<Dispute>, events: &Recorder) -> usize {
         for Dispute { loser, claim, winner } in disputes {
             let in_a_family = |family| (loser.clone(), claim, family);

@@ -7,8 +7,8 @@ use crate::kernel::conntrack::Filter;
 use crate::model::Protocol;
 use crate::plan::stale_flows::StaleFlowFilter;
 
-/// With more filters, one dump of the protocol is cheaper: each walks the whole table in the kernel (3.3 ms for an
-/// empty one of 262,144 buckets, Linux 6.18).
+/// With more filters one dump is cheaper: each filter walks the whole table in the kernel (3.3 ms for an empty one of
+/// 262,144 buckets, Linux 6.18).
 const FEW: usize = 4;
 
 /// The smallest set of dumps that contains every flow that `flows` judges.

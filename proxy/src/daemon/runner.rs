@@ -1,4 +1,4 @@
-//! Runs one address family. Syncs on its own thread, so that a failure or hang of the kernel delays only this family.
+//! Runs one address family on its own thread, so that a failing or hanging kernel delays only this family.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +53,6 @@ pub(super) struct RunnerContext {
     pub(super) disputes: Arc<Mutex<Disputes>>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) events: Recorder,
-    /// Families that have synced at least once.
     pub(super) synced: Arc<watch::Sender<Vec<Family>>>,
     pub(super) families: usize,
 }
@@ -370,8 +369,7 @@ impl<M: Mode + Send, C: Conntrack> RunningFamily<M, C> {
         self.schedule.follow_up(again);
     }
 
-    /// Deletes some conntrack entries whose DNAT no rule performs any more. A failure is retried after the next sync:
-    /// the rules are in place.
+    /// Deletes conntrack entries whose DNAT no rule performs any more. A failure is retried after the next sync.
     fn delete_stale_flows(&mut self) {
         let Some(mut cleanup) = self.cleanup.take() else { return };
         let (family, started) = (self.runner.family.family(), Instant::now());

@@ -127,7 +127,7 @@ impl Schedule {
         self.addresses_at.is_some_and(|at| at <= now)
     }
 
-    /// Each added or removed pod is a change of addresses, so reads are limited to the same share of time as checks.
+    /// Each added or removed pod changes addresses, so reads are limited to the same share of time as checks.
     pub(super) fn read_addresses(&mut self, begun: Instant, now: Instant) {
         self.addresses_at = None;
         self.no_addresses_before = after_pause(begun, now);

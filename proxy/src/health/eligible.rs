@@ -1,5 +1,5 @@
-//! KEP-3836: a node that will be deleted answers 503 on `/healthz`, so that load balancers remove it while it still
-//! serves existing connections.
+//! KEP-3836: a node to be deleted answers 503 on `/healthz`, so that load balancers remove it while it serves existing
+//! connections.
 
 use k8s_openapi::api::core::v1::Node;
 

@@ -40,7 +40,6 @@ struct CheckPort {
 #[derive(Debug, Clone)]
 struct CheckStatus {
     service: ObjectKey,
-    /// Ready endpoints on this node.
     local_endpoints: usize,
 }
 

@@ -11,8 +11,8 @@ use tracing::warn;
 
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
-/// At the limit, a new connection closes one of the listener with the most connections: an idle one if possible, and of
-/// those the one idle longest.
+/// At the limit, a new connection closes one of the listener with the most connections: if possible the one idle
+/// longest.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimit(Arc<SharedLimit>);
 

@@ -1,5 +1,4 @@
-//! A small HTTP server: one handler per listener, GET and HEAD only. Connections are bounded in number, requests and
-//! answers in time and size.
+//! A small HTTP server: one handler per listener, GET and HEAD only; connections, sizes and times are bounded.
 
 mod connection_limit;
 mod stream;

@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// Time for a client to read pending output, from the first byte that did not fit into the socket buffer. Reading a
-/// byte now and then does not extend it.
+/// Time for a client to read pending output, from the first byte that the socket buffer refused. Reading a byte now and
+/// then does not extend it.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct TimedStream {

@@ -24,7 +24,6 @@ fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Checked<T> {
     Err(FieldProblem { field: field.into(), problem: problem.into() })
 }
 
-/// Returns the first invalid or missing value.
 pub fn config(from: &KubeProxyConfiguration, node_name: String) -> Checked<Config> {
     let mode: Mode = from.mode.parse().or_else(|problem: String| wrong("mode", problem))?;
     let (sync_period, min_sync_period) = periods(from, mode)?;
@@ -142,7 +141,6 @@ fn periods_of((sync_field, sync): Period, (least_field, least): Period) -> Check
     Ok((checked, checked_least))
 }
 
-/// Validates fields that have no effect.
 fn unused(from: &KubeProxyConfiguration) -> Checked<()> {
     positive("configSyncPeriod", from.config_sync_period)?;
     if from.client_connection.burst < 0 {

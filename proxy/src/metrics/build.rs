@@ -53,7 +53,6 @@ impl RegistryBuilder {
         Ok(Requests::new(self.counters("rest_client_requests_total", help, &["code", "host", "method"])?))
     }
 
-    /// Adds the metrics that every Kubernetes component has.
     pub(super) fn finish(self) -> Registered<Registry> {
         self.0.register(Box::new(ProcessCollector::for_self()))?;
         self.gauges("kubernetes_build_info", "Which program this is; always 1", &BUILD.map(|(label, _)| label))?

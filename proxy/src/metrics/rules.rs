@@ -26,7 +26,6 @@ pub fn invalid_packets(counters: Vec<CounterReader>) -> Result<AtScrape, Error> 
     AtScrape::slow(read).counter("kubeproxy_iptables_ct_state_invalid_dropped_packets_total", help, &[])
 }
 
-/// Connections and rejected packets of each service port.
 pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape, Error> {
     let state: Vec<_> =
         counters.into_iter().map(|(family, one)| (family, one, Mutex::new(ConnectionCounts::default()))).collect();

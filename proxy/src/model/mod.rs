@@ -49,7 +49,6 @@ impl Family {
         }
     }
 
-    /// The prefix length of a single address.
     pub fn address_bits(self) -> u8 {
         match self {
             Family::V4 => 32,

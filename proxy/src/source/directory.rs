@@ -29,8 +29,8 @@ pub(super) struct ManifestFile {
 #[derive(Debug, Default)]
 pub(super) struct DirectoryWalk {
     pub files: Vec<ManifestFile>,
-    /// Entries that could not be read or exceed a limit (directories with a final `/`), and the reason. Of all entries
-    /// beyond the same limit, only the first has a reason.
+    /// Entries that could not be read or exceed a limit (directories with a final `/`), and the reason. Beyond a limit
+    /// only the first has one.
     pub closed: Vec<(String, Option<String>)>,
 }
 
@@ -70,8 +70,8 @@ impl WalkObserver for SingleWalk<'_> {
     }
 }
 
-/// All manifest files below a directory, without hidden ones. Follows links within the directory, of which a mounted
-/// ConfigMap consists. Visits each directory once, so that cyclic links end.
+/// All manifest files below a directory, without hidden ones. Follows links within the directory (a mounted ConfigMap
+/// consists of them), and visits each directory once.
 pub(super) fn walk(observer: &mut dyn WalkObserver) -> Result<DirectoryWalk, SourceError> {
     let root = observer.start();
     let failed = |error: io::Error| SourceError::Directory {
@@ -218,8 +218,8 @@ pub(super) struct FileStamp {
     changed: (i64, i64),
 }
 
-/// A file that changed less than this before it was read may change again with the same timestamp: the kernel's file
-/// clock advances by the tick, 10 ms at HZ=100, and some file systems store whole seconds or two.
+/// A file that changed less than this before it was read may change again with the same timestamp: the kernel's clock
+/// for files advances by 10 ms at HZ=100, and some file systems store whole seconds or two.
 const SETTLED: Duration = Duration::from_secs(3);
 
 impl FileStamp {

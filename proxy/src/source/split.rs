@@ -1,7 +1,7 @@
 //! Splits a YAML stream into documents, so that a malformed document does not hide later ones.
 //!
-//! A line `---` or `...`, alone or followed by a blank, is a document marker in any context: YAML forbids it in every
-//! scalar (YAML 1.2.2, 9.1.2, `c-forbidden`).
+//! A line `---` or `...`, alone or followed by a blank, is always a document marker: YAML forbids it in every scalar
+//! (YAML 1.2.2, 9.1.2, `c-forbidden`).
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RawDocument<'a> {

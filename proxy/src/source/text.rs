@@ -21,8 +21,8 @@ pub(super) struct TextDocument {
     pub value: Result<Value, String>,
 }
 
-/// Passes documents to `take` one by one, so that only one is in memory. The file name decides between YAML and JSON.
-/// The document after [`MOST_DOCUMENTS`] is an error, and the last.
+/// Passes documents to `take` one by one, so that only one is in memory. The file name decides between YAML and JSON. A
+/// document after [`MOST_DOCUMENTS`] is an error.
 pub(super) fn documents(file: &str, text: &str, take: &mut dyn FnMut(TextDocument)) {
     if file.ends_with(".json") {
         return json(text, take);
@@ -54,8 +54,8 @@ fn yaml(document: usize, raw: split::RawDocument<'_>) -> TextDocument {
     }
 }
 
-/// The file's size bounds raw sizes, so those limits are raised for large clusters. The limits on aliases, which make a
-/// document larger than its text, stay.
+/// The file's size bounds raw sizes, so those limits are raised. The limits on aliases, which make a document larger
+/// than its text, stay.
 fn budget(length: usize) -> Option<Budget> {
     let bound = length.max(1024).saturating_mul(2);
     serde_saphyr::budget! {

@@ -1,7 +1,7 @@
 //! Detects that a manifest directory may have changed.
 //!
-//! Each visited directory is watched before its entries are read. So are the directories of link targets and the parent
-//! of the root: a root that is removed, recreated or a swapped link is noticed.
+//! A directory is watched before its entries are read. Directories of link targets and the parent of the root are
+//! watched, too: the root may be removed, recreated or a swapped link.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -24,8 +24,8 @@ impl ChangedPorts {
         self.service_cidrs |= later.service_cidrs;
     }
 
-    /// Takes service ports with a total weight of at most `most`, but at least one. Half of it is for those left out
-    /// before, the oldest first, so that no Service waits forever; the rest for the lightest Services.
+    /// Takes service ports with a total weight of at most `most`, but at least one: half for those left out before, the
+    /// oldest first, so that none waits forever; the rest for the lightest Services.
     pub(super) fn take_part(&mut self, most: usize, weight: impl Fn(&ServicePortName) -> usize) -> ChangedPorts {
         let mut services: BTreeMap<&ObjectKey, usize> = BTreeMap::new();
         for name in &self.service_ports {

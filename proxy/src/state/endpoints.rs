@@ -19,9 +19,7 @@ pub struct Endpoint {
     /// Accepts connections, even if terminating.
     pub serving: bool,
     pub terminating: bool,
-    /// `hints.forZones`.
     pub zone_hints: BTreeSet<String>,
-    /// `hints.forNodes`.
     pub node_hints: BTreeSet<String>,
 }
 
@@ -52,8 +50,8 @@ struct EndpointHints {
 }
 
 impl SliceEndpoint {
-    /// Of several endpoints with one address the greatest precedence counts. As in kube-proxy, an endpoint that does
-    /// not terminate wins: networks give a terminating pod's address to a new pod while the old Pod object still exists
+    /// Of several endpoints with one address the greatest precedence counts. As in kube-proxy, one that does not
+    /// terminate wins: a new pod may get the address while the old Pod object still exists
     /// (kubernetes/kubernetes#135266, `addEndpoints` of pkg/proxy/endpointslicecache.go in 1.36). The other fields make
     /// the choice independent of the order of slices.
     fn precedence(&self) -> [bool; 4] {

@@ -73,14 +73,13 @@ pub struct State {
     services: BTreeMap<ObjectKey, KnownService>,
     claims: Claims,
     /// Sorted by name: most Services have one slice, for which a map would be large. A hash map, because an ordered one
-    /// would slow the first list of a large cluster.
+    /// slows the first list of a large cluster.
     slices: HashMap<ObjectKey, Vec<(String, Slice)>>,
     slice_owner: HashMap<ObjectKey, String>,
     node: NodeInfo,
     /// In this family, if the source has them: the Kubernetes source watches only this node.
     other_nodes: BTreeMap<String, Vec<IpAddr>>,
     other_machines_changed: bool,
-    /// The ranges of this family per ServiceCIDR.
     service_cidrs: BTreeMap<String, Vec<IpNet>>,
     changed: BTreeSet<ServicePortName>,
     node_changed: bool,

@@ -28,7 +28,6 @@ pub struct ServicePort {
     /// The port on cluster, external and load-balancer IPs.
     pub port: u16,
     pub node_port: Option<u16>,
-    /// `spec.externalIPs` of this family.
     pub external_ips: Vec<IpAddr>,
     /// Those with `ipMode: VIP` (KEP-1860: packets to a `Proxy` address never reach a node).
     pub load_balancer_ips: Vec<IpAddr>,

@@ -1,6 +1,6 @@
-//! Gates that kube-proxy accepts and ignores: every Kubernetes program accepts all gates that its libraries register.
-//! kube-proxy 1.36 uses pkg/features, k8s.io/apiserver, apiextensions-apiserver and controller-manager. Includes the
-//! gates new in 1.37.
+//! Gates that kube-proxy accepts and ignores: every Kubernetes program accepts all gates of its libraries (kube-proxy
+//! 1.36: pkg/features, k8s.io/apiserver, apiextensions-apiserver and controller-manager). Includes the gates new in
+//! 1.37.
 
 #[rustfmt::skip]
 pub(super) const OPEN: &[&str] = &[

@@ -1,7 +1,7 @@
 //! The API server's address and the proxy's credentials.
 //!
-//! These functions may block, on a hanging mount or a slow plugin. They run on their own thread, for which `connector`
-//! waits with a timeout.
+//! These functions may block, on a hanging mount or a slow plugin, so `connector` runs them on their own thread with a
+//! timeout.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// A token file is read again after this time (client-go: `NewCachedFileTokenSource`, one minute).
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
-/// Files are read again for every attempt after a failure, so that a corrected kubeconfig needs no restart; a token
-/// file every minute, too. A credential plugin runs again shortly before its credentials expire.
+/// Files are read again after every failure, so that a corrected kubeconfig needs no restart; a token file every
+/// minute, too. A credential plugin runs again shortly before its credentials expire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     kubeconfig: Option<PathBuf>,

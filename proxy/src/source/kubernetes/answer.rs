@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::reflect::Failure;
 
 /// Largest page of a list, in bytes. A Service or Node takes 2 to 20 KB, a slice of 100 endpoints about 35 KB, the
-/// largest object 3 MB (the API server's request limit).
+/// largest object 3 MB.
 pub(super) const LARGEST_PAGE: usize = 64 << 20;
 /// In bytes.
 pub(super) const LARGEST_EVENT: usize = 16 << 20;

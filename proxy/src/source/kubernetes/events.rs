@@ -124,7 +124,6 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// A token bucket.
 #[derive(Debug)]
 struct EventBudget {
     left: u32,

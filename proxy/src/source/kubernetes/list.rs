@@ -29,7 +29,6 @@ struct List<'a> {
     metadata: ListMeta,
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
-    /// In a `Status`.
     message: Option<String>,
 }
 

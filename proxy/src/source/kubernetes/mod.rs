@@ -1,9 +1,9 @@
 //! The Kubernetes API as a source.
 //!
-//! - The loop of list and watch is its own, on `kube`'s client, because bookmarks advance the versions that `/healthz`
-//!   reports, and `kube`'s watcher hides them.
-//! - Objects are not stored, only a fingerprint per object (see [`seen`]): a list after an outage is reported as a
-//!   difference, and a large cluster needs little memory.
+//! - List and watch are its own, on `kube`'s client: `kube`'s watcher hides bookmarks, which advance the versions that
+//!   `/healthz` reports.
+//! - Only a fingerprint per object is stored (see [`seen`]), for little memory; a list after an outage is reported as a
+//!   difference.
 
 mod access;
 mod answer;
@@ -47,7 +47,6 @@ const WAITING: usize = 4;
 /// Longest time of gathering, as a multiple of the wait for the next change.
 const GATHER_AT_MOST: u32 = 10;
 
-/// Timeouts and intervals. The defaults are for real clusters.
 #[derive(Debug, Clone)]
 pub struct ReflectorTiming {
     /// Doubles with each retry, plus up to half at random.
@@ -59,7 +58,6 @@ pub struct ReflectorTiming {
     /// Timeout for a page of the first list: a dead connection should not keep a new node without rules. Doubles with
     /// each attempt.
     pub first_list: Duration,
-    /// Longest timeout for a page of a list.
     pub list: Duration,
     /// A watch without any event for this long is restarted: its connection may be dead. API servers send a bookmark
     /// about once a minute.
@@ -201,9 +199,8 @@ impl ObjectSource for KubernetesSource {
     }
 
     async fn next(&mut self) -> Result<Option<Batch>, SourceError> {
-        // `self` holds everything received, so a dropped future loses nothing. After a sync the gathering time is over
-        // although the channel holds only a few changes: gathering starts again, or each sync would take a handful of
-        // many.
+        // `self` holds everything received, so a dropped future loses nothing. After a sync gathering starts again, or
+        // each sync would take only a handful of many changes.
         if !self.pending.partial && self.due.is_some_and(|due| due <= Instant::now()) {
             self.gather_from_now();
         }

@@ -1,5 +1,5 @@
-//! Removes from objects the fields that the proxy does not read, and computes a fingerprint of the rest: most updates
-//! of a Node (conditions) and many of a Service (annotations) cause no sync.
+//! Removes fields that the proxy does not read, and computes a fingerprint of the rest: most updates of a Node
+//! (conditions) and many of a Service (annotations) cause no sync.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -125,8 +125,8 @@ impl SeenObjects {
         });
     }
 
-    /// The last valid version stays in force. If the UID differs, the old object is removed: the new one has other
-    /// addresses and ports, and another object may own the old ones.
+    /// The last valid version stays in force, unless the UID differs: another object may own the old addresses and
+    /// ports.
     fn refuse(&mut self, key: ObjectKey, uid: Option<u64>, version: String, faults: ObjectComplaint) -> Option<Change> {
         let gone = if self.another(&key, uid) { self.known.remove(&key) } else { None }
             .map(|_| ObjectId { kind: self.kind, key: key.clone() }.into_deletion());

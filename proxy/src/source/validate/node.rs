@@ -3,7 +3,6 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeSpec};
 use super::super::syntax::{Checked, address, network, subdomain};
 use super::{Findings, metadata};
 
-/// Checks a Node, and normalises addresses and pod ranges.
 pub(in super::super) fn node(node: &mut Node) -> Findings {
     let mut findings = Findings::default();
     metadata::named(&mut node.metadata, subdomain, &mut findings);

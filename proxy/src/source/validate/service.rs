@@ -10,7 +10,6 @@ use super::{Findings, metadata, service_address, service_policy};
 
 pub(super) const HEADLESS: &str = "None";
 
-/// Checks a Service, adds defaults and normalises addresses.
 pub(in super::super) fn service(service: &mut Service) -> Findings {
     let mut findings = Findings::default();
     metadata::namespaced(&mut service.metadata, label, &mut findings);
@@ -88,7 +87,6 @@ fn ports(spec: &mut ServiceSpec, findings: &mut Findings) {
     }
 }
 
-/// Names and numbers of the Service's earlier ports.
 #[derive(Default)]
 struct UsedPorts {
     several: bool,
