@@ -149,8 +149,8 @@ mod tests {
         };
         assert!(noticed("nothing is masqueraded", Mode::Iptables, Catalogued::Iptables));
         assert!(noticed("hairpin is not masqueraded", Mode::Ipvs, Catalogued::Ipvs));
-        assert!(noticed("no endpoint is a hairpin", Mode::Nftables, Catalogued::Nftables));
+        assert!(noticed("the hairpin set is empty", Mode::Nftables, Catalogued::Nftables));
         assert!(noticed("no port listens", Mode::Userspace, Catalogued::Userspace));
-        assert!(!noticed("the firewall is open", Mode::Userspace, Catalogued::Userspace));
+        assert!(!noticed("the firewall accepts", Mode::Userspace, Catalogued::Userspace));
     }
 }

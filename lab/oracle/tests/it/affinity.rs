@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use svclab_oracle::{Affinity, Mode, PromisedVerdict, ask};
+use svclab_oracle::{Affinity, Mode};
 
-use crate::lab::{Lab, question};
+use crate::lab::Lab;
 
 fn web(endpoints: &[&str]) -> Lab {
     Lab::new()
@@ -21,22 +21,20 @@ fn follow(lab: &Lab, affinity: &mut Affinity, steps: &str) {
     for step in steps.lines().map(str::trim).filter(|step| !step.is_empty()) {
         let cells: Vec<&str> = step.split('|').map(str::trim).collect();
         let [second, source, to, may, does] = cells[..] else { panic!("{step}") };
-        let question = question(source, to);
-        let promise = ask(&lab.objects, &lab.world, &question);
-        let PromisedVerdict::Deliver(delivery) = &promise.verdict else { panic!("{step}: {promise}") };
+        let (delivery, to) = (lab.delivery(source, to), to.parse().unwrap());
         let now = Duration::from_millis(second.replace('.', "").parse::<u64>().unwrap() * 100);
-        let known = affinity.may_answer(delivery, question.to, now);
+        let known = affinity.may_answer(&delivery, to, now);
         let name = |backend: &svclab_oracle::Backend| backend.pod.as_ref().unwrap().name.clone();
         let mut names: Vec<String> = known.iter().map(|backend| name(backend)).collect();
         names.sort();
         assert_eq!(names.join(" "), may, "{step}");
         let answers = known.iter().find(|backend| name(backend) == does).expect(step).address;
-        affinity.answered(delivery, question.to, answers, now);
+        affinity.answered(&delivery, to, answers, now);
     }
 }
 
 #[test]
-fn until_the_time_out() {
+fn an_entry_expires_after_the_timeout() {
     follow(
         &web(&ALL),
         &mut Affinity::default(),
@@ -59,7 +57,7 @@ fn until_the_time_out() {
 }
 
 #[test]
-fn endpoints_that_go() {
+fn an_endpoint_that_leaves_is_replaced() {
     let mut affinity = Affinity::default();
     follow(&web(&ALL), &mut affinity, "0.0 | pod/caller-c | 10.96.0.1:80 | x y z | y");
     follow(
@@ -72,7 +70,7 @@ fn endpoints_that_go() {
 }
 
 #[test]
-fn one_memory_for_all_addresses() {
+fn affinity_spans_the_addresses_of_a_service_port() {
     let steps = "
         0.0 | pod/caller-b | 10.96.0.1:80     | x y z | z
         1.0 | pod/caller-b | 172.18.0.3:30080 | z     | z
@@ -83,7 +81,7 @@ fn one_memory_for_all_addresses() {
 }
 
 #[test]
-fn a_memory_for_each_address() {
+fn in_ipvs_mode_affinity_is_per_address() {
     let lab = web(&ALL).with(|world| world.proxy.mode = Mode::Ipvs);
     let steps = "
         0.0 | pod/caller-c | 10.96.0.1:80     | x y z | z
@@ -94,7 +92,7 @@ fn a_memory_for_each_address() {
 }
 
 #[test]
-fn without_affinity_nobody_is_remembered() {
+fn without_affinity_every_endpoint_may_answer() {
     let lab =
         Lab::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}").slice("web", "[{port: 8080}]", &ALL);
     let steps = "
@@ -105,11 +103,12 @@ fn without_affinity_nobody_is_remembered() {
 }
 
 #[test]
-fn three_hours_by_default() {
+fn the_default_timeout_is_three_hours() {
     let lab = Lab::new()
         .service("web", "{clusterIP: 10.96.0.1, sessionAffinity: ClientIP, ports: [{port: 80}]}")
         .slice("web", "[{port: 8080}]", &ALL);
-    let promise = ask(&lab.objects, &lab.world, &question("pod/caller-c", "10.96.0.1:80"));
-    let PromisedVerdict::Deliver(delivery) = promise.verdict else { panic!("{promise}") };
-    assert_eq!(delivery.affinity.unwrap().timeout, Duration::from_secs(3 * 60 * 60));
+    assert_eq!(
+        lab.delivery("pod/caller-c", "10.96.0.1:80").affinity.unwrap().timeout,
+        Duration::from_secs(3 * 60 * 60)
+    );
 }

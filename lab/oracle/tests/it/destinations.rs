@@ -1,9 +1,7 @@
 use serde_json::json;
 use svclab_oracle::NodePortAddress;
 
-use crate::lab::{Lab, ip, net};
-
-const TCP80: &str = "[{port: 8080}]";
+use crate::lab::{Lab, PORT, ip, net};
 
 fn everything() -> Lab {
     Lab::new()
@@ -13,11 +11,11 @@ fn everything() -> Lab {
             json!([{"ip": "203.0.113.1"}, {"ip": "203.0.113.2", "ipMode": "VIP"}, {"ip": "203.0.113.3", "ipMode": "Proxy"},
                    {"hostname": "lb.example.org"}]),
         )
-        .slice("web", TCP80, &["web@node-a"])
+        .slice("web", PORT, &["web@node-a"])
 }
 
 #[test]
-fn every_kind_of_address() {
+fn every_address_of_a_service_delivers() {
     everything().expect(
         "
         pod/caller-b           | 10.96.0.1:80         | web*1/1>client | cluster-ip
@@ -50,7 +48,7 @@ fn every_kind_of_address() {
 }
 
 #[test]
-fn services_that_are_not_this_proxys() {
+fn services_of_other_proxies_are_untouched() {
     let label = |name: &str| json!({ name: "" });
     let ports = "ports: [{port: 80}]";
     let lab = Lab::new()
@@ -68,10 +66,10 @@ fn services_that_are_not_this_proxys() {
         )
         .service("alias", &format!("{{type: ExternalName, clusterIP: 10.96.0.3, externalName: example.org, {ports}}}"))
         .service("headless", &format!("{{clusterIP: None, externalIPs: [198.51.100.7], {ports}}}"))
-        .slice("others", TCP80, &["web@node-a"])
-        .slice("marked", TCP80, &["web@node-a"])
-        .slice("alias", TCP80, &["web@node-a"])
-        .slice("headless", TCP80, &["web@node-a"]);
+        .slice("others", PORT, &["web@node-a"])
+        .slice("marked", PORT, &["web@node-a"])
+        .slice("alias", PORT, &["web@node-a"])
+        .slice("headless", PORT, &["web@node-a"]);
     lab.expect(
         "
         pod/caller-a | 10.96.0.1:80    | untouched | other-proxy
@@ -83,7 +81,7 @@ fn services_that_are_not_this_proxys() {
 }
 
 #[test]
-fn ports_protocols_and_names() {
+fn ports_match_by_name_and_protocol() {
     let lab = Lab::new()
         .service("dns", "{clusterIP: 10.96.0.1, ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53}, {name: metrics, port: 9153}, {name: sctp, port: 9, protocol: SCTP}]}")
         .slice("dns", "[{name: dns, port: 5353, protocol: UDP}, {name: dns-tcp, port: 5354}]", &["dns-1@node-a"])
@@ -100,16 +98,16 @@ fn ports_protocols_and_names() {
 }
 
 #[test]
-fn families_are_apart() {
+fn a_family_delivers_to_its_own_endpoints() {
     let lab = Lab::new()
         .service("both", "{type: NodePort, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, 'fd00:96::1'], ports: [{port: 80, nodePort: 30080}]}")
-        .family_slice("IPv4", "both", TCP80, &["web-4@node-a"])
-        .family_slice("IPv6", "both", TCP80, &["web-6@node-b"])
+        .family_slice("IPv4", "both", PORT, &["web-4@node-a"])
+        .family_slice("IPv6", "both", PORT, &["web-6@node-b"])
         .service("six", "{type: NodePort, clusterIP: 'fd00:96::2', externalIPs: [198.51.100.7], ports: [{port: 80, nodePort: 30081}]}")
-        .family_slice("IPv6", "six", TCP80, &["web-6@node-b"])
+        .family_slice("IPv6", "six", PORT, &["web-6@node-b"])
         .service("empty", "{clusterIP: 'fd00:96::3', ports: [{port: 80}]}")
-        .family_slice("IPv4", "empty", TCP80, &["web-4@node-a"])
-        .family_slice("FQDN", "empty", TCP80, &[]);
+        .family_slice("IPv4", "empty", PORT, &["web-4@node-a"])
+        .family_slice("FQDN", "empty", PORT, &[]);
     lab.expect(
         "
         pod/caller-a         | 10.96.0.1:80       | web-4*1/1>client
@@ -126,7 +124,7 @@ fn families_are_apart() {
 }
 
 #[test]
-fn one_address_for_several_services() {
+fn services_share_an_address_by_port() {
     let shared = |lab: Lab, name: &str, number: u8, port: u16| {
         let spec = format!(
             "{{type: LoadBalancer, clusterIP: 10.96.0.{number}, ports: [{{port: {port}, nodePort: {}}}]}}",
@@ -136,15 +134,15 @@ fn one_address_for_several_services() {
     };
     let lab = shared(shared(shared(Lab::new(), "web", 1, 80), "mail", 2, 25), "rival", 3, 25);
     let lab = lab
-        .slice("web", TCP80, &["web@node-a"])
-        .slice("mail", TCP80, &["mail@node-a"])
-        .slice("rival", TCP80, &["rival@node-a"])
+        .slice("web", PORT, &["web@node-a"])
+        .slice("mail", PORT, &["mail@node-a"])
+        .slice("rival", PORT, &["rival@node-a"])
         .balanced(
             "twice",
             "{type: LoadBalancer, clusterIP: 10.96.0.4, externalIPs: [203.0.113.4], ports: [{port: 80}]}",
             json!([{"ip": "203.0.113.4"}]),
         )
-        .slice("twice", TCP80, &["web@node-a"]);
+        .slice("twice", PORT, &["web@node-a"]);
     lab.expect(
         "
         client/laptop@node-b | 203.0.113.1:80  | web*1/1>node-b
@@ -155,7 +153,7 @@ fn one_address_for_several_services() {
 }
 
 #[test]
-fn an_address_and_port_that_several_claim() {
+fn a_disputed_address_goes_to_the_cluster_ip_or_the_oldest_service() {
     Lab::new()
         // Claims addresses of the others.
         .service(
@@ -175,12 +173,12 @@ fn an_address_and_port_that_several_claim() {
         .service("other", "{clusterIP: 10.96.0.3, externalIPs: [198.51.100.8], ports: [{port: 80}]}")
         // A node's address with the number of a node port.
         .service("node", "{clusterIP: 10.96.0.4, externalIPs: [172.18.0.3], ports: [{port: 30080}]}")
-        .slice("evil", TCP80, &["evil@node-a"])
-        .slice("kube", TCP80, &["kube@node-a"])
-        .slice("old", TCP80, &["old@node-a"])
-        .slice("undated", TCP80, &["undated@node-a"])
-        .slice("other", TCP80, &["other@node-a"])
-        .slice("node", TCP80, &["node@node-a"])
+        .slice("evil", PORT, &["evil@node-a"])
+        .slice("kube", PORT, &["kube@node-a"])
+        .slice("old", PORT, &["old@node-a"])
+        .slice("undated", PORT, &["undated@node-a"])
+        .slice("other", PORT, &["other@node-a"])
+        .slice("node", PORT, &["node@node-a"])
         .expect(
             "
             pod/caller-a         | 10.96.0.10:80     | kube*1/1>client  | shared
@@ -195,7 +193,7 @@ fn an_address_and_port_that_several_claim() {
 }
 
 #[test]
-fn the_gate_of_external_ips_shuts_them_alone() {
+fn the_feature_gate_closes_external_ips_only() {
     everything().with(|world| world.proxy.external_ips = false).expect(
         "
         pod/caller-b         | 198.51.100.7:80  | untouched | external-ips-shut
@@ -208,10 +206,10 @@ fn the_gate_of_external_ips_shuts_them_alone() {
 }
 
 #[test]
-fn an_external_ip_that_is_a_nodes() {
+fn an_external_ip_may_be_a_nodes_address() {
     Lab::new()
         .service("web", "{clusterIP: 10.96.0.1, externalIPs: [172.18.0.3], ports: [{port: 80}]}")
-        .slice("web", TCP80, &["web@node-a"])
+        .slice("web", PORT, &["web@node-a"])
         .expect(
             "
             client/laptop@node-a | 172.18.0.3:80 | web*1/1>node-b
@@ -222,10 +220,10 @@ fn an_external_ip_that_is_a_nodes() {
 }
 
 #[test]
-fn odd_spellings() {
+fn odd_spellings_of_addresses_are_parsed() {
     Lab::new()
         .service("web", "{clusterIP: 010.096.000.001, externalIPs: ['::ffff:198.51.100.7'], ports: [{port: 80}]}")
-        .slice("web", TCP80, &["web@node-a"])
+        .slice("web", PORT, &["web@node-a"])
         .expect(
             "
             pod/caller-a | 10.96.0.1:80    | web*1/1>client
@@ -235,7 +233,7 @@ fn odd_spellings() {
 }
 
 #[test]
-fn node_port_addresses() {
+fn node_ports_answer_on_node_port_addresses() {
     let lab = |entries: Vec<NodePortAddress>| {
         everything().with(|world| {
             world.nodes[0].addresses.push(ip("172.18.0.50"));
@@ -288,10 +286,10 @@ fn node_port_addresses() {
 }
 
 #[test]
-fn node_ports_need_the_type() {
+fn node_ports_need_a_type_that_has_them() {
     Lab::new()
         .service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80, nodePort: 30080}]}")
         .service("bare", "{type: LoadBalancer, clusterIP: 10.96.0.2, allocateLoadBalancerNodePorts: false, ports: [{port: 80, nodePort: 0}]}")
-        .slice("web", TCP80, &["web@node-a"])
+        .slice("web", PORT, &["web@node-a"])
         .expect("client/laptop@node-a | 172.18.0.2:30080 | untouched");
 }

@@ -1,8 +1,6 @@
 use serde_json::json;
 
-use crate::lab::Lab;
-
-const PORT: &str = "[{port: 8080}]";
+use crate::lab::{Lab, PORT};
 
 fn web() -> Lab {
     Lab::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}")
@@ -14,7 +12,7 @@ fn with(endpoints: &[&str]) -> Lab {
 
 /// API EndpointConditions and KEP-1669.
 #[test]
-fn conditions() {
+fn ready_endpoints_come_before_terminating_ones() {
     let rows: [(&[&str], &str); 8] = [
         (&["x@node-a", "y@node-b"], "x*1/2>client, y*1/2>client"),
         (&["x@node-a", "y@node-b unready"], "x*1/1>client"),
@@ -31,7 +29,7 @@ fn conditions() {
 }
 
 #[test]
-fn conditions_that_are_not_given() {
+fn absent_conditions_are_ready_and_serving() {
     let lab = |conditions: serde_json::Value| {
         let mut lab = with(&["x@node-a"]);
         let slice = lab.objects.slices.first_mut().unwrap();
@@ -54,7 +52,7 @@ fn conditions_that_are_not_given() {
 }
 
 #[test]
-fn several_slices_and_copies() {
+fn a_copy_in_several_slices_counts_once() {
     with(&["x@node-a", "y@node-b"])
         .slice("web", PORT, &["x@node-a", "z@node-c"])
         .slice("web", "[{port: 9090}]", &["x@node-a"])
@@ -64,7 +62,7 @@ fn several_slices_and_copies() {
 
 /// kubernetes#135266, in any order and for any caller.
 #[test]
-fn a_terminating_endpoint_and_another_with_its_address() {
+fn a_new_pod_wins_over_a_terminating_one_with_its_address() {
     for old in ["x@node-a terminating", "x@node-a terminating serving"] {
         for (one, other) in [(old, "x@node-b"), ("x@node-b", old)] {
             let lab = with(&[one]).slice("web", PORT, &[other]);
@@ -75,7 +73,7 @@ fn a_terminating_endpoint_and_another_with_its_address() {
 }
 
 #[test]
-fn copies_that_contradict_each_other() {
+fn contradicting_copies_are_undefined() {
     for other in ["x@node-b unready", "x@node-b"] {
         with(&["x@node-a"])
             .slice("web", PORT, &[other])
@@ -86,7 +84,7 @@ fn copies_that_contradict_each_other() {
 }
 
 #[test]
-fn slices_of_nobody() {
+fn foreign_slices_are_ignored() {
     let marked = |label: &str| {
         let mut lab = with(&["x@node-a"]);
         let labels = lab.objects.slices[0].metadata.labels.as_mut().unwrap();
@@ -102,7 +100,7 @@ fn slices_of_nobody() {
 }
 
 #[test]
-fn ports_that_lead_nowhere() {
+fn unmatched_slice_ports_reject() {
     for ports in ["[{name: other, port: 8080}]", "[{port: 8080, protocol: UDP}]", "[{name: ''}]", "[{port: 0}]", "[]"] {
         web().slice("web", ports, &["x@node-a"]).expect("pod/caller-a | 10.96.0.1:80 | reject");
     }
@@ -112,7 +110,7 @@ fn ports_that_lead_nowhere() {
 }
 
 #[test]
-fn endpoints_beyond_the_cluster() {
+fn an_endpoint_may_be_outside_the_cluster() {
     let mut lab = with(&["x@node-a"]);
     lab.objects.slices[0].endpoints.as_mut().unwrap()[0].addresses =
         vec!["192.0.2.7".to_owned(), "192.0.2.8".to_owned()];

@@ -7,7 +7,7 @@ use svclab_oracle::{ClusterModel, Mode, Objects, Promise, PromisedReply, Promise
 
 const SEEDS: std::ops::Range<u64> = 0..300;
 
-fn some(cluster: &ClusterModel, seed: u64) -> Vec<svclab_oracle::Question> {
+fn sample(cluster: &ClusterModel, seed: u64) -> Vec<svclab_oracle::Question> {
     let skip = usize::try_from(seed % 17).unwrap();
     cluster.questions().into_iter().skip(skip).step_by(17).collect()
 }
@@ -19,7 +19,7 @@ fn in_mode(seed: u64) -> ClusterModel {
 }
 
 #[test]
-fn a_seed_is_a_cluster() {
+fn equal_seeds_give_equal_clusters() {
     for seed in SEEDS.take(20) {
         let (one, other) = (generate::cluster(seed), generate::cluster(seed));
         assert_eq!(one, other);
@@ -30,7 +30,7 @@ fn a_seed_is_a_cluster() {
 }
 
 #[test]
-fn every_rule_is_reached() {
+fn every_rule_decides_some_promise() {
     let never = [
         Rule::Headless,
         Rule::ExternalName,
@@ -47,7 +47,7 @@ fn every_rule_is_reached() {
     for seed in SEEDS.start..2 * SEEDS.end {
         let cluster = in_mode(seed);
         let oracle = cluster.oracle();
-        for question in some(&cluster, seed) {
+        for question in sample(&cluster, seed) {
             let promise = oracle.ask(&question);
             all += 1;
             undefined += usize::from(promise.verdict == PromisedVerdict::Undefined);
@@ -84,11 +84,11 @@ fn check(cluster: &ClusterModel, promise: &Promise, question: &svclab_oracle::Qu
 }
 
 #[test]
-fn promises_are_sound() {
+fn promises_are_consistent() {
     for seed in SEEDS {
         let cluster = in_mode(seed);
         let oracle = cluster.oracle();
-        for question in some(&cluster, seed) {
+        for question in sample(&cluster, seed) {
             let promise = oracle.ask(&question);
             check(&cluster, &promise, &question);
             let dropped = matches!(promise.verdict, PromisedVerdict::Drop);
@@ -99,14 +99,14 @@ fn promises_are_sound() {
 }
 
 #[test]
-fn nothing_else_matters() {
+fn order_and_other_services_do_not_matter() {
     for seed in SEEDS.take(60) {
         let cluster = in_mode(seed);
         let mut reversed = cluster.clone();
         reversed.objects.services.reverse();
         reversed.objects.slices.reverse();
         let oracle = cluster.oracle();
-        for question in some(&cluster, seed) {
+        for question in sample(&cluster, seed) {
             let promise = oracle.ask(&question);
             assert_eq!(promise.verdict, reversed.oracle().ask(&question).verdict, "{question}");
             let PromisedVerdict::Deliver(delivery) = &promise.verdict else { continue };
@@ -120,12 +120,12 @@ fn nothing_else_matters() {
 }
 
 #[test]
-fn settings_do_one_thing() {
+fn masquerade_all_keeps_endpoints_and_shares() {
     for seed in SEEDS.take(60) {
         let cluster = generate::cluster(seed);
         let mut all = cluster.clone();
         all.world.proxy.masquerade_all = true;
-        for question in some(&cluster, seed) {
+        for question in sample(&cluster, seed) {
             let (one, other) = (cluster.oracle().ask(&question), all.oracle().ask(&question));
             let who = |promise: &Promise| -> Option<Vec<_>> {
                 let backends = promise.verdict.backends()?;
@@ -137,10 +137,10 @@ fn settings_do_one_thing() {
 }
 
 #[test]
-fn scenario_files() {
+fn scenario_files_have_the_top_level_keys() {
     for seed in SEEDS.take(40) {
         let cluster = in_mode(seed);
-        for question in some(&cluster, seed).into_iter().take(5) {
+        for question in sample(&cluster, seed).into_iter().take(5) {
             let text = cluster.scenario_yaml("generated", &question);
             let value: serde_json::Value =
                 serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -183,7 +183,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn histories_are_writes(history in histories(12)) {
+    fn writes_lead_to_the_next_state(history in histories(12)) {
         let states = history.states();
         let mut objects = states[0].objects.clone();
         for pair in states.windows(2) {
@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn changes_of_nothing(recipe in recipes(), at in any::<u8>()) {
+    fn a_change_of_a_missing_object_has_no_effect(recipe in recipes(), at in any::<u8>()) {
         let bare = generate::Recipe { services: Vec::new(), ..recipe };
         let history = generate::History { start: bare, changes: vec![HistoryChange::Delete(at), HistoryChange::RemoveEndpoint(at, at)] };
         let states = history.states();

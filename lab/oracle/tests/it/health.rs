@@ -20,7 +20,7 @@ fn answers(lab: &Lab) -> Vec<(Family, u16, Option<u16>, Option<usize>)> {
 
 /// Counts addresses, not ports, and ready endpoints only.
 #[test]
-fn who_counts() {
+fn ready_local_endpoints_count() {
     let rows: [(&[&str], u16, usize); 6] = [
         (&["x@node-a", "y@node-a", "z@node-b"], 200, 2),
         (&["x@node-a", "y@node-a terminating serving"], 200, 1),
@@ -40,7 +40,7 @@ fn who_counts() {
 }
 
 #[test]
-fn ports_that_lead_to_different_pods() {
+fn pods_of_all_ports_count_once() {
     let spec = "{type: LoadBalancer, clusterIP: 10.96.0.1, externalTrafficPolicy: Local, healthCheckNodePort: 32000,
         ports: [{name: a, port: 80}, {name: b, port: 81}]}";
     let lab = Lab::new()
@@ -62,7 +62,7 @@ fn each_family_answers_for_itself() {
 }
 
 #[test]
-fn who_has_none() {
+fn other_services_have_no_check() {
     for (kind, policy) in [("LoadBalancer", "Cluster"), ("NodePort", "Local")] {
         let lab = with(kind, policy, &["x@node-a"]);
         assert!(health_checks(&lab.objects, "node-a").is_empty(), "{kind} {policy}");
@@ -70,7 +70,7 @@ fn who_has_none() {
 }
 
 #[test]
-fn a_port_that_several_ask_for() {
+fn a_disputed_port_goes_to_the_oldest_service() {
     let spec = |ip: &str| {
         format!(
             "{{type: LoadBalancer, clusterIP: {ip}, externalTrafficPolicy: Local, healthCheckNodePort: 32000,

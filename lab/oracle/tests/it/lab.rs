@@ -17,11 +17,14 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 use svclab_oracle::{
-    Backend, Client, DetectLocalMode, Mode, NodeMachine, Objects, PacketSource, PodMachine, PodName, PromisedReply,
-    PromisedVerdict, Protocol, Question, World, ask,
+    Backend, Client, Delivery, DetectLocalMode, Mode, NodeMachine, Objects, PacketSource, PodMachine, PodName, Promise,
+    PromisedReply, PromisedVerdict, Protocol, Question, World, ask,
 };
 
 use crate::drawn;
+
+/// The target port of most services.
+pub const PORT: &str = "[{port: 8080}]";
 
 #[derive(Clone)]
 pub struct Lab {
@@ -89,6 +92,15 @@ impl Lab {
         let name = PodName { namespace: "default".to_owned(), name: name.to_owned() };
         self.world.pods.push(PodMachine { name, node: node.to_owned(), addresses, host_network: true });
         self
+    }
+
+    /// A LoadBalancer service `web` with every kind of address (port 80, node port 30080) and the further `fields`.
+    pub fn web(fields: &str, endpoints: &[&str]) -> Lab {
+        let spec = format!(
+            "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], \
+             ports: [{{port: 80, nodePort: 30080}}], {fields}}}"
+        );
+        Lab::new().balanced("web", &spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, endpoints)
     }
 
     /// In YAML.
@@ -164,12 +176,24 @@ impl Lab {
         })
     }
 
+    pub fn ask(&self, source: &str, destination: &str) -> Promise {
+        ask(&self.objects, &self.world, &question(source, destination))
+    }
+
+    /// The delivery of a promise. Panics on any other promise.
+    pub fn delivery(&self, source: &str, destination: &str) -> Delivery {
+        match self.ask(source, destination) {
+            Promise { verdict: PromisedVerdict::Deliver(delivery), .. } => delivery,
+            promise => panic!("{promise}"),
+        }
+    }
+
     /// In userspace mode `client` stands for the relaying node.
     pub fn expect_if_relayed(&self, table: &str) {
         drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-            let promise = ask(&self.objects, &self.world, &question(cells[0], cells[1]));
+            let promise = self.ask(cells[0], cells[1]);
             let relay = match &promise.verdict {
                 PromisedVerdict::Deliver(delivery) if self.world.proxy.mode == Mode::Userspace => {
                     format!(">{}", delivery.node)
@@ -185,8 +209,7 @@ impl Lab {
         drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-            let question = question(cells[0], cells[1]);
-            let promise = ask(&self.objects, &self.world, &question);
+            let promise = self.ask(cells[0], cells[1]);
             assert_eq!(words(&promise.verdict), cells[2], "\n{row}\n{promise}");
             if let Some(rule) = cells.get(3) {
                 let rests = promise.because.iter().any(|reason| reason.rule.id() == *rule);

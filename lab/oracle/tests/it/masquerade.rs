@@ -1,15 +1,9 @@
-use serde_json::json;
-use svclab_oracle::{Cni, DetectLocalMode, Promise, PromisedVerdict, ask};
+use svclab_oracle::{Cni, Delivery, DetectLocalMode};
 
-use crate::lab::{Lab, ip, net, question};
-
-const PORT: &str = "[{port: 8080}]";
+use crate::lab::{Lab, PORT, ip, net};
 
 fn with(policies: &str) -> Lab {
-    let spec = format!(
-        "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{{port: 80, nodePort: 30080}}], {policies}}}"
-    );
-    Lab::new().balanced("web", &spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, &["x@node-a"])
+    Lab::web(policies, &["x@node-a"])
 }
 
 fn detecting(detect: DetectLocalMode, cni: Cni) -> Lab {
@@ -21,7 +15,7 @@ fn detecting(detect: DetectLocalMode, cni: Cni) -> Lab {
 
 /// The scenarios `detect-local-*`.
 #[test]
-fn how_pods_are_told() {
+fn detect_local_decides_about_masquerade() {
     let kept = "pod/caller-a | 10.96.0.1:80 | x*1/1>client | kept";
     let replaced = "pod/caller-a | 10.96.0.1:80 | x*1/1>node-a | off-cluster";
     let range = |text: &str| DetectLocalMode::ClusterCidr(vec![net(text)]);
@@ -50,7 +44,7 @@ fn how_pods_are_told() {
 }
 
 #[test]
-fn unknown_strangers_go_astray() {
+fn without_detection_outside_replies_go_astray() {
     detecting(DetectLocalMode::Off, Cni::Bridge).expect(
         "
         client/laptop@node-b | 10.96.0.1:80 | x*1/1>astray | astray
@@ -60,7 +54,7 @@ fn unknown_strangers_go_astray() {
 }
 
 #[test]
-fn pods_of_other_nodes() {
+fn only_cluster_ranges_recognize_pods_of_other_nodes() {
     let lab = |detect: DetectLocalMode| {
         with("externalTrafficPolicy: Local")
             .slice("web", PORT, &["y@node-b"])
@@ -74,7 +68,7 @@ fn pods_of_other_nodes() {
 }
 
 #[test]
-fn meeting_oneself() {
+fn a_hairpin_is_masqueraded() {
     for policies in ["", "externalTrafficPolicy: Local", "internalTrafficPolicy: Local"] {
         with(policies).expect(
             "
@@ -91,7 +85,7 @@ fn meeting_oneself() {
 }
 
 #[test]
-fn host_network() {
+fn a_pod_on_the_host_network_is_its_node() {
     let mut lab = with("").host_pod("agent", "node-b");
     lab.objects.slices[0].endpoints.as_mut().unwrap()[0].addresses = vec!["172.18.0.3".to_owned()];
     lab.objects.slices[0].endpoints.as_mut().unwrap()[0].node_name = Some("node-b".to_owned());
@@ -115,18 +109,16 @@ fn host_network() {
     quiet.expect("pod/agent | 10.96.0.1:80 | agent*1/1>node-b | hairpin");
 }
 
-fn seen(promise: &Promise) -> Vec<std::net::IpAddr> {
-    let PromisedVerdict::Deliver(delivery) = &promise.verdict else { panic!("{promise}") };
+fn seen(delivery: &Delivery) -> Vec<std::net::IpAddr> {
     delivery.backends.iter().flat_map(|backend| backend.sees.iter().copied()).collect()
 }
 
 #[test]
-fn addresses() {
+fn a_promise_names_source_addresses() {
     let lab = with("");
-    let ask = |source: &str, to: &str| ask(&lab.objects, &lab.world, &question(source, to));
-    assert_eq!(seen(&ask("pod/caller-c", "10.96.0.1:80")), [ip("10.244.3.5")]);
-    assert_eq!(seen(&ask("client/laptop@node-b", "203.0.113.1:80")), [ip("10.244.2.1"), ip("172.18.0.3")]);
-    let text = ask("pod/caller-c", "10.96.0.1:80").to_string();
+    assert_eq!(seen(&lab.delivery("pod/caller-c", "10.96.0.1:80")), [ip("10.244.3.5")]);
+    assert_eq!(seen(&lab.delivery("client/laptop@node-b", "203.0.113.1:80")), [ip("10.244.2.1"), ip("172.18.0.3")]);
+    let text = lab.ask("pod/caller-c", "10.96.0.1:80").to_string();
     assert!(
         text.starts_with("the oracle says deliver to 10.244.1.13:8080 (default/x) 1/1, sees 10.244.3.5 because\n"),
         "{text}"

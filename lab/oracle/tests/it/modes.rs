@@ -1,24 +1,16 @@
 //! Differences between modes, as `docs/limitations.md` lists them.
 
 use serde_json::json;
-use svclab_oracle::{AffinityScope, Balancing, Mode, PromisedVerdict, Scheduler, ask};
+use svclab_oracle::{AffinityScope, Balancing, Mode, Scheduler};
 
-use crate::lab::{Lab, question};
-
-const PORT: &str = "[{port: 8080}]";
+use crate::lab::Lab;
 
 fn with(mode: Mode, policies: &str, endpoints: &[&str]) -> Lab {
-    let spec = format!(
-        "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{{port: 80, nodePort: 30080}}], {policies}}}"
-    );
-    Lab::new()
-        .balanced("web", &spec, json!([{"ip": "203.0.113.1"}]))
-        .slice("web", PORT, endpoints)
-        .with(|world| world.proxy.mode = mode)
+    Lab::web(policies, endpoints).with(|world| world.proxy.mode = mode)
 }
 
 #[test]
-fn ipvs_local_policy() {
+fn ipvs_policy_local_restricts_the_node() {
     with(Mode::Ipvs, "externalTrafficPolicy: Local", &["x@node-a", "y@node-b"]).expect(
         "
         pod/caller-a         | 203.0.113.1:80   | x*1/1>client | one-list-per-server
@@ -34,7 +26,7 @@ fn ipvs_local_policy() {
 }
 
 #[test]
-fn ipvs_bound_addresses() {
+fn ipvs_service_addresses_are_local() {
     with(Mode::Ipvs, "", &["x@node-a"]).expect(
         "
         pod/caller-a         | 10.96.0.1:81     | reject | other-port-of-vip
@@ -56,7 +48,7 @@ fn ipvs_bound_addresses() {
 }
 
 #[test]
-fn ipvs_source_ranges() {
+fn ipvs_source_ranges_allow_a_listed_node() {
     let lab = with(Mode::Ipvs, "loadBalancerSourceRanges: [172.18.0.2/32]", &["x@node-a"]);
     lab.expect(
         "
@@ -67,7 +59,7 @@ fn ipvs_source_ranges() {
 }
 
 #[test]
-fn ipvs_schedulers() {
+fn ipvs_schedulers_decide_about_shares() {
     let rows = [
         (Scheduler::RoundRobin, Balancing::RoundRobin, "x*1/2>client, y*1/2>client"),
         (Scheduler::WeightedRoundRobin, Balancing::RoundRobin, "x*1/2>client, y*1/2>client"),
@@ -80,14 +72,12 @@ fn ipvs_schedulers() {
     for (scheduler, balancing, promise) in rows {
         let lab = with(Mode::Ipvs, "", &["x@node-a", "y@node-b"]).with(|world| world.proxy.scheduler = scheduler);
         lab.expect(&format!("pod/caller-a | 10.96.0.1:80 | {promise}"));
-        let promise = ask(&lab.objects, &lab.world, &question("pod/caller-a", "10.96.0.1:80"));
-        let PromisedVerdict::Deliver(delivery) = promise.verdict else { panic!() };
-        assert_eq!(delivery.balancing, balancing);
+        assert_eq!(lab.delivery("pod/caller-a", "10.96.0.1:80").balancing, balancing);
     }
 }
 
 #[test]
-fn userspace_relays() {
+fn userspace_endpoints_see_the_node() {
     with(Mode::Userspace, "externalTrafficPolicy: Local", &["x@node-a", "y@node-b"]).expect(
         "
         pod/caller-a         | 10.96.0.1:80     | x*1/2>node-a, y*1/2>node-a | relayed
@@ -102,7 +92,7 @@ fn userspace_relays() {
 }
 
 #[test]
-fn userspace_refuses_sctp() {
+fn userspace_rejects_sctp() {
     let sctp = "{type: LoadBalancer, clusterIP: 10.96.0.1, loadBalancerSourceRanges: [192.0.2.0/24], ports: [{port: 80, protocol: SCTP, nodePort: 30080}]}";
     let lab = |mode: Mode| {
         Lab::new()
@@ -123,7 +113,7 @@ fn userspace_refuses_sctp() {
 }
 
 #[test]
-fn affinity_reaches_differently_far() {
+fn the_mode_decides_the_scope_of_affinity() {
     let rows = [
         (Mode::Iptables, AffinityScope::ServicePort),
         (Mode::Ipvs, AffinityScope::Frontend),
@@ -131,14 +121,12 @@ fn affinity_reaches_differently_far() {
     ];
     for (mode, scope) in rows {
         let lab = with(mode, "sessionAffinity: ClientIP", &["x@node-a"]);
-        let promise = ask(&lab.objects, &lab.world, &question("pod/caller-a", "10.96.0.1:80"));
-        let PromisedVerdict::Deliver(delivery) = promise.verdict else { panic!() };
-        assert_eq!(delivery.affinity.unwrap().scope, scope);
+        assert_eq!(lab.delivery("pod/caller-a", "10.96.0.1:80").affinity.unwrap().scope, scope);
     }
 }
 
 #[test]
-fn everything_else_is_alike() {
+fn the_modes_agree_otherwise() {
     for mode in Mode::ALL {
         with(mode, "", &["x@node-a unready"]).expect(
             "

@@ -16,7 +16,7 @@ fn lab(protocol: &str) -> Lab {
 }
 
 #[test]
-fn other_ports_of_cluster_ips_refuse() {
+fn other_ports_of_cluster_ips_reject() {
     lab("TCP").expect(
         "
         pod/caller-a         | 10.96.0.1:80     | x*1/2>client, y*1/2>client
@@ -57,7 +57,7 @@ fn unused_addresses_of_service_cidrs_are_dropped() {
 }
 
 #[test]
-fn node_ports_answer_on_primary_addresses_and_by_relays_on_loopback_ones() {
+fn node_ports_answer_on_primary_addresses_and_relays_on_loopback_ones() {
     lab("TCP").expect(
         "
         client/laptop@node-a | 172.18.0.2:30080  | x*1/2>node-a, y*1/2>node-a

@@ -104,7 +104,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn an_answer_to_everything(
+    fn invalid_objects_get_an_answer(
         services in vec(service(), 0..3), slices in vec(slice(), 0..3), mode in prop::sample::select(Mode::ALL.to_vec()),
         detect in prop::sample::select(vec![
             DetectLocalMode::Off, DetectLocalMode::NodeCidr, DetectLocalMode::ClusterCidr(vec![net("0.0.0.0/0")]),

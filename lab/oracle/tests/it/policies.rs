@@ -1,19 +1,10 @@
 use serde_json::json;
 
-use crate::lab::Lab;
-
-const PORT: &str = "[{port: 8080}]";
-
-fn with(policies: &str, endpoints: &[&str]) -> Lab {
-    let spec = format!(
-        "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{{port: 80, nodePort: 30080}}], {policies}}}"
-    );
-    Lab::new().balanced("web", &spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, endpoints)
-}
+use crate::lab::{Lab, PORT};
 
 #[test]
-fn internal_local() {
-    with("internalTrafficPolicy: Local", &["x@node-a", "y@node-b", "z@node-b"]).expect(
+fn internal_local_reaches_the_nodes_endpoints() {
+    Lab::web("internalTrafficPolicy: Local", &["x@node-a", "y@node-b", "z@node-b"]).expect(
         "
         pod/caller-a         | 10.96.0.1:80     | x*1/1>client
         pod/caller-b         | 10.96.0.1:80     | y*1/2>client, z*1/2>client
@@ -29,8 +20,8 @@ fn internal_local() {
 }
 
 #[test]
-fn external_local() {
-    with("externalTrafficPolicy: Local", &["x@node-a", "y@node-b", "z@node-b"]).expect(
+fn external_local_restricts_outside_sources() {
+    Lab::web("externalTrafficPolicy: Local", &["x@node-a", "y@node-b", "z@node-b"]).expect(
         "
         client/laptop@node-a | 203.0.113.1:80   | x*1/1>client
         client/laptop@node-b | 198.51.100.7:80  | y*1/2>client, z*1/2>client
@@ -58,15 +49,15 @@ fn external_local() {
 
 /// The source stays, so the reply goes to the pod directly.
 #[test]
-fn a_pod_at_another_nodes_port() {
-    with("externalTrafficPolicy: Local", &["x@node-a", "y@node-b"])
+fn a_pods_call_of_another_nodes_port_may_go_astray() {
+    Lab::web("externalTrafficPolicy: Local", &["x@node-a", "y@node-b"])
         .expect("pod/caller-c | 172.18.0.2:30080 | x*1/2>client, y*1/2>astray | astray");
 }
 
 #[test]
-fn both_local() {
+fn both_local_policies_combine() {
     let both = "internalTrafficPolicy: Local, externalTrafficPolicy: Local";
-    with(both, &["x@node-a", "y@node-b"]).expect(
+    Lab::web(both, &["x@node-a", "y@node-b"]).expect(
         "
         pod/caller-a         | 10.96.0.1:80   | x*1/1>client
         pod/caller-c         | 10.96.0.1:80   | drop
@@ -77,9 +68,9 @@ fn both_local() {
 }
 
 #[test]
-fn nobody_anywhere() {
+fn without_endpoints_every_address_rejects() {
     for policies in ["", "internalTrafficPolicy: Local", "externalTrafficPolicy: Local"] {
-        with(policies, &["x@node-a unready", "y@node-b terminating"]).expect(
+        Lab::web(policies, &["x@node-a unready", "y@node-b terminating"]).expect(
             "
             pod/caller-a         | 10.96.0.1:80     | reject | no-endpoints
             node/node-b          | 10.96.0.1:80     | reject
@@ -93,8 +84,8 @@ fn nobody_anywhere() {
 
 /// The fallback is per node.
 #[test]
-fn terminating_under_local() {
-    let lab = with(
+fn under_local_terminating_local_endpoints_serve() {
+    let lab = Lab::web(
         "externalTrafficPolicy: Local, internalTrafficPolicy: Local",
         &["x@node-a terminating serving", "y@node-b"],
     );
@@ -109,8 +100,8 @@ fn terminating_under_local() {
 }
 
 #[test]
-fn homeless_endpoints() {
-    with("externalTrafficPolicy: Local", &["x@node-a without_node"]).expect(
+fn an_endpoint_without_a_node_is_never_local() {
+    Lab::web("externalTrafficPolicy: Local", &["x@node-a without_node"]).expect(
         "
         client/laptop@node-a | 203.0.113.1:80 | drop
         pod/caller-a         | 203.0.113.1:80 | x*1/1>client
@@ -119,7 +110,7 @@ fn homeless_endpoints() {
 }
 
 #[test]
-fn external_policy_of_a_cluster_ip() {
+fn the_external_policy_does_not_apply_to_cluster_ips() {
     Lab::new()
         .service("web", "{clusterIP: 10.96.0.1, externalTrafficPolicy: Local, ports: [{port: 80}]}")
         .slice("web", PORT, &["x@node-a"])
@@ -127,9 +118,9 @@ fn external_policy_of_a_cluster_ip() {
 }
 
 #[test]
-fn source_ranges() {
+fn source_ranges_restrict_load_balancer_addresses() {
     let ranges = "loadBalancerSourceRanges: [' 172.18.0.100/32 ', 172.18.0.2/32, 10.244.2.0/24]";
-    with(ranges, &["x@node-a"]).expect(
+    Lab::web(ranges, &["x@node-a"]).expect(
         "
         client/laptop@node-b           | 203.0.113.1:80   | x*1/1>node-b | source-ranges
         client/stranger@node-b         | 203.0.113.1:80   | drop         | source-ranges
@@ -146,7 +137,7 @@ fn source_ranges() {
         pod/caller-a                   | 10.96.0.1:80     | x*1/1>client
         ",
     );
-    with(&format!("{ranges}, externalTrafficPolicy: Local"), &["x@node-a"]).expect(
+    Lab::web(&format!("{ranges}, externalTrafficPolicy: Local"), &["x@node-a"]).expect(
         "
         pod/caller-b           | 203.0.113.1:80 | x*1/1>client
         pod/caller-c           | 203.0.113.1:80 | drop
@@ -154,7 +145,7 @@ fn source_ranges() {
         client/laptop@node-c   | 203.0.113.1:80 | drop
         ",
     );
-    with(ranges, &[]).expect(
+    Lab::web(ranges, &[]).expect(
         "
         client/laptop@node-b   | 203.0.113.1:80 | reject
         client/stranger@node-b | 203.0.113.1:80 | refuse
@@ -163,7 +154,7 @@ fn source_ranges() {
 }
 
 #[test]
-fn source_ranges_of_one_family() {
+fn ranges_of_one_family_leave_the_other_open() {
     let spec = "{type: LoadBalancer, clusterIPs: [10.96.0.1, 'fd00:96::1'], loadBalancerSourceRanges: [192.0.2.0/24], ports: [{port: 80}]}";
     Lab::new()
         .balanced("web", spec, json!([{"ip": "203.0.113.1"}, {"ip": "2001:db8::1"}]))

@@ -4,15 +4,7 @@
 use serde_json::json;
 use svclab_oracle::{DetectLocalMode, Mode, NodePortAddress};
 
-use crate::lab::{Lab, ip, net};
-
-const PORT: &str = "[{port: 8080}]";
-const EVERYTHING: &str =
-    "{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{port: 80, nodePort: 30080}]}";
-
-fn service(spec: &str, endpoints: &[&str]) -> Lab {
-    Lab::new().balanced("web", spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, endpoints)
-}
+use crate::lab::{Lab, PORT, ip, net};
 
 fn everywhere(lab: &Lab, table: &str) {
     in_modes(lab, &Mode::ALL, table);
@@ -29,15 +21,15 @@ fn clusterip() {
     let all = "web-1*1/3>SEEN, web-2*1/3>SEEN, web-3*1/3>SEEN";
     let row = |source: &str, seen: &str| format!("{source} | 10.96.0.1:80 | {}\n", all.replace("SEEN", seen));
     let table = row("pod/caller-a", "client") + &row("node/node-b", "node-b") + &row("client/laptop@node-a", "node-a");
-    everywhere(&service(EVERYTHING, &["web-1@node-a", "web-2@node-b", "web-3@node-b"]), &table);
-    let less = service(EVERYTHING, &["web-1@node-a", "web-2@node-b unready", "web-3@node-b"]);
+    everywhere(&Lab::web("", &["web-1@node-a", "web-2@node-b", "web-3@node-b"]), &table);
+    let less = Lab::web("", &["web-1@node-a", "web-2@node-b unready", "web-3@node-b"]);
     everywhere(&less, "pod/caller-a | 10.96.0.1:80 | web-1*1/2>client, web-3*1/2>client");
 }
 
 #[test]
 fn nodeport() {
     everywhere(
-        &service(EVERYTHING, &["web-1@node-a", "web-2@node-b"]),
+        &Lab::web("", &["web-1@node-a", "web-2@node-b"]),
         "
         client/laptop@node-a | 172.18.0.2:30080 | web-1*1/2>node-a, web-2*1/2>node-a
         client/laptop@node-c | 172.18.0.4:30080 | web-1*1/2>node-c, web-2*1/2>node-c
@@ -56,16 +48,16 @@ fn external_ip_and_loadbalancer() {
         client/laptop@node-b | 203.0.113.1:80  | web-1*1/2>node-b, web-2*1/2>node-b
         pod/caller-a         | 203.0.113.1:80  | web-1*1/2>node-a, web-2*1/2>node-a
     ";
-    everywhere(&service(EVERYTHING, &["web-1@node-a", "web-2@node-b"]), table);
-    let nobody = service(EVERYTHING, &["web-1@node-a unready", "web-2@node-b unready"]);
+    everywhere(&Lab::web("", &["web-1@node-a", "web-2@node-b"]), table);
+    let nobody = Lab::web("", &["web-1@node-a unready", "web-2@node-b unready"]);
     everywhere(&nobody, "client/laptop@node-b | 198.51.100.7:80 | reject");
 }
 
 #[test]
 fn local_policy_and_short_circuit() {
-    let spec = EVERYTHING.replace("ports:", "externalTrafficPolicy: Local, ports:");
+    let local = "externalTrafficPolicy: Local";
     everywhere(
-        &service(&spec, &["web-1@node-a", "web-2@node-b"]),
+        &Lab::web(local, &["web-1@node-a", "web-2@node-b"]),
         "
         client/laptop@node-a | 203.0.113.1:80   | web-1*1/1>client
         client/laptop@node-b | 172.18.0.3:30080 | web-2*1/1>client
@@ -75,7 +67,7 @@ fn local_policy_and_short_circuit() {
         ",
     );
     everywhere(
-        &service(&spec, &["web-1@node-a"]),
+        &Lab::web(local, &["web-1@node-a"]),
         "
         pod/caller-b | 203.0.113.1:80   | web-1*1/1>client
         pod/caller-b | 198.51.100.7:80  | web-1*1/1>client
@@ -87,10 +79,7 @@ fn local_policy_and_short_circuit() {
 
 #[test]
 fn internal_policy() {
-    let lab = service(
-        "{clusterIP: 10.96.0.1, internalTrafficPolicy: Local, ports: [{port: 80}]}",
-        &["agent-a1@node-a", "agent-a2@node-a"],
-    );
+    let lab = Lab::web("internalTrafficPolicy: Local", &["agent-a1@node-a", "agent-a2@node-a"]);
     everywhere(
         &lab,
         "
@@ -102,9 +91,9 @@ fn internal_policy() {
 
 #[test]
 fn source_ranges_and_shared_vip() {
-    let ranges = EVERYTHING.replace("ports:", "loadBalancerSourceRanges: [172.18.0.100/32, 172.18.0.2/32], ports:");
+    let ranges = "loadBalancerSourceRanges: [172.18.0.100/32, 172.18.0.2/32]";
     everywhere(
-        &service(&ranges, &["web-1@node-a"]),
+        &Lab::web(ranges, &["web-1@node-a"]),
         "
         client/laptop@node-b   | 203.0.113.1:80   | web-1*1/1>node-b
         client/stranger@node-b | 203.0.113.1:80   | drop
@@ -138,7 +127,7 @@ fn source_ranges_and_shared_vip() {
 #[test]
 fn hairpin() {
     everywhere(
-        &service(EVERYTHING, &["web@node-a"]),
+        &Lab::web("", &["web@node-a"]),
         "
         pod/web | 10.96.0.1:80     | web*1/1>node-a
         pod/web | 172.18.0.2:30080 | web*1/1>node-a
@@ -152,7 +141,7 @@ fn hairpin() {
 #[test]
 fn no_endpoints() {
     everywhere(
-        &service(EVERYTHING, &[]),
+        &Lab::web("", &[]),
         "
         pod/caller-a         | 10.96.0.1:80     | reject
         node/node-b          | 10.96.0.1:80     | reject
@@ -164,7 +153,7 @@ fn no_endpoints() {
 
 #[test]
 fn node_ports_addresses_and_localhost() {
-    let lab = service(EVERYTHING, &["web-1@node-a"]).with(|world| world.nodes[0].addresses.push(ip("172.18.0.50")));
+    let lab = Lab::web("", &["web-1@node-a"]).with(|world| world.nodes[0].addresses.push(ip("172.18.0.50")));
     for entry in [NodePortAddress::Range(net("172.18.0.2/31")), NodePortAddress::Primary] {
         everywhere(
             &lab.clone().with(|world| world.proxy.node_port_addresses = vec![entry]),
@@ -183,7 +172,7 @@ fn node_ports_addresses_and_localhost() {
 
 #[test]
 fn masquerade_all_and_detect_local() {
-    let lab = service(EVERYTHING, &["web-1@node-a", "web-2@node-b"]);
+    let lab = Lab::web("", &["web-1@node-a", "web-2@node-b"]);
     everywhere(
         &lab.clone().with(|world| world.proxy.masquerade_all = true),
         "pod/caller-a | 10.96.0.1:80 | web-1*1/2>node-a, web-2*1/2>node-a",
@@ -201,8 +190,8 @@ fn masquerade_all_and_detect_local() {
 
 #[test]
 fn terminating() {
-    let spec = EVERYTHING.replace("ports:", "externalTrafficPolicy: Local, ports:");
-    let at = |endpoints: &[&str], row: &str| everywhere(&service(&spec, endpoints), row);
+    let local = "externalTrafficPolicy: Local";
+    let at = |endpoints: &[&str], row: &str| everywhere(&Lab::web(local, endpoints), row);
     let one = ["web-1@node-a terminating serving", "web-2@node-b"];
     at(&one, "pod/caller-a | 10.96.0.1:80 | web-2*1/1>client");
     at(&one, "client/laptop@node-a | 172.18.0.2:30080 | web-1*1/1>client");

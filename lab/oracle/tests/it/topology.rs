@@ -1,6 +1,5 @@
-use crate::lab::Lab;
+use crate::lab::{Lab, PORT};
 
-const PORT: &str = "[{port: 8080}]";
 const ALL: &str = "x*1/3>client, y*1/3>client, z*1/3>client";
 
 fn with(endpoints: &[&str]) -> Lab {
@@ -9,7 +8,7 @@ fn with(endpoints: &[&str]) -> Lab {
 
 /// The caller is on node-a, in zone a.
 #[test]
-fn every_condition() {
+fn hints_apply_if_every_endpoint_has_one() {
     let rows: [(&str, [&str; 3], &str, &str); 10] = [
         ("no hints at all", ["x@node-a", "y@node-b", "z@node-c"], ALL, "cluster-policy"),
         ("zones", ["x@node-a zone=a", "y@node-b zone=b", "z@node-c zone=c"], "x*1/1>client", "zone-hints"),
@@ -59,14 +58,14 @@ fn every_condition() {
 }
 
 #[test]
-fn a_node_without_a_zone() {
+fn a_node_without_a_zone_ignores_zone_hints() {
     let mut lab = with(&["x@node-a zone=a", "y@node-b zone=b", "z@node-c zone=c"]);
     lab.objects.nodes[0].metadata.labels = None;
     lab.expect(&format!("pod/caller-a | 10.96.0.1:80 | {ALL} | no-hints"));
 }
 
 #[test]
-fn fallback_knows_no_hints() {
+fn the_fallback_ignores_hints() {
     let lab = with(&[
         "x@node-a terminating serving zone=a",
         "y@node-b terminating serving zone=b",
@@ -76,7 +75,7 @@ fn fallback_knows_no_hints() {
 }
 
 #[test]
-fn with_policies() {
+fn policy_local_ignores_hints() {
     let spec = "{clusterIP: 10.96.0.1, internalTrafficPolicy: Local, externalTrafficPolicy: Local, externalIPs: [198.51.100.7], ports: [{port: 80}]}";
     let lab =
         Lab::new().service("web", spec).slice("web", PORT, &["x@node-a zone=b", "y@node-b zone=a", "z@node-c zone=c"]);

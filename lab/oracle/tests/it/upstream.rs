@@ -3,9 +3,7 @@
 use serde_json::json;
 use svclab_oracle::{DetectLocalMode, NodePortAddress};
 
-use crate::lab::{Lab, ip, net};
-
-const PORT: &str = "[{port: 8080}]";
+use crate::lab::{Lab, PORT, ip, net};
 
 /// With an endpoint on node-a and one on node-b.
 fn three() -> Lab {

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use svclab_sim::ipvs::{Scheduler, VirtualService};
 use svclab_sim::protocol::Protocol;
+use svclab_sim::rules::Rule;
 use svclab_sim::rules::TableName::{Filter, Mangle, Nat};
 use svclab_sim::rules::matches::Match;
 use svclab_sim::rules::target::{RejectWith, RuleTarget};
-use svclab_sim::rules::{Rule, Rules};
 use svclab_sim::set::{Element, PartValue};
 
-use super::tools::{ChainsOf, any, jumps, strip};
-use super::{Expectation, Mutant, Mutation};
+use super::Mutant;
+use super::tools::{ChainsOf, any, is_drop, jumps, rules, state, strip, without_jump};
 use svclab_sim::cluster::NodeState;
 
 const SERVICES: ChainsOf = ChainsOf(Nat, "KUBE-SERVICES");
@@ -23,14 +23,6 @@ const OWN_LISTENERS: ChainsOf = ChainsOf(Filter, "KUBE-IPVS-FILTER");
 const FIREWALL: ChainsOf = ChainsOf(Filter, "KUBE-PROXY-FIREWALL");
 const RANGES: ChainsOf = ChainsOf(Filter, "KUBE-SOURCE-RANGES-FIREWALL");
 const OWN_CALLS: ChainsOf = ChainsOf(Mangle, "KUBE-IPVS-OUT-FILTER");
-
-const fn rules(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
-    Mutant { name, change: Mutation::Rules(apply), expectation: Expectation::Broken }
-}
-
-const fn broken(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
-    Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
-}
 
 /// `None` removes the element.
 fn elements(state: &mut NodeState, set: &str, how: impl Fn(usize, &Element) -> Option<Element>) -> bool {
@@ -89,16 +81,8 @@ fn asks(rule: &Rule, set: &str) -> bool {
     rule.matches.iter().any(|one| matches!(one, Match::Set(test) if test.set.replacen("KUBE-6-", "KUBE-", 1) == set))
 }
 
-fn is_drop(rule: &Rule) -> bool {
-    rule.target == RuleTarget::Drop
-}
-
 fn is_local(one: &Match) -> bool {
     matches!(one, Match::Addrtype(_))
-}
-
-fn without_jump(rules: &mut Rules, place: ChainsOf, to: &str) -> bool {
-    place.remove(rules, |rule| jumps(rule, to))
 }
 
 pub fn catalogue() -> Vec<Mutant> {
@@ -109,18 +93,18 @@ pub fn catalogue() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn virtual_servers() -> Vec<Mutant> {
     vec![
-        broken("no virtual server", |p| { let any = !p.servers.services.is_empty(); p.servers.services.clear(); any }),
-        broken("the first virtual server is missing", |p| { let any = !p.servers.services.is_empty(); p.servers.services.drain(..1.min(p.servers.services.len())); any }),
-        broken("virtual servers have no real server", |p| servers(p, every, |one| one.servers.clear())),
-        broken("the first real server is missing", |p| servers(p, every, |one| { one.servers.drain(..1.min(one.servers.len())); })),
-        broken("the last real server is missing", |p| servers(p, every, |one| { one.servers.pop(); })),
-        broken("the first real server drains", |p| servers(p, every, |one| if let Some(first) = one.servers.first_mut() { first.weight = 0; })),
-        broken("virtual servers at the next port", |p| servers(p, every, |one| port(&mut one.address))),
-        broken("real servers at the next port", |p| servers(p, every, |one| one.servers.iter_mut().for_each(|real| port(&mut real.address)))),
-        broken("virtual servers of the other protocol", |p| servers(p, every, |one| {
+        state("no virtual server", |p| { let any = !p.servers.services.is_empty(); p.servers.services.clear(); any }),
+        state("the first virtual server is missing", |p| { let any = !p.servers.services.is_empty(); p.servers.services.drain(..1.min(p.servers.services.len())); any }),
+        state("virtual servers have no real server", |p| servers(p, every, |one| one.servers.clear())),
+        state("the first real server is missing", |p| servers(p, every, |one| { one.servers.drain(..1.min(one.servers.len())); })),
+        state("the last real server is missing", |p| servers(p, every, |one| { one.servers.pop(); })),
+        state("the first real server drains", |p| servers(p, every, |one| if let Some(first) = one.servers.first_mut() { first.weight = 0; })),
+        state("virtual servers at the next port", |p| servers(p, every, |one| port(&mut one.address))),
+        state("real servers at the next port", |p| servers(p, every, |one| one.servers.iter_mut().for_each(|real| port(&mut real.address)))),
+        state("virtual servers of the other protocol", |p| servers(p, every, |one| {
             one.protocol = if one.protocol == Protocol::TCP { Protocol::UDP } else { Protocol::TCP };
         })),
-        broken("virtual servers' addresses change places", |p| {
+        state("the addresses of virtual servers are rotated", |p| {
             let Some(first) = p.servers.services.first().map(|one| one.address) else { return false };
             let before = p.servers.clone();
             let count = p.servers.services.len();
@@ -131,19 +115,16 @@ fn virtual_servers() -> Vec<Mutant> {
             p.servers.services[count - 1].address = first;
             p.servers != before
         }),
-        broken("turns become a hash of the client", |p| servers(p, takes_turns, |one| one.scheduler = Scheduler::SourceHash)),
-        broken("turns become a hash of destinations", |p| servers(p, takes_turns, |one| one.scheduler = Scheduler::DestinationHash)),
-        broken("turns become a hash of connections", |p| servers(p, takes_turns, |one| one.scheduler = Scheduler::Maglev)),
-        broken("the first real server has two turns", |p| servers(p, |one| one.scheduler == Scheduler::WeightedRoundRobin && takes_turns(one), |one| one.servers[0].weight = 2)),
-        Mutant {
-            name: "the first real server is twice as heavy under rr",
-            change: Mutation::State(|p| servers(p, |one| one.scheduler == Scheduler::RoundRobin && takes_turns(one), |one| one.servers[0].weight = 2)),
-            expectation: Expectation::Equivalent("rr knows no weight but zero (net/netfilter/ipvs/ip_vs_rr.c)"),
-        },
-        broken("affinity is not kept", |p| servers(p, sticks, |one| one.persistence = None)),
-        broken("affinity lasts a second", |p| servers(p, sticks, |one| if let Some(kept) = &mut one.persistence { kept.seconds = 1; })),
-        broken("affinity lasts a year", |p| servers(p, sticks, |one| if let Some(kept) = &mut one.persistence { kept.seconds = 31_536_000; })),
-        broken("affinity where none is asked for", |p| servers(p, |one| one.persistence.is_none(), |one| {
+        state("round robin becomes a hash of the client", |p| servers(p, takes_turns, |one| one.scheduler = Scheduler::SourceHash)),
+        state("round robin becomes a hash of destinations", |p| servers(p, takes_turns, |one| one.scheduler = Scheduler::DestinationHash)),
+        state("round robin becomes a hash of connections", |p| servers(p, takes_turns, |one| one.scheduler = Scheduler::Maglev)),
+        state("the first real server has two turns", |p| servers(p, |one| one.scheduler == Scheduler::WeightedRoundRobin && takes_turns(one), |one| one.servers[0].weight = 2)),
+        state("the first real server is twice as heavy under rr", |p| servers(p, |one| one.scheduler == Scheduler::RoundRobin && takes_turns(one), |one| one.servers[0].weight = 2))
+            .equivalent("rr knows no weight but zero (net/netfilter/ipvs/ip_vs_rr.c)"),
+        state("affinity entries are not written", |p| servers(p, sticks, |one| one.persistence = None)),
+        state("affinity lasts a second", |p| servers(p, sticks, |one| if let Some(kept) = &mut one.persistence { kept.seconds = 1; })),
+        state("affinity lasts a year", |p| servers(p, sticks, |one| if let Some(kept) = &mut one.persistence { kept.seconds = 31_536_000; })),
+        state("affinity without sessionAffinity", |p| servers(p, |one| one.persistence.is_none(), |one| {
             one.persistence = Some(svclab_sim::ipvs::Persistence { seconds: 10_800, prefix: if one.address.is_ipv4() { 32 } else { 128 } });
         })),
     ]
@@ -153,9 +134,9 @@ fn virtual_servers() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn addresses() -> Vec<Mutant> {
     vec![
-        broken("no address on the node", |p| { let any = !p.addresses.is_empty(); p.addresses.clear(); any }),
-        broken("the first address is missing", |p| { let any = !p.addresses.is_empty(); p.addresses.drain(..1.min(p.addresses.len())); any }),
-        broken("addresses of IPv6 are taken for the node's own", |p| {
+        state("no address on the node", |p| { let any = !p.addresses.is_empty(); p.addresses.clear(); any }),
+        state("the first address is missing", |p| { let any = !p.addresses.is_empty(); p.addresses.drain(..1.min(p.addresses.len())); any }),
+        state("IPv6 addresses become source addresses of the node", |p| {
             let mut changed = false;
             for address in p.addresses.iter_mut().filter(|address| address.ip.is_ipv6()) {
                 changed |= std::mem::take(&mut address.secondary);
@@ -169,28 +150,28 @@ fn addresses() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn sets() -> Vec<Mutant> {
     vec![
-        broken("no hairpin is known", |p| empty(p, "KUBE-LOOP-BACK")),
-        broken("hairpins are known at the next port", |p| next_ports(p, "KUBE-LOOP-BACK")),
-        broken("no cluster IP is known", |p| empty(p, "KUBE-CLUSTER-IP")),
-        broken("the first cluster IP is not known", |p| elements(p, "KUBE-CLUSTER-IP", |index, one| (index > 0).then(|| one.clone()))),
-        broken("cluster IPs are known at the next port", |p| next_ports(p, "KUBE-CLUSTER-IP")),
-        broken("no external IP is known", |p| empty(p, "KUBE-EXTERNAL-IP")),
-        broken("no external IP of policy Local is known", |p| empty(p, "KUBE-EXTERNAL-IP-LOCAL")),
-        broken("no load balancer's address is known", |p| empty(p, "KUBE-LOAD-BALANCER")),
-        broken("no load balancer's address of policy Local is known", |p| empty(p, "KUBE-LOAD-BALANCER-LOCAL")),
-        broken("no load balancer's address has a firewall", |p| empty(p, "KUBE-LOAD-BALANCER-FW")),
-        broken("no source range is let in", |p| empty(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR")),
-        broken("the first source range is not let in", |p| elements(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR", |index, one| (index > 0).then(|| one.clone()))),
-        broken("every second source range is not let in", |p| elements(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR", |index, one| (index % 2 == 1).then(|| one.clone()))),
-        broken("source ranges are let in at the next port", |p| next_ports(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR")),
-        broken("no node port of TCP is known", |p| empty(p, "KUBE-NODE-PORT-TCP")),
-        broken("no node port of UDP is known", |p| empty(p, "KUBE-NODE-PORT-UDP")),
-        broken("no node port of SCTP is known", |p| empty(p, "KUBE-NODE-PORT-SCTP-HASH")),
-        broken("no node port of TCP with policy Local is known", |p| empty(p, "KUBE-NODE-PORT-LOCAL-TCP")),
-        broken("no node port of UDP with policy Local is known", |p| empty(p, "KUBE-NODE-PORT-LOCAL-UDP")),
-        broken("no service is known to be without local endpoints", |p| empty(p, "KUBE-NO-LOCAL-ENDPOINTS")),
-        broken("no cluster IP is known to be without local endpoints", |p| empty(p, "KUBE-CLUSTER-IP-NO-LOCAL")),
-        broken("no address is known to be a service's", |p| empty(p, "KUBE-IPVS-IPS")),
+        state("the hairpin set is empty", |p| empty(p, "KUBE-LOOP-BACK")),
+        state("hairpins are at the next port", |p| next_ports(p, "KUBE-LOOP-BACK")),
+        state("the set of cluster IPs is empty", |p| empty(p, "KUBE-CLUSTER-IP")),
+        state("the first cluster IP is missing", |p| elements(p, "KUBE-CLUSTER-IP", |index, one| (index > 0).then(|| one.clone()))),
+        state("cluster IPs are at the next port", |p| next_ports(p, "KUBE-CLUSTER-IP")),
+        state("the set of external IPs is empty", |p| empty(p, "KUBE-EXTERNAL-IP")),
+        state("the set of external IPs with policy Local is empty", |p| empty(p, "KUBE-EXTERNAL-IP-LOCAL")),
+        state("the set of load-balancer addresses is empty", |p| empty(p, "KUBE-LOAD-BALANCER")),
+        state("the set of load-balancer addresses with policy Local is empty", |p| empty(p, "KUBE-LOAD-BALANCER-LOCAL")),
+        state("no load-balancer address has a firewall", |p| empty(p, "KUBE-LOAD-BALANCER-FW")),
+        state("no source range is allowed", |p| empty(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR")),
+        state("the first source range is not allowed", |p| elements(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR", |index, one| (index > 0).then(|| one.clone()))),
+        state("every second source range is not allowed", |p| elements(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR", |index, one| (index % 2 == 1).then(|| one.clone()))),
+        state("source ranges are allowed at the next port", |p| next_ports(p, "KUBE-LOAD-BALANCER-SOURCE-CIDR")),
+        state("the set of TCP node ports is empty", |p| empty(p, "KUBE-NODE-PORT-TCP")),
+        state("the set of UDP node ports is empty", |p| empty(p, "KUBE-NODE-PORT-UDP")),
+        state("the set of SCTP node ports is empty", |p| empty(p, "KUBE-NODE-PORT-SCTP-HASH")),
+        state("the set of TCP node ports with policy Local is empty", |p| empty(p, "KUBE-NODE-PORT-LOCAL-TCP")),
+        state("the set of UDP node ports with policy Local is empty", |p| empty(p, "KUBE-NODE-PORT-LOCAL-UDP")),
+        state("the set of services without local endpoints is empty", |p| empty(p, "KUBE-NO-LOCAL-ENDPOINTS")),
+        state("the set of cluster IPs without local endpoints is empty", |p| empty(p, "KUBE-CLUSTER-IP-NO-LOCAL")),
+        state("the set of service addresses is empty", |p| empty(p, "KUBE-IPVS-IPS")),
     ]
 }
 
@@ -199,19 +180,19 @@ fn sets() -> Vec<Mutant> {
 fn marking() -> Vec<Mutant> {
     vec![
         rules("hairpin is not masqueraded", |r| POSTROUTING.remove(r, |rule| asks(rule, "KUBE-LOOP-BACK"))),
-        rules("everything to an endpoint is masqueraded", |r| POSTROUTING.edit(r, |rule| asks(rule, "KUBE-LOOP-BACK"), |rule| strip(rule, |one| matches!(one, Match::Set(_))))),
+        rules("every packet to an endpoint is masqueraded", |r| POSTROUTING.edit(r, |rule| asks(rule, "KUBE-LOOP-BACK"), |rule| strip(rule, |one| matches!(one, Match::Set(_))))),
         rules("everything is masqueraded", |r| POSTROUTING.remove(r, |rule| rule.target == RuleTarget::Return)),
         rules("nothing marked is masqueraded", |r| POSTROUTING.remove(r, |rule| matches!(rule.target, RuleTarget::Masquerade(_)) && !asks(rule, "KUBE-LOOP-BACK"))),
         rules("the mark is another bit", |r| MARK.edit(r, any, |rule| if let RuleTarget::Mark { value, mask } = &mut rule.target { (*value, *mask) = (0x8000, 0x8000); })),
-        rules("what goes to cluster IPs is never marked", |r| SERVICES.remove(r, |rule| asks(rule, "KUBE-CLUSTER-IP") && jumps(rule, "KUBE-MARK"))),
-        rules("what goes to cluster IPs is always marked", |r| SERVICES.edit(r, |rule| asks(rule, "KUBE-CLUSTER-IP") && jumps(rule, "KUBE-MARK"),
+        rules("packets to cluster IPs are never marked", |r| SERVICES.remove(r, |rule| asks(rule, "KUBE-CLUSTER-IP") && jumps(rule, "KUBE-MARK"))),
+        rules("packets to cluster IPs are always marked", |r| SERVICES.edit(r, |rule| asks(rule, "KUBE-CLUSTER-IP") && jumps(rule, "KUBE-MARK"),
             |rule| (rule.header.source, rule.header.input) = (None, None))),
-        rules("what goes to external IPs is never marked", |r| SERVICES.remove(r, |rule| asks(rule, "KUBE-EXTERNAL-IP") && jumps(rule, "KUBE-MARK"))),
-        rules("what goes to external IPs of policy Local is always marked", |r| SERVICES.edit(r, |rule| asks(rule, "KUBE-EXTERNAL-IP-LOCAL") && jumps(rule, "KUBE-MARK"), |rule| strip(rule, is_local))),
-        rules("what goes to load balancers' addresses is never marked", |r| BALANCERS.remove(r, |rule| jumps(rule, "KUBE-MARK"))),
-        rules("what goes to load balancers' addresses of policy Local is marked", |r| BALANCERS.remove(r, |rule| rule.target == RuleTarget::Return)),
-        rules("what goes to node ports is never marked", |r| NODE_PORTS.remove(r, |rule| jumps(rule, "KUBE-MARK"))),
-        rules("what goes to node ports of policy Local is marked", |r| NODE_PORTS.remove(r, |rule| rule.target == RuleTarget::Return)),
+        rules("packets to external IPs are never marked", |r| SERVICES.remove(r, |rule| asks(rule, "KUBE-EXTERNAL-IP") && jumps(rule, "KUBE-MARK"))),
+        rules("packets to external IPs with policy Local are always marked", |r| SERVICES.edit(r, |rule| asks(rule, "KUBE-EXTERNAL-IP-LOCAL") && jumps(rule, "KUBE-MARK"), |rule| strip(rule, is_local))),
+        rules("packets to load-balancer addresses are never marked", |r| BALANCERS.remove(r, |rule| jumps(rule, "KUBE-MARK"))),
+        rules("packets to load-balancer addresses with policy Local are marked", |r| BALANCERS.remove(r, |rule| rule.target == RuleTarget::Return)),
+        rules("packets to node ports are never marked", |r| NODE_PORTS.remove(r, |rule| jumps(rule, "KUBE-MARK"))),
+        rules("packets to node ports with policy Local are marked", |r| NODE_PORTS.remove(r, |rule| rule.target == RuleTarget::Return)),
     ]
 }
 
@@ -219,22 +200,22 @@ fn marking() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn refusals() -> Vec<Mutant> {
     vec![
-        rules("the node's own listeners answer on services' addresses", |r| OWN_LISTENERS.remove(r, |rule| matches!(rule.target, RuleTarget::Reject(_)))),
-        rules("other ports of services' addresses are dropped", |r| OWN_LISTENERS.edit(r, |rule| matches!(rule.target, RuleTarget::Reject(_)), |rule| rule.target = RuleTarget::Drop)),
-        rules("services' own ports are refused", |r| OWN_LISTENERS.remove(r, |rule| rule.target == RuleTarget::Return)),
+        rules("the node's own sockets answer on service addresses", |r| OWN_LISTENERS.remove(r, |rule| matches!(rule.target, RuleTarget::Reject(_)))),
+        rules("other ports of service addresses drop", |r| OWN_LISTENERS.edit(r, |rule| matches!(rule.target, RuleTarget::Reject(_)), |rule| rule.target = RuleTarget::Drop)),
+        rules("the services' own ports reject", |r| OWN_LISTENERS.remove(r, |rule| rule.target == RuleTarget::Return)),
         rules("refusals come first", |r| OWN_LISTENERS.reorder(r, |chain| chain.reverse())),
-        rules("source ranges let every client in", |r| RANGES.remove(r, is_drop)),
+        rules("source ranges allow every client", |r| RANGES.remove(r, is_drop)),
         rules("source ranges reject the others", |r| RANGES.edit(r, is_drop, |rule| rule.target = RuleTarget::Reject(RejectWith::TcpReset))),
-        rules("source ranges let no client in", |r| RANGES.remove(r, |rule| asks(rule, "KUBE-LOAD-BALANCER-SOURCE-CIDR"))),
-        rules("source ranges are not asked", |r| FIREWALL.remove(r, |rule| jumps(rule, "KUBE-SOURCE-RANGES"))),
-        rules("the node's own calls pass source ranges", |r| OWN_CALLS.remove(r, |rule| asks(rule, "KUBE-LOAD-BALANCER-FW"))),
-        rules("frontends without local endpoints let pass", |r| FIREWALL.remove(r, |rule| asks(rule, "KUBE-NO-LOCAL-ENDPOINTS"))),
-        rules("frontends without local endpoints are closed to pods and nodes, too", |r| FIREWALL.edit(r, |rule| asks(rule, "KUBE-NO-LOCAL-ENDPOINTS"), |rule| {
+        rules("source ranges allow no client", |r| RANGES.remove(r, |rule| asks(rule, "KUBE-LOAD-BALANCER-SOURCE-CIDR"))),
+        rules("source ranges are not checked", |r| FIREWALL.remove(r, |rule| jumps(rule, "KUBE-SOURCE-RANGES"))),
+        rules("source ranges do not apply to the node's own packets", |r| OWN_CALLS.remove(r, |rule| asks(rule, "KUBE-LOAD-BALANCER-FW"))),
+        rules("frontends without local endpoints accept", |r| FIREWALL.remove(r, |rule| asks(rule, "KUBE-NO-LOCAL-ENDPOINTS"))),
+        rules("frontends without local endpoints also drop packets of pods", |r| FIREWALL.edit(r, |rule| asks(rule, "KUBE-NO-LOCAL-ENDPOINTS"), |rule| {
             (rule.header.source, rule.header.input) = (None, None);
             strip(rule, is_local);
         })),
-        rules("cluster IPs without local endpoints let pass", |r| FIREWALL.remove(r, |rule| asks(rule, "KUBE-CLUSTER-IP-NO-LOCAL"))),
-        rules("cluster IPs without local endpoints let the node's own calls pass", |r| OWN_CALLS.remove(r, |rule| asks(rule, "KUBE-CLUSTER-IP-NO-LOCAL"))),
+        rules("cluster IPs without local endpoints accept", |r| FIREWALL.remove(r, |rule| asks(rule, "KUBE-CLUSTER-IP-NO-LOCAL"))),
+        rules("cluster IPs without local endpoints accept the node's own packets", |r| OWN_CALLS.remove(r, |rule| asks(rule, "KUBE-CLUSTER-IP-NO-LOCAL"))),
     ]
 }
 

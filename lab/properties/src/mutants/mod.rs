@@ -48,6 +48,10 @@ pub struct Mutant {
 }
 
 impl Mutant {
+    const fn equivalent(self, reason: &'static str) -> Mutant {
+        Mutant { expectation: Expectation::Equivalent(reason), ..self }
+    }
+
     pub fn apply(&self, state: &mut NodeState) -> bool {
         match self.change {
             Mutation::Rules(apply) => {

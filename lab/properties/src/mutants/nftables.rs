@@ -8,15 +8,8 @@ use svclab_sim::nft::{
 };
 use svclab_sim::rules::ChainPolicy;
 
-use super::{Expectation, Mutant, Mutation};
-
-const fn broken(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
-    Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
-}
-
-const fn equivalent(name: &'static str, reason: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
-    Mutant { name, change: Mutation::State(apply), expectation: Expectation::Equivalent(reason) }
-}
+use super::Mutant;
+use super::tools::state;
 
 fn edit(state: &mut NodeState, how: impl Fn(&mut Ruleset)) -> bool {
     let before = Arc::clone(&state.nft);
@@ -246,16 +239,16 @@ pub(super) fn catalogue() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn frontends() -> Vec<Mutant> {
     vec![
-        broken("no service's address leads anywhere", |s| clear(s, "service-ips")),
-        broken("no node port leads anywhere", |s| clear(s, "service-nodeports")),
-        broken("services' addresses lead where the next one does", |s| elements(s, "service-ips", |all| rotate_values(all))),
-        broken("services are at the next port", |s| each_element(s, "service-ips", |one| shift_port(one, 2))),
-        broken("services speak the other protocol", |s| each_element(s, "service-ips", |one| swap_protocol(one, 1))),
-        broken("node ports are at the next port", |s| each_element(s, "service-nodeports", |one| shift_port(one, 1))),
-        broken("node ports speak the other protocol", |s| each_element(s, "service-nodeports", |one| swap_protocol(one, 0))),
-        broken("the first service has no address", |s| elements(s, "service-ips", |all| { all.drain(..1.min(all.len())); })),
-        broken("no address accepts node ports", |s| clear(s, "nodeport-ips")),
-        broken("node ports are accepted on every local address", |s| each_rule(s, "services", |rule| {
+        state("the map of service addresses is empty", |s| clear(s, "service-ips")),
+        state("the map of node ports is empty", |s| clear(s, "service-nodeports")),
+        state("the verdicts of service addresses are rotated", |s| elements(s, "service-ips", |all| rotate_values(all))),
+        state("service addresses are at the next port", |s| each_element(s, "service-ips", |one| shift_port(one, 2))),
+        state("service addresses have the other protocol", |s| each_element(s, "service-ips", |one| swap_protocol(one, 1))),
+        state("node ports are at the next port", |s| each_element(s, "service-nodeports", |one| shift_port(one, 1))),
+        state("node ports have the other protocol", |s| each_element(s, "service-nodeports", |one| swap_protocol(one, 0))),
+        state("the first service address is missing", |s| elements(s, "service-ips", |all| { all.drain(..1.min(all.len())); })),
+        state("the set of node port addresses is empty", |s| clear(s, "nodeport-ips")),
+        state("node ports answer on every local address", |s| each_rule(s, "services", |rule| {
             for statement in &mut rule.statements {
                 if let Statement::Match { left, relation, right } = statement
                     && *right == Expr::SetRef("nodeport-ips".to_owned())
@@ -266,10 +259,10 @@ fn frontends() -> Vec<Mutant> {
                 }
             }
         })),
-        broken("node ports are accepted on loopback addresses", |s| without_statements(s, "services", |statement| {
+        state("node ports answer on loopback addresses", |s| without_statements(s, "services", |statement| {
             matches!(statement, Statement::Match { left: Expr::Payload { .. }, relation: Relation::NotEqual, .. })
         })),
-        broken("node ports are accepted at any address", |s| without_statements(s, "services", asks_fib)),
+        state("node ports answer at any address", |s| without_statements(s, "services", asks_fib)),
     ]
 }
 
@@ -277,33 +270,34 @@ fn frontends() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn endpoints() -> Vec<Mutant> {
     vec![
-        broken("no service has its first endpoint", |s| elements(s, "service-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
-        broken("no service has its second endpoint", |s| elements(s, "service-endpoints", |all| all.retain(|one| !numbered(one, "1")))),
-        broken("no node port has its first endpoint", |s| elements(s, "nodeport-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
-        broken("no short circuit has its first endpoint", |s| elements(s, "short-circuit-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
-        broken("no short circuit of node ports has its first endpoint", |s| elements(s, "nodeport-short-circuit-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
-        broken("endpoints change places", |s| elements(s, "service-endpoints", |all| rotate_values(all))),
-        broken("endpoints of node ports change places", |s| elements(s, "nodeport-endpoints", |all| rotate_values(all))),
-        broken("endpoints are called at the next port", |s| each_element(s, "service-endpoints", next_endpoint_port)),
-        broken("endpoints of node ports are called at the next port", |s| each_element(s, "nodeport-endpoints", next_endpoint_port)),
-        broken("endpoints of short circuits are called at the next port", |s| each_element(s, "short-circuit-endpoints", next_endpoint_port)),
-        broken("each draw is among one fewer", |s| draws(s, |modulus| (modulus - 1).max(1))),
-        broken("each draw is among one more", |s| draws(s, |modulus| modulus + 1)),
-        broken("services lead to one endpoint fewer", |s| redirect(s, "service-ips", fewer)),
-        broken("node ports lead to one endpoint fewer", |s| redirect(s, "service-nodeports", fewer)),
-        broken("policy Local leads everybody to every endpoint", |s| redirect(s, "service-ips", of_local(true))),
-        broken("policy Local holds everybody to this node's endpoints", |s| redirect(s, "service-ips", of_local(false))),
-        broken("policy Local of node ports leads everybody to every endpoint", |s| redirect(s, "service-nodeports", of_local(true))),
-        broken("policy Local of node ports holds everybody to this node's endpoints", |s| redirect(s, "service-nodeports", of_local(false))),
-        broken("policy Local has no endpoint for outside", |s| chains(s, "local-", |chain| { chain.rules.pop(); })),
-        broken("policy Local of node ports has no endpoint for outside", |s| chains(s, "nodeport-local-", |chain| { chain.rules.pop(); })),
-        broken("short circuits are not for the node itself", |s| without_rules(s, "local-", |rule| has(rule, asks_fib))),
-        broken("short circuits are not for pods", |s| without_rules(s, "local-", |rule| !has(rule, asks_fib) && has(rule, is_match))),
-        broken("short circuits of node ports are not for pods", |s| without_rules(s, "nodeport-local-", |rule| !has(rule, asks_fib) && has(rule, is_match))),
-        broken("short circuits are for everybody", |s| without_statements(s, "local-", is_match)),
-        equivalent("translations do not ask for the protocol", "the map that leads there has", |s| {
+        state("no service has its first endpoint", |s| elements(s, "service-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
+        state("no service has its second endpoint", |s| elements(s, "service-endpoints", |all| all.retain(|one| !numbered(one, "1")))),
+        state("no node port has its first endpoint", |s| elements(s, "nodeport-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
+        state("no short circuit has its first endpoint", |s| elements(s, "short-circuit-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
+        state("no short circuit of node ports has its first endpoint", |s| elements(s, "nodeport-short-circuit-endpoints", |all| all.retain(|one| !numbered(one, "0")))),
+        state("endpoints are rotated", |s| elements(s, "service-endpoints", |all| rotate_values(all))),
+        state("endpoints of node ports are rotated", |s| elements(s, "nodeport-endpoints", |all| rotate_values(all))),
+        state("endpoints are at the next port", |s| each_element(s, "service-endpoints", next_endpoint_port)),
+        state("endpoints of node ports are at the next port", |s| each_element(s, "nodeport-endpoints", next_endpoint_port)),
+        state("endpoints of short circuits are at the next port", |s| each_element(s, "short-circuit-endpoints", next_endpoint_port)),
+        state("each draw is among one fewer", |s| draws(s, |modulus| (modulus - 1).max(1))),
+        state("each draw is among one more", |s| draws(s, |modulus| modulus + 1)),
+        state("services use one endpoint fewer", |s| redirect(s, "service-ips", fewer)),
+        state("node ports use one endpoint fewer", |s| redirect(s, "service-nodeports", fewer)),
+        state("policy Local uses every endpoint for every client", |s| redirect(s, "service-ips", of_local(true))),
+        state("policy Local uses local endpoints for every client", |s| redirect(s, "service-ips", of_local(false))),
+        state("policy Local of node ports uses every endpoint for every client", |s| redirect(s, "service-nodeports", of_local(true))),
+        state("policy Local of node ports uses local endpoints for every client", |s| redirect(s, "service-nodeports", of_local(false))),
+        state("policy Local has no endpoint for outside clients", |s| chains(s, "local-", |chain| { chain.rules.pop(); })),
+        state("policy Local of node ports has no endpoint for outside clients", |s| chains(s, "nodeport-local-", |chain| { chain.rules.pop(); })),
+        state("short circuits exclude the node itself", |s| without_rules(s, "local-", |rule| has(rule, asks_fib))),
+        state("short circuits exclude pods", |s| without_rules(s, "local-", |rule| !has(rule, asks_fib) && has(rule, is_match))),
+        state("short circuits of node ports exclude pods", |s| without_rules(s, "nodeport-local-", |rule| !has(rule, asks_fib) && has(rule, is_match))),
+        state("short circuits apply to every client", |s| without_statements(s, "local-", is_match)),
+        state("translations do not match the protocol", |s| {
             ["tcp-", "udp-", "sctp-", "nodeport-tcp-", "nodeport-udp-"].map(|prefix| without_statements(s, prefix, is_match)).contains(&true)
-        }),
+        })
+            .equivalent("the map has matched the protocol"),
     ]
 }
 
@@ -311,26 +305,27 @@ fn endpoints() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn refusals() -> Vec<Mutant> {
     vec![
-        broken("services without endpoints do not refuse", |s| clear(s, "no-endpoint-services")),
-        broken("node ports without endpoints do not refuse", |s| clear(s, "no-endpoint-nodeports")),
-        broken("services without endpoints drop", |s| verdicts(s, "no-endpoint-services", &refusal(), &NftVerdict::Drop)),
-        broken("node ports without endpoints drop", |s| verdicts(s, "no-endpoint-nodeports", &refusal(), &NftVerdict::Drop)),
-        broken("services without endpoints here refuse", |s| verdicts(s, "no-endpoint-services", &NftVerdict::Drop, &refusal())),
-        broken("node ports without endpoints here refuse", |s| verdicts(s, "no-endpoint-nodeports", &NftVerdict::Drop, &refusal())),
-        broken("what is refused is dropped", |s| each_rule(s, "reject-chain", |rule| rule.statements = vec![Statement::Verdict(NftVerdict::Drop)])),
-        broken("what is refused passes", |s| chains(s, "reject-chain", |chain| chain.rules.clear())),
-        broken("refusals are resets", |s| each_rule(s, "reject-chain", |rule| {
+        state("services without endpoints do not reject", |s| clear(s, "no-endpoint-services")),
+        state("node ports without endpoints do not reject", |s| clear(s, "no-endpoint-nodeports")),
+        state("services without endpoints drop", |s| verdicts(s, "no-endpoint-services", &refusal(), &NftVerdict::Drop)),
+        state("node ports without endpoints drop", |s| verdicts(s, "no-endpoint-nodeports", &refusal(), &NftVerdict::Drop)),
+        state("services without local endpoints reject", |s| verdicts(s, "no-endpoint-services", &NftVerdict::Drop, &refusal())),
+        state("node ports without local endpoints reject", |s| verdicts(s, "no-endpoint-nodeports", &NftVerdict::Drop, &refusal())),
+        state("the reject chain drops", |s| each_rule(s, "reject-chain", |rule| rule.statements = vec![Statement::Verdict(NftVerdict::Drop)])),
+        state("the reject chain is empty", |s| chains(s, "reject-chain", |chain| chain.rules.clear())),
+        state("the reject chain sends resets", |s| each_rule(s, "reject-chain", |rule| {
             rule.statements = vec![Statement::Reject(Some(("tcp".to_owned(), "reset".to_owned())))];
         })),
-        broken("nothing on its way through is refused", |s| unasked(s, "filter-forward", "service-endpoints-check")),
-        broken("nothing of the node's own is refused", |s| unasked(s, "filter-output", "service-endpoints-check")),
-        equivalent("nothing to the node itself is refused", "in these clusters no address of a service is a node's own", |s| unasked(s, "filter-input", "service-endpoints-check")),
-        broken("no node port is refused", |s| unasked(s, "filter-input", "nodeport-endpoints-check")),
-        broken("other ports of cluster IPs pass through", |s| unasked(s, "filter-forward", "cluster-ips-check")),
-        broken("other ports of cluster IPs pass from the node", |s| unasked(s, "filter-output", "cluster-ips-check")),
-        broken("addresses that no service has are let through", |s| clear(s, "service-cidrs")),
-        broken("no address is a cluster IP", |s| clear(s, "cluster-ips")),
-        broken("the first address is no cluster IP", |s| elements(s, "cluster-ips", |all| { all.drain(..1.min(all.len())); })),
+        state("forwarded packets are not rejected", |s| unasked(s, "filter-forward", "service-endpoints-check")),
+        state("the node's own packets are not rejected", |s| unasked(s, "filter-output", "service-endpoints-check")),
+        state("packets to the node itself are not rejected", |s| unasked(s, "filter-input", "service-endpoints-check"))
+            .equivalent("in these clusters no address of a service is a node's own"),
+        state("packets to node ports are not rejected", |s| unasked(s, "filter-input", "nodeport-endpoints-check")),
+        state("forwarded packets to other ports of cluster IPs pass", |s| unasked(s, "filter-forward", "cluster-ips-check")),
+        state("the node's own packets to other ports of cluster IPs pass", |s| unasked(s, "filter-output", "cluster-ips-check")),
+        state("unused addresses of ServiceCIDRs pass", |s| clear(s, "service-cidrs")),
+        state("the set of cluster IPs is empty", |s| clear(s, "cluster-ips")),
+        state("the first cluster IP is missing", |s| elements(s, "cluster-ips", |all| { all.drain(..1.min(all.len())); })),
     ]
 }
 
@@ -338,22 +333,22 @@ fn refusals() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn firewall() -> Vec<Mutant> {
     vec![
-        broken("no load balancer's address has source ranges", |s| clear(s, "firewall-restricted")),
-        broken("source ranges let nobody in", |s| clear(s, "firewall-allowed")),
-        broken("source ranges are of the next port", |s| each_element(s, "firewall-allowed", |one| shift_port(one, 2))),
-        broken("source ranges are their first address", |s| each_element(s, "firewall-allowed", |one| {
+        state("no load-balancer address has source ranges", |s| clear(s, "firewall-restricted")),
+        state("source ranges allow no client", |s| clear(s, "firewall-allowed")),
+        state("source ranges are of the next port", |s| each_element(s, "firewall-allowed", |one| shift_port(one, 2))),
+        state("source ranges are their first address", |s| each_element(s, "firewall-allowed", |one| {
             if let Some(part) = key_parts(one).last_mut()
                 && let Expr::Prefix(address, _) = part
             {
                 *part = (**address).clone();
             }
         })),
-        broken("source ranges are everything", |s| each_element(s, "firewall-allowed", |one| {
+        state("source ranges contain every address", |s| each_element(s, "firewall-allowed", |one| {
             if let Some(Expr::Prefix(_, length)) = key_parts(one).last_mut() {
                 *length = 0;
             }
         })),
-        broken("the firewall lets in who is not to be, and keeps out who is", |s| each_rule(s, "firewall-check", |rule| {
+        state("the firewall is inverted", |s| each_rule(s, "firewall-check", |rule| {
             for statement in &mut rule.statements {
                 if let Statement::Match { relation, .. } = statement
                     && *relation == Relation::NotEqual
@@ -362,14 +357,14 @@ fn firewall() -> Vec<Mutant> {
                 }
             }
         })),
-        broken("the firewall refuses", |s| each_rule(s, "firewall-check", |rule| {
+        state("the firewall rejects", |s| each_rule(s, "firewall-check", |rule| {
             rule.statements.retain(|statement| *statement != Statement::Verdict(NftVerdict::Drop));
             rule.statements.push(Statement::Verdict(refusal()));
         })),
-        broken("the firewall is not asked from outside", |s| unasked(s, "filter-prerouting-pre-dnat", "firewall-check")),
-        broken("the firewall is not asked about the node", |s| unasked(s, "filter-output-pre-dnat", "firewall-check")),
-        broken("the firewall is asked behind the translation", |s| base_chains(s, "filter-prerouting-pre-dnat", |base| base.priority = -90)),
-        broken("the firewall is asked behind the translation of the node's own", |s| base_chains(s, "filter-output-pre-dnat", |base| base.priority = -90)),
+        state("the firewall does not see packets from outside", |s| unasked(s, "filter-prerouting-pre-dnat", "firewall-check")),
+        state("the firewall does not see the node's own packets", |s| unasked(s, "filter-output-pre-dnat", "firewall-check")),
+        state("the firewall runs after translation", |s| base_chains(s, "filter-prerouting-pre-dnat", |base| base.priority = -90)),
+        state("the firewall runs after translation of the node's own packets", |s| base_chains(s, "filter-output-pre-dnat", |base| base.priority = -90)),
     ]
 }
 
@@ -377,16 +372,17 @@ fn firewall() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn structure() -> Vec<Mutant> {
     vec![
-        broken("nothing that comes in is translated", |s| chains(s, "nat-prerouting", |chain| chain.rules.clear())),
-        broken("nothing of the node's own is translated", |s| chains(s, "nat-output", |chain| chain.rules.clear())),
-        broken("the chain for what comes in has no hook", |s| chains(s, "nat-prerouting", |chain| chain.base = None)),
-        broken("what comes in is a filter's", |s| base_chains(s, "nat-prerouting", |base| base.hook = "input".to_owned())),
-        broken("the end of forward drops", |s| base_chains(s, "filter-forward", |base| base.policy = ChainPolicy::Drop)),
-        broken("the end of input drops", |s| base_chains(s, "filter-input", |base| base.policy = ChainPolicy::Drop)),
-        broken("the table sleeps", |s| edit(s, |ruleset| ruleset.tables.iter_mut().for_each(|table| table.flags = vec!["dormant".to_owned()]))),
-        equivalent("every packet is checked, not only the first", "what is translated is at no frontend's address behind it, and answers go to clients", |s| {
+        state("incoming packets are not translated", |s| chains(s, "nat-prerouting", |chain| chain.rules.clear())),
+        state("the node's own packets are not translated", |s| chains(s, "nat-output", |chain| chain.rules.clear())),
+        state("nat-prerouting has no hook", |s| chains(s, "nat-prerouting", |chain| chain.base = None)),
+        state("nat-prerouting has the hook input", |s| base_chains(s, "nat-prerouting", |base| base.hook = "input".to_owned())),
+        state("filter-forward has the policy drop", |s| base_chains(s, "filter-forward", |base| base.policy = ChainPolicy::Drop)),
+        state("filter-input has the policy drop", |s| base_chains(s, "filter-input", |base| base.policy = ChainPolicy::Drop)),
+        state("the table is dormant", |s| edit(s, |ruleset| ruleset.tables.iter_mut().for_each(|table| table.flags = vec!["dormant".to_owned()]))),
+        state("every packet is checked, not only the first", |s| {
             ["filter-forward", "filter-output", "filter-input"].map(|chain| without_statements(s, chain, asks_state)).contains(&true)
-        }),
+        })
+            .equivalent("translated packets have no frontend address, and replies go to clients"),
     ]
 }
 
@@ -394,26 +390,27 @@ fn structure() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn marking() -> Vec<Mutant> {
     vec![
-        broken("nothing is masqueraded", |s| without_rules(s, "masquerading", |rule| has(rule, masquerades))),
-        broken("nothing leaves by way of masquerade", |s| chains(s, "nat-postrouting", |chain| chain.rules.clear())),
-        broken("everything is masqueraded", |s| without_statements(s, "masquerading", is_match)),
-        broken("hairpins are not masqueraded", |s| without_rules(s, "masquerading", |rule| has(rule, asks_status))),
-        broken("no endpoint is a hairpin", |s| clear(s, "hairpins")),
-        broken("external addresses are not masqueraded", |s| redirect(s, "service-ips", past("external-"))),
-        broken("node ports are not masqueraded", |s| redirect(s, "service-nodeports", past("external-"))),
-        broken("cluster IPs are not masqueraded", |s| redirect(s, "service-ips", past("cluster-ip-"))),
-        broken("pods are masqueraded on their way to cluster IPs", |s| without_statements(s, "cluster-ip-", is_match)),
-        broken("pods alone are masqueraded on their way to cluster IPs", |s| each_rule(s, "cluster-ip-", |rule| {
+        state("nothing is masqueraded", |s| without_rules(s, "masquerading", |rule| has(rule, masquerades))),
+        state("nat-postrouting is empty", |s| chains(s, "nat-postrouting", |chain| chain.rules.clear())),
+        state("everything is masqueraded", |s| without_statements(s, "masquerading", is_match)),
+        state("hairpins are not masqueraded", |s| without_rules(s, "masquerading", |rule| has(rule, asks_status))),
+        state("the hairpin set is empty", |s| clear(s, "hairpins")),
+        state("external addresses are not masqueraded", |s| redirect(s, "service-ips", past("external-"))),
+        state("node ports are not masqueraded", |s| redirect(s, "service-nodeports", past("external-"))),
+        state("cluster IPs are not masqueraded", |s| redirect(s, "service-ips", past("cluster-ip-"))),
+        state("packets of pods to cluster IPs are masqueraded", |s| without_statements(s, "cluster-ip-", is_match)),
+        state("only packets of pods to cluster IPs are masqueraded", |s| each_rule(s, "cluster-ip-", |rule| {
             for statement in &mut rule.statements {
                 if let Statement::Match { relation, .. } = statement {
                     *relation = if *relation == Relation::NotEqual { Relation::Implicit } else { Relation::NotEqual };
                 }
             }
         })),
-        equivalent("the node is not masqueraded in short circuits", "what a node sends has its address already, unless it calls an address of its own", |s| ["local-", "nodeport-local-", "external-"].map(|prefix| {
+        state("the node's own packets are not masqueraded in short circuits", |s| ["local-", "nodeport-local-", "external-"].map(|prefix| {
             each_rule(s, prefix, |rule| if has(rule, asks_fib) { rule.statements.retain(|statement| !is_mark(statement)); })
-        }).contains(&true)),
-        broken("the mark is another bit", |s| each_rule(s, "masquerading", |rule| {
+        }).contains(&true))
+            .equivalent("the node's packets already have its address, except to its own addresses"),
+        state("the mark is another bit", |s| each_rule(s, "masquerading", |rule| {
             for statement in &mut rule.statements {
                 if let Statement::Match { right, left: Expr::Binary(_, _, mask), .. } = statement {
                     *right = Expr::Word("0x1".to_owned());
@@ -421,7 +418,8 @@ fn marking() -> Vec<Mutant> {
                 }
             }
         })),
-        equivalent("the mark stays", "no rule looks at it again", |s| without_statements(s, "masquerading", is_mark)),
+        state("the mark is not cleared", |s| without_statements(s, "masquerading", is_mark))
+            .equivalent("no later rule reads the mark"),
     ]
 }
 
@@ -429,25 +427,25 @@ fn marking() -> Vec<Mutant> {
 #[rustfmt::skip]
 fn memory() -> Vec<Mutant> {
     vec![
-        broken("no client is remembered", |s| without_statements(s, "endpoint-", |statement| matches!(statement, Statement::Element { .. }))),
-        broken("clients are remembered for half the time", |s| remembered(s, |time| time / 2)),
-        broken("clients are remembered for twice the time", |s| remembered(s, |time| time * 2)),
-        broken("nobody asks who was here before", |s| without_rules(s, "service-", asks_memory)),
-        broken("destinations are remembered", |s| each_rule(s, "endpoint-", |rule| {
+        state("affinity entries are not written", |s| without_statements(s, "endpoint-", |statement| matches!(statement, Statement::Element { .. }))),
+        state("affinity lasts half the time", |s| remembered(s, |time| time / 2)),
+        state("affinity lasts twice the time", |s| remembered(s, |time| time * 2)),
+        state("affinity entries are not read", |s| without_rules(s, "service-", asks_memory)),
+        state("affinity entries hold destinations", |s| each_rule(s, "endpoint-", |rule| {
             for statement in &mut rule.statements {
                 if let Statement::Element { key: Expr::Payload { field, .. }, .. } = statement {
                     *field = "daddr".to_owned();
                 }
             }
         })),
-        broken("endpoints with affinity are called at the next port", |s| each_rule(s, "endpoint-", |rule| {
+        state("endpoints with affinity are at the next port", |s| each_rule(s, "endpoint-", |rule| {
             for statement in &mut rule.statements {
                 if let Statement::Nat { port: Some(port), .. } = statement {
                     next_number(port);
                 }
             }
         })),
-        broken("a client is asked for in the next endpoint's set", |s| chains(s, "service-", |chain| {
+        state("affinity reads the next endpoint's set", |s| chains(s, "service-", |chain| {
             let mut sets: Vec<Expr> = chain.rules.iter().flat_map(|rule| &rule.statements).filter_map(|statement| match statement {
                 Statement::Match { right: set @ Expr::SetRef(_), .. } => Some(set.clone()),
                 _ => None,
@@ -463,7 +461,7 @@ fn memory() -> Vec<Mutant> {
                 }
             }
         })),
-        broken("sets have room for no client", |s| edit(s, |ruleset| {
+        state("affinity sets have the size 0", |s| edit(s, |ruleset| {
             let sets = ruleset.tables.iter_mut().flat_map(|table| &mut table.sets);
             sets.filter(|set| set.name.starts_with("affinity-")).for_each(|set| set.size = Some(0));
         })),

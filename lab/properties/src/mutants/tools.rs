@@ -1,8 +1,21 @@
 //! Edits of iptables rules, which return whether anything changed.
 
+use svclab_sim::cluster::NodeState;
 use svclab_sim::masked::Masked;
 use svclab_sim::rules::matches::{PortRange, Statistic};
 use svclab_sim::rules::{Match, Rule, RuleTarget, Rules, TableName};
+
+use super::{Expectation, Mutant, Mutation};
+
+/// A mutant that changes iptables rules.
+pub(super) const fn rules(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
+    Mutant { name, change: Mutation::Rules(apply), expectation: Expectation::Broken }
+}
+
+/// A mutant that changes any state of a node.
+pub(super) const fn state(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
+    Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
+}
 
 /// By table and name prefix.
 #[derive(Debug, Clone, Copy)]
@@ -109,4 +122,12 @@ pub(super) fn wider(masked: Masked, bits: u8) -> Masked {
 
 pub(super) fn single(masked: Masked) -> Masked {
     Masked::network(masked.address(), masked.family.bits()).unwrap_or(masked)
+}
+
+pub(super) fn is_drop(rule: &Rule) -> bool {
+    rule.target == RuleTarget::Drop
+}
+
+pub(super) fn without_jump(rules: &mut Rules, place: ChainsOf, to: &str) -> bool {
+    place.remove(rules, |rule| jumps(rule, to))
 }

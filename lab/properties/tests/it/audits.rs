@@ -60,12 +60,12 @@ fn userspace_mode_is_clean() {
 
 /// No rule and no socket shows these.
 const IN_MEMORY: [&str; 6] = [
-    "listening ports change places",
-    "the first endpoint has no turn",
-    "the last endpoint has no turn",
-    "the first endpoint has two turns",
-    "endpoints are called at the next port",
-    "portals' ports change places",
+    "listening ports are rotated",
+    "the first endpoint gets no connection",
+    "the last endpoint gets no connection",
+    "the first endpoint gets two turns",
+    "endpoints are at the next port",
+    "the ports of portals are rotated",
 ];
 
 /// A snapshot lists the findings.
