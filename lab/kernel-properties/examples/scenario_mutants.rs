@@ -39,7 +39,6 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// In parallel; the scores are in the order of `mutants`.
 fn all(mutants: &[Mutant], proxy: &Arc<CachedRenderer>, scenarios: &[Scenario], mode: Mode) -> Vec<ScenarioScore> {
     let (next, done) = (Mutex::new(0..mutants.len()), Mutex::new(Vec::new()));
     let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();

@@ -1,5 +1,3 @@
-//! Sends questions as probes.
-
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -12,7 +10,7 @@ use crate::observation::Observation;
 
 /// Where silence is possible, on an idle machine (see `svclab_cluster::traffic`).
 const SHORT: Duration = Duration::from_millis(250);
-/// Probes at a time.
+/// Probes that run at the same time.
 const TOGETHER: usize = 96;
 
 #[derive(Debug, Clone)]
@@ -20,12 +18,11 @@ pub struct ProbeState {
     /// The next source port, outside the kernel's ephemeral range. Each packet has its own, so it is a new flow and an
     /// independent draw.
     pub port: u16,
-    /// Where an answer is certain.
+    /// The timeout of a probe whose answer is certain.
     pub patience: Duration,
 }
 
 impl Default for ProbeState {
-    /// On a busy machine.
     fn default() -> ProbeState {
         ProbeState { port: 10_000, patience: Duration::from_secs(20) }
     }
@@ -35,9 +32,9 @@ impl Default for ProbeState {
 pub struct QuestionPackets<'q> {
     pub question: &'q Question,
     pub count: usize,
-    /// Silence is possible.
+    /// Silence is a possible outcome, so the probe has the short timeout.
     pub short: bool,
-    /// Waits for the first answer.
+    /// Sends the first packet alone and waits for its answer.
     pub one_first: bool,
 }
 
@@ -60,7 +57,7 @@ fn protocol(protocol: oracle::Protocol) -> Protocol {
     }
 }
 
-/// In the order of `all`.
+/// Returns the observations of each question, in the order of `all`.
 pub async fn ask(
     lab: &Lab,
     world: &World,
@@ -88,7 +85,7 @@ pub async fn ask(
                 pace.port += 1;
             }
         }
-        // While others are sent.
+        // Probes with a short timeout wait while the others are sent.
         probes.sort_by_key(|(index, _)| !all[*index].short);
         let (indices, probes): (Vec<usize>, Vec<Probe>) = probes.into_iter().unzip();
         let outcomes = lab.probe_many(probes, TOGETHER).await.map_err(said)?;

@@ -1,4 +1,4 @@
-//! A cluster for all three judges.
+//! A cluster, its questions, and the answers of all three judges.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use crate::testbed;
 /// Per possible random outcome, and the maximum.
 const FOR_EACH: usize = 3;
 const AT_MOST: usize = 12;
-/// For a certain outcome.
+/// Packets where only one outcome is possible.
 const CERTAIN: usize = 2;
-/// Per endpoint, to check the distribution.
+/// Packets per endpoint where the χ² test checks the distribution.
 const OFTEN: usize = 80;
 
 /// With the answers of oracle and simulator.
@@ -28,9 +28,9 @@ const OFTEN: usize = 80;
 pub struct JudgedQuestion {
     pub chosen: SampledQuestion,
     pub judgement: Judgement,
-    /// By the simulator, with probabilities.
+    /// The observations that the simulator predicts, with their probabilities.
     pub expected: Vec<(Observation, f64)>,
-    /// Without rules.
+    /// The observations that the simulator predicts without rules.
     pub bare: Vec<(Observation, f64)>,
 }
 
@@ -65,7 +65,7 @@ impl JudgedQuestion {
     }
 }
 
-/// Between the kernel and another judge.
+/// A disagreement between the kernel and another judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelFault {
     pub question: usize,

@@ -17,7 +17,7 @@ pub struct KernelSweepCounts {
     pub words: BTreeMap<VerdictKind, u64>,
     /// About addresses that several service ports claim.
     pub disputed: u64,
-    /// Checked distributions and their packets.
+    /// Distributions that a test has checked, and their packets.
     pub distributions: (u64, u64),
     /// Clusters judged again with altered rules, and their questions.
     pub altered: (u64, u64),

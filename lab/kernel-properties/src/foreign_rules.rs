@@ -4,7 +4,7 @@
 use svclab_oracle::World;
 use svclab_properties::sweep::mixed;
 
-/// `iptables-restore` lines with [`Placeholders`].
+/// Lines for `iptables-restore`, with [`Placeholders`] for addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct ForeignProgram {
     pub name: &'static str,
@@ -99,7 +99,7 @@ const ALL: [ForeignProgram; 19] = [
          -A DOCKER-FORWARD -j DOCKER-CT\n-A DOCKER-FORWARD -o docker0 -j DOCKER\n-A DOCKER-FORWARD -i docker0 -j ACCEPT\n\
          -A DOCKER-CT -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A DOCKER-USER -s CLIENT -j RETURN\nCOMMIT\n",
     ),
-    // The iptables backend.
+    // firewalld with its iptables backend.
     program(
         "firewalld",
         "*filter\n:INPUT_ZONES - [0:0]\n:IN_public - [0:0]\n\
@@ -117,7 +117,7 @@ const ALL: [ForeignProgram; 19] = [
          -A OUTPUT -s CACHE -p udp -m udp --sport 53 -j CT --notrack\n-A OUTPUT -d SERVICES -p tcp -m tcp --dport 8080 -j CT --notrack\nCOMMIT\n\
          *filter\n-A INPUT -d CACHE -p udp -m udp --dport 53 -j ACCEPT\n-A OUTPUT -s CACHE -p udp -m udp --sport 53 -j ACCEPT\nCOMMIT\n",
     ),
-    // Felix, with IptablesMarkMask 0xffff0000.
+    // Felix's chains, with IptablesMarkMask 0xffff0000.
     program(
         "Calico",
         "*mangle\n:cali-PREROUTING - [0:0]\n-A PREROUTING -j cali-PREROUTING\n\
@@ -130,7 +130,7 @@ const ALL: [ForeignProgram; 19] = [
          -A cali-from-wl -p udp -m multiport --dports 4789,8181 -j DROP\n-A cali-from-wl -p tcp -m tcp --dport 8082 -j DROP\n\
          -A cali-from-wl -j MARK --set-xmark 0x10000/0x10000\nCOMMIT\n",
     ),
-    // Beside kube-proxy.
+    // Cilium's agent beside a kube-proxy that it does not replace.
     program(
         "Cilium",
         "*raw\n:CILIUM_PRE_raw - [0:0]\n-A PREROUTING -j CILIUM_PRE_raw\n-A CILIUM_PRE_raw -m mark --mark 0x200/0xf00 -j CT --notrack\nCOMMIT\n\
@@ -172,7 +172,7 @@ impl Placeholders {
         ]))
     }
 
-    /// Placeholders precede their own prefixes.
+    /// A placeholder must precede its own prefixes in the list.
     fn fill(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (word, address)| text.replace(word, address))
     }
@@ -191,7 +191,7 @@ pub fn some(salt: u64) -> Vec<ForeignProgram> {
     programs
 }
 
-/// `None`: the node lacks the family.
+/// Adds the programs' rules to a listing; `None`: the node lacks the family.
 pub fn beside(found: &str, programs: &[ForeignProgram], world: &World, node: &str, v4: bool) -> Option<String> {
     let placeholders = Placeholders::new(world, node, v4)?;
     let mut text = found.to_owned();

@@ -14,9 +14,9 @@ use svclab_sim::trace::DropReason;
 pub enum Observation {
     Answered {
         by: String,
-        /// As called.
+        /// The address and port that the client called.
         at: SocketAddr,
-        /// Source address.
+        /// The source address that the server sees.
         saw: IpAddr,
     },
     /// A TCP reset or ICMP port unreachable.

@@ -53,7 +53,7 @@ pub enum VerdictKind {
 }
 
 impl VerdictKind {
-    /// In generated clusters.
+    /// The kinds that generated clusters often have.
     pub const COMMON: [VerdictKind; 7] = [
         VerdictKind::Deliver(FrontendKind::ClusterIp),
         VerdictKind::Deliver(FrontendKind::NodePort),
@@ -80,7 +80,7 @@ impl VerdictKind {
 pub struct SampledQuestion {
     pub question: Question,
     pub promise: Promise,
-    /// Enough packets to check the distribution.
+    /// Sends enough packets to check the distribution.
     pub often: bool,
 }
 
@@ -111,7 +111,7 @@ pub fn choose(cluster: &ClusterModel, salt: u64, wanted: usize) -> Vec<SampledQu
         let disputed = promise.rests_on(Rule::Shared);
         let kind = (SourceKind::of(cluster, &question), VerdictKind::of(&promise), disputed);
         let chosen = SampledQuestion { question, promise, often: false };
-        // Datagrams are cheaper.
+        // UDP probes are cheaper than TCP probes.
         let rank = (chosen.question.protocol == Protocol::Tcp, draw);
         if is_drawn(&chosen.promise) && often.as_ref().is_none_or(|(tcp, of, _)| rank < (*tcp, *of)) {
             often = Some((rank.0, rank.1, SampledQuestion { often: true, ..chosen.clone() }));
@@ -139,7 +139,7 @@ pub fn choose(cluster: &ClusterModel, salt: u64, wanted: usize) -> Vec<SampledQu
     all
 }
 
-/// And every endpoint can answer.
+/// Every packet is a random draw, and every endpoint can answer.
 fn is_drawn(promise: &Promise) -> bool {
     let PromisedVerdict::Deliver(delivery) = &promise.verdict else { return false };
     let returns = delivery.backends.iter().all(|backend| matches!(backend.reply, PromisedReply::From(_)));

@@ -9,7 +9,7 @@ use svclab_oracle::{PromisedVerdict, Protocol, ServicePortName};
 use crate::cluster_case::{ClusterCase, JudgedQuestion, KernelFault};
 use crate::observation::Observation;
 
-/// Node, service port, endpoints.
+/// A rotation: node, service port and endpoints.
 type Round<'a> = (&'a str, &'a ServicePortName, BTreeSet<SocketAddr>);
 
 /// At the first question of each rotation.
@@ -39,7 +39,7 @@ pub fn out_of_turn(case: &ClusterCase<'_>, seen: &[Vec<Observation>]) -> Vec<Ker
         .collect()
 }
 
-/// Questions and packets.
+/// The numbers of checked questions and their packets.
 pub fn looked_at(case: &ClusterCase<'_>) -> (u64, u64) {
     let rounds = case.asked.iter().filter(|asked| round(asked).is_some());
     rounds.fold((0, 0), |(count, packets), asked| (count + 1, packets + asked.packets().count as u64))

@@ -93,7 +93,7 @@ impl ScenarioScore {
     }
 }
 
-/// Until enough fail.
+/// Runs scenarios until enough of them notice the mutant.
 pub fn score(mutant: Mutant, proxy: &Arc<CachedRenderer>, scenarios: &[Scenario], mode: Mode) -> ScenarioScore {
     let mut score = ScenarioScore { mutant, changed: 0, noticed: Vec::new() };
     for scenario in scenarios.iter().filter(|scenario| scenario.modes.contains(&mode)) {

@@ -27,7 +27,7 @@ use crate::{disagreement, foreign_rules, proxy};
 
 /// Default of `KERNEL_CASES`, for all testbeds together.
 const CASES: u32 = 40;
-/// Per cluster.
+/// Questions per cluster.
 const QUESTIONS: usize = 18;
 /// Tries to shrink, and questions per try.
 const SMALLER: u32 = 40;
@@ -94,7 +94,7 @@ impl<'a> Sweep<'a> {
             return Ok(());
         }
         match salt % ALTER {
-            // The next proxies repair the rules.
+            // The proxies of the next cluster repair the rules.
             0 => match broken(self.mode, dumps, salt)? {
                 Some(altered) => self.alter_and_ask(&case, dumps, altered, pace).await,
                 None => Ok(()),
@@ -197,13 +197,13 @@ impl<'a> Sweep<'a> {
 
 struct AlteredRules {
     how: String,
-    /// By the kernel.
+    /// The kernel may reject the rules of a mutant.
     may_be_refused: bool,
     rules: BTreeMap<String, NodeRules>,
 }
 
 enum NodeRules {
-    /// By family.
+    /// All iptables rules of a node, by family.
     Iptables(Vec<(Family, String)>),
     Nftables(String),
 }
@@ -271,7 +271,6 @@ fn in_mode(recipe: &Recipe, mode: Mode, salt: u64) -> ClusterModel {
     cluster
 }
 
-/// The error prints the smallest cluster with a disagreement, and how to repeat it.
 pub fn sweep(
     testbed: Testbed,
     mode: Mode,

@@ -87,7 +87,7 @@ impl Testbed {
         ALL.into_iter().find(|testbed| testbed.name == name)
     }
 
-    /// Without services.
+    /// A recipe with these machines and without services.
     pub fn recipe(&self) -> Recipe {
         let nodes = self.nodes.iter().map(|(zone, second)| NodeRecipe {
             zone: *zone,
@@ -108,7 +108,6 @@ impl Testbed {
         }
     }
 
-    /// For the lab.
     pub fn spec(&self) -> ClusterSpec {
         let ClusterModel { world, objects } = self.recipe().build();
         let v4 = |address: &IpAddr| address.is_ipv4();
@@ -173,7 +172,7 @@ fn pods(world: &World) -> Vec<PodSpec> {
     pods.collect()
 }
 
-/// For the simulator.
+/// The listening ports of every pod, for the simulator.
 pub fn listening() -> Vec<(oracle::Protocol, u16)> {
     let both = |port: &u16| [oracle::Protocol::Tcp, oracle::Protocol::Udp].map(|protocol| (protocol, *port));
     PORTS.iter().flat_map(both).collect()

@@ -108,7 +108,6 @@ mod tests {
         elf::tests::program_with_note(ENTRY_NOTE.0, ENTRY_NOTE.1)
     }
 
-    /// One run of literals, as LZ4 packs incompressible data.
     fn lz4(content: &[u8]) -> Vec<u8> {
         assert!((15..270).contains(&content.len()));
         let block = [&[0xf0, u8::try_from(content.len() - 15).unwrap()], content].concat();

@@ -10,7 +10,6 @@ use super::elf;
 
 /// Modules that a guest loads at boot; a missing one may be built in.
 pub const WANTED: &[&str] = &[
-    // Connection tracking and NAT
     "nf_conntrack nf_nat nf_conntrack_netlink nfnetlink_log",
     // iptables over nf_tables
     "nf_tables nft_compat nft_chain_nat nft_ct nft_limit nft_log nft_masq nft_nat nft_numgen nft_redir nft_reject",
@@ -19,17 +18,13 @@ pub const WANTED: &[&str] = &[
     // iptables-legacy
     "ip_tables iptable_nat iptable_filter iptable_mangle iptable_raw",
     "ip6_tables ip6table_nat ip6table_filter ip6table_mangle ip6table_raw",
-    // Matches and targets
     "xt_comment xt_mark xt_conntrack xt_statistic xt_recent xt_MASQUERADE xt_nat xt_multiport xt_set xt_addrtype",
     "xt_tcpudp xt_physdev xt_REDIRECT xt_LOG xt_limit xt_state xt_nfacct xt_CT xt_sctp xt_ipvs ipt_REJECT ip6t_REJECT",
     "xt_connmark xt_iprange ipt_rpfilter ip6t_rpfilter",
-    // Sets
     "ip_set ip_set_hash_ip ip_set_hash_ipport ip_set_hash_ipportip ip_set_hash_ipportnet ip_set_bitmap_port",
-    // Links
     "veth bridge br_netfilter dummy tun vxlan sch_netem sch_htb",
     // SCTP and its hashes
     "hmac md5 sha1 sctp",
-    // IPVS
     "ip_vs ip_vs_rr ip_vs_wrr ip_vs_lc ip_vs_wlc ip_vs_lblc ip_vs_lblcr ip_vs_sh ip_vs_dh ip_vs_sed ip_vs_nq ip_vs_mh",
     "ip_vs_fo ip_vs_ovf",
 ];

@@ -101,8 +101,7 @@ fn kernel_arguments(clock: Clock, program: &str) -> String {
     // tsc=reliable: an instruction count needs no comparison with another clock.
     // nolapic_timer: uses the HPET. The calibration of the local timer spins for 100 ms with pauses, which take QEMU
     // three seconds.
-    // no_timer_check: on a busy host the kernel may miss the tick that it tests, and panic ("IO-APIC + timer doesn't
-    // work!").
+    // no_timer_check: on a busy host the kernel may miss the tick that it tests, and panic.
     // mitigations=off: an emulated processor leaks nothing, and page table switches are slow.
     // psi=0, cgroup_disable=memory: these statistics wake an idle machine.
     let clock = match clock {

@@ -13,7 +13,7 @@ use crate::service::{FrontendKind, ServicePortName};
 
 /// Each node has entries of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct AffinityKey {
     node: String,
     service: ServicePortName,
     frontend: Option<(FrontendKind, SocketAddr)>,
@@ -23,7 +23,7 @@ struct Key {
 /// The last answer of each endpoint to each client.
 #[derive(Debug, Clone, Default)]
 pub struct Affinity {
-    met: BTreeMap<Key, BTreeMap<SocketAddr, Duration>>,
+    met: BTreeMap<AffinityKey, BTreeMap<SocketAddr, Duration>>,
 }
 
 impl Affinity {
@@ -40,7 +40,7 @@ impl Affinity {
         if sticky.is_empty() { all() } else { sticky }
     }
 
-    /// Restarts the timeout.
+    /// Records the answer of `backend`, and restarts its timeout.
     pub fn answered(&mut self, delivery: &Delivery, to: SocketAddr, backend: SocketAddr, now: Duration) {
         if let Some(affinity) = delivery.affinity {
             self.met.entry(key(delivery, to, affinity.scope)).or_default().insert(backend, now);
@@ -48,8 +48,8 @@ impl Affinity {
     }
 }
 
-fn key(delivery: &Delivery, to: SocketAddr, scope: AffinityScope) -> Key {
-    Key {
+fn key(delivery: &Delivery, to: SocketAddr, scope: AffinityScope) -> AffinityKey {
+    AffinityKey {
         node: delivery.node.clone(),
         service: delivery.service.clone(),
         frontend: (scope == AffinityScope::Frontend).then_some((delivery.frontend, to)),

@@ -20,7 +20,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) pod: Option<bool>,
 }
 
-/// A packet to a service port.
+/// A packet to a service port, at the deciding node.
 #[derive(Debug)]
 pub(crate) struct ServicePacket<'a> {
     pub(crate) to: SocketAddr,

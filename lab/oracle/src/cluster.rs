@@ -28,7 +28,7 @@ impl ClusterModel {
         families
     }
 
-    /// For every endpoint of every slice.
+    /// The ports on which pods listen: one for every endpoint of every slice.
     pub(crate) fn listening_ports(&self) -> BTreeMap<PodName, BTreeSet<(Protocol, u16)>> {
         let mut listening_ports: BTreeMap<PodName, BTreeSet<(Protocol, u16)>> = BTreeMap::new();
         for slice in &self.objects.slices {
@@ -47,7 +47,7 @@ impl ClusterModel {
         listening_ports
     }
 
-    /// Without a service.
+    /// The pod that answers a packet that no service translates.
     pub(crate) fn listener(&self, to: SocketAddr, protocol: Protocol) -> Option<&PodName> {
         let listening_ports = self.listening_ports();
         let has = |own: &[IpAddr]| own.contains(&to.ip());

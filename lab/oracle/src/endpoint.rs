@@ -8,7 +8,7 @@ pub(crate) struct Endpoint {
     pub(crate) node: Option<String>,
     pub(crate) ready: bool,
     pub(crate) terminating: bool,
-    /// Terminating and serving.
+    /// The endpoint is terminating and serving.
     pub(crate) fallback: bool,
     pub(crate) for_zones: Vec<String>,
     pub(crate) for_nodes: Vec<String>,

@@ -1,5 +1,3 @@
-//! `loadBalancerSourceRanges`.
-
 use crate::address;
 use crate::arrival::ServicePacket;
 use crate::rules::{Reasons, Rule};

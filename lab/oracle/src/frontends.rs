@@ -10,14 +10,14 @@ use crate::service::{FrontendKind, ServicePort, ServicePortName};
 pub struct ServiceFrontend {
     pub service: ServicePortName,
     pub kind: FrontendKind,
-    /// `None`: a node port.
+    /// `None`: a node port, at the addresses of every node.
     pub address: Option<IpAddr>,
     pub port: u16,
     pub protocol: Protocol,
     pub family: Family,
-    /// Empty: every source.
+    /// The allowed sources; empty: every source.
     pub source_ranges: Vec<IpNet>,
-    /// With its node; ready or not.
+    /// Every endpoint with its node, ready or not.
     pub endpoints: Vec<(SocketAddr, Option<String>)>,
 }
 

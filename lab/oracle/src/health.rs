@@ -1,5 +1,3 @@
-//! `healthCheckNodePort`.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -77,7 +75,7 @@ fn health_check_port(service: &k8s_openapi::api::core::v1::Service) -> Option<u1
     u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
-/// `None`: contradicting copies.
+/// `None`: copies of an endpoint contradict each other.
 fn ready_local_addresses(
     slices: &SlicesByService<'_>,
     port: &service::ServicePort,

@@ -4,7 +4,7 @@
 //! no service, or undefined, with the [`Rule`]s that decided and their sources. The oracle shares no code with the
 //! other judges, simulator and kernel, or with the proxy.
 //!
-//! A question passes these files in order:
+//! `oracle` calls these files in order:
 //!
 //! 1. `service`: the services of this proxy
 //! 2. `frontend`, `nodeport`: the service port of a destination, and the deciding node
@@ -12,7 +12,6 @@
 //! 4. `firewall`: source ranges
 //! 5. `endpoints`, `policy`, `topology`: the endpoints that may get the packet
 //! 6. `delivery`, `masquerade`: shares, source addresses, reply path
-//! 7. `oracle`: calls the files above
 //!
 //! Only `modes` knows differences between modes. [`Affinity`] and [`health_checks`] are separate. [`ClusterModel`]
 //! lists questions and writes scenarios; [`generate`] draws clusters. `rules.rs` lists the steps to add a rule.

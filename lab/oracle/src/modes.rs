@@ -10,7 +10,7 @@ pub enum Balancing {
     RoundRobin,
     /// A client may always get the same endpoint: no shares.
     ByHash,
-    /// No shares.
+    /// The fewest connections: no shares.
     LeastConnections,
     /// One endpoint per destination address until it has too many connections: no shares.
     ByLocality,
@@ -34,7 +34,7 @@ pub enum AffinityScope {
 pub(crate) struct ModeSemantics {
     pub(crate) balancing: Balancing,
     pub(crate) affinity: AffinityScope,
-    /// Endpoints see the node.
+    /// The proxy relays, so endpoints see the node.
     pub(crate) relays: bool,
     pub(crate) refuses_sctp: bool,
     pub(crate) refuses_udp: bool,
@@ -43,13 +43,13 @@ pub(crate) struct ModeSemantics {
     /// Policy Local also restricts the node and its pods.
     pub(crate) one_backend_list: bool,
     pub(crate) masquerades_own_node: bool,
-    /// On 127.0.0.1.
+    /// Node ports can answer on 127.0.0.1.
     pub(crate) localhost: bool,
     /// TCP node ports on the loopback addresses of `nodePortAddresses`.
     pub(crate) listens_on_localhost: bool,
     /// Unused ports reject, unused addresses of a ServiceCIDR drop.
     pub(crate) closes_cluster_ips: bool,
-    /// By default.
+    /// By default node ports answer on primary addresses only.
     pub(crate) primary_node_ports: bool,
 }
 

@@ -1,5 +1,3 @@
-//! `nodePortAddresses` and `localhostNodePorts`.
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;

@@ -1,5 +1,3 @@
-//! Traffic policies.
-
 use crate::arrival::ServicePacket;
 use crate::endpoint::Endpoint;
 use crate::rules::{Reasons, Rule};

@@ -38,7 +38,7 @@ pub enum PromisedReply {
 pub struct Backend {
     pub address: SocketAddr,
     pub pod: Option<PodName>,
-    /// `None`: [`Balancing`] has no shares.
+    /// `None`: the [`Balancing`] has no shares.
     pub share: Option<Share>,
     pub masqueraded: bool,
     pub sees: BTreeSet<IpAddr>,
@@ -47,7 +47,7 @@ pub struct Backend {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromisedAffinity {
-    /// Of a silent client.
+    /// The time after which a silent client's entry expires.
     pub timeout: Duration,
     pub scope: AffinityScope,
 }
@@ -73,14 +73,14 @@ pub enum PromisedVerdict {
     Reject,
     /// Drop or reject, no page says which.
     Refuse,
-    /// Destination and source stay.
+    /// No service: destination and source stay.
     Untouched,
     /// The documentation is silent, or contradicts itself or kube-proxy.
     Undefined,
 }
 
 impl PromisedVerdict {
-    /// `None`: no promise.
+    /// The endpoints that may get the packet; `None`: no promise.
     pub fn backends(&self) -> Option<&[Backend]> {
         match self {
             PromisedVerdict::Deliver(delivery) => Some(&delivery.backends),
@@ -93,7 +93,6 @@ impl PromisedVerdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
     pub verdict: PromisedVerdict,
-    /// In order.
     pub because: Vec<Reason>,
 }
 

@@ -7,7 +7,7 @@ use crate::world::{PodName, World};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Protocol {
-    /// The default of objects.
+    /// Objects without a protocol mean TCP.
     #[default]
     Tcp,
     Udp,
@@ -69,7 +69,7 @@ impl fmt::Display for PacketSource {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     pub from: PacketSource,
-    /// `None`: the kernel chooses.
+    /// `None`: the kernel chooses the source address.
     pub source: Option<IpAddr>,
     pub to: SocketAddr,
     pub protocol: Protocol,

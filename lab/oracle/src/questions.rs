@@ -20,7 +20,7 @@ struct QuestionTarget {
 }
 
 impl ClusterModel {
-    /// In a fixed order.
+    /// The questions, in a fixed order.
     pub fn questions(&self) -> Vec<Question> {
         let (mut questions, targets) = (Vec::new(), self.targets());
         for from in self.sources() {
@@ -58,7 +58,7 @@ impl ClusterModel {
                     for (kind, address) in port.addresses() {
                         targets.insert(QuestionTarget { to: SocketAddr::new(address, own), protocol });
                         if kind == FrontendKind::ClusterIp {
-                            // Unused port and protocol.
+                            // Another port and another protocol, which no service uses.
                             targets.insert(QuestionTarget {
                                 to: SocketAddr::new(address, own.wrapping_add(1000)),
                                 protocol,
@@ -98,7 +98,7 @@ impl ClusterModel {
         targets
     }
 
-    /// One of each ServiceCIDR range.
+    /// One unused address of each ServiceCIDR range.
     fn unused_cluster_ips(&self) -> impl Iterator<Item = QuestionTarget> {
         let ranges = self.objects.service_cidrs.iter().filter_map(|object| object.spec.as_ref()?.cidrs.as_ref());
         let ranges = ranges.flatten().filter_map(|range| address::parse_range(range));

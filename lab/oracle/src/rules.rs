@@ -73,7 +73,7 @@ pub enum Rule {
     HealthCheck,
 }
 
-/// What a rule decides.
+/// The part of a promise that a rule decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PromisePart {
     Frontend,
@@ -97,7 +97,7 @@ const fn row(rule: Rule, part: PromisePart, id: &'static str, says: &'static str
     RuleRow { rule, part, id, says, source }
 }
 
-/// In the order of the variants.
+/// The rows, in the order of the variants.
 #[rustfmt::skip]
 const TABLE: [RuleRow; 52] = [
     // Services of this proxy.
@@ -123,7 +123,7 @@ const TABLE: [RuleRow; 52] = [
     row(Rule::OtherPortOfVip, PromisePart::Frontend, "other-port-of-vip", "where services' addresses are the node's own, every port but the services' is shut", "docs/limitations.md, IPVS mode; kubernetes#72236"),
     row(Rule::OtherPortOfClusterIp, PromisePart::Frontend, "other-port-of-cluster-ip", "in nftables mode ports of a cluster IP that no service has refuse", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
     row(Rule::UnusedClusterIp, PromisePart::Frontend, "unused-cluster-ip", "in nftables mode what goes to an address of a ServiceCIDR that no service has is dropped", "page reference/networking/virtual-ips, nftables proxy mode; KEP-3866, Improvements to the iptables mode"),
-    // Endpoints.
+    // Endpoints of a service.
     row(Rule::Ready, PromisePart::Endpoints, "ready", "ready endpoints get the traffic; a condition that is not given is ready", "API EndpointConditions.ready; page concepts/services-networking/endpoint-slices, Conditions"),
     row(Rule::Terminating, PromisePart::Endpoints, "terminating", "where none is ready, those that terminate and still serve get it", "page reference/networking/virtual-ips, Traffic to terminating endpoints; KEP-1669"),
     row(Rule::Merged, PromisePart::Endpoints, "merged", "an endpoint in several slices counts once", "page concepts/services-networking/endpoint-slices, Duplicate endpoints"),
@@ -137,7 +137,7 @@ const TABLE: [RuleRow; 52] = [
     row(Rule::ExternalLocal, PromisePart::Endpoints, "external-local", "externalTrafficPolicy Local: what comes from outside goes to the node's own endpoints, with the client's address", "API ServiceSpec.externalTrafficPolicy; page tasks/access-application-cluster/create-external-load-balancer, Preserving the client source IP"),
     row(Rule::ShortCircuit, PromisePart::Endpoints, "short-circuit", "from within the cluster an external address always has policy Cluster", "API ServiceSpec.externalTrafficPolicy, its note; upstream's test InternalExternalMasquerade for node ports"),
     row(Rule::OneListPerServer, PromisePart::Endpoints, "one-list-per-server", "in IPVS mode policy Local holds the node and its pods to its own endpoints, too, while there are any", "docs/limitations.md, IPVS mode"),
-    // Refusals.
+    // Drop and reject.
     row(Rule::NoEndpoints, PromisePart::Refusal, "no-endpoints", "a service without any endpoint refuses at once", "page reference/networking/virtual-ips, Traffic to terminating endpoints; upstream's test NoEndpointsReject and e2e test 'rejected when no endpoints exist'"),
     row(Rule::NoLocalEndpoints, PromisePart::Refusal, "no-local-endpoints", "under policy Local a node without endpoints of its own drops", "API ServiceSpec.internalTrafficPolicy, .externalTrafficPolicy"),
     row(Rule::SourceRanges, PromisePart::Refusal, "source-ranges", "loadBalancerSourceRanges: the load balancer's address is for the listed sources only", "API ServiceSpec.loadBalancerSourceRanges; upstream's test LoadBalancer: others are dropped"),

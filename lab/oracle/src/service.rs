@@ -23,7 +23,7 @@ const AFFINITY_SECONDS: i32 = 10_800;
 pub struct ServicePortName {
     pub namespace: String,
     pub service: String,
-    /// May be empty.
+    /// Empty if the service port has no name.
     pub port: String,
     /// Ports of different protocols may share a name.
     pub protocol: Protocol,
@@ -55,7 +55,7 @@ impl FrontendKind {
     }
 }
 
-/// In one family.
+/// A service port in one family.
 #[derive(Debug, Clone)]
 pub(crate) struct ServicePort {
     pub(crate) name: ServicePortName,
@@ -65,9 +65,9 @@ pub(crate) struct ServicePort {
     pub(crate) node_port: Option<u16>,
     pub(crate) cluster_ip: IpAddr,
     pub(crate) external_ips: Vec<IpAddr>,
-    /// With ipMode VIP.
+    /// Load-balancer addresses with ipMode VIP.
     pub(crate) vips: Vec<IpAddr>,
-    /// Empty: every source.
+    /// The allowed sources; empty: every source.
     pub(crate) source_ranges: Vec<IpNet>,
     pub(crate) other_family_has_ranges: bool,
     pub(crate) internal_local: bool,
@@ -78,7 +78,7 @@ pub(crate) struct ServicePort {
 }
 
 impl ServicePort {
-    /// Without node ports.
+    /// The addresses that every node serves, without node ports.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (FrontendKind, IpAddr)> + '_ {
         let external = self.external_ips.iter().map(|address| (FrontendKind::ExternalIp, *address));
         let vips = self.vips.iter().map(|address| (FrontendKind::LoadBalancerIp, *address));

@@ -31,12 +31,12 @@ impl Mode {
 /// How a node recognizes pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DetectLocalMode {
-    /// No range: no recognition.
+    /// No range is set, so nodes cannot recognize pods.
     #[default]
     Off,
-    /// At most one range per family.
+    /// The cluster's pod ranges, at most one per family.
     ClusterCidr(Vec<IpNet>),
-    /// `spec.podCIDRs`.
+    /// The node's `spec.podCIDRs`.
     NodeCidr,
     BridgeInterface(String),
     InterfaceNamePrefix(String),
@@ -45,7 +45,7 @@ pub enum DetectLocalMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodePortAddress {
     Range(IpNet),
-    /// Of the Node object.
+    /// The primary addresses of the Node object.
     Primary,
     Localhost,
     All,

@@ -1,5 +1,3 @@
-//! Topology hints.
-
 use crate::endpoint::Endpoint;
 use crate::rules::{Reasons, Rule};
 

@@ -49,13 +49,11 @@ impl Objects {
     }
 }
 
-/// Decides the interface of pods' packets.
+/// The wiring decides by which interface packets of pods enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cni {
-    /// `cni0` on each node.
     #[default]
     Bridge,
-    /// A veth per pod.
     PointToPoint,
     /// The node's ends of the veths have the gateway address.
     Ptp,
@@ -85,17 +83,17 @@ pub struct NodeMachine {
 }
 
 impl NodeMachine {
-    /// Except loopback.
+    /// Whether an interface other than loopback has `address`.
     pub fn has(&self, address: IpAddr) -> bool {
         self.own().any(|own| own == address)
     }
 
-    /// Except loopback.
+    /// Every address except loopback addresses.
     pub fn own(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().chain(&self.gateways).chain(&self.overlay).chain(&self.second).copied()
     }
 
-    /// Except loopback.
+    /// Every address of the family except loopback addresses.
     pub fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
         self.own().filter(|address| Family::of(*address) == family).collect()
     }
@@ -117,12 +115,11 @@ impl fmt::Display for PodName {
 pub struct PodMachine {
     pub name: PodName,
     pub node: String,
-    /// On the host network, the node's.
+    /// On the host network, the node's addresses.
     pub addresses: Vec<IpAddr>,
     pub host_network: bool,
 }
 
-/// Outside the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
     pub name: String,
@@ -134,7 +131,7 @@ pub struct Client {
 pub struct IncomingInterfaces {
     /// The node's end of a pod's link.
     pub pods: BTreeMap<PodName, String>,
-    /// Default `eth0`.
+    /// The interface of all other packets; default `eth0`.
     pub others: Option<String>,
 }
 

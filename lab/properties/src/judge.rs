@@ -18,9 +18,9 @@ pub enum Property {
     Distribution,
     /// The source that the endpoint sees, and the reply's.
     Snat,
-    /// Deliver, drop or reject.
+    /// The packet is delivered, dropped or rejected.
     Verdict,
-    /// Packets to no service.
+    /// The rules change no packet to no service.
     Untouched,
     Affinity,
 }
@@ -78,16 +78,16 @@ impl From<judge::Fault> for PropertyFault {
 #[derive(Debug, Clone)]
 pub struct Judgement {
     pub promise: Promise,
-    /// `None`: the simulator cannot be asked.
+    /// `None`: the simulator has no such packet.
     pub outcomes: Option<Outcomes>,
     pub faults: Vec<PropertyFault>,
 }
 
 #[derive(Debug, Clone)]
 pub struct Networks {
-    /// With the rules of the proxies.
+    /// The machines with the rules of the proxies.
     pub machines: SimulatedMachines,
-    /// Without rules.
+    /// The machines without rules.
     pub bare: SimulatedMachines,
 }
 
@@ -109,7 +109,7 @@ pub fn flow<'m>(machines: &'m SimulatedMachines, world: &World, question: &Quest
     Some((network, Flow { from, source: question.source, source_port: 40_000, to: question.to, protocol }))
 }
 
-/// `None`: no address of the family.
+/// `None`: the source has no address of the family.
 pub fn outcomes(machines: &SimulatedMachines, world: &World, question: &Question) -> Option<Outcomes> {
     let (network, flow) = flow(machines, world, question)?;
     machines.outcomes(network, &flow).ok()
@@ -126,7 +126,7 @@ pub fn judge(networks: &Networks, cluster: &ClusterModel, question: &Question, p
         Ok(found) => found,
         Err(error) => {
             let mut judgement = nothing(promise);
-            // A fault even without a promise.
+            // A rule that the simulator does not model is a fault even without a promise.
             if judgement.promise.verdict != PromisedVerdict::Untouched
                 || matches!(error, NetworkError::NotModelled(_) | NetworkError::Undecided(_))
             {
@@ -153,7 +153,7 @@ fn fault(property: Property, says: String) -> PropertyFault {
     PropertyFault { property, says }
 }
 
-/// The outcomes are those without rules.
+/// A packet to no service must have the outcomes without rules.
 fn untouched(network: &Network, found: &Outcomes, bare: Option<&Outcomes>) -> Vec<PropertyFault> {
     let portless = |verdict: &Found| match verdict.clone() {
         Found::Answered { by, at, saw } => Found::Answered { by, at, saw: SocketAddr::new(saw.ip(), 0) },

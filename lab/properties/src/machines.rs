@@ -75,7 +75,7 @@ fn shared(addresses: &[IpAddr]) -> Vec<IpNet> {
     addresses.iter().map(with_length).collect()
 }
 
-/// Without routes of hosts outside.
+/// The machines; hosts outside have no routes yet.
 fn describe(cluster: &ClusterModel, mut listeners: BTreeMap<String, Listening>) -> sim::Cluster {
     let world = &cluster.world;
     let rp_filter = match world.reverse_path {
@@ -130,7 +130,7 @@ fn enter_by(machines: &mut sim::Cluster, entrance: &NodeMachine) {
 }
 
 impl SimulatedMachines {
-    /// The error is a state that the simulator rejects, such as a rule with an unknown set.
+    /// The error is a state that the simulator rejects.
     pub fn build(
         cluster: &ClusterModel,
         states: &BTreeMap<String, NodeState>,
@@ -138,7 +138,7 @@ impl SimulatedMachines {
         SimulatedMachines::build_with(cluster, states, &[])
     }
 
-    /// Every pod also listens at `everywhere`.
+    /// Like [`SimulatedMachines::build`]; every pod also listens at `everywhere`.
     pub fn build_with(
         cluster: &ClusterModel,
         states: &BTreeMap<String, NodeState>,
@@ -164,7 +164,7 @@ impl SimulatedMachines {
         Ok(relays::through(network, flow, found, |host| self.relays.get(network.host(host).name())))
     }
 
-    /// `None`: any network.
+    /// The network of an entry node; `None`: any network.
     pub fn network(&self, entrance: Option<&str>) -> Option<&Network> {
         match entrance {
             Some(entrance) => self.by_entrance.get(entrance),

@@ -23,7 +23,7 @@ pub fn comparable_lines(text: &str) -> Result<BTreeSet<String>, NftReadError> {
     for Table { family, sets, chains, .. } in own {
         for set in sets {
             without_numbers(set);
-            // Added by rules.
+            // Elements with a timeout are added by rules, not by the proxy.
             let elements = set.elements.iter().filter(|element| element.timeout.is_none() && element.expires.is_none());
             lines.insert(format!("{family} {}", set.name));
             lines.extend(elements.map(|element| format!("{family} {}: {element}", set.name)));

@@ -8,7 +8,6 @@ use svclab_oracle::{Cni, NodeMachine, NodePortAddress, World};
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
 use svcproxy::model::Family;
 
-/// The node's proxy configuration.
 pub fn config(world: &World, node: &str) -> Config {
     let settings = &world.proxy;
     let mode = match settings.mode {
@@ -27,7 +26,7 @@ pub fn config(world: &World, node: &str) -> Config {
     };
     config.masquerade_all = settings.masquerade_all;
     config.node_port_addresses = match settings.node_port_addresses.as_slice() {
-        // Like the configuration reader.
+        // The configuration reader has the same default.
         [] if mode == Mode::Nftables => NodePortAddresses::Primary,
         entries => node_port_addresses(entries),
     };

@@ -43,18 +43,18 @@ pub struct Dump {
     pub sets: String,
     /// `ipvsadm -Sn`.
     pub servers: String,
-    /// As `ip addr add` lines.
+    /// The addresses of `kube-ipvs0` as `ip addr add` lines.
     pub addresses: String,
-    /// In no listing.
+    /// The listening ports of relays, which no command lists.
     pub relays: Relays,
 }
 
-/// Of one family.
+/// The kernel of one family.
 #[derive(Debug, Clone)]
 pub enum Kernel {
     Iptables(iptables::Fake),
     Ipvs(Box<IpvsKernel>),
-    /// Sockets close with the proxy.
+    /// The sockets close with the proxy.
     Userspace(Box<(iptables::Fake, relay::FakeRelays)>),
     /// With relays for loopback addresses.
     Nftables(Box<(kernel::nftables::Fake, Option<relay::FakeRelays>)>),
@@ -70,7 +70,7 @@ impl Kernel {
         }
     }
 
-    /// `None`: nftables mode.
+    /// `None`: nftables mode has no iptables tables.
     pub fn rules(&mut self) -> Option<&mut iptables::Fake> {
         match self {
             Kernel::Iptables(rules) => Some(rules),
@@ -80,7 +80,6 @@ impl Kernel {
         }
     }
 
-    /// Removes the proxy's rules.
     pub fn clean_up(&mut self) -> Result<(), String> {
         match self {
             Kernel::Nftables(all) => all.0.delete().map(drop).map_err(|error| error.to_string()),
@@ -122,16 +121,20 @@ impl Kernel {
     }
 }
 
+fn of_simulator(family: Family) -> svclab_sim::protocol::Family {
+    match family {
+        Family::V4 => svclab_sim::protocol::Family::V4,
+        Family::V6 => svclab_sim::protocol::Family::V6,
+    }
+}
+
 /// `led` returns the backends of a service port.
 pub fn relays<'a>(
     family: Family,
     listening: impl IntoIterator<Item = (&'a Listener, u16)>,
     led: impl Fn(&ServicePortName) -> Option<RelayBackends>,
 ) -> Relays {
-    let family = match family {
-        Family::V4 => svclab_sim::protocol::Family::V4,
-        Family::V6 => svclab_sim::protocol::Family::V6,
-    };
+    let family = of_simulator(family);
     let endpoints = |listener: &Listener| led(&listener.name).map(|led| led.set(listener.set).to_vec());
     let relays = listening.into_iter().map(|(listener, port)| {
         let protocol = match listener.name.protocol {
@@ -139,7 +142,7 @@ pub fn relays<'a>(
             Protocol::Udp => Number::UDP,
             Protocol::Sctp => Number::SCTP,
         };
-        // The comparison uses the backends.
+        // Comparisons use the backends, not the name.
         let relay = Relay { to: endpoints(listener).unwrap_or_default(), ..Relay::default() };
         ((family, protocol, port), relay)
     });
@@ -147,10 +150,7 @@ pub fn relays<'a>(
 }
 
 pub fn localhost_relay(family: Family, address: IpAddr, port: u16, to: &[SocketAddr]) -> (RelayPort, Relay) {
-    let family = match family {
-        Family::V4 => svclab_sim::protocol::Family::V4,
-        Family::V6 => svclab_sim::protocol::Family::V6,
-    };
+    let family = of_simulator(family);
     let relay = Relay { to: to.to_vec(), address: Some(address), ..Relay::default() };
     ((family, Number::TCP, port), relay)
 }
@@ -235,7 +235,6 @@ macro_rules! each {
 }
 
 impl Proxies {
-    /// In the order of [`node::families`].
     pub fn start(world: &World, node: &str, kernels: Vec<Kernel>) -> Proxies {
         let config = node::config(world, node);
         let place = world.nodes.iter().find(|place| place.name == node);
@@ -248,13 +247,12 @@ impl Proxies {
         Proxies { of: of.collect() }
     }
 
-    /// Proxies on empty kernels.
     pub fn fresh(world: &World, node: &str) -> Proxies {
         let kernels = node::families(world).iter().map(|family| Kernel::new(world.proxy.mode, *family)).collect();
         Proxies::start(world, node, kernels)
     }
 
-    /// On empty kernels.
+    /// Proxies that have synced the cluster's objects to empty kernels.
     pub fn synced(cluster: &ClusterModel, node: &str) -> Result<Proxies, String> {
         let mut proxies = Proxies::fresh(&cluster.world, node);
         proxies.apply(&accepted(&cluster.objects)?);
@@ -274,16 +272,12 @@ impl Proxies {
         }
     }
 
-    /// Whether anything was sent.
+    /// Returns whether anything was sent.
     pub fn sync(&mut self) -> Result<bool, String> {
         let mut sent = false;
         for (_, proxy) in &mut self.of {
-            sent |= match proxy {
-                ModeProxy::Iptables(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
-                ModeProxy::Ipvs(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
-                ModeProxy::Userspace(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
-                ModeProxy::Nftables(proxy) => !proxy.sync().map_err(|error| error.to_string())?.is_empty(),
-            };
+            let report = each!(proxy, proxy => proxy.sync().map_err(|error| error.to_string())?);
+            sent |= !report.is_empty();
         }
         Ok(sent)
     }
@@ -369,7 +363,7 @@ pub fn changes(objects: &Objects) -> (Vec<Change>, Vec<String>) {
     (changes, refused)
 }
 
-/// The error lists refused objects.
+/// Like [`changes`]; the error lists refused objects.
 pub fn accepted(objects: &Objects) -> Result<Vec<Change>, String> {
     match changes(objects) {
         (changes, refused) if refused.is_empty() => Ok(changes),

@@ -38,7 +38,7 @@ pub fn runner(seed: u64, property: u64, cases: u32) -> TestRunner {
     runner_with(seed, property, cases, 4000)
 }
 
-/// `smaller` limits the tries to shrink.
+/// Like [`runner`]; `smaller` limits the tries to shrink.
 pub fn runner_with(seed: u64, property: u64, cases: u32, smaller: u32) -> TestRunner {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -52,7 +52,7 @@ pub fn runner_with(seed: u64, property: u64, cases: u32, smaller: u32) -> TestRu
 pub struct SweepCounts {
     pub clusters: u64,
     pub questions: u64,
-    /// Deliver, drop, reject, either, untouched, undefined.
+    /// By verdict: deliver, drop, reject, either, untouched, undefined.
     pub verdicts: [u64; 6],
     /// About addresses that several service ports claim.
     pub disputed: u64,
@@ -181,7 +181,6 @@ pub fn sweep(mode: Mode, seed: u64, part: u64, cases: u32) -> Result<SweepCounts
     }
 }
 
-/// In `parts` threads.
 pub fn sweep_in_parts(mode: Mode, parts: u32) -> Result<SweepCounts, String> {
     let (seed, share) = (seed(), cases().div_ceil(parts));
     let threads: Vec<_> =

@@ -18,7 +18,7 @@ pub enum Cni {
 /// `net.ipv4.conf.*.rp_filter` on nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReversePath {
-    /// 0.
+    /// `rp_filter` 0.
     #[default]
     Off,
     /// 1: the reply would leave by the packet's interface (RFC 3704, strict).

@@ -25,7 +25,7 @@ pub(super) fn compare(found: &Dump, fresh: &Dump) -> Result<(), String> {
     lists("a listening port", relays(&found), relays(&fresh))
 }
 
-/// By table and chain.
+/// The rules of each chain, by table and chain name.
 type RulesByChain = BTreeMap<(&'static str, String), Vec<String>>;
 
 /// The guard of the loopback range. A proxy keeps it, because `route_localnet` may stay set.
@@ -77,7 +77,7 @@ fn sets(state: &NodeState) -> Vec<String> {
     state.sets.sets.iter().map(set).collect()
 }
 
-/// Without draining servers.
+/// Without draining servers, which a clean start does not have.
 fn servers(state: &NodeState) -> Vec<String> {
     let service = |service: &svclab_sim::ipvs::VirtualService| {
         let mut service = service.clone();

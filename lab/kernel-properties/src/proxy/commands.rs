@@ -1,4 +1,4 @@
-//! Commands on a node's thread.
+//! The commands that list and replace a node's rules.
 
 use svclab_properties::proxies::Dump;
 use svclab_sim::nft::Ruleset;
@@ -16,7 +16,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// Without relays.
+    /// No command lists relays.
     pub(super) fn dump(&self) -> Result<Dump, String> {
         let mut dump = Dump::default();
         for family in &self.families {
@@ -70,7 +70,7 @@ impl Commands {
         run("ipvsadm", &["-R"], Some(servers)).map(|_| ())
     }
 
-    /// For example `ip6tables-nft-save`.
+    /// The command of a family and variant, such as `ip6tables-nft-save`.
     fn iptables(&self, family: Family, what: &str) -> String {
         let command = if family == Family::V4 { "iptables" } else { "ip6tables" };
         let variant = match self.variant {
@@ -102,11 +102,11 @@ fn addresses(printed: &str) -> String {
     printed.lines().filter_map(line).collect()
 }
 
-/// In `/proc/net/ip_vs_conn`.
+/// Heading lines of `/proc/net/ip_vs_conn`.
 const HEADINGS: usize = 1;
 
 fn until_forgotten() -> Result<(), String> {
-    // Asynchronously.
+    // The kernel expires connections asynchronously.
     for _ in 0..1000 {
         let connections =
             std::fs::read_to_string("/proc/thread-self/net/ip_vs_conn").map_err(|error| error.to_string())?;
@@ -118,7 +118,6 @@ fn until_forgotten() -> Result<(), String> {
     Err("IPVS keeps connections of virtual servers that are gone".to_owned())
 }
 
-/// On a busy machine.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn run(name: &str, arguments: &[&str], input: Option<&str>) -> Result<String, String> {

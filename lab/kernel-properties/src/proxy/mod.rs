@@ -22,7 +22,6 @@ use start::{RelayThread, SyncJob};
 
 /// Relays run until this is dropped.
 pub struct AppliedRules {
-    /// By node.
     pub dumps: BTreeMap<String, Dump>,
     relays: Vec<RelayThread>,
 }
@@ -59,7 +58,7 @@ pub async fn apply(lab: &Lab, variant: Variant, cluster: &ClusterModel, salt: u6
     let nodes = cluster.objects.nodes.len();
     let first = nodes + usize::try_from(salt).unwrap_or_default() % (changes.len() - nodes + 1);
     let done = everywhere(lab, cluster, |name| {
-        // The two writers alternate.
+        // The two writers of iptables-nft tables alternate.
         let by_netlink = variant == Variant::Nft && salt.is_multiple_of(2);
         let writer = if by_netlink { WriterChoice::Netlink } else { WriterChoice::Commands };
         let config = Config { variant, writer, ..node::config(&cluster.world, name) };
@@ -105,7 +104,7 @@ pub async fn replace(
     Ok(all)
 }
 
-/// Relays continue.
+/// Replaces the proxy's nftables tables; relays continue.
 pub async fn replace_tables(
     lab: &Lab,
     variant: Variant,

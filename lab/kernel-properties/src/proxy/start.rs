@@ -1,4 +1,4 @@
-//! Starts proxies like the daemon.
+//! Starts proxies like the daemon, in each mode.
 
 use std::fmt::Display;
 use std::sync::{Arc, mpsc};
@@ -26,10 +26,10 @@ use svcproxy::relay::limits::RelayLimits;
 use svcproxy::relay::{RelayBackends, RelayEngine, tcp, udp};
 use tokio::sync::oneshot;
 
-/// Longer than any test.
+/// The timeout of relays: longer than any test.
 const SILENT: Duration = Duration::from_secs(3600);
 
-/// After every delayed deletion.
+/// The time after which nftables mode has done every delayed deletion.
 const LATER: Duration = Duration::from_secs(60);
 
 /// With the backends of the relays, which run until the proxies are dropped.
@@ -37,7 +37,7 @@ type StartedProxies = (Box<dyn std::any::Any>, Relays);
 
 type UserspaceProxy = FamilyProxy<userspace::syncer::UserspaceSyncer<Writer, RelayEngine>>;
 
-/// The first sync gets `first` changes.
+/// Two syncs: the first with `first` changes, the second with the others.
 #[derive(Debug, Clone)]
 pub(super) struct SyncJob {
     pub(super) config: Config,
@@ -47,42 +47,42 @@ pub(super) struct SyncJob {
 }
 
 impl SyncJob {
-    /// Relays continue to run.
+    /// Relays continue to run after the syncs.
     pub(super) fn carry_out(self) -> Result<Option<RelayThread>, String> {
-        // A proxy never clears it.
-        sysctl::ensure(sysctl::ROUTE_LOCALNET, "0").map_err(said)?;
+        // A proxy sets route_localnet and never clears it.
+        sysctl::ensure(sysctl::ROUTE_LOCALNET, "0").map_err(text)?;
         match self.config.mode {
-            Mode::Userspace => RelayThread::start(move || self.bring_relays()).map(Some),
+            Mode::Userspace => RelayThread::start(move || self.sync_userspace()).map(Some),
             Mode::Ipvs => {
-                ipvs::prepare::apply(false).map_err(said)?;
+                ipvs::prepare::apply(false).map_err(text)?;
                 let assemble = |family, writer| {
-                    let kernel = LinuxIpvs::open(writer).map_err(said)?;
+                    let kernel = LinuxIpvs::open(writer).map_err(text)?;
                     Ok(assemble::ipvs(&self.config, family, kernel))
                 };
-                self.bring_all(assemble).map(|_| None)
+                self.sync_families(assemble).map(|_| None)
             }
             Mode::Nftables if self.families.iter().any(|family| node_port_relay(&self.config, *family).is_some()) => {
-                RelayThread::start(move || self.bring_tables()).map(Some)
+                RelayThread::start(move || self.sync_nftables()).map(Some)
             }
-            Mode::Nftables => self.bring_tables().map(|_| None),
+            Mode::Nftables => self.sync_nftables().map(|_| None),
             Mode::Iptables => {
                 if routes_loopback(&self.config) {
-                    sysctl::ensure(sysctl::ROUTE_LOCALNET, "1").map_err(said)?;
+                    sysctl::ensure(sysctl::ROUTE_LOCALNET, "1").map_err(text)?;
                 }
-                self.bring_all(|family, writer| Ok(assemble::iptables(&self.config, family, writer))).map(|_| None)
+                self.sync_families(|family, writer| Ok(assemble::iptables(&self.config, family, writer))).map(|_| None)
             }
         }
     }
 
-    fn bring_tables(&self) -> Result<StartedProxies, String> {
-        let own = addresses::read().map_err(said)?;
+    fn sync_nftables(&self) -> Result<StartedProxies, String> {
+        let own = addresses::read().map_err(text)?;
         let (mut proxies, mut relays) = (Vec::new(), Relays::new());
         for family in &self.families {
-            let table = kernel::nftables::Netlink::open(*family, layout::TABLE, layout::COMMENT).map_err(said)?;
+            let table = kernel::nftables::Netlink::open(*family, layout::TABLE, layout::COMMENT).map_err(text)?;
             let address = node_port_relay(&self.config, *family);
             let proxy = assemble::nftables(&self.config, *family, table, |address| RelayEngine::on(address, shared()));
-            let mut proxy = self.bring(proxy, &own)?;
-            proxy.follow_up(Instant::now() + LATER).map_err(said)?;
+            let mut proxy = self.sync_in_two_steps(proxy, &own)?;
+            proxy.follow_up(Instant::now() + LATER).map_err(text)?;
             let plans = proxy.plans();
             let found = plans.iter().filter_map(|plan| Some((relayed(plan)?, address?)));
             relays.extend(found.map(|((port, to), address)| proxies::localhost_relay(*family, address, port, to)));
@@ -91,9 +91,9 @@ impl SyncJob {
         Ok((Box::new(proxies), relays))
     }
 
-    fn bring_relays(&self) -> Result<StartedProxies, String> {
+    fn sync_userspace(&self) -> Result<StartedProxies, String> {
         let shared = shared();
-        let mut proxies = self.bring_all(|family, writer| {
+        let mut proxies = self.sync_families(|family, writer| {
             let relays = RelayEngine::new(family, Arc::clone(&shared));
             Ok(assemble::userspace(&self.config, family, writer, relays))
         })?;
@@ -101,23 +101,27 @@ impl SyncJob {
         Ok((Box::new(proxies), relays))
     }
 
-    fn bring_all<M: mode::Mode>(
+    fn sync_families<M: mode::Mode>(
         &self,
         assemble: impl Fn(Family, Writer) -> Result<FamilyProxy<M>, String>,
     ) -> Result<Vec<FamilyProxy<M>>, String> {
-        let own = addresses::read().map_err(said)?;
+        let own = addresses::read().map_err(text)?;
         let proxies = self.families.iter().map(|family| {
-            let opened = Writer::open(*family, self.config.variant, self.config.writer).map_err(said)?;
-            self.bring(assemble(*family, opened.writer)?, &own)
+            let opened = Writer::open(*family, self.config.variant, self.config.writer).map_err(text)?;
+            self.sync_in_two_steps(assemble(*family, opened.writer)?, &own)
         });
         proxies.collect()
     }
 
-    fn bring<M: mode::Mode>(&self, mut proxy: FamilyProxy<M>, own: &NodeAddresses) -> Result<FamilyProxy<M>, String> {
+    fn sync_in_two_steps<M: mode::Mode>(
+        &self,
+        mut proxy: FamilyProxy<M>,
+        own: &NodeAddresses,
+    ) -> Result<FamilyProxy<M>, String> {
         proxy.set_addresses(own);
         for part in [&self.changes[..self.first], &self.changes[self.first..]] {
             proxy.apply(part);
-            proxy.sync().map_err(said)?;
+            proxy.sync().map_err(text)?;
         }
         Ok(proxy)
     }
@@ -132,17 +136,17 @@ pub(super) struct RelayThread {
 
 impl RelayThread {
     /// Threads inherit the namespaces of their creator.
-    fn start(bring: impl FnOnce() -> Result<StartedProxies, String> + Send + 'static) -> Result<RelayThread, String> {
-        let (ready, started) = mpsc::channel();
+    fn start(sync: impl FnOnce() -> Result<StartedProxies, String> + Send + 'static) -> Result<RelayThread, String> {
+        let (ready, is_ready) = mpsc::channel();
         let (end, ended) = oneshot::channel::<()>();
         let live = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let begin = |runtime: &tokio::runtime::Runtime| {
                 let _context = runtime.enter();
-                bring()
+                sync()
             };
-            let brought = runtime.map_err(said).and_then(|runtime| Ok((begin(&runtime)?, runtime)));
-            match brought {
+            let started_proxies = runtime.map_err(text).and_then(|runtime| Ok((begin(&runtime)?, runtime)));
+            match started_proxies {
                 Err(why) => drop(ready.send(Err(why))),
                 Ok(((_proxies, relays), runtime)) => {
                     if ready.send(Ok(relays)).is_ok() {
@@ -151,8 +155,8 @@ impl RelayThread {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("relays".to_owned()).spawn(live).map_err(said)?;
-        let relays = started.recv().map_err(said)??;
+        let thread = std::thread::Builder::new().name("relays".to_owned()).spawn(live).map_err(text)?;
+        let relays = is_ready.recv().map_err(text)??;
         Ok(RelayThread { relays, thread: Some(thread), end: Some(end) })
     }
 }
@@ -179,6 +183,6 @@ fn shared() -> Arc<RelayShared> {
     RelayShared::new(RelayLimits::of(Shares::of(descriptors::raise()).relays), tcp, udp)
 }
 
-fn said(error: impl Display) -> String {
+fn text(error: impl Display) -> String {
     error.to_string()
 }

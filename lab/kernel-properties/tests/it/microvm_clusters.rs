@@ -8,9 +8,9 @@ use svclab_kernel_properties::sweep::sweep;
 use svclab_kernel_properties::testbed::{self, Testbed};
 use svclab_oracle::Mode;
 
-/// Emulation is slow.
+/// Clusters per testbed by default: emulation is slow.
 const FEW: u32 = 3;
-/// The others are for the night.
+/// The testbed of every run; the others run each night.
 const EACH_TIME: &str = "bridge_dual_stack";
 
 pub fn cases() -> Vec<KernelCase> {

@@ -14,7 +14,7 @@ use crate::cluster::ClusterModel;
 use crate::settings::{DetectLocalMode, NodePortAddress, ProxySettings};
 use crate::world::{Client, Cni, IncomingInterfaces, NodeMachine, Objects, PodMachine, PodName, World};
 
-/// Primary family first.
+/// The primary family is first.
 pub(super) fn families(recipe: &Recipe) -> &'static [Family] {
     match recipe.families {
         Families::V4 => &[Family::V4],

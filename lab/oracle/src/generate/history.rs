@@ -17,22 +17,20 @@ use crate::world::Objects;
 pub enum HistoryChange {
     Add(Box<ServiceRecipe>),
     Delete(u8),
-    /// Keeps the name only.
+    /// Replaces everything of a service but its name.
     Replace(u8, Box<ServiceRecipe>),
     SetCondition(u8, u8, EndpointCondition),
     AddEndpoint(u8, EndpointRecipe),
     RemoveEndpoint(u8, u8),
-    /// To the next slice.
+    /// Moves an endpoint to the next slice.
     MoveEndpoint(u8, u8),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "made for a moment, one at a time")]
 pub enum ApiWrite {
-    /// Creates or replaces.
     Service(Service),
     DeleteService(ObjectName),
-    /// Creates or replaces.
     Slice(EndpointSlice),
     DeleteSlice(ObjectName),
 }
@@ -176,7 +174,7 @@ impl Timeline {
     }
 }
 
-/// Creations and replacements, then deletions.
+/// The writes that lead from one state to the next: creations and replacements, then deletions.
 pub fn writes(before: &Objects, after: &Objects) -> Vec<ApiWrite> {
     let mut writes: Vec<ApiWrite> = Vec::new();
     let fresh = after.services.iter().filter(|service| !before.services.contains(service));

@@ -10,13 +10,13 @@ pub struct Recipe {
     pub point_to_point: bool,
     /// The node's ends of point-to-point links have the gateway address.
     pub link_gateways: bool,
-    /// Between nodes' pods.
+    /// An overlay connects the pods of different nodes.
     pub overlay: bool,
     /// A second interface between nodes' pods, without overlay.
     pub second: bool,
     pub reverse_path: ReversePath,
     pub nodes: Vec<NodeRecipe>,
-    /// Besides a caller on each node.
+    /// Pods besides the caller on each node.
     pub pods: Vec<PodRecipe>,
     pub services: Vec<ServiceRecipe>,
     pub proxy: ProxyRecipe,
@@ -42,19 +42,18 @@ pub struct NodeRecipe {
 /// `status.addresses` of a Node object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeclaredAddresses {
-    /// The first of each family, InternalIP.
+    /// The first address of each family, as InternalIP.
     Firsts,
     /// The last as ExternalIP, then all as InternalIP.
     All,
-    /// The last of each family, ExternalIP.
+    /// The last address of each family, as ExternalIP.
     External,
-    /// An invalid host name, too.
+    /// Like `Firsts`, with an invalid host name.
     OddName,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRecipe {
-    /// Modulo the number of nodes.
     pub node: u8,
     /// A node has at most one: the first.
     pub host_network: bool,
@@ -75,12 +74,12 @@ pub enum NodePortsRecipe {
     Unset,
     Word(NodePortAddress),
     NodeNetwork,
-    /// Its first addresses.
+    /// The addresses of the first node.
     FirstNode,
     WithLoopback,
 }
 
-/// Except the mode.
+/// The proxy settings except the mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProxyRecipe {
     pub detect: DetectRecipe,
@@ -108,14 +107,13 @@ pub enum ServiceFamilies {
     Both,
 }
 
-/// With its slices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceRecipe {
     pub kind: ServiceKind,
     pub stack: ServiceFamilies,
     pub internal_local: bool,
     pub external_local: bool,
-    /// Timeout in seconds.
+    /// The timeout in seconds.
     pub affinity: Option<u16>,
     pub ports: Vec<PortRecipe>,
     /// Numbers in a pool of all services.
@@ -125,7 +123,7 @@ pub struct ServiceRecipe {
     pub source_ranges: Vec<SourceRangeRecipe>,
     pub endpoints: Vec<EndpointRecipe>,
     pub hints: HintsRecipe,
-    /// In the second slice.
+    /// Endpoints of the second slice have another target port.
     pub other_targets: bool,
     /// Ports of the third slice have unknown names.
     pub other_names: bool,
@@ -134,7 +132,7 @@ pub struct ServiceRecipe {
     /// Bits of [`ServiceRecipe::LEFT_OUT`], for fields with their default.
     pub left_out: u16,
     pub claims: Option<ClaimRecipe>,
-    /// Second of creation.
+    /// The second of the creation time.
     pub created: Option<u8>,
     /// Bits that proxies ignore: an unknown `trafficDistribution`, load-balancer status on another type, an FQDN slice,
     /// a load balancer with a host name.
@@ -192,7 +190,7 @@ pub enum IngressMode {
     Unset,
     Vip,
     Proxy,
-    /// Unknown to proxies.
+    /// A value that no proxy knows.
     Newer,
 }
 
@@ -200,7 +198,7 @@ pub enum IngressMode {
 pub struct PortRecipe {
     /// Index in [`crate::Protocol::ALL`].
     pub protocol: u8,
-    /// Only with type LoadBalancer.
+    /// Only LoadBalancer services use this; every NodePort port has a node port.
     pub node_port: bool,
     /// As the port before, with another protocol.
     pub same_number: bool,
@@ -225,7 +223,7 @@ pub enum EndpointCondition {
     ServingOnly,
     TerminatingServing,
     Terminating,
-    /// As with publishNotReadyAddresses.
+    /// The conditions that publishNotReadyAddresses causes.
     PublishedTerminating,
 }
 
@@ -234,7 +232,7 @@ pub struct EndpointRecipe {
     /// Modulo the number of pods; the callers come last.
     pub pod: u8,
     pub condition: EndpointCondition,
-    /// Modulo three.
+    /// Index of the slice, modulo three.
     pub slice: u8,
     pub copy: DuplicateEndpoint,
     pub without_node: bool,
@@ -252,7 +250,7 @@ impl EndpointRecipe {
 pub enum DuplicateEndpoint {
     #[default]
     None,
-    /// In the next slice.
+    /// The next slice repeats the endpoint.
     Same,
     /// A pod that had, or now has, the address, in the same slice or the next.
     Other(EndpointCondition),
@@ -266,6 +264,6 @@ pub enum HintsRecipe {
     OwnZone,
     /// `trafficDistribution: PreferSameNode`.
     OwnNode,
-    /// By [`EndpointRecipe::hinted`].
+    /// The zones and nodes of [`EndpointRecipe::hinted`].
     Odd,
 }

@@ -1,5 +1,3 @@
-//! Service objects of a recipe.
-
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;

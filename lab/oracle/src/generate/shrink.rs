@@ -9,7 +9,7 @@ use crate::world::ReversePath;
 
 type Reduction = fn(&mut Recipe);
 
-/// In the order of the tries.
+/// Large reductions are first.
 const REDUCTIONS: [Reduction; 24] = [
     only_service::<0>,
     only_service::<1>,

@@ -17,7 +17,7 @@ use crate::question::Protocol;
 use crate::service::PROXY_NAME_LABEL;
 use crate::world::{PodMachine, World};
 
-/// Per family.
+/// Slices per family.
 const SLICES: u8 = 3;
 
 pub(super) fn build(recipe: &Recipe, index: usize, world: &World) -> Vec<EndpointSlice> {

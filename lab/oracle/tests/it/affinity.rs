@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use svclab_oracle::{Affinity, Mode};
 
-use crate::lab::Lab;
+use crate::test_cluster::TestCluster;
 
-fn web(endpoints: &[&str]) -> Lab {
-    Lab::new()
+fn web(endpoints: &[&str]) -> TestCluster {
+    TestCluster::new()
         .service(
             "web",
             "{type: NodePort, clusterIP: 10.96.0.1, externalTrafficPolicy: Local, sessionAffinity: ClientIP,
@@ -17,11 +17,11 @@ fn web(endpoints: &[&str]) -> Lab {
 const ALL: [&str; 3] = ["x@node-a", "y@node-b", "z@node-b"];
 
 /// Each step: second, source, destination, pods that may answer, pod that answers.
-fn follow(lab: &Lab, affinity: &mut Affinity, steps: &str) {
+fn follow(cluster: &TestCluster, affinity: &mut Affinity, steps: &str) {
     for step in steps.lines().map(str::trim).filter(|step| !step.is_empty()) {
         let cells: Vec<&str> = step.split('|').map(str::trim).collect();
         let [second, source, to, may, does] = cells[..] else { panic!("{step}") };
-        let (delivery, to) = (lab.delivery(source, to), to.parse().unwrap());
+        let (delivery, to) = (cluster.delivery(source, to), to.parse().unwrap());
         let now = Duration::from_millis(second.replace('.', "").parse::<u64>().unwrap() * 100);
         let known = affinity.may_answer(&delivery, to, now);
         let name = |backend: &svclab_oracle::Backend| backend.pod.as_ref().unwrap().name.clone();
@@ -82,33 +82,36 @@ fn affinity_spans_the_addresses_of_a_service_port() {
 
 #[test]
 fn in_ipvs_mode_affinity_is_per_address() {
-    let lab = web(&ALL).with(|world| world.proxy.mode = Mode::Ipvs);
+    let cluster = web(&ALL).with(|world| world.proxy.mode = Mode::Ipvs);
     let steps = "
         0.0 | pod/caller-c | 10.96.0.1:80     | x y z | z
         1.0 | pod/caller-c | 172.18.0.4:30080 | x y z | x
         2.0 | pod/caller-c | 10.96.0.1:80     | z     | z
     ";
-    follow(&lab, &mut Affinity::default(), steps);
+    follow(&cluster, &mut Affinity::default(), steps);
 }
 
 #[test]
 fn without_affinity_every_endpoint_may_answer() {
-    let lab =
-        Lab::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}").slice("web", "[{port: 8080}]", &ALL);
+    let cluster = TestCluster::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}").slice(
+        "web",
+        "[{port: 8080}]",
+        &ALL,
+    );
     let steps = "
         0.0 | pod/caller-c | 10.96.0.1:80 | x y z | z
         0.0 | pod/caller-c | 10.96.0.1:80 | x y z | x
     ";
-    follow(&lab, &mut Affinity::default(), steps);
+    follow(&cluster, &mut Affinity::default(), steps);
 }
 
 #[test]
 fn the_default_timeout_is_three_hours() {
-    let lab = Lab::new()
+    let cluster = TestCluster::new()
         .service("web", "{clusterIP: 10.96.0.1, sessionAffinity: ClientIP, ports: [{port: 80}]}")
         .slice("web", "[{port: 8080}]", &ALL);
     assert_eq!(
-        lab.delivery("pod/caller-c", "10.96.0.1:80").affinity.unwrap().timeout,
+        cluster.delivery("pod/caller-c", "10.96.0.1:80").affinity.unwrap().timeout,
         Duration::from_secs(3 * 60 * 60)
     );
 }

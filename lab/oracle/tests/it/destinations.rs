@@ -1,10 +1,10 @@
 use serde_json::json;
 use svclab_oracle::NodePortAddress;
 
-use crate::lab::{Lab, PORT, ip, net};
+use crate::test_cluster::{PORT, TestCluster, ip, net};
 
-fn everything() -> Lab {
-    Lab::new()
+fn everything() -> TestCluster {
+    TestCluster::new()
         .balanced(
             "web",
             "{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{port: 80, nodePort: 30080}]}",
@@ -51,7 +51,7 @@ fn every_address_of_a_service_delivers() {
 fn services_of_other_proxies_are_untouched() {
     let label = |name: &str| json!({ name: "" });
     let ports = "ports: [{port: 80}]";
-    let lab = Lab::new()
+    let cluster = TestCluster::new()
         .labelled(
             "others",
             label("service.kubernetes.io/service-proxy-name"),
@@ -70,7 +70,7 @@ fn services_of_other_proxies_are_untouched() {
         .slice("marked", PORT, &["web@node-a"])
         .slice("alias", PORT, &["web@node-a"])
         .slice("headless", PORT, &["web@node-a"]);
-    lab.expect(
+    cluster.expect(
         "
         pod/caller-a | 10.96.0.1:80    | untouched | other-proxy
         pod/caller-a | 10.96.0.2:80    | untouched | headless
@@ -82,11 +82,11 @@ fn services_of_other_proxies_are_untouched() {
 
 #[test]
 fn ports_match_by_name_and_protocol() {
-    let lab = Lab::new()
+    let cluster = TestCluster::new()
         .service("dns", "{clusterIP: 10.96.0.1, ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53}, {name: metrics, port: 9153}, {name: sctp, port: 9, protocol: SCTP}]}")
         .slice("dns", "[{name: dns, port: 5353, protocol: UDP}, {name: dns-tcp, port: 5354}]", &["dns-1@node-a"])
         .slice("dns", "[{name: metrics, port: 9153}, {name: elsewhere, port: 1}, {name: sctp, port: 9, protocol: SCTP}]", &["dns-2@node-b"]);
-    lab.expect(
+    cluster.expect(
         "
         pod/caller-a | 10.96.0.1:53/UDP  | dns-1*1/1>client
         pod/caller-a | 10.96.0.1:53      | dns-1*1/1>client
@@ -99,7 +99,7 @@ fn ports_match_by_name_and_protocol() {
 
 #[test]
 fn a_family_delivers_to_its_own_endpoints() {
-    let lab = Lab::new()
+    let cluster = TestCluster::new()
         .service("both", "{type: NodePort, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, 'fd00:96::1'], ports: [{port: 80, nodePort: 30080}]}")
         .family_slice("IPv4", "both", PORT, &["web-4@node-a"])
         .family_slice("IPv6", "both", PORT, &["web-6@node-b"])
@@ -108,7 +108,7 @@ fn a_family_delivers_to_its_own_endpoints() {
         .service("empty", "{clusterIP: 'fd00:96::3', ports: [{port: 80}]}")
         .family_slice("IPv4", "empty", PORT, &["web-4@node-a"])
         .family_slice("FQDN", "empty", PORT, &[]);
-    lab.expect(
+    cluster.expect(
         "
         pod/caller-a         | 10.96.0.1:80       | web-4*1/1>client
         pod/caller-a         | [fd00:96::1]:80    | web-6*1/1>client
@@ -125,15 +125,15 @@ fn a_family_delivers_to_its_own_endpoints() {
 
 #[test]
 fn services_share_an_address_by_port() {
-    let shared = |lab: Lab, name: &str, number: u8, port: u16| {
+    let shared = |cluster: TestCluster, name: &str, number: u8, port: u16| {
         let spec = format!(
             "{{type: LoadBalancer, clusterIP: 10.96.0.{number}, ports: [{{port: {port}, nodePort: {}}}]}}",
             30000 + port
         );
-        lab.balanced(name, &spec, json!([{"ip": "203.0.113.1"}]))
+        cluster.balanced(name, &spec, json!([{"ip": "203.0.113.1"}]))
     };
-    let lab = shared(shared(shared(Lab::new(), "web", 1, 80), "mail", 2, 25), "rival", 3, 25);
-    let lab = lab
+    let cluster = shared(shared(shared(TestCluster::new(), "web", 1, 80), "mail", 2, 25), "rival", 3, 25);
+    let cluster = cluster
         .slice("web", PORT, &["web@node-a"])
         .slice("mail", PORT, &["mail@node-a"])
         .slice("rival", PORT, &["rival@node-a"])
@@ -143,7 +143,7 @@ fn services_share_an_address_by_port() {
             json!([{"ip": "203.0.113.4"}]),
         )
         .slice("twice", PORT, &["web@node-a"]);
-    lab.expect(
+    cluster.expect(
         "
         client/laptop@node-b | 203.0.113.1:80  | web*1/1>node-b
         client/laptop@node-b | 203.0.113.1:25  | mail*1/1>node-b | shared
@@ -154,8 +154,8 @@ fn services_share_an_address_by_port() {
 
 #[test]
 fn a_disputed_address_goes_to_the_cluster_ip_or_the_oldest_service() {
-    Lab::new()
-        // Claims addresses of the others.
+    TestCluster::new()
+        // This service claims addresses of the others.
         .service(
             "evil",
             "{type: NodePort, clusterIP: 10.96.0.66, externalIPs: [10.96.0.10, 198.51.100.7, 198.51.100.66],
@@ -207,7 +207,7 @@ fn the_feature_gate_closes_external_ips_only() {
 
 #[test]
 fn an_external_ip_may_be_a_nodes_address() {
-    Lab::new()
+    TestCluster::new()
         .service("web", "{clusterIP: 10.96.0.1, externalIPs: [172.18.0.3], ports: [{port: 80}]}")
         .slice("web", PORT, &["web@node-a"])
         .expect(
@@ -221,7 +221,7 @@ fn an_external_ip_may_be_a_nodes_address() {
 
 #[test]
 fn odd_spellings_of_addresses_are_parsed() {
-    Lab::new()
+    TestCluster::new()
         .service("web", "{clusterIP: 010.096.000.001, externalIPs: ['::ffff:198.51.100.7'], ports: [{port: 80}]}")
         .slice("web", PORT, &["web@node-a"])
         .expect(
@@ -234,14 +234,14 @@ fn odd_spellings_of_addresses_are_parsed() {
 
 #[test]
 fn node_ports_answer_on_node_port_addresses() {
-    let lab = |entries: Vec<NodePortAddress>| {
+    let cluster = |entries: Vec<NodePortAddress>| {
         everything().with(|world| {
             world.nodes[0].addresses.push(ip("172.18.0.50"));
             world.proxy.node_port_addresses = entries;
         })
     };
     let range = |text: &str| NodePortAddress::Range(net(text));
-    lab(vec![]).expect(
+    cluster(vec![]).expect(
         "
         client/laptop@node-a | 172.18.0.2:30080   | web*1/1>node-a
         client/laptop@node-a | 172.18.0.50:30080  | web*1/1>node-a
@@ -252,7 +252,7 @@ fn node_ports_answer_on_node_port_addresses() {
         client/laptop@node-a | 127.0.0.1:30080    | drop           | martian
         ",
     );
-    lab(vec![range("172.18.0.2/31"), range("10.0.0.0/8")]).expect(
+    cluster(vec![range("172.18.0.2/31"), range("10.0.0.0/8")]).expect(
         "
         client/laptop@node-a | 172.18.0.2:30080   | web*1/1>node-a
         client/laptop@node-a | 172.18.0.50:30080  | untouched | node-port-addresses
@@ -260,23 +260,23 @@ fn node_ports_answer_on_node_port_addresses() {
         loopback/node-a      | 127.0.0.1:30080    | untouched
         ",
     );
-    lab(vec![NodePortAddress::Primary]).expect(
+    cluster(vec![NodePortAddress::Primary]).expect(
         "
         client/laptop@node-a | 172.18.0.2:30080   | web*1/1>node-a
         client/laptop@node-a | 172.18.0.50:30080  | untouched
         pod/caller-a         | 10.244.1.1:30080   | untouched
         ",
     );
-    lab(vec![NodePortAddress::Primary, NodePortAddress::Localhost]).expect(
+    cluster(vec![NodePortAddress::Primary, NodePortAddress::Localhost]).expect(
         "
         client/laptop@node-a | 172.18.0.50:30080  | untouched
         loopback/node-a      | 127.0.0.1:30080    | web*1/1>node-a
         ",
     );
     // The page closes IPv4, kube-proxy opens it.
-    lab(vec![range("fd00::/8")])
+    cluster(vec![range("fd00::/8")])
         .expect("client/laptop@node-a | 172.18.0.2:30080 | undefined | node-port-addresses-other-family");
-    let closed = lab(vec![]).with(|world| world.proxy.localhost_node_ports = false);
+    let closed = cluster(vec![]).with(|world| world.proxy.localhost_node_ports = false);
     closed.expect(
         "
         loopback/node-a      | 127.0.0.1:30080    | untouched
@@ -287,7 +287,7 @@ fn node_ports_answer_on_node_port_addresses() {
 
 #[test]
 fn node_ports_need_a_type_that_has_them() {
-    Lab::new()
+    TestCluster::new()
         .service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80, nodePort: 30080}]}")
         .service("bare", "{type: LoadBalancer, clusterIP: 10.96.0.2, allocateLoadBalancerNodePorts: false, ports: [{port: 80, nodePort: 0}]}")
         .slice("web", PORT, &["web@node-a"])

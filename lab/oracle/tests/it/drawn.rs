@@ -11,7 +11,7 @@ use svclab_oracle::{Cni, DetectLocalMode, NodePortAddress, Objects, World, gener
 
 const SEEDS: u64 = 600;
 
-/// Enumerations.
+/// Fields whose text is a word of an enumeration.
 const WORDS: [&str; 12] = [
     "type",
     "addressType",
@@ -27,7 +27,7 @@ const WORDS: [&str; 12] = [
     "clusterIP",
 ];
 
-/// Used by tables only.
+/// Shapes that tables use and the generator never draws.
 const NEVER: [&str; 3] = [
     // Proxies ignore it, and the controller makes none.
     "slice.ports.port -",
@@ -45,7 +45,7 @@ const ALWAYS: [&str; 19] = [
     "node.status.addresses.type",
     "service.ports",
     "service.ports.port",
-    // API servers fill these in.
+    // API servers fill these fields in.
     "service.sessionAffinityConfig.clientIP",
     "service.sessionAffinityConfig.clientIP.timeoutSeconds",
     "service.status.loadBalancer",
@@ -61,7 +61,7 @@ const ALWAYS: [&str; 19] = [
     "slice.ports.port",
 ];
 
-/// By path.
+/// The fields of generated objects, by path.
 static FIELDS: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
     let mut fields = BTreeMap::new();
     for seed in 0..SEEDS / 10 {
@@ -84,7 +84,7 @@ fn note_fields(at: &str, value: &Value, fields: &mut BTreeMap<String, BTreeSet<S
     }
 }
 
-/// By path.
+/// The relevant parts of objects, by path.
 fn parts(objects: &Objects) -> impl Iterator<Item = (&'static str, Value)> + '_ {
     let services = objects.services.iter().flat_map(|service| {
         let mut value = serde_json::to_value(service).unwrap();

@@ -1,12 +1,12 @@
 use serde_json::json;
 
-use crate::lab::{Lab, PORT};
+use crate::test_cluster::{PORT, TestCluster};
 
-fn web() -> Lab {
-    Lab::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}")
+fn web() -> TestCluster {
+    TestCluster::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}")
 }
 
-fn with(endpoints: &[&str]) -> Lab {
+fn with(endpoints: &[&str]) -> TestCluster {
     web().slice("web", PORT, endpoints)
 }
 
@@ -30,11 +30,11 @@ fn ready_endpoints_come_before_terminating_ones() {
 
 #[test]
 fn absent_conditions_are_ready_and_serving() {
-    let lab = |conditions: serde_json::Value| {
-        let mut lab = with(&["x@node-a"]);
-        let slice = lab.objects.slices.first_mut().unwrap();
+    let cluster = |conditions: serde_json::Value| {
+        let mut cluster = with(&["x@node-a"]);
+        let slice = cluster.objects.slices.first_mut().unwrap();
         slice.endpoints.as_mut().unwrap()[0].conditions = serde_json::from_value(conditions).unwrap();
-        lab
+        cluster
     };
     let rows = [
         (json!(null), "x*1/1>client"),
@@ -47,7 +47,7 @@ fn absent_conditions_are_ready_and_serving() {
         (json!({"ready": true, "terminating": true, "serving": false}), "x*1/1>client"),
     ];
     for (conditions, promise) in rows {
-        lab(conditions).expect(&format!("pod/caller-c | 10.96.0.1:80 | {promise}"));
+        cluster(conditions).expect(&format!("pod/caller-c | 10.96.0.1:80 | {promise}"));
     }
 }
 
@@ -65,8 +65,8 @@ fn a_copy_in_several_slices_counts_once() {
 fn a_new_pod_wins_over_a_terminating_one_with_its_address() {
     for old in ["x@node-a terminating", "x@node-a terminating serving"] {
         for (one, other) in [(old, "x@node-b"), ("x@node-b", old)] {
-            let lab = with(&[one]).slice("web", PORT, &[other]);
-            lab.expect("pod/caller-a | 10.96.0.1:80 | x*1/1>client | reused\npod/caller-b | 10.96.0.1:80 | x*1/1>client | reused");
+            let cluster = with(&[one]).slice("web", PORT, &[other]);
+            cluster.expect("pod/caller-a | 10.96.0.1:80 | x*1/1>client | reused\npod/caller-b | 10.96.0.1:80 | x*1/1>client | reused");
         }
         with(&[old, "x@node-b unready"]).expect("pod/caller-a | 10.96.0.1:80 | reject | reused");
     }
@@ -79,17 +79,17 @@ fn contradicting_copies_are_undefined() {
             .slice("web", PORT, &[other])
             .expect("pod/caller-a | 10.96.0.1:80 | undefined | contradiction");
     }
-    let lab = with(&["x@node-a terminating"]).slice("web", PORT, &["x@node-a terminating serving"]);
-    lab.expect("pod/caller-a | 10.96.0.1:80 | undefined | contradiction");
+    let cluster = with(&["x@node-a terminating"]).slice("web", PORT, &["x@node-a terminating serving"]);
+    cluster.expect("pod/caller-a | 10.96.0.1:80 | undefined | contradiction");
 }
 
 #[test]
 fn foreign_slices_are_ignored() {
     let marked = |label: &str| {
-        let mut lab = with(&["x@node-a"]);
-        let labels = lab.objects.slices[0].metadata.labels.as_mut().unwrap();
+        let mut cluster = with(&["x@node-a"]);
+        let labels = cluster.objects.slices[0].metadata.labels.as_mut().unwrap();
         labels.insert(label.to_owned(), String::new());
-        lab
+        cluster
     };
     for label in ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"] {
         marked(label).expect("pod/caller-a | 10.96.0.1:80 | reject");
@@ -111,8 +111,8 @@ fn unmatched_slice_ports_reject() {
 
 #[test]
 fn an_endpoint_may_be_outside_the_cluster() {
-    let mut lab = with(&["x@node-a"]);
-    lab.objects.slices[0].endpoints.as_mut().unwrap()[0].addresses =
+    let mut cluster = with(&["x@node-a"]);
+    cluster.objects.slices[0].endpoints.as_mut().unwrap()[0].addresses =
         vec!["192.0.2.7".to_owned(), "192.0.2.8".to_owned()];
-    lab.expect("pod/caller-a | 10.96.0.1:80 | 192.0.2.7:8080*1/1>client");
+    cluster.expect("pod/caller-a | 10.96.0.1:80 | 192.0.2.7:8080*1/1>client");
 }

@@ -1,4 +1,4 @@
-//! Tables of packets and promises. `lab.rs` describes the notation.
+//! Tables of packets and promises. `test_cluster.rs` describes the notation.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
@@ -8,12 +8,12 @@ mod drawn;
 mod endpoints;
 mod generated;
 mod health;
-mod lab;
 mod masquerade;
 mod modes;
 mod nftables;
 mod odd;
 mod policies;
 mod scenarios;
+mod test_cluster;
 mod topology;
 mod upstream;

@@ -1,12 +1,12 @@
 use svclab_oracle::{Cni, Delivery, DetectLocalMode};
 
-use crate::lab::{Lab, PORT, ip, net};
+use crate::test_cluster::{PORT, TestCluster, ip, net};
 
-fn with(policies: &str) -> Lab {
-    Lab::web(policies, &["x@node-a"])
+fn with(policies: &str) -> TestCluster {
+    TestCluster::web(policies, &["x@node-a"])
 }
 
-fn detecting(detect: DetectLocalMode, cni: Cni) -> Lab {
+fn detecting(detect: DetectLocalMode, cni: Cni) -> TestCluster {
     with("").with(|world| {
         world.proxy.detect_local = detect;
         world.cni = cni;
@@ -55,15 +55,15 @@ fn without_detection_outside_replies_go_astray() {
 
 #[test]
 fn only_cluster_ranges_recognize_pods_of_other_nodes() {
-    let lab = |detect: DetectLocalMode| {
+    let cluster = |detect: DetectLocalMode| {
         with("externalTrafficPolicy: Local")
             .slice("web", PORT, &["y@node-b"])
             .with(|world| world.proxy.detect_local = detect)
     };
-    lab(DetectLocalMode::ClusterCidr(vec![net("10.244.0.0/16")]))
+    cluster(DetectLocalMode::ClusterCidr(vec![net("10.244.0.0/16")]))
         .expect("pod/caller-c | 172.18.0.2:30080 | x*1/2>client, y*1/2>astray | short-circuit");
-    lab(DetectLocalMode::NodeCidr).expect("pod/caller-c | 172.18.0.2:30080 | x*1/1>client | external-local");
-    lab(DetectLocalMode::BridgeInterface("cni0".to_owned()))
+    cluster(DetectLocalMode::NodeCidr).expect("pod/caller-c | 172.18.0.2:30080 | x*1/1>client | external-local");
+    cluster(DetectLocalMode::BridgeInterface("cni0".to_owned()))
         .expect("pod/caller-c | 172.18.0.2:30080 | x*1/1>client | external-local");
 }
 
@@ -86,10 +86,10 @@ fn a_hairpin_is_masqueraded() {
 
 #[test]
 fn a_pod_on_the_host_network_is_its_node() {
-    let mut lab = with("").host_pod("agent", "node-b");
-    lab.objects.slices[0].endpoints.as_mut().unwrap()[0].addresses = vec!["172.18.0.3".to_owned()];
-    lab.objects.slices[0].endpoints.as_mut().unwrap()[0].node_name = Some("node-b".to_owned());
-    lab.expect(
+    let mut cluster = with("").host_pod("agent", "node-b");
+    cluster.objects.slices[0].endpoints.as_mut().unwrap()[0].addresses = vec!["172.18.0.3".to_owned()];
+    cluster.objects.slices[0].endpoints.as_mut().unwrap()[0].node_name = Some("node-b".to_owned());
+    cluster.expect(
         "
         pod/agent    | 10.96.0.1:80 | agent*1/1>node-b | off-cluster
         pod/agent    | 127.0.0.1:30080 | agent*1/1>node-b
@@ -97,15 +97,15 @@ fn a_pod_on_the_host_network_is_its_node() {
         client/laptop@node-a | 10.96.0.1:80 | agent*1/1>node-a | off-cluster
         ",
     );
-    // Masquerade happens in POSTROUTING.
-    lab.expect(
+    // Masquerade happens in POSTROUTING, which packets to this node do not pass.
+    cluster.expect(
         "
         client/laptop@node-b | 10.96.0.1:80     | agent*1/1>client
         client/laptop@node-b | 172.18.0.3:30080 | agent*1/1>client
         lb@node-b            | 172.18.0.3:30080 | agent*1/1>client
         ",
     );
-    let quiet = lab.clone().with(|world| world.proxy.detect_local = DetectLocalMode::Off);
+    let quiet = cluster.clone().with(|world| world.proxy.detect_local = DetectLocalMode::Off);
     quiet.expect("pod/agent | 10.96.0.1:80 | agent*1/1>node-b | hairpin");
 }
 
@@ -115,10 +115,10 @@ fn seen(delivery: &Delivery) -> Vec<std::net::IpAddr> {
 
 #[test]
 fn a_promise_names_source_addresses() {
-    let lab = with("");
-    assert_eq!(seen(&lab.delivery("pod/caller-c", "10.96.0.1:80")), [ip("10.244.3.5")]);
-    assert_eq!(seen(&lab.delivery("client/laptop@node-b", "203.0.113.1:80")), [ip("10.244.2.1"), ip("172.18.0.3")]);
-    let text = lab.ask("pod/caller-c", "10.96.0.1:80").to_string();
+    let cluster = with("");
+    assert_eq!(seen(&cluster.delivery("pod/caller-c", "10.96.0.1:80")), [ip("10.244.3.5")]);
+    assert_eq!(seen(&cluster.delivery("client/laptop@node-b", "203.0.113.1:80")), [ip("10.244.2.1"), ip("172.18.0.3")]);
+    let text = cluster.ask("pod/caller-c", "10.96.0.1:80").to_string();
     assert!(
         text.starts_with("the oracle says deliver to 10.244.1.13:8080 (default/x) 1/1, sees 10.244.3.5 because\n"),
         "{text}"

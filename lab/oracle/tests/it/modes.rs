@@ -3,10 +3,10 @@
 use serde_json::json;
 use svclab_oracle::{AffinityScope, Balancing, Mode, Scheduler};
 
-use crate::lab::Lab;
+use crate::test_cluster::TestCluster;
 
-fn with(mode: Mode, policies: &str, endpoints: &[&str]) -> Lab {
-    Lab::web(policies, endpoints).with(|world| world.proxy.mode = mode)
+fn with(mode: Mode, policies: &str, endpoints: &[&str]) -> TestCluster {
+    TestCluster::web(policies, endpoints).with(|world| world.proxy.mode = mode)
 }
 
 #[test]
@@ -49,8 +49,8 @@ fn ipvs_service_addresses_are_local() {
 
 #[test]
 fn ipvs_source_ranges_allow_a_listed_node() {
-    let lab = with(Mode::Ipvs, "loadBalancerSourceRanges: [172.18.0.2/32]", &["x@node-a"]);
-    lab.expect(
+    let cluster = with(Mode::Ipvs, "loadBalancerSourceRanges: [172.18.0.2/32]", &["x@node-a"]);
+    cluster.expect(
         "
         node/node-a | 203.0.113.1:80 | x*1/1>node-a | source-ranges-own-node
         node/node-b | 203.0.113.1:80 | drop
@@ -70,9 +70,9 @@ fn ipvs_schedulers_decide_about_shares() {
         (Scheduler::Maglev, Balancing::ByHash, "x>client, y>client"),
     ];
     for (scheduler, balancing, promise) in rows {
-        let lab = with(Mode::Ipvs, "", &["x@node-a", "y@node-b"]).with(|world| world.proxy.scheduler = scheduler);
-        lab.expect(&format!("pod/caller-a | 10.96.0.1:80 | {promise}"));
-        assert_eq!(lab.delivery("pod/caller-a", "10.96.0.1:80").balancing, balancing);
+        let cluster = with(Mode::Ipvs, "", &["x@node-a", "y@node-b"]).with(|world| world.proxy.scheduler = scheduler);
+        cluster.expect(&format!("pod/caller-a | 10.96.0.1:80 | {promise}"));
+        assert_eq!(cluster.delivery("pod/caller-a", "10.96.0.1:80").balancing, balancing);
     }
 }
 
@@ -94,13 +94,13 @@ fn userspace_endpoints_see_the_node() {
 #[test]
 fn userspace_rejects_sctp() {
     let sctp = "{type: LoadBalancer, clusterIP: 10.96.0.1, loadBalancerSourceRanges: [192.0.2.0/24], ports: [{port: 80, protocol: SCTP, nodePort: 30080}]}";
-    let lab = |mode: Mode| {
-        Lab::new()
+    let cluster = |mode: Mode| {
+        TestCluster::new()
             .balanced("web", sctp, json!([{"ip": "203.0.113.1"}]))
             .slice("web", "[{port: 8080, protocol: SCTP}]", &["x@node-a"])
             .with(|world| world.proxy.mode = mode)
     };
-    lab(Mode::Userspace).expect(
+    cluster(Mode::Userspace).expect(
         "
         pod/caller-a         | 10.96.0.1:80/SCTP     | reject | not-relayed
         client/laptop@node-b | 172.18.0.3:30080/SCTP | reject
@@ -108,7 +108,7 @@ fn userspace_rejects_sctp() {
         ",
     );
     for mode in [Mode::Iptables, Mode::Ipvs] {
-        lab(mode).expect("pod/caller-a | 10.96.0.1:80/SCTP | x*1/1>client");
+        cluster(mode).expect("pod/caller-a | 10.96.0.1:80/SCTP | x*1/1>client");
     }
 }
 
@@ -120,8 +120,8 @@ fn the_mode_decides_the_scope_of_affinity() {
         (Mode::Userspace, AffinityScope::ServicePort),
     ];
     for (mode, scope) in rows {
-        let lab = with(mode, "sessionAffinity: ClientIP", &["x@node-a"]);
-        assert_eq!(lab.delivery("pod/caller-a", "10.96.0.1:80").affinity.unwrap().scope, scope);
+        let cluster = with(mode, "sessionAffinity: ClientIP", &["x@node-a"]);
+        assert_eq!(cluster.delivery("pod/caller-a", "10.96.0.1:80").affinity.unwrap().scope, scope);
     }
 }
 

@@ -3,13 +3,13 @@
 use serde_json::json;
 use svclab_oracle::{Mode, NodePortAddress};
 
-use crate::lab::{Lab, net};
+use crate::test_cluster::{TestCluster, net};
 
-fn lab(protocol: &str) -> Lab {
+fn cluster(protocol: &str) -> TestCluster {
     let spec = format!(
         "{{type: NodePort, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], ports: [{{port: 80, protocol: {protocol}, nodePort: 30080}}]}}"
     );
-    Lab::new()
+    TestCluster::new()
         .service("web", &spec)
         .slice("web", &format!("[{{port: 8080, protocol: {protocol}}}]"), &["x@node-a", "y@node-b"])
         .with(|world| world.proxy.mode = Mode::Nftables)
@@ -17,7 +17,7 @@ fn lab(protocol: &str) -> Lab {
 
 #[test]
 fn other_ports_of_cluster_ips_reject() {
-    lab("TCP").expect(
+    cluster("TCP").expect(
         "
         pod/caller-a         | 10.96.0.1:80     | x*1/2>client, y*1/2>client
         pod/caller-a         | 10.96.0.1:81     | reject    | other-port-of-cluster-ip
@@ -33,15 +33,15 @@ fn other_ports_of_cluster_ips_reject() {
 
 #[test]
 fn unused_addresses_of_service_cidrs_are_dropped() {
-    let mut lab = lab("TCP").labelled(
+    let mut cluster = cluster("TCP").labelled(
         "other",
         json!({"service.kubernetes.io/service-proxy-name": "another"}),
         "{clusterIP: 10.96.0.9, ports: [{port: 80}]}",
         json!([]),
     );
     let object = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16", "fd00:10:96::/112"]}});
-    lab.objects.service_cidrs = vec![serde_json::from_value(object).unwrap()];
-    lab.expect(
+    cluster.objects.service_cidrs = vec![serde_json::from_value(object).unwrap()];
+    cluster.expect(
         "
         pod/caller-a         | 10.96.0.1:80             | x*1/2>client, y*1/2>client
         pod/caller-a         | 10.96.0.1:81             | reject    | other-port-of-cluster-ip
@@ -53,12 +53,12 @@ fn unused_addresses_of_service_cidrs_are_dropped() {
         pod/caller-a         | 10.96.0.9:80             | undefined
         ",
     );
-    lab.with(|world| world.proxy.mode = Mode::Iptables).expect("pod/caller-a | 10.96.0.2:80 | untouched");
+    cluster.with(|world| world.proxy.mode = Mode::Iptables).expect("pod/caller-a | 10.96.0.2:80 | untouched");
 }
 
 #[test]
 fn node_ports_answer_on_primary_addresses_and_relays_on_loopback_ones() {
-    lab("TCP").expect(
+    cluster("TCP").expect(
         "
         client/laptop@node-a | 172.18.0.2:30080  | x*1/2>node-a, y*1/2>node-a
         pod/caller-a         | 10.244.1.1:30080  | untouched
@@ -66,7 +66,7 @@ fn node_ports_answer_on_primary_addresses_and_relays_on_loopback_ones() {
         ",
     );
     let loopback = |protocol: &str| {
-        lab(protocol).with(|world| {
+        cluster(protocol).with(|world| {
             let ranges = ["172.18.0.0/24", "127.0.0.0/8"].map(net).map(NodePortAddress::Range);
             world.proxy.node_port_addresses = ranges.into();
         })

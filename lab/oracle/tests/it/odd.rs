@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use svclab_oracle::{ClusterModel, DetectLocalMode, Mode, NodePortAddress, PromisedVerdict};
 
-use crate::lab::{Lab, net, question};
+use crate::test_cluster::{TestCluster, net, question};
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -112,13 +112,13 @@ proptest! {
         ]),
         entries in vec(prop::sample::select(vec![NodePortAddress::Primary, NodePortAddress::Localhost, NodePortAddress::Range(net("::/0"))]), 0..2),
     ) {
-        let mut lab = Lab::new();
-        lab.objects.services = services;
-        lab.objects.slices = slices;
-        lab.world.proxy.mode = mode;
-        lab.world.proxy.detect_local = detect;
-        lab.world.proxy.node_port_addresses = entries;
-        let cluster = ClusterModel { objects: lab.objects, world: lab.world };
+        let mut cluster = TestCluster::new();
+        cluster.objects.services = services;
+        cluster.objects.slices = slices;
+        cluster.world.proxy.mode = mode;
+        cluster.world.proxy.detect_local = detect;
+        cluster.world.proxy.node_port_addresses = entries;
+        let cluster = ClusterModel { objects: cluster.objects, world: cluster.world };
         let written = SOURCES.iter().flat_map(|from| DESTINATIONS.iter().map(move |to| question(from, to)));
         for (number, question) in written.chain(cluster.questions().into_iter().take(50)).enumerate() {
             let promise = cluster.oracle().ask(&question);

@@ -1,10 +1,10 @@
 use serde_json::json;
 
-use crate::lab::{Lab, PORT};
+use crate::test_cluster::{PORT, TestCluster};
 
 #[test]
 fn internal_local_reaches_the_nodes_endpoints() {
-    Lab::web("internalTrafficPolicy: Local", &["x@node-a", "y@node-b", "z@node-b"]).expect(
+    TestCluster::web("internalTrafficPolicy: Local", &["x@node-a", "y@node-b", "z@node-b"]).expect(
         "
         pod/caller-a         | 10.96.0.1:80     | x*1/1>client
         pod/caller-b         | 10.96.0.1:80     | y*1/2>client, z*1/2>client
@@ -21,7 +21,7 @@ fn internal_local_reaches_the_nodes_endpoints() {
 
 #[test]
 fn external_local_restricts_outside_sources() {
-    Lab::web("externalTrafficPolicy: Local", &["x@node-a", "y@node-b", "z@node-b"]).expect(
+    TestCluster::web("externalTrafficPolicy: Local", &["x@node-a", "y@node-b", "z@node-b"]).expect(
         "
         client/laptop@node-a | 203.0.113.1:80   | x*1/1>client
         client/laptop@node-b | 198.51.100.7:80  | y*1/2>client, z*1/2>client
@@ -50,14 +50,14 @@ fn external_local_restricts_outside_sources() {
 /// The source stays, so the reply goes to the pod directly.
 #[test]
 fn a_pods_call_of_another_nodes_port_may_go_astray() {
-    Lab::web("externalTrafficPolicy: Local", &["x@node-a", "y@node-b"])
+    TestCluster::web("externalTrafficPolicy: Local", &["x@node-a", "y@node-b"])
         .expect("pod/caller-c | 172.18.0.2:30080 | x*1/2>client, y*1/2>astray | astray");
 }
 
 #[test]
 fn both_local_policies_combine() {
     let both = "internalTrafficPolicy: Local, externalTrafficPolicy: Local";
-    Lab::web(both, &["x@node-a", "y@node-b"]).expect(
+    TestCluster::web(both, &["x@node-a", "y@node-b"]).expect(
         "
         pod/caller-a         | 10.96.0.1:80   | x*1/1>client
         pod/caller-c         | 10.96.0.1:80   | drop
@@ -70,7 +70,7 @@ fn both_local_policies_combine() {
 #[test]
 fn without_endpoints_every_address_rejects() {
     for policies in ["", "internalTrafficPolicy: Local", "externalTrafficPolicy: Local"] {
-        Lab::web(policies, &["x@node-a unready", "y@node-b terminating"]).expect(
+        TestCluster::web(policies, &["x@node-a unready", "y@node-b terminating"]).expect(
             "
             pod/caller-a         | 10.96.0.1:80     | reject | no-endpoints
             node/node-b          | 10.96.0.1:80     | reject
@@ -82,14 +82,14 @@ fn without_endpoints_every_address_rejects() {
     }
 }
 
-/// The fallback is per node.
+/// Each node falls back to its own terminating endpoints.
 #[test]
 fn under_local_terminating_local_endpoints_serve() {
-    let lab = Lab::web(
+    let cluster = TestCluster::web(
         "externalTrafficPolicy: Local, internalTrafficPolicy: Local",
         &["x@node-a terminating serving", "y@node-b"],
     );
-    lab.expect(
+    cluster.expect(
         "
         client/laptop@node-a | 203.0.113.1:80 | x*1/1>client | terminating
         client/laptop@node-b | 203.0.113.1:80 | y*1/1>client
@@ -101,7 +101,7 @@ fn under_local_terminating_local_endpoints_serve() {
 
 #[test]
 fn an_endpoint_without_a_node_is_never_local() {
-    Lab::web("externalTrafficPolicy: Local", &["x@node-a without_node"]).expect(
+    TestCluster::web("externalTrafficPolicy: Local", &["x@node-a without_node"]).expect(
         "
         client/laptop@node-a | 203.0.113.1:80 | drop
         pod/caller-a         | 203.0.113.1:80 | x*1/1>client
@@ -111,7 +111,7 @@ fn an_endpoint_without_a_node_is_never_local() {
 
 #[test]
 fn the_external_policy_does_not_apply_to_cluster_ips() {
-    Lab::new()
+    TestCluster::new()
         .service("web", "{clusterIP: 10.96.0.1, externalTrafficPolicy: Local, ports: [{port: 80}]}")
         .slice("web", PORT, &["x@node-a"])
         .expect("client/laptop@node-c | 10.96.0.1:80 | x*1/1>node-c");
@@ -120,7 +120,7 @@ fn the_external_policy_does_not_apply_to_cluster_ips() {
 #[test]
 fn source_ranges_restrict_load_balancer_addresses() {
     let ranges = "loadBalancerSourceRanges: [' 172.18.0.100/32 ', 172.18.0.2/32, 10.244.2.0/24]";
-    Lab::web(ranges, &["x@node-a"]).expect(
+    TestCluster::web(ranges, &["x@node-a"]).expect(
         "
         client/laptop@node-b           | 203.0.113.1:80   | x*1/1>node-b | source-ranges
         client/stranger@node-b         | 203.0.113.1:80   | drop         | source-ranges
@@ -137,7 +137,7 @@ fn source_ranges_restrict_load_balancer_addresses() {
         pod/caller-a                   | 10.96.0.1:80     | x*1/1>client
         ",
     );
-    Lab::web(&format!("{ranges}, externalTrafficPolicy: Local"), &["x@node-a"]).expect(
+    TestCluster::web(&format!("{ranges}, externalTrafficPolicy: Local"), &["x@node-a"]).expect(
         "
         pod/caller-b           | 203.0.113.1:80 | x*1/1>client
         pod/caller-c           | 203.0.113.1:80 | drop
@@ -145,7 +145,7 @@ fn source_ranges_restrict_load_balancer_addresses() {
         client/laptop@node-c   | 203.0.113.1:80 | drop
         ",
     );
-    Lab::web(ranges, &[]).expect(
+    TestCluster::web(ranges, &[]).expect(
         "
         client/laptop@node-b   | 203.0.113.1:80 | reject
         client/stranger@node-b | 203.0.113.1:80 | refuse
@@ -156,7 +156,7 @@ fn source_ranges_restrict_load_balancer_addresses() {
 #[test]
 fn ranges_of_one_family_leave_the_other_open() {
     let spec = "{type: LoadBalancer, clusterIPs: [10.96.0.1, 'fd00:96::1'], loadBalancerSourceRanges: [192.0.2.0/24], ports: [{port: 80}]}";
-    Lab::new()
+    TestCluster::new()
         .balanced("web", spec, json!([{"ip": "203.0.113.1"}, {"ip": "2001:db8::1"}]))
         .family_slice("IPv4", "web", PORT, &["x@node-a"])
         .family_slice("IPv6", "web", PORT, &["x@node-a"])

@@ -1,9 +1,9 @@
-use crate::lab::{Lab, PORT};
+use crate::test_cluster::{PORT, TestCluster};
 
 const ALL: &str = "x*1/3>client, y*1/3>client, z*1/3>client";
 
-fn with(endpoints: &[&str]) -> Lab {
-    Lab::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}").slice("web", PORT, endpoints)
+fn with(endpoints: &[&str]) -> TestCluster {
+    TestCluster::new().service("web", "{clusterIP: 10.96.0.1, ports: [{port: 80}]}").slice("web", PORT, endpoints)
 }
 
 /// The caller is on node-a, in zone a.
@@ -59,27 +59,30 @@ fn hints_apply_if_every_endpoint_has_one() {
 
 #[test]
 fn a_node_without_a_zone_ignores_zone_hints() {
-    let mut lab = with(&["x@node-a zone=a", "y@node-b zone=b", "z@node-c zone=c"]);
-    lab.objects.nodes[0].metadata.labels = None;
-    lab.expect(&format!("pod/caller-a | 10.96.0.1:80 | {ALL} | no-hints"));
+    let mut cluster = with(&["x@node-a zone=a", "y@node-b zone=b", "z@node-c zone=c"]);
+    cluster.objects.nodes[0].metadata.labels = None;
+    cluster.expect(&format!("pod/caller-a | 10.96.0.1:80 | {ALL} | no-hints"));
 }
 
 #[test]
 fn the_fallback_ignores_hints() {
-    let lab = with(&[
+    let cluster = with(&[
         "x@node-a terminating serving zone=a",
         "y@node-b terminating serving zone=b",
         "z@node-c unready zone=a",
     ]);
-    lab.expect("pod/caller-a | 10.96.0.1:80 | x*1/2>client, y*1/2>client | terminating");
+    cluster.expect("pod/caller-a | 10.96.0.1:80 | x*1/2>client, y*1/2>client | terminating");
 }
 
 #[test]
 fn policy_local_ignores_hints() {
     let spec = "{clusterIP: 10.96.0.1, internalTrafficPolicy: Local, externalTrafficPolicy: Local, externalIPs: [198.51.100.7], ports: [{port: 80}]}";
-    let lab =
-        Lab::new().service("web", spec).slice("web", PORT, &["x@node-a zone=b", "y@node-b zone=a", "z@node-c zone=c"]);
-    lab.expect(
+    let cluster = TestCluster::new().service("web", spec).slice(
+        "web",
+        PORT,
+        &["x@node-a zone=b", "y@node-b zone=a", "z@node-c zone=c"],
+    );
+    cluster.expect(
         "
         pod/caller-a         | 10.96.0.1:80    | x*1/1>client | internal-local
         pod/caller-a         | 198.51.100.7:80 | y*1/1>client | zone-hints

@@ -3,21 +3,21 @@
 use serde_json::json;
 use svclab_oracle::{DetectLocalMode, NodePortAddress};
 
-use crate::lab::{Lab, PORT, ip, net};
+use crate::test_cluster::{PORT, TestCluster, ip, net};
 
 /// With an endpoint on node-a and one on node-b.
-fn three() -> Lab {
-    let add = |lab: Lab, number: u8, policy: &str| {
+fn three() -> TestCluster {
+    let add = |cluster: TestCluster, number: u8, policy: &str| {
         let name = format!("svc{number}");
         let spec = format!(
             "{{type: LoadBalancer, clusterIP: 10.96.0.{number}, ports: [{{port: 80, nodePort: 3000{number}}}], {policy}}}"
         );
-        let lab = lab.balanced(&name, &spec, json!([{ "ip": format!("203.0.113.{number}") }]));
-        lab.slice(&name, PORT, &[&format!("here{number}@node-a"), &format!("there{number}@node-b")])
+        let cluster = cluster.balanced(&name, &spec, json!([{ "ip": format!("203.0.113.{number}") }]));
+        cluster.slice(&name, PORT, &[&format!("here{number}@node-a"), &format!("there{number}@node-b")])
     };
-    let lab = add(Lab::new(), 1, "");
-    let lab = add(lab, 2, "externalTrafficPolicy: Local");
-    add(lab, 3, "internalTrafficPolicy: Local")
+    let cluster = add(TestCluster::new(), 1, "");
+    let cluster = add(cluster, 2, "externalTrafficPolicy: Local");
+    add(cluster, 3, "internalTrafficPolicy: Local")
 }
 
 /// A cell names the answering endpoints (`both`, or `here` on node-a) and their source (`+` the node's, `-` the
@@ -65,13 +65,13 @@ fn internal_external_masquerade() {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let [from, kind, number] = cells[0].split_whitespace().collect::<Vec<_>>()[..] else { panic!("{row}") };
         for (cell, (told, all)) in cells[1..].iter().zip(settings) {
-            let lab = three().with(|world| {
+            let cluster = three().with(|world| {
                 world.proxy.masquerade_all = all;
                 if !told {
                     world.proxy.detect_local = DetectLocalMode::Off;
                 }
             });
-            lab.expect(&flow(from, kind, number, cell));
+            cluster.expect(&flow(from, kind, number, cell));
             flows += 1;
         }
     }
@@ -105,7 +105,7 @@ fn flow(from: &str, kind: &str, number: &str, cell: &str) -> String {
 #[test]
 fn no_endpoints_reject() {
     let spec = "{type: LoadBalancer, clusterIP: 10.96.0.1, ports: [{port: 80, nodePort: 30001}]}";
-    Lab::new().balanced("svc", spec, json!([{"ip": "203.0.113.1"}])).expect(
+    TestCluster::new().balanced("svc", spec, json!([{"ip": "203.0.113.1"}])).expect(
         "
         pod/caller-a         | 10.96.0.1:80     | reject
         pod/caller-a         | 172.18.0.2:30001 | reject
@@ -118,7 +118,7 @@ fn no_endpoints_reject() {
 
 #[test]
 fn cluster_ip_general() {
-    Lab::new()
+    TestCluster::new()
         .service("svc1", "{clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}")
         .slice("svc1", "[{name: http, port: 80}]", &["one@node-a"])
         .service("svc2", "{clusterIP: 10.96.0.2, ports: [{name: http, port: 80}, {name: https, port: 443}, {name: dns-udp, port: 53, protocol: UDP}, {name: dns-tcp, port: 53}, {name: dns-sctp, port: 53, protocol: SCTP}]}")
@@ -142,8 +142,8 @@ fn cluster_ip_general() {
 fn load_balancer() {
     let spec = "{type: LoadBalancer, clusterIP: 10.96.0.1, loadBalancerSourceRanges: ['172.18.0.2/32', ' 172.18.0.100/32'], ports: [{port: 80, nodePort: 30001}]}";
     let ingress = json!([{"ip": "203.0.113.1"}, {"ip": "203.0.113.2"}]);
-    let lab = Lab::new().balanced("svc", spec, ingress).slice("svc", PORT, &["here@node-a"]);
-    lab.expect(
+    let cluster = TestCluster::new().balanced("svc", spec, ingress).slice("svc", PORT, &["here@node-a"]);
+    cluster.expect(
         "
         pod/caller-a           | 10.96.0.1:80     | here*1/1>client
         client/laptop@node-a   | 172.18.0.2:30001 | here*1/1>node-a
@@ -164,8 +164,8 @@ fn load_balancer() {
 
 #[test]
 fn node_ports() {
-    let lab = |entries: &[&str], localhost: bool| {
-        Lab::new()
+    let cluster = |entries: &[&str], localhost: bool| {
+        TestCluster::new()
             .service(
                 "svc",
                 "{type: NodePort, clusterIPs: [10.96.0.1, 'fd00:96::1'], ports: [{port: 80, nodePort: 30001}]}",
@@ -191,7 +191,7 @@ fn node_ports() {
     ];
     for (entries, localhost, second4, loopback, second6) in rows {
         let answer = |answers: bool| if answers { both("node-a") } else { "untouched".to_owned() };
-        lab(entries, localhost).expect(&format!(
+        cluster(entries, localhost).expect(&format!(
             "pod/caller-a         | 10.96.0.1:80         | {}
              pod/caller-a         | [fd00:96::1]:80      | {}
              client/laptop@node-a | 172.18.0.2:30001     | {}
@@ -215,17 +215,17 @@ fn node_ports() {
 
 #[test]
 fn external_traffic_policy() {
-    let lab = |policy: &str| {
+    let cluster = |policy: &str| {
         let spec = format!(
             "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], externalTrafficPolicy: {policy}, ports: [{{port: 80, nodePort: 30001}}]}}"
         );
-        Lab::new().balanced("svc", &spec, json!([{"ip": "203.0.113.1"}])).slice(
+        TestCluster::new().balanced("svc", &spec, json!([{"ip": "203.0.113.1"}])).slice(
             "svc",
             PORT,
             &["here@node-a", "there@node-b without_node"],
         )
     };
-    lab("Local").expect(
+    cluster("Local").expect(
         "
         pod/caller-a         | 10.96.0.1:80     | here*1/2>client, there*1/2>client
         pod/caller-a         | 198.51.100.7:80  | here*1/2>client, there*1/2>client
@@ -236,7 +236,7 @@ fn external_traffic_policy() {
         client/laptop@node-a | 172.18.0.2:30001 | here*1/1>client
         ",
     );
-    lab("Cluster").expect(
+    cluster("Cluster").expect(
         "
         pod/caller-a         | 10.96.0.1:80     | here*1/2>client, there*1/2>client
         pod/caller-a         | 198.51.100.7:80  | here*1/2>node-a, there*1/2>node-a
@@ -266,9 +266,10 @@ fn terminating_endpoints() {
             let spec = format!(
                 "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalTrafficPolicy: {policy}, ports: [{{port: 80, nodePort: 30001}}]}}"
             );
-            let lab = Lab::new().balanced("svc", &spec, json!([{"ip": "203.0.113.1"}])).slice("svc", PORT, endpoints);
-            lab.expect(&format!("pod/caller-a | 10.96.0.1:80 | {}", shares(all, "client")));
-            lab.expect(&format!("client/laptop@node-a | 203.0.113.1:80 | {}", shares(outside, seen)));
+            let cluster =
+                TestCluster::new().balanced("svc", &spec, json!([{"ip": "203.0.113.1"}])).slice("svc", PORT, endpoints);
+            cluster.expect(&format!("pod/caller-a | 10.96.0.1:80 | {}", shares(all, "client")));
+            cluster.expect(&format!("client/laptop@node-a | 203.0.113.1:80 | {}", shares(outside, seen)));
         }
     }
 }
@@ -287,7 +288,7 @@ fn load_balancer_modes() {
     for (mode, promise) in
         [(json!(null), "here*1/1>node-a"), (json!("VIP"), "here*1/1>node-a"), (json!("Proxy"), "untouched")]
     {
-        Lab::new()
+        TestCluster::new()
             .balanced(
                 "svc",
                 "{type: LoadBalancer, clusterIP: 10.96.0.1, ports: [{port: 80}]}",

@@ -1,4 +1,4 @@
-//! Mutants under `svclab audit`.
+//! The findings of `svclab audit` on nodes with a mutant.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::snapshots::snapshot;
 #[derive(Debug, Clone)]
 pub struct AuditScore {
     pub mutant: Mutant,
-    /// Changed by the mutant.
+    /// The number of nodes that the mutant changes.
     pub nodes: usize,
     pub kinds: BTreeSet<&'static str>,
     /// Why a node could not be audited.
@@ -29,10 +29,10 @@ impl AuditScore {
     }
 }
 
-/// With an equivalent mutant.
+/// Nodes on which an equivalent mutant must have no finding.
 const NODES: usize = 9;
 
-/// Until an audit has a finding.
+/// Audits nodes until an audit has a finding.
 pub fn audit_score(mutant: Mutant, fixtures: &[MutationFixture]) -> AuditScore {
     let mut found = AuditScore { mutant, nodes: 0, kinds: BTreeSet::new(), unable: Vec::new() };
     let mut enough = 0;

@@ -99,7 +99,7 @@ fn sibling(rules: &Rules, rule: &Rule, from: &str, to: &str) -> bool {
     rules.table(Nat).is_some_and(|table| table.chains.iter().any(|chain| chain.name == wanted))
 }
 
-/// Where the new chain exists.
+/// Replaces the prefix of jump targets where the new chain exists.
 fn elsewhere(rules: &mut Rules, place: ChainsOf, from: &'static str, to: &'static str) -> bool {
     let known = rules.clone();
     place.edit(rules, |rule| sibling(&known, rule, from, to), |rule| chain_instead(rule, from, to))

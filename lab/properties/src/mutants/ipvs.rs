@@ -24,7 +24,7 @@ const FIREWALL: ChainsOf = ChainsOf(Filter, "KUBE-PROXY-FIREWALL");
 const RANGES: ChainsOf = ChainsOf(Filter, "KUBE-SOURCE-RANGES-FIREWALL");
 const OWN_CALLS: ChainsOf = ChainsOf(Mangle, "KUBE-IPVS-OUT-FILTER");
 
-/// `None` removes the element.
+/// Changes the elements of a set; `None` removes an element.
 fn elements(state: &mut NodeState, set: &str, how: impl Fn(usize, &Element) -> Option<Element>) -> bool {
     let mut changed = false;
     for one in &mut state.sets.sets {

@@ -32,7 +32,7 @@ pub enum Expectation {
     Equivalent(&'static str),
 }
 
-/// Returns false if it changes nothing.
+/// A function that returns false if it changes nothing.
 #[derive(Debug, Clone, Copy)]
 pub enum Mutation {
     Rules(fn(&mut Rules) -> bool),
@@ -84,7 +84,7 @@ pub struct MutationFixture {
 #[derive(Debug, Clone)]
 pub struct MutantScore {
     pub mutant: Mutant,
-    /// Changed by the mutant.
+    /// The number of clusters that the mutant changes.
     pub clusters: usize,
     /// Changed, but the simulator cannot load the rules.
     pub unloadable: usize,
@@ -122,7 +122,7 @@ impl MutationFixture {
             recipe.proxy.node_ports = NodePortsRecipe::Unset;
         }
         if mode == Mode::Nftables && number.is_multiple_of(4) {
-            // The default is primary addresses only.
+            // By default node ports answer on primary addresses only.
             recipe.proxy.node_ports = NodePortsRecipe::Word(NodePortAddress::All);
         }
         for service in recipe.services.iter_mut().filter(|service| !service.source_ranges.is_empty()) {

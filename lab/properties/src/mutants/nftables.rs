@@ -1,5 +1,3 @@
-//! Mutants of nftables mode.
-
 use std::sync::Arc;
 
 use svclab_sim::cluster::NodeState;
@@ -139,7 +137,7 @@ fn rotate_values(all: &mut [Element]) {
     all.iter_mut().zip(values).for_each(|(element, value)| element.value = value);
 }
 
-/// Where the new chain exists.
+/// Replaces the chains in a map's verdicts where the new chain exists.
 fn redirect(state: &mut NodeState, map: &str, to: impl Fn(&str) -> Option<String>) -> bool {
     let known: Vec<String> =
         state.nft.tables.iter().flat_map(|table| table.chains.iter().map(|chain| chain.name.clone())).collect();

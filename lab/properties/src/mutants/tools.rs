@@ -7,17 +7,15 @@ use svclab_sim::rules::{Match, Rule, RuleTarget, Rules, TableName};
 
 use super::{Expectation, Mutant, Mutation};
 
-/// A mutant that changes iptables rules.
 pub(super) const fn rules(name: &'static str, apply: fn(&mut Rules) -> bool) -> Mutant {
     Mutant { name, change: Mutation::Rules(apply), expectation: Expectation::Broken }
 }
 
-/// A mutant that changes any state of a node.
 pub(super) const fn state(name: &'static str, apply: fn(&mut NodeState) -> bool) -> Mutant {
     Mutant { name, change: Mutation::State(apply), expectation: Expectation::Broken }
 }
 
-/// By table and name prefix.
+/// The chains of a table whose names have this prefix.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChainsOf(pub(super) TableName, pub(super) &'static str);
 
@@ -58,7 +56,7 @@ impl ChainsOf {
         changed
     }
 
-    /// Moves targets to the rule before.
+    /// Moves each selected target to the rule before.
     pub(super) fn rotate_targets(self, rules: &mut Rules, which: impl Fn(&RuleTarget) -> bool) -> bool {
         let mut targets: Vec<RuleTarget> =
             self.chains(rules).flatten().map(|rule| rule.target.clone()).filter(&which).collect();
@@ -82,12 +80,10 @@ pub(super) fn any(_: &Rule) -> bool {
     true
 }
 
-/// By prefix.
 pub(super) fn jumps(rule: &Rule, prefix: &str) -> bool {
     matches!(&rule.target, RuleTarget::Jump(chain) if chain.starts_with(prefix))
 }
 
-/// In the comment.
 pub(super) fn says(rule: &Rule, words: &str) -> bool {
     rule.matches.iter().any(|one| matches!(one, Match::Comment(comment) if comment.contains(words)))
 }

@@ -1,5 +1,3 @@
-//! Mutants of userspace mode.
-
 use std::net::SocketAddr;
 
 use svclab_sim::protocol::Protocol;
@@ -45,7 +43,6 @@ pub(super) fn all() -> Vec<Mutant> {
     [relays(), portals(), iptables::refusals()].concat()
 }
 
-/// Listening ports.
 #[rustfmt::skip]
 fn relays() -> Vec<Mutant> {
     vec![
@@ -67,7 +64,6 @@ fn relays() -> Vec<Mutant> {
     ]
 }
 
-/// Rules.
 #[rustfmt::skip]
 fn portals() -> Vec<Mutant> {
     vec![

@@ -15,7 +15,7 @@ use crate::check_all;
 
 fn audited(cluster: &ClusterModel) -> Result<Report, String> {
     let count = cluster.world.nodes.len();
-    // Rotates: small clusters come first.
+    // The audited node rotates, because small clusters come first.
     let node = cluster.world.nodes.get(cluster.objects.services.len() % count.max(1)).ok_or("no node")?;
     let snapshot = snapshot(cluster, &node.name, &Proxies::synced(cluster, &node.name)?.dump());
     audit(&snapshot, &AuditOptions::default()).map_err(|error| error.to_string())
@@ -68,7 +68,7 @@ const IN_MEMORY: [&str; 6] = [
     "the ports of portals are rotated",
 ];
 
-/// A snapshot lists the findings.
+/// A snapshot lists the findings of each mutant.
 fn every_mutant_is_found(mode: Mode) {
     let fixtures = fixtures(mode, 32, 1).unwrap_or_else(|words| panic!("{words}"));
     let in_memory = |name: &str| mode == Mode::Userspace && IN_MEMORY.contains(&name);

@@ -11,7 +11,7 @@ struct ServiceShape {
     affinity: bool,
 }
 
-/// On one node.
+/// All endpoints are on one node.
 fn cluster(mode: Mode, kind: ServiceShape, services: usize, endpoints: usize) -> ClusterModel {
     let node = json!({"metadata": {"name": "node-a"}, "status": {"addresses": [{"type": "InternalIP", "address": "172.18.0.2"}]}});
     let mut objects = Objects { nodes: vec![serde_json::from_value(node).unwrap()], ..Objects::default() };
@@ -158,8 +158,8 @@ fn ipvs_rules_do_not_grow() {
 /// Without affinity elements only: per frontend one and one per endpoint, the cluster IP, a hairpin per endpoint; under
 /// policy Local also the short circuit's.
 ///
-/// Affinity adds rules: per endpoint a check, a draw, and two that remember and translate; the mark of sources that are
-/// not pods and a jump; for external addresses two, or under Local three with checks and draws again.
+/// Affinity adds per endpoint a check, a draw, and two rules that remember and translate; the mark of sources that are
+/// not pods and a jump; for external addresses two rules, or under Local three with checks and draws again.
 #[test]
 fn nftables_elements_grow_by_a_formula() {
     for kind in kinds() {

@@ -14,7 +14,7 @@ use svclab_properties::sweep::{cases, in_mode};
 
 use crate::check_all;
 
-/// Attacks and typing errors.
+/// Strings of attacks and typing errors.
 fn odd() -> impl Strategy<Value = String> {
     let parts = prop::sample::select(vec![
         "\n-A INPUT -j ACCEPT\n",

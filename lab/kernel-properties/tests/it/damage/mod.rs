@@ -82,7 +82,7 @@ pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
             text.lines().filter(kept).map(|line| format!("{line}\n")).collect()
         };
         let after = bench.damage("node-a", without).await;
-        // Expected answers do not arrive.
+        // The expected answers do not arrive.
         let seen = bench.ask(&case, &mut ProbeState { patience: Duration::from_secs(1), ..pace.clone() }).await;
         assert!(!case.against_simulator(&seen).is_empty());
         let promised: Vec<String> = case.against_oracle(&seen).into_iter().map(|fault| fault.says).collect();
@@ -96,7 +96,7 @@ pub fn of_one_node_is_noticed(inside: &CaseContext<'_>) {
         assert!(!case.against_oracle(&seen).is_empty());
         drop(case);
 
-        // The next proxies repair the rules.
+        // The proxies of the next cluster repair the rules.
         bench.applied = proxy::apply(&bench.lab, bench.testbed.variant, &bench.cluster, 0).await.unwrap();
         let rules =
             |text: &str| text.lines().filter(|line| line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>();
@@ -150,7 +150,7 @@ pub fn of_relays_is_noticed(inside: &CaseContext<'_>) {
     });
 }
 
-/// Every single packet is correct.
+/// Every single packet is correct; only the χ² test fails.
 pub fn of_shares_is_noticed(inside: &CaseContext<'_>) {
     inside.runtime.block_on(async {
         let bench = DamagedTestbed::build().await;

@@ -21,7 +21,7 @@ const CLUSTER: u32 = 60;
 pub struct CaseContext<'a> {
     pub name: &'a str,
     pub seed: u64,
-    /// On all testbeds together.
+    /// The number of clusters on all testbeds together.
     pub cases: u32,
     pub runtime: &'a Runtime,
 }
@@ -47,7 +47,7 @@ impl KernelCase {
         KernelCase { name, run: CaseRun::Inside(run), is_nightly: false }
     }
 
-    /// By default.
+    /// `cases` is the default number of clusters.
     pub fn in_microvm(name: &'static str, cases: u32, run: fn(&CaseContext<'_>)) -> KernelCase {
         KernelCase { name, run: CaseRun::InMicrovm(cases, run), is_nightly: false }
     }

@@ -27,7 +27,7 @@ use crate::drawn;
 pub const PORT: &str = "[{port: 8080}]";
 
 #[derive(Clone)]
-pub struct Lab {
+pub struct TestCluster {
     pub objects: Objects,
     pub world: World,
 }
@@ -40,9 +40,9 @@ pub fn net(text: &str) -> IpNet {
     text.parse().expect(text)
 }
 
-impl Lab {
-    pub fn new() -> Lab {
-        let mut lab = Lab { objects: Objects::default(), world: World::default() };
+impl TestCluster {
+    pub fn new() -> TestCluster {
+        let mut cluster = TestCluster { objects: Objects::default(), world: World::default() };
         for (number, letter) in [(1, "a"), (2, "b"), (3, "c")] {
             let name = format!("node-{letter}");
             let (v4, v6) = (format!("172.18.0.{}", number + 1), format!("fd00:18::{}", number + 1));
@@ -55,27 +55,28 @@ impl Lab {
                     {"type": "InternalIP", "address": v6},
                 ]},
             });
-            lab.objects.nodes.push(serde_json::from_value(node).unwrap());
+            cluster.objects.nodes.push(serde_json::from_value(node).unwrap());
             let gateways = vec![ip(&format!("10.244.{number}.1")), ip(&format!("fd00:244:{number}::1"))];
-            lab.world.nodes.push(NodeMachine {
+            cluster.world.nodes.push(NodeMachine {
                 name: name.clone(),
                 addresses: vec![ip(&v4), ip(&v6)],
                 gateways,
                 overlay: Vec::new(),
                 second: Vec::new(),
             });
-            lab.pod(&format!("caller-{letter}"), &name, 5);
+            cluster.pod(&format!("caller-{letter}"), &name, 5);
         }
         for (name, last) in [("laptop", 100), ("stranger", 101)] {
             let addresses = vec![ip(&format!("172.18.0.{last}")), ip(&format!("fd00:18::{last}"))];
-            lab.world.clients.push(Client { name: name.to_owned(), addresses });
+            cluster.world.clients.push(Client { name: name.to_owned(), addresses });
         }
-        lab.world.load_balancer = vec![ip("172.18.0.200"), ip("fd00:18::200")];
-        lab.world.proxy.detect_local = DetectLocalMode::ClusterCidr(vec![net("10.244.0.0/16"), net("fd00:244::/32")]);
-        lab
+        cluster.world.load_balancer = vec![ip("172.18.0.200"), ip("fd00:18::200")];
+        cluster.world.proxy.detect_local =
+            DetectLocalMode::ClusterCidr(vec![net("10.244.0.0/16"), net("fd00:244::/32")]);
+        cluster
     }
 
-    pub fn with(mut self, change: impl FnOnce(&mut World)) -> Lab {
+    pub fn with(mut self, change: impl FnOnce(&mut World)) -> TestCluster {
         change(&mut self.world);
         self
     }
@@ -87,7 +88,7 @@ impl Lab {
         self.world.pods.push(PodMachine { name, node: node.to_owned(), addresses, host_network: false });
     }
 
-    pub fn host_pod(mut self, name: &str, node: &str) -> Lab {
+    pub fn host_pod(mut self, name: &str, node: &str) -> TestCluster {
         let addresses = self.world.nodes.iter().find(|place| place.name == node).unwrap().addresses.clone();
         let name = PodName { namespace: "default".to_owned(), name: name.to_owned() };
         self.world.pods.push(PodMachine { name, node: node.to_owned(), addresses, host_network: true });
@@ -95,24 +96,24 @@ impl Lab {
     }
 
     /// A LoadBalancer service `web` with every kind of address (port 80, node port 30080) and the further `fields`.
-    pub fn web(fields: &str, endpoints: &[&str]) -> Lab {
+    pub fn web(fields: &str, endpoints: &[&str]) -> TestCluster {
         let spec = format!(
             "{{type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [198.51.100.7], \
              ports: [{{port: 80, nodePort: 30080}}], {fields}}}"
         );
-        Lab::new().balanced("web", &spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, endpoints)
+        TestCluster::new().balanced("web", &spec, json!([{"ip": "203.0.113.1"}])).slice("web", PORT, endpoints)
     }
 
-    /// In YAML.
-    pub fn service(self, name: &str, spec: &str) -> Lab {
+    /// The spec is in YAML.
+    pub fn service(self, name: &str, spec: &str) -> TestCluster {
         self.labelled(name, json!({}), spec, json!([]))
     }
 
-    pub fn balanced(self, name: &str, spec: &str, ingress: Value) -> Lab {
+    pub fn balanced(self, name: &str, spec: &str, ingress: Value) -> TestCluster {
         self.labelled(name, json!({}), spec, ingress)
     }
 
-    pub fn labelled(mut self, name: &str, labels: Value, spec: &str, ingress: Value) -> Lab {
+    pub fn labelled(mut self, name: &str, labels: Value, spec: &str, ingress: Value) -> TestCluster {
         let spec: Value = serde_saphyr::from_str(spec).expect(spec);
         let object = json!({
             "metadata": {"name": name, "namespace": "default", "labels": labels}, "spec": spec,
@@ -123,8 +124,8 @@ impl Lab {
         self
     }
 
-    /// On 1 January.
-    pub fn made(mut self, time: &str) -> Lab {
+    /// Sets the creation time of the last service, on 1 January.
+    pub fn made(mut self, time: &str) -> TestCluster {
         let service = self.objects.services.last_mut().unwrap();
         service.metadata.creation_timestamp = serde_json::from_value(json!(format!("2026-01-01T{time}Z"))).unwrap();
         self
@@ -132,11 +133,11 @@ impl Lab {
 
     /// An endpoint is `POD@NODE` and words: `unready`, `terminating`, `serving`, `zone=Z`, `for=NODE`, `without_node`.
     /// Adds missing pods.
-    pub fn slice(self, service: &str, ports: &str, endpoints: &[&str]) -> Lab {
+    pub fn slice(self, service: &str, ports: &str, endpoints: &[&str]) -> TestCluster {
         self.family_slice("IPv4", service, ports, endpoints)
     }
 
-    pub fn family_slice(mut self, family: &str, service: &str, ports: &str, endpoints: &[&str]) -> Lab {
+    pub fn family_slice(mut self, family: &str, service: &str, ports: &str, endpoints: &[&str]) -> TestCluster {
         let endpoints: Vec<Value> = endpoints.iter().map(|text| self.endpoint(family, text)).collect();
         let ports: Value = serde_saphyr::from_str(ports).expect(ports);
         let object = json!({
@@ -180,7 +181,7 @@ impl Lab {
         ask(&self.objects, &self.world, &question(source, destination))
     }
 
-    /// The delivery of a promise. Panics on any other promise.
+    /// Panics on any other promise.
     pub fn delivery(&self, source: &str, destination: &str) -> Delivery {
         match self.ask(source, destination) {
             Promise { verdict: PromisedVerdict::Deliver(delivery), .. } => delivery,
@@ -205,7 +206,7 @@ impl Lab {
     }
 
     /// Also checks that the generator draws every shape.
-    pub fn expect(&self, table: &str) -> &Lab {
+    pub fn expect(&self, table: &str) -> &TestCluster {
         drawn::can_be_drawn(&self.objects, &self.world);
         for row in rows(table) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
