@@ -13,7 +13,7 @@ pub struct Assumptions(BTreeMap<String, bool>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssumptionError {
     /// The text does not have the form `NAME=yes` or `NAME=no`.
-    #[error("{0:?} is no assumption: it is written NAME=yes or NAME=no, such as owner=no")]
+    #[error("{0:?} is not an assumption: use NAME=yes or NAME=no, such as owner=no")]
     Form(String),
     /// One name with both answers.
     #[error("{0} is assumed to be both yes and no")]
@@ -92,6 +92,6 @@ mod tests {
             assert!(wrong.parse::<Assumptions>().is_err(), "{wrong}");
         }
         let error = "owner".parse::<Assumptions>().unwrap_err().to_string();
-        assert_eq!(error, "\"owner\" is no assumption: it is written NAME=yes or NAME=no, such as owner=no");
+        assert_eq!(error, "\"owner\" is not an assumption: use NAME=yes or NAME=no, such as owner=no");
     }
 }

@@ -64,6 +64,7 @@ pub mod hook;
 pub mod host;
 pub mod ipvs;
 pub mod masked;
+mod names;
 pub mod network;
 pub mod nft;
 pub mod packet;

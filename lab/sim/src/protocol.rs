@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::names;
+
 /// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
@@ -76,8 +78,7 @@ impl Protocol {
     /// A name or a number of iptables or ipset, other than `icmpv6` and `all`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Protocol> {
-        let named = NAMES.iter().find(|(name, _)| *name == text).map(|(_, number)| Protocol(*number));
-        named.or_else(|| text.parse().ok().map(Protocol))
+        names::value(&NAMES, text).or_else(|| text.parse().ok()).map(Protocol)
     }
 
     /// ICMP of either family.
@@ -95,9 +96,9 @@ impl Protocol {
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match NAMES.iter().find(|(_, number)| *number == self.0) {
-            Some((name, _)) => f.write_str(name),
-            None => write!(f, "{}", self.0),
+        match names::name(&NAMES, &self.0) {
+            "" => write!(f, "{}", self.0),
+            name => f.write_str(name),
         }
     }
 }

@@ -379,7 +379,7 @@ fn a_setting_of_the_node_decides() {
     let mut snapshot = node();
     snapshot.sysctls.insert("net.ipv4.ip_forward".to_owned(), "0".to_owned());
     let found = lines(&on(&snapshot, &call("outside", "10.96.0.10:80", &[])).unwrap());
-    assert!(found.iter().all(|line| line.contains("this machine does not forward")), "{found:?}");
+    assert!(found.iter().all(|line| line.contains("forwarding is disabled")), "{found:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use svclab_sim::cluster::NodeState;
 use svclab_sim::masked::Masked;
-use svclab_sim::rules::matches::{PortRange, Statistic};
+use svclab_sim::rules::matches::{NumberRange, Statistic};
 use svclab_sim::rules::{Match, Rule, RuleTarget, Rules, TableName};
 
 use super::{Expectation, Mutant, Mutation};
@@ -97,7 +97,7 @@ pub(super) fn shift_port(rule: &mut Rule) {
         if let Match::Ports(ports) = one
             && let Some(test) = &mut ports.destination
         {
-            test.is = PortRange { first: test.is.first.wrapping_add(1), last: test.is.last.wrapping_add(1) };
+            test.is = NumberRange { first: test.is.first.wrapping_add(1), last: test.is.last.wrapping_add(1) };
         }
     }
 }

@@ -6,14 +6,14 @@ mod node_state;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 pub use node_state::{NodeReadError, NodeState};
 
 use crate::host::{Host, HostBuilder, HostError, HostInterface, Listener, Route, Sysctls};
 use crate::masked::Masked;
 use crate::network::{HostId, Network, NetworkError};
-use crate::protocol::Protocol;
+use crate::protocol::{Family, Protocol};
 
 /// Why a network cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -132,10 +132,7 @@ impl Cluster {
     }
 
     fn node(&self, node: &Node, state: &NodeState) -> Result<Host, BuildError> {
-        let eth0 = node
-            .addresses
-            .iter()
-            .fold(HostInterface::new("eth0"), |eth0, own| eth0.address(own.addr(), own.prefix_len()));
+        let eth0 = with_addresses("eth0", &node.addresses);
         let eth0 = node.secondary.iter().fold(eth0, |eth0, own| eth0.secondary(own.addr(), own.prefix_len()));
         let mut host = Host::builder(&node.name).sysctls(node.sysctls).interface(eth0);
         for own in node.addresses.iter().map(IpNet::addr) {
@@ -145,21 +142,21 @@ impl Cluster {
                 for range in other.pod_ranges.iter().filter(|range| range.addr().is_ipv4() == own.is_ipv4()) {
                     let end = other.overlay.iter().find(|end| end.is_ipv4() == own.is_ipv4());
                     host = host.route(match (end, like(&other.second, own)) {
-                        (Some(end), _) => Route::via(masked(*range), *end, OVERLAY),
-                        (None, Some(second)) => Route::via(masked(*range), second.addr(), SECOND),
-                        (None, None) => Route::via(masked(*range), via.addr(), "eth0").from_address(own),
+                        (Some(end), _) => Route::via((*range).into(), *end, OVERLAY),
+                        (None, Some(second)) => Route::via((*range).into(), second.addr(), SECOND),
+                        (None, None) => Route::via((*range).into(), via.addr(), "eth0").from_address(own),
                     });
                 }
             }
         }
         if !node.overlay.is_empty() {
             let device = HostInterface::new(OVERLAY);
-            host = host.interface(node.overlay.iter().fold(device, |device, own| device.address(*own, bits(*own))));
+            host = host.interface(
+                node.overlay.iter().fold(device, |device, own| device.address(*own, Family::of(*own).bits())),
+            );
         }
         if !node.second.is_empty() {
-            let eth1 = HostInterface::new(SECOND);
-            host =
-                host.interface(node.second.iter().fold(eth1, |eth1, own| eth1.address(own.addr(), own.prefix_len())));
+            host = host.interface(with_addresses(SECOND, &node.second));
         }
         if !state.addresses.is_empty() {
             let device = HostInterface::new("kube-ipvs0");
@@ -178,9 +175,7 @@ impl Cluster {
 
     fn pod_links(&self, mut host: HostBuilder, node: &Node) -> HostBuilder {
         if self.bridged {
-            let cni0 = HostInterface::new("cni0");
-            let own = node.gateways.iter();
-            host = host.interface(own.fold(cni0, |cni0, own| cni0.address(own.addr(), own.prefix_len())));
+            host = host.interface(with_addresses("cni0", &node.gateways));
         }
         for (index, (_, pod)) in node.pods.iter().enumerate() {
             let (name, addresses) = (veth(index), pod.as_ref().map(|pod| pod.addresses.as_slice()).unwrap_or_default());
@@ -190,9 +185,10 @@ impl Cluster {
                 continue;
             }
             let own = addresses.iter().filter_map(|address| like(&node.gateways, *address));
-            host = host.interface(own.fold(interface, |veth, own| veth.address(own.addr(), bits(own.addr()))));
+            host = host
+                .interface(own.fold(interface, |veth, own| veth.address(own.addr(), Family::of(own.addr()).bits())));
             for address in addresses {
-                host = host.route(Route::link(single(*address), &name)).neighbour(&name, *address);
+                host = host.route(Route::link((*address).into(), &name)).neighbour(&name, *address);
             }
         }
         host
@@ -204,7 +200,8 @@ impl Cluster {
         for address in &pod.addresses {
             let gateway = like(&node.gateways, *address);
             let via = gateway.map_or_else(|| link_local(*address), |gateway| gateway.addr());
-            let length = gateway.filter(|_| self.bridged).map_or(bits(*address), |gateway| gateway.prefix_len());
+            let length =
+                gateway.filter(|_| self.bridged).map_or(Family::of(*address).bits(), |gateway| gateway.prefix_len());
             eth0 = eth0.address(*address, length);
             host = host.route(Route::via(everywhere(*address), via, "eth0"));
             if !self.bridged {
@@ -217,12 +214,9 @@ impl Cluster {
 
 impl ExternalHost {
     fn host(&self) -> Result<Host, BuildError> {
-        let eth0 = self
-            .addresses
-            .iter()
-            .fold(HostInterface::new("eth0"), |eth0, own| eth0.address(own.addr(), own.prefix_len()));
+        let eth0 = with_addresses("eth0", &self.addresses);
         let host = Host::builder(&self.name).interface(eth0);
-        let routes = self.routes.iter().map(|(range, via)| Route::via(masked(*range), *via, "eth0"));
+        let routes = self.routes.iter().map(|(range, via)| Route::via((*range).into(), *via, "eth0"));
         Ok(routes.fold(host, HostBuilder::route).build()?)
     }
 }
@@ -237,6 +231,11 @@ fn put(network: &mut Network, host: Host, fresh: &mut Vec<HostId>) -> HostId {
     id
 }
 
+fn with_addresses(interface: &str, addresses: &[IpNet]) -> HostInterface {
+    let interface = HostInterface::new(interface);
+    addresses.iter().fold(interface, |interface, own| interface.address(own.addr(), own.prefix_len()))
+}
+
 fn veth(index: usize) -> String {
     format!("veth{index}")
 }
@@ -249,26 +248,11 @@ fn like(addresses: &[IpNet], other: IpAddr) -> Option<IpNet> {
     addresses.iter().copied().find(|address| address.addr().is_ipv4() == other.is_ipv4())
 }
 
-fn bits(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
 fn everywhere(like: IpAddr) -> Masked {
-    let zero: IpAddr = if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    range(zero, 0)
-}
-
-fn single(address: IpAddr) -> Masked {
-    range(address, bits(address))
-}
-
-fn masked(net: IpNet) -> Masked {
-    range(net.network(), net.prefix_len())
-}
-
-/// Prefix lengths of an [`IpNet`] always fit.
-fn range(address: IpAddr, length: u8) -> Masked {
-    Masked::network(address, length).unwrap_or_else(|| range(address, bits(address)))
+    match like {
+        IpAddr::V4(_) => IpNet::from(Ipv4Net::default()).into(),
+        IpAddr::V6(_) => IpNet::from(Ipv6Net::default()).into(),
+    }
 }
 
 /// The next hop of default routes.

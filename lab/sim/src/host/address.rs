@@ -18,7 +18,7 @@ pub struct Address {
 
 /// A line that is not a supported `ip addr add` command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{line:?}: {problem} (understood is: ip addr add ADDRESS/LENGTH dev NAME [preferred_lft 0|forever])")]
+#[error("{line:?}: {problem} (expected: ip addr add ADDRESS/LENGTH dev NAME [preferred_lft 0|forever])")]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct AddressError {
     pub line: String,
@@ -34,7 +34,7 @@ impl FromStr for Address {
         let wrong = |problem: String| AddressError { line: line.to_owned(), problem };
         let mut words = line.split_whitespace();
         if !words.by_ref().take(3).eq(["ip", "addr", "add"]) {
-            return Err(wrong("adds no address".to_owned()));
+            return Err(wrong("is not ip addr add".to_owned()));
         }
         let text = words.next().unwrap_or_default();
         let parts = text.split_once('/').and_then(|(ip, prefix)| Some((ip.parse().ok()?, prefix.parse().ok()?)));
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn unsupported_lines_are_errors_with_a_reason() {
         for (line, problem) in [
-            ("10.96.0.1/32", "adds no address"),
+            ("10.96.0.1/32", "is not ip addr add"),
             ("ip addr add 10.96.0.1 dev eth0", "no address with a length"),
             ("ip addr add 10.96.0.1/33 dev eth0", "33 is too long"),
             ("ip addr add 10.96.0.1/32 dev eth0 peer 10.0.0.1", "\"peer\" is not modelled"),

@@ -1,7 +1,7 @@
 //! Building a host.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use super::policy::{MAIN_TABLE, PolicyRule, RoutingPolicy};
@@ -18,49 +18,41 @@ use crate::protocol::{Family, Protocol};
 use crate::rules::Rules;
 use crate::set::Sets;
 
+/// A host that cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("host {host}: {problem}")]
+pub struct HostError {
+    /// The name of the host.
+    pub host: String,
+    /// What is wrong.
+    pub problem: HostProblem,
+}
+
 /// Why a host cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum HostError {
-    /// An interface name that the host does not have.
-    #[error("host {host}: {what} names interface {interface:?}, which there is not")]
-    NoInterface {
-        /// The host.
-        host: String,
-        /// What names it.
-        what: String,
-        /// The interface.
-        interface: String,
-    },
-    #[error("host {host}: interface {interface:?} is there twice")]
-    Twice {
-        /// The host.
-        host: String,
-        /// The interface.
-        interface: String,
-    },
-    #[error("host {host}: address {address}/{prefix} has too long a prefix")]
-    Prefix {
-        /// The host.
-        host: String,
-        /// The address.
-        address: IpAddr,
-        /// The prefix.
-        prefix: u8,
-    },
+pub enum HostProblem {
+    /// What names which missing interface.
+    #[error("{0} names the missing interface {1:?}")]
+    NoInterface(String, String),
+    /// Two interfaces with one name.
+    #[error("interface {0:?} exists twice")]
+    Twice(String),
+    /// A prefix that is longer than the address.
+    #[error("address {0}/{1} has too long a prefix")]
+    Prefix(IpAddr, u8),
     /// A virtual service whose forwarding is not masquerading.
-    #[error("host {host}: virtual service {service}: forwarding by routing or tunnel is not modelled")]
-    Forwarding { host: String, service: String },
+    #[error("virtual service {0}: forwarding by routing or tunnel is not modelled")]
+    Forwarding(SocketAddr),
     /// A virtual service with a lower threshold.
-    #[error("host {host}: virtual service {service}: a lower threshold (-y) is not modelled")]
-    LowerThreshold { host: String, service: String },
+    #[error("virtual service {0}: a lower threshold (-y) is not modelled")]
+    LowerThreshold(SocketAddr),
     /// nftables rules with missing chains or sets.
-    #[error("host {host}: {error}")]
-    Nft { host: String, error: MissingReference },
+    #[error(transparent)]
+    Nft(#[from] MissingReference),
     /// iptables rules with missing chains or sets, or a loop of chains.
-    #[error("host {host}: {error}")]
-    Rules { host: String, error: CompileError },
+    #[error(transparent)]
+    Rules(#[from] CompileError),
 }
 
 /// First counter of the second iptables variant.
@@ -237,13 +229,14 @@ impl HostBuilder {
 
     /// Fails on dangling references and on parts that the walk does not model.
     pub fn build(self) -> Result<Host, HostError> {
+        let host = self.name.clone();
+        self.try_build().map_err(|problem| HostError { host, problem })
+    }
+
+    fn try_build(self) -> Result<Host, HostProblem> {
         let places = self.places()?;
         let place = |what: &str, interface: &str| {
-            let missing = || HostError::NoInterface {
-                host: self.name.clone(),
-                what: what.to_owned(),
-                interface: interface.to_owned(),
-            };
+            let missing = || HostProblem::NoInterface(what.to_owned(), interface.to_owned());
             places.get(interface).copied().ok_or_else(missing)
         };
         let bridges = self
@@ -276,10 +269,7 @@ impl HostBuilder {
         let all = [Some(&self.v4), Some(&self.v6), self.second_v4.as_ref(), self.second_v6.as_ref()];
         let changing = all.into_iter().flatten().flat_map(|rules| MachineNames::changing(rules)).collect();
         let machine = MachineNames { names: &names, invented, sets: &sets, changing, other_sets: self.other_sets };
-        let compile = |rules: &Arc<Rules>, first_counter| {
-            rules::compile(rules, &machine, first_counter)
-                .map_err(|error| HostError::Rules { host: self.name.clone(), error })
-        };
+        let compile = |rules: &Arc<Rules>, first_counter| rules::compile(rules, &machine, first_counter);
         let second =
             |rules: &Option<Arc<Rules>>| rules.as_ref().map(|rules| compile(rules, SECOND_COUNTERS)).transpose();
         let v4 = (compile(&self.v4, 0)?, second(&self.second_v4)?);
@@ -288,8 +278,7 @@ impl HostBuilder {
             let rules = if family == Family::V4 { &self.v4 } else { &self.v6 };
             !rules.tables.is_empty()
         };
-        let nft = compile::compile(&self.nft, &names, beside_iptables)
-            .map_err(|error| HostError::Nft { host: self.name.clone(), error })?;
+        let nft = compile::compile(&self.nft, &names, beside_iptables)?;
         let local = self.interfaces.iter().flat_map(|one| &one.addresses).map(|address| address.ip).collect();
         Ok(Host {
             name: self.name.as_str().into(),
@@ -311,31 +300,27 @@ impl HostBuilder {
         })
     }
 
-    fn refuse(&self) -> Result<(), HostError> {
-        let tunnelled = self
-            .services
-            .services
-            .iter()
-            .find(|service| service.servers.iter().any(|server| server.forwarding != Forwarding::Masquerade));
-        if let Some(service) = tunnelled {
-            return Err(HostError::Forwarding { host: self.name.clone(), service: service.address.to_string() });
-        }
-        let lower = self.services.services.iter().find(|one| one.servers.iter().any(|server| server.lower > 0));
-        if let Some(service) = lower {
-            return Err(HostError::LowerThreshold { host: self.name.clone(), service: service.address.to_string() });
+    fn refuse(&self) -> Result<(), HostProblem> {
+        for service in &self.services.services {
+            if service.servers.iter().any(|server| server.forwarding != Forwarding::Masquerade) {
+                return Err(HostProblem::Forwarding(service.address));
+            }
+            if service.servers.iter().any(|server| server.lower > 0) {
+                return Err(HostProblem::LowerThreshold(service.address));
+            }
         }
         Ok(())
     }
 
-    fn places(&self) -> Result<BTreeMap<&str, usize>, HostError> {
+    fn places(&self) -> Result<BTreeMap<&str, usize>, HostProblem> {
         let mut places = BTreeMap::new();
         for (at, interface) in self.interfaces.iter().enumerate() {
             if places.insert(interface.name.as_str(), at).is_some() {
-                return Err(HostError::Twice { host: self.name.clone(), interface: interface.name.clone() });
+                return Err(HostProblem::Twice(interface.name.clone()));
             }
             for Address { ip, prefix, .. } in &interface.addresses {
                 if Masked::network(*ip, *prefix).is_none() {
-                    return Err(HostError::Prefix { host: self.name.clone(), address: *ip, prefix: *prefix });
+                    return Err(HostProblem::Prefix(*ip, *prefix));
                 }
             }
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub use crate::sysctl::{InterfaceSysctls, Sysctls};
 pub use address::{Address, AddressError};
-pub use build::{HostBuilder, HostError};
+pub use build::{HostBuilder, HostError, HostProblem};
 pub use policy::{LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule};
 pub use route::{Route, RouteKind};
 pub use route_to::RouteTo;

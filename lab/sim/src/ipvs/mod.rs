@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 pub use read::IpvsReadError;
 
+use crate::names;
 use crate::protocol::Protocol;
 
 /// A scheduler (net/netfilter/ipvs/ip_vs_*.c).
@@ -57,11 +58,11 @@ impl Scheduler {
     /// The name in `ipvsadm`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        NAMES.iter().find(|(_, scheduler)| *scheduler == self).map_or("", |(name, _)| name)
+        names::name(&NAMES, &self)
     }
 
     fn parse(text: &str) -> Option<Scheduler> {
-        NAMES.iter().find(|(name, _)| *name == text).map(|(_, scheduler)| *scheduler)
+        names::value(&NAMES, text)
     }
 }
 

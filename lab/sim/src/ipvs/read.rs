@@ -59,7 +59,7 @@ impl<'a> IpvsOptions<'a> {
 
     fn address(&mut self, option: &str) -> OptionResult<SocketAddr> {
         let text = self.value(option)?;
-        text.parse().map_err(|_| format!("{option} needs a numeric address:port (ipvsadm -n), not {text}"))
+        text.parse().map_err(|_| format!("{option} needs a numeric address:port (use ipvsadm -n), not {text}"))
     }
 
     /// Reads `-t`, `-u` or `--sctp-service` with the address.
@@ -69,7 +69,7 @@ impl<'a> IpvsOptions<'a> {
             "-t" | "--tcp-service" => Protocol::TCP,
             "-u" | "--udp-service" => Protocol::UDP,
             "--sctp-service" => Protocol::SCTP,
-            _ => return Err(format!("a service that is called by {option} is not modelled")),
+            _ => return Err(format!("service option {option} is not modelled")),
         };
         Ok((protocol, self.address(option)?))
     }
@@ -156,7 +156,7 @@ pub(super) fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
                 let service = service(&mut words).map_err(fail)?;
                 let known = all.find(service.protocol, service.address.ip(), service.address.port());
                 if known.is_some() {
-                    return Err(fail("this service was there before".to_owned()));
+                    return Err(fail("duplicate service".to_owned()));
                 }
                 all.services.push(service);
             }
@@ -167,7 +167,7 @@ pub(super) fn read(text: &str) -> Result<VirtualServices, IpvsReadError> {
                 match at.and_then(|at| all.services.get_mut(at)) {
                     // `list_add_rcu` (net/netfilter/ipvs/ip_vs_ctl.c).
                     Some(service) => service.servers.insert(0, server),
-                    None => return Err(fail(format!("there is no service {address}"))),
+                    None => return Err(fail(format!("unknown service {address}"))),
                 }
             }
             Some(_) => return Err(fail("a line begins with -A or -a".to_owned())),

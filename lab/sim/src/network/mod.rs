@@ -49,7 +49,7 @@ pub enum NetworkError {
         interface: String,
     },
     /// No source address: none given, and no route chooses one.
-    #[error("host {host} has no address to call {to} from")]
+    #[error("host {host} has no source address for {to}")]
     NoSource {
         /// The host.
         host: String,
@@ -57,7 +57,7 @@ pub enum NetworkError {
         to: SocketAddr,
     },
     /// A protocol without ports, or addresses of two families.
-    #[error("no first packet of {protocol} goes from {source_address} to {to}")]
+    #[error("cannot build a first packet of {protocol} from {source_address} to {to}")]
     NoPacket { protocol: Protocol, source_address: IpAddr, to: SocketAddr },
     #[error(transparent)]
     TooManyWays(#[from] TooManyWays),

@@ -18,7 +18,7 @@ const UNDECIDED_WAYS: usize = 10_000;
 
 /// The packet has more paths than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the packet has more than {WAYS} ways: ask for one draw instead")]
+#[error("the packet has more than {WAYS} paths: use a seed for one path")]
 pub struct TooManyWays;
 
 /// The outcome depends on unknown facts.
@@ -32,14 +32,14 @@ impl std::error::Error for Undecided {}
 
 impl fmt::Display for Undecided {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("what becomes of the packet depends on what is not known:")?;
+        f.write_str("the outcome of the packet depends on unknown facts:")?;
         self.parts.iter().try_for_each(|part| write!(f, "\n  {part}"))?;
         let names: BTreeSet<&str> = self.parts.iter().map(|part| &*part.name).filter(|name| !name.is_empty()).collect();
         if names.is_empty() {
             return Ok(());
         }
         let options: Vec<String> = names.iter().map(|name| format!("--assume '{name}=no'")).collect();
-        write!(f, "\nto see what becomes of it if that is decided: {} (or =yes)", options.join(" "))
+        write!(f, "\nto decide them: {} (or =yes)", options.join(" "))
     }
 }
 

@@ -14,6 +14,9 @@ pub enum Binary {
     Right,
 }
 
+pub(super) const BINARIES: [(&str, Binary); 5] =
+    [("&", Binary::And), ("|", Binary::Or), ("^", Binary::Xor), ("<<", Binary::Left), (">>", Binary::Right)];
+
 impl Binary {
     pub(crate) fn apply(self, left: u128, right: u128) -> u128 {
         let bits = u32::try_from(right).unwrap_or(u32::MAX);

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::Expr;
+use crate::names;
 use crate::protocol::Protocol;
 
 /// A data type of nft (src/datatype.c).
@@ -201,9 +202,7 @@ impl DataType {
 
     fn word(self, word: &str, interface: &dyn Fn(&str) -> Option<u128>) -> Option<ValueRange> {
         let single = |value: u128| (value <= self.largest()).then_some((value, value));
-        let symbol = |known: &[(&str, u128)]| {
-            known.iter().find(|(name, _)| *name == word).map(|(_, value)| *value).or_else(|| number(word))
-        };
+        let symbol = |known: &[(&str, u128)]| names::value(known, word).or_else(|| number(word));
         match self {
             DataType::Ipv4 => single(u128::from(u32::from(word.parse::<Ipv4Addr>().ok()?))),
             DataType::Ipv6 => single(u128::from(word.parse::<Ipv6Addr>().ok()?)),

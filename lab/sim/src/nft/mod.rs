@@ -15,8 +15,10 @@ use std::net::IpAddr;
 pub use expression::{Binary, Expr};
 pub use kind::DataType;
 pub(crate) use kind::name_bits;
+pub(crate) use statement::NAT_KINDS;
 pub use statement::{NatKind, NftVerdict, Relation, SetOperation, Statement};
 
+use crate::names;
 use crate::protocol::Family;
 use crate::rules::{ChainPolicy, TableName};
 
@@ -44,7 +46,7 @@ const FAMILIES: [(&str, TableFamily); 6] = [
 
 impl TableFamily {
     fn parse(text: &str) -> Option<TableFamily> {
-        FAMILIES.iter().find(|(name, _)| *name == text).map(|(_, family)| *family)
+        names::value(&FAMILIES, text)
     }
 
     /// Whether IP packets of the family pass the table's hooks.
@@ -61,8 +63,7 @@ impl TableFamily {
 
 impl fmt::Display for TableFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = FAMILIES.iter().find(|(_, family)| family == self).map_or("", |(name, _)| name);
-        f.write_str(name)
+        f.write_str(names::name(&FAMILIES, self))
     }
 }
 

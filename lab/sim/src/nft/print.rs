@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use super::expression::BINARIES;
+use super::statement::{LIMIT_UNITS, NAT_KINDS, RELATIONS, SET_OPERATIONS};
 use super::{
     Binary, Chain, DeclaredType, Element, ElementKey, ElementValue, Expr, NatKind, NftVerdict, Relation, Rule, Ruleset,
-    Set, SetData, SetOperation, Statement, Table,
+    Set, SetData, Statement, Table,
 };
+use crate::names;
 use crate::rules::ChainPolicy;
 
 impl fmt::Display for NftVerdict {
@@ -33,13 +36,7 @@ fn joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, all: &[T], between: &str)
 
 impl fmt::Display for Binary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Binary::And => "&",
-            Binary::Or => "|",
-            Binary::Xor => "^",
-            Binary::Left => "<<",
-            Binary::Right => ">>",
-        })
+        f.write_str(names::name(&BINARIES, self))
     }
 }
 
@@ -130,16 +127,10 @@ impl fmt::Display for Element {
 
 impl fmt::Display for Relation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Relation::Implicit => "",
-            Relation::Equal => "== ",
-            Relation::NotEqual => "!= ",
-            Relation::Less => "< ",
-            Relation::LessOrEqual => "<= ",
-            Relation::Greater => "> ",
-            Relation::GreaterOrEqual => ">= ",
-            Relation::Without => "! ",
-        })
+        match self {
+            Relation::Implicit => Ok(()),
+            operator => write!(f, "{} ", names::name(&RELATIONS, operator)),
+        }
     }
 }
 
@@ -151,11 +142,7 @@ impl fmt::Display for Statement {
             Statement::VerdictMap { key, map } => write!(f, "{key} vmap {map}"),
             Statement::Set { what, value } => write!(f, "{what} set {value}"),
             Statement::Element { operation, set, key, data, timeout } => {
-                let operation = match operation {
-                    SetOperation::Add => "add",
-                    SetOperation::Update => "update",
-                    SetOperation::Delete => "delete",
-                };
+                let operation = names::name(&SET_OPERATIONS, operation);
                 write!(f, "{operation} @{set} {{ {key}")?;
                 if let Some(timeout) = timeout {
                     write!(f, " timeout {}", Milliseconds(*timeout))?;
@@ -172,13 +159,7 @@ impl fmt::Display for Statement {
             Statement::Reject(Some((protocol, name))) => write!(f, "reject with {protocol} {name}"),
             Statement::Notrack => f.write_str("notrack"),
             Statement::Limit { rate, per, burst, over } => {
-                let unit = match per {
-                    1000 => "second",
-                    60_000 => "minute",
-                    3_600_000 => "hour",
-                    86_400_000 => "day",
-                    _ => "week",
-                };
+                let unit = names::name(&LIMIT_UNITS, per);
                 write!(f, "limit rate {}{rate}/{unit} burst {burst} packets", if *over { "over " } else { "" })
             }
             Statement::NoEffect(text) | Statement::Unknown(text) => f.write_str(text),
@@ -194,12 +175,7 @@ fn nat(
     port: Option<&Expr>,
     flags: &[String],
 ) -> fmt::Result {
-    f.write_str(match kind {
-        NatKind::Snat => "snat",
-        NatKind::Dnat => "dnat",
-        NatKind::Masquerade => "masquerade",
-        NatKind::Redirect => "redirect",
-    })?;
+    f.write_str(names::name(&NAT_KINDS, &kind))?;
     if let Some(family) = family {
         write!(f, " {family}")?;
     }

@@ -2,6 +2,28 @@
 
 use super::Expr;
 
+/// Longer operators come first.
+pub(super) const RELATIONS: [(&str, Relation); 7] = [
+    ("==", Relation::Equal),
+    ("!=", Relation::NotEqual),
+    ("<=", Relation::LessOrEqual),
+    (">=", Relation::GreaterOrEqual),
+    ("<", Relation::Less),
+    (">", Relation::Greater),
+    ("!", Relation::Without),
+];
+pub(crate) const NAT_KINDS: [(&str, NatKind); 4] = [
+    ("snat", NatKind::Snat),
+    ("dnat", NatKind::Dnat),
+    ("masquerade", NatKind::Masquerade),
+    ("redirect", NatKind::Redirect),
+];
+pub(super) const SET_OPERATIONS: [(&str, SetOperation); 3] =
+    [("add", SetOperation::Add), ("update", SetOperation::Update), ("delete", SetOperation::Delete)];
+/// Milliseconds.
+pub(super) const LIMIT_UNITS: [(&str, u64); 5] =
+    [("second", 1000), ("minute", 60_000), ("hour", 3_600_000), ("day", 86_400_000), ("week", 604_800_000)];
+
 /// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]

@@ -12,7 +12,7 @@ use crate::trace::Event;
 pub(super) fn verdict(way: &JourneyEvents<'_>, lines: Vec<String>) -> scene::VerdictBox {
     let journey = way.journey;
     let by = name(&journey.request);
-    let unheard = |delivered: &bool| if *delivered { "" } else { ", and the caller never hears of it" };
+    let unheard = |delivered: &bool| if *delivered { "" } else { ", without an error to the caller" };
     let (good, text) = match &journey.verdict {
         PacketVerdict::Answered { at, saw, .. } => (true, format!("Answered by {by} at {at}, which sees {}", saw.ip())),
         PacketVerdict::Unanswered { at, saw, why, .. } => {

@@ -2,7 +2,8 @@
 
 use super::line::{Ink, Span, TextRow, Tone, middle};
 use crate::conntrack::TrackingState;
-use crate::nft::{NatKind, NftVerdict, Statement};
+use crate::names;
+use crate::nft::{NAT_KINDS, NftVerdict, Statement};
 use crate::packet::{Packet, PacketBody, endpoint};
 use crate::rules::{Match, RuleTarget};
 use crate::trace::{DropReason, RuleRef};
@@ -39,7 +40,7 @@ fn target(target: &RuleTarget, commented: bool) -> (Tone, Span) {
         RuleTarget::Return => plain("RETURN"),
         RuleTarget::Jump(to) | RuleTarget::Goto(to) => plain(&format!("→ {}", chain(to, commented))),
         RuleTarget::Mark { .. } => plain("MARK"),
-        RuleTarget::Connmark { .. } => plain("CONNMARK"),
+        RuleTarget::Connmark(_) => plain("CONNMARK"),
         RuleTarget::Dnat(_) => plain("DNAT"),
         RuleTarget::Snat(_) => plain("SNAT"),
         RuleTarget::Masquerade(_) => plain("MASQUERADE"),
@@ -80,12 +81,7 @@ fn statement(statement: &Statement) -> Option<(Tone, Span)> {
         Statement::Verdict(NftVerdict::Return) => plain("return"),
         Statement::Verdict(NftVerdict::Jump(to) | NftVerdict::Goto(to)) => plain(&format!("→ {}", chain(to, false))),
         Statement::VerdictMap { .. } => plain("→ by map"),
-        Statement::Nat { kind, .. } => plain(match kind {
-            NatKind::Snat => "snat",
-            NatKind::Dnat => "dnat",
-            NatKind::Masquerade => "masquerade",
-            NatKind::Redirect => "redirect",
-        }),
+        Statement::Nat { kind, .. } => plain(names::name(&NAT_KINDS, kind)),
         Statement::Reject(_) => Some((Tone::Bad, Span::new(Ink::Deny, "reject"))),
         Statement::Set { .. } => plain("set"),
         Statement::Notrack => plain("notrack"),

@@ -6,7 +6,7 @@ use crate::network::{HostId, Network, PacketVerdict, ReplyFailure};
 #[must_use]
 pub fn verdict(network: &Network, verdict: &PacketVerdict) -> String {
     let name = |id: &HostId| network.host(*id).name().to_owned();
-    let silently = |delivered: &bool| if *delivered { "" } else { ", and the caller never hears of it" };
+    let silently = |delivered: &bool| if *delivered { "" } else { ", without an error to the caller" };
     match verdict {
         PacketVerdict::Answered { by, at, saw } => format!("{} answers at {at} and sees {}", name(by), saw.ip()),
         PacketVerdict::Unanswered { by, at, saw, why } => {

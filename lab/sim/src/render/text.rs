@@ -96,7 +96,7 @@ pub(crate) fn describe(event: &Event) -> (usize, String) {
             (
                 3,
                 format!(
-                    "{name}: not known, taken as {} in {} {}",
+                    "{name}: unknown, taken as {} in {} {}",
                     yes_no(*holds),
                     asked.rule.chain(),
                     asked.rule.number()

@@ -5,6 +5,7 @@ use std::fmt;
 use super::error::{ParseResult, Problem};
 use super::options::{self, TextOption};
 use super::tokens::OptionReader;
+use crate::names;
 
 /// The source of a zone number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +57,7 @@ fn id(text: &str) -> Option<ZoneId> {
 impl Ct {
     pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Ct> {
         let mut this = Ct { zone: None, options: Vec::new() };
-        let of = |word: &str| ZONES.iter().find(|(name, _)| *name == word).map(|(_, of)| *of);
+        let of = |word: &str| names::value(&ZONES, word);
         loop {
             this.options.extend(options::read(words, &OPTIONS)?);
             let Some(of) = words.option(|word| of(word).is_some()).and_then(of) else { break };
@@ -64,7 +65,7 @@ impl Ct {
             this.zone = Some(Zone { id: words.parse("a zone's number, or mark", id)?, of });
         }
         if this.options.iter().any(|option| option.not) {
-            return Err(Problem::Impossible("options of CT cannot be turned around by !".to_owned()));
+            return Err(Problem::Impossible("options of CT cannot be inverted by !".to_owned()));
         }
         Ok(this)
     }
@@ -74,7 +75,7 @@ impl fmt::Display for Ct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         options::print(&self.options, f)?;
         let Some(zone) = self.zone else { return Ok(()) };
-        let option = ZONES.iter().find(|(_, of)| *of == zone.of).map_or("", |(name, _)| name);
+        let option = names::name(&ZONES, &zone.of);
         match zone.id {
             ZoneId::Number(number) => write!(f, " {option} {number}"),
             ZoneId::Mark => write!(f, " {option} mark"),

@@ -28,7 +28,7 @@ const TARGETS: [(&str, &[(&str, bool)]); 3] = [
 
 fn plain(options: &[TextOption], of: &str) -> ParseResult<()> {
     match options.iter().find(|option| option.not) {
-        Some(option) => Err(Problem::Impossible(format!("{} of {of} cannot be turned around by !", option.name))),
+        Some(option) => Err(Problem::Impossible(format!("{} of {of} cannot be inverted by !", option.name))),
         None => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! `MARK` and `CONNMARK` (net/netfilter/xt_mark.c, xt_connmark.c).
 
 use super::error::{ParseResult, Problem};
-use super::target::{ConnmarkAction, RuleTarget};
+use super::target::{Connmark, ConnmarkAction, RuleTarget};
 use super::tokens::{OptionReader, marked, number};
 
 const EXPECTED: &str = "a mark, or mark/mask";
@@ -58,5 +58,5 @@ pub(super) fn connmark(words: &mut OptionReader<'_>) -> ParseResult<RuleTarget> 
         }
     }
     let action = action.ok_or(Problem::Missing { of: "CONNMARK".to_owned(), what: "something to do" })?;
-    Ok(RuleTarget::Connmark { action, value: packet, mask: connection, shift })
+    Ok(RuleTarget::Connmark(Connmark { action, value: packet, mask: connection, shift }))
 }

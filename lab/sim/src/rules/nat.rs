@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::error::ParseResult;
+use super::options;
 use super::tokens::OptionReader;
 
 /// The addresses and ports of a NAT target.
@@ -28,7 +29,8 @@ pub(crate) fn ports(text: &str) -> Option<(u16, u16)> {
     (range.0 <= range.1).then_some(range)
 }
 
-fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
+/// Parses `10.0.0.1`, `10.0.0.1-10.0.0.9`.
+pub(crate) fn addresses(text: &str) -> Option<(IpAddr, IpAddr)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let range: (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
     (range.0 <= range.1 && range.0.is_ipv4() == range.1.is_ipv4()).then_some(range)
@@ -89,13 +91,8 @@ impl NatRange {
                 }
             }
         }
-        for (set, name) in
-            [(self.random, " --random"), (self.random_fully, " --random-fully"), (self.persistent, " --persistent")]
-        {
-            if set {
-                f.write_str(name)?;
-            }
-        }
-        Ok(())
+        let flags =
+            [("--random", self.random), ("--random-fully", self.random_fully), ("--persistent", self.persistent)];
+        options::print_flags(f, &flags)
     }
 }

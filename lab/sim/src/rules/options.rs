@@ -37,3 +37,8 @@ pub(crate) fn read(words: &mut OptionReader<'_>, known: &[(&str, bool)]) -> Pars
 pub(crate) fn print(options: &[TextOption], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     options.iter().try_for_each(|option| write!(f, "{option}"))
 }
+
+/// Prints the names of the flags that are set.
+pub(crate) fn print_flags(f: &mut fmt::Formatter<'_>, flags: &[(&str, bool)]) -> fmt::Result {
+    flags.iter().filter(|(_, set)| *set).try_for_each(|(name, _)| write!(f, " {name}"))
+}

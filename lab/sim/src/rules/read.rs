@@ -97,7 +97,7 @@ impl OpenTable {
         let rules = &mut self.table.chains[chain].rules;
         let place = if inserts.is_some() { place.unwrap_or(1) } else { rules.len() + 1 };
         if place == 0 || place > rules.len() + 1 {
-            return Err(Problem::Impossible(format!("there is no place {place} in chain {name}")));
+            return Err(Problem::Impossible(format!("chain {name} has no position {place}")));
         }
         rules.insert(place - 1, rule);
         Ok(())
@@ -135,7 +135,7 @@ fn open(line: &str, rules: &Rules) -> ParseResult<OpenTable> {
     let found = TableName::ALL.into_iter().find(|table| table.name() == line);
     let table = found.ok_or(Problem::Line("this table is not modelled"))?;
     if rules.table(table).is_some() {
-        return Err(Problem::Line("this table was there before"));
+        return Err(Problem::Line("duplicate table"));
     }
     Ok(OpenTable::new(table))
 }
@@ -155,7 +155,9 @@ pub(super) fn read(family: Family, text: &str, unknown: UnknownPolicy) -> Result
             (_, None) => {}
             // For rules that iptables-nft cannot list.
             (_, Some(b'#')) if line.contains("is incompatible") => {
-                return Err(wrong(Problem::Line("this dump is not whole; save the table with the tool that made it")));
+                return Err(wrong(Problem::Line(
+                    "this dump is incomplete; save the table with the tool that created it",
+                )));
             }
             (_, Some(b'#')) => {}
             (None, Some(b'*')) => current = Some(open(&line[1..], &rules).map_err(wrong)?),

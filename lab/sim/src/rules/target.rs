@@ -24,6 +24,19 @@ pub enum ConnmarkAction {
     Restore,
 }
 
+/// CONNMARK (net/netfilter/xt_connmark.c).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connmark {
+    /// What CONNMARK does.
+    pub action: ConnmarkAction,
+    /// For save and restore the packet's mask.
+    pub value: u32,
+    /// Mask of the connection's mark.
+    pub mask: u32,
+    /// Negative is a right shift.
+    pub shift: i8,
+}
+
 /// A target of an iptables rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -43,16 +56,7 @@ pub enum RuleTarget {
         /// Bits to clear first.
         mask: u32,
     },
-    /// CONNMARK (net/netfilter/xt_connmark.c).
-    Connmark {
-        action: ConnmarkAction,
-        /// For save and restore the packet's mask.
-        value: u32,
-        /// Mask of the connection's mark.
-        mask: u32,
-        /// Negative is a right shift.
-        shift: i8,
-    },
+    Connmark(Connmark),
     Dnat(NatRange),
     Snat(NatRange),
     Masquerade(NatRange),
@@ -154,6 +158,22 @@ impl RuleTarget {
     }
 }
 
+impl fmt::Display for Connmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Connmark { action, value, mask, shift } = self;
+        match action {
+            ConnmarkAction::Set => write!(f, " --set-xmark 0x{value:x}/0x{mask:x}")?,
+            ConnmarkAction::Save => write!(f, " --save-mark --nfmask 0x{value:x} --ctmask 0x{mask:x}")?,
+            ConnmarkAction::Restore => write!(f, " --restore-mark --nfmask 0x{value:x} --ctmask 0x{mask:x}")?,
+        }
+        match shift {
+            0 => Ok(()),
+            1.. => write!(f, " --left-shift-mark {shift}"),
+            _ => write!(f, " --right-shift-mark {}", shift.unsigned_abs()),
+        }
+    }
+}
+
 impl fmt::Display for RuleTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ranged = |f: &mut fmt::Formatter<'_>, name: &str, range: &NatRange, option: &str| {
@@ -169,22 +189,7 @@ impl fmt::Display for RuleTarget {
             RuleTarget::Goto(chain) => write!(f, " -g {chain}"),
             RuleTarget::Reject(with) => write!(f, " -j REJECT --reject-with {with}"),
             RuleTarget::Mark { value, mask } => write!(f, " -j MARK --set-xmark 0x{value:x}/0x{mask:x}"),
-            RuleTarget::Connmark { action, value, mask, shift } => {
-                match action {
-                    ConnmarkAction::Set => write!(f, " -j CONNMARK --set-xmark 0x{value:x}/0x{mask:x}")?,
-                    ConnmarkAction::Save => {
-                        write!(f, " -j CONNMARK --save-mark --nfmask 0x{value:x} --ctmask 0x{mask:x}")?;
-                    }
-                    ConnmarkAction::Restore => {
-                        write!(f, " -j CONNMARK --restore-mark --nfmask 0x{value:x} --ctmask 0x{mask:x}")?;
-                    }
-                }
-                match shift {
-                    0 => Ok(()),
-                    1.. => write!(f, " --left-shift-mark {shift}"),
-                    _ => write!(f, " --right-shift-mark {}", shift.unsigned_abs()),
-                }
-            }
+            RuleTarget::Connmark(connmark) => write!(f, " -j CONNMARK{connmark}"),
             RuleTarget::Dnat(range) => ranged(f, "DNAT", range, "--to-destination"),
             RuleTarget::Snat(range) => ranged(f, "SNAT", range, "--to-source"),
             RuleTarget::Masquerade(range) => ranged(f, "MASQUERADE", range, "--to-ports"),

@@ -120,6 +120,21 @@ impl<'a> OptionReader<'a> {
         Some(option)
     }
 
+    /// Takes the option that `of` requires.
+    pub(crate) fn require(&mut self, of: &str, option: &'static str) -> ParseResult<()> {
+        let missing = || Problem::Missing { of: of.to_owned(), what: option };
+        self.option(|word| word == option).map(|_| ()).ok_or_else(missing)
+    }
+
+    /// Sets the flags of the following options, which cannot be inverted.
+    pub(crate) fn flags(&mut self, flags: &mut [(&str, &mut bool)]) -> ParseResult<()> {
+        while let Some(option) = self.option(|word| flags.iter().any(|(name, _)| *name == word)) {
+            self.plain()?;
+            flags.iter_mut().filter(|(name, _)| *name == option).for_each(|(_, flag)| **flag = true);
+        }
+        Ok(())
+    }
+
     /// Older versions of iptables print `!` here.
     pub(crate) fn value(&mut self) -> ParseResult<&'a str> {
         if self.peek() == Some("!") && !self.not {
@@ -151,11 +166,7 @@ impl<'a> OptionReader<'a> {
 
     /// Fails after `!`.
     pub(crate) fn plain(&self) -> ParseResult<()> {
-        if self.not {
-            Err(Problem::Impossible(format!("{} cannot be turned around by !", self.option)))
-        } else {
-            Ok(())
-        }
+        if self.not { Err(Problem::Impossible(format!("{} cannot be inverted by !", self.option))) } else { Ok(()) }
     }
 
     pub(crate) fn wrong(&self, value: &str, expected: &'static str) -> Problem {

@@ -2,17 +2,17 @@
 pub(crate) fn match_reason(name: &str) -> &'static str {
     match name {
         "bpf" => "runs a program over the packet",
-        "u32" => "looks at bytes of the packet that are not modelled",
-        "string" => "looks at what the packet carries",
-        "time" => "asks for the time of day",
-        "helper" => "asks for a connection tracking helper",
-        "cgroup" => "asks for the cgroup of the program that sends the packet",
-        "dscp" | "tos" => "asks for the type of service, which is not known",
-        "ttl" | "hl" => "asks for the hop limit, which is not known",
-        "connbytes" | "quota" | "connlabel" | "rateest" => "asks for what passed before",
-        "cpu" => "asks for the processor that handles the packet",
-        "devgroup" => "asks for the group of an interface",
-        "realm" => "asks for the realm of a route",
+        "u32" => "matches unmodelled bytes of the packet",
+        "string" => "matches the payload",
+        "time" => "matches the time of day",
+        "helper" => "matches the conntrack helper",
+        "cgroup" => "matches the cgroup of the sender",
+        "dscp" | "tos" => "matches the unknown type of service",
+        "ttl" | "hl" => "matches the unknown hop limit",
+        "connbytes" | "quota" | "connlabel" | "rateest" => "matches earlier traffic",
+        "cpu" => "matches the processor",
+        "devgroup" => "matches the group of an interface",
+        "realm" => "matches the realm of a route",
         _ => "is not modelled, or not with these options",
     }
 }

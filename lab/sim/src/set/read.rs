@@ -117,7 +117,7 @@ pub(super) fn read(text: &str) -> Result<Sets, SetReadError> {
             ["create", rest @ ..] => {
                 let set = create(rest).map_err(fail)?;
                 if index.insert(set.name.clone(), sets.sets.len()).is_some() {
-                    return Err(fail("this set was there before".to_owned()));
+                    return Err(fail("duplicate set".to_owned()));
                 }
                 sets.sets.push(set);
             }

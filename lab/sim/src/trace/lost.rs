@@ -63,20 +63,18 @@ impl fmt::Display for DropReason {
             DropReason::NotModelled(asked) => format!("unknown: {}: {} {}", asked.rule.place(), asked.what, asked.why),
             DropReason::NoRoute => "no route".to_owned(),
             DropReason::Blackhole => "a black-hole route".to_owned(),
-            DropReason::NoForwarding => "this machine does not forward".to_owned(),
-            DropReason::MartianSource => "its source is one of this machine's own addresses".to_owned(),
-            DropReason::Loopback => "loopback addresses stay inside (route_localnet)".to_owned(),
-            DropReason::ReversePath => "the way back is another (rp_filter)".to_owned(),
+            DropReason::NoForwarding => "forwarding is disabled".to_owned(),
+            DropReason::MartianSource => "the source is an own address of this machine".to_owned(),
+            DropReason::Loopback => "loopback address without route_localnet".to_owned(),
+            DropReason::ReversePath => "the reverse path is another interface (rp_filter)".to_owned(),
             DropReason::NoNeighbour(hop) => format!("no machine on the link has {hop}"),
-            DropReason::NoHairpin => {
-                "it would leave by the port that it came by, which is not in hairpin mode".to_owned()
-            }
-            DropReason::Clash => "another connection has the tuple that its translation needs".to_owned(),
-            DropReason::ServerGone => "IPVS: its destination is gone".to_owned(),
-            DropReason::PortReused => "IPVS: its port is reused while conntrack knows the old connection".to_owned(),
-            DropReason::NoAddress => "there is no address to translate it to".to_owned(),
-            DropReason::Broadcast => "broadcast and multicast are not modelled further".to_owned(),
-            DropReason::TooManyRules => "too many rules: the kernel would take minutes as well".to_owned(),
+            DropReason::NoHairpin => "the output port is the input port, without hairpin mode".to_owned(),
+            DropReason::Clash => "another connection has the tuple of its translation".to_owned(),
+            DropReason::ServerGone => "IPVS: the server was removed".to_owned(),
+            DropReason::PortReused => "IPVS: the port of a connection in conntrack is reused".to_owned(),
+            DropReason::NoAddress => "no address to translate to".to_owned(),
+            DropReason::Broadcast => "broadcast and multicast are not modelled".to_owned(),
+            DropReason::TooManyRules => "too many rules".to_owned(),
             DropReason::TooManyHops => "too many hops".to_owned(),
         };
         f.write_str(&why)

@@ -11,7 +11,7 @@ use crate::packet::{IcmpKind, Packet, PacketBody, TcpFlags};
 use crate::program::iptables::Action;
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
-use crate::rules::target::{ConnmarkAction, RejectWith};
+use crate::rules::target::{Connmark, ConnmarkAction, RejectWith};
 use crate::trace::{DropReason, Event};
 
 /// The result of a target.
@@ -32,8 +32,8 @@ impl Walker<'_> {
                 skb.mark = mark;
                 TargetResult::Continue
             }
-            Action::Connmark { action, value, mask, shift } => {
-                self.connmark(*action, (*value, *mask), *shift, skb);
+            Action::Connmark(connmark) => {
+                self.connmark(*connmark, skb);
                 TargetResult::Continue
             }
             Action::Notrack => {
@@ -83,7 +83,8 @@ impl Walker<'_> {
     }
 
     /// net/netfilter/xt_connmark.c.
-    fn connmark(&mut self, action: ConnmarkAction, (value, mask): (u32, u32), by: i8, skb: &mut Skb) {
+    fn connmark(&mut self, connmark: Connmark, skb: &mut Skb) {
+        let Connmark { action, value, mask, shift: by } = connmark;
         let shift = |mark: u32| {
             let bits = u32::from(by.unsigned_abs());
             if by < 0 { mark.checked_shr(bits) } else { mark.checked_shl(bits) }.unwrap_or(0)

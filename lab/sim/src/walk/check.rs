@@ -11,7 +11,7 @@ use crate::program::iptables::{Check, CompiledRule, InterfaceTests, PhysdevCheck
 use crate::rules::Test;
 use crate::rules::matches::{
     AddressType, AddressTypes, Addrtype, ConnectionStates, Conntrack, FieldTest, Icmp, IpRange, Limit, Multiport,
-    MultiportSide, PortMatch, PortRange, Rpfilter, Status, TupleField,
+    MultiportSide, NumberRange, PortMatch, Rpfilter, Status, TupleField,
 };
 use crate::set::Membership;
 
@@ -251,7 +251,7 @@ fn multiport(asked: &Multiport, packet: &Packet) -> bool {
     let Some((source, destination)) = packet.ports() else {
         return false;
     };
-    let holds = |port: u16| asked.ports.is.iter().any(|range: &PortRange| range.contains(port));
+    let holds = |port: u16| asked.ports.is.iter().any(|range: &NumberRange| range.contains(port));
     asked.ports.judge(match asked.side {
         MultiportSide::Source => holds(source),
         MultiportSide::Destination => holds(destination),

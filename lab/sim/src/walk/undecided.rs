@@ -86,7 +86,7 @@ impl Walker<'_> {
         match check {
             Check::Open(open) => self.open(open, skb),
             Check::Set { set, changes: true, .. } if self.state.changed.contains(&*self.host.sets[*set].name) => {
-                CheckAnswer::Unknown(UnknownFact::new("set", "asks a set that a rule has changed before"))
+                CheckAnswer::Unknown(UnknownFact::new("set", "matches a set that a rule has changed"))
             }
             known => CheckAnswer::Known(self.check(known, skb, drawn)),
         }
@@ -104,21 +104,19 @@ impl Walker<'_> {
                 CheckAnswer::Unknown(UnknownFact { name: name.clone(), why: why.clone(), same })
             }
             OpenCheck::Owner(asked) => unknown_fact::owner(asked, skb.origin),
-            OpenCheck::Socket(_) if unknown_fact::has_socket(packet) => {
-                why("socket", "asks for an open socket, and which there are is not known")
-            }
+            OpenCheck::Socket(_) if unknown_fact::has_socket(packet) => why("socket", "matches unknown open sockets"),
             // Packets without an Ethernet header.
             OpenCheck::Mac(test) if skb.input.is_some_and(|input| !self.is_loopback(input)) => {
-                of("mac", "asks for the sender's Ethernet address, which is not known", &test.is, test.not)
+                of("mac", "matches the sender's unknown Ethernet address", &test.is, test.not)
             }
             OpenCheck::Socket(_) | OpenCheck::Mac(_) => CheckAnswer::Known(false),
-            OpenCheck::Length(test) => match test.is.holds(unknown_fact::lengths(packet)) {
+            OpenCheck::Length(test) => match test.is.contains_all(unknown_fact::lengths(packet)) {
                 Some(within) => CheckAnswer::Known(test.judge(within)),
-                None => of("length", "asks for a length that the packet may have or not", &test.is, test.not),
+                None => of("length", "matches the unknown length of the packet", &test.is, test.not),
             },
             OpenCheck::TcpMss(test) => match packet.body {
                 PacketBody::Tcp { flags, .. } if flags.has(TcpFlags::SYN) => {
-                    of("tcpmss", "asks for the segment size that TCP announces, which is not known", &test.is, test.not)
+                    of("tcpmss", "matches the unknown segment size of TCP", &test.is, test.not)
                 }
                 // The option is absent.
                 PacketBody::Tcp { .. } => CheckAnswer::Known(test.not),
@@ -126,7 +124,7 @@ impl Walker<'_> {
             },
             OpenCheck::Ipvs { handled: Some(test), more: false } => CheckAnswer::Known(test.judge(skb.by_ipvs)),
             OpenCheck::Ipvs { .. } if !skb.by_ipvs => CheckAnswer::Known(false),
-            OpenCheck::Ipvs { .. } => why("ipvs", "asks for IPVS's connection, which is not modelled"),
+            OpenCheck::Ipvs { .. } => why("ipvs", "matches the IPVS connection, which is not modelled"),
             OpenCheck::Port { input: true, test } => by_name(test, skb.port_in, "input-interface"),
             OpenCheck::Port { input: false, test } => by_name(test, skb.port_out, "output-interface"),
         }
@@ -147,7 +145,7 @@ impl Walker<'_> {
             Box::new(NotModelled { host, rule, name: name.clone(), what: what.as_str().into(), why: why.into() })
         };
         // The socket's mark is unknown.
-        let marked = asking.marks(next).then(|| part("gives the packet the mark of its socket, which is not known"));
+        let marked = asking.marks(next).then(|| part("copies the unknown mark of the socket"));
         let answered = |holds: bool| match marked {
             Some(part) if holds => Err(part),
             _ => Ok(holds),

@@ -7,7 +7,7 @@ use crate::packet::{Packet, PacketBody, TcpFlags};
 use crate::program::iptables::Interfaces;
 use crate::protocol::{Family, Protocol};
 use crate::rules::header::InterfacePattern;
-use crate::rules::matches::{Owner, PacketType, Sizes};
+use crate::rules::matches::{NumberRange, Owner, PacketType};
 
 /// The result of a check.
 pub(super) enum CheckAnswer {
@@ -49,7 +49,7 @@ pub(super) fn by_name(test: &Interfaces, interface: Option<usize>, name: &str) -
         None => CheckAnswer::Known(test.holds(interface)),
         Some((at, pattern)) => CheckAnswer::Unknown(UnknownFact {
             name: name.into(),
-            why: "asks for the name of an interface that is invented".into(),
+            why: "matches the unknown name of an interface".into(),
             same: FactScope::Name(at, pattern.clone(), test.is_not()),
         }),
     }
@@ -66,7 +66,7 @@ pub(super) fn interface_text(option: &str, fact: &UnknownFact) -> String {
 /// `owner_mt`.
 pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
     let unknown = || {
-        let fact = UnknownFact::new("owner", "asks who sends the packet, which is not known");
+        let fact = UnknownFact::new("owner", "matches the unknown owner of the packet");
         CheckAnswer::Unknown(match (asked.user, asked.group, asked.supplementary) {
             (Some(test), None, false) => fact.about(&format!("user {:?}", test.is), test.not),
             (None, Some(test), false) => fact.about(&format!("group {:?}", test.is), test.not),
@@ -106,17 +106,19 @@ pub(super) fn has_socket(packet: &Packet) -> bool {
 }
 
 /// With IP header. TCP SYN and RST carry no data and at most 20 bytes of options; other packets have a minimum.
-pub(super) fn lengths(packet: &Packet) -> Sizes {
+pub(super) fn lengths(packet: &Packet) -> NumberRange {
     let header = if packet.family() == Family::V4 { 20 } else { 40 };
     match &packet.body {
         PacketBody::Tcp { flags, .. } if flags.0 & (TcpFlags::SYN | TcpFlags::RST) != 0 => {
-            Sizes { first: header + 20, last: header + 40 }
+            NumberRange { first: header + 20, last: header + 40 }
         }
-        PacketBody::Tcp { .. } => Sizes { first: header + 20, last: u16::MAX },
-        PacketBody::Udp { .. } | PacketBody::Echo { .. } => Sizes { first: header + 8, last: u16::MAX },
-        PacketBody::Sctp { .. } => Sizes { first: header + 12, last: u16::MAX },
-        PacketBody::Error { about, .. } => Sizes { first: header + 8 + lengths(about).first.min(28), last: u16::MAX },
-        PacketBody::Other(_) => Sizes { first: header, last: u16::MAX },
+        PacketBody::Tcp { .. } => NumberRange { first: header + 20, last: u16::MAX },
+        PacketBody::Udp { .. } | PacketBody::Echo { .. } => NumberRange { first: header + 8, last: u16::MAX },
+        PacketBody::Sctp { .. } => NumberRange { first: header + 12, last: u16::MAX },
+        PacketBody::Error { about, .. } => {
+            NumberRange { first: header + 8 + lengths(about).first.min(28), last: u16::MAX }
+        }
+        PacketBody::Other(_) => NumberRange { first: header, last: u16::MAX },
     }
 }
 

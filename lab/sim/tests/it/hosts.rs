@@ -163,7 +163,7 @@ fn chains_with_two_jumps_each_are_walked_in_linear_time() {
     let changes = verdict("-j MARK --set-xmark 0x1/0x0");
     assert!(changes.contains("TooManyRules"), "{changes}");
     let asks_chance = outcomes("-m statistic --mode random --probability 0.5 -j MARK --set-xmark 0x1/0x1");
-    assert!(asks_chance.unwrap_err().to_string().contains("more than 100000 ways"));
+    assert!(asks_chance.unwrap_err().to_string().contains("more than 100000 paths"));
 }
 
 /// Skipped chains must not change the result.

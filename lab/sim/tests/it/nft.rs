@@ -122,7 +122,7 @@ fn unmodelled_statements_fail_where_a_packet_reaches_them() {
     let reached = to_node("tcp dport 22 meta skuid 0 accept");
     assert_eq!(
         reached,
-        "what becomes of the packet depends on what is not known:\n  node-a: ip t, rule 1 of chain input (line 4), tcp dport 22 meta skuid 0 accept: meta skuid 0 is not modelled"
+        "the outcome of the packet depends on unknown facts:\n  node-a: ip t, rule 1 of chain input (line 4), tcp dport 22 meta skuid 0 accept: meta skuid 0 is not modelled"
     );
     let passed = to_node("tcp dport 23 meta skuid 0 accept\n\t\ttcp dport 22 drop\n\t\tqueue to 1");
     assert!(passed.starts_with("dropped by node-a"), "{passed}");
@@ -310,7 +310,7 @@ fn tables_of_iptables_nft_count_once() {
 fn other_texts_are_errors_with_a_reason() {
     for (text, problem) in [
         ("table ip t {\n\tchain c {\n", "line 2: expected }, found \"the end\""),
-        ("table ip t {\n\tnonsense\n}\n", "line 2: \"nonsense\" is nothing of a table that is known here"),
+        ("table ip t {\n\tnonsense\n}\n", "line 2: \"nonsense\" is not part of a table"),
         ("table ip t {\n\tset s {\n\t\tflags interval\n\t}\n}\n", "line 4: expected a set with its type"),
         (
             "table ip t {\n\tchain c {\n\t\ttype filter hook input priority soon;\n\t}\n}\n",
@@ -325,16 +325,16 @@ fn other_texts_are_errors_with_a_reason() {
         ("{\"nftables\": [", "not JSON"),
         (
             "{\"nftables\": [{\"rule\":{\"family\":\"ip\",\"table\":\"t\",\"chain\":\"c\",\"expr\":[]}}]}",
-            "rule of the table ip t, which there is not",
+            "rule in the unknown table ip t",
         ),
-        ("{\"nftables\": [{\"thing\":{}}]}", "\"thing\" is nothing of a ruleset that is known here"),
+        ("{\"nftables\": [{\"thing\":{}}]}", "\"thing\" is not part of a ruleset"),
     ] {
         let error = Ruleset::read(text).unwrap_err().to_string();
         assert!(error.contains(problem), "{text}: {error}");
     }
     let none = Ruleset::read("table ip t {\n\tchain c {\n\t\tjump gone\n\t}\n}\n").unwrap();
     let error = Host::builder("node").interface(HostInterface::new("eth0")).nft(none).build().unwrap_err();
-    assert_eq!(error.to_string(), "host node: nftables, table ip t: there is no chain \"gone\"");
+    assert_eq!(error.to_string(), "host node: nftables, table ip t: unknown chain \"gone\"");
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn the_error_lists_facts_and_assumptions() {
     let error = input(&setup(with_rules(rules), false)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "what becomes of the packet depends on what is not known:\n  \
+        "the outcome of the packet depends on unknown facts:\n  \
          node: table mangle, rule 1 of chain PREROUTING (line 2), -A PREROUTING -p tcp -j TPROXY --on-port 15001 --tproxy-mark 0x1: \
          -j TPROXY --on-port 15001 --tproxy-mark 0x1 hands the packet to the program that listens at port 15001"
     );
@@ -147,10 +147,10 @@ fn the_error_lists_facts_and_assumptions() {
     let error = input(&setup(with_rules(&rules), false)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "what becomes of the packet depends on what is not known:\n  \
+        "the outcome of the packet depends on unknown facts:\n  \
          node: table filter, rule 1 of chain INPUT (line 3), -A INPUT -m mac --mac-source 02:00:00:00:00:01 -j DROP: \
-         -m mac --mac-source 02:00:00:00:00:01 asks for the sender's Ethernet address, which is not known\n\
-         to see what becomes of it if that is decided: --assume 'mac=no' (or =yes)"
+         -m mac --mac-source 02:00:00:00:00:01 matches the sender's unknown Ethernet address\n\
+         to decide them: --assume 'mac=no' (or =yes)"
     );
 }
 
@@ -204,7 +204,7 @@ fn traces_show_the_answers() {
     let outcomes = input(&setup).unwrap();
     assert_eq!(outcomes.ways.len(), 1);
     let text = render::tree(&outcomes);
-    assert!(text.contains("bpf: not known, taken as no in INPUT 1"), "{text}");
+    assert!(text.contains("bpf: unknown, taken as no in INPUT 1"), "{text}");
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn too_many_unknown_facts_are_listed() {
 fn missing_sets_are_errors_or_unknown() {
     let rules = filter("-A INPUT -m set --match-set NOBODY src -j DROP");
     let host = Host::builder("node").rules(Rules::read_any(Family::V4, &rules).unwrap());
-    assert!(host.build().unwrap_err().to_string().contains("there is no set \"NOBODY\""));
+    assert!(host.build().unwrap_err().to_string().contains("unknown set \"NOBODY\""));
     let with_rules = with_rules(&rules);
     let setup = setup(|host| with_rules(host).other_sets(), false);
     assert_eq!(in_words(input(&setup)), "depends on INPUT 1 set");

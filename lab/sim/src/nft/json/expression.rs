@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use super::text;
-use crate::nft::{Binary, Element, ElementKey, ElementValue, Expr, NftVerdict};
+use crate::names;
+use crate::nft::expression::BINARIES;
+use crate::nft::{Element, ElementKey, ElementValue, Expr, NftVerdict};
 
 fn unknown(value: &Value) -> Expr {
     Expr::Unknown(value.to_string())
@@ -74,20 +76,13 @@ fn one(kind: &str, inner: &Value) -> Option<Expr> {
         },
         "map" => Expr::Map { key: Box::new(read(inner.get("key")?)), map: Box::new(map(inner.get("data")?)?) },
         "elem" => read(inner.get("val")?),
-        "&" | "|" | "^" | "<<" | ">>" => {
-            let operation = match kind {
-                "&" => Binary::And,
-                "|" => Binary::Or,
-                "^" => Binary::Xor,
-                "<<" => Binary::Left,
-                _ => Binary::Right,
-            };
+        _ => {
+            let operation = names::value(&BINARIES, kind)?;
             // More than two operands associate to the left.
             let mut operands = inner.as_array()?.iter().map(read);
             let first = operands.next()?;
             operands.fold(first, |left, right| Expr::Binary(operation, Box::new(left), Box::new(right)))
         }
-        _ => return None,
     })
 }
 

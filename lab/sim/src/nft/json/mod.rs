@@ -57,7 +57,7 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
                 let table = of(&mut ruleset, value, kind)?;
                 match table.chains.iter_mut().find(|chain| chain.name == name) {
                     Some(chain) => chain.rules.push(rule),
-                    None => return wrong(format!("a rule of the chain {name:?}, which there is not")),
+                    None => return wrong(format!("rule in the unknown chain {name:?}")),
                 }
             }
             // Only statements that use these objects matter.
@@ -65,7 +65,7 @@ pub(super) fn read(text: &str) -> ReadResult<Ruleset> {
                 if ["metainfo", "flowtable", "counter", "quota", "limit", "secmark", "synproxy", "tunnel"]
                     .contains(&kind.as_str())
                     || kind.starts_with("ct ") => {}
-            (kind, _) => return wrong(format!("{kind:?} is nothing of a ruleset that is known here")),
+            (kind, _) => return wrong(format!("{kind:?} is not part of a ruleset")),
         }
     }
     for table in &mut ruleset.tables {
@@ -78,7 +78,7 @@ fn of<'a>(ruleset: &'a mut Ruleset, value: &Value, kind: &str) -> ReadResult<&'a
     let family = family(value, kind)?;
     let name = needed(value, "table", kind)?;
     let found = ruleset.tables.iter_mut().find(|table| table.family == family && table.name == name);
-    found.map_or_else(|| wrong(format!("{kind} of the table {family} {name}, which there is not")), Ok)
+    found.map_or_else(|| wrong(format!("{kind} in the unknown table {family} {name}")), Ok)
 }
 
 fn family(value: &Value, kind: &str) -> ReadResult<TableFamily> {

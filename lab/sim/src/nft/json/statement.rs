@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use super::expression::{self, map, verdict};
 use super::{text, words};
-use crate::nft::{Expr, NatKind, Relation, SetOperation, Statement};
+use crate::names;
+use crate::nft::statement::{LIMIT_UNITS, NAT_KINDS, RELATIONS, SET_OPERATIONS};
+use crate::nft::{Expr, NatKind, Relation, Statement};
 
 pub(super) fn read(value: &Value) -> Statement {
     let known = match value {
@@ -26,29 +28,18 @@ fn one(kind: &str, inner: &Value) -> Option<Statement> {
         }
         "mangle" => mangle(inner),
         "set" | "map" => element(inner),
-        "snat" => nat(NatKind::Snat, inner),
-        "dnat" => nat(NatKind::Dnat, inner),
-        "masquerade" => nat(NatKind::Masquerade, inner),
-        "redirect" => nat(NatKind::Redirect, inner),
         "reject" => Some(reject(inner)),
         "notrack" => Some(Statement::Notrack),
         "limit" => limit(inner),
         "counter" | "log" | "flow" => Some(Statement::NoEffect(no_effect(kind, inner))),
-        _ => None,
+        _ => nat(names::value(&NAT_KINDS, kind)?, inner),
     }
 }
 
 fn matching(inner: &Value) -> Option<Statement> {
     let relation = match inner.get("op")?.as_str()? {
         "in" => Relation::Implicit,
-        "==" => Relation::Equal,
-        "!=" => Relation::NotEqual,
-        "<" => Relation::Less,
-        "<=" => Relation::LessOrEqual,
-        ">" => Relation::Greater,
-        ">=" => Relation::GreaterOrEqual,
-        "!" => Relation::Without,
-        _ => return None,
+        operator => names::value(&RELATIONS, operator)?,
     };
     let left = expression::read(inner.get("left")?);
     Some(Statement::Match { left, relation, right: expression::read(inner.get("right")?) })
@@ -76,12 +67,7 @@ fn mangle(inner: &Value) -> Option<Statement> {
 }
 
 fn element(inner: &Value) -> Option<Statement> {
-    let operation = match inner.get("op")?.as_str()? {
-        "add" => SetOperation::Add,
-        "update" => SetOperation::Update,
-        "delete" => SetOperation::Delete,
-        _ => return None,
-    };
+    let operation = names::value(&SET_OPERATIONS, inner.get("op")?.as_str()?)?;
     let (set, elem) = (text(inner, "set").or_else(|| text(inner, "map"))?, inner.get("elem")?);
     let timeout = elem.get("elem").and_then(|elem| elem.get("timeout")).and_then(Value::as_u64);
     Some(Statement::Element {
@@ -143,14 +129,7 @@ fn limit(inner: &Value) -> Option<Statement> {
     if text(inner, "rate_unit").is_some_and(|unit| unit != "packets") {
         return None;
     }
-    let per = match text(inner, "per")?.as_str() {
-        "second" => 1000,
-        "minute" => 60_000,
-        "hour" => 3_600_000,
-        "day" => 86_400_000,
-        "week" => 604_800_000,
-        _ => return None,
-    };
+    let per = names::value(&LIMIT_UNITS, inner.get("per")?.as_str()?)?;
     let rate = inner.get("rate").and_then(Value::as_u64).filter(|rate| *rate > 0)?;
     let burst = inner.get("burst").and_then(Value::as_u64).unwrap_or(5);
     let over = inner.get("inv").and_then(Value::as_bool).unwrap_or(false);

@@ -98,7 +98,7 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
                 }
             }
             Some(word) => {
-                return Err(NftReadError::new(line, format!("{word:?} is nothing of a table that is known here")));
+                return Err(NftReadError::new(line, format!("{word:?} is not part of a table")));
             }
             None => return expected(tokens, "something of a table"),
         }
@@ -139,7 +139,7 @@ fn chain(tokens: &mut Tokens<'_>) -> ReadResult<Chain> {
             let policy = policy(tokens)?;
             match &mut chain.base {
                 Some(base) => base.policy = policy,
-                None => return Err(NftReadError::new(line, "a policy of a chain without a hook")),
+                None => return Err(NftReadError::new(line, "policy of a chain without a hook")),
             }
         } else if tokens.take("comment") {
             chain.comment = Some(name(tokens, "a comment")?);
@@ -256,7 +256,7 @@ fn set(tokens: &mut Tokens<'_>, is_map: bool) -> ReadResult<Set> {
                 })?;
             }
             Some(word) => {
-                return Err(NftReadError::new(line, format!("{word:?} is nothing of a set that is known here")));
+                return Err(NftReadError::new(line, format!("{word:?} is not part of a set")));
             }
             None => return expected(tokens, "something of a set"),
         }
@@ -285,7 +285,7 @@ fn types(
         }
         Some(all)
     };
-    let wrong = || NftReadError::new(line, "a type that is not understood");
+    let wrong = || NftReadError::new(line, "unknown type");
     let key = concatenated(tokens).ok_or_else(wrong)?;
     if !is_map {
         return Ok((key, SetData::Keys));

@@ -3,6 +3,8 @@
 use super::elements::milliseconds;
 use super::expression::{self, compared_with, one_or_more, value};
 use super::tokens::{TokenKind, Tokens};
+use crate::names;
+use crate::nft::statement::{LIMIT_UNITS, NAT_KINDS, RELATIONS, SET_OPERATIONS};
 use crate::nft::{Binary, Expr, NatKind, NftVerdict, Relation, SetOperation, Statement};
 
 pub(super) fn verdict(tokens: &mut Tokens<'_>) -> Option<NftVerdict> {
@@ -39,15 +41,12 @@ pub(super) fn read(tokens: &mut Tokens<'_>) -> Option<Statement> {
             tokens.next();
             Some(Statement::Notrack)
         }
-        "snat" => nat(tokens, NatKind::Snat),
-        "dnat" => nat(tokens, NatKind::Dnat),
-        "masquerade" => nat(tokens, NatKind::Masquerade),
-        "redirect" => nat(tokens, NatKind::Redirect),
-        "add" => element(tokens, SetOperation::Add),
-        "update" => element(tokens, SetOperation::Update),
-        "delete" => element(tokens, SetOperation::Delete),
         "tcp" if tokens.second() == Some("option") => segment_size(tokens),
-        _ => matching(tokens),
+        word => match (names::value(&NAT_KINDS, word), names::value(&SET_OPERATIONS, word)) {
+            (Some(kind), _) => nat(tokens, kind),
+            (None, Some(operation)) => element(tokens, operation),
+            (None, None) => matching(tokens),
+        },
     }
 }
 
@@ -108,14 +107,7 @@ fn limit(tokens: &mut Tokens<'_>) -> Option<Statement> {
         tokens.take("until");
     }
     let (rate, unit) = tokens.word()?.split_once('/')?;
-    let per = match unit {
-        "second" => 1000,
-        "minute" => 60_000,
-        "hour" => 3_600_000,
-        "day" => 86_400_000,
-        "week" => 604_800_000,
-        _ => return None,
-    };
+    let per = names::value(&LIMIT_UNITS, unit)?;
     let mut burst = 5;
     if tokens.take("burst") {
         burst = tokens.word()?.parse().ok()?;
@@ -191,16 +183,6 @@ fn element(tokens: &mut Tokens<'_>, operation: SetOperation) -> Option<Statement
     let data = if tokens.take(":") { Some(value(tokens)?) } else { None };
     tokens.take("}").then_some(Statement::Element { operation, set, key, data, timeout })
 }
-
-const RELATIONS: [(&str, Relation); 7] = [
-    ("==", Relation::Equal),
-    ("!=", Relation::NotEqual),
-    ("<=", Relation::LessOrEqual),
-    (">=", Relation::GreaterOrEqual),
-    ("<", Relation::Less),
-    (">", Relation::Greater),
-    ("!", Relation::Without),
-];
 
 /// Comparisons, `vmap` and `set`.
 fn matching(tokens: &mut Tokens<'_>) -> Option<Statement> {

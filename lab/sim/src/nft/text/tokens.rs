@@ -50,7 +50,7 @@ pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadE
             }
             at += length;
         } else if next == '"' {
-            let length = rest[1..].find('"').ok_or_else(|| NftReadError::new(line, "a quote without an end"))?;
+            let length = rest[1..].find('"').ok_or_else(|| NftReadError::new(line, "quote without an end"))?;
             let text = &rest[1..=length];
             tokens.push(Token { kind: TokenKind::Quoted, text, from: at, to: at + length + 2, line });
             line += text.matches('\n').count();

@@ -126,9 +126,7 @@ impl Compiler<'_> {
             RuleTarget::Goto(chain) => Action::Goto(place(chain)?),
             RuleTarget::Reject(with) => Action::Reject(*with),
             RuleTarget::Mark { value, mask } => Action::Mark { value: *value, mask: *mask },
-            RuleTarget::Connmark { action, value, mask, shift } => {
-                Action::Connmark { action: *action, value: *value, mask: *mask, shift: *shift }
-            }
+            RuleTarget::Connmark(connmark) => Action::Connmark(*connmark),
             RuleTarget::Dnat(range) => Action::Dnat(*range),
             RuleTarget::Snat(range) => Action::Snat(*range),
             RuleTarget::Masquerade(range) => Action::Masquerade(*range),
@@ -141,7 +139,7 @@ impl Compiler<'_> {
                 Action::Unknown { name, why: external.effect().into() }
             }
             RuleTarget::Set(set) if set.maps() => {
-                Action::Unknown { name: None, why: "takes from a set's element what is not modelled".into() }
+                Action::Unknown { name: None, why: "takes unmodelled values from an element".into() }
             }
             RuleTarget::Set(set) => {
                 let changes = set.changes().map(|name| {
@@ -187,7 +185,7 @@ impl Compiler<'_> {
                 match self.set(&set.set)? {
                     Some(set) => Check::Set { not, set, sides, return_nomatch, changes },
                     None => {
-                        let (name, why) = ("set".into(), "asks a set that is not given".into());
+                        let (name, why) = ("set".into(), "matches a set that is not given".into());
                         Check::Open(OpenCheck::Unknown { name, why })
                     }
                 }

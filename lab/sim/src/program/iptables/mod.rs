@@ -11,11 +11,11 @@ use crate::protocol::Protocol;
 use crate::rules::ct::Zone;
 use crate::rules::header::InterfacePattern;
 use crate::rules::matches::{
-    Addrtype, Conntrack, Icmp, IpRange, Limit, MacAddress, Multiport, Owner, PacketType, PortMatch, RecentAction,
-    Rpfilter, Side, Sizes, SocketMatch,
+    Addrtype, Conntrack, Icmp, IpRange, Limit, MacAddress, Multiport, NumberRange, Owner, PacketType, PortMatch,
+    RecentAction, Rpfilter, Side, SocketMatch,
 };
 use crate::rules::nat::NatRange;
-use crate::rules::target::{ConnmarkAction, RejectWith};
+use crate::rules::target::{Connmark, RejectWith};
 use crate::rules::{ChainPolicy, Rules, TableName, Test};
 use crate::trace::RuleRef;
 
@@ -24,13 +24,13 @@ use crate::trace::RuleRef;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum CompileError {
-    #[error("table {table}, line {line}: there is no set {set:?}")]
+    #[error("table {table}, line {line}: unknown set {set:?}")]
     NoSet { table: TableName, line: usize, set: String },
     /// Only in rules that were changed after reading.
-    #[error("table {table}, line {line}: there is no chain {chain:?}")]
+    #[error("table {table}, line {line}: unknown chain {chain:?}")]
     NoChain { table: TableName, line: usize, chain: String },
     /// A loop of chains, which the kernel refuses.
-    #[error("table {table}: chain {chain:?} calls itself")]
+    #[error("table {table}: chain {chain:?} reaches itself")]
     Loop { table: TableName, chain: String },
 }
 
@@ -127,8 +127,8 @@ pub(crate) enum OpenCheck {
     Owner(Owner),
     Socket(SocketMatch),
     Mac(Test<MacAddress>),
-    Length(Test<Sizes>),
-    TcpMss(Test<Sizes>),
+    Length(Test<NumberRange>),
+    TcpMss(Test<NumberRange>),
     /// `more`: conditions on the connection.
     Ipvs {
         handled: Option<Test<()>>,
@@ -176,12 +176,7 @@ pub(crate) enum Action {
         value: u32,
         mask: u32,
     },
-    Connmark {
-        action: ConnmarkAction,
-        value: u32,
-        mask: u32,
-        shift: i8,
-    },
+    Connmark(Connmark),
     Dnat(NatRange),
     Snat(NatRange),
     Masquerade(NatRange),

@@ -5,6 +5,7 @@ use std::fmt;
 use super::super::Test;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
+use crate::names;
 
 /// The type of an address according to the routing tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,8 +40,7 @@ pub struct AddressTypes(pub Vec<AddressType>);
 
 impl AddressTypes {
     fn parse(text: &str) -> Option<AddressTypes> {
-        let one = |name: &str| NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
-        text.split(',').map(one).collect::<Option<Vec<_>>>().map(AddressTypes)
+        text.split(',').map(|name| names::value(&NAMES, name)).collect::<Option<Vec<_>>>().map(AddressTypes)
     }
 }
 

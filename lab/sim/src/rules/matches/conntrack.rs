@@ -5,8 +5,9 @@ use std::fmt;
 use super::super::Test;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
-use super::ports::PortRange;
+use super::ports::NumberRange;
 use crate::masked::Masked;
+use crate::names;
 use crate::protocol::Protocol;
 
 /// Conntrack states as bits.
@@ -69,11 +70,6 @@ fn list(names: &[(&str, u8)], text: &str) -> Option<u8> {
     })
 }
 
-fn print(names: &[(&str, u8)], bits: u8) -> String {
-    let set = names.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name);
-    set.collect::<Vec<_>>().join(",")
-}
-
 /// A part of the tuples of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -89,7 +85,7 @@ pub enum TupleField {
 #[allow(missing_docs, reason = "the names say it")]
 pub enum FieldTest {
     Address(TupleField, Test<Masked>),
-    Port(TupleField, Test<PortRange>),
+    Port(TupleField, Test<NumberRange>),
 }
 
 const ADDRESSES: [(&str, TupleField); 4] = [
@@ -117,20 +113,12 @@ pub struct Conntrack {
     pub original: Option<bool>,
 }
 
-fn field(known: &[(&str, TupleField)], option: &str) -> Option<TupleField> {
-    known.iter().find(|(name, _)| *name == option).map(|(_, field)| *field)
-}
-
-fn name(known: &[(&'static str, TupleField)], field: TupleField) -> &'static str {
-    known.iter().find(|(_, known)| *known == field).map_or("", |(name, _)| name)
-}
-
 impl Conntrack {
     pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Conntrack> {
         let mut this = Conntrack::default();
         let known = |word: &str| {
             matches!(word, "--ctstate" | "--ctproto" | "--ctstatus" | "--ctdir")
-                || field(&ADDRESSES, word).or(field(&PORTS, word)).is_some()
+                || names::value(&ADDRESSES, word).or(names::value(&PORTS, word)).is_some()
         };
         let mut any = false;
         while let Some(option) = words.option(known) {
@@ -145,9 +133,9 @@ impl Conntrack {
                     words.plain()?;
                     this.original = Some(words.parse("ORIGINAL or REPLY", direction)?);
                 }
-                _ => this.fields.push(match (field(&ADDRESSES, option), field(&PORTS, option)) {
+                _ => this.fields.push(match (names::value(&ADDRESSES, option), names::value(&PORTS, option)) {
                     (Some(which), _) => FieldTest::Address(which, words.test("an address or network", Masked::parse)?),
-                    (None, Some(which)) => FieldTest::Port(which, words.test("a port or range", PortRange::parse)?),
+                    (None, Some(which)) => FieldTest::Port(which, words.test("a port or range", NumberRange::parse)?),
                     (None, None) => continue,
                 }),
             }
@@ -156,14 +144,13 @@ impl Conntrack {
     }
 
     pub(crate) fn read_state(words: &mut OptionReader<'_>) -> ParseResult<Conntrack> {
-        let found = words.option(|word| word == "--state");
-        found.ok_or(Problem::Missing { of: "match state".to_owned(), what: "--state" })?;
+        words.require("match state", "--state")?;
         Ok(Conntrack { states: Some(words.test("states", states)?), ..Conntrack::default() })
     }
 
     pub(crate) fn print_state(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let test = self.states.unwrap_or(Test::is(ConnectionStates(0)));
-        write!(f, "{} --state {}", test.negation(), print(&STATES, test.is.0))
+        write!(f, "{} --state {}", test.negation(), names::flags(&STATES, test.is.0))
     }
 }
 
@@ -182,7 +169,7 @@ fn direction(text: &str) -> Option<bool> {
 impl fmt::Display for Conntrack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(test) = &self.states {
-            write!(f, "{} --ctstate {}", test.negation(), print(&STATES, test.is.0))?;
+            write!(f, "{} --ctstate {}", test.negation(), names::flags(&STATES, test.is.0))?;
         }
         if let Some(test) = &self.protocol {
             write!(f, "{} --ctproto {}", test.negation(), test.is.0)?;
@@ -190,13 +177,15 @@ impl fmt::Display for Conntrack {
         for one in &self.fields {
             match one {
                 FieldTest::Address(field, test) => {
-                    write!(f, "{} {} {}", test.negation(), name(&ADDRESSES, *field), test.is)?;
+                    write!(f, "{} {} {}", test.negation(), names::name(&ADDRESSES, field), test.is)?;
                 }
-                FieldTest::Port(field, test) => write!(f, "{} {} {}", test.negation(), name(&PORTS, *field), test.is)?,
+                FieldTest::Port(field, test) => {
+                    write!(f, "{} {} {}", test.negation(), names::name(&PORTS, field), test.is)?
+                }
             }
         }
         if let Some(test) = &self.status {
-            write!(f, "{} --ctstatus {}", test.negation(), print(&STATUSES, test.is.0))?;
+            write!(f, "{} --ctstatus {}", test.negation(), names::flags(&STATUSES, test.is.0))?;
         }
         match self.original {
             Some(true) => f.write_str(" --ctdir ORIGINAL"),

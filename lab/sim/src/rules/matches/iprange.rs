@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::super::Test;
 use super::super::error::{ParseResult, Problem};
+use super::super::nat::addresses;
 use super::super::tokens::OptionReader;
 
 /// All conditions must hold.
@@ -16,17 +17,11 @@ pub struct IpRange {
     pub destination: Option<Test<(IpAddr, IpAddr)>>,
 }
 
-fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let range: (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
-    (range.0.is_ipv4() == range.1.is_ipv4() && range.0 <= range.1).then_some(range)
-}
-
 impl IpRange {
     pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<IpRange> {
         let mut this = IpRange::default();
         while let Some(option) = words.option(|word| matches!(word, "--src-range" | "--dst-range")) {
-            let test = Some(words.test("first-last", range)?);
+            let test = Some(words.test("first-last", addresses)?);
             if option == "--src-range" { this.source = test } else { this.destination = test }
         }
         if this == IpRange::default() {

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use super::super::Test;
-use super::super::error::{ParseResult, Problem};
+use super::super::error::ParseResult;
 use super::super::tokens::OptionReader;
+use crate::names;
 
 /// An Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,8 +22,7 @@ impl MacAddress {
     }
 
     pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Test<MacAddress>> {
-        let found = words.option(|word| word == "--mac-source");
-        found.ok_or(Problem::Missing { of: "match mac".to_owned(), what: "--mac-source" })?;
+        words.require("match mac", "--mac-source")?;
         words.test("an Ethernet address", MacAddress::parse)
     }
 }
@@ -54,15 +54,13 @@ const TYPES: [(&str, PacketType); 6] = [
 
 impl PacketType {
     pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Test<PacketType>> {
-        let found = words.option(|word| word == "--pkt-type");
-        found.ok_or(Problem::Missing { of: "match pkttype".to_owned(), what: "--pkt-type" })?;
-        let one = |text: &str| TYPES.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
-        words.test("unicast, broadcast or multicast", one)
+        words.require("match pkttype", "--pkt-type")?;
+        words.test("unicast, broadcast or multicast", |text| names::value(&TYPES, text))
     }
 }
 
 impl fmt::Display for PacketType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(TYPES.iter().find(|(_, kind)| kind == self).map_or("", |(name, _)| name))
+        f.write_str(names::name(&TYPES, self))
     }
 }

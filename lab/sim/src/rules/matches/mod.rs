@@ -31,7 +31,6 @@ mod quota;
 mod recent;
 mod rpfilter;
 mod set;
-mod size;
 mod socket;
 mod statistic;
 
@@ -46,12 +45,11 @@ pub use link::{MacAddress, PacketType};
 pub use owner::{IdRange, Owner};
 pub use physdev::Physdev;
 pub use policy::{IpsecPolicy, Ipvs};
-pub use ports::{Multiport, MultiportSide, PortMatch, PortRange, TcpFlagsTest};
+pub use ports::{Multiport, MultiportSide, NumberRange, PortMatch, TcpFlagsTest};
 pub use quota::{Connlimit, Hashlimit};
 pub use recent::{Recent, RecentAction};
 pub use rpfilter::Rpfilter;
 pub use set::{SetMatch, Side};
-pub use size::Sizes;
 pub use socket::SocketMatch;
 pub use statistic::{Statistic, THRESHOLD_ONE};
 
@@ -92,8 +90,8 @@ pub enum Match {
     Connlimit(Connlimit),
     Mac(Test<MacAddress>),
     PacketType(Test<PacketType>),
-    Length(Test<Sizes>),
-    TcpMss(Test<Sizes>),
+    Length(Test<NumberRange>),
+    TcpMss(Test<NumberRange>),
     Policy(IpsecPolicy),
     Ipvs(Ipvs),
     /// An unmodelled match; only [`super::Rules::read_any`] returns it.
@@ -104,15 +102,16 @@ pub enum Match {
     },
 }
 
-fn only(words: &mut OptionReader<'_>, of: &str, option: &'static str) -> ParseResult<()> {
-    let found = words.option(|word| word == option);
-    found.map(|_| ()).ok_or(Problem::Missing { of: of.to_owned(), what: option })
-}
-
 fn text(words: &mut OptionReader<'_>, of: &str, option: &'static str) -> ParseResult<String> {
-    only(words, of, option)?;
+    words.require(of, option)?;
     words.plain()?;
     Ok(words.value()?.to_owned())
+}
+
+/// `length` and `tcpmss` (net/netfilter/xt_length.c, xt_tcpmss.c).
+fn sizes(words: &mut OptionReader<'_>, of: &str, option: &'static str) -> ParseResult<Test<NumberRange>> {
+    words.require(&format!("match {of}"), option)?;
+    words.test("a number, or first:last", NumberRange::parse)
 }
 
 impl Match {
@@ -133,7 +132,7 @@ impl Match {
             "conntrack" => Match::Conntrack(Conntrack::read(words)?, false),
             "state" => Match::Conntrack(Conntrack::read_state(words)?, true),
             "mark" | "connmark" => {
-                only(words, name, "--mark")?;
+                words.require(name, "--mark")?;
                 let test = words.test("a mark, or mark/mask", marked)?;
                 if name == "mark" { Match::Mark(test) } else { Match::Connmark(test) }
             }
@@ -173,10 +172,10 @@ impl Match {
             "connlimit" => Match::Connlimit(Connlimit::read(words, family)?),
             "mac" => Match::Mac(MacAddress::read(words)?),
             "pkttype" => Match::PacketType(PacketType::read(words)?),
-            "length" => Match::Length(Sizes::read(words, name, "--length")?),
+            "length" => Match::Length(sizes(words, name, "--length")?),
             "tcpmss" => {
                 of_protocol(Protocol::TCP)?;
-                Match::TcpMss(Sizes::read(words, name, "--mss")?)
+                Match::TcpMss(sizes(words, name, "--mss")?)
             }
             "policy" => Match::Policy(IpsecPolicy::read(words)?),
             "ipvs" => Match::Ipvs(Ipvs::read(words)?),

@@ -5,35 +5,47 @@ use std::fmt;
 use super::super::Test;
 use super::super::error::{ParseResult, Problem};
 use super::super::tokens::OptionReader;
+use crate::names;
 use crate::protocol::Protocol;
 
-/// An inclusive range of ports.
+/// An inclusive range of ports or sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
-pub struct PortRange {
+pub struct NumberRange {
     pub first: u16,
     pub last: u16,
 }
 
-impl PortRange {
+impl NumberRange {
     /// Parses `80`, `80:90`, `:90`, `80:`.
     #[must_use]
-    pub fn parse(text: &str) -> Option<PortRange> {
+    pub fn parse(text: &str) -> Option<NumberRange> {
         let (first, last) = text.split_once(':').unwrap_or((text, text));
         let open = text.contains(':');
         let end = |text: &str, limit: u16| if open && text.is_empty() { Some(limit) } else { text.parse().ok() };
-        let range = PortRange { first: end(first, 0)?, last: end(last, u16::MAX)? };
+        let range = NumberRange { first: end(first, 0)?, last: end(last, u16::MAX)? };
         (range.first <= range.last).then_some(range)
     }
 
-    /// Whether the range contains `port`.
+    /// Whether the range contains `number`.
     #[must_use]
-    pub fn contains(&self, port: u16) -> bool {
-        (self.first..=self.last).contains(&port)
+    pub fn contains(&self, number: u16) -> bool {
+        (self.first..=self.last).contains(&number)
+    }
+
+    /// Whether the range contains all numbers of `possible`; `None` if it contains some.
+    pub(crate) fn contains_all(self, possible: NumberRange) -> Option<bool> {
+        if self.contains(possible.first) && self.contains(possible.last) {
+            Some(true)
+        } else if self.last < possible.first || possible.last < self.first {
+            Some(false)
+        } else {
+            None
+        }
     }
 }
 
-impl fmt::Display for PortRange {
+impl fmt::Display for NumberRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.first == self.last { write!(f, "{}", self.first) } else { write!(f, "{}:{}", self.first, self.last) }
     }
@@ -55,18 +67,12 @@ fn flags(text: &str) -> Option<u8> {
     match text {
         "NONE" => Some(0),
         "ALL" => Some(0x3f),
-        _ => text
-            .split(',')
-            .try_fold(0, |bits, name| FLAGS.iter().find(|(known, _)| *known == name).map(|(_, bit)| bits | bit)),
+        _ => names::parse_flags(&FLAGS, text),
     }
 }
 
 fn print_flags(bits: u8) -> String {
-    if bits == 0 {
-        return "NONE".to_owned();
-    }
-    let set = FLAGS.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name);
-    set.collect::<Vec<_>>().join(",")
+    if bits == 0 { "NONE".to_owned() } else { names::flags(&FLAGS, bits) }
 }
 
 /// `tcp`, `udp` and `sctp`.
@@ -75,9 +81,9 @@ pub struct PortMatch {
     /// Equal to the rule's `-p`.
     pub protocol: Protocol,
     /// `--sport`.
-    pub source: Option<Test<PortRange>>,
+    pub source: Option<Test<NumberRange>>,
     /// `--dport`.
-    pub destination: Option<Test<PortRange>>,
+    pub destination: Option<Test<NumberRange>>,
     /// `--tcp-flags`, `--syn`.
     pub flags: Option<Test<TcpFlagsTest>>,
 }
@@ -93,9 +99,9 @@ impl PortMatch {
         };
         while let Some(option) = words.option(known) {
             match option {
-                "--sport" | "--source-port" => this.source = Some(words.test("a port or range", PortRange::parse)?),
+                "--sport" | "--source-port" => this.source = Some(words.test("a port or range", NumberRange::parse)?),
                 "--dport" | "--destination-port" => {
-                    this.destination = Some(words.test("a port or range", PortRange::parse)?);
+                    this.destination = Some(words.test("a port or range", NumberRange::parse)?);
                 }
                 "--syn" => {
                     this.flags = Some(Test { not: words.negated(), is: TcpFlagsTest { mask: 0x17, set: 0x02 } });
@@ -142,7 +148,7 @@ pub enum MultiportSide {
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Multiport {
     pub side: MultiportSide,
-    pub ports: Test<Vec<PortRange>>,
+    pub ports: Test<Vec<NumberRange>>,
 }
 
 impl Multiport {
@@ -155,7 +161,7 @@ impl Multiport {
         };
         let option = words.option(|word| side(word).is_some()).and_then(side);
         let side = option.ok_or(Problem::Missing { of: "match multiport".to_owned(), what: "a list of ports" })?;
-        let list = |text: &str| text.split(',').map(PortRange::parse).collect::<Option<Vec<_>>>();
+        let list = |text: &str| text.split(',').map(NumberRange::parse).collect::<Option<Vec<_>>>();
         Ok(Multiport { side, ports: words.test("ports and ranges, separated by commas", list)? })
     }
 }

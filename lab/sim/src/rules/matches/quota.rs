@@ -43,7 +43,7 @@ impl Hashlimit {
             limit = Some(((option == "--hashlimit-above") != rate.not, rate.is));
         }
         if all.iter().any(|option| option.not) {
-            return Err(Problem::Impossible("only the rate of hashlimit can be turned around by !".to_owned()));
+            return Err(Problem::Impossible("only the rate of hashlimit can be inverted by !".to_owned()));
         }
         if !all.iter().any(|option| option.name == "--hashlimit-name") {
             return Err(Problem::Missing { of: of(), what: "--hashlimit-name" });

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::super::error::ParseResult;
+use super::super::options;
 use super::super::tokens::OptionReader;
 
 /// `-m rpfilter`.
@@ -21,30 +22,24 @@ pub struct Rpfilter {
 impl Rpfilter {
     pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<Rpfilter> {
         let mut this = Rpfilter::default();
-        let known = |word: &str| matches!(word, "--loose" | "--validmark" | "--accept-local" | "--invert");
-        while let Some(option) = words.option(known) {
-            words.plain()?;
-            match option {
-                "--loose" => this.loose = true,
-                "--validmark" => this.valid_mark = true,
-                "--accept-local" => this.accept_local = true,
-                _ => this.invert = true,
-            }
-        }
+        words.flags(&mut [
+            ("--loose", &mut this.loose),
+            ("--validmark", &mut this.valid_mark),
+            ("--accept-local", &mut this.accept_local),
+            ("--invert", &mut this.invert),
+        ])?;
         Ok(this)
     }
 }
 
 impl fmt::Display for Rpfilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (set, name) in [
-            (self.loose, " --loose"),
-            (self.valid_mark, " --validmark"),
-            (self.accept_local, " --accept-local"),
-            (self.invert, " --invert"),
-        ] {
-            f.write_str(if set { name } else { "" })?;
-        }
-        Ok(())
+        let flags = [
+            ("--loose", self.loose),
+            ("--validmark", self.valid_mark),
+            ("--accept-local", self.accept_local),
+            ("--invert", self.invert),
+        ];
+        options::print_flags(f, &flags)
     }
 }

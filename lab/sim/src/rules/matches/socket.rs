@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::super::error::ParseResult;
+use super::super::options;
 use super::super::tokens::OptionReader;
 
 /// `-m socket`.
@@ -19,29 +20,22 @@ pub struct SocketMatch {
 impl SocketMatch {
     pub(crate) fn read(words: &mut OptionReader<'_>) -> ParseResult<SocketMatch> {
         let mut this = SocketMatch::default();
-        while let Some(option) =
-            words.option(|word| matches!(word, "--transparent" | "--nowildcard" | "--restore-skmark"))
-        {
-            words.plain()?;
-            match option {
-                "--transparent" => this.transparent = true,
-                "--nowildcard" => this.no_wildcard = true,
-                _ => this.restore_mark = true,
-            }
-        }
+        words.flags(&mut [
+            ("--transparent", &mut this.transparent),
+            ("--nowildcard", &mut this.no_wildcard),
+            ("--restore-skmark", &mut this.restore_mark),
+        ])?;
         Ok(this)
     }
 }
 
 impl fmt::Display for SocketMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (set, name) in [
-            (self.transparent, " --transparent"),
-            (self.no_wildcard, " --nowildcard"),
-            (self.restore_mark, " --restore-skmark"),
-        ] {
-            f.write_str(if set { name } else { "" })?;
-        }
-        Ok(())
+        let flags = [
+            ("--transparent", self.transparent),
+            ("--nowildcard", self.no_wildcard),
+            ("--restore-skmark", self.restore_mark),
+        ];
+        options::print_flags(f, &flags)
     }
 }

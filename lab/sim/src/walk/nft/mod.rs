@@ -139,7 +139,7 @@ impl<'a> Walker<'a> {
             rule,
             name: if alone { invented::assumption(input) } else { "" }.into(),
             what: if input { "iifname" } else { "oifname" }.into(),
-            why: "asks for the name of an interface that is invented".into(),
+            why: "matches the unknown name of an interface".into(),
         };
         self.lose(DropReason::NotModelled(Box::new(part)))
     }

@@ -53,7 +53,7 @@ impl<'a> Walker<'a> {
         let is_there = self.nft_find(at, set, &key)?.is_some();
         let set = &at.program.tables[at.table].sets[set];
         let Some(name) = &set.dynamic else {
-            return Err(RuleAbort::NotModelled("a set that rules cannot change".into()));
+            return Err(RuleAbort::NotModelled("a set without the flag dynamic".into()));
         };
         let now = self.now;
         let elements = self.state.nft.elements.entry(name.clone()).or_default();
@@ -62,7 +62,7 @@ impl<'a> Walker<'a> {
         match operation {
             SetOperation::Delete => {
                 if elements.remove(&key).is_none() && is_there {
-                    return Err(RuleAbort::NotModelled("taking out an element that no rule has put in".into()));
+                    return Err(RuleAbort::NotModelled("deleting an element that no rule has added".into()));
                 }
             }
             SetOperation::Add if is_there => {}

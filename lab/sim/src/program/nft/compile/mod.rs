@@ -16,7 +16,7 @@ use crate::protocol::Family;
 
 /// A missing chain or set; only in rules that were changed after reading.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("nftables, table {family} {table}: there is no {what} {name:?}")]
+#[error("nftables, table {family} {table}: unknown {what} {name:?}")]
 pub struct MissingReference {
     /// The table's family.
     pub family: TableFamily,
