@@ -12,7 +12,7 @@ use svcproxy::events::Recorder;
 use svcproxy::health::HealthState;
 use svcproxy::http::ConnectionLimit;
 use svcproxy::kernel::addresses::{Addresses, Reader};
-use svcproxy::kernel::conntrack::Netlink;
+use svcproxy::kernel::conntrack::ConntrackNetlink;
 use svcproxy::kernel::descriptors::{self, Shares};
 use svcproxy::kernel::netlink::NetlinkError;
 use svcproxy::kernel::packet_filter::PacketFilter;
@@ -180,7 +180,7 @@ impl RunningDaemon {
                     DaemonHost::Empty => Box::new(Settable(Arc::clone(&addresses), NodeAddresses::default())),
                     DaemonHost::Node => Box::new(Reader::default()),
                 },
-                conntrack: Netlink::default(),
+                conntrack: ConntrackNetlink::default(),
             };
             daemon(config, runner, inbox, health.clone())?
         };
@@ -270,10 +270,10 @@ impl Drop for RunningDaemon {
 
 fn daemon<M: AtWork + Send + 'static>(
     config: Config,
-    runner: Runner<M, Netlink>,
+    runner: Runner<M, ConntrackNetlink>,
     inbox: UnboundedReceiver<Batch>,
     health: HealthState,
-) -> Result<Daemon<Batches, M, Netlink>> {
+) -> Result<Daemon<Batches, M, ConntrackNetlink>> {
     Ok(Daemon {
         source: Batches(inbox),
         runners: vec![runner],

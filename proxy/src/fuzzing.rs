@@ -3,7 +3,7 @@
 
 use kube::config::Kubeconfig;
 
-use crate::kernel::{conntrack, ipset, iptables, ipvs, multicast, netlink};
+use crate::kernel::{conntrack, ipset, iptables, ipvs, netlink};
 use crate::ruleset::SavedTable;
 
 /// Parses a list, a watch and a credential plugin's output.
@@ -36,7 +36,6 @@ pub fn netlink(bytes: &[u8]) {
         ipvs::fuzz(payload);
         ipset::fuzz(payload);
     });
-    multicast::fuzz(bytes, conntrack::fuzz);
     conntrack::fuzz(bytes);
 }
 

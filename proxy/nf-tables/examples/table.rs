@@ -1,4 +1,4 @@
-//! Makes a table in a network namespace of its own, reads it back and prints it.
+//! Creates a table in a new network namespace, reads it back and prints it.
 //!
 //! Run as root, or `unshare -Urn target/debug/examples/table` as any user.
 #![allow(clippy::print_stdout, reason = "it is there to print")]

@@ -1,18 +1,18 @@
-//! Rules as bytes that compare: what was sent against what the kernel reports of it.
+//! The canonical form of rules: bytes that are equal if and only if two rules do the same, whether sent or read back.
 //!
-//! The kernel puts attributes in an order of its own, leaves flags out, adds what has a default, and counts. The canonical
-//! form has the attributes of an expression by type, without flags and padding, without counters' values, and without what
-//! equals the kernel's default. The comparisons that a rule begins with are in an order of their own ([`crate::comparisons`]).
+//! The kernel reports attributes in its own order, without flags, with defaults, and with counters. The canonical form
+//! sorts the attributes of an expression by type, and leaves out flags, padding, counter values and defaults. It sorts
+//! the leading comparisons of a rule ([`crate::comparisons`]).
 
-use crate::attributes::{Attribute, Attributes};
 use crate::comparisons::Comparisons;
 use crate::family::Family;
 use crate::inspect::{Expression, expressions};
+use crate::netlink::{Attribute, Attributes};
 
-/// Types of attributes up to here are sorted; no expression has higher ones.
+/// Attribute types below this are sorted; no expression has higher ones.
 const TYPES: usize = 32;
 
-/// Attributes that are left out where they have this value: expression, type, value.
+/// Attributes that are left out if they have this value: expression, type, value.
 const DEFAULTS: &[(&str, u16, &[u8])] = &[
     // `NFTA_BITWISE_OP`: `NFT_BITWISE_MASK_XOR`.
     ("bitwise", 6, &[0; 4]),
@@ -27,19 +27,20 @@ const DEFAULTS: &[(&str, u16, &[u8])] = &[
     ("reject", 2, &[0]),
 ];
 
-/// Attributes whose value says nothing of what a rule does: expression, type.
+/// Attributes that are left out: expression, type.
 const IGNORED: &[(&str, u16)] = &[
     // `NFTA_COUNTER_BYTES`, `NFTA_COUNTER_PACKETS`, `NFTA_COUNTER_PAD`.
     ("counter", 1),
     ("counter", 2),
     ("counter", 3),
-    // `NFTA_LOOKUP_SET_ID`, `NFTA_DYNSET_SET_ID`, `NFTA_DYNSET_PAD`: numbers within a batch, and padding.
+    // Set numbers within a batch, and padding: `NFTA_LOOKUP_SET_ID`, `NFTA_DYNSET_SET_ID`, `NFTA_DYNSET_PAD`.
     ("lookup", 4),
     ("dynset", 2),
     ("dynset", 8),
 ];
 
-/// Attributes that the kernel reports as a copy of another, where that was all that was sent: expression, type, the other.
+/// Attributes that the kernel reports as a copy of another if only the other was sent: expression, type, the other
+/// type.
 const COPIES: &[(&str, u16, u16)] = &[
     // `NFTA_NAT_REG_ADDR_MAX`, `NFTA_NAT_REG_PROTO_MAX`, `NFTA_MASQ_REG_PROTO_MAX`, `NFTA_REDIR_REG_PROTO_MAX`.
     ("nat", 4, 3),
@@ -48,18 +49,17 @@ const COPIES: &[(&str, u16, u16)] = &[
     ("redir", 2, 1),
 ];
 
-/// Attributes of flags of which some follow from what else is there: `NFTA_NAT_FLAGS`, `NFTA_MASQ_FLAGS`, `NFTA_REDIR_FLAGS`.
+/// Flags, some of which the kernel derives: `NFTA_NAT_FLAGS`, `NFTA_MASQ_FLAGS`, `NFTA_REDIR_FLAGS`.
 const RANGE_FLAGS: &[(&str, u16)] = &[("nat", 7), ("masq", 1), ("redir", 3)];
-/// `NF_NAT_RANGE_MAP_IPS` and `NF_NAT_RANGE_PROTO_SPECIFIED`, which the kernel sets where there is an address, and a port
+/// `NF_NAT_RANGE_MAP_IPS` and `NF_NAT_RANGE_PROTO_SPECIFIED`, which the kernel derives from an address and a port
 /// (`include/uapi/linux/netfilter/nf_nat.h`).
 const IMPLIED: u32 = 0b11;
 
-/// Attributes that hold data: expression, type.
+/// Attributes that nest `enum nft_data_attributes`: expression, type.
 const DATA: &[(&str, u16)] =
     &[("cmp", 3), ("bitwise", 4), ("bitwise", 5), ("bitwise", 7), ("immediate", 2), ("range", 3), ("range", 4)];
 
-/// The canonical form of a rule's expressions (`NFTA_RULE_EXPRESSIONS`) in a table of this family, appended to `out`: two rules
-/// that do the same have the same bytes, and rules that differ have not.
+/// Appends the canonical form of a rule's expressions (`NFTA_RULE_EXPRESSIONS`) in a table of this family to `out`.
 pub fn canonical_into(family: Family, rule: &[u8], out: &mut Vec<u8>) {
     let mut comparisons = Comparisons::from(out.len());
     for expression in expressions(rule) {
@@ -69,7 +69,6 @@ pub fn canonical_into(family: Family, rule: &[u8], out: &mut Vec<u8>) {
     comparisons.sort(out);
 }
 
-/// One expression.
 fn put(family: Family, expression: &Expression<'_>, out: &mut Vec<u8>) {
     if family == Family::Ipv4
         && let Some(register) = ip_protocol(expression)
@@ -100,15 +99,15 @@ fn put(family: Family, expression: &Expression<'_>, out: &mut Vec<u8>) {
     close(out, end);
 }
 
-/// As [`canonical_into`], in a buffer of its own.
+/// Returns the canonical form; see [`canonical_into`].
 pub fn canonical(family: Family, rule: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(rule.len());
     canonical_into(family, rule, &mut out);
     out
 }
 
-/// The register that the protocol of IPv4's header is loaded into: iptables-nft 1.8.10 and later write `-p tcp` so, and versions
-/// before by `meta l4proto`. In a table of IPv4 both are the same byte.
+/// The register into which the expression loads the protocol of the IPv4 header: so iptables-nft writes `-p tcp` since
+/// 1.8.10, and as `meta l4proto` before. In an IPv4 table both are the same byte.
 fn ip_protocol<'a>(expression: &Expression<'a>) -> Option<&'a [u8]> {
     /// `NFTA_PAYLOAD_DREG`, `NFTA_PAYLOAD_BASE`, `NFTA_PAYLOAD_OFFSET`, `NFTA_PAYLOAD_LEN`.
     const DREG: u16 = 1;
@@ -130,14 +129,13 @@ fn meta_l4proto(register: &[u8], out: &mut Vec<u8>) {
     close(out, end);
 }
 
-/// What an attribute's value is.
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
-    /// Bytes.
+    /// The length in bytes.
     Plain,
-    /// Data (`enum nft_data_attributes`): bytes, or a verdict.
+    /// `enum nft_data_attributes`: bytes, or a verdict.
     Data,
-    /// A verdict (`enum nft_verdict_attributes`): a number, and a chain's name.
+    /// `enum nft_verdict_attributes`: a code, and a chain's name.
     Verdict,
 }
 
@@ -157,7 +155,8 @@ fn write(kind: u16, value: &[u8], shape: Shape, out: &mut Vec<u8>) {
     close(out, end);
 }
 
-/// Attributes by type; of several of a type the last, as the kernel takes it. The ones of unknown types come last.
+/// Calls `each` for the attributes, sorted by type. Of several of a type it uses the last, like the kernel. Unknown
+/// types come last.
 fn sorted<'a>(attributes: Attributes<'a>, mut each: impl FnMut(&[Option<&'a [u8]>; TYPES], Attribute<'a>)) {
     let mut all = [None; TYPES];
     for attribute in attributes {
@@ -173,7 +172,6 @@ fn sorted<'a>(attributes: Attributes<'a>, mut each: impl FnMut(&[Option<&'a [u8]
     attributes.filter(|attribute| usize::from(attribute.kind) >= TYPES).for_each(|attribute| each(&all, attribute));
 }
 
-/// Room for a length.
 fn open(out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&[0; 4]);
     out.len()
@@ -189,14 +187,14 @@ fn close(out: &mut [u8], begin: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::AttributeWriter;
     use crate::rule::{Compare, Lookup, Numgen, Register, Rule};
     use crate::verdict::Verdict;
-    use crate::writer::Writer;
     use proptest::prelude::*;
 
-    /// An expression as the kernel could report it: these attributes in this order.
+    /// An expression in the kernel's encoding, with these attributes in this order.
     fn dumped(name: &str, attributes: &[(u16, &[u8])]) -> Vec<u8> {
-        let mut data = Writer::default();
+        let mut data = AttributeWriter::default();
         attributes.iter().for_each(|(kind, value)| data.put(*kind, value));
         let mut rule = Rule::new();
         rule.raw(name, &data.bytes);
@@ -238,7 +236,7 @@ mod tests {
         }
     }
 
-    /// One of a few rules that have something in common.
+    /// Draws one of a few similar rules.
     fn drawn() -> impl Strategy<Value = Vec<(u8, u32)>> {
         prop::collection::vec((0..7u8, 0..3u32), 0..4)
     }
@@ -273,7 +271,7 @@ mod tests {
             canonical(Family::Ipv6, &bytes);
         }
 
-        /// Bytes that get past the outer attributes.
+        /// Bytes that pass the outer attributes.
         #[test]
         fn no_expression_makes_it_panic(
             name in prop::sample::select(vec!["cmp", "nat", "immediate", "bitwise", "counter", "lookup", "x"]),

@@ -1,16 +1,16 @@
-//! The comparisons that a rule begins with, in an order of their own.
+//! The leading comparisons of a rule, sorted.
 //!
-//! A comparison is a load of metadata or of a header (`meta`, `payload`), masks of it (`bitwise`), and `cmp`. Comparisons that
-//! follow one another all have to hold, so their order does not matter, and versions of iptables-nft differ in it: up to 1.8.9
-//! interfaces and the protocol go before addresses, from 1.8.10 on after them.
+//! A comparison is a load (`meta`, `payload`), an optional mask (`bitwise`), and a `cmp`. Consecutive comparisons must
+//! all hold, so their order does not matter, and iptables-nft versions differ in it: up to 1.8.9 interfaces and
+//! protocol precede addresses, since 1.8.10 they follow them.
 
 use crate::inspect::Expression;
 
-/// Comparisons of one rule that are put in order; iptables writes up to seven. What follows these stays where it is.
+/// Sorts at most this many comparisons; iptables writes up to seven.
 const MOST: usize = 8;
 
-/// Expressions that read no register: with others in a rule its comparisons stay as they are, because what is left in a register
-/// by the last of them may be read.
+/// Expressions that read no register. Beside any other expression the comparisons keep their order, because the
+/// expression may read a register that the last comparison has loaded.
 const READ_NO_REGISTER: [&str; 7] = ["counter", "match", "target", "immediate", "reject", "limit", "log"];
 
 /// `NFTA_META_DREG` and `NFTA_PAYLOAD_DREG`; `NFTA_BITWISE_SREG` and `NFTA_CMP_SREG`.
@@ -18,26 +18,26 @@ const REGISTER: u16 = 1;
 /// `NFTA_BITWISE_DREG`.
 const BITWISE_DREG: u16 = 2;
 
-/// Where the first comparisons of a rule stand in its canonical form.
+/// The leading comparisons of a rule in its canonical form.
 pub struct Comparisons {
     begin: usize,
     ends: [usize; MOST],
     count: usize,
-    /// The register of a comparison that is not complete.
+    /// The register of an incomplete comparison.
     loaded: Option<u32>,
-    /// All so far were comparisons.
+    /// Every expression so far belongs to a comparison.
     leading: bool,
-    /// Nothing but comparisons reads a register.
+    /// Only comparisons read registers.
     independent: bool,
 }
 
 impl Comparisons {
-    /// Of a rule whose form begins there.
+    /// `begin` is where the rule's form begins.
     pub fn from(begin: usize) -> Comparisons {
         Comparisons { begin, ends: [0; MOST], count: 0, loaded: None, leading: true, independent: true }
     }
 
-    /// The next expression of the rule, whose form ends there.
+    /// Adds the next expression of the rule, whose form ends at `end`.
     pub fn push(&mut self, expression: &Expression<'_>, end: usize) {
         let (name, register) = (expression.name, expression.attributes.be32(REGISTER));
         match (name, self.loaded) {
@@ -60,7 +60,7 @@ impl Comparisons {
         }
     }
 
-    /// Sorts them by their bytes. Rules that are in that order already, as those of this crate's writer are, cost a look.
+    /// Sorts the comparisons by their bytes. This crate writes sorted rules, for which it only checks.
     pub fn sort(self, out: &mut [u8]) {
         let ends = self.ends.get(..self.count).unwrap_or_default();
         let begins = std::iter::once(self.begin).chain(ends.iter().copied());
@@ -86,14 +86,14 @@ impl Comparisons {
 mod tests {
     use crate::canonical::canonical;
     use crate::family::Family;
+    use crate::netlink::AttributeWriter;
     use crate::rule::{Compare, Lookup, Register, Rule};
     use crate::verdict::Verdict;
-    use crate::writer::Writer;
 
     type Step = fn(&mut Rule);
 
     fn raw(rule: &mut Rule, name: &str, numbers: &[(u16, u32)]) {
-        let mut data = Writer::default();
+        let mut data = AttributeWriter::default();
         numbers.iter().for_each(|(kind, number)| data.put(*kind, &number.to_be_bytes()));
         rule.raw(name, &data.bytes);
     }
@@ -151,12 +151,12 @@ mod tests {
     #[test]
     fn what_may_depend_on_the_order_stays_as_it_is() {
         let pairs: [[&[Step]; 2]; 4] = [
-            // What the last comparison has loaded is looked up.
+            // The lookup reads the register of the last comparison.
             [&[source, destination, lookup], &[destination, source, lookup]],
             [&[source, destination, counter, lookup], &[destination, source, counter, lookup]],
-            // A counter counts what comes to it.
+            // A counter counts only packets that reach it.
             [&[protocol, counter, source], &[source, counter, protocol]],
-            // Two comparisons of one load.
+            // Two comparisons share a load.
             [&[source, |rule| compare(rule, 1), destination], &[destination, |rule| compare(rule, 1), source]],
         ];
         for [one, other] in pairs {

@@ -1,6 +1,6 @@
-//! What cannot be written as a message.
+//! Encoding errors.
 
-/// Something that does not fit into a message. Nothing was added to the batch.
+/// A value that does not fit into a message. The batch is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -15,30 +15,30 @@ pub enum EncodeError {
     /// Names have 1 to 255 bytes (`NFT_NAME_MAXLEN`) and end at the first zero.
     #[error("{name:?} is no name of a {what}: 1 to {most} bytes fit, none of them zero")]
     Name {
-        /// What was named: a table, a chain, a set, an interface.
+        /// The object: a table, a chain, a set, an interface.
         what: &'static str,
         /// The name.
         name: String,
-        /// Bytes that fit.
+        /// The most bytes.
         most: usize,
     },
-    /// Text or bytes of a fixed room, such as a comment.
+    /// Text or bytes of limited length, such as a comment.
     #[error("a {what} of {length} bytes is too long: {most} fit")]
     TooLong {
-        /// What is too long.
+        /// The object.
         what: &'static str,
         /// Its bytes.
         length: usize,
-        /// Bytes that fit.
+        /// The most bytes.
         most: usize,
     },
     /// The kernel takes 128 expressions in a rule (`NFT_RULE_MAXEXPRS` in `net/netfilter/nf_tables_api.c`).
     #[error("a rule has at most 128 expressions")]
     TooManyExpressions,
-    /// A value that has no meaning where it stands.
+    /// A value without a meaning in this place.
     #[error("{what}: {value}")]
     Value {
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
         /// The value.
         value: String,

@@ -17,12 +17,12 @@ pub enum Family {
 }
 
 impl Family {
-    /// As it stands in a message.
+    /// The number in messages.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// The family with this code, if this crate knows it.
+    /// The family with this number, unless this crate does not support it.
     pub fn from_code(code: u8) -> Option<Family> {
         [Family::Inet, Family::Ipv4, Family::Ipv6].into_iter().find(|family| family.code() == code)
     }
@@ -36,7 +36,7 @@ impl Family {
     }
 }
 
-/// Which table: names of tables are unique within a family.
+/// The family and name of a table; names are unique within a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Table<'a> {
     /// Its family.

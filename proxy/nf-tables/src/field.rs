@@ -1,22 +1,22 @@
-//! Fields of keys and values as `nft` knows them: how each is loaded, and what `nft` keeps with a set so as to print it and load
-//! what it has printed.
+//! Fields of keys and values in the types of `nft`: how rules load them, and the user data that lets `nft` print a set.
 //!
-//! The kernel has no types: it compares bytes. `nft` keeps the types of a set's key and value in two numbers, and where these do not
-//! say enough, the expressions themselves in the set's user data (`typeof`).
+//! The kernel compares bytes without types. `nft` stores the types of a set's key and value in two numbers, or, if
+//! numbers do not suffice, the expressions themselves in the set's user data (`typeof`).
 
 use crate::family::Family;
 use crate::rule::{Header, MetaKey, Numgen, Register, Rule};
 
-/// Types of user data of a set (`enum nftnl_udata_set_types` in libnftnl's `udata.h`).
+/// Entries of a set's user data (`enum nftnl_udata_set_types` in libnftnl's `udata.h`).
 const KEY_BYTE_ORDER: u8 = 0;
 const DATA_BYTE_ORDER: u8 = 1;
 const KEY_TYPEOF: u8 = 3;
 const DATA_TYPEOF: u8 = 4;
 const SET_COMMENT: u8 = 7;
-/// `enum nftnl_udata_set_typeof_types`: the kind of expression, and what it consists of.
+/// `enum nftnl_udata_set_typeof_types`: the kind of an expression, and its parts.
 const TYPEOF_EXPRESSION: u8 = 0;
 const TYPEOF_DATA: u8 = 1;
-/// The byte orders of `nft` (`enum byteorder` in its `datatype.h`), as numbers of the host: none, for concatenations, and network.
+/// Byte orders of `nft` in host order (`enum byteorder` in its `datatype.h`): none for concatenations, else network
+/// order.
 const NO_BYTE_ORDER: u32 = 0;
 const BIG_ENDIAN: u32 = 2;
 /// Kinds of expressions of `nft` (`enum expr_types` in its `expression.h`).
@@ -24,14 +24,14 @@ const PAYLOAD: u32 = 7;
 const META: u32 = 9;
 const CONCATENATION: u32 = 13;
 const NUMGEN: u32 = 23;
-/// Headers of `nft` (`enum proto_desc_id` in its `proto.h`), and fields in them.
+/// Headers of `nft` (`enum proto_desc_id` in its `proto.h`).
 const TRANSPORT: u32 = 11;
 const IP: u32 = 12;
 const IP6: u32 = 13;
-/// Bits for each type of a concatenation (`TYPE_BITS` in its `datatype.h`).
+/// Bits of each type in a concatenation's type (`TYPE_BITS` in `datatype.h` of `nft`).
 const TYPE_BITS: u32 = 6;
 
-/// A field of a key or of a value.
+/// A field of a key or a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Field {
     /// `ip saddr` or `ip6 saddr`.
@@ -47,7 +47,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// Bytes, without padding.
+    /// Length in bytes, without padding.
     pub fn length(self, family: Family) -> u32 {
         match self {
             Field::Source | Field::Destination => address(family),
@@ -57,7 +57,7 @@ impl Field {
         }
     }
 
-    /// The type of `nft` (`enum datatypes` in its `datatype.h`): `ipv4_addr`, `ipv6_addr`, `inet_proto`, `inet_service`, `integer`.
+    /// `enum datatypes` in `datatype.h` of `nft`: `ipv4_addr`, `ipv6_addr`, `inet_proto`, `inet_service`, `integer`.
     fn datatype(self, family: Family) -> u32 {
         match (self, family) {
             (Field::Source | Field::Destination, Family::Ipv6) => 8,
@@ -68,7 +68,7 @@ impl Field {
         }
     }
 
-    /// Loads it.
+    /// Adds the expression that loads the field.
     pub fn load(self, family: Family, rule: &mut Rule, to: Register) {
         match self {
             Field::Source => rule.payload(Header::Network, source_offset(family), address(family), to),
@@ -81,7 +81,7 @@ impl Field {
         };
     }
 
-    /// As an expression of `typeof`: its kind, and attributes.
+    /// The `typeof` expression.
     fn expression(self, family: Family) -> Vec<u8> {
         let payload = |header, field| typeof_of(PAYLOAD, &[number(0, header), number(1, field)].concat());
         // `IPHDR_SADDR` and `IPHDR_DADDR`, `IP6HDR_SADDR` and `IP6HDR_DADDR`, `THDR_DPORT`.
@@ -108,7 +108,7 @@ fn source_offset(family: Family) -> u32 {
     if family == Family::Ipv6 { 8 } else { 12 }
 }
 
-/// Loads fields into consecutive registers from `R1` on, each padded to four bytes.
+/// Adds expressions that load the fields into consecutive registers from `R1` on, each padded to four bytes.
 pub fn load(fields: &[Field], family: Family, rule: &mut Rule) {
     let mut word = 0;
     for field in fields {
@@ -117,18 +117,18 @@ pub fn load(fields: &[Field], family: Family, rule: &mut Rule) {
     }
 }
 
-/// The type of a key or a value of these fields, as `nft` numbers it: [`SetSpec::key_type`](crate::SetSpec::key_type).
+/// The `nft` type of a key or value with these fields, for [`SetSpec::key_type`](crate::SetSpec::key_type).
 pub fn datatype(fields: &[Field], family: Family) -> u32 {
     fields.iter().fold(0, |types, field| types << TYPE_BITS | field.datatype(family))
 }
 
-/// Bytes of a key or a value of these fields, each padded to four bytes.
+/// Bytes of a key or value with these fields, each padded to four bytes.
 pub fn length(fields: &[Field], family: Family) -> u32 {
     fields.iter().map(|field| field.length(family).next_multiple_of(4)).sum()
 }
 
-/// The user data by which `nft` prints a set: the fields of its key, those of its values in a map of values, and a comment. Fields
-/// that are drawn ([`Field::Random`]) can be told by `typeof` only; all others by their types.
+/// The user data from which `nft` prints a set: key fields, value fields of a map, comment. Only a random field
+/// ([`Field::Random`]) needs `typeof`.
 pub fn set_user_data(key: &[Field], value: Option<&[Field]>, family: Family, comment: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let order = if key.len() > 1 { NO_BYTE_ORDER } else { BIG_ENDIAN };
@@ -149,14 +149,14 @@ pub fn set_user_data(key: &[Field], value: Option<&[Field]>, family: Family, com
     out
 }
 
-/// The user data of a table or a chain with a comment, as `nft` prints it (`NFTNL_UDATA_TABLE_COMMENT`, `NFTNL_UDATA_CHAIN_COMMENT`).
+/// The user data of a table or chain with a comment (`NFTNL_UDATA_TABLE_COMMENT`, `NFTNL_UDATA_CHAIN_COMMENT`).
 pub fn comment_user_data(comment: &str) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, 0, &[comment.as_bytes(), &[0]].concat());
     out
 }
 
-/// One field by itself, several as a concatenation of numbered ones.
+/// A concatenation numbers its fields.
 fn typeof_key(fields: &[Field], family: Family) -> Vec<u8> {
     if let [field] = fields {
         return field.expression(family);
@@ -174,14 +174,14 @@ fn typeof_of(kind: u32, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A number, which libnftnl keeps in the host's byte order.
+/// libnftnl stores numbers in host order.
 fn number(kind: u8, value: u32) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, kind, &value.to_ne_bytes());
     out
 }
 
-/// Type, length, value (`struct nftnl_udata`). What is longer than the length can say is cut off; the kernel takes 256 bytes in all.
+/// `struct nftnl_udata`: type, length, value. Truncates a longer value; the kernel accepts 256 bytes in all.
 fn put(out: &mut Vec<u8>, kind: u8, value: &[u8]) {
     let length = u8::try_from(value.len()).unwrap_or(u8::MAX);
     out.extend([kind, length]);
@@ -195,8 +195,8 @@ mod tests {
     const SLOT: [Field; 4] = [Field::Destination, Field::Protocol, Field::DestinationPort, Field::Random(2)];
     const ENDPOINT: [Field; 2] = [Field::Destination, Field::DestinationPort];
 
-    /// What nft 1.0.6 left in the kernel for `map endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : ip daddr .
-    /// th dport; }`, on a little-endian machine.
+    /// What nft 1.0.6 stores for `map endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : ip
+    /// daddr . th dport; }`, on a little-endian machine.
     #[cfg(target_endian = "little")]
     #[test]
     fn user_data_is_that_of_nft() {

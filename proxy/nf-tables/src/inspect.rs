@@ -1,14 +1,14 @@
-//! Reading rules: their expressions, counter, verdict, target and comment.
+//! Readers for a rule's expressions, counter, verdict, target and comment.
 
-use crate::attributes::{Attribute, Attributes, text};
+use crate::netlink::{Attribute, Attributes, text};
 use crate::verdict::Verdict;
 
 /// An expression of a rule.
 #[derive(Debug, Clone, Copy)]
 pub struct Expression<'a> {
-    /// Its name, such as `cmp`.
+    /// The name, such as `cmp`.
     pub name: &'a str,
-    /// What belongs to it, by the enumeration of its name in `include/uapi/linux/netfilter/nf_tables.h`.
+    /// The attributes; the enumeration of this name in `include/uapi/linux/netfilter/nf_tables.h` lists their types.
     pub attributes: Attributes<'a>,
 }
 
@@ -20,44 +20,44 @@ impl<'a> Expression<'a> {
     }
 }
 
-/// The expressions in these bytes (`NFTA_RULE_EXPRESSIONS`), in order. What is cut off ends them.
+/// The expressions in these bytes (`NFTA_RULE_EXPRESSIONS`), in order. A truncated one ends them.
 pub fn expressions(bytes: &[u8]) -> impl Iterator<Item = Expression<'_>> + Clone {
     Attributes::new(bytes).map(Expression::read)
 }
 
-/// What a rule counted.
+/// The values of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counter {
     /// Packets.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets.
     pub bytes: u64,
 }
 
-/// What the rule's first counter counted.
+/// The rule's first counter.
 pub fn counter(rule: &[u8]) -> Option<Counter> {
     let counter = expressions(rule).find(|expression| expression.name == "counter")?.attributes;
     // `NFTA_COUNTER_PACKETS`, `NFTA_COUNTER_BYTES`.
     Some(Counter { packets: counter.be64(2)?, bytes: counter.be64(1)? })
 }
 
-/// The rule's verdict: where it leads to, or how it ends.
+/// The rule's verdict.
 pub fn verdict(rule: &[u8]) -> Option<Verdict<'_>> {
-    // `NFTA_IMMEDIATE_DREG` is the register of verdicts; `NFTA_IMMEDIATE_DATA`.
+    // `NFTA_IMMEDIATE_DREG` is the verdict register; `NFTA_IMMEDIATE_DATA`.
     let immediate =
         |expression: Expression<'_>| expression.name == "immediate" && expression.attributes.be32(1) == Some(0);
     let found = expressions(rule).find(|expression| immediate(*expression))?;
     Verdict::read(found.attributes.nested(2))
 }
 
-/// The name and the bytes of the rule's xt target.
+/// Name and data of the rule's xt target.
 pub fn xt_target(rule: &[u8]) -> Option<(&str, &[u8])> {
     let target = expressions(rule).find(|expression| expression.name == "target")?.attributes;
     // `NFTA_TARGET_NAME`, `NFTA_TARGET_INFO`.
     Some((target.text(1)?, target.get(3)?))
 }
 
-/// The text of the rule's first xt comment.
+/// The rule's first xt comment.
 pub fn xt_comment(rule: &[u8]) -> Option<&str> {
     // `NFTA_MATCH_NAME`, `NFTA_MATCH_INFO`.
     let comment =
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(xt_target(rule.expressions()), Some(("MARK", &info[..])));
         assert_eq!((verdict(rule.expressions()), xt_comment(rule.expressions())), (None, None));
         assert_eq!(counter(rule.clear().counter_from(3, 180).expressions()), Some(Counter { packets: 3, bytes: 180 }));
-        // A value in a register is no verdict.
+        // An immediate value is not a verdict.
         rule.clear().immediate(&[0; 4], crate::Register::R1).verdict(Verdict::Drop);
         assert_eq!(verdict(rule.expressions()), Some(Verdict::Drop));
     }

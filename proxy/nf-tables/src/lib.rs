@@ -3,7 +3,6 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod attributes;
 mod batch;
 mod canonical;
 mod comparisons;
@@ -12,15 +11,13 @@ mod family;
 pub mod field;
 mod inspect;
 pub mod iptables;
-mod message;
+pub mod netlink;
 mod objects;
 mod rule;
 mod socket;
 mod verdict;
-mod writer;
 pub mod xt;
 
-pub use attributes::{Attribute, Attributes};
 pub use batch::{BaseChain, Batch, Checkpoint, Element, Hook, MapData, Operation, Policy, Position};
 pub use batch::{SetFlags, SetSpec, Value};
 pub use canonical::{canonical, canonical_into};

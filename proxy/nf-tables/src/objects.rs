@@ -1,14 +1,13 @@
-//! Tables, chains, rules, sets and elements as the kernel has them.
+//! Tables, chains, rules, sets and elements as the kernel reports them.
 //!
-//! Attribute types are those of `include/uapi/linux/netfilter/nf_tables.h`.
+//! Attribute types: `include/uapi/linux/netfilter/nf_tables.h`.
 
-use crate::attributes::{Attributes, text};
 use crate::batch::{Hook, INTERVAL_END, MapData, Policy, SetFlags, Value};
+use crate::netlink::{Attributes, text};
 use crate::rule::Compat;
 use crate::rule::USER_DATA_COMMENT;
 use crate::verdict::Verdict;
 
-/// `NFT_DATA_VERDICT`.
 const DATA_VERDICT: u32 = 0xffff_ff00;
 
 /// A table.
@@ -16,13 +15,13 @@ const DATA_VERDICT: u32 = 0xffff_ff00;
 pub struct TableInfo<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The number that the kernel gave it.
+    /// The kernel's number.
     pub handle: u64,
-    /// Bits of `enum nft_table_flags`: 1 is dormant.
+    /// `enum nft_table_flags`: 1 is dormant.
     pub flags: u32,
-    /// How many chains, sets and other objects it has.
+    /// Chains, sets and other objects in the table.
     pub uses: u32,
-    /// What was kept with it.
+    /// The stored user data.
     pub user_data: &'a [u8],
 }
 
@@ -38,12 +37,12 @@ impl<'a> TableInfo<'a> {
     }
 }
 
-/// What makes a chain a base chain, as far as this crate knows its hook.
+/// The hook of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseChainInfo<'a> {
     /// `filter`, `nat` or `route`.
     pub kind: &'a str,
-    /// Where packets come from; `None` for hooks of other families.
+    /// The hook; `None` in families that this crate does not support.
     pub hook: Option<Hook>,
     /// Order among the chains of a hook.
     pub priority: i32,
@@ -58,13 +57,13 @@ pub struct ChainInfo<'a> {
     pub table: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// The number that the kernel gave it.
+    /// The kernel's number.
     pub handle: u64,
-    /// Its rules plus the jumps and elements that lead to it: at 0 it is empty and unused.
+    /// Its rules plus the jumps and elements that refer to it: a chain with 0 is empty and unused.
     pub uses: u32,
-    /// Where its packets come from, if not by jumps alone.
+    /// An immediate value is not a verdict.
     pub base: Option<BaseChainInfo<'a>>,
-    /// What was kept with it.
+    /// The stored user data.
     pub user_data: &'a [u8],
 }
 
@@ -91,16 +90,15 @@ impl<'a> ChainInfo<'a> {
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleInfo<'a> {
-    /// The number that the kernel gave it.
+    /// The kernel's number.
     pub handle: u64,
     /// Its chain.
     pub chain: &'a str,
-    /// Its expressions: [`expressions`](crate::expressions) walks through them, and
-    /// [`canonical`](crate::canonical()) makes them comparable.
+    /// The expressions, for [`expressions`](crate::expressions) and [`canonical`](crate::canonical()).
     pub expressions: &'a [u8],
-    /// For which protocol its xt matches were checked; kernels do not report it for every rule.
+    /// The protocol of its xt matches; kernels do not report it for every rule.
     pub compat: Option<Compat>,
-    /// What was kept with it.
+    /// The stored user data.
     pub user_data: &'a [u8],
 }
 
@@ -121,7 +119,7 @@ impl<'a> RuleInfo<'a> {
         })
     }
 
-    /// The comment in its user data, as [`Rule::set_comment`](crate::Rule::set_comment) writes it.
+    /// The comment of [`Rule::set_comment`](crate::Rule::set_comment).
     pub fn comment(&self) -> Option<&'a str> {
         let mut rest = self.user_data;
         while let [kind, length, after @ ..] = rest {
@@ -140,11 +138,11 @@ impl<'a> RuleInfo<'a> {
 pub struct FlowtableInfo<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The number that the kernel gave it.
+    /// The kernel's number.
     pub handle: u64,
-    /// Rules that lead there.
+    /// Rules that refer to it.
     pub uses: u32,
-    /// The links by which packets may come in.
+    /// The links whose ingress hook it uses.
     pub links: Vec<&'a str>,
 }
 
@@ -166,21 +164,21 @@ impl<'a> FlowtableInfo<'a> {
 pub struct SetInfo<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The number that the kernel gave it.
+    /// The kernel's number.
     pub handle: u64,
     /// Its flags.
     pub flags: SetFlags,
-    /// The type of its key, for `nft`.
+    /// The key type for `nft`.
     pub key_type: u32,
-    /// Length of its key.
+    /// Bytes of the key.
     pub key_length: u32,
-    /// What elements have besides their key, in maps.
+    /// The values, in maps.
     pub data: Option<MapData>,
-    /// Milliseconds after which elements go.
+    /// Default timeout in milliseconds.
     pub timeout: Option<u64>,
-    /// At most so many elements, where that was given.
+    /// A field of a key or a value.
     pub size: Option<u32>,
-    /// What was kept with it.
+    /// The stored user data.
     pub user_data: &'a [u8],
 }
 
@@ -213,15 +211,15 @@ pub struct ElementInfo<'a> {
     pub key: &'a [u8],
     /// The last key of a range, in sets of concatenated ranges.
     pub key_end: Option<&'a [u8]>,
-    /// The first key behind a range, in sets of plain ranges.
+    /// The key marks the end of a plain range: the first key after it.
     pub interval_end: bool,
-    /// What it leads to, in maps.
+    /// The value, in maps.
     pub value: Option<Value<'a>>,
-    /// Milliseconds that it was given.
+    /// Timeout in milliseconds.
     pub timeout: Option<u64>,
-    /// Milliseconds that are left.
+    /// Milliseconds until the element expires.
     pub expires: Option<u64>,
-    /// What was kept with it.
+    /// The stored user data.
     pub user_data: &'a [u8],
 }
 

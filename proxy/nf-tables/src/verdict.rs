@@ -1,7 +1,6 @@
-//! What a rule, or an element of a verdict map, decides.
+//! Verdicts of rules and of elements in verdict maps.
 
-use crate::attributes::Attributes;
-use crate::writer::Writer;
+use crate::netlink::{AttributeWriter, Attributes};
 
 /// `NFTA_DATA_VERDICT`, `NFTA_VERDICT_CODE`, `NFTA_VERDICT_CHAIN` (`include/uapi/linux/netfilter/nf_tables.h`).
 const DATA_VERDICT: u16 = 2;
@@ -13,26 +12,26 @@ const JUMP: i32 = -3;
 const GOTO: i32 = -4;
 const RETURN: i32 = -5;
 
-/// A decision. The name of a chain is that of one in the same table.
+/// A verdict. Chains are those of the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict<'a> {
-    /// The packet goes on to the next hook.
+    /// The packet continues to the next hook.
     Accept,
-    /// The packet is dropped.
+    /// Drops the packet.
     Drop,
-    /// The next rule is looked at.
+    /// Continues with the next rule.
     Continue,
-    /// Back to the chain that jumped here; in a base chain, its policy.
+    /// Returns to the calling chain; in a base chain, applies its policy.
     Return,
-    /// To the chain, and back to the next rule from there.
+    /// Calls the chain, which returns to the next rule.
     Jump(&'a str),
-    /// To the chain; a return from there goes to where this chain was jumped to from.
+    /// Continues in the chain, which returns to the caller of this chain.
     Goto(&'a str),
 }
 
 impl<'a> Verdict<'a> {
-    /// As `NFTA_DATA_VERDICT`, into an open attribute of data.
-    pub(crate) fn write(self, writer: &mut Writer) {
+    /// Writes `NFTA_DATA_VERDICT` into an open data attribute.
+    pub(crate) fn write(self, writer: &mut AttributeWriter) {
         let (code, chain) = match self {
             Verdict::Drop => (0, None),
             Verdict::Accept => (1, None),
@@ -49,7 +48,7 @@ impl<'a> Verdict<'a> {
         });
     }
 
-    /// From an attribute of data; `None` where it holds no verdict that this crate knows.
+    /// Reads a data attribute; `None` for anything but a known verdict.
     pub(crate) fn read(data: Attributes<'a>) -> Option<Verdict<'a>> {
         let verdict = data.nested(DATA_VERDICT);
         let code = verdict.be32(VERDICT_CODE)?.cast_signed();

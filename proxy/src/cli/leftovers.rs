@@ -9,7 +9,7 @@ use crate::config::{Config, NodeAddresses, Variant};
 use crate::daemon::LeftoverCleanup;
 use crate::kernel;
 use crate::kernel::addresses;
-use crate::kernel::conntrack::Netlink;
+use crate::kernel::conntrack::ConntrackNetlink;
 use crate::kernel::dummy::DEVICE;
 use crate::kernel::nftables::NftTable as _;
 use crate::mode::Mode;
@@ -48,7 +48,7 @@ pub(super) fn ipvs(config: &Config) -> Option<LeftoverCleanup> {
         warn!(%error, "cannot read this node's addresses: its own requests to services may fail while {DEVICE} is removed");
         NodeAddresses::default()
     });
-    let mut leaving = IpvsTeardown::new(kernel?, Netlink::default(), own.primary, config.ipvs.drain_limit);
+    let mut leaving = IpvsTeardown::new(kernel?, ConntrackNetlink::default(), own.primary, config.ipvs.drain_limit);
     Some(Box::new(move |now| Ok(leaving.work(now)?)))
 }
 

@@ -20,7 +20,7 @@ use crate::events::{Event, EventSubject, EventType, Recorder};
 use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::http::ConnectionLimit;
 use crate::kernel;
-use crate::kernel::conntrack::Netlink;
+use crate::kernel::conntrack::ConntrackNetlink;
 use crate::kernel::descriptors::{self, Shares};
 use crate::kernel::instance::Instance;
 use crate::kernel::ipvs::Genetlink;
@@ -393,7 +393,7 @@ impl StartedProxy {
         &self,
         proxies: Vec<FamilyProxy<M>>,
         nft: bool,
-    ) -> anyhow::Result<Vec<Runner<M, Netlink>>> {
+    ) -> anyhow::Result<Vec<Runner<M, ConntrackNetlink>>> {
         let families: Vec<Family> = proxies.iter().map(FamilyProxy::family).collect();
         self.health.proxies(&families);
         families.iter().for_each(|family| self.metrics.begin_at_zero(*family));
@@ -403,7 +403,7 @@ impl StartedProxy {
             let watch = if nft { Watch::nft(family) } else { Ok(Watch::legacy(family)) };
             let watch = watch.context("cannot watch the packet filter")?;
             let addresses = Box::new(addresses::Reader::new(self.config.mode == Mode::Ipvs));
-            runners.push(Runner { family: proxy, watch, addresses, conntrack: Netlink::default() });
+            runners.push(Runner { family: proxy, watch, addresses, conntrack: ConntrackNetlink::default() });
         }
         Ok(runners)
     }

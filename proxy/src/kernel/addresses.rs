@@ -6,17 +6,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use netlink_packet_core::Emitable;
-use netlink_packet_route::address::AddressMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkHeader, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
+use nf_tables::netlink::Attributes;
 use nix::libc;
 use nix::sys::socket::SockProtocol;
 use tokio::io::unix::AsyncFd;
 
 use super::dummy::DEVICE;
 use super::multicast::MulticastListener;
-use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request, address_of};
+use super::netlink::{LINK_HEADER, NetlinkError, NetlinkSocket, Request, address_header, link_header, own_address};
 use super::next_hops;
 use crate::config::NodeAddresses;
 use crate::model::Family;
@@ -25,6 +23,10 @@ use crate::model::Family;
 const CHANGES: u32 = 0x1 | 0x10 | 0x100;
 /// `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_ROUTE`. Of tunnels nothing is heard: a network that adds the remote end of one adds a route as well.
 const ROUTE_CHANGES: u32 = 0x40 | 0x400;
+
+/// `IFLA_EXT_MASK` and `RTEXT_FILTER_SKIP_STATS` (`include/uapi/linux/if_link.h`, `rtnetlink.h`).
+const EXTENDED_MASK: u16 = 29;
+const SKIP_STATS: u32 = 1 << 3;
 
 /// A link that is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +45,7 @@ struct Link {
 /// # Errors
 /// When the kernel does not answer.
 pub fn read() -> Result<NodeAddresses, NetlinkError> {
-    let opened = Netlink::open(NETLINK_ROUTE);
+    let opened = NetlinkSocket::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for links and addresses", error))?;
     let (links, _) = links(&mut socket)?;
     let addresses = addresses(&mut socket)?;
@@ -52,7 +54,7 @@ pub fn read() -> Result<NodeAddresses, NetlinkError> {
 
 /// What [`read`] does, with the addresses of other machines that packets are sent to, and those of services.
 fn read_for_ipvs() -> Result<NodeAddresses, NetlinkError> {
-    let opened = Netlink::open(NETLINK_ROUTE);
+    let opened = NetlinkSocket::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for routes", error))?;
     let (links, device) = links(&mut socket)?;
     let addresses = addresses(&mut socket)?;
@@ -68,7 +70,7 @@ fn read_for_ipvs() -> Result<NodeAddresses, NetlinkError> {
 /// # Errors
 /// When the kernel does not answer.
 pub(super) fn without_address(
-    socket: &mut Netlink,
+    socket: &mut NetlinkSocket,
     index: u32,
     family: Family,
 ) -> Result<Option<String>, NetlinkError> {
@@ -176,45 +178,38 @@ fn of(links: &BTreeMap<u32, Link>, addresses: &[(u32, IpAddr)]) -> NodeAddresses
     found
 }
 
-/// Those that are up, and apart from them the index of the device that holds service addresses, if that is up.
-fn links(socket: &mut Netlink) -> Result<(BTreeMap<u32, Link>, Option<u32>), NetlinkError> {
-    // Without counters, which are most of what a link would report.
-    let mut question = LinkMessage::default();
-    question.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+/// Lists the links that are up. Returns the index of the device that holds service addresses separately, if it is up.
+fn links(socket: &mut NetlinkSocket) -> Result<(BTreeMap<u32, Link>, Option<u32>), NetlinkError> {
+    let mut request = Request::new(libc::RTM_GETLINK, &link_header(0), "list the node's links");
+    // Without counters, which are most of a link's attributes.
+    request.body.put(EXTENDED_MASK, &SKIP_STATS.to_ne_bytes());
     let (mut links, mut device) = (BTreeMap::new(), None);
-    socket.ask(&dump(libc::RTM_GETLINK, &question, "list the node's links"), true, |payload| {
-        let Ok(LinkHeader { index, flags, .. }) = LinkHeader::parse(payload) else { return };
-        // Not read as a whole message: one attribute of a driver's that the crate takes for malformed would hide the link.
-        let attributes = Parsed::read(payload.get(question.header.buffer_len()..).unwrap_or_default());
-        let name = attributes.get(libc::IFLA_IFNAME).and_then(|name| name.strip_suffix(b"\0"));
-        if !flags.contains(LinkFlags::Up) {
+    socket.dump(&request, |payload| {
+        let word = |at: usize| Some(u32::from_ne_bytes(*payload.get(at..)?.first_chunk()?));
+        // `ifi_index` and `ifi_flags` of `struct ifinfomsg`.
+        let (Some(index), Some(flags)) = (word(4), word(8)) else { return };
+        let has = |flag: libc::c_int| flags & flag.cast_unsigned() != 0;
+        if !has(libc::IFF_UP) {
             return;
         }
-        if name == Some(DEVICE.as_bytes()) {
+        let attributes = Attributes::after_header(payload, LINK_HEADER);
+        let name = attributes.text(libc::IFLA_IFNAME).unwrap_or_default();
+        if name == DEVICE {
             device = Some(index);
         } else {
             let is_port = attributes.get(libc::IFLA_MASTER).is_some();
-            let name = name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default().to_owned();
-            links.insert(index, Link { name, loopback: flags.contains(LinkFlags::Loopback), is_port });
+            links.insert(index, Link { name: name.to_owned(), loopback: has(libc::IFF_LOOPBACK), is_port });
         }
     })?;
     Ok((links, device))
 }
 
-/// Every address with its link's index, in the kernel's order.
-fn addresses(socket: &mut Netlink) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
+/// Lists every address with the index of its link, in the kernel's order.
+fn addresses(socket: &mut NetlinkSocket) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
     let mut addresses = Vec::new();
-    let request = dump(libc::RTM_GETADDR, &AddressMessage::default(), "list the node's addresses");
-    socket.ask(&request, true, |payload| {
-        addresses.extend(address_of(payload).map(|(header, address)| (header.index, address)));
-    })?;
+    let request = Request::new(libc::RTM_GETADDR, &address_header(None, 0, 0, 0), "list the node's addresses");
+    socket.dump(&request, |payload| addresses.extend(own_address(payload).map(|one| (one.link, one.address))))?;
     Ok(addresses)
-}
-
-fn dump(kind: u16, message: &impl Emitable, operation: &str) -> Request {
-    let mut header = vec![0; message.buffer_len()];
-    message.emit(&mut header);
-    Request { kind, flags: 0, header, attributes: Attributes::new(), operation: operation.to_owned(), harmless: &[] }
 }
 
 fn is_link_local(address: &IpAddr) -> bool {

@@ -5,18 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
-use netlink_packet_core::{Emitable, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use netlink_packet_route::AddressFamily;
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, CacheInfo};
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
-};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::libc::{self, EADDRNOTAVAIL, EEXIST, ENODEV, ESRCH};
 use nix::net::if_::if_nametoindex;
 
-use super::netlink::{Attributes, Netlink, NetlinkError, Request, address_of};
+use super::netlink::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NetlinkError, NetlinkSocket, Request};
+use super::netlink::{address_header, link_header, own_address, route_header};
 use crate::model::Family;
 
 /// The device's name, as upstream's.
@@ -138,40 +132,34 @@ impl Device for Fake {
 }
 
 /// The kernel's device, by routing netlink.
-pub struct Rtnetlink(Netlink);
+pub struct Rtnetlink(NetlinkSocket);
 
 impl Rtnetlink {
-    /// Opens a socket.
-    ///
-    /// # Errors
-    /// When the kernel has none for us.
     pub fn open() -> Result<Rtnetlink, NetlinkError> {
-        let opened = Netlink::open(NETLINK_ROUTE);
+        let opened = NetlinkSocket::open(NETLINK_ROUTE);
         opened.map(Rtnetlink).map_err(|error| NetlinkError::new("open a socket for routing netlink", error))
     }
 }
 
 impl Device for Rtnetlink {
     fn ensure_device(&mut self) -> Result<(), NetlinkError> {
-        self.0.send(&[make_device()])
+        self.0.send(&[create_device()])
     }
 
     fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError> {
-        let operation = format!("list the addresses of {DEVICE}");
         let Ok(index) = if_nametoindex(DEVICE) else { return Ok(BTreeMap::new()) };
+        let header = address_header(Some(family), 0, 0, 0);
+        let request = Request::new(libc::RTM_GETADDR, &header, format!("list the addresses of {DEVICE}"));
         let mut found = BTreeMap::new();
-        let mut message = AddressMessage::default();
-        message.header.family = address_family(family);
-        let request = request(libc::RTM_GETADDR, 0, &message, operation, &[]);
-        self.0.ask(&request, true, |payload| {
-            let Some((header, address)) = address_of(payload) else { return };
-            if header.index != index || is_automatic(&address) {
+        self.0.dump(&request, |payload| {
+            let Some(one) = own_address(payload).filter(|one| one.link == index) else { return };
+            if is_automatic(&one.address) {
                 return;
             }
-            // IPv4 has lifetimes, too, but chooses no source by them.
-            let deprecated = family == Family::V6 && header.flags.contains(AddressHeaderFlags::Deprecated);
-            let state = if deprecated { AddressState::Deprecated } else { AddressState::Preferred };
-            found.insert(address, state);
+            // The kernel ignores the lifetimes of IPv4 addresses when it chooses a source.
+            let is_deprecated = family == Family::V6 && u32::from(one.flags) & libc::IFA_F_DEPRECATED != 0;
+            let state = if is_deprecated { AddressState::Deprecated } else { AddressState::Preferred };
+            found.insert(one.address, state);
         })?;
         Ok(found)
     }
@@ -184,7 +172,7 @@ impl Device for Rtnetlink {
             .map_err(|error| NetlinkError::new(format!("find the device {DEVICE}"), io::Error::from(error)))?;
         let requests = changes.iter().flat_map(|change| match *change {
             AddressChange::Bind(address) => vec![bind(address, index)],
-            AddressChange::Unbind(address) => vec![unbind(address, index), end_yielding(address)],
+            AddressChange::Unbind(address) => vec![unbind(address, index), delete_route(address, LOOPBACK)],
             AddressChange::Yield { address, to } => yield_to(address, to, index),
         });
         self.0.send(&requests.collect::<Vec<_>>())
@@ -196,113 +184,99 @@ impl Device for Rtnetlink {
     }
 }
 
-fn request(kind: u16, flags: u16, message: &impl Emitable, operation: String, harmless: &'static [i32]) -> Request {
-    let mut header = vec![0; message.buffer_len()];
-    message.emit(&mut header);
-    Request { kind, flags, header, attributes: Attributes::new(), operation, harmless }
-}
+/// `IFLA_LINKINFO` and `IFLA_INFO_KIND` (`include/uapi/linux/if_link.h`).
+const LINK_INFO: u16 = 18;
+const INFO_KIND: u16 = 1;
+/// `IFA_CACHEINFO` (`include/uapi/linux/if_addr.h`).
+const CACHE_INFO: u16 = 6;
+/// Index of the loopback device in every network namespace (`LOOPBACK_IFINDEX`, `include/net/flow.h`).
+const LOOPBACK: u32 = 1;
 
-fn make_device() -> Request {
-    let mut link = LinkMessage::default();
-    link.attributes.push(LinkAttribute::IfName(DEVICE.to_owned()));
-    link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Dummy)]));
+fn create_device() -> Request {
     let operation = format!("make the device {DEVICE} (module dummy)");
-    request(libc::RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &link, operation, &[EEXIST])
+    let mut request = Request::new(libc::RTM_NEWLINK, &link_header(0), operation);
+    (request.flags, request.harmless) = (NLM_F_CREATE | NLM_F_EXCL, &[EEXIST]);
+    request.body.name(libc::IFLA_IFNAME, "device", DEVICE);
+    let info = request.body.open(LINK_INFO);
+    request.body.name(INFO_KIND, "kind of link", "dummy");
+    request.body.close(info);
+    request
 }
 
 fn remove_device(index: u32) -> Request {
-    let mut link = LinkMessage::default();
-    link.header.index = index;
-    request(libc::RTM_DELLINK, 0, &link, format!("remove the device {DEVICE}"), &[ENODEV])
-}
-
-fn address_family(family: Family) -> AddressFamily {
-    match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
-    }
+    let request = Request::new(libc::RTM_DELLINK, &link_header(index), format!("remove the device {DEVICE}"));
+    Request { harmless: &[ENODEV], ..request }
 }
 
 fn bind(address: IpAddr, index: u32) -> Request {
     let operation = format!("bind {address} ({DEVICE})");
-    let mut message = of_device(address, index);
     match Family::of(&address) {
-        Family::V4 => request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &message, operation, &[EEXIST]),
-        // One that is there stays, with its routes, and is deprecated from now on (`inet6_addr_modify`, net/ipv6/addrconf.c).
-        // Without duplicate address detection it is usable at once.
+        Family::V4 => {
+            let request = address_request(libc::RTM_NEWADDR, address, 0, index, operation);
+            Request { flags: NLM_F_CREATE | NLM_F_EXCL, harmless: &[EEXIST], ..request }
+        }
+        // An address that exists stays, with its routes, and becomes deprecated (`inet6_addr_modify`,
+        // net/ipv6/addrconf.c). Without duplicate address detection it is usable at once.
         Family::V6 => {
-            message.header.flags = AddressHeaderFlags::Nodad;
-            message.attributes.push(AddressAttribute::CacheInfo(deprecated_for_ever()));
-            request(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &message, operation, &[])
+            let flags = u8::try_from(libc::IFA_F_NODAD).unwrap_or_default();
+            let mut request = address_request(libc::RTM_NEWADDR, address, flags, index, operation);
+            request.flags = NLM_F_CREATE | NLM_F_REPLACE;
+            // `struct ifa_cacheinfo`: the preferred lifetime is over, the valid one endless.
+            let lifetimes = [0, u32::MAX, 0, 0].map(u32::to_ne_bytes);
+            request.body.put(CACHE_INFO, lifetimes.as_flattened());
+            request
         }
     }
 }
 
-/// The preferred lifetime is over, the valid one has no end (all bits set).
-fn deprecated_for_ever() -> CacheInfo {
-    let mut lifetimes = CacheInfo::default();
-    (lifetimes.ifa_preferred, lifetimes.ifa_valid) = (0, u32::MAX);
-    lifetimes
-}
-
 fn unbind(address: IpAddr, index: u32) -> Request {
     let operation = format!("unbind {address} ({DEVICE})");
-    request(libc::RTM_DELADDR, 0, &of_device(address, index), operation, &[EADDRNOTAVAIL])
+    Request { harmless: &[EADDRNOTAVAIL], ..address_request(libc::RTM_DELADDR, address, 0, index, operation) }
 }
 
-fn of_device(address: IpAddr, index: u32) -> AddressMessage {
+fn address_request(kind: u16, address: IpAddr, flags: u8, index: u32, operation: String) -> Request {
     let family = Family::of(&address);
-    let mut message = AddressMessage::default();
-    message.header.family = address_family(family);
-    message.header.prefix_len = family.address_bits();
-    message.header.index = index;
-    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
-    message
+    let mut request = Request::new(kind, &address_header(Some(family), family.address_bits(), flags, index), operation);
+    put_address(libc::IFA_LOCAL, address, &mut request);
+    put_address(libc::IFA_ADDRESS, address, &mut request);
+    request
 }
 
-/// The route that the kernel made with the address gives way to one that names another source. It leads to the loopback
-/// device, because IPv6 takes no route to a device that is down; for delivery to the node itself it makes no difference.
+fn put_address(kind: u16, address: IpAddr, request: &mut Request) {
+    match address {
+        IpAddr::V4(v4) => request.body.put(kind, &v4.octets()),
+        IpAddr::V6(v6) => request.body.put(kind, &v6.octets()),
+    }
+}
+
+/// Replaces the route that the kernel added with the address by a route with another source. The new route leads to the
+/// loopback device, because IPv6 accepts no route to a device that is down; for local delivery that makes no difference.
 fn yield_to(address: IpAddr, to: IpAddr, index: u32) -> Vec<Request> {
     let operation = format!("let {address} ({DEVICE}) yield to {to} as a source");
-    let mut route = local_route(address, LOOPBACK);
-    route.attributes.push(RouteAttribute::PrefSource(RouteAddress::from(to)));
-    let replacement = request(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &route, operation, &[]);
+    let mut replacement = local_route(libc::RTM_NEWROUTE, address, LOOPBACK, operation);
+    replacement.flags = NLM_F_CREATE | NLM_F_REPLACE;
+    put_address(libc::RTA_PREFSRC, to, &mut replacement);
     match Family::of(&address) {
         Family::V4 => vec![replacement],
-        // IPv6 gives every route of ours a worse metric than its own, which stays beside it.
+        // IPv6 gives this route a worse metric than the kernel's own, which it does not replace.
         Family::V6 => vec![replacement, delete_route(address, index)],
     }
 }
 
-/// The kernel does not take away with the address what it has not made with it.
-fn end_yielding(address: IpAddr) -> Request {
-    delete_route(address, LOOPBACK)
-}
-
-/// That there is none is no error.
+/// The kernel deletes only its own route together with an address.
 fn delete_route(address: IpAddr, index: u32) -> Request {
     let operation = format!("delete the local route to {address} ({DEVICE})");
-    request(libc::RTM_DELROUTE, 0, &local_route(address, index), operation, &[ESRCH])
+    Request { harmless: &[ESRCH], ..local_route(libc::RTM_DELROUTE, address, index, operation) }
 }
 
-/// Index of the loopback device in every network namespace (`LOOPBACK_IFINDEX`, `include/net/flow.h`).
-const LOOPBACK: u32 = 1;
-
-/// The route to one address of the node's own.
-fn local_route(address: IpAddr, index: u32) -> RouteMessage {
+fn local_route(kind: u16, address: IpAddr, index: u32, operation: String) -> Request {
     let family = Family::of(&address);
-    let mut route = RouteMessage::default();
-    route.header = RouteHeader {
-        address_family: address_family(family),
-        destination_prefix_length: family.address_bits(),
-        table: libc::RT_TABLE_LOCAL,
-        protocol: RouteProtocol::Kernel,
-        scope: RouteScope::Host,
-        kind: RouteType::Local,
-        ..RouteHeader::default()
-    };
-    route.attributes = vec![RouteAttribute::Destination(RouteAddress::from(address)), RouteAttribute::Oif(index)];
-    route
+    let mut header = route_header(family, family.address_bits());
+    header[4..8].copy_from_slice(&[libc::RT_TABLE_LOCAL, libc::RTPROT_KERNEL, libc::RT_SCOPE_HOST, libc::RTN_LOCAL]);
+    let mut request = Request::new(kind, &header, operation);
+    put_address(libc::RTA_DST, address, &mut request);
+    request.body.put(libc::RTA_OIF, &index.to_ne_bytes());
+    request
 }
 
 /// The link-local address that IPv6 puts on every device.
@@ -320,12 +294,12 @@ mod tests {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         let [v4, v6] = ["10.96.0.10", "fd00:96::a"].map(address);
         let mut requests =
-            vec![make_device(), remove_device(7), bind(v4, 7), bind(v6, 7), unbind(v4, 7), unbind(v6, 7)];
-        requests.extend([end_yielding(v4), end_yielding(v6)]);
+            vec![create_device(), remove_device(7), bind(v4, 7), bind(v6, 7), unbind(v4, 7), unbind(v6, 7)];
+        requests.extend([v4, v6].map(|address| delete_route(address, LOOPBACK)));
         requests.extend(yield_to(v4, address("172.18.0.2"), 7));
         requests.extend(yield_to(v6, address("fd00::2"), 7));
         let sent: Vec<String> =
-            requests.iter().map(|request| data_encoding::HEXLOWER.encode(&request.header)).collect();
+            requests.iter().map(|request| data_encoding::HEXLOWER.encode(request.body.bytes())).collect();
         let expected = [
             "000000000000000000000000000000000f0003006b7562652d69707673300000100012000a00010064756d6d79000000",
             "00000000070000000000000000000000",

@@ -15,7 +15,6 @@ pub mod ipvs;
 pub mod limits;
 pub mod memory;
 pub(crate) mod multicast;
-mod netfilter;
 pub mod netlink;
 mod next_hops;
 pub mod nftables;

@@ -2,20 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use netlink_packet_core::Emitable;
-use netlink_packet_route::AddressFamily;
-use netlink_packet_route::route::RouteMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
+use nf_tables::netlink::Attributes;
 use nix::libc;
 
 use super::addresses;
-use super::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request};
+use super::netlink::{NetlinkError, NetlinkSocket, ROUTE_HEADER, Request, route_header};
 use crate::model::Family;
 
 /// Of a range for documentation (RFC 5737): no other route than the default one leads there.
 const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// Length of `struct rtmsg`.
-const ROUTE_HEADER: usize = 12;
 
 /// A source address that MASQUERADE borrows from another link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +28,7 @@ pub struct Borrowed {
 /// # Errors
 /// When the kernel does not answer.
 pub fn borrowed() -> Result<Option<Borrowed>, NetlinkError> {
-    let opened = Netlink::open(NETLINK_ROUTE);
+    let opened = NetlinkSocket::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for routes", error))?;
     let Some(index) = outgoing(&mut socket)? else { return Ok(None) };
     let link = addresses::without_address(&mut socket, index, Family::V4)?;
@@ -40,27 +36,14 @@ pub fn borrowed() -> Result<Option<Borrowed>, NetlinkError> {
     Ok(link.zip(source).map(|(link, source)| Borrowed { link, source }))
 }
 
-/// The index of the link that the default route leads out by.
-fn outgoing(socket: &mut Netlink) -> Result<Option<u32>, NetlinkError> {
-    let mut question = RouteMessage::default();
-    question.header.address_family = AddressFamily::Inet;
-    question.header.destination_prefix_length = 32;
-    let mut header = vec![0; question.buffer_len()];
-    question.emit(&mut header);
-    let request = Request {
-        kind: libc::RTM_GETROUTE,
-        flags: 0,
-        header,
-        attributes: Attributes::new().bytes(libc::RTA_DST, &FAR.octets()),
-        operation: "look up the node's default route".to_owned(),
-        // There is none.
-        harmless: &[libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL],
-    };
+/// The index of the link of the default route, if there is one.
+fn outgoing(socket: &mut NetlinkSocket) -> Result<Option<u32>, NetlinkError> {
+    let mut request =
+        Request::new(libc::RTM_GETROUTE, &route_header(Family::V4, 32), "look up the node's default route");
+    request.body.put(libc::RTA_DST, &FAR.octets());
+    // There is no such route.
+    request.harmless = &[libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
     let mut index = None;
-    socket.ask(&request, false, |payload| {
-        let attributes = Parsed::read(payload.get(ROUTE_HEADER..).unwrap_or_default());
-        let bytes = attributes.get(libc::RTA_OIF).and_then(|value| <[u8; 4]>::try_from(value).ok());
-        index = bytes.map(u32::from_ne_bytes);
-    })?;
+    socket.ask(&request, |payload| index = Attributes::after_header(payload, ROUTE_HEADER).u32(libc::RTA_OIF))?;
     Ok(index)
 }

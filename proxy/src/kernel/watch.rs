@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nf_tables::netlink::Message;
 use nix::libc;
 use nix::sys::socket::SockProtocol;
 use tokio::io::unix::AsyncFd;
@@ -148,10 +149,10 @@ impl Watch {
     }
 }
 
-/// The family that a message of nf_tables is about: the first byte of `struct nfgenmsg`, after `struct nlmsghdr`
-/// (`include/uapi/linux/netfilter/nfnetlink.h`). The end of a transaction is of none.
-fn nft_family(message: &[u8]) -> Option<Family> {
-    match i32::from(*message.get(size_of::<libc::nlmsghdr>())?) {
+/// The family of an nf_tables message: the first byte of `struct nfgenmsg` (`include/uapi/linux/netfilter/nfnetlink.h`).
+/// The message that ends a transaction has none.
+fn nft_family(message: &Message<'_>) -> Option<Family> {
+    match i32::from(*message.payload.first()?) {
         libc::AF_INET => Some(Family::V4),
         libc::AF_INET6 => Some(Family::V6),
         _ => None,

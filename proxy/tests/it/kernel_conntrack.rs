@@ -4,13 +4,15 @@ use std::cell::RefCell;
 use std::net::{Ipv4Addr, UdpSocket};
 
 use crate::support::{inside, shell};
-use svcproxy::kernel::conntrack::{BATCH, Conntrack, Filter, Netlink, PIECE, Piece};
+use svcproxy::kernel::conntrack::{
+    Conntrack, ConntrackNetlink, DELETIONS_PER_DATAGRAM, ENTRIES_PER_STEP, Filter, ScanStep,
+};
 use svcproxy::model::{Family, Protocol};
-use svcproxy::plan::stale_flows::Frontend;
+use svcproxy::plan::flows::Frontend;
 
-/// The kernel filters, because a busy node has hundreds of thousands of entries.
+/// What the kernel does not have to tell costs nothing: a busy node has hundreds of thousands of entries.
 #[test]
-fn a_dump_has_exactly_the_entries_of_its_filter() {
+fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
     if !inside!() {
         return;
     }
@@ -37,11 +39,11 @@ fn a_dump_has_exactly_the_entries_of_its_filter() {
     }
     let seen = |family, filter: Filter| {
         let seen = RefCell::new(Vec::new());
-        let note = |flow: &svcproxy::plan::stale_flows::Flow| {
+        let note = |flow: &svcproxy::plan::flows::Flow| {
             seen.borrow_mut().push(format!("{} {}", flow.protocol, flow.destination));
             false
         };
-        assert_eq!(Netlink::default().delete(family, &[filter], &note).unwrap(), 0);
+        assert_eq!(ConntrackNetlink::default().delete(family, &[filter], &note).unwrap(), 0);
         let mut seen = seen.into_inner();
         seen.sort();
         seen
@@ -60,7 +62,7 @@ fn a_dump_has_exactly_the_entries_of_its_filter() {
     ] {
         assert_eq!(seen(family, filter), expected, "{family} {filter:?}");
     }
-    // By reply source: two frontends have one server, and one frontend a second server.
+    // By who answers: two frontends lead to one server, and one of them to another one as well.
     led("udp", "10.96.0.20", 53, "10.244.0.1", 5353);
     led("udp", "10.96.0.21", 53, "10.244.0.1", 5353);
     led("udp", "10.96.0.21", 54, "10.244.0.2", 5353);
@@ -77,14 +79,14 @@ fn a_dump_has_exactly_the_entries_of_its_filter() {
     }
 }
 
-/// Closing a netfilter socket takes milliseconds after a sync.
+/// To close a socket of netfilter's takes milliseconds after a sync.
 #[test]
-fn one_socket_serves_all_dumps() {
+fn one_socket_serves_all_looks() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     if !inside!() {
         return;
     }
-    let (mut conntrack, before) = (Netlink::default(), open());
+    let (mut conntrack, before) = (ConntrackNetlink::default(), open());
     for _ in 0..3 {
         conntrack.delete(Family::V4, &[Filter::Protocol(Protocol::Udp)], &|_| true).unwrap();
         conntrack.clients(Family::V6).unwrap();
@@ -92,7 +94,7 @@ fn one_socket_serves_all_dumps() {
     }
 }
 
-/// Stale entries are deleted in pieces, by few datagrams, and only one answer's entries are in memory.
+/// However many entries are stale, they go in pieces, by datagrams that each delete many, while nothing but one answer's is kept.
 #[test]
 fn many_entries_go_in_pieces_and_by_few_datagrams() {
     if !inside!() {
@@ -105,29 +107,31 @@ fn many_entries_go_in_pieces_and_by_few_datagrams() {
     );
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for port in 20_000..20_000 + FLOWS {
-        // Nothing listens there, so an earlier datagram may have caused an error.
+        // Nobody listens there, which an earlier datagram's answer may say.
         let _ = socket.send_to(b"x", ("127.0.0.2", port)).or_else(|_| socket.send_to(b"x", ("127.0.0.2", port)));
     }
-    let of_test = |flow: &svcproxy::plan::stale_flows::Flow| flow.destination.ip() == Ipv4Addr::new(127, 0, 0, 2);
-    let is_stale =
-        |flow: &svcproxy::plan::stale_flows::Flow| of_test(flow) && !flow.destination.port().is_multiple_of(10);
-    let mut conntrack = Netlink::default();
+    let of_test = |flow: &svcproxy::plan::flows::Flow| flow.destination.ip() == Ipv4Addr::new(127, 0, 0, 2);
+    let is_stale = |flow: &svcproxy::plan::flows::Flow| of_test(flow) && !flow.destination.port().is_multiple_of(10);
+    let mut conntrack = ConntrackNetlink::default();
     let (mut pieces, mut anew) = (Vec::new(), true);
-    while pieces.last().is_none_or(|piece: &Piece| !piece.is_last) {
+    while pieces.last().is_none_or(|piece: &ScanStep| !piece.is_last) {
         let filters = [Filter::Protocol(Protocol::Udp)];
         pieces.push(conntrack.delete_some(Family::V4, &filters, anew, &is_stale).unwrap());
         anew = false;
     }
-    let total = |of: fn(&Piece) -> usize| pieces.iter().map(of).sum::<usize>();
+    let total = |of: fn(&ScanStep) -> usize| pieces.iter().map(of).sum::<usize>();
     let (seen, deleted, datagrams) = (total(|p| p.seen), total(|p| p.deleted), total(|p| p.datagrams));
     let flows = usize::from(FLOWS);
     assert!(seen >= flows && deleted == flows / 10 * 9, "{seen} seen, {deleted} deleted of {flows}");
-    assert!(pieces.len() >= flows / PIECE, "{pieces:?}");
-    // An answer of 32 KiB has some hundred entries, which are deleted before the next answer is read.
-    assert!(pieces.iter().all(|piece| piece.seen < PIECE + 500), "{pieces:?}");
-    assert!(datagrams < deleted / 50, "{datagrams} datagrams for {deleted} entries, of which one has {BATCH} at most");
+    assert!(pieces.len() >= flows / ENTRIES_PER_STEP, "{pieces:?}");
+    // An answer of 32 KiB has some hundred entries, which are deleted before the next one is asked for.
+    assert!(pieces.iter().all(|piece| piece.seen < ENTRIES_PER_STEP + 500), "{pieces:?}");
+    assert!(
+        datagrams < deleted / 50,
+        "{datagrams} datagrams for {deleted} entries, of which one has {DELETIONS_PER_DATAGRAM} at most"
+    );
     let left = RefCell::new(0);
-    let count = |flow: &svcproxy::plan::stale_flows::Flow| {
+    let count = |flow: &svcproxy::plan::flows::Flow| {
         *left.borrow_mut() += usize::from(of_test(flow));
         false
     };

@@ -1,11 +1,11 @@
-//! Tables and chains.
+//! Tables and chains in a batch.
 
 use nix::libc;
 
 use super::{Batch, Operation, flag};
 use crate::error::EncodeError;
 use crate::family::Table;
-use crate::writer::Writer;
+use crate::netlink::AttributeWriter;
 
 /// `NFTA_TABLE_NAME` (`include/uapi/linux/netfilter/nf_tables.h`).
 const TABLE_NAME: u16 = 1;
@@ -23,19 +23,19 @@ const CHAIN_USER_DATA: u16 = 12;
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
 
-/// Where packets come by (`enum nf_inet_hooks` in `include/uapi/linux/netfilter.h`).
+/// A netfilter hook (`enum nf_inet_hooks` in `include/uapi/linux/netfilter.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Hook {
-    /// Before the route is looked up.
+    /// Before the routing decision.
     Prerouting = 0,
-    /// To this machine.
+    /// Packets to this machine.
     Input = 1,
-    /// Through this machine.
+    /// Packets that this machine forwards.
     Forward = 2,
-    /// From this machine.
+    /// Packets of this machine's own processes.
     Output = 3,
-    /// On its way out.
+    /// After the routing decision, before the packet leaves.
     Postrouting = 4,
 }
 
@@ -48,44 +48,38 @@ impl Hook {
     }
 }
 
-/// What happens to packets at the end of a base chain.
+/// The verdict at the end of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Policy {
-    /// They are dropped.
+    /// Drops the packet.
     Drop = 0,
-    /// They go on.
+    /// The packet continues to the next hook.
     Accept = 1,
 }
 
-/// What makes a chain a base chain.
+/// The hook of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseChain<'a> {
     /// `filter`, `nat` or `route`.
     pub kind: &'a str,
-    /// Where packets come from.
+    /// The hook that calls the chain.
     pub hook: Hook,
-    /// Order among the chains of a hook: lower ones are first.
+    /// The order among the chains of a hook, lowest first.
     pub priority: i32,
-    /// What happens at its end; `None` keeps what a chain has that is there already.
+    /// The policy; `None` keeps that of an existing chain.
     pub policy: Option<Policy>,
 }
 
 impl Batch {
-    /// A table, unless it is there already.
-    ///
-    /// # Errors
-    /// Where the name is none.
+    /// Adds a table, unless it exists.
     pub fn add_table(&mut self, table: Table<'_>) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_NEWTABLE, flag::CREATE, table.family, |writer| {
             writer.name(TABLE_NAME, "table", table.name);
         })
     }
 
-    /// As [`Batch::add_table`], with at most 256 bytes that the kernel keeps with a new table.
-    ///
-    /// # Errors
-    /// Where the name is none.
+    /// Like [`Batch::add_table`], with at most 256 bytes of user data for a new table.
     pub fn add_table_with(&mut self, table: Table<'_>, data: &[u8]) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_NEWTABLE, flag::CREATE, table.family, |writer| {
             writer.name(TABLE_NAME, "table", table.name);
@@ -93,37 +87,24 @@ impl Batch {
         })
     }
 
-    /// Deletes a table with all that is in it.
-    ///
-    /// # Errors
-    /// Where the name is none.
+    /// Deletes a table and its content.
     pub fn delete_table(&mut self, table: Table<'_>) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELTABLE, 0, table.family, |writer| {
             writer.name(TABLE_NAME, "table", table.name);
         })
     }
 
-    /// A chain that packets come to by jumps, unless it is there already.
-    ///
-    /// # Errors
-    /// Where a name is none.
+    /// Adds a regular chain, unless it exists.
     pub fn add_chain(&mut self, table: Table<'_>, chain: &str) -> Result<Operation, EncodeError> {
         self.chain(table, chain, |_| {})
     }
 
-    /// As [`Batch::add_chain`], with at most 256 bytes that the kernel keeps with it.
-    ///
-    /// # Errors
-    /// Where a name is none.
+    /// Like [`Batch::add_chain`], with at most 256 bytes of user data.
     pub fn add_chain_with(&mut self, table: Table<'_>, chain: &str, data: &[u8]) -> Result<Operation, EncodeError> {
         self.chain(table, chain, |writer| writer.put(CHAIN_USER_DATA, data))
     }
 
-    /// A chain that packets come to by a hook. One that is there already must have the same hook and priority; only its
-    /// policy changes.
-    ///
-    /// # Errors
-    /// Where a name is none.
+    /// Adds a base chain. An existing one must have the same hook and priority; only its policy changes.
     pub fn add_base_chain(
         &mut self,
         table: Table<'_>,
@@ -146,7 +127,7 @@ impl Batch {
         &mut self,
         table: Table<'_>,
         chain: &str,
-        rest: impl FnOnce(&mut Writer),
+        rest: impl FnOnce(&mut AttributeWriter),
     ) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_NEWCHAIN, flag::CREATE, table.family, |writer| {
             writer.name(CHAIN_TABLE, "table", table.name);
@@ -155,10 +136,7 @@ impl Batch {
         })
     }
 
-    /// Deletes a chain with its rules. The kernel refuses (`EBUSY`) while something jumps to it.
-    ///
-    /// # Errors
-    /// Where a name is none.
+    /// Deletes a chain and its rules. The kernel refuses (`EBUSY`) while a rule or an element refers to it.
     pub fn delete_chain(&mut self, table: Table<'_>, chain: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELCHAIN, 0, table.family, |writer| {
             writer.name(CHAIN_TABLE, "table", table.name);

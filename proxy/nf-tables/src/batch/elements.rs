@@ -1,34 +1,30 @@
-//! Elements of sets and maps.
+//! Elements of sets and maps in a batch.
 
 use nix::libc;
 
 use super::{Batch, Operation, flag};
 use crate::error::EncodeError;
 use crate::family::Table;
+use crate::netlink::{AttributeWriter, NESTED};
 use crate::verdict::Verdict;
-use crate::writer::{NESTED, Writer};
 
-/// `NFTA_SET_ELEM_LIST_…` (`include/uapi/linux/netfilter/nf_tables.h`).
+/// `include/uapi/linux/netfilter/nf_tables.h`.
 const LIST_TABLE: u16 = 1;
 const LIST_SET: u16 = 2;
 const LIST_ELEMENTS: u16 = 3;
-/// `NFTA_LIST_ELEM`.
 const LIST_ELEM: u16 = 1;
-/// `NFTA_SET_ELEM_…`.
 const ELEM_KEY: u16 = 1;
 const ELEM_DATA: u16 = 2;
 const ELEM_FLAGS: u16 = 3;
 const ELEM_TIMEOUT: u16 = 4;
 const ELEM_USER_DATA: u16 = 6;
 const ELEM_KEY_END: u16 = 10;
-/// `NFTA_DATA_VALUE`.
 const DATA_VALUE: u16 = 1;
-/// `NFT_SET_ELEM_INTERVAL_END`.
 pub(crate) const INTERVAL_END: u32 = 1;
-/// A list of elements ends before it has so many bytes; one element has a few hundred at most, and 65,531 fit.
+/// Closes a list at this length: an element takes a few hundred bytes, and 65,531 fit.
 const LIST_BYTES: usize = 60_000;
 
-/// What an element of a map leads to.
+/// The value of a map's element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
     /// Bytes, as long as the map's data.
@@ -40,22 +36,22 @@ pub enum Value<'a> {
 /// An element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element<'a> {
-    /// The key, as long as the set's. Fields of a concatenation are padded to four bytes each.
+    /// As long as the set's key. The fields of a concatenation are padded to four bytes each.
     pub key: &'a [u8],
     /// The last key of a range, in sets of concatenated ranges.
     pub key_end: Option<&'a [u8]>,
-    /// The first key behind a range, in sets of plain ranges.
+    /// The key marks the end of a plain range: the first key after it.
     pub interval_end: bool,
-    /// What it leads to, in maps.
+    /// The value, in maps.
     pub value: Option<Value<'a>>,
-    /// Milliseconds after which it goes, where the set has a time-out.
+    /// Timeout in milliseconds, in sets with timeouts.
     pub timeout: Option<u64>,
-    /// Bytes that the kernel keeps with it: at most 256.
+    /// At most 256 bytes.
     pub user_data: &'a [u8],
 }
 
 impl<'a> Element<'a> {
-    /// An element of a set; also what is needed of any element to delete it.
+    /// An element of a set. It is also enough to delete any element.
     pub fn new(key: &'a [u8]) -> Element<'a> {
         Element { key, key_end: None, interval_end: false, value: None, timeout: None, user_data: &[] }
     }
@@ -65,7 +61,7 @@ impl<'a> Element<'a> {
         Element { value: Some(value), ..Element::new(key) }
     }
 
-    fn write(&self, writer: &mut Writer) {
+    fn write(&self, writer: &mut AttributeWriter) {
         writer.nest(LIST_ELEM, |writer| {
             writer.nest(ELEM_KEY, |writer| writer.put(DATA_VALUE, self.key));
             if let Some(end) = self.key_end {
@@ -90,10 +86,7 @@ impl<'a> Element<'a> {
 }
 
 impl Batch {
-    /// Adds elements; those that are there already, with the same value, stay. `None` without elements.
-    ///
-    /// # Errors
-    /// Where a name is none, or an element does not fit into an attribute.
+    /// Adds elements, unless they exist with the same value. Returns `None` without elements.
     pub fn add_elements<'a>(
         &mut self,
         table: Table<'_>,
@@ -103,10 +96,7 @@ impl Batch {
         self.elements(libc::NFT_MSG_NEWSETELEM, flag::CREATE, table, set, elements)
     }
 
-    /// Deletes elements, which must be there. `None` without elements.
-    ///
-    /// # Errors
-    /// As [`Batch::add_elements`].
+    /// Deletes elements, which must exist. Returns `None` without elements.
     pub fn delete_elements<'a>(
         &mut self,
         table: Table<'_>,
@@ -117,9 +107,6 @@ impl Batch {
     }
 
     /// Deletes all elements of a set or map.
-    ///
-    /// # Errors
-    /// Where a name is none.
     pub fn flush_set(&mut self, table: Table<'_>, set: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELSETELEM, 0, table.family, |writer| {
             writer.name(LIST_TABLE, "table", table.name);
@@ -127,7 +114,7 @@ impl Batch {
         })
     }
 
-    /// One operation of as many messages as it takes.
+    /// Adds one operation of as many messages as the elements need.
     fn elements<'a>(
         &mut self,
         kind: libc::c_int,

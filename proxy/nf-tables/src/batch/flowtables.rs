@@ -1,4 +1,4 @@
-//! Flowtables: connections whose packets go by a shorter way, from the link that they come in by.
+//! Flowtables: fast paths for established connections, from the ingress hook of a link.
 
 use nix::libc;
 
@@ -8,27 +8,20 @@ use crate::family::Table;
 
 /// `NFT_MSG_NEWFLOWTABLE` (`include/uapi/linux/netfilter/nf_tables.h`).
 pub(super) const NEW_FLOWTABLE: libc::c_int = 22;
-/// `NFTA_FLOWTABLE_…`.
 const TABLE: u16 = 1;
 const NAME: u16 = 2;
 const HOOK: u16 = 3;
 const FLAGS: u16 = 7;
-/// `NFTA_FLOWTABLE_HOOK_…`.
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
 const HOOK_DEVICES: u16 = 3;
-/// `NFTA_DEVICE_NAME`.
 const DEVICE_NAME: u16 = 1;
-/// `NF_NETDEV_INGRESS` (`include/uapi/linux/netfilter.h`), which is the only hook that flowtables have.
+/// `NF_NETDEV_INGRESS` (`include/uapi/linux/netfilter.h`), the only hook of flowtables.
 const INGRESS: u32 = 0;
 
 impl Batch {
-    /// A flowtable, unless it is there already, on the ingress of these links, at most 256 in one call. One that is there must have
-    /// the same priority, and gets the links that it does not have. The kernel refuses (`ENOENT`) links that there are not, and takes
-    /// links out that go.
-    ///
-    /// # Errors
-    /// Where a name is none.
+    /// Adds a flowtable on the ingress hook of at most 256 links. An existing one must have the same priority, and gets
+    /// the links that it lacks. The kernel refuses (`ENOENT`) unknown links, and removes a link that disappears.
     pub fn add_flowtable<'a>(
         &mut self,
         table: Table<'_>,
@@ -54,11 +47,11 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{MESSAGE_HEADER, NLMSG_HEADER};
     use crate::family::Family;
+    use crate::netlink::HEADER_LENGTH;
 
-    /// What `nft` 1.0.6 sends for `table ip t { flowtable f { hook ingress priority filter; devices = { v1, v0 }; } }`, as `nft
-    /// --debug=mnl` shows it, from the `nfgenmsg` on.
+    /// From `nfgenmsg` on, what `nft --debug=mnl` 1.0.6 shows for `table ip t { flowtable f { hook ingress priority
+    /// filter; devices = { v1, v0 }; } }`.
     const BY_NFT: &[u8] = &[
         2, 0, 0, 0, // IPv4
         6, 0, 1, 0, b't', 0, 0, 0, // table
@@ -79,7 +72,6 @@ mod tests {
         let message = &batch.writer.bytes;
         assert_eq!(message.len(), 84, "the length that nft shows");
         assert_eq!(u16::from_ne_bytes([message[4], message[5]]), 2582, "the type");
-        assert_eq!(&message[NLMSG_HEADER..], BY_NFT);
-        assert_eq!(MESSAGE_HEADER, NLMSG_HEADER + 4);
+        assert_eq!(&message[HEADER_LENGTH..], BY_NFT);
     }
 }

@@ -1,4 +1,4 @@
-//! A batch: operations that the kernel applies all together or not at all.
+//! A batch: operations that the kernel applies as a whole or not at all.
 
 mod chains;
 mod elements;
@@ -10,7 +10,7 @@ use nix::libc;
 
 use crate::error::EncodeError;
 use crate::family::Family;
-use crate::writer::Writer;
+use crate::netlink::{self, AttributeWriter, HEADER_LENGTH, patch_length};
 
 pub use chains::{BaseChain, Hook, Policy};
 pub(crate) use elements::INTERVAL_END;
@@ -18,20 +18,20 @@ pub use elements::{Element, Value};
 pub use rules::Position;
 pub use sets::{MapData, SetFlags, SetSpec};
 
-/// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message's type, and the resource that a batch is for.
+/// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message type, and the resource of a batch.
 pub(crate) const SUBSYSTEM: u16 = 10;
 /// `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`.
 const BEGIN: u16 = 16;
 const END: u16 = 17;
 /// `NFNL_BATCH_GENID`.
 const BATCH_GENERATION: u16 = 1;
-/// Length of `struct nlmsghdr`, and with `struct nfgenmsg` behind it.
-pub(crate) const NLMSG_HEADER: usize = 16;
-const MESSAGE_HEADER: usize = 20;
-/// Where the lower byte of `nlmsg_type` is, and `nlmsg_flags`.
+/// Length of `struct nfgenmsg`, which follows `struct nlmsghdr`.
+pub(crate) const NFGENMSG: usize = 4;
+const MESSAGE_HEADER: usize = HEADER_LENGTH + NFGENMSG;
+/// Offsets of the lower byte of `nlmsg_type`, and of `nlmsg_flags`.
 const KIND: usize = if cfg!(target_endian = "little") { 4 } else { 5 };
 const FLAGS: usize = 6;
-/// Messages that make one object.
+/// Messages that the kernel echoes once: each adds one object.
 const ADDITIONS: [libc::c_int; 5] = [
     libc::NFT_MSG_NEWTABLE,
     libc::NFT_MSG_NEWCHAIN,
@@ -39,11 +39,11 @@ const ADDITIONS: [libc::c_int; 5] = [
     libc::NFT_MSG_NEWSET,
     flowtables::NEW_FLOWTABLE,
 ];
-/// The sequence number of the batch's beginning; those of its operations follow.
+/// Sequence number of the begin message; those of the operations follow.
 pub(crate) const BEGIN_SEQUENCE: u32 = 1;
 const FIRST_SEQUENCE: u32 = 2;
 
-/// Flags of `include/uapi/linux/netlink.h` as they stand in a message.
+/// Flags of `include/uapi/linux/netlink.h`.
 pub(crate) mod flag {
     use nix::libc;
 
@@ -57,23 +57,22 @@ pub(crate) mod flag {
     pub(crate) const DUMP_INTERRUPTED: u16 = libc::NLM_F_DUMP_INTR as u16;
 }
 
-/// Which operation of a batch, counted from 0 in the order in which they were added.
+/// The index of an operation in its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Operation(pub u32);
 
 impl Operation {
-    /// The operation that an answer with this sequence number belongs to.
     pub(crate) fn of_sequence(sequence: u32) -> Option<Operation> {
         sequence.checked_sub(FIRST_SEQUENCE).map(Operation)
     }
 
-    /// All messages of an operation have the same sequence number.
+    /// All messages of an operation share a sequence number.
     fn sequence(self) -> u32 {
         self.0 + FIRST_SEQUENCE
     }
 }
 
-/// A place in a batch to return to.
+/// A state of a batch, for [`Batch::rollback`].
 #[derive(Debug, Clone, Copy)]
 pub struct Checkpoint {
     bytes: usize,
@@ -83,7 +82,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Operations before this place.
+    /// The operations before it.
     pub fn operations(&self) -> u32 {
         self.operations
     }
@@ -108,8 +107,8 @@ impl Checkpoint {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    writer: Writer,
-    /// Where the last message begins.
+    writer: AttributeWriter,
+    /// Offset of the last message.
     last: usize,
     operations: u32,
     messages: usize,
@@ -123,32 +122,32 @@ impl Batch {
         Batch::default()
     }
 
-    /// Starts over, in the same memory and without a generation.
+    /// Empties the batch and keeps its allocation.
     pub fn clear(&mut self) {
         self.writer.clear();
         (self.last, self.operations, self.messages) = (0, 0, 0);
         (self.generation, self.echo) = (None, false);
     }
 
-    /// Applies only while the tables of this network namespace are still of this generation
-    /// ([`Socket::generation`](crate::Socket::generation)); otherwise the commit answers
-    /// [`CommitError::Restart`](crate::CommitError::Restart). `None` applies whatever came in between.
+    /// Makes the commit conditional on the generation of the tables in this network namespace
+    /// ([`Socket::generation`](crate::Socket::generation)): after another change it fails with
+    /// [`CommitError::Restart`](crate::CommitError::Restart). `None` commits unconditionally.
     pub fn set_generation(&mut self, generation: Option<u32>) {
         self.generation = generation;
     }
 
-    /// Whether the operations that follow report what they made: the handles of
-    /// [`Committed::handles`](crate::Committed::handles). Each costs a message from the kernel.
+    /// Whether the kernel reports the handles of the following additions
+    /// ([`Committed::handles`](crate::Committed::handles)), by one message each.
     pub fn set_echo(&mut self, echo: bool) {
         self.echo = echo;
     }
 
-    /// How many operations it has.
+    /// How many operations it holds.
     pub fn operations(&self) -> u32 {
         self.operations
     }
 
-    /// How many netlink messages it has, without its beginning and end. Elements can take several for one operation.
+    /// How many netlink messages it holds, without begin and end. One operation can add elements by several.
     pub fn messages(&self) -> usize {
         self.messages
     }
@@ -158,44 +157,42 @@ impl Batch {
         self.operations == 0
     }
 
-    /// Bytes that are sent, with the batch's beginning and end; compare with
-    /// [`Socket::largest_batch`](crate::Socket::largest_batch).
+    /// Bytes to send; compare with [`Socket::largest_batch`](crate::Socket::largest_batch).
     pub fn len(&self) -> usize {
         let generation = if self.generation.is_some() { 8 } else { 0 };
         self.writer.bytes.len() + 2 * MESSAGE_HEADER + generation
     }
 
-    /// Bytes that can be added up to before memory is asked for.
+    /// Bytes that fit without another allocation.
     pub fn capacity(&self) -> usize {
         self.writer.bytes.capacity()
     }
 
-    /// This place, for [`Batch::rollback`]: to take back a group of operations that made the batch too large.
+    /// The current state, for [`Batch::rollback`].
     pub fn checkpoint(&self) -> Checkpoint {
         let Batch { last, operations, messages, .. } = *self;
         Checkpoint { bytes: self.writer.bytes.len(), last, operations, messages }
     }
 
-    /// Takes back what was added since.
+    /// Removes the operations that were added since.
     pub fn rollback(&mut self, to: Checkpoint) {
         self.writer.bytes.truncate(to.bytes);
         (self.last, self.operations, self.messages) = (to.last, to.operations, to.messages);
     }
 
-    /// One operation of one message.
     fn operation(
         &mut self,
         kind: libc::c_int,
         flags: u16,
         family: Family,
-        fill: impl FnOnce(&mut Writer),
+        fill: impl FnOnce(&mut AttributeWriter),
     ) -> Result<Operation, EncodeError> {
         self.operation_of(|batch| {
             batch.message(kind, flags, family, fill);
         })
     }
 
-    /// One operation; after a mistake the batch is as it was before.
+    /// Adds one operation. An error leaves the batch unchanged.
     fn operation_of(&mut self, messages: impl FnOnce(&mut Batch)) -> Result<Operation, EncodeError> {
         if self.operations >= u32::MAX - FIRST_SEQUENCE {
             return Err(EncodeError::TooManyOperations);
@@ -215,8 +212,7 @@ impl Batch {
         }
     }
 
-    /// One message of the operation in the making.
-    fn message(&mut self, kind: libc::c_int, flags: u16, family: Family, fill: impl FnOnce(&mut Writer)) {
+    fn message(&mut self, kind: libc::c_int, flags: u16, family: Family, fill: impl FnOnce(&mut AttributeWriter)) {
         self.last = self.writer.bytes.len();
         self.messages += 1;
         let echo = if self.echo { flag::ECHO } else { 0 };
@@ -229,25 +225,25 @@ impl Batch {
         patch_length(&mut self.writer.bytes, self.last);
     }
 
-    /// What is sent: beginning, first header, middle, last header, rest and end. The last operation is to be acknowledged,
-    /// which kernels before 6.10 do not do for the end of a batch. The first one is, too: an error of the whole batch
-    /// differs from one of the first operation by what follows it. And it is echoed, where that is a single message: then
-    /// the kernel reports the new generation as well.
+    /// The pieces to send. The kernel must acknowledge the last operation, since kernels before 6.10 do not acknowledge
+    /// the end of a batch. It must acknowledge the first one, because only the next answer distinguishes an error of
+    /// the whole batch from one of the first operation. If the first operation is one addition, it asks for an echo:
+    /// then the kernel also reports the new generation.
     pub(crate) fn parts(&self) -> Parts<'_> {
         let body = &self.writer.bytes[..];
         let mut begin = header(BEGIN, flag::REQUEST, BEGIN_SEQUENCE, 0, SUBSYSTEM).to_vec();
         if let Some(generation) = self.generation {
-            let mut attributes = Writer::default();
+            let mut attributes = AttributeWriter::default();
             attributes.be32(BATCH_GENERATION, generation);
             begin.extend_from_slice(&attributes.bytes);
             patch_length(&mut begin, 0);
         }
         let end = header(END, flag::REQUEST, Operation(self.operations).sequence(), 0, SUBSYSTEM);
-        let (first, rest) = body.split_first_chunk().map_or(([0; NLMSG_HEADER], body), |(first, rest)| (*first, rest));
-        // Deletions and elements are echoed one by one.
+        let (first, rest) = body.split_first_chunk().map_or(([0; HEADER_LENGTH], body), |(first, rest)| (*first, rest));
+        // The kernel echoes deletions and elements one by one.
         let adds = ADDITIONS.iter().any(|kind| *kind == libc::c_int::from(first[KIND]));
         let first = with_flags(first, if adds { flag::ACK | flag::ECHO } else { flag::ACK });
-        let middle = self.last.saturating_sub(NLMSG_HEADER);
+        let middle = self.last.saturating_sub(HEADER_LENGTH);
         match rest.split_at_checked(middle).and_then(|(middle, rest)| Some((middle, rest.split_first_chunk()?))) {
             Some((middle, (last, rest))) if self.last > 0 => {
                 Parts { begin, first, middle, last: Some(with_flags(*last, flag::ACK)), rest, end }
@@ -256,43 +252,31 @@ impl Batch {
         }
     }
 
-    /// The sequence number of the last operation.
     pub(crate) fn last_sequence(&self) -> u32 {
         Operation(self.operations.saturating_sub(1)).sequence()
     }
 }
 
-/// A batch in the pieces that are sent.
 pub(crate) struct Parts<'a> {
     pub(crate) begin: Vec<u8>,
-    pub(crate) first: [u8; NLMSG_HEADER],
+    pub(crate) first: [u8; HEADER_LENGTH],
     pub(crate) middle: &'a [u8],
-    pub(crate) last: Option<[u8; NLMSG_HEADER]>,
+    pub(crate) last: Option<[u8; HEADER_LENGTH]>,
     pub(crate) rest: &'a [u8],
     pub(crate) end: [u8; MESSAGE_HEADER],
 }
 
-/// `struct nlmsghdr` and `struct nfgenmsg`, of a message without attributes.
+/// `struct nlmsghdr` and `struct nfgenmsg` of a message without attributes.
 pub(crate) fn header(kind: u16, flags: u16, sequence: u32, family: u8, resource: u16) -> [u8; MESSAGE_HEADER] {
     let mut header = [0; MESSAGE_HEADER];
-    header[..4].copy_from_slice(&(MESSAGE_HEADER as u32).to_ne_bytes());
-    header[4..6].copy_from_slice(&kind.to_ne_bytes());
-    header[FLAGS..8].copy_from_slice(&flags.to_ne_bytes());
-    header[8..12].copy_from_slice(&sequence.to_ne_bytes());
-    header[16] = family;
-    header[18..].copy_from_slice(&resource.to_be_bytes());
+    header[..HEADER_LENGTH].copy_from_slice(&netlink::header(kind, flags, sequence));
+    header[HEADER_LENGTH] = family;
+    header[HEADER_LENGTH + 2..].copy_from_slice(&resource.to_be_bytes());
+    patch_length(&mut header, 0);
     header
 }
 
-/// Puts the length of the message that begins here and ends with the buffer into its header.
-pub(crate) fn patch_length(bytes: &mut [u8], at: usize) {
-    let length = u32::try_from(bytes.len() - at).unwrap_or(u32::MAX);
-    if let Some(field) = bytes.get_mut(at..at + 4) {
-        field.copy_from_slice(&length.to_ne_bytes());
-    }
-}
-
-fn with_flags(mut header: [u8; NLMSG_HEADER], flags: u16) -> [u8; NLMSG_HEADER] {
+fn with_flags(mut header: [u8; HEADER_LENGTH], flags: u16) -> [u8; HEADER_LENGTH] {
     let flags = u16::from_ne_bytes([header[FLAGS], header[FLAGS + 1]]) | flags;
     header[FLAGS..FLAGS + 2].copy_from_slice(&flags.to_ne_bytes());
     header

@@ -1,14 +1,14 @@
-//! Rules.
+//! Rules in a batch.
 
 use nix::libc;
 
 use super::{Batch, Operation, flag};
 use crate::error::EncodeError;
 use crate::family::Table;
+use crate::netlink::{AttributeWriter, NESTED};
 use crate::rule::Rule;
-use crate::writer::{NESTED, Writer};
 
-/// `NFTA_RULE_…` (`include/uapi/linux/netfilter/nf_tables.h`).
+/// `include/uapi/linux/netfilter/nf_tables.h`.
 pub(crate) const RULE_TABLE: u16 = 1;
 pub(crate) const RULE_CHAIN: u16 = 2;
 const RULE_HANDLE: u16 = 3;
@@ -16,38 +16,30 @@ const RULE_EXPRESSIONS: u16 = 4;
 const RULE_COMPAT: u16 = 5;
 const RULE_POSITION: u16 = 6;
 const RULE_USER_DATA: u16 = 7;
-/// `NFTA_RULE_COMPAT_PROTO`, `NFTA_RULE_COMPAT_FLAGS`, `NFT_RULE_COMPAT_F_INV`.
 const COMPAT_PROTOCOL: u16 = 1;
 const COMPAT_FLAGS: u16 = 2;
 const COMPAT_INVERTED: u32 = 1 << 1;
 
-/// Where a rule goes in its chain. Rules are known by the handles that the kernel gave them; looking one up costs the
-/// kernel time proportional to the rules of its chain.
+/// A position in a chain. Finding a handle costs the kernel time proportional to the rules of the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
-    /// Before all others.
+    /// Before all other rules.
     First,
-    /// Behind all others.
+    /// After all other rules.
     Last,
-    /// Just before the rule with this handle.
+    /// Before the rule with this handle.
     Before(u64),
-    /// Just behind the rule with this handle.
+    /// After the rule with this handle.
     After(u64),
 }
 
 impl Batch {
     /// Appends a rule to a chain.
-    ///
-    /// # Errors
-    /// Where a name is none, or the rule has a mistake.
     pub fn add_rule(&mut self, table: Table<'_>, chain: &str, rule: &Rule) -> Result<Operation, EncodeError> {
         self.insert_rule(table, chain, Position::Last, rule)
     }
 
-    /// Puts a rule anywhere into a chain.
-    ///
-    /// # Errors
-    /// As [`Batch::add_rule`].
+    /// Inserts a rule at any position of a chain.
     pub fn insert_rule(
         &mut self,
         table: Table<'_>,
@@ -70,10 +62,7 @@ impl Batch {
         })
     }
 
-    /// Puts a rule in the place of the one with this handle; it gets a handle of its own.
-    ///
-    /// # Errors
-    /// As [`Batch::add_rule`].
+    /// Replaces the rule with this handle; the new rule gets another handle.
     pub fn replace_rule(
         &mut self,
         table: Table<'_>,
@@ -89,9 +78,6 @@ impl Batch {
     }
 
     /// Deletes the rule with this handle.
-    ///
-    /// # Errors
-    /// Where a name is none.
     pub fn delete_rule(&mut self, table: Table<'_>, chain: &str, handle: u64) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELRULE, 0, table.family, |writer| {
             place(writer, table, chain);
@@ -100,20 +86,17 @@ impl Batch {
     }
 
     /// Deletes all rules of a chain.
-    ///
-    /// # Errors
-    /// Where a name is none.
     pub fn flush_chain(&mut self, table: Table<'_>, chain: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELRULE, 0, table.family, |writer| place(writer, table, chain))
     }
 }
 
-fn place(writer: &mut Writer, table: Table<'_>, chain: &str) {
+fn place(writer: &mut AttributeWriter, table: Table<'_>, chain: &str) {
     writer.name(RULE_TABLE, "table", table.name);
     writer.name(RULE_CHAIN, "chain", chain);
 }
 
-fn content(writer: &mut Writer, rule: &Rule) {
+fn content(writer: &mut AttributeWriter, rule: &Rule) {
     if let Some(error) = rule.error() {
         writer.fail(error.clone());
     }

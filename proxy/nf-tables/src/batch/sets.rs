@@ -1,4 +1,4 @@
-//! Sets and maps.
+//! Sets and maps in a batch.
 
 use std::ops::BitOr;
 
@@ -7,9 +7,9 @@ use nix::libc;
 use super::{Batch, Operation, flag};
 use crate::error::EncodeError;
 use crate::family::Table;
-use crate::writer::Writer;
+use crate::netlink::AttributeWriter;
 
-/// `NFTA_SET_…` (`include/uapi/linux/netfilter/nf_tables.h`).
+/// `include/uapi/linux/netfilter/nf_tables.h`.
 const SET_TABLE: u16 = 1;
 const SET_NAME: u16 = 2;
 const SET_FLAGS: u16 = 3;
@@ -21,30 +21,28 @@ const SET_DESCRIPTION: u16 = 9;
 const SET_ID: u16 = 10;
 const SET_TIMEOUT: u16 = 11;
 const SET_USER_DATA: u16 = 13;
-/// `NFTA_SET_DESC_SIZE`, `NFTA_SET_DESC_CONCAT`, `NFTA_LIST_ELEM`, `NFTA_SET_FIELD_LEN`.
 const DESCRIPTION_SIZE: u16 = 1;
 const DESCRIPTION_FIELDS: u16 = 2;
 const LIST_ELEM: u16 = 1;
 const FIELD_LENGTH: u16 = 1;
-/// `NFT_DATA_VERDICT`.
 const DATA_VERDICT: u32 = 0xffff_ff00;
 
-/// `enum nft_set_flags`; join them with `|`.
+/// `enum nft_set_flags`; combine them with `|`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetFlags(pub u32);
 
 impl SetFlags {
-    /// Elements never change once rules use it.
+    /// Rules that use the set fix its elements.
     pub const CONSTANT: SetFlags = SetFlags(0x2);
     /// Keys are ranges.
     pub const INTERVAL: SetFlags = SetFlags(0x4);
     /// Elements have values. [`SetSpec::data`] sets it.
     pub const MAP: SetFlags = SetFlags(0x8);
-    /// Elements go after a time. [`SetSpec::timeout`] sets it.
+    /// Elements expire. [`SetSpec::timeout`] sets it.
     pub const TIMEOUT: SetFlags = SetFlags(0x10);
-    /// Rules change it.
+    /// Rules change the set.
     pub const DYNAMIC: SetFlags = SetFlags(0x20);
-    /// Keys are several fields. [`SetSpec::fields`] sets it.
+    /// Keys are concatenations. [`SetSpec::fields`] sets it.
     pub const CONCAT: SetFlags = SetFlags(0x80);
 }
 
@@ -56,50 +54,47 @@ impl BitOr for SetFlags {
     }
 }
 
-/// What the elements of a map have besides their key.
+/// The values of a map's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapData {
-    /// A value: its type for `nft`, its length in bytes.
+    /// A value.
     Value {
-        /// The type, which only `nft` reads.
+        /// The type for `nft`; the kernel ignores it.
         kind: u32,
-        /// Bytes.
+        /// The length in bytes.
         length: u32,
     },
     /// A verdict.
     Verdict,
 }
 
-/// What a set or map is made of.
+/// The definition of a set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetSpec<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Flags, besides those that follow from the rest.
+    /// Flags, in addition to those that follow from other fields.
     pub flags: SetFlags,
-    /// The type of the key, which only `nft` reads: `ipv4_addr` is 7; of a concatenation, six bits for each field.
+    /// The key type for `nft`, which the kernel ignores: `ipv4_addr` is 7; a concatenation has six bits for each field.
     pub key_type: u32,
-    /// Length of the key in bytes; of a concatenation, the sum of its fields, each padded to four.
+    /// Bytes of the key. The fields of a concatenation are padded to four bytes each.
     pub key_length: u32,
-    /// The lengths of a concatenation's fields, without padding; empty for a plain key.
+    /// Lengths of a concatenation's fields, without padding; empty for a plain key.
     pub fields: &'a [u32],
-    /// What a map's elements have besides their key; `None` for a set.
+    /// The values; `None` for a set.
     pub data: Option<MapData>,
-    /// Milliseconds after which elements go, unless they have a time of their own.
+    /// Default timeout of the elements in milliseconds.
     pub timeout: Option<u64>,
-    /// At most so many elements. The kernel makes room for them at once, which makes filling it two to three times as fast.
+    /// Most elements. The kernel allocates them at once, which makes filling two to three times as fast.
     pub size: Option<u32>,
-    /// At most 256 bytes that the kernel keeps with it; `nft` keeps the declared types there.
+    /// At most 256 bytes; `nft` stores the declared types there.
     pub user_data: &'a [u8],
 }
 
 impl Batch {
-    /// A set or map, unless it is there already.
-    ///
-    /// # Errors
-    /// Where a name is none.
+    /// Adds a set or map, unless it exists.
     pub fn add_set(&mut self, table: Table<'_>, set: &SetSpec<'_>) -> Result<Operation, EncodeError> {
-        // The kernel asks for a number of each set that is unique within the batch.
+        // The kernel demands a number for each set that is unique in the batch.
         let id = self.operations + 1;
         self.operation(libc::NFT_MSG_NEWSET, flag::CREATE, table.family, |writer| {
             writer.name(SET_TABLE, "table", table.name);
@@ -109,10 +104,7 @@ impl Batch {
         })
     }
 
-    /// Deletes a set or map with its elements. The kernel refuses (`EBUSY`) while a rule looks into it.
-    ///
-    /// # Errors
-    /// Where a name is none.
+    /// Deletes a set or map with its elements. The kernel refuses (`EBUSY`) while a rule uses it.
     pub fn delete_set(&mut self, table: Table<'_>, set: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELSET, 0, table.family, |writer| {
             writer.name(SET_TABLE, "table", table.name);
@@ -121,7 +113,7 @@ impl Batch {
     }
 }
 
-fn describe(writer: &mut Writer, set: &SetSpec<'_>) {
+fn describe(writer: &mut AttributeWriter, set: &SetSpec<'_>) {
     let follows = [
         (set.data.is_some(), SetFlags::MAP),
         (set.timeout.is_some(), SetFlags::TIMEOUT),

@@ -1,4 +1,4 @@
-//! A rule's matches and its target, on top of what it asks of the header.
+//! Matches and target of a rule.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// Writes a rule. Matches can be chained; a target ends it. Mistakes are kept by the rule ([`Rule::error`]).
+/// Writes a rule: any number of matches, then a target. The rule keeps the first error ([`Rule::error`]).
 #[derive(Debug)]
 pub struct Builder<'r> {
     rule: &'r mut Rule,
@@ -23,7 +23,7 @@ pub struct Builder<'r> {
 }
 
 impl<'r> Builder<'r> {
-    /// Begins a rule of this family with its header. Clear the rule first where it was used before.
+    /// Begins a rule with its header. Clear a used rule first.
     pub fn new(rule: &'r mut Rule, family: Family, header: &Header<'_>) -> Builder<'r> {
         if family == Family::Inet {
             let value = "inet".to_owned();
@@ -43,7 +43,7 @@ impl<'r> Builder<'r> {
         self
     }
 
-    /// Any xt match.
+    /// Adds any xt match.
     pub fn xt_match<const N: usize>(self, extension: &Extension<N>) -> Builder<'r> {
         self.rule.xt_match(extension);
         self
@@ -54,7 +54,7 @@ impl<'r> Builder<'r> {
         self.matches(xt::comment(text))
     }
 
-    /// `--dport`, with `-m` of the header's protocol: TCP, UDP or SCTP.
+    /// `--dport` with `-m tcp`, `-m udp` or `-m sctp`, as the header's protocol says.
     pub fn destination_port(mut self, port: u16) -> Builder<'r> {
         match self.protocol {
             TCP | UDP => {
@@ -67,7 +67,7 @@ impl<'r> Builder<'r> {
         self
     }
 
-    /// `-m tcp`, `-m udp` or `-m sctp` alone, after the header's protocol.
+    /// `-m tcp`, `-m udp` or `-m sctp` without a port, as the header's protocol says.
     pub fn protocol_match(mut self) -> Builder<'r> {
         match self.protocol {
             TCP => drop(self.rule.xt_match(&xt::tcp())),
@@ -114,7 +114,7 @@ impl<'r> Builder<'r> {
         self.matches(xt::recent_set(list, mask))
     }
 
-    /// `-m recent --rcheck --seconds … --reap --name list --rsource`, with the mask of a single address.
+    /// The current state, for [`Batch::rollback`].
     pub fn recent_check(self, list: &str, seconds: u32) -> Builder<'r> {
         let mask = self.single_address();
         self.matches(xt::recent_check(list, mask, seconds))
@@ -127,12 +127,12 @@ impl<'r> Builder<'r> {
         }
     }
 
-    /// `-m set --match-set`, or (`negated`) `! --match-set`, of the set that the kernel knows by `index`.
+    /// `-m set --match-set`, or (`negated`) `! --match-set`; `index` is the kernel's number of the set.
     pub fn set(self, index: u16, directions: &[Direction], negated: bool) -> Builder<'r> {
         self.matches(xt::set(index, directions, negated))
     }
 
-    /// Any xt target.
+    /// Adds any xt target.
     pub fn xt_target<const N: usize>(self, target: &Extension<N>) {
         self.rule.counter().xt_target(target);
     }
@@ -147,7 +147,7 @@ impl<'r> Builder<'r> {
         self.verdict(Verdict::Jump(chain));
     }
 
-    /// No target: the rule only counts.
+    /// Ends the rule without a target.
     pub fn count(self) {
         self.rule.counter();
     }

@@ -1,8 +1,8 @@
-//! The chains that iptables has in its tables.
+//! The built-in chains of iptables.
 
 use crate::batch::{BaseChain, Hook, Policy};
 
-/// One of iptables' own chains: its table, its name, and its type, hook and priority (`nft.c` of iptables, `xtables_ipv4`).
+/// Table, name, type, hook and priority (`xtables_ipv4` in `nft.c` of iptables).
 const fn chain(
     table: &'static str,
     name: &'static str,
@@ -13,8 +13,7 @@ const fn chain(
     (table, name, BaseChain { kind, hook, priority, policy: Some(Policy::Accept) })
 }
 
-/// Every chain that iptables has by itself, in both families: table, name, and how iptables-nft makes it. Packets that are
-/// not dropped by a rule are accepted, as in iptables' own at first.
+/// Every built-in chain of both families: table, name, and the base chain that iptables-nft creates.
 pub const BUILT_IN: [(&str, &str, BaseChain<'static>); 17] = [
     chain("raw", "PREROUTING", "filter", Hook::Prerouting, -300),
     chain("raw", "OUTPUT", "filter", Hook::Output, -300),
@@ -35,7 +34,7 @@ pub const BUILT_IN: [(&str, &str, BaseChain<'static>); 17] = [
     chain("nat", "POSTROUTING", "nat", Hook::Postrouting, 100),
 ];
 
-/// How iptables-nft makes this chain; `None` where it is none of iptables' own.
+/// The base chain that iptables-nft creates for a built-in chain; `None` for another name.
 pub fn built_in(table: &str, name: &str) -> Option<BaseChain<'static>> {
     BUILT_IN.iter().find(|(of, chain, _)| (*of, *chain) == (table, name)).map(|(_, _, chain)| *chain)
 }

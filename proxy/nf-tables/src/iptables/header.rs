@@ -1,4 +1,4 @@
-//! What a rule asks of interfaces, protocol and addresses.
+//! Matches on interfaces, protocol and addresses.
 
 use std::net::IpAddr;
 
@@ -6,39 +6,39 @@ use crate::error::EncodeError;
 use crate::family::Family;
 use crate::rule::{Bitwise, Compare, Header as Base, MetaKey, Register, Rule};
 
-/// `IFNAMSIZ` less the final zero; the `+` of a prefix takes a byte, too.
+/// `IFNAMSIZ` without the final zero; the `+` of a prefix takes a byte, too.
 const INTERFACE_MAX: usize = 15;
 
 /// `-i` or `-o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interface<'a> {
-    /// The whole name, or how it begins.
+    /// The whole name, or its begin.
     pub name: &'a str,
-    /// The name only begins so (`cni+`).
+    /// The name is a prefix (`cni+`).
     pub prefix: bool,
-    /// Any interface but these.
+    /// Matches any other interface.
     pub negated: bool,
 }
 
 /// `-s` or `-d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// An address of the network.
+    /// Any address of the network.
     pub address: IpAddr,
-    /// Bits that are compared: 0 matches everything.
+    /// Bits to compare; 0 matches every address.
     pub length: u8,
-    /// Any address but these.
+    /// Matches any other address.
     pub negated: bool,
 }
 
 impl Prefix {
-    /// One address.
+    /// A single address.
     pub fn host(address: IpAddr) -> Prefix {
         Prefix { address, length: if address.is_ipv4() { 32 } else { 128 }, negated: false }
     }
 }
 
-/// What a rule asks before its matches.
+/// The part of a rule before its matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Header<'a> {
     /// `-i`.
@@ -76,7 +76,7 @@ impl Header<'_> {
     }
 }
 
-/// The name with its final zero, or without it, where it only begins so.
+/// A whole name includes its final zero, a prefix does not.
 fn write_interface(interface: &Interface<'_>, key: MetaKey, rule: &mut Rule) {
     let name = interface.name.as_bytes();
     let most = INTERFACE_MAX - usize::from(interface.prefix);
@@ -91,7 +91,7 @@ fn write_interface(interface: &Interface<'_>, key: MetaKey, rule: &mut Rule) {
     rule.meta(key, Register::R1).cmp(Register::R1, compare, bytes.get(..length).unwrap_or(name));
 }
 
-/// A mask of whole bytes shortens what is loaded; any other takes a `bitwise`.
+/// A mask of whole bytes shortens the load; any other mask needs a `bitwise`.
 fn write_prefix(prefix: &Prefix, family: Family, offset: u32, rule: &mut Rule) {
     let (v4, v6);
     let address: &[u8] = match prefix.address {

@@ -1,66 +1,66 @@
-//! Expressions that do something: verdicts, counters, address translation, refusals, changes to sets.
+//! Expressions with effects: verdicts, counters, address translation, rejects, set updates.
 
 use super::Rule;
 use super::load::{MetaKey, Register};
 use crate::family::Family;
 use crate::verdict::Verdict;
 
-/// Which address is translated (`enum nft_nat_types`).
+/// The translated address (`enum nft_nat_types`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum NatKind {
-    /// The source's.
+    /// The source.
     Source = 0,
-    /// The destination's.
+    /// The destination.
     Destination = 1,
 }
 
-/// Translation to an address, and a port where one is given, out of registers.
+/// Translation to an address and an optional port in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nat {
-    /// Which address.
+    /// The translated address.
     pub kind: NatKind,
-    /// The family of the new one: IPv4 or IPv6, in tables of `inet`, too.
+    /// The family of the new address: IPv4 or IPv6, also in `inet` tables.
     pub family: Family,
-    /// Where the new address is.
+    /// The register of the new address.
     pub address: Option<Register>,
-    /// Where the new port is, in the network's order.
+    /// The register of the new port, in network order.
     pub port: Option<Register>,
-    /// Bits of `NF_NAT_RANGE_*` (`include/uapi/linux/netfilter/nf_nat.h`): random-fully is 0x10.
+    /// `NF_NAT_RANGE_*` (`include/uapi/linux/netfilter/nf_nat.h`): random-fully is 0x10.
     pub flags: u32,
 }
 
-/// How a packet is refused (`enum nft_reject_types`).
+/// The answer to a rejected packet (`enum nft_reject_types`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reject {
     /// ICMP or ICMPv6 unreachable with this code: port unreachable is 3 in IPv4 and 4 in IPv6.
     Icmp(u8),
     /// A TCP reset.
     TcpReset,
-    /// Unreachable in either family, with a code of `enum nft_reject_inet_code`: port unreachable is 1.
+    /// Unreachable of the packet's family, with a code of `enum nft_reject_inet_code`: port unreachable is 1.
     IcmpX(u8),
 }
 
-/// What a rule does to a set (`enum nft_dynset_ops`).
+/// A change of a set by a rule (`enum nft_dynset_ops`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SetUpdate {
-    /// Adds the key, if it is not there.
+    /// Adds the key, unless it exists.
     Add = 0,
-    /// Adds the key, or lets its time begin anew.
+    /// Adds the key, or restarts its timeout.
     Update = 1,
     /// Deletes the key.
     Delete = 2,
 }
 
-/// Attribute types are those of the enumerations named, in `include/uapi/linux/netfilter/nf_tables.h`.
+/// The comments name the enumerations of attribute types, in `include/uapi/linux/netfilter/nf_tables.h`.
 impl Rule {
     /// Counts packets and bytes, from zero (`enum nft_counter_attributes`).
     pub fn counter(&mut self) -> &mut Rule {
         self.counter_from(0, 0)
     }
 
-    /// Counts packets and bytes, from these on.
+    /// Counts packets and bytes, from these values.
     pub fn counter_from(&mut self, packets: u64, bytes: u64) -> &mut Rule {
         self.expression("counter", |writer| {
             writer.be64(1, bytes);
@@ -68,7 +68,7 @@ impl Rule {
         })
     }
 
-    /// A verdict (`enum nft_immediate_attributes`).
+    /// Ends the rule with a verdict (`enum nft_immediate_attributes`).
     pub fn verdict(&mut self, verdict: Verdict<'_>) -> &mut Rule {
         self.expression("immediate", |writer| {
             writer.be32(1, Register::VERDICT.0);
@@ -76,13 +76,13 @@ impl Rule {
         })
     }
 
-    /// The connection's next packets go by a flowtable of the rule's table, once it is established and its protocol is one that flowtables
-    /// know; in base chains of the hook forward only (`enum nft_offload_attributes`).
+    /// Adds the connection to a flowtable of the table, once it is established and has a supported protocol. Only for
+    /// base chains of the forward hook (`enum nft_offload_attributes`).
     pub fn flow_add(&mut self, flowtable: &str) -> &mut Rule {
         self.expression("flow_offload", |writer| writer.name(1, "flowtable", flowtable))
     }
 
-    /// Sets something of the packet from a register (`enum nft_meta_attributes`).
+    /// Sets a packet's metadata from a register (`enum nft_meta_attributes`).
     pub fn set_meta(&mut self, key: MetaKey, from: Register) -> &mut Rule {
         self.expression("meta", |writer| {
             writer.be32(2, key.0);
@@ -107,7 +107,7 @@ impl Rule {
         })
     }
 
-    /// Translates the source to the output interface's address (`enum nft_masq_attributes`).
+    /// Translates the source to the address of the output interface (`enum nft_masq_attributes`).
     pub fn masquerade(&mut self, flags: u32) -> &mut Rule {
         self.expression("masq", |writer| {
             if flags != 0 {
@@ -116,7 +116,7 @@ impl Rule {
         })
     }
 
-    /// Translates the destination to this machine, and to the port in a register (`enum nft_redir_attributes`).
+    /// Translates the destination to this machine and the port in a register (`enum nft_redir_attributes`).
     pub fn redirect(&mut self, port: Option<Register>, flags: u32) -> &mut Rule {
         self.expression("redir", |writer| {
             if let Some(port) = port {
@@ -128,7 +128,7 @@ impl Rule {
         })
     }
 
-    /// Refuses the packet (`enum nft_reject_attributes`).
+    /// Rejects the packet (`enum nft_reject_attributes`).
     pub fn reject(&mut self, reject: Reject) -> &mut Rule {
         let (kind, code) = match reject {
             Reject::Icmp(code) => (0, code),
@@ -141,8 +141,8 @@ impl Rule {
         })
     }
 
-    /// Changes a set by the key in a register (`enum nft_dynset_attributes`); the set needs
-    /// [`SetFlags::DYNAMIC`](crate::SetFlags::DYNAMIC). `timeout` is in milliseconds, 0 for the set's own.
+    /// Changes a set with the key in a register (`enum nft_dynset_attributes`). The set needs
+    /// [`SetFlags::DYNAMIC`](crate::SetFlags::DYNAMIC). `timeout` is in milliseconds; 0 is the set's default.
     pub fn update_set(&mut self, set: &str, update: SetUpdate, key: Register, timeout: u64) -> &mut Rule {
         self.expression("dynset", |writer| {
             writer.name(1, "set", set);

@@ -1,13 +1,13 @@
-//! Expressions that bring something into a register: parts of the packet, what the kernel knows of it, numbers.
+//! Expressions that load a register: packet bytes, metadata, numbers.
 
 use super::{Rule, value};
 
-/// A register. The kernel has 64 bytes of them: four of 16 bytes, which are also sixteen of four bytes.
+/// A register. The kernel has four registers of 16 bytes, which are also sixteen of four bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Register(pub(super) u32);
 
 impl Register {
-    /// Verdicts, of immediates and of verdict maps.
+    /// The verdict, of immediates and verdict maps.
     pub const VERDICT: Register = Register(0);
     /// The first of 16 bytes.
     pub const R1: Register = Register(1);
@@ -18,31 +18,31 @@ impl Register {
     /// The fourth of 16 bytes.
     pub const R4: Register = Register(4);
 
-    /// One of four bytes, 0 to 15 (`NFT_REG32_00` and on): fields of a concatenation stand in consecutive ones. The first of
-    /// four is the same as one of 16 bytes, and the kernel reports it as that.
+    /// The four-byte register `NFT_REG32_00` plus `index`, 0 to 15, as concatenations use them. The kernel reports the
+    /// first of four as the 16-byte register.
     pub fn word(index: u32) -> Register {
         if index.is_multiple_of(4) { Register(1 + index / 4) } else { Register(8 + index) }
     }
 }
 
-/// Where an offset into a packet counts from (`enum nft_payload_bases`).
+/// The base of a packet offset (`enum nft_payload_bases`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Header {
-    /// The link layer's.
+    /// The link layer header.
     Link = 0,
-    /// IPv4 or IPv6.
+    /// The IPv4 or IPv6 header.
     Network = 1,
-    /// TCP, UDP and so on.
+    /// The TCP, UDP or SCTP header.
     Transport = 2,
 }
 
-/// What a `meta` expression reads or sets (`enum nft_meta_keys`).
+/// The key of a `meta` expression (`enum nft_meta_keys`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaKey(pub u32);
 
 impl MetaKey {
-    /// The packet's mark; the host's byte order.
+    /// The packet's mark, in host order.
     pub const MARK: MetaKey = MetaKey(3);
     /// Name of the input interface, 16 bytes.
     pub const IIFNAME: MetaKey = MetaKey(6);
@@ -54,23 +54,23 @@ impl MetaKey {
     pub const L4PROTO: MetaKey = MetaKey(16);
 }
 
-/// What a `ct` expression reads or sets (`enum nft_ct_keys`).
+/// The key of a `ct` expression (`enum nft_ct_keys`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CtKey(pub u32);
 
 impl CtKey {
-    /// Bits of `NF_CT_STATE_BIT`: invalid 1, established 2, related 4, new 8.
+    /// `NF_CT_STATE_BIT`: invalid 1, established 2, related 4, new 8.
     pub const STATE: CtKey = CtKey(0);
-    /// Bits of `enum ip_conntrack_status`: source NAT 0x10, destination NAT 0x20.
+    /// `enum ip_conntrack_status`: source NAT 0x10, destination NAT 0x20.
     pub const STATUS: CtKey = CtKey(2);
     /// The connection's mark.
     pub const MARK: CtKey = CtKey(3);
-    /// Packets so far in both directions, eight bytes in the host's order. A rule that asks for it turns the counting on, for connections
-    /// that begin then (`net.netfilter.nf_conntrack_acct`).
+    /// Packets in both directions: eight bytes in host order. A rule that uses it enables accounting for new
+    /// connections (`net.netfilter.nf_conntrack_acct`).
     pub const PACKETS: CtKey = CtKey(14);
 }
 
-/// What a look into the routes yields (`enum nft_fib_result`).
+/// The result of a route lookup (`enum nft_fib_result`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FibResult {
@@ -78,7 +78,7 @@ pub enum FibResult {
     Oif = 1,
     /// Its name.
     Oifname = 2,
-    /// The type of the address: `RTN_LOCAL` is 2.
+    /// The address type: `RTN_LOCAL` is 2.
     AddressType = 3,
 }
 
@@ -91,22 +91,22 @@ pub const FIB_DESTINATION: u32 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Numgen {
-    /// One after the other.
+    /// Consecutive numbers.
     Increment = 0,
-    /// At random.
+    /// Random numbers.
     Random = 1,
 }
 
-/// `register = (register & mask) ^ xor`; both as long as the value.
+/// `register = (register & mask) ^ xor`; both have the length of the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bitwise<'a> {
-    /// Bits that are kept.
+    /// The bits to keep.
     pub mask: &'a [u8],
-    /// Bits that are turned.
+    /// The bits to invert.
     pub xor: &'a [u8],
 }
 
-/// A look into a set or a map of the same table.
+/// A lookup in a set or map of the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lookup<'a> {
     set: &'a str,
@@ -115,25 +115,25 @@ pub struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Goes on where the set has the key.
+    /// Continues if the set contains the key.
     pub fn set(set: &'a str) -> Lookup<'a> {
         Lookup { set, to: None, inverted: false }
     }
 
-    /// Goes on where the set does not have the key (`NFT_LOOKUP_F_INV`).
+    /// Continues if the set does not contain the key (`NFT_LOOKUP_F_INV`).
     pub fn not_in(set: &'a str) -> Lookup<'a> {
         Lookup { set, to: None, inverted: true }
     }
 
-    /// Goes on where the map has the key, with its value in `to`: [`Register::VERDICT`] for verdict maps.
+    /// Continues if the map contains the key, and loads its value into `to`: [`Register::VERDICT`] for verdict maps.
     pub fn map(map: &'a str, to: Register) -> Lookup<'a> {
         Lookup { set: map, to: Some(to), inverted: false }
     }
 }
 
-/// Attribute types are those of the enumerations named, in `include/uapi/linux/netfilter/nf_tables.h`.
+/// The comments name the enumerations of attribute types, in `include/uapi/linux/netfilter/nf_tables.h`.
 impl Rule {
-    /// Bytes of the packet (`enum nft_payload_attributes`).
+    /// Loads bytes of the packet (`enum nft_payload_attributes`).
     pub fn payload(&mut self, header: Header, offset: u32, length: u32, to: Register) -> &mut Rule {
         self.expression("payload", |writer| {
             writer.be32(1, to.0);
@@ -143,7 +143,7 @@ impl Rule {
         })
     }
 
-    /// What the kernel knows of the packet (`enum nft_meta_attributes`).
+    /// Loads metadata of the packet (`enum nft_meta_attributes`).
     pub fn meta(&mut self, key: MetaKey, to: Register) -> &mut Rule {
         self.expression("meta", |writer| {
             writer.be32(2, key.0);
@@ -151,7 +151,7 @@ impl Rule {
         })
     }
 
-    /// What the kernel knows of the connection (`enum nft_ct_attributes`).
+    /// Loads data of the connection (`enum nft_ct_attributes`).
     pub fn ct(&mut self, key: CtKey, to: Register) -> &mut Rule {
         self.expression("ct", |writer| {
             writer.be32(1, to.0);
@@ -159,20 +159,20 @@ impl Rule {
         })
     }
 
-    /// Turns numbers of eight bytes from the host's order into the network's, in which they can be compared (`enum
+    /// Converts eight-byte numbers from host to network order, in which `cmp` compares them (`enum
     /// nft_byteorder_attributes`).
     pub fn to_network_order(&mut self, from: Register, to: Register) -> &mut Rule {
         self.expression("byteorder", |writer| {
             writer.be32(1, from.0);
             writer.be32(2, to.0);
-            // `NFT_BYTEORDER_HTON`, and the length of all numbers and of each.
+            // `NFT_BYTEORDER_HTON`; the length of all numbers, and of each.
             writer.be32(3, 1);
             writer.be32(4, 8);
             writer.be32(5, 8);
         })
     }
 
-    /// A look into the routes (`enum nft_fib_attributes`), by [`FIB_SOURCE`] or [`FIB_DESTINATION`].
+    /// Looks up a route (`enum nft_fib_attributes`), by [`FIB_SOURCE`] or [`FIB_DESTINATION`].
     pub fn fib(&mut self, result: FibResult, flags: u32, to: Register) -> &mut Rule {
         self.expression("fib", |writer| {
             writer.be32(1, to.0);
@@ -181,7 +181,7 @@ impl Rule {
         })
     }
 
-    /// A number from 0 to `modulus - 1`, plus `offset` (`enum nft_ng_attributes`).
+    /// Loads a number from 0 to `modulus - 1`, plus `offset` (`enum nft_ng_attributes`).
     pub fn numgen(&mut self, kind: Numgen, modulus: u32, offset: u32, to: Register) -> &mut Rule {
         self.expression("numgen", |writer| {
             writer.be32(1, to.0);
@@ -191,7 +191,7 @@ impl Rule {
         })
     }
 
-    /// Masks and turns bits of a register (`enum nft_bitwise_attributes`).
+    /// Masks and inverts bits of a register (`enum nft_bitwise_attributes`).
     pub fn bitwise(&mut self, from: Register, to: Register, bits: Bitwise<'_>) -> &mut Rule {
         let length = u32::try_from(bits.mask.len()).unwrap_or(u32::MAX);
         self.expression("bitwise", |writer| {
@@ -203,7 +203,7 @@ impl Rule {
         })
     }
 
-    /// A fixed value (`enum nft_immediate_attributes`).
+    /// Loads a constant (`enum nft_immediate_attributes`).
     pub fn immediate(&mut self, data: &[u8], to: Register) -> &mut Rule {
         self.expression("immediate", |writer| {
             writer.be32(1, to.0);
@@ -211,7 +211,7 @@ impl Rule {
         })
     }
 
-    /// Looks for a register's value in a set or map (`enum nft_lookup_attributes`).
+    /// Looks up a register's value in a set or map (`enum nft_lookup_attributes`).
     pub fn lookup(&mut self, key: Register, lookup: Lookup<'_>) -> &mut Rule {
         self.expression("lookup", |writer| {
             writer.name(1, "set", lookup.set);

@@ -1,11 +1,11 @@
-//! A rule in the making: expressions, and what belongs to the rule as a whole.
+//! The encoder of rules.
 
 mod action;
 mod load;
 mod test;
 
 use crate::error::EncodeError;
-use crate::writer::Writer;
+use crate::netlink::AttributeWriter;
 
 pub use action::{Nat, NatKind, Reject, SetUpdate};
 pub use load::{Bitwise, FibResult, Header, Lookup, Numgen, Register};
@@ -16,23 +16,23 @@ pub use test::Compare;
 const LIST_ELEM: u16 = 1;
 const EXPR_NAME: u16 = 1;
 const EXPR_DATA: u16 = 2;
-/// `NFTA_DATA_VALUE`.
 const DATA_VALUE: u16 = 1;
 /// `NFT_RULE_MAXEXPRS` (`net/netfilter/nf_tables_api.c`).
 const MAX_EXPRESSIONS: usize = 128;
 /// `NFT_USERDATA_MAXLEN`.
 const USER_DATA_MAX: usize = 256;
-/// The type of a comment among a rule's user data (`NFTNL_UDATA_RULE_COMMENT` of libnftnl).
+/// `NFTNL_UDATA_RULE_COMMENT` of libnftnl.
 pub(crate) const USER_DATA_COMMENT: u8 = 0;
-/// Longest comment in user data, without its final zero: `nft` takes no longer one (`NFTNL_UDATA_COMMENT_MAXLEN`).
+/// Longest comment with its final zero (`NFTNL_UDATA_COMMENT_MAXLEN`).
 const COMMENT_MAX: usize = 128;
 
-/// For which protocol a rule's xt matches and targets are checked (`NFTA_RULE_COMPAT`); an xt `tcp` match needs it.
+/// The protocol for which the kernel checks a rule's xt matches and targets (`NFTA_RULE_COMPAT`); an xt `tcp` match
+/// needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Compat {
-    /// The transport protocol, such as 6; 0 for any.
+    /// The transport protocol; 0 for any.
     pub protocol: u32,
-    /// The rule is for any protocol but that (`NFT_RULE_COMPAT_F_INV`).
+    /// Any other protocol (`NFT_RULE_COMPAT_F_INV`).
     pub inverted: bool,
 }
 
@@ -55,19 +55,19 @@ pub struct Compat {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Rule {
-    writer: Writer,
+    writer: AttributeWriter,
     count: usize,
     compat: Option<Compat>,
     user_data: Vec<u8>,
 }
 
 impl Rule {
-    /// A rule without expressions: it matches everything and does nothing.
+    /// A rule without expressions, which matches every packet and does nothing.
     pub fn new() -> Rule {
         Rule::default()
     }
 
-    /// Starts over, in the same memory.
+    /// Empties the rule and keeps its allocation.
     pub fn clear(&mut self) -> &mut Rule {
         self.writer.clear();
         self.count = 0;
@@ -86,18 +86,18 @@ impl Rule {
         self.count == 0
     }
 
-    /// The expressions as `NFTA_RULE_EXPRESSIONS` holds them. Of no use after a mistake.
+    /// The expressions as in `NFTA_RULE_EXPRESSIONS`; useless after an error.
     pub fn expressions(&self) -> &[u8] {
         &self.writer.bytes
     }
 
-    /// The first mistake that was made.
+    /// The first encoding error.
     pub fn error(&self) -> Option<&EncodeError> {
         self.writer.error()
     }
 
-    /// Appends an expression that this crate has no method for: its name, and what `fill` writes as its attributes.
-    pub(crate) fn expression(&mut self, name: &str, fill: impl FnOnce(&mut Writer)) -> &mut Rule {
+    /// Appends an expression whose attributes `fill` writes.
+    pub(crate) fn expression(&mut self, name: &str, fill: impl FnOnce(&mut AttributeWriter)) -> &mut Rule {
         if self.count == MAX_EXPRESSIONS {
             self.writer.fail(EncodeError::TooManyExpressions);
             return self;
@@ -110,23 +110,23 @@ impl Rule {
         self
     }
 
-    /// An expression of any kind, with its attributes (`NFTA_EXPR_DATA`) as bytes.
+    /// Appends any expression, with its encoded attributes (`NFTA_EXPR_DATA`).
     pub fn raw(&mut self, name: &str, attributes: &[u8]) -> &mut Rule {
         self.expression(name, |writer| writer.bytes.extend_from_slice(attributes))
     }
 
-    /// For which protocol the xt matches and targets are checked.
+    /// The protocol of the rule's xt matches and targets.
     pub fn set_compat(&mut self, compat: Compat) -> &mut Rule {
         self.compat = Some(compat);
         self
     }
 
-    /// For which protocol the xt matches and targets are checked.
+    /// The protocol of the rule's xt matches and targets.
     pub fn compat(&self) -> Option<Compat> {
         self.compat
     }
 
-    /// User data, which the kernel keeps and does not read: at most 256 bytes.
+    /// Stores at most 256 bytes with the rule.
     pub fn set_user_data(&mut self, bytes: &[u8]) -> &mut Rule {
         if bytes.len() > USER_DATA_MAX {
             self.fail_long("user data", bytes.len(), USER_DATA_MAX);
@@ -136,7 +136,7 @@ impl Rule {
         self
     }
 
-    /// A comment as user data, as `nft` keeps it: at most 127 bytes. `iptables-nft-save` prints it, too, behind all matches.
+    /// Stores a comment of at most 127 bytes in the format of `nft`. `iptables-nft-save` prints it after all matches.
     pub fn set_comment(&mut self, text: &str) -> &mut Rule {
         self.user_data.clear();
         match u8::try_from(text.len() + 1) {
@@ -150,7 +150,7 @@ impl Rule {
         self
     }
 
-    /// User data.
+    /// The stored user data.
     pub fn user_data(&self) -> &[u8] {
         &self.user_data
     }
@@ -164,8 +164,7 @@ impl Rule {
     }
 }
 
-/// An attribute of data that holds a value.
-fn value(writer: &mut Writer, kind: u16, bytes: &[u8]) {
+fn value(writer: &mut AttributeWriter, kind: u16, bytes: &[u8]) {
     writer.nest(kind, |writer| writer.put(DATA_VALUE, bytes));
 }
 

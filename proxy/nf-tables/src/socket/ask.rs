@@ -1,10 +1,10 @@
-//! A question and its answer, of one moment.
+//! Requests whose answers are of one generation.
 //!
-//! The kernel does not notice all that happens to a dump (`NLM_F_DUMP_INTR`): not a change during its last piece; and between
-//! two pieces it remembers a number, and counts what others have inserted and not committed, or deleted and not yet unlinked.
-//! So the generation is asked for behind each dump, and one that can have come in several pieces is believed when the next one
-//! reports the same objects. Rules say behind which rule they stand as well: a gap among them is seen in the dump itself, also
-//! where others write in such a rhythm that two dumps have the same one.
+//! The kernel misses some changes during a dump (`NLM_F_DUMP_INTR`): changes during the last datagram, and, since it
+//! remembers a position by its number, rules that other programs have inserted but not committed, or deleted but not
+//! unlinked. So each dump is followed by a request for the generation, and a dump of several datagrams is accepted once
+//! the next one lists the same objects. Rules report their predecessor, too: this reveals a gap even if two dumps have
+//! the same gap.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::{io, mem};
@@ -15,23 +15,21 @@ use nix::sys::socket::MsgFlags;
 
 use super::Socket;
 use super::error::ReadError;
-use crate::attributes::Attributes;
-use crate::batch::{SUBSYSTEM, flag, header, patch_length};
+use crate::batch::{NFGENMSG, SUBSYSTEM, flag, header};
 use crate::family::Family;
-use crate::message::{Content, Messages};
-use crate::writer::Writer;
+use crate::netlink::{AttributeWriter, Attributes, MessageContent, Messages, patch_length};
 
 /// The message type that asks for elements.
 const GET_ELEMENTS: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETSETELEM as u16;
 /// The message type that asks for rules.
 const GET_RULES: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETRULE as u16;
-/// An answer of up to so many bytes came in one piece, and there was nothing more to report: the kernel has at least a page of
-/// 4 KiB, less 320 bytes, for a piece (`netlink_dump`), and rules of over 1.5 KiB are rare. The end is a piece of its own.
+/// A shorter answer arrived in one datagram and is complete: a datagram has room for at least a page of 4 KiB less 320
+/// bytes (`netlink_dump`), and rules of over 1.5 KiB are rare.
 const ONE_PIECE: usize = 2048;
-/// How often a dump is asked for anew because what it reports changed meanwhile.
+/// Dumps at most, while the tables keep changing.
 const DUMPS: usize = 100;
 
-/// A request: its message type, flags besides `NLM_F_REQUEST`, and whose tables.
+/// A request: message type, flags besides `NLM_F_REQUEST`, family.
 pub(super) struct Request {
     pub(super) what: &'static str,
     pub(super) kind: u16,
@@ -45,18 +43,17 @@ impl Request {
     }
 }
 
-/// What a question came to.
 enum Outcome {
-    /// Everything was reported; if it was anything, while the generation had this lower half.
+    /// A complete answer, with the lower half of the generation if it has objects.
     Whole(Option<u16>),
-    /// A dump that is not of one moment.
+    /// A change interrupted the dump.
     Interrupted,
     /// An error number.
     Refused(i32),
 }
 
-/// Which objects these are, whatever they counted meanwhile: the first three attributes of a table, a chain, a rule and a set
-/// are names, handles and flags.
+/// A fingerprint of the objects without their counters: the first three attributes of a table, a chain, a rule and a
+/// set are names, handles and flags.
 fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let names = objects.flatten().filter(|attribute| attribute.kind <= 3);
@@ -64,8 +61,8 @@ fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
     hasher.finish()
 }
 
-/// Whether each rule stands behind the one that was reported before it in its chain: `nf_tables_dump_rules` reports which one
-/// that is (`NFTA_RULE_POSITION`), counted from what is committed, not from what it reported. Old kernels do not say so of any.
+/// Whether each rule follows the rule before it in the dump: the kernel reports the handle of the preceding committed
+/// rule (`NFTA_RULE_POSITION`, `nf_tables_dump_rules`), also if the dump has skipped it. Old kernels report none.
 fn in_sequence<'a>(rules: impl Iterator<Item = Attributes<'a>> + Clone) -> bool {
     // `NFTA_RULE_CHAIN`, `NFTA_RULE_HANDLE`, `NFTA_RULE_POSITION`.
     let mut places = rules.map(|rule| (rule.get(2), rule.be64(3), rule.be64(6)));
@@ -82,11 +79,8 @@ fn in_sequence<'a>(rules: impl Iterator<Item = Attributes<'a>> + Clone) -> bool 
 }
 
 impl Socket {
-    /// Reads several things of one moment: `read` is called until the generation is the same before and after. Within it
-    /// dumps are not checked one by one, which saves a question for each.
-    ///
-    /// # Errors
-    /// Those of `read`, and where the tables do not hold still.
+    /// Reads several objects of one generation: calls `read` until the generation is the same before and after. The
+    /// dumps in `read` need no check of their own, which saves a request for each.
     pub fn snapshot<T>(&mut self, mut read: impl FnMut(&mut Socket) -> Result<T, ReadError>) -> Result<T, ReadError> {
         for _ in 0..DUMPS {
             let before = self.generation()?;
@@ -100,11 +94,8 @@ impl Socket {
         Err(ReadError { what: "a snapshot", source: io::ErrorKind::ResourceBusy.into() })
     }
 
-    /// Reads something of the moment at which the tables had this generation: dumps in `read` are not checked one by one, which
-    /// saves a question for each. The caller asks for the generation when it has read everything, or commits for it.
-    ///
-    /// # Errors
-    /// Those of `read`, and [`io::ErrorKind::ResourceBusy`] where the tables have another generation.
+    /// Runs dumps that must have this generation, and fails with [`io::ErrorKind::ResourceBusy`] if a dump has another
+    /// one. The dumps need no check of their own: the caller checks the generation afterwards, or commits for it.
     pub fn at_generation<T>(
         &mut self,
         generation: u32,
@@ -116,16 +107,20 @@ impl Socket {
         result
     }
 
-    /// What was answered last.
+    /// The objects of the last answer.
     pub(super) fn objects(&self) -> impl Iterator<Item = Attributes<'_>> + Clone {
-        Messages(&self.answer).filter_map(|message| match message.content() {
-            Content::Object { attributes, .. } => Some(attributes),
-            Content::Answer { .. } | Content::Done { .. } => None,
+        Messages::new(&self.answer).filter_map(|message| match message.content() {
+            MessageContent::Payload(payload) => Some(Attributes::after_header(payload, NFGENMSG)),
+            MessageContent::Answer { .. } | MessageContent::Done { .. } => None,
         })
     }
 
-    /// As [`Socket::ask`]; false, and no objects, where what is asked for is not there.
-    pub(super) fn ask_for(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> Result<bool, ReadError> {
+    /// Like [`Socket::ask`]; returns false, and leaves no objects, if the object does not exist.
+    pub(super) fn ask_for(
+        &mut self,
+        request: &Request,
+        fill: impl Fn(&mut AttributeWriter),
+    ) -> Result<bool, ReadError> {
         match self.ask(request, fill) {
             Ok(()) => Ok(true),
             Err(error) if error.source.raw_os_error() == Some(libc::ENOENT) => {
@@ -136,8 +131,8 @@ impl Socket {
         }
     }
 
-    /// Asks until the answer is of one moment, and keeps it.
-    pub(super) fn ask(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> Result<(), ReadError> {
+    /// Repeats the request until its answer is of one generation, and keeps the answer.
+    pub(super) fn ask(&mut self, request: &Request, fill: impl Fn(&mut AttributeWriter)) -> Result<(), ReadError> {
         let failed = |source| ReadError { what: request.what, source };
         let dump = request.flags & flag::DUMP == flag::DUMP;
         let mut before = None;
@@ -170,7 +165,7 @@ impl Socket {
         Err(failed(io::ErrorKind::ResourceBusy.into()))
     }
 
-    /// The generation, without a change to the answer that is kept.
+    /// Asks for the generation and keeps the current answer.
     fn generation_now(&mut self) -> io::Result<u32> {
         mem::swap(&mut self.answer, &mut self.spare);
         let generation = self.generation();
@@ -178,7 +173,7 @@ impl Socket {
         generation.map_err(|error| error.source)
     }
 
-    fn ask_once(&mut self, request: &Request, fill: impl Fn(&mut Writer)) -> io::Result<Outcome> {
+    fn ask_once(&mut self, request: &Request, fill: impl Fn(&mut AttributeWriter)) -> io::Result<Outcome> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
         let mut question = mem::take(&mut self.question);
@@ -202,13 +197,15 @@ impl Socket {
                 Err(error) => return Err(error.into()),
             };
             let mut end = None;
-            for message in Messages(piece).filter(|message| message.sequence == sequence) {
+            for message in Messages::new(piece).filter(|message| message.sequence == sequence) {
                 interrupted |= message.flags & flag::DUMP_INTERRUPTED != 0;
                 match message.content() {
-                    Content::Answer { code, .. } | Content::Done { code } => end = Some(code),
-                    Content::Object { generation: of, .. } => {
+                    MessageContent::Answer { code, .. } | MessageContent::Done { code } => end = Some(code),
+                    MessageContent::Payload(payload) => {
+                        // `res_id` of `struct nfgenmsg`: the lower half of the generation.
+                        let of = payload.get(2..NFGENMSG).map_or(0, |id| u16::from_be_bytes([id[0], id[1]]));
                         interrupted |= *generation.get_or_insert(of) != of;
-                        // Neither an acknowledgement nor the end of a dump is to come.
+                        // No acknowledgement and no end of a dump follows.
                         if request.flags == 0 {
                             end = Some(0);
                         }
@@ -221,7 +218,7 @@ impl Socket {
                 self.stale = false;
                 return Ok(match code {
                     0 if interrupted => Outcome::Interrupted,
-                    // The kernel's own name for a dump that it gave up because the tables changed.
+                    // The kernel ended the dump because the tables changed.
                     libc::EINTR => Outcome::Interrupted,
                     0 => Outcome::Whole(generation),
                     code => Outcome::Refused(code),
@@ -235,10 +232,10 @@ impl Socket {
 mod tests {
     use super::*;
 
-    /// Chain, handle and position of each rule of a dump.
+    /// Whether a dump with these rules (chain, handle, position) is in sequence.
     fn rules(of: &[(&str, u64, Option<u64>)]) -> bool {
         let dumped = of.iter().map(|(chain, handle, behind)| {
-            let mut writer = Writer::default();
+            let mut writer = AttributeWriter::default();
             writer.put(2, chain.as_bytes());
             writer.put(3, &handle.to_be_bytes());
             if let Some(behind) = behind {
@@ -254,13 +251,13 @@ mod tests {
     fn a_gap_in_a_dump_and_a_rule_that_came_twice_are_seen() {
         assert!(rules(&[]));
         assert!(rules(&[("a", 7, None), ("a", 9, Some(7)), ("a", 8, Some(9)), ("b", 1, None), ("b", 2, Some(1))]));
-        // The first piece ended behind 7, and 9 is gone.
+        // The first datagram ended after 7, and another program deleted 9.
         assert!(!rules(&[("a", 7, None), ("a", 8, Some(9))]));
         assert!(!rules(&[("a", 8, Some(9))]));
         assert!(!rules(&[("a", 7, None), ("a", 9, Some(7)), ("a", 9, Some(7)), ("a", 8, Some(9))]));
         assert!(!rules(&[("a", 7, None), ("a", 9, Some(7)), ("a", 7, None), ("a", 9, Some(7))]));
         assert!(!rules(&[("a", 7, None), ("b", 2, Some(1))]));
-        // An old kernel says nothing of places.
+        // An old kernel reports no positions.
         assert!(rules(&[("a", 7, None), ("a", 8, None)]));
     }
 }

@@ -1,8 +1,9 @@
-//! A batch on its way, and what its answers mean.
+//! Sends a batch and interprets the answers.
 //!
-//! Answers come in this order (`nfnetlink_rcv_batch` in `net/netfilter/nfnetlink.c`): echoes; an error of the whole batch,
-//! which has the sequence number of its first operation; then errors and acknowledgements in the order of the operations.
-//! A batch with an error has acknowledgements all the same: only the absence of errors says that it was applied.
+//! The answers have this order (`nfnetlink_rcv_batch` in `net/netfilter/nfnetlink.c`): echoes; an error of the whole
+//! batch, with the sequence number of its first operation; then errors and acknowledgements in the order of the
+//! operations. A batch with an error has acknowledgements, too: only the absence of errors proves that the kernel
+//! applied it.
 
 use std::io;
 
@@ -12,23 +13,22 @@ use nix::sys::socket::MsgFlags;
 
 use super::Socket;
 use super::error::{CommitError, Refusal};
-use crate::batch::{BEGIN_SEQUENCE, Batch, Operation, SUBSYSTEM};
-use crate::message::{Content, Message, Messages};
+use crate::batch::{BEGIN_SEQUENCE, Batch, NFGENMSG, Operation, SUBSYSTEM};
+use crate::netlink::{Attributes, Message, MessageContent, Messages};
 
-/// `ERESTART`, which user space otherwise never sees (`include/linux/errno.h`: 85 in `asm-generic`).
+/// A kernel-internal error number (`include/linux/errno.h`: 85 in `asm-generic`).
 const RESTART: i32 = libc::ERESTART;
 
-/// A batch that was applied.
+/// The result of an applied batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// The generation that it made. `None` where it did not begin with adding a table, a chain, a rule or a set; and where
-    /// it changed nothing, as a table that is there already. (A chain that is there already makes a new generation.)
+    /// The new generation. `None` if the first operation adds no table, chain, rule or set, or if the batch changed
+    /// nothing, such as by adding a table that exists. (Adding a chain that exists makes a new generation.)
     pub generation: Option<u32>,
-    /// Handles of what was added while [`Batch::set_echo`] was on, and of the first operation.
+    /// Handles of the first addition, and of those after [`Batch::set_echo`].
     pub handles: Vec<(Operation, u64)>,
 }
 
-/// What was read of a batch's answers.
 #[derive(Default)]
 struct Answers {
     committed: Committed,
@@ -40,10 +40,7 @@ struct Answers {
 }
 
 impl Socket {
-    /// Sends a batch, in one system call, and reads every answer. An empty batch is not sent.
-    ///
-    /// # Errors
-    /// When it was not applied; the error says why, and which operations were refused.
+    /// Sends a batch in one system call, and reads every answer. Ignores an empty batch.
     pub fn commit(&mut self, batch: &Batch) -> Result<Committed, CommitError> {
         if batch.is_empty() {
             return Ok(Committed::default());
@@ -65,16 +62,16 @@ impl Socket {
         answers.judge(batch)
     }
 
-    /// Reads on after the last answer, without waiting, as there can be several under its number.
+    /// Reads until the last answer, and then without blocking, since several answers can share its number.
     fn answers(&mut self, last: u32) -> Result<Answers, CommitError> {
         let mut answers = Answers::default();
         loop {
             let flags = if answers.ended { MsgFlags::MSG_DONTWAIT } else { MsgFlags::empty() };
             match self.receive(flags) {
-                Ok(piece) => Messages(piece).for_each(|message| answers.read(&message, last)),
+                Ok(piece) => Messages::new(piece).for_each(|message| answers.read(&message, last)),
                 Err(Errno::EAGAIN) if answers.ended => return Ok(answers),
                 Err(Errno::EAGAIN) => return Err(CommitError::Unknown(io::ErrorKind::TimedOut.into())),
-                // Some were lost. Errors that were not are enough to know that nothing was applied.
+                // The kernel dropped some answers. Any received error still proves that it applied nothing.
                 Err(Errno::ENOBUFS) => answers.ended = true,
                 Err(error) => return Err(CommitError::Unknown(error.into())),
             }
@@ -85,7 +82,7 @@ impl Socket {
 impl Answers {
     fn read(&mut self, message: &Message<'_>, last: u32) {
         match message.content() {
-            Content::Answer { code, text } => {
+            MessageContent::Answer { code, text } => {
                 if code == 0 {
                     self.acknowledged += 1;
                 } else {
@@ -94,7 +91,8 @@ impl Answers {
                 }
                 self.ended |= message.sequence == last || message.sequence == BEGIN_SEQUENCE;
             }
-            Content::Object { attributes, .. } if message.kind >> 8 == SUBSYSTEM => {
+            MessageContent::Payload(payload) if message.kind >> 8 == SUBSYSTEM => {
+                let attributes = Attributes::after_header(payload, NFGENMSG);
                 let kind = libc::c_int::from(message.kind & 0xff);
                 // `NFTA_GEN_ID`; `NFTA_TABLE_HANDLE`, `NFTA_CHAIN_HANDLE`, `NFTA_RULE_HANDLE`, `NFTA_SET_HANDLE`.
                 let handle = match kind {
@@ -111,18 +109,18 @@ impl Answers {
                 let made = Operation::of_sequence(message.sequence).zip(attributes.be64(handle));
                 self.committed.handles.extend(made);
             }
-            Content::Object { .. } | Content::Done { .. } => {}
+            MessageContent::Payload(_) | MessageContent::Done { .. } => {}
         }
     }
 
     fn judge(self, batch: &Batch) -> Result<Committed, CommitError> {
         let Answers { committed, errors, error_first, acknowledged, .. } = self;
         let Some((sequence, code, _)) = errors.first() else {
-            // The last operation was acknowledged, or answers were lost.
+            // The kernel acknowledged the last operation, or dropped answers.
             let lost = CommitError::Unknown(Errno::ENOBUFS.into());
             return if acknowledged > 0 { Ok(committed) } else { Err(lost) };
         };
-        // Everything was acknowledged that was to be, first and last operation, and there is an error in front.
+        // An error precedes the acknowledgements of both the first and the last operation.
         let asked_for = batch.messages().min(2);
         let whole = error_first && errors.len() == 1 && acknowledged == asked_for;
         match (*sequence, *code) {
@@ -148,7 +146,7 @@ mod tests {
 
     const FIRST: u32 = BEGIN_SEQUENCE + 1;
 
-    /// An answer of the kernel's: `NLMSG_ERROR`, a code, and the header that it is about.
+    /// `NLMSG_ERROR`: a code, and the quoted header.
     fn answer(sequence: u32, code: i32) -> Vec<u8> {
         let mut bytes = header(2, 0, sequence, 0, 0)[..16].to_vec();
         bytes.extend((-code).to_ne_bytes());
@@ -157,7 +155,7 @@ mod tests {
         bytes
     }
 
-    /// What these answers to a batch of so many operations mean.
+    /// Judges these answers to a batch of `operations` operations.
     fn judged(operations: u32, answers: &[(u32, i32)]) -> Result<Committed, CommitError> {
         let mut batch = Batch::new();
         for _ in 0..operations {
@@ -165,7 +163,7 @@ mod tests {
         }
         let bytes: Vec<u8> = answers.iter().flat_map(|(sequence, code)| answer(*sequence, *code)).collect();
         let mut read = Answers::default();
-        Messages(&bytes).for_each(|message| read.read(&message, batch.last_sequence()));
+        Messages::new(&bytes).for_each(|message| read.read(&message, batch.last_sequence()));
         read.judge(&batch)
     }
 
@@ -210,7 +208,7 @@ mod tests {
         assert_eq!(parts.last.as_ref().map(flags), Some(flag::ACK));
         let sent = [&parts.begin, &parts.first[..], parts.middle, &parts.last.unwrap(), parts.rest, &parts.end];
         assert_eq!(sent.concat().len(), batch.len());
-        let kinds: Vec<u16> = Messages(&sent.concat()).map(|message| message.kind).collect();
+        let kinds: Vec<u16> = Messages::new(&sent.concat()).map(|message| message.kind).collect();
         assert_eq!(kinds, [16, 0xa00, 0xa02, 0xa02, 17]);
         batch.clear();
         batch.delete_table(table).unwrap();

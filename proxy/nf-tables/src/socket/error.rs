@@ -1,4 +1,4 @@
-//! What the kernel refused.
+//! Errors of commits and reads.
 
 use std::fmt;
 use std::io;
@@ -8,11 +8,11 @@ use crate::batch::Operation;
 /// An operation that the kernel refused.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Which one.
+    /// The refused operation.
     pub operation: Operation,
-    /// Why, by error number.
+    /// The kernel's error number.
     pub error: io::Error,
-    /// The kernel's explanation, which it seldom has.
+    /// The kernel's explanation, which is rare.
     pub text: Option<String>,
 }
 
@@ -23,25 +23,26 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why a batch was not applied. Nothing of it was, but where that is said to be unknown.
+/// Why a commit failed. The kernel applied nothing, except possibly after `Unknown`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// These operations were refused. Later ones can be refused only because they need an earlier one.
+    /// The kernel refused these operations. Some may be refused only because they need an earlier one.
     #[error("the kernel refuses {} of the batch's operations, the first of them {}", .0.len(), first(.0))]
     Refused(Vec<Refusal>),
-    /// Each operation was accepted, and the whole was not: chains in a circle (`ELOOP`, `EMLINK`), memory.
+    /// The kernel accepted each operation but not the whole: circular jumps (`ELOOP`, `EMLINK`), or memory.
     #[error("the kernel refuses the batch as a whole: {0}")]
     Whole(io::Error),
-    /// The tables changed since the generation that the batch is for.
+    /// Another program changed the tables after the generation of
+    /// [`Batch::set_generation`](crate::Batch::set_generation).
     #[error("the tables changed in between")]
     Restart,
     /// The batch is longer than the socket's send buffer.
     #[error("the batch has {bytes} bytes, and {limit} can be sent: split it")]
     TooLarge {
-        /// The batch's.
+        /// Bytes of the batch.
         bytes: usize,
-        /// What can be sent.
+        /// Bytes that the socket can send.
         limit: usize,
     },
     /// No `CAP_NET_ADMIN` for this network namespace.
@@ -50,7 +51,7 @@ pub enum CommitError {
     /// Sending failed.
     #[error("cannot send the batch: {0}")]
     Send(io::Error),
-    /// The answer was lost: whether the batch was applied is unknown.
+    /// The answer is lost, so the batch may or may not have been applied.
     #[error("the kernel's answer to the batch was lost: {0}")]
     Unknown(io::Error),
 }
@@ -59,12 +60,11 @@ fn first(refusals: &[Refusal]) -> String {
     refusals.first().map_or_else(String::new, ToString::to_string)
 }
 
-/// Why nothing could be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {what} of nf_tables: {source}")]
 pub struct ReadError {
-    /// What was asked for.
+    /// The requested objects.
     pub what: &'static str,
-    /// What the kernel said; [`io::ErrorKind::ResourceBusy`] where the tables did not hold still for a dump.
+    /// The kernel's error; [`io::ErrorKind::ResourceBusy`] if the tables kept changing.
     pub source: io::Error,
 }

@@ -1,4 +1,4 @@
-//! A socket to nf_tables of the network namespace that it was opened in.
+//! An nf_tables socket in one network namespace.
 
 mod ask;
 mod commit;
@@ -15,58 +15,55 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, getsockopt, recv, sendmsg, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 
-use crate::writer::Writer;
+use crate::netlink::AttributeWriter;
 
 pub use commit::Committed;
 pub use error::{CommitError, ReadError, Refusal};
 
-/// The kernel answers before a send returns; what takes longer was lost.
+/// The kernel answers before a send returns, so a later answer is lost.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Send buffer to ask for. The kernel doubles it, and allocates only what a batch needs, which it copies as a whole.
+/// The requested send buffer. The kernel doubles it, and allocates only what a batch needs.
 const SEND_BUFFER: usize = 1 << 29;
-/// Wanted for receiving: answers to some thousands of operations.
+/// The requested receive buffer: for answers to some thousands of operations.
 const RECEIVE_BUFFER: usize = 1 << 24;
-/// What the kernel keeps of the send buffer for itself (`netlink_sendmsg` in `net/netlink/af_netlink.c`).
+/// Bytes of the send buffer that the kernel reserves (`netlink_sendmsg` in `net/netlink/af_netlink.c`).
 const RESERVED: usize = 32;
-/// A dump comes in pieces of up to 32 KiB (`netlink(7)`).
+/// A dump arrives in datagrams of up to 32 KiB (`netlink(7)`).
 const PIECE: usize = 1 << 16;
 
-/// Sends batches and reads what is there.
+/// Commits batches and reads objects.
 ///
-/// It needs `CAP_NET_ADMIN` in the network namespace's user namespace. One thread uses it at a time.
+/// It needs `CAP_NET_ADMIN` in the user namespace of its network namespace.
 #[derive(Debug)]
 pub struct Socket {
     socket: netlink_sys::Socket,
     largest_batch: usize,
     sequence: u32,
-    /// The generation that the last dump was of.
+    /// The generation of the last dump.
     read_at: Option<u32>,
-    /// The generation that dumps have to be of, within [`Socket::snapshot`].
+    /// The generation that dumps must have, in [`Socket::snapshot`].
     snapshot: Option<u32>,
-    /// Answers may still come of what went wrong before.
+    /// An earlier failure may have left answers in the socket.
     stale: bool,
     piece: Vec<u8>,
-    /// The last question, and the messages of its answer.
-    question: Writer,
+    /// The last request, and the messages of its answer.
+    question: AttributeWriter,
     answer: Vec<u8>,
-    /// For a question between an answer and its reading.
+    /// Protects the answer during a request for the generation.
     spare: Vec<u8>,
 }
 
 impl Socket {
-    /// Opens a socket in this thread's network namespace, with buffers as large as the kernel allows: beyond the limit of
-    /// `net.core.wmem_max` with `CAP_NET_ADMIN` in the first user namespace only.
-    ///
-    /// # Errors
-    /// When the kernel has no socket for it.
+    /// Opens a socket in this thread's network namespace, with the largest possible buffers: above `net.core.wmem_max`
+    /// only with `CAP_NET_ADMIN` in the initial user namespace.
     pub fn open() -> io::Result<Socket> {
         let mut socket = netlink_sys::Socket::new(NETLINK_NETFILTER)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Errors then quote the header alone, and explain themselves. Old kernels know neither.
+        // Errors then quote only the header, and have texts. Old kernels support neither.
         let _ = (socket.set_cap_ack(true), socket.set_ext_ack(true));
         if setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
-            // The kernel takes what its limit allows.
+            // The kernel caps the value at its limit.
             setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER)?;
         }
         if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
@@ -83,18 +80,18 @@ impl Socket {
             snapshot: None,
             stale: false,
             piece: vec![0; PIECE],
-            question: Writer::default(),
+            question: AttributeWriter::default(),
             answer: Vec::new(),
             spare: Vec::new(),
         })
     }
 
-    /// Bytes of the largest batch that can be sent; compare with [`Batch::len`](crate::Batch::len).
+    /// Most bytes of a batch; compare with [`Batch::len`](crate::Batch::len).
     pub fn largest_batch(&self) -> usize {
         self.largest_batch
     }
 
-    /// Sends these pieces as one message to the kernel.
+    /// Sends these pieces as one datagram.
     fn send<const N: usize>(&mut self, pieces: [&[u8]; N]) -> nix::Result<()> {
         if self.stale {
             while matches!(self.receive(MsgFlags::MSG_DONTWAIT), Ok(_) | Err(Errno::ENOBUFS | Errno::EMSGSIZE)) {}
@@ -110,7 +107,6 @@ impl Socket {
         }
     }
 
-    /// The next piece of an answer.
     fn receive(&mut self, flags: MsgFlags) -> nix::Result<&[u8]> {
         loop {
             match recv(self.socket.as_raw_fd(), &mut self.piece, flags | MsgFlags::MSG_TRUNC) {

@@ -1,4 +1,4 @@
-//! What is there: tables, chains, rules, sets and elements.
+//! Queries for tables, chains, rules, sets and elements.
 
 use std::io;
 
@@ -7,9 +7,9 @@ use nix::libc;
 use super::Socket;
 use super::ask::Request;
 use super::error::ReadError;
-use crate::attributes::Attributes;
 use crate::batch::flag;
 use crate::family::{Family, Table};
+use crate::netlink::Attributes;
 use crate::objects::{ChainInfo, ElementInfo, FlowtableInfo, RuleInfo, SetInfo, TableInfo};
 
 /// `NFNL_SUBSYS_IPSET`, `IPSET_CMD_GET_BYNAME`, `IPSET_CMD_GET_BYINDEX`, `IPSET_PROTOCOL`
@@ -24,14 +24,9 @@ const IP_SET_ATTR_INDEX: u16 = 11;
 /// `NLA_F_NET_BYTEORDER`.
 const NETWORK_ORDER: u16 = 1 << 14;
 
-/// Dumps are of one moment: where the tables change meanwhile they are asked for anew. What is returned reads the answer where
-/// it stands.
+/// Every dump is of one generation. The results borrow the answer.
 impl Socket {
-    /// The generation of the tables in this network namespace: every commit that changes something, of any process, makes a new
-    /// one.
-    ///
-    /// # Errors
-    /// When the kernel does not answer.
+    /// The generation of the tables in this network namespace; every effective commit of any process changes it.
     pub fn generation(&mut self) -> Result<u32, ReadError> {
         // `NFTA_GEN_ID`.
         let request = Request::new("the generation", libc::NFT_MSG_GETGEN, 0, Family::Inet);
@@ -40,15 +35,12 @@ impl Socket {
         generation.ok_or(ReadError { what: "the generation", source: io::ErrorKind::InvalidData.into() })
     }
 
-    /// The generation that the last dump was of. Several dumps are of one moment if they are of the same generation.
+    /// The generation of the last dump.
     pub fn read_at(&self) -> Option<u32> {
         self.read_at
     }
 
     /// The tables of a family.
-    ///
-    /// # Errors
-    /// When the kernel refuses, or the tables do not hold still.
     pub fn tables(&mut self, family: Family) -> Result<impl Iterator<Item = TableInfo<'_>>, ReadError> {
         let request = Request::new("tables", libc::NFT_MSG_GETTABLE, flag::DUMP, family);
         self.ask(&request, |_| {})?;
@@ -56,19 +48,13 @@ impl Socket {
     }
 
     /// The chains of all tables of a family.
-    ///
-    /// # Errors
-    /// As [`Socket::tables`].
     pub fn chains(&mut self, family: Family) -> Result<impl Iterator<Item = ChainInfo<'_>>, ReadError> {
         let request = Request::new("chains", libc::NFT_MSG_GETCHAIN, flag::DUMP, family);
         self.ask(&request, |_| {})?;
         Ok(self.objects().filter_map(ChainInfo::read))
     }
 
-    /// One chain; `None` where there is no such chain, or no such table.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// One chain, if it exists.
     pub fn chain(&mut self, table: Table<'_>, chain: &str) -> Result<Option<ChainInfo<'_>>, ReadError> {
         // `NFTA_CHAIN_TABLE`, `NFTA_CHAIN_NAME`.
         let request = Request::new("a chain", libc::NFT_MSG_GETCHAIN, flag::ACK, table.family);
@@ -79,10 +65,7 @@ impl Socket {
         Ok(if there { self.objects().find_map(ChainInfo::read) } else { None })
     }
 
-    /// One table; `None` where there is no such table.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// One table, if it exists.
     pub fn table(&mut self, table: Table<'_>) -> Result<Option<TableInfo<'_>>, ReadError> {
         // `NFTA_TABLE_NAME`.
         let request = Request::new("a table", libc::NFT_MSG_GETTABLE, flag::ACK, table.family);
@@ -90,11 +73,8 @@ impl Socket {
         Ok(if there { self.objects().find_map(TableInfo::read) } else { None })
     }
 
-    /// The rules of all chains of a table, chain by chain, each in its order; none where there is no such table. This costs the kernel
-    /// the square of their number: it is for tables of some thousands at most.
-    ///
-    /// # Errors
-    /// As [`Socket::tables`].
+    /// The rules of a table, chain by chain, in order; none without the table. Costs the kernel the square of their
+    /// number: for tables of some thousands at most.
     pub fn table_rules(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = RuleInfo<'_>>, ReadError> {
         // `NFTA_RULE_TABLE`.
         let request = Request::new("the rules of a table", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
@@ -102,11 +82,8 @@ impl Socket {
         Ok(self.objects().filter_map(RuleInfo::read))
     }
 
-    /// The rules of one chain in their order; none where there is no such chain. This costs the kernel the chain's rules; a
-    /// dump of a whole table would cost it the square.
-    ///
-    /// # Errors
-    /// As [`Socket::tables`].
+    /// The rules of a chain, in order; none without the chain. Costs the kernel time proportional to the rules of the
+    /// chain.
     pub fn rules(&mut self, table: Table<'_>, chain: &str) -> Result<impl Iterator<Item = RuleInfo<'_>>, ReadError> {
         // `NFTA_RULE_TABLE`, `NFTA_RULE_CHAIN`.
         let request = Request::new("the rules of a chain", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
@@ -117,10 +94,7 @@ impl Socket {
         Ok(self.objects().filter_map(RuleInfo::read))
     }
 
-    /// The flowtables of a table; none where there is no such table, or a kernel that knows of none.
-    ///
-    /// # Errors
-    /// As [`Socket::tables`].
+    /// The flowtables of a table; none without the table, or without kernel support.
     pub fn flowtables(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = FlowtableInfo<'_>>, ReadError> {
         /// `NFT_MSG_GETFLOWTABLE`.
         const GET_FLOWTABLE: libc::c_int = 23;
@@ -130,10 +104,7 @@ impl Socket {
         Ok(self.objects().filter_map(FlowtableInfo::read))
     }
 
-    /// The sets and maps of a table; none where there is no such table.
-    ///
-    /// # Errors
-    /// As [`Socket::tables`].
+    /// The sets and maps of a table; none without the table.
     pub fn sets(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = SetInfo<'_>>, ReadError> {
         // `NFTA_SET_TABLE`.
         let request = Request::new("sets", libc::NFT_MSG_GETSET, flag::DUMP, table.family);
@@ -141,11 +112,8 @@ impl Socket {
         Ok(self.objects().filter_map(SetInfo::read))
     }
 
-    /// The elements of a set or map; none where there is no such set. Packets and time change sets without a new generation,
-    /// so a large set is not asked for twice: while another's batch for it is being applied, elements can be missing.
-    ///
-    /// # Errors
-    /// As [`Socket::tables`].
+    /// The elements of a set or map; none without the set. Packets and timeouts change sets without a new generation,
+    /// so this does not repeat a large dump: it can miss elements while another program's batch changes the set.
     pub fn elements(
         &mut self,
         table: Table<'_>,
@@ -161,11 +129,8 @@ impl Socket {
         Ok(lists.flatten().filter_map(|element| ElementInfo::read(Attributes::new(element.value))))
     }
 
-    /// The number by which the kernel knows an IP set (ipset), as [`xt::set`](crate::xt::set) needs it; `None` where there
-    /// is no such set. It changes when sets are swapped or made anew.
-    ///
-    /// # Errors
-    /// When the kernel refuses, or has no ipset.
+    /// The kernel's number of an IP set, for [`xt::set`](crate::xt::set), if the set exists. It changes when sets are
+    /// swapped or created again.
     pub fn ip_set(&mut self, name: &str) -> Result<Option<u16>, ReadError> {
         let request = Request { what: "an IP set", kind: IP_SET_BY_NAME, flags: flag::ACK, family: Family::Ipv4 };
         let there = self.ask_for(&request, |writer| {
@@ -177,10 +142,7 @@ impl Socket {
         Ok(if there { self.objects().find_map(index) } else { None })
     }
 
-    /// The name of the IP set that the kernel knows by this number; `None` where there is none.
-    ///
-    /// # Errors
-    /// When the kernel refuses, or has no ipset.
+    /// The name of the IP set with this number, if it exists.
     pub fn ip_set_name(&mut self, index: u16) -> Result<Option<String>, ReadError> {
         let request = Request { what: "an IP set", kind: IP_SET_BY_INDEX, flags: flag::ACK, family: Family::Ipv4 };
         let there = self.ask_for(&request, |writer| {

@@ -1,4 +1,4 @@
-//! Matches.
+//! xt matches.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ const COMMENT_LENGTH: usize = 256;
 /// `XT_RECENT_NAME_LEN`, with the final zero.
 const RECENT_NAME_LENGTH: usize = 200;
 
-/// Text with a final zero in so many bytes.
+/// Checks that the text and a final zero fit into `room` bytes.
 fn fitting<'a>(what: &'static str, text: &'a str, room: usize) -> Result<&'a [u8], EncodeError> {
     if text.len() >= room {
         return Err(EncodeError::TooLong { what, length: text.len(), most: room - 1 });
@@ -22,23 +22,20 @@ fn fitting<'a>(what: &'static str, text: &'a str, room: usize) -> Result<&'a [u8
 }
 
 /// `-m comment` (`xt_comment.h`): at most 255 bytes.
-///
-/// # Errors
-/// Where it is longer, or has a zero in it.
 pub fn comment(text: &str) -> Result<Extension<COMMENT_LENGTH>, EncodeError> {
     Ok(Extension::new("comment", 0).at(0, fitting("comment", text, COMMENT_LENGTH)?))
 }
 
-/// What `-m addrtype` asks of source and destination: bits of `1 << RTN_…`, 0 for anything.
+/// Address types of `-m addrtype`: bits of `1 << RTN_…`; 0 matches any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AddressType {
     /// Types of the source.
     pub source: u16,
-    /// The source must have none of them.
+    /// The source must have another type.
     pub source_inverted: bool,
     /// Types of the destination.
     pub destination: u16,
-    /// The destination must have none of them.
+    /// The destination must have another type.
     pub destination_inverted: bool,
 }
 
@@ -69,15 +66,15 @@ pub fn address_type(wanted: AddressType) -> Extension<8> {
     Extension::new("addrtype", 1).u16(0, wanted.source).u16(2, wanted.destination).u32(4, flags)
 }
 
-/// Bits of a connection's state (`xt_conntrack.h`, `XT_CONNTRACK_STATE_…`); add them up.
+/// Bits of a connection's state (`XT_CONNTRACK_STATE_…` in `xt_conntrack.h`); combine them with `|`.
 pub type State = u16;
-/// No connection, or one that tracking does not understand.
+/// A packet that connection tracking rejects.
 pub const INVALID: State = 1;
-/// Answered to, or belonging to such a connection.
+/// A packet of, or related to, a connection with replies.
 pub const RELATED_ESTABLISHED: State = 0b110;
-/// The first packet of one direction.
+/// The first packet of a connection.
 pub const NEW: State = 1 << 3;
-/// Its destination was translated.
+/// The destination was translated.
 pub const STATE_DNAT: State = 1 << 7;
 
 /// `-m conntrack --ctstate` (`xt_conntrack.h`, `struct xt_conntrack_mtinfo3`).
@@ -87,27 +84,22 @@ pub fn conntrack_state(states: State, inverted: bool) -> Extension<168> {
     Extension::new("conntrack", 3).u16(146, STATE).u16(148, invert).u16(150, states)
 }
 
-/// `-m statistic --mode random`, true for one packet in `n` (`xt_statistic.h`, `struct xt_statistic_info`): a fraction of 2³¹.
+/// `-m statistic --mode random`, true for one packet in `n`, as a fraction of 2³¹ (`xt_statistic.h`, `struct
+/// xt_statistic_info`).
 pub fn one_in(n: u32) -> Extension<24> {
     let n = n.max(1);
     let probability = ((1 << 31) + n / 2) / n;
-    // iptables writes `nth.count` whatever the mode; the kernel does not read it in this one.
+    // iptables writes `nth.count` in every mode; the kernel ignores it in this one.
     Extension::new("statistic", 0).u32(4, probability).u32(12, probability)
 }
 
-/// `-m recent --set --rsource` (`xt_recent.h`, `struct xt_recent_mtinfo_v1`), with a mask of the family's whole length.
-///
-/// # Errors
-/// Where the list's name has 200 bytes or more, or a zero in it.
+/// `-m recent --set --rsource` (`xt_recent.h`, `struct xt_recent_mtinfo_v1`), with a full mask of the family.
 pub fn recent_set(list: &str, whole: IpAddr) -> Result<Extension<232>, EncodeError> {
     const SET: u8 = 1 << 1;
     recent(list, whole, SET, 0)
 }
 
 /// `-m recent --rcheck --seconds … --reap --rsource` (`xt_recent.h`, `struct xt_recent_mtinfo_v1`).
-///
-/// # Errors
-/// As [`recent_set`].
 pub fn recent_check(list: &str, mask: IpAddr, seconds: u32) -> Result<Extension<232>, EncodeError> {
     const CHECK_AND_REAP: u8 = 1 << 0 | 1 << 5;
     recent(list, mask, CHECK_AND_REAP, seconds)
@@ -122,7 +114,7 @@ fn recent(list: &str, mask: IpAddr, check_set: u8, seconds: u32) -> Result<Exten
     })
 }
 
-/// Which of a packet's addresses and ports a dimension of an IP set is compared with.
+/// The packet's address or port that one dimension of an IP set matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// `src`.
@@ -131,17 +123,14 @@ pub enum Direction {
     Destination,
 }
 
-/// `-m set --match-set` (`xt_set.h`, `struct xt_set_info_match_v4`). The kernel knows the set by `index`
-/// ([`Socket::ip_set`](crate::Socket::ip_set)); at most six directions (`IPSET_DIM_MAX`).
-///
-/// # Errors
-/// Where there is no direction, or more than six.
+/// `-m set --match-set` (`xt_set.h`, `struct xt_set_info_match_v4`). `index` is from
+/// [`Socket::ip_set`](crate::Socket::ip_set); one to six directions (`IPSET_DIM_MAX`).
 pub fn set(index: u16, directions: &[Direction], inverted: bool) -> Result<Extension<48>, EncodeError> {
     let dimensions = u8::try_from(directions.len()).unwrap_or(u8::MAX);
     if !(1..=6).contains(&dimensions) {
         return Err(EncodeError::Value { what: "a set has 1 to 6 dimensions", value: directions.len().to_string() });
     }
-    // Bit 0 inverts (`IPSET_INV_MATCH`), bit 1 says that the first is the source's (`IPSET_DIM_ONE_SRC`), and so on.
+    // Bit 0 inverts (`IPSET_INV_MATCH`), bit 1 makes the first dimension a source (`IPSET_DIM_ONE_SRC`), and so on.
     let source = |(at, direction)| if direction == &Direction::Source { 2u8 << at } else { 0 };
     let flags = (0..6).zip(directions).map(source).fold(u8::from(inverted), |flags, bit| flags | bit);
     Ok(Extension::new("set", 4).u16(0, index).at(2, &[dimensions, flags]))
@@ -157,7 +146,7 @@ pub fn udp() -> Extension<16> {
     Extension::new("udp", 0).u16(2, u16::MAX).u16(6, u16::MAX)
 }
 
-/// `-m sctp`, with `--dport` where a port is given (`xt_sctp.h`, `struct xt_sctp_info`).
+/// `-m sctp`, with an optional `--dport` (`xt_sctp.h`, `struct xt_sctp_info`).
 pub fn sctp(destination_port: Option<u16>) -> Extension<296> {
     const DESTINATION_PORTS: u32 = 2;
     // iptables fills the four unused chunk types of `flag_info` with 0xff.
@@ -168,7 +157,7 @@ pub fn sctp(destination_port: Option<u16>) -> Extension<296> {
     }
 }
 
-/// `-m mark` (`xt_mark.h`, `struct xt_mark_mtinfo1`). iptables-nft writes this match as native expressions:
+/// `-m mark` (`xt_mark.h`, `struct xt_mark_mtinfo1`). iptables-nft writes native expressions instead:
 /// [`iptables::Builder::mark`](crate::iptables::Builder::mark).
 pub fn mark(mark: u32, mask: u32, inverted: bool) -> Extension<16> {
     Extension::new("mark", 1).u32(0, mark).u32(4, mask).at(8, &[u8::from(inverted)])

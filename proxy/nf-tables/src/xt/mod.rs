@@ -1,6 +1,6 @@
-//! xt matches and targets, as iptables' extensions lay them out: name, revision and the bytes of a C structure.
+//! xt matches and targets: name, revision, and the bytes of a C structure.
 //!
-//! Structures are those of a 64-bit machine, in the host's byte order, padded to a multiple of eight (`XT_ALIGN`). Each
+//! The structures are those of a 64-bit machine in host order, padded to a multiple of eight bytes (`XT_ALIGN`). Each
 //! function names its header in `include/uapi/linux/netfilter/`.
 
 mod matches;
@@ -12,24 +12,23 @@ pub use matches::{
 };
 pub use targets::{dnat, masquerade_v4, masquerade_v6, redirect_v4, redirect_v6, reject_v4, reject_v6, set_xmark};
 
-/// A match or a target with `N` bytes of its own.
+/// A match or target with `N` bytes of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extension<const N: usize> {
-    /// Its name, such as `conntrack` or `DNAT`.
+    /// The name, such as `conntrack` or `DNAT`.
     pub name: &'static str,
     /// The revision of its structure.
     pub revision: u32,
-    /// The structure.
+    /// The bytes of the structure.
     pub info: [u8; N],
 }
 
 impl<const N: usize> Extension<N> {
-    /// One with zeros.
     pub(crate) fn new(name: &'static str, revision: u32) -> Extension<N> {
         Extension { name, revision, info: [0; N] }
     }
 
-    /// Puts bytes into the structure. Offsets are constants of this crate; what lay outside would be left out.
+    /// Writes bytes into the structure. The offsets are constants of this crate.
     pub(crate) fn at(mut self, offset: usize, bytes: &[u8]) -> Extension<N> {
         if let Some(room) = self.info.get_mut(offset..offset + bytes.len()) {
             room.copy_from_slice(bytes);
@@ -37,12 +36,10 @@ impl<const N: usize> Extension<N> {
         self
     }
 
-    /// As [`Extension::at`], a `__u16` of the host's order.
     pub(crate) fn u16(self, offset: usize, value: u16) -> Extension<N> {
         self.at(offset, &value.to_ne_bytes())
     }
 
-    /// As [`Extension::at`], a `__u32` of the host's order.
     pub(crate) fn u32(self, offset: usize, value: u32) -> Extension<N> {
         self.at(offset, &value.to_ne_bytes())
     }

@@ -1,4 +1,4 @@
-//! Targets.
+//! xt targets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ const PORT_UNREACHABLE_V4: u32 = 3;
 /// `IP6T_ICMP6_PORT_UNREACH` (`include/uapi/linux/netfilter_ipv6/ip6t_REJECT.h`).
 const PORT_UNREACHABLE_V6: u32 = 4;
 
-/// `-j MARK --set-xmark` (`xt_mark.h`, `struct xt_mark_tginfo2`): clears `mask` and turns `mark`.
+/// `-j MARK --set-xmark` (`xt_mark.h`, `struct xt_mark_tginfo2`): clears `mask` and inverts `mark`.
 pub fn set_xmark(mark: u32, mask: u32) -> Extension<8> {
     Extension::new("MARK", 2).u32(0, mark).u32(4, mask)
 }

@@ -1,10 +1,10 @@
-//! Bytes as iptables-nft 1.8.9 left them in a kernel 6.18, on a little-endian machine.
+//! Bytes that iptables-nft 1.8.9 writes into a kernel 6.18 on a little-endian machine.
 
 use nf_tables::iptables::{Builder, Header, Interface, Prefix};
 use nf_tables::xt::{self, AddressType, Direction};
 use nf_tables::{Batch, Element, EncodeError, Family, Rule, Table, Value, Verdict, expressions};
 
-/// Expressions as text: `name type=value …`, values in hexadecimal, nested ones as they stand.
+/// The expressions as text: `name type=value …`, values in hexadecimal.
 fn shown(rule: &Rule) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let one = |expression: nf_tables::Expression<'_>| {
@@ -67,7 +67,7 @@ fn shorter_prefixes_are_shorter_payloads() {
     assert_eq!(shown("10.1.2.3", 0, Family::Ipv4), "");
 }
 
-/// Name, revision, length, and what is not zero: offsets and bytes.
+/// Name, revision, length, and the nonzero bytes with their offsets.
 fn extension<const N: usize>(extension: &xt::Extension<N>) -> (&'static str, u32, usize, Vec<(usize, u8)>) {
     let bytes = extension.info.iter().copied().enumerate().filter(|(_, byte)| *byte != 0);
     (extension.name, extension.revision, N, bytes.collect())
@@ -140,7 +140,7 @@ fn a_mistake_leaves_the_batch_as_it_was() {
     let elements = [Element::new(&[1]), Element::to(&[2], Value::Data(&long))];
     assert!(batch.add_elements(table, "s", elements).is_err());
     assert_eq!((batch.len(), batch.operations(), batch.messages()), before);
-    // Twice 40,000 bytes are no rule.
+    // Twice 40,000 bytes do not fit into a rule.
     let mut rule = Rule::new();
     rule.raw("a", &long[..40_000]).raw("b", &long[..40_000]);
     let error = EncodeError::AttributeTooLong { kind: 4, length: rule.expressions().len() };

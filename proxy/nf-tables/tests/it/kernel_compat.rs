@@ -1,4 +1,4 @@
-//! What this crate writes against what iptables-nft writes, byte by byte and as text.
+//! Compares this crate's rules with those of iptables-nft, as bytes and as text.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use nf_tables::iptables::{BUILT_IN, Builder, Header, Interface, Prefix, built_in
 use nf_tables::xt::{self, AddressType, Direction::Destination, Direction::Source};
 use nf_tables::{Batch, EncodeError, Family, Rule, Socket, Table, Verdict, canonical};
 
-/// A rule: its table, its text as `iptables-save` prints it, and what writes it. `CHAIN` is a chain to jump to.
+/// A rule: its table, its text in `iptables-save`, and its encoder. `CHAIN` is a chain to jump to.
 struct Form {
     table: &'static str,
     text: String,
@@ -30,7 +30,7 @@ fn protocol(number: u8) -> Header<'static> {
 
 const PROTOCOLS: [(u8, &str); 3] = [(6, "tcp"), (17, "udp"), (132, "sctp")];
 
-/// Forms whose text has no address in it, of one family.
+/// Rules without addresses.
 fn of_any_family(family: Family) -> Vec<Form> {
     let build = move |rule: &mut Rule, header: &Header<'_>, rest: &dyn Fn(Builder<'_>)| {
         rest(Builder::new(rule, family, header));
@@ -137,7 +137,7 @@ fn of_any_family(family: Family) -> Vec<Form> {
     forms
 }
 
-/// Forms with addresses.
+/// Rules with addresses.
 fn with_addresses(family: Family) -> Vec<Form> {
     let (prefixes, backend): (&[&str], &str) = match family {
         Family::Ipv6 => (
@@ -196,10 +196,10 @@ fn with_addresses(family: Family) -> Vec<Form> {
     forms
 }
 
-/// Matches of IP sets, whose numbers the kernel gave.
+/// Rules that match IP sets.
 fn of_sets(family: Family, socket: &mut Socket) -> Vec<Form> {
     let inet = if family == Family::Ipv6 { "inet6" } else { "inet" };
-    // So that no number is 0.
+    // So that no set has the number 0.
     shell(&format!("ipset create filler-{inet} hash:ip"));
     let sets: [(&str, &str, &[xt::Direction]); 4] = [
         ("A", "hash:ip", &[Destination]),
@@ -210,7 +210,7 @@ fn of_sets(family: Family, socket: &mut Socket) -> Vec<Form> {
     let text = |direction: &xt::Direction| if *direction == Source { "src" } else { "dst" };
     let mut forms = Vec::new();
     for (name, kind, directions) in sets {
-        // The kernel lets go of a set some time after the last rule: each family has sets of its own.
+        // The kernel releases a set some time after its last rule, so each family has sets of its own.
         let name = format!("{name}-{inet}");
         shell(&format!("ipset create {name} {kind} family {inet}"));
         let index = socket.ip_set(&name).unwrap().unwrap();
@@ -229,13 +229,13 @@ fn of_sets(family: Family, socket: &mut Socket) -> Vec<Form> {
 
 const FAMILIES: [(Family, &str); 2] = [(Family::Ipv4, "iptables-nft"), (Family::Ipv6, "ip6tables-nft")];
 
-/// What `iptables-save` prints, less what changes from run to run.
+/// The output of `iptables-save`, without comments.
 fn save(command: &str) -> String {
     let printed = shell(&format!("{command}-save"));
     printed.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
 }
 
-/// Each rule in a chain of its own, so that a difference is named.
+/// Each rule has its own chain, so that a failure names it.
 fn chain(at: usize) -> String {
     format!("FORM-{at}")
 }
@@ -276,7 +276,6 @@ fn restore(command: &str, forms: &[Form]) {
     fed(&format!("{command}-restore"), &text);
 }
 
-/// One rule of each form.
 fn read_all(socket: &mut Socket, family: Family, forms: &[Form]) -> Vec<Vec<u8>> {
     let mut read = |(at, form): (usize, &Form)| {
         let chain = chain(at);
@@ -312,8 +311,8 @@ fn compare(family: Family, command: &str, forms: &[Form], socket: &mut Socket) {
     clear(socket, family);
 }
 
-/// Every form of rule is in the kernel as iptables-nft-restore would have put it there, and printed the same; and what the
-/// kernel reports of it has the canonical bytes of what was sent.
+/// Rules of this crate and of iptables-nft-restore print the same, and the kernel reports the canonical bytes that were
+/// sent.
 #[test]
 fn every_form_is_as_iptables_writes_it() {
     if !inside!() {
@@ -328,7 +327,6 @@ fn every_form_is_as_iptables_writes_it() {
     }
 }
 
-/// Rules of a header and a port drawn at random.
 #[test]
 fn random_rules_are_as_iptables_writes_them() {
     use proptest::prelude::*;
@@ -373,7 +371,7 @@ fn random_rules_are_as_iptables_writes_them() {
     }
 }
 
-/// As `iptables-save` prints it, with addresses masked.
+/// The text of `iptables-save`, with masked addresses.
 fn text_of(header: &Header<'_>, port: Option<((u8, &str), u16)>) -> String {
     let not = |negated: bool| if negated { "! " } else { "" };
     let prefix = |option: &str, prefix: Option<Prefix>| {
@@ -401,7 +399,7 @@ fn text_of(header: &Header<'_>, port: Option<((u8, &str), u16)>) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// iptables-nft takes our base chains for its own, and we describe them as they are.
+/// iptables-nft accepts this crate's base chains as built-in, and `BUILT_IN` describes those of iptables-nft.
 #[test]
 fn base_chains_are_those_of_iptables() {
     if !inside!() {
@@ -410,7 +408,7 @@ fn base_chains_are_those_of_iptables() {
     let mut socket = Socket::open().unwrap();
     for (family, command) in FAMILIES {
         for table in ["raw", "mangle", "filter", "security", "nat"] {
-            // A rule in each: iptables makes the chains of its tables when it needs them.
+            // iptables creates the chains of a table at the first rule.
             let names = BUILT_IN.iter().filter(|(of, _, _)| *of == table).map(|(_, name, _)| *name);
             names.for_each(|name| drop(shell(&format!("{command} -t {table} -A {name}"))));
         }
@@ -430,7 +428,6 @@ fn base_chains_are_those_of_iptables() {
     }
 }
 
-/// What iptables cannot say either.
 #[test]
 fn mistakes_are_named() {
     let outcome = |family, header: &Header<'_>, rest: fn(Builder<'_>)| {

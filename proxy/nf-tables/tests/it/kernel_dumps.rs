@@ -1,12 +1,12 @@
-//! Dumps while others write: each is of one moment, though the kernel's own check does not see all that goes wrong.
+//! Each dump is of one generation while others write, although `NLM_F_DUMP_INTR` misses some changes.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::support::{TABLE, comments, inside, named, refused};
 use nf_tables::{Batch, Position, Socket};
 
-/// Has `check` read over and over while `write` goes on in another thread. It comes in bursts: between two of them there is
-/// a quiet moment, which a dump needs, until the next reading is through.
+/// Repeats `check` while another thread calls `write` in bursts. A dump needs the pause between two bursts, which lasts
+/// until the next check ends.
 fn read_while(mut write: impl FnMut(&mut Socket) + Send, mut check: impl FnMut(&mut Socket) -> Result<(), String>) {
     let (stop, readings) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -35,7 +35,7 @@ fn read_while(mut write: impl FnMut(&mut Socket) + Send, mut check: impl FnMut(&
 
 const STAY: usize = 1000;
 
-/// A chain whose rules stay.
+/// Creates a chain whose rules stay.
 fn staying() {
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();
@@ -59,7 +59,7 @@ fn insert_in_front(batch: &mut Batch) {
     }
 }
 
-/// Between two pieces of a dump the rules change; then what was there all the time can be missing from it, or come twice.
+/// A change between two datagrams of a dump can hide rules, or repeat them.
 #[test]
 fn a_dump_is_of_one_moment() {
     if !inside!() {
@@ -81,7 +81,7 @@ fn a_dump_is_of_one_moment() {
     read_while(write, they_stay);
 }
 
-/// The kernel counts rules that others have not committed, and never may: no generation shows them.
+/// The kernel counts uncommitted rules, which never become a generation.
 #[test]
 fn a_dump_is_whole_while_others_fail() {
     if !inside!() {
@@ -98,13 +98,13 @@ fn a_dump_is_whole_while_others_fail() {
     read_while(write, they_stay);
 }
 
-/// All rules of a chain are replaced by others in one batch: a dump has the ones or the others.
+/// Each batch replaces all rules of a chain: a dump has those of one batch.
 #[test]
 fn a_dump_is_of_one_generation() {
     if !inside!() {
         return;
     }
-    // In one piece and in two.
+    // In one datagram and in two.
     [200, 400].into_iter().for_each(versions_of);
 }
 
@@ -128,7 +128,7 @@ fn versions_of(rules: usize) {
     });
 }
 
-/// Two chains that are always changed together: a snapshot has both of one version, and dumps one by one would not.
+/// Each batch changes two chains: a snapshot has both of one batch.
 #[test]
 fn a_snapshot_is_of_one_generation() {
     if !inside!() {

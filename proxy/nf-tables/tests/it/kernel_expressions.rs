@@ -1,4 +1,4 @@
-//! Native expressions: the kernel takes each, and what it reports of it has the canonical bytes of what was sent.
+//! The kernel accepts every native expression, and reports the canonical bytes that were sent.
 
 use crate::support::inside;
 use nf_tables::{
@@ -11,7 +11,7 @@ const R1: Register = Register::R1;
 
 type Write = fn(&mut Rule, Family);
 
-/// Each in a chain that its hook suits: a source's translation belongs behind the route, a destination's before it.
+/// Each rule in a chain with a suitable hook: source NAT in postrouting, destination NAT in prerouting.
 const FORMS: &[(&str, Write)] = &[
     ("pre", |rule, family| {
         let offset = if family == Family::Ipv6 { 24 } else { 16 };

@@ -1,4 +1,4 @@
-//! Batches on their way: what is applied, what is refused and how it is reported, and what is read back.
+//! Commits, refusals, and queries.
 
 use std::process::Command;
 
@@ -41,7 +41,7 @@ fn a_refused_operation_is_named_and_leaves_nothing() {
         "{error}"
     );
 
-    // The first, the last, and the only one.
+    // A refusal of the first, the last, and the only operation.
     for (first, last) in [(true, false), (false, true), (true, true)] {
         batch.clear();
         batch.add_table(TABLE).unwrap();
@@ -60,7 +60,7 @@ fn a_refused_operation_is_named_and_leaves_nothing() {
     batch.delete_table(TABLE).unwrap();
     assert_eq!(refused(&socket.commit(&batch).unwrap_err()), [(0, libc::ENOENT)]);
 
-    // The same batch without what was wrong.
+    // The same batch without its error.
     batch.clear();
     batch.add_table(TABLE).unwrap();
     batch.add_chain(TABLE, "a").unwrap();
@@ -154,7 +154,7 @@ fn a_batch_fits_or_is_reported_as_too_large() {
     }
     assert!(chains(&mut socket).is_empty());
     batch.rollback(before);
-    // Up to the last byte: a name's length makes up the rest.
+    // The length of a chain's name fills the batch to the last byte.
     let padded = |batch: &mut Batch, bytes: usize| {
         let rest = bytes - batch.len() - 20 - 8 - 4;
         batch.add_chain(TABLE, &"x".repeat(rest - 1))
@@ -242,7 +242,6 @@ fn a_counter_is_read_where_it_was_set() {
     assert_eq!((counted.packets, counted.bytes), (7, 420));
 }
 
-/// More elements than fit into one attribute are several messages of one operation.
 #[test]
 fn elements_are_added_read_and_deleted_in_any_number() {
     if !inside!() {
@@ -284,7 +283,7 @@ fn elements_are_added_read_and_deleted_in_any_number() {
     seen.sort();
     assert_eq!(seen, keys);
 
-    // A key cannot lead to two values: refused under the operation's number, wherever it is among its messages.
+    // A second value for a key is refused under the operation's number, in whichever message it is.
     for wrong in [0, 2500, 4999] {
         batch.clear();
         let value =
@@ -357,7 +356,7 @@ fn elements_lead_to_verdicts_and_go_after_a_time() {
     assert!(aged[0].3 <= 60_000 && aged[1].3 <= 600_000);
 }
 
-/// More answers than the receive buffer holds: what is known is reported, and the socket goes on.
+/// Beyond the receive buffer the kernel drops answers; the socket reports the received ones and stays usable.
 #[test]
 fn answers_that_were_lost_do_not_hide_a_refusal() {
     if !inside!() {
@@ -391,7 +390,7 @@ fn without_the_capability_nothing_is_changed() {
     if !inside!() {
         return;
     }
-    // In a user namespace below the one that the network namespace belongs to.
+    // A child of the user namespace that owns the network namespace.
     let mut command = Command::new("unshare");
     command.arg("-U").arg(std::env::current_exe().unwrap()).args(["--exact", this_test!(), "--nocapture"]);
     assert!(command.env(WITHOUT, "1").status().unwrap().success());

@@ -1,4 +1,4 @@
-//! The integration tests of nf-tables: modules of one program, because each program links everything again.
+//! The integration tests of nf-tables: one program, because each program links everything again.
 #![allow(clippy::print_stderr, clippy::unwrap_used, reason = "a test may panic, and says why it did not run")]
 
 #[cfg(target_endian = "little")]

@@ -7,239 +7,232 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use netlink_packet_core::{DefaultNla, NLM_F_DUMP, Nla};
-use netlink_packet_netfilter::conntrack::{
-    ConntrackAttribute, ConntrackMessage, IPTuple, ProtoInfo, ProtoInfoTCP, ProtoTuple, Protocol as Number, Status,
-    Tuple,
-};
-use netlink_packet_netfilter::{NetfilterMessageInner, NetfilterProtoFamily};
 use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use nf_tables::netlink::{AttributeWriter, Attributes, Message, MessageContent, Messages, header, patch_length};
+use nix::libc;
 
-use super::netfilter;
+use super::netlink::{self, NLM_F_DUMP, NLM_F_REQUEST, ip_address};
 use crate::model::{Family, Flow, Protocol};
 pub use filter::Filter;
 use scan::Scan;
-pub use scan::{BATCH, PIECE, Piece};
+pub use scan::{DELETIONS_PER_DATAGRAM, ENTRIES_PER_STEP, ScanStep};
 
-/// `CTA_ID`: tells an entry from a later one with the same addresses.
+/// `NFNL_SUBSYS_CTNETLINK` in the upper byte of a message type; `IPCTNL_MSG_CT_NEW`, `IPCTNL_MSG_CT_GET`,
+/// `IPCTNL_MSG_CT_DELETE`.
+const CT_NEW: u16 = 1 << 8;
+const CT_GET: u16 = 1 << 8 | 1;
+const CT_DELETE: u16 = 1 << 8 | 2;
+/// Length of `struct nfgenmsg`.
+const NFGENMSG: usize = 4;
+
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_TUPLE_REPLY: u16 = 2;
+const CTA_STATUS: u16 = 3;
+const CTA_PROTOINFO: u16 = 4;
+/// Distinguishes an entry from a later one with the same addresses.
 const CTA_ID: u16 = 12;
-/// `CTA_ZONE`: only entries outside the default zone have it.
+/// Only entries outside the default zone have one.
 const CTA_ZONE: u16 = 18;
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
+const CTA_IP_V4_SRC: u16 = 1;
+const CTA_IP_V4_DST: u16 = 2;
+const CTA_IP_V6_SRC: u16 = 3;
+const CTA_IP_V6_DST: u16 = 4;
+const CTA_PROTO_NUM: u16 = 1;
+const CTA_PROTO_SRC_PORT: u16 = 2;
+const CTA_PROTO_DST_PORT: u16 = 3;
+const CTA_PROTOINFO_TCP: u16 = 1;
+const CTA_PROTOINFO_TCP_STATE: u16 = 1;
+/// `IPS_DST_NAT` (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
+const IPS_DST_NAT: u32 = 1 << 5;
+/// `TCP_CONNTRACK_TIME_WAIT` and `TCP_CONNTRACK_CLOSE` (`include/uapi/linux/netfilter/nf_conntrack_tcp.h`): neither end
+/// expects another packet.
+const CLOSED: [u8; 2] = [7, 8];
 
 /// The conntrack table of one network namespace.
 pub trait Conntrack {
-    /// Deletes the entries of a family that are stale, by one dump for each filter: a piece of the work, which goes on where the last call
-    /// has stopped or begins `anew`, with these filters. After an error the next call begins anew.
-    ///
-    /// # Errors
-    /// When the kernel refuses a dump or a deletion.
+    /// Deletes the stale entries of a family: one step of a scan, by one dump for each filter. Continues the last scan, or
+    /// begins a new one (`anew`, and after an error), with these filters.
     fn delete_some(
         &mut self,
         family: Family,
         filters: &[Filter],
         anew: bool,
         stale: &dyn Fn(&Flow) -> bool,
-    ) -> io::Result<Piece>;
+    ) -> io::Result<ScanStep>;
 
-    /// All pieces of the work in a row; how many entries were deleted.
-    ///
-    /// # Errors
-    /// When the kernel refuses a dump or a deletion.
+    /// Runs a whole scan; returns how many entries it deleted.
     fn delete(&mut self, family: Family, filters: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
-        let mut piece = self.delete_some(family, filters, true, stale)?;
-        let mut deleted = piece.deleted;
-        while !piece.is_last {
-            piece = self.delete_some(family, filters, false, stale)?;
-            deleted += piece.deleted;
+        let mut step = self.delete_some(family, filters, true, stale)?;
+        let mut deleted = step.deleted;
+        while !step.is_last {
+            step = self.delete_some(family, filters, false, stale)?;
+            deleted += step.deleted;
         }
         Ok(deleted)
     }
 
-    /// The addresses that the flows of a family come from, by one dump; connections of TCP that are over do not count.
-    ///
-    /// # Errors
-    /// When the kernel refuses it.
+    /// The source addresses of a family's flows, by one dump. Ignores closed TCP connections.
     fn clients(&mut self, family: Family) -> io::Result<BTreeSet<IpAddr>>;
 }
 
-/// The kernel's, in the network namespace of the first look. Its socket stays open: to close one of netfilter's waits until the kernel
-/// has freed what the last transaction of nf_tables removed (`nft_rcv_nl_event`), 5 to 8 ms after a sync.
+/// The kernel's table, in the network namespace of the first call. The socket stays open: closing a netfilter socket waits
+/// until the kernel has freed the objects of the last nf_tables transaction (`nft_rcv_nl_event`), 5 to 8 ms after a sync.
 #[derive(Debug, Default)]
-pub struct Netlink {
+pub struct ConntrackNetlink {
     socket: Option<Socket>,
-    /// For deletions beside a dump.
+    /// Deletions while a dump occupies the first socket.
     deletions: Option<Socket>,
     scan: Option<Scan>,
 }
 
-impl Netlink {
-    /// Ends a look that is under way. A socket with a dump that is not over can be asked for nothing else.
-    fn give_up(&mut self) {
+impl ConntrackNetlink {
+    /// Ends a scan in progress. A socket accepts no other request during a dump.
+    fn abort_scan(&mut self) {
         if self.scan.take().is_some_and(|scan| scan.is_dumping) {
             self.socket = None;
         }
     }
 
-    /// Works with the socket. After a failure there is a new one: an answer may have been left in the old one.
-    fn with<T>(&mut self, work: impl FnOnce(&Socket) -> io::Result<T>) -> io::Result<T> {
-        let socket = self.socket.take().map_or_else(netfilter::connect, Ok)?;
+    /// Runs `work` with the socket. Drops the socket after a failure, since it may hold the rest of an answer.
+    fn with_socket<T>(&mut self, work: impl FnOnce(&Socket) -> io::Result<T>) -> io::Result<T> {
+        let socket = self.socket.take().map_or_else(connect, Ok)?;
         let result = work(&socket)?;
         self.socket = Some(socket);
         Ok(result)
     }
 }
 
-impl Conntrack for Netlink {
+impl Conntrack for ConntrackNetlink {
     fn delete_some(
         &mut self,
         family: Family,
         filters: &[Filter],
         anew: bool,
         stale: &dyn Fn(&Flow) -> bool,
-    ) -> io::Result<Piece> {
+    ) -> io::Result<ScanStep> {
         if anew {
-            self.give_up();
+            self.abort_scan();
         }
-        let mut scan = self.scan.take().unwrap_or_else(|| Scan::new(proto_family(family), filters));
+        let mut scan = self.scan.take().unwrap_or_else(|| Scan::new(family, filters));
         let mut deletions = self.deletions.take();
-        let piece = self.with(|socket| scan.go_on(socket, &mut deletions, stale))?;
+        let step = self.with_socket(|socket| scan.step(socket, &mut deletions, stale))?;
         self.deletions = deletions;
-        self.scan = Some(scan).filter(|_| !piece.is_last);
-        Ok(piece)
+        self.scan = Some(scan).filter(|_| !step.is_last);
+        Ok(step)
     }
 
     fn clients(&mut self, family: Family) -> io::Result<BTreeSet<IpAddr>> {
-        self.give_up();
+        self.abort_scan();
         let mut found = BTreeSet::new();
-        self.with(|socket| {
-            exchange(socket, family, NLM_F_DUMP, ConntrackMessage::Get(Vec::new()), |attributes| {
-                if !is_over(&attributes) {
-                    found.extend(read(&attributes).map(|flow| flow.client));
+        self.with_socket(|socket| {
+            socket.send(&request(CT_GET, NLM_F_DUMP, family, |_| {}), 0)?;
+            while !receive(socket, 0, |attributes| {
+                if !is_closed(attributes) {
+                    found.extend(read_flow(attributes).map(|flow| flow.client));
                 }
-            })
+            })? {}
+            Ok(())
         })?;
         Ok(found)
     }
 }
 
-/// The attributes by which the kernel finds the very entry again.
-fn names_entry(attribute: &ConntrackAttribute) -> bool {
-    matches!(attribute, ConntrackAttribute::CtaTupleOrig(_)) || other(attribute, CTA_ID).is_some()
+fn connect() -> io::Result<Socket> {
+    netlink::connect(NETLINK_NETFILTER)
 }
 
-fn other(attribute: &ConntrackAttribute, kind: u16) -> Option<&DefaultNla> {
-    match attribute {
-        ConntrackAttribute::Other(nla) if nla.kind() == kind => Some(nla),
-        _ => None,
+fn request(kind: u16, flags: u16, family: Family, fill: impl FnOnce(&mut AttributeWriter)) -> Vec<u8> {
+    let family = match family {
+        Family::V4 => libc::AF_INET as u8,
+        Family::V6 => libc::AF_INET6 as u8,
+    };
+    let mut attributes = AttributeWriter::default();
+    fill(&mut attributes);
+    let mut message = [&header(kind, NLM_F_REQUEST | flags, 0)[..], &[family, 0, 0, 0], attributes.bytes()].concat();
+    patch_length(&mut message, 0);
+    message
+}
+
+/// Receives one datagram of an answer and passes its entries to `entry`; returns whether it ends the answer.
+fn receive(socket: &Socket, flags: i32, mut entry: impl FnMut(Attributes<'_>)) -> io::Result<bool> {
+    let mut end = None;
+    netlink::receive(socket, flags, |message| match message.content() {
+        MessageContent::Answer { code, .. } => end = end.or(Some(code)),
+        MessageContent::Done { .. } => end = end.or(Some(0)),
+        MessageContent::Payload(_) => entry_of(&message).into_iter().for_each(&mut entry),
+    })?;
+    match end {
+        None => Ok(false),
+        Some(0) => Ok(true),
+        Some(code) => Err(io::Error::from_raw_os_error(code)),
     }
 }
 
-fn proto_family(family: Family) -> NetfilterProtoFamily {
-    match family {
-        Family::V4 => NetfilterProtoFamily::IPv4,
-        Family::V6 => NetfilterProtoFamily::IPv6,
-    }
+fn entry_of<'a>(message: &Message<'a>) -> Option<Attributes<'a>> {
+    (message.kind == CT_NEW).then(|| Attributes::after_header(message.payload, NFGENMSG))
 }
 
-/// Sends a request and hands on every entry of the answer.
-fn exchange(
-    socket: &Socket,
-    family: Family,
-    flags: u16,
-    message: ConntrackMessage,
-    mut entry: impl FnMut(Vec<ConntrackAttribute>),
-) -> io::Result<()> {
-    netfilter::exchange(socket, proto_family(family), flags, message, |answer| {
-        if let NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes)) = answer {
-            entry(attributes);
-        }
-    })
+fn is_closed(entry: Attributes<'_>) -> bool {
+    let state = entry.nested(CTA_PROTOINFO).nested(CTA_PROTOINFO_TCP).u8(CTA_PROTOINFO_TCP_STATE);
+    state.is_some_and(|state| CLOSED.contains(&state))
 }
 
-/// `TCP_CONNTRACK_TIME_WAIT` and `TCP_CONNTRACK_CLOSE` (`include/uapi/linux/netfilter/nf_conntrack_tcp.h`): nobody waits for
-/// another packet.
-const OVER: [u8; 2] = [7, 8];
-
-fn is_over(attributes: &[ConntrackAttribute]) -> bool {
-    let states = attributes.iter().filter_map(|attribute| match attribute {
-        ConntrackAttribute::CtaProtoInfo(parts) => Some(parts),
-        _ => None,
-    });
-    states.flatten().any(|part| match part {
-        ProtoInfo::TCP(parts) => {
-            parts.iter().any(|part| matches!(part, ProtoInfoTCP::State(state) if OVER.contains(state)))
-        }
-        _ => false,
-    })
-}
-
-/// An entry of a protocol that Services have, in the default zone.
-fn read(attributes: &[ConntrackAttribute]) -> Option<Flow> {
-    let (mut original, mut reply, mut status) = (None, None, Status::empty());
-    for attribute in attributes {
-        match attribute {
-            ConntrackAttribute::CtaTupleOrig(tuple) => original = Some(tuple),
-            ConntrackAttribute::CtaTupleReply(tuple) => reply = Some(tuple),
-            ConntrackAttribute::CtaStatus(bits) => status = *bits,
-            other_one if other(other_one, CTA_ZONE).is_some() => return None,
+/// Reads an entry in the default zone of a protocol that Services use.
+fn read_flow(entry: Attributes<'_>) -> Option<Flow> {
+    let (mut original, mut reply, mut status) = (None, None, 0);
+    for attribute in entry {
+        match attribute.kind {
+            CTA_TUPLE_ORIG => original = Some(FlowTuple::read(attribute.value)?),
+            CTA_TUPLE_REPLY => reply = Some(FlowTuple::read(attribute.value)?),
+            CTA_STATUS => status = u32::from_be_bytes(attribute.value.try_into().ok()?),
+            CTA_ZONE => return None,
             _ => {}
         }
     }
-    let (original, reply) = (End::read(original?), End::read(reply?));
-    let destination = SocketAddr::new(original.destination?, original.destination_port?);
-    let server = SocketAddr::new(reply.source?, reply.source_port?);
-    // What IPVS translates has no such bit, but another address in its reply.
-    let by_ipvs = server != destination && !status.contains(Status::DstNat);
-    let translated = status.contains(Status::DstNat) || by_ipvs;
-    Some(Flow { protocol: original.protocol?, client: original.source?, destination, server, translated, by_ipvs })
+    let (original, reply) = (original?, reply?);
+    // IPVS sets no status bit, but the reply has another address.
+    let by_rule = status & IPS_DST_NAT != 0;
+    let by_ipvs = reply.source != original.destination && !by_rule;
+    Some(Flow {
+        protocol: original.protocol,
+        client: original.source.ip(),
+        destination: original.destination,
+        server: reply.source,
+        translated: by_rule || by_ipvs,
+        by_ipvs,
+    })
 }
 
-/// Reads these bytes as an answer about connections, for [`crate::fuzzing`].
+/// Decodes these bytes as an answer, for [`crate::fuzzing`].
 pub(crate) fn fuzz(bytes: &[u8]) {
-    if let Some(NetfilterMessageInner::Conntrack(ConntrackMessage::New(attributes))) = netfilter::fuzz(bytes) {
-        let _ = (is_over(&attributes), read(&attributes));
+    for entry in Messages::new(bytes).filter_map(|message| entry_of(&message)) {
+        let _ = (is_closed(entry), read_flow(entry));
     }
 }
 
 /// One direction of an entry.
-#[derive(Default)]
-struct End {
-    protocol: Option<Protocol>,
-    source: Option<IpAddr>,
-    source_port: Option<u16>,
-    destination: Option<IpAddr>,
-    destination_port: Option<u16>,
+struct FlowTuple {
+    protocol: Protocol,
+    source: SocketAddr,
+    destination: SocketAddr,
 }
 
-impl End {
-    fn read(tuple: &[Tuple]) -> End {
-        let mut end = End::default();
-        for part in tuple {
-            match part {
-                Tuple::Ip(parts) => parts.iter().for_each(|part| end.address(part)),
-                Tuple::Proto(parts) => parts.iter().for_each(|part| end.port(part)),
-                _ => {}
-            }
-        }
-        end
-    }
-
-    fn address(&mut self, part: &IPTuple) {
-        match part {
-            IPTuple::SourceAddress(address) => self.source = Some(*address),
-            IPTuple::DestinationAddress(address) => self.destination = Some(*address),
-            _ => {}
-        }
-    }
-
-    fn port(&mut self, part: &ProtoTuple) {
-        match part {
-            ProtoTuple::Protocol(Number::Tcp) => self.protocol = Some(Protocol::Tcp),
-            ProtoTuple::Protocol(Number::Udp) => self.protocol = Some(Protocol::Udp),
-            ProtoTuple::Protocol(Number::Sctp) => self.protocol = Some(Protocol::Sctp),
-            ProtoTuple::SourcePort(port) => self.source_port = Some(*port),
-            ProtoTuple::DestinationPort(port) => self.destination_port = Some(*port),
-            _ => {}
-        }
+impl FlowTuple {
+    fn read(tuple: &[u8]) -> Option<FlowTuple> {
+        let tuple = Attributes::new(tuple);
+        let (addresses, protocol) = (tuple.nested(CTA_TUPLE_IP), tuple.nested(CTA_TUPLE_PROTO));
+        let number = protocol.u8(CTA_PROTO_NUM)?;
+        let end = |v4, v6, port| {
+            let address = addresses.get(v4).or_else(|| addresses.get(v6)).and_then(ip_address)?;
+            Some(SocketAddr::new(address, protocol.be16(port)?))
+        };
+        Some(FlowTuple {
+            protocol: Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)?,
+            source: end(CTA_IP_V4_SRC, CTA_IP_V6_SRC, CTA_PROTO_SRC_PORT)?,
+            destination: end(CTA_IP_V4_DST, CTA_IP_V6_DST, CTA_PROTO_DST_PORT)?,
+        })
     }
 }

@@ -135,8 +135,8 @@ impl fmt::Display for Member {
     }
 }
 
-/// A set as the kernel has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A set as the kernel lists it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Set {
     /// The name of its type.
     pub kind: String,

@@ -1,22 +1,25 @@
-//! IP sets through netfilter's netlink (`include/uapi/linux/netfilter/ipset/ip_set.h`).
+//! IP sets through netlink (`include/uapi/linux/netfilter/ipset/ip_set.h`).
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use netlink_sys::protocols::NETLINK_NETFILTER;
+use nf_tables::netlink::{AttributeWriter, Attributes, NET_BYTE_ORDER};
 use nix::libc;
 
 use super::{DEFAULT_HASHSIZE, Kind, Member, Set, SetChange, SetHeader, Sets};
-use crate::kernel::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request};
+use crate::kernel::netlink::{NLM_F_CREATE, NLM_F_EXCL, NetlinkError, NetlinkSocket, Request, ip_address};
 use crate::model::{Family, Protocol};
 
 /// `NFNL_SUBSYS_IPSET` (`include/uapi/linux/netfilter/nfnetlink.h`).
 const SUBSYSTEM: u16 = 6;
-/// The oldest protocol that all kernels since 2.6.39 speak (`IPSET_PROTOCOL_MIN`).
+/// The oldest protocol, which all kernels since 2.6.39 speak (`IPSET_PROTOCOL_MIN`).
 const PROTOCOL: u8 = 6;
+/// Length of `struct nfgenmsg`.
+const NFGENMSG: usize = 4;
 
 const CMD_CREATE: u16 = 2;
 const CMD_DESTROY: u16 = 3;
@@ -47,47 +50,42 @@ const ATTR_CIDR2: u16 = 21;
 const ATTR_IPADDR_IPV4: u16 = 1;
 const ATTR_IPADDR_IPV6: u16 = 2;
 
-/// `IPSET_ERR_EXIST`: the member is there already, or is not.
+/// `IPSET_ERR_EXIST`: the member to add exists, or the member to delete does not.
 const ERR_EXIST: i32 = 4103;
-/// `IPSET_ERR_BUSY`: a rule refers to the set, or did a moment ago: nf_tables lets go of what rules referred to in the background,
-/// after their deletion was confirmed (`nf_tables_trans_destroy_work` in `net/netfilter/nf_tables_api.c`).
+/// `IPSET_ERR_BUSY`: a rule refers to the set, or did a moment ago: nf_tables releases the sets of deleted rules in the
+/// background, after it has acknowledged the deletion (`nf_tables_trans_destroy_work` in `net/netfilter/nf_tables_api.c`).
 const ERR_BUSY: i32 = 4100;
-/// How long a set that is to go is waited for, and how often it is tried.
-const RELEASE: Duration = Duration::from_secs(2);
-const RELEASE_LOOK: Duration = Duration::from_millis(5);
+/// How long and how often the deletion of a busy set is tried.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+const RELEASE_PAUSE: Duration = Duration::from_millis(5);
 /// Members in one request: each takes up to 72 bytes, and an attribute has room for 65,535.
-const MEMBERS: usize = 500;
+const MEMBERS_PER_REQUEST: usize = 500;
 
 /// The kernel's sets.
 pub struct Nfnetlink {
-    netlink: Netlink,
+    netlink: NetlinkSocket,
     revisions: HashMap<(Kind, Family), u8>,
 }
 
 impl Nfnetlink {
-    /// Opens a socket.
-    ///
-    /// # Errors
-    /// When the kernel has none for us.
     pub fn open() -> Result<Nfnetlink, NetlinkError> {
-        let netlink = Netlink::open(NETLINK_NETFILTER)
+        let netlink = NetlinkSocket::open(NETLINK_NETFILTER)
             .map_err(|error| NetlinkError::new("reach ipset in this kernel (module ip_set)", error))?;
         Ok(Nfnetlink { netlink, revisions: HashMap::new() })
     }
 
-    /// The newest revision of a type that the kernel knows.
+    /// The newest revision of a set type that the kernel knows.
     fn revision(&mut self, kind: Kind, family: Family) -> Result<u8, NetlinkError> {
         if let Some(known) = self.revisions.get(&(kind, family)) {
             return Ok(*known);
         }
-        let attributes = begin().text(ATTR_TYPENAME, kind.as_str()).u8(ATTR_FAMILY, number_of(kind, family));
-        let operation = format!("find the set type {} in this kernel", kind.as_str());
+        let mut request = request(CMD_TYPE, format!("find the set type {} in this kernel", kind.as_str()));
+        request.body.name(ATTR_TYPENAME, "set type", kind.as_str());
+        request.body.put(ATTR_FAMILY, &[family_number(kind, family)]);
         let mut revision = None;
-        self.netlink.ask(&request(CMD_TYPE, attributes, &operation, &[]), false, |payload| {
-            revision = revision.or(Parsed::read(body(payload)).u8(ATTR_REVISION));
-        })?;
-        let revision =
-            revision.ok_or_else(|| NetlinkError::new(&operation, io::Error::from(io::ErrorKind::InvalidData)))?;
+        self.netlink.ask(&request, |payload| revision = revision.or(body(payload).u8(ATTR_REVISION)))?;
+        let invalid = || NetlinkError::new(&request.operation, io::ErrorKind::InvalidData.into());
+        let revision = revision.ok_or_else(invalid)?;
         self.revisions.insert((kind, family), revision);
         Ok(revision)
     }
@@ -95,25 +93,21 @@ impl Nfnetlink {
 
 impl Sets for Nfnetlink {
     fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError> {
-        let list =
-            request(CMD_LIST, begin().text(ATTR_SETNAME, name), &format!("list the set {name}"), &[libc::ENOENT]);
+        let mut list = request_for(CMD_LIST, name, format!("list the set {name}"));
+        list.harmless = &[libc::ENOENT];
         let mut found: Option<Set> = None;
-        self.netlink.ask(&list, true, |payload| {
-            let part = Parsed::read(body(payload));
-            let set = found.get_or_insert_with(|| Set {
-                kind: String::new(),
-                maxelem: 0,
-                members: std::collections::BTreeSet::new(),
-            });
+        self.netlink.dump(&list, |payload| {
+            let part = body(payload);
+            let set = found.get_or_insert_default();
             if let Some(kind) = part.text(ATTR_TYPENAME) {
-                set.kind = kind;
+                kind.clone_into(&mut set.kind);
             }
-            if let Some(most) = part.nested(ATTR_DATA).and_then(|header| header.be32(ATTR_MAXELEM)) {
+            if let Some(most) = part.nested(ATTR_DATA).be32(ATTR_MAXELEM) {
                 set.maxelem = most;
             }
-            let kind = Kind::ALL.into_iter().find(|kind| kind.as_str() == set.kind);
-            if let (Some(kind), Some(members)) = (kind, part.nested(ATTR_ADT)) {
-                set.members.extend(members.iter().filter_map(|(_, member)| read_member(kind, &Parsed::read(member))));
+            if let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == set.kind) {
+                let members = part.nested(ATTR_ADT).map(|member| Attributes::new(member.value));
+                set.members.extend(members.filter_map(|member| read_member(kind, member)));
             }
         })?;
         Ok(found)
@@ -121,22 +115,21 @@ impl Sets for Nfnetlink {
 
     fn create_set(&mut self, header: &SetHeader) -> Result<(), NetlinkError> {
         let revision = self.revision(header.kind, header.family)?;
-        let data = match header.kind {
+        let mut request = request_for(CMD_CREATE, &header.name, format!("create the set {}", header.name));
+        request.flags = NLM_F_CREATE | NLM_F_EXCL;
+        request.body.name(ATTR_TYPENAME, "set type", header.kind.as_str());
+        request.body.put(ATTR_REVISION, &[revision]);
+        request.body.put(ATTR_FAMILY, &[family_number(header.kind, header.family)]);
+        request.body.nest(ATTR_DATA, |data| match header.kind {
             Kind::BitmapPort => {
-                Attributes::new().network(ATTR_PORT, &0u16.to_be_bytes()).network(ATTR_PORT_TO, &u16::MAX.to_be_bytes())
+                data.put(NET_BYTE_ORDER | ATTR_PORT, &0u16.to_be_bytes());
+                data.put(NET_BYTE_ORDER | ATTR_PORT_TO, &u16::MAX.to_be_bytes());
             }
-            _ => Attributes::new()
-                .network(ATTR_HASHSIZE, &DEFAULT_HASHSIZE.to_be_bytes())
-                .network(ATTR_MAXELEM, &header.maxelem.to_be_bytes()),
-        };
-        let attributes = begin()
-            .text(ATTR_SETNAME, &header.name)
-            .text(ATTR_TYPENAME, header.kind.as_str())
-            .u8(ATTR_REVISION, revision)
-            .u8(ATTR_FAMILY, number_of(header.kind, header.family))
-            .nested(ATTR_DATA, &data);
-        let mut request = request(CMD_CREATE, attributes, &format!("create the set {}", header.name), &[]);
-        request.flags = netlink_packet_core::NLM_F_CREATE | netlink_packet_core::NLM_F_EXCL;
+            _ => {
+                data.be32(NET_BYTE_ORDER | ATTR_HASHSIZE, DEFAULT_HASHSIZE);
+                data.be32(NET_BYTE_ORDER | ATTR_MAXELEM, header.maxelem);
+            }
+        });
         self.netlink.send(&[request])
     }
 
@@ -144,34 +137,36 @@ impl Sets for Nfnetlink {
         let mut requests = Vec::new();
         for change in changes {
             let (command, verb) = if change.add { (CMD_ADD, "add to") } else { (CMD_DEL, "delete from") };
-            for part in change.members.chunks(MEMBERS) {
-                let members = part.iter().fold(Attributes::new(), |all, one| all.nested(ATTR_DATA, &member(one)));
-                let attributes = begin()
-                    .text(ATTR_SETNAME, &change.set)
-                    // Asked for with several members; the kernel counts for an error message.
-                    .u32(ATTR_LINENO, 0)
-                    .nested(ATTR_ADT, &members);
+            for part in change.members.chunks(MEMBERS_PER_REQUEST) {
                 let first = part.first().map(ToString::to_string).unwrap_or_default();
                 let operation = format!("{verb} the set {} {} member(s) from {first} on", change.set, part.len());
-                requests.push(request(command, attributes, &operation, &[ERR_EXIST]));
+                let mut request = request_for(command, &change.set, operation);
+                request.harmless = &[ERR_EXIST];
+                // The kernel demands it with several members, and counts in it for an error message.
+                request.body.put(ATTR_LINENO, &0u32.to_ne_bytes());
+                request.body.nest(ATTR_ADT, |members| {
+                    part.iter().for_each(|member| members.nest(ATTR_DATA, |data| write_member(member, data)));
+                });
+                requests.push(request);
             }
         }
         self.netlink.send(&requests)
     }
 
     fn swap_sets(&mut self, one: &str, other: &str) -> Result<(), NetlinkError> {
-        let attributes = begin().text(ATTR_SETNAME, one).text(ATTR_SETNAME2, other);
-        self.netlink.send(&[request(CMD_SWAP, attributes, &format!("exchange the sets {one} and {other}"), &[])])
+        let mut request = request_for(CMD_SWAP, one, format!("exchange the sets {one} and {other}"));
+        request.body.name(ATTR_SETNAME2, "set", other);
+        self.netlink.send(&[request])
     }
 
     fn destroy_set(&mut self, name: &str) -> Result<(), NetlinkError> {
-        let request =
-            request(CMD_DESTROY, begin().text(ATTR_SETNAME, name), &format!("destroy the set {name}"), &[libc::ENOENT]);
-        let deadline = Instant::now() + RELEASE;
+        let mut request = request_for(CMD_DESTROY, name, format!("destroy the set {name}"));
+        request.harmless = &[libc::ENOENT];
+        let deadline = Instant::now() + RELEASE_TIMEOUT;
         loop {
             match self.netlink.send(std::slice::from_ref(&request)) {
                 Err(error) if error.code() == Some(ERR_BUSY) && Instant::now() < deadline => {
-                    std::thread::sleep(RELEASE_LOOK);
+                    std::thread::sleep(RELEASE_PAUSE);
                 }
                 result => return result,
             }
@@ -179,23 +174,24 @@ impl Sets for Nfnetlink {
     }
 }
 
-fn begin() -> Attributes {
-    Attributes::new().u8(ATTR_PROTOCOL, PROTOCOL)
+fn request(command: u16, operation: String) -> Request {
+    let mut request = Request::new(SUBSYSTEM << 8 | command, &[0; NFGENMSG], operation);
+    request.body.put(ATTR_PROTOCOL, &[PROTOCOL]);
+    request
 }
 
-fn request(command: u16, attributes: Attributes, operation: &str, harmless: &'static [i32]) -> Request {
-    // `struct nfgenmsg`: family, version, resource.
-    let header = vec![0, 0, 0, 0];
-    Request { kind: SUBSYSTEM << 8 | command, flags: 0, header, attributes, operation: operation.to_owned(), harmless }
+fn request_for(command: u16, set: &str, operation: String) -> Request {
+    let mut request = request(command, operation);
+    request.body.name(ATTR_SETNAME, "set", set);
+    request
 }
 
-/// What follows `struct nfgenmsg`.
-fn body(payload: &[u8]) -> &[u8] {
-    payload.get(4..).unwrap_or_default()
+fn body(payload: &[u8]) -> Attributes<'_> {
+    Attributes::after_header(payload, NFGENMSG)
 }
 
 /// `NFPROTO_IPV4`, `NFPROTO_IPV6`, or none for a bitmap.
-fn number_of(kind: Kind, family: Family) -> u8 {
+fn family_number(kind: Kind, family: Family) -> u8 {
     match family {
         _ if kind == Kind::BitmapPort => 0,
         Family::V4 => 2,
@@ -203,74 +199,69 @@ fn number_of(kind: Kind, family: Family) -> u8 {
     }
 }
 
-fn address(attributes: Attributes, kind: u16, address: IpAddr) -> Attributes {
-    let inner = match address {
-        IpAddr::V4(v4) => Attributes::new().network(ATTR_IPADDR_IPV4, &v4.octets()),
-        IpAddr::V6(v6) => Attributes::new().network(ATTR_IPADDR_IPV6, &v6.octets()),
-    };
-    attributes.nested(kind, &inner)
+fn write_address(kind: u16, address: IpAddr, data: &mut AttributeWriter) {
+    data.nest(kind, |data| match address {
+        IpAddr::V4(v4) => data.put(NET_BYTE_ORDER | ATTR_IPADDR_IPV4, &v4.octets()),
+        IpAddr::V6(v6) => data.put(NET_BYTE_ORDER | ATTR_IPADDR_IPV6, &v6.octets()),
+    });
 }
 
-fn number(protocol: Protocol) -> u8 {
-    let number = match protocol {
-        Protocol::Tcp => libc::IPPROTO_TCP,
-        Protocol::Udp => libc::IPPROTO_UDP,
-        Protocol::Sctp => libc::IPPROTO_SCTP,
-    };
-    u8::try_from(number).unwrap_or_default()
-}
-
-fn member(member: &Member) -> Attributes {
-    let at = |ip: &IpAddr, protocol: &Protocol, port: &u16| {
-        address(Attributes::new(), ATTR_IP, *ip)
-            .network(ATTR_PORT, &port.to_be_bytes())
-            .u8(ATTR_PROTO, number(*protocol))
-    };
+fn write_member(member: &Member, data: &mut AttributeWriter) {
+    if let Some(address) = member.address() {
+        write_address(ATTR_IP, address, data);
+    }
     match member {
-        Member::Port(port) => Attributes::new().network(ATTR_PORT, &port.to_be_bytes()),
-        Member::Ip(ip) => address(Attributes::new(), ATTR_IP, *ip),
-        Member::IpPort(ip, protocol, port) => at(ip, protocol, port),
-        Member::IpPortIp(ip, protocol, port, second) => address(at(ip, protocol, port), ATTR_IP2, *second),
-        Member::IpPortNet(ip, protocol, port, range) => {
-            address(at(ip, protocol, port), ATTR_IP2, range.addr()).u8(ATTR_CIDR2, range.prefix_len())
+        Member::Ip(_) => return,
+        Member::Port(port) => data.put(NET_BYTE_ORDER | ATTR_PORT, &port.to_be_bytes()),
+        Member::IpPort(_, protocol, port)
+        | Member::IpPortIp(_, protocol, port, _)
+        | Member::IpPortNet(_, protocol, port, _) => {
+            data.put(NET_BYTE_ORDER | ATTR_PORT, &port.to_be_bytes());
+            data.put(ATTR_PROTO, &[protocol.number()]);
         }
     }
-}
-
-fn read_address(parsed: &Parsed, kind: u16) -> Option<IpAddr> {
-    let inner = parsed.nested(kind)?;
-    if let Some(bytes) = inner.get(ATTR_IPADDR_IPV4) {
-        return Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into());
+    match member {
+        Member::IpPortIp(.., second) => write_address(ATTR_IP2, *second, data),
+        Member::IpPortNet(.., range) => {
+            write_address(ATTR_IP2, range.addr(), data);
+            data.put(ATTR_CIDR2, &[range.prefix_len()]);
+        }
+        _ => {}
     }
-    Some(Ipv6Addr::from(<[u8; 16]>::try_from(inner.get(ATTR_IPADDR_IPV6)?).ok()?).into())
 }
 
-fn read_member(kind: Kind, parsed: &Parsed) -> Option<Member> {
-    let ip = || read_address(parsed, ATTR_IP);
-    let port = || parsed.be16(ATTR_PORT);
+fn read_address(member: Attributes<'_>, kind: u16) -> Option<IpAddr> {
+    let address = member.nested(kind);
+    address.get(ATTR_IPADDR_IPV4).or_else(|| address.get(ATTR_IPADDR_IPV6)).and_then(ip_address)
+}
+
+fn read_member(kind: Kind, member: Attributes<'_>) -> Option<Member> {
+    let ip = || read_address(member, ATTR_IP);
+    let port = || member.be16(ATTR_PORT);
     let protocol = || {
-        let found = parsed.u8(ATTR_PROTO);
-        [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|one| Some(number(*one)) == found)
+        let number = member.u8(ATTR_PROTO)?;
+        Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)
     };
     Some(match kind {
         Kind::BitmapPort => Member::Port(port()?),
         Kind::HashIp => Member::Ip(ip()?),
         Kind::HashIpPort => Member::IpPort(ip()?, protocol()?, port()?),
-        Kind::HashIpPortIp => Member::IpPortIp(ip()?, protocol()?, port()?, read_address(parsed, ATTR_IP2)?),
+        Kind::HashIpPortIp => Member::IpPortIp(ip()?, protocol()?, port()?, read_address(member, ATTR_IP2)?),
         Kind::HashIpPortNet => {
-            let second = read_address(parsed, ATTR_IP2)?;
-            let length = parsed.u8(ATTR_CIDR2).unwrap_or(if second.is_ipv4() { 32 } else { 128 });
+            let second = read_address(member, ATTR_IP2)?;
+            let length = member.u8(ATTR_CIDR2).unwrap_or(if second.is_ipv4() { 32 } else { 128 });
             Member::IpPortNet(ip()?, protocol()?, port()?, IpNet::new(second, length).ok()?)
         }
     })
 }
-/// Reads these bytes as members of a set, for [`crate::fuzzing`].
+
+/// Decodes these bytes as members of a set, for [`crate::fuzzing`].
 pub(crate) fn fuzz(payload: &[u8]) {
-    let parsed = Parsed::read(body(payload));
+    let attributes = body(payload);
     for kind in Kind::ALL {
-        let _ = read_member(kind, &parsed);
-        for (_, member) in parsed.iter() {
-            let _ = read_member(kind, &Parsed::read(member));
+        let _ = read_member(kind, attributes);
+        for member in attributes {
+            let _ = read_member(kind, Attributes::new(member.value));
         }
     }
 }

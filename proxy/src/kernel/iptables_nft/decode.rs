@@ -4,7 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
-use nf_tables::{Attributes, Expression, Verdict, canonical, expressions, verdict};
+use nf_tables::netlink::Attributes;
+use nf_tables::{Expression, Verdict, canonical, expressions, verdict};
 
 use super::encode::encode;
 use crate::model::{Family, Protocol};

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use netlink_sys::protocols::NETLINK_GENERIC;
+use nf_tables::netlink::{AttributeWriter, Attributes};
 use nix::libc;
 
 use super::{Destination, Destinations, SCHEDULER_FLAGS, ServerChange, ServerKey, ServerSpec, Servers, Timeouts};
-use crate::kernel::netlink::{Attributes, Netlink, NetlinkError, Parsed, Request};
+use crate::kernel::netlink::{NetlinkError, NetlinkSocket, Request, ip_address};
 use crate::model::{Family, Protocol};
 
-/// `GENL_ID_CTRL`, the family that knows the families (`include/uapi/linux/genetlink.h`).
+/// `GENL_ID_CTRL`, the family that resolves the names of families (`include/uapi/linux/genetlink.h`).
 const GENL_ID_CTRL: u16 = 16;
+/// Length of `struct genlmsghdr`.
+const GENERIC_HEADER: usize = 4;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
@@ -54,147 +57,142 @@ const DEST_INACT_CONNS: u16 = 8;
 
 /// `IP_VS_SVC_F_PERSISTENT`.
 const PERSISTENT: u32 = 1;
-/// `IP_VS_CONN_F_MASQ`: the destination's address is translated.
+/// `IP_VS_CONN_F_MASQ`: IPVS translates the destination address.
 const MASQ: u32 = 0;
-/// The mark of the virtual server by which a scheduler is tried out. No packet is given such a mark: it has more bits than
-/// one (and `SVPX`'s letters).
+/// The mark of the virtual server that tries a scheduler: the letters `SVPX`. No packet gets this mark, since the proxy and
+/// kube-proxy set marks of a single bit.
 const TRIAL_MARK: u32 = 0x5356_5058;
+
+/// List the virtual servers at most this often until two lists in a row are equal.
+const LISTS: usize = 10;
 
 /// The kernel's IPVS.
 pub struct Genetlink {
-    netlink: Netlink,
+    netlink: NetlinkSocket,
     family: u16,
 }
 
 impl Genetlink {
-    /// Finds IPVS in this kernel; its module is loaded if need be.
-    ///
-    /// # Errors
-    /// When there is none.
+    /// Finds IPVS in this kernel, which loads its module.
     pub fn open() -> Result<Genetlink, NetlinkError> {
         let operation = "reach IPVS in this kernel (module ip_vs)";
-        let mut netlink = Netlink::open(NETLINK_GENERIC).map_err(|error| NetlinkError::new(operation, error))?;
-        let request = Request {
-            kind: GENL_ID_CTRL,
-            flags: 0,
-            header: vec![CTRL_CMD_GETFAMILY, 2, 0, 0],
-            attributes: Attributes::new().text(CTRL_ATTR_FAMILY_NAME, "IPVS"),
-            operation: operation.to_owned(),
-            harmless: &[],
-        };
+        let failed = |error| NetlinkError::new(operation, error);
+        let mut netlink = NetlinkSocket::open(NETLINK_GENERIC).map_err(failed)?;
+        let mut request = Request::new(GENL_ID_CTRL, &[CTRL_CMD_GETFAMILY, 2, 0, 0], operation);
+        request.body.name(CTRL_ATTR_FAMILY_NAME, "family", "IPVS");
         let mut family = None;
-        netlink.ask(&request, false, |payload| family = Parsed::read(body(payload)).u16(CTRL_ATTR_FAMILY_ID))?;
-        let nothing = || NetlinkError::new(operation, io::Error::from_raw_os_error(libc::ENOENT));
-        Ok(Genetlink { netlink, family: family.ok_or_else(nothing)? })
+        netlink.ask(&request, |payload| family = attributes(payload).u16(CTRL_ATTR_FAMILY_ID))?;
+        let family = family.ok_or_else(|| failed(io::Error::from_raw_os_error(libc::ENOENT)))?;
+        Ok(Genetlink { netlink, family })
     }
 
-    /// Sets the time-outs that are not zero.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// Sets the timeouts that are not zero.
     pub fn set_timeouts(&mut self, timeouts: &Timeouts) -> Result<(), NetlinkError> {
-        let seconds = |time: std::time::Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
-        let mut attributes = Attributes::new();
+        let mut request = self.request(SET_CONFIG, "set the time-outs of IPVS connections");
+        let empty = request.body.bytes().len();
         for (kind, time) in [
             (ATTR_TIMEOUT_TCP, timeouts.tcp),
             (ATTR_TIMEOUT_TCP_FIN, timeouts.tcp_fin),
             (ATTR_TIMEOUT_UDP, timeouts.udp),
         ] {
             if !time.is_zero() {
-                // Less than a second is a second: 0 would leave it.
-                attributes = attributes.u32(kind, seconds(time).max(1));
+                // Rounds up to a second: the kernel ignores 0.
+                let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
+                request.body.put(kind, &seconds.to_ne_bytes());
             }
         }
-        if attributes.is_empty() {
-            return Ok(());
-        }
-        let request = self.request(SET_CONFIG, attributes, "set the time-outs of IPVS connections", &[]);
-        self.netlink.send(&[request])
+        if request.body.bytes().len() == empty { Ok(()) } else { self.netlink.send(&[request]) }
     }
 
-    /// Whether the kernel has a scheduler, found out by a virtual server that no packet can reach.
-    ///
-    /// # Errors
-    /// When it has not, or refuses the trial.
+    /// Checks that the kernel has a scheduler, with a virtual server that no packet reaches.
     pub fn try_scheduler(&mut self, name: &str) -> Result<(), NetlinkError> {
-        let mark = Attributes::new().u16(SVC_AF, af(Family::V4)).u32(SVC_FWMARK, TRIAL_MARK);
-        let service = mark
-            .clone()
-            .text(SVC_SCHED_NAME, name)
-            .bytes(SVC_FLAGS, &flags(0))
-            .u32(SVC_TIMEOUT, 0)
-            .u32(SVC_NETMASK, u32::MAX);
         let operation = format!("use the IPVS scheduler {name} (module ip_vs_{name})");
-        let service = Attributes::new().nested(ATTR_SERVICE, &service);
-        let add = self.request(NEW_SERVICE, service, &operation, &[libc::EEXIST]);
-        let mark = Attributes::new().nested(ATTR_SERVICE, &mark);
-        let delete = self.request(DEL_SERVICE, mark, &operation, &[libc::ESRCH]);
+        let write_mark = |service: &mut AttributeWriter| {
+            service.put(SVC_AF, &family_number(Family::V4).to_ne_bytes());
+            service.put(SVC_FWMARK, &TRIAL_MARK.to_ne_bytes());
+        };
+        let mut add = self.request(NEW_SERVICE, &operation);
+        add.harmless = &[libc::EEXIST];
+        add.body.nest(ATTR_SERVICE, |service| {
+            write_mark(service);
+            service.name(SVC_SCHED_NAME, "scheduler", name);
+            service.put(SVC_FLAGS, &flags(0));
+            service.put(SVC_TIMEOUT, &0u32.to_ne_bytes());
+            service.put(SVC_NETMASK, &u32::MAX.to_ne_bytes());
+        });
+        let mut delete = self.request(DEL_SERVICE, operation);
+        delete.harmless = &[libc::ESRCH];
+        delete.body.nest(ATTR_SERVICE, write_mark);
         self.netlink.send(&[add])?;
         self.netlink.send(&[delete])
     }
 
-    fn request(&self, command: u8, attributes: Attributes, operation: &str, harmless: &'static [i32]) -> Request {
-        let header = vec![command, 1, 0, 0];
-        Request { kind: self.family, flags: 0, header, attributes, operation: operation.to_owned(), harmless }
+    fn request(&self, command: u8, operation: impl Into<String>) -> Request {
+        Request::new(self.family, &[command, 1, 0, 0], operation)
     }
 
     fn change(&self, change: &ServerChange) -> Request {
-        let of_server = |command, service: Attributes, operation: String, harmless| {
-            self.request(command, Attributes::new().nested(ATTR_SERVICE, &service), &operation, harmless)
+        let of_server = |command, operation: String, key: &ServerKey, spec: Option<&ServerSpec>| {
+            let mut request = self.request(command, operation);
+            request.body.nest(ATTR_SERVICE, |service| {
+                write_key(key, service);
+                spec.iter().for_each(|spec| write_spec(spec, service));
+            });
+            request
         };
-        let of_destination = |command, key: &ServerKey, destination: Attributes, operation: String, harmless| {
-            let both = Attributes::new().nested(ATTR_SERVICE, &name(key)).nested(ATTR_DEST, &destination);
-            self.request(command, both, &operation, harmless)
-        };
+        let of_destination =
+            |command, operation: String, key: &ServerKey, address: &SocketAddr, weight: Option<u32>| {
+                let mut request = of_server(command, operation, key, None);
+                request.body.nest(ATTR_DEST, |destination| write_destination(address, weight, destination));
+                request
+            };
         match change {
             ServerChange::Add(key, spec) => {
-                of_server(NEW_SERVICE, described(key, spec), format!("add the virtual server {key}"), &[])
+                of_server(NEW_SERVICE, format!("add the virtual server {key}"), key, Some(spec))
             }
             ServerChange::Set(key, spec) => {
-                of_server(SET_SERVICE, described(key, spec), format!("change the virtual server {key}"), &[])
+                of_server(SET_SERVICE, format!("change the virtual server {key}"), key, Some(spec))
             }
             ServerChange::Delete(key) => {
-                of_server(DEL_SERVICE, name(key), format!("delete the virtual server {key}"), &[libc::ESRCH])
+                let request = of_server(DEL_SERVICE, format!("delete the virtual server {key}"), key, None);
+                Request { harmless: &[libc::ESRCH], ..request }
             }
             ServerChange::AddDestination(key, address, weight) => {
                 let operation = format!("add {address} to the virtual server {key}");
-                of_destination(NEW_DEST, key, destination(address, Some(*weight)), operation, &[])
+                of_destination(NEW_DEST, operation, key, address, Some(*weight))
             }
             ServerChange::SetWeight(key, address, weight) => {
                 let operation = format!("weigh {address} in the virtual server {key}");
-                of_destination(SET_DEST, key, destination(address, Some(*weight)), operation, &[])
+                of_destination(SET_DEST, operation, key, address, Some(*weight))
             }
             ServerChange::DeleteDestination(key, address) => {
                 let operation = format!("delete {address} from the virtual server {key}");
-                of_destination(DEL_DEST, key, destination(address, None), operation, &[libc::ENOENT, libc::ESRCH])
+                let request = of_destination(DEL_DEST, operation, key, address, None);
+                Request { harmless: &[libc::ENOENT, libc::ESRCH], ..request }
             }
         }
     }
-}
 
-impl Genetlink {
-    fn servers_once(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
-        let request = self.request(GET_SERVICE, Attributes::new(), "list the virtual servers", &[]);
+    fn list(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
+        let request = self.request(GET_SERVICE, "list the virtual servers");
         let mut found = BTreeMap::new();
-        self.netlink.ask(&request, true, |payload| {
-            let service = Parsed::read(body(payload)).nested(ATTR_SERVICE);
-            found.extend(service.as_ref().and_then(read_server).filter(|(key, _)| key.family() == family));
+        self.netlink.dump(&request, |payload| {
+            let server = read_server(attributes(payload).nested(ATTR_SERVICE));
+            found.extend(server.filter(|(key, _)| key.family() == family));
         })?;
         Ok(found)
     }
 }
 
-/// How often virtual servers are listed at most until two lists in a row are alike.
-const LOOKS: usize = 10;
-
 impl Servers for Genetlink {
-    /// A dump counts on by the servers of all network namespaces (`ip_vs_genl_dump_services`, net/netfilter/ipvs/ip_vs_ctl.c): one
-    /// that comes or goes in another namespace meanwhile – the nodes of a cluster in containers share a kernel – makes it pass
-    /// over some of ours, and the kernel does not say so. Two lists that are alike were not disturbed.
+    /// A dump counts by the servers of all network namespaces (`ip_vs_genl_dump_services`,
+    /// net/netfilter/ipvs/ip_vs_ctl.c). A server that another namespace adds or deletes meanwhile – the nodes of a cluster
+    /// in containers share a kernel – makes the dump skip some of this namespace, without a sign of it. So this lists until
+    /// two lists are equal.
     fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
-        let mut found = self.servers_once(family)?;
-        for _ in 1..LOOKS {
-            let before = std::mem::replace(&mut found, self.servers_once(family)?);
+        let mut found = self.list(family)?;
+        for _ in 1..LISTS {
+            let before = std::mem::replace(&mut found, self.list(family)?);
             if before == found {
                 break;
             }
@@ -205,12 +203,11 @@ impl Servers for Genetlink {
     fn destinations(&mut self, keys: &[ServerKey]) -> Result<Vec<Destinations>, NetlinkError> {
         let mut all = Vec::with_capacity(keys.len());
         for key in keys {
-            let service = Attributes::new().nested(ATTR_SERVICE, &name(key));
-            let request = self.request(GET_DEST, service, &format!("list the destinations of {key}"), &[]);
+            let mut request = self.request(GET_DEST, format!("list the destinations of {key}"));
+            request.body.nest(ATTR_SERVICE, |service| write_key(key, service));
             let mut found = Destinations::new();
-            self.netlink.ask(&request, true, |payload| {
-                let destination = Parsed::read(body(payload)).nested(ATTR_DEST);
-                found.extend(destination.as_ref().and_then(|one| read_destination(one, key.family())));
+            self.netlink.dump(&request, |payload| {
+                found.extend(read_destination(attributes(payload).nested(ATTR_DEST), key.family()));
             })?;
             all.push(found);
         }
@@ -223,24 +220,14 @@ impl Servers for Genetlink {
     }
 }
 
-/// What follows the generic header.
-fn body(payload: &[u8]) -> &[u8] {
-    payload.get(4..).unwrap_or_default()
+fn attributes(payload: &[u8]) -> Attributes<'_> {
+    Attributes::after_header(payload, GENERIC_HEADER)
 }
 
-fn af(family: Family) -> u16 {
+fn family_number(family: Family) -> u16 {
     let number = match family {
         Family::V4 => libc::AF_INET,
         Family::V6 => libc::AF_INET6,
-    };
-    u16::try_from(number).unwrap_or_default()
-}
-
-fn number(protocol: Protocol) -> u16 {
-    let number = match protocol {
-        Protocol::Tcp => libc::IPPROTO_TCP,
-        Protocol::Udp => libc::IPPROTO_UDP,
-        Protocol::Sctp => libc::IPPROTO_SCTP,
     };
     u16::try_from(number).unwrap_or_default()
 }
@@ -258,59 +245,52 @@ fn address_bytes(address: IpAddr) -> [u8; 16] {
 }
 
 fn read_address(bytes: &[u8], family: Family) -> Option<IpAddr> {
-    Some(match family {
-        Family::V4 => Ipv4Addr::from(<[u8; 4]>::try_from(bytes.get(..4)?).ok()?).into(),
-        Family::V6 => Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(..16)?).ok()?).into(),
-    })
+    ip_address(bytes.get(..usize::from(family.address_bits()) / 8)?)
 }
 
-/// `struct ip_vs_flags`, every bit of it meant.
+/// `struct ip_vs_flags`, whose mask covers every flag.
 fn flags(flags: u32) -> [u8; 8] {
     let mut bytes = [0xff; 8];
     bytes[..4].copy_from_slice(&flags.to_ne_bytes());
     bytes
 }
 
-fn name(key: &ServerKey) -> Attributes {
-    Attributes::new()
-        .u16(SVC_AF, af(key.family()))
-        .u16(SVC_PROTOCOL, number(key.protocol))
-        .bytes(SVC_ADDR, &address_bytes(key.address.ip()))
-        .bytes(SVC_PORT, &key.address.port().to_be_bytes())
+fn write_key(key: &ServerKey, service: &mut AttributeWriter) {
+    service.put(SVC_AF, &family_number(key.family()).to_ne_bytes());
+    service.put(SVC_PROTOCOL, &u16::from(key.protocol.number()).to_ne_bytes());
+    service.put(SVC_ADDR, &address_bytes(key.address.ip()));
+    service.put(SVC_PORT, &key.address.port().to_be_bytes());
 }
 
-fn described(key: &ServerKey, spec: &ServerSpec) -> Attributes {
+fn write_spec(spec: &ServerSpec, service: &mut AttributeWriter) {
     let persistent = if spec.persistence.is_some() { PERSISTENT } else { 0 };
-    name(key)
-        .text(SVC_SCHED_NAME, &spec.scheduler)
-        .bytes(SVC_FLAGS, &flags(spec.flags | persistent))
-        .u32(SVC_TIMEOUT, spec.persistence.unwrap_or_default())
-        .u32(SVC_NETMASK, spec.netmask)
+    service.name(SVC_SCHED_NAME, "scheduler", &spec.scheduler);
+    service.put(SVC_FLAGS, &flags(spec.flags | persistent));
+    service.put(SVC_TIMEOUT, &spec.persistence.unwrap_or_default().to_ne_bytes());
+    service.put(SVC_NETMASK, &spec.netmask.to_ne_bytes());
 }
 
-fn destination(address: &SocketAddr, weight: Option<u32>) -> Attributes {
-    let name = Attributes::new()
-        .bytes(DEST_ADDR, &address_bytes(address.ip()))
-        .bytes(DEST_PORT, &address.port().to_be_bytes());
-    match weight {
-        None => name,
-        Some(weight) => {
-            name.u32(DEST_FWD_METHOD, MASQ).u32(DEST_WEIGHT, weight).u32(DEST_U_THRESH, 0).u32(DEST_L_THRESH, 0)
-        }
+fn write_destination(address: &SocketAddr, weight: Option<u32>, destination: &mut AttributeWriter) {
+    destination.put(DEST_ADDR, &address_bytes(address.ip()));
+    destination.put(DEST_PORT, &address.port().to_be_bytes());
+    if let Some(weight) = weight {
+        let numbers = [(DEST_FWD_METHOD, MASQ), (DEST_WEIGHT, weight), (DEST_U_THRESH, 0), (DEST_L_THRESH, 0)];
+        numbers.into_iter().for_each(|(kind, number)| destination.put(kind, &number.to_ne_bytes()));
     }
 }
 
-fn read_server(service: &Parsed) -> Option<(ServerKey, ServerSpec)> {
+fn read_server(service: Attributes<'_>) -> Option<(ServerKey, ServerSpec)> {
     if service.u32(SVC_FWMARK).is_some_and(|mark| mark != 0) {
         return None;
     }
-    let family = Family::ALL.into_iter().find(|family| Some(af(*family)) == service.u16(SVC_AF))?;
-    let protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
-    let protocol = protocol.into_iter().find(|one| Some(number(*one)) == service.u16(SVC_PROTOCOL))?;
+    let (family, protocol) = (service.u16(SVC_AF)?, service.u16(SVC_PROTOCOL)?);
+    let family = Family::ALL.into_iter().find(|one| family_number(*one) == family)?;
+    let protocol = Protocol::ALL.into_iter().find(|one| u16::from(one.number()) == protocol)?;
     let address = read_address(service.get(SVC_ADDR)?, family)?;
-    let flags = service.u32(SVC_FLAGS)?;
+    // `struct ip_vs_flags`: the flags, then a mask.
+    let flags = u32::from_ne_bytes(*service.get(SVC_FLAGS)?.first_chunk()?);
     let spec = ServerSpec {
-        scheduler: service.text(SVC_SCHED_NAME)?,
+        scheduler: service.text(SVC_SCHED_NAME)?.to_owned(),
         flags: flags & SCHEDULER_FLAGS,
         persistence: if flags & PERSISTENT == 0 { None } else { service.u32(SVC_TIMEOUT) },
         netmask: service.u32(SVC_NETMASK)?,
@@ -318,7 +298,7 @@ fn read_server(service: &Parsed) -> Option<(ServerKey, ServerSpec)> {
     Some((ServerKey { protocol, address: SocketAddr::new(address, service.be16(SVC_PORT)?) }, spec))
 }
 
-fn read_destination(destination: &Parsed, family: Family) -> Option<(SocketAddr, Destination)> {
+fn read_destination(destination: Attributes<'_>, family: Family) -> Option<(SocketAddr, Destination)> {
     let address = read_address(destination.get(DEST_ADDR)?, family)?;
     let count = |kind| u64::from(destination.u32(kind).unwrap_or_default());
     let state = Destination {
@@ -327,10 +307,11 @@ fn read_destination(destination: &Parsed, family: Family) -> Option<(SocketAddr,
     };
     Some((SocketAddr::new(address, destination.be16(DEST_PORT)?), state))
 }
-/// Reads these bytes as a virtual server and as its destinations, for [`crate::fuzzing`].
+
+/// Decodes these bytes as a virtual server and as a destination, for [`crate::fuzzing`].
 pub(crate) fn fuzz(payload: &[u8]) {
-    let parsed = Parsed::read(body(payload));
-    for part in [parsed.nested(ATTR_SERVICE), parsed.nested(ATTR_DEST), Some(parsed)].iter().flatten() {
+    let outer = attributes(payload);
+    for part in [outer.nested(ATTR_SERVICE), outer.nested(ATTR_DEST), outer] {
         let _ = read_server(part);
         for family in Family::ALL {
             let _ = read_destination(part, family);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use svcproxy::config::NodeAddresses;
-use svcproxy::kernel::conntrack::{Conntrack, Filter, Piece};
+use svcproxy::kernel::conntrack::{Conntrack, Filter, ScanStep};
 use svcproxy::kernel::dummy::{self, AddressChange, AddressState, Device};
 use svcproxy::kernel::ipset::{self, Set, SetChange, SetHeader, Sets};
 use svcproxy::kernel::iptables::{Fake, Iptables, IptablesError, Table};
@@ -112,7 +112,7 @@ impl Conntrack for Kernel {
         filters: &[Filter],
         anew: bool,
         _: &dyn Fn(&Flow) -> bool,
-    ) -> std::io::Result<Piece> {
+    ) -> std::io::Result<ScanStep> {
         assert!(!filters.contains(&Filter::None), "the whole table is never dumped");
         if anew {
             self.count(|asked| asked.conntrack_dumps += filters.len());
@@ -121,7 +121,7 @@ impl Conntrack for Kernel {
         if !is_last {
             self.pieces.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(Piece { deleted: 1, is_last, ..Piece::default() })
+        Ok(ScanStep { deleted: 1, is_last, ..ScanStep::default() })
     }
 
     fn clients(&mut self, _: Family) -> std::io::Result<BTreeSet<IpAddr>> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use svcproxy::config::NodeAddresses;
-use svcproxy::kernel::conntrack::{Conntrack, Filter, Piece};
+use svcproxy::kernel::conntrack::{Conntrack, Filter, ScanStep};
 use svcproxy::kernel::dummy::Device;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::mode::assemble;
@@ -26,10 +26,10 @@ impl Conntrack for Flows {
         _: &[Filter],
         _: bool,
         stale: &dyn Fn(&Flow) -> bool,
-    ) -> std::io::Result<Piece> {
+    ) -> std::io::Result<ScanStep> {
         let seen = self.0.len();
         self.0.retain(|flow| !stale(flow));
-        Ok(Piece { seen, deleted: seen - self.0.len(), is_last: true, ..Piece::default() })
+        Ok(ScanStep { seen, deleted: seen - self.0.len(), is_last: true, ..ScanStep::default() })
     }
 
     fn clients(&mut self, _: Family) -> std::io::Result<BTreeSet<IpAddr>> {

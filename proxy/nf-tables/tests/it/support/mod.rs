@@ -1,17 +1,17 @@
-//! A network namespace of its own for a test, without root: the test runs itself again inside.
+//! Runs a test again in a network namespace of its own, without root.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use nf_tables::{CommitError, Family, Rule, Socket, Table};
 
-/// Set in the copy of the test that runs inside.
+/// Set in the process inside the namespaces.
 const INSIDE: &str = "NF_TABLES_TEST_INSIDE";
 
-/// Runs the test that it stands in again in new user, network and mount namespaces. Returns true inside, and false outside
-/// once the inside has succeeded.
+/// Runs the enclosing test again in new user, network and mount namespaces. Returns true inside, and false outside once
+/// the inner run has succeeded.
 ///
-/// Where this machine refuses such namespaces the test fails if `CI` is set, and prints that it did not run otherwise.
+/// If this machine refuses such namespaces, the test fails with `CI` set, and else prints that it did not run.
 macro_rules! inside {
     () => {
         $crate::support::run_inside($crate::support::this_test!())
@@ -19,7 +19,7 @@ macro_rules! inside {
 }
 pub(crate) use inside;
 
-/// The name that the test runner has for the test that it stands in.
+/// The test runner's name of the enclosing test.
 macro_rules! this_test {
     () => {{
         fn here() {}
@@ -28,7 +28,6 @@ macro_rules! this_test {
 }
 pub(crate) use this_test;
 
-/// What [`inside!`] does.
 pub fn run_inside(name: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         shell("mount -t tmpfs none /run");
@@ -52,12 +51,12 @@ pub fn run_inside(name: &str) -> bool {
     false
 }
 
-/// Runs a line of shell and returns what it printed.
+/// Runs a line of shell and returns its output.
 pub fn shell(line: &str) -> String {
     fed(line, "")
 }
 
-/// As [`shell`], with this as its input.
+/// Like [`shell`], with this input.
 pub fn fed(line: &str, input: &str) -> String {
     let mut command = Command::new("sh");
     command.args(["-c", line]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -71,17 +70,16 @@ pub fn fed(line: &str, input: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The table of a test.
 pub const TABLE: Table<'static> = Table { family: Family::Ipv4, name: "t" };
 
-/// A rule that is known by its comment.
+/// A rule with a comment.
 pub fn named(comment: &str) -> Rule {
     let mut rule = Rule::new();
     rule.counter().set_comment(comment);
     rule
 }
 
-/// What was refused: operations and error numbers.
+/// The refused operations with their error numbers.
 pub fn refused(error: &CommitError) -> Vec<(u32, i32)> {
     match error {
         CommitError::Refused(refusals) => {
@@ -91,7 +89,6 @@ pub fn refused(error: &CommitError) -> Vec<(u32, i32)> {
     }
 }
 
-/// Handles and comments of a chain's rules.
 pub fn comments(socket: &mut Socket, chain: &str) -> Vec<(u64, String)> {
     let rules = socket.rules(TABLE, chain).unwrap();
     rules.map(|rule| (rule.handle, rule.comment().unwrap_or_default().to_owned())).collect()

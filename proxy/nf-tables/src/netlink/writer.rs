@@ -1,45 +1,56 @@
-//! Attributes written into one growing buffer: opened, filled in place, closed by patching the length.
+//! The writer of attributes: one growing buffer, whose attributes are opened, filled and closed in place.
 
 use crate::error::EncodeError;
 
 /// `NLA_F_NESTED`: the attribute holds attributes (`include/uapi/linux/netlink.h`).
 pub(crate) const NESTED: u16 = 1 << 15;
-/// Names of tables, chains and sets, without the final zero (`NFT_NAME_MAXLEN` less one).
-pub(crate) const NAME_MAX: usize = 255;
+/// `NLA_F_NET_BYTEORDER`: marks a value in network order, which ipset demands.
+pub const NET_BYTE_ORDER: u16 = 1 << 14;
+/// Longest name of a table, chain or set, without the final zero (`NFT_NAME_MAXLEN` less one).
+const NAME_MAX: usize = 255;
 /// Bytes before an attribute's value (`NLA_HDRLEN`).
-pub(crate) const HEADER: usize = 4;
+pub(super) const HEADER: usize = 4;
 
-/// A buffer of attributes. The first error is kept, and what is written after it is of no use.
+/// Writes attributes. The first error stays ([`AttributeWriter::error`]) and makes the bytes useless.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Writer {
+pub struct AttributeWriter {
     pub(crate) bytes: Vec<u8>,
     error: Option<EncodeError>,
 }
 
-impl Writer {
-    /// Keeps the first error.
+impl AttributeWriter {
+    /// A buffer that begins with a protocol's own header. Its length is a multiple of four.
+    pub fn after_header(header: &[u8]) -> AttributeWriter {
+        AttributeWriter { bytes: header.to_vec(), error: None }
+    }
+
+    /// The bytes so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     pub(crate) fn fail(&mut self, error: EncodeError) {
         self.error.get_or_insert(error);
     }
 
     /// The first error.
-    pub(crate) fn error(&self) -> Option<&EncodeError> {
+    pub fn error(&self) -> Option<&EncodeError> {
         self.error.as_ref()
     }
 
-    /// The first error, which is forgotten here.
+    /// Returns the first error and forgets it.
     pub(crate) fn take_error(&mut self) -> Option<EncodeError> {
         self.error.take()
     }
 
-    /// Forgets everything and keeps the memory.
+    /// Forgets everything, and keeps the allocation.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.error = None;
     }
 
-    /// An attribute with this value.
-    pub(crate) fn put(&mut self, kind: u16, value: &[u8]) {
+    /// Writes an attribute.
+    pub fn put(&mut self, kind: u16, value: &[u8]) {
         match u16::try_from(HEADER + value.len()) {
             Ok(length) => {
                 self.bytes.extend_from_slice(&length.to_ne_bytes());
@@ -51,18 +62,18 @@ impl Writer {
         }
     }
 
-    /// A number in the network's order, as nf_tables has all of its numbers.
-    pub(crate) fn be32(&mut self, kind: u16, value: u32) {
+    /// Writes a number in network order, which nf_tables uses for all numbers.
+    pub fn be32(&mut self, kind: u16, value: u32) {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// As [`Writer::be32`], 64 bits.
-    pub(crate) fn be64(&mut self, kind: u16, value: u64) {
+    /// Writes a number in network order.
+    pub fn be64(&mut self, kind: u16, value: u64) {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// A name with its final zero.
-    pub(crate) fn name(&mut self, kind: u16, what: &'static str, name: &str) {
+    /// Writes a name with its final zero: 1 to 255 bytes, none of them zero. `what` names the object in the error.
+    pub fn name(&mut self, kind: u16, what: &'static str, name: &str) {
         if name.is_empty() || name.len() > NAME_MAX || name.as_bytes().contains(&0) {
             self.fail(EncodeError::Name { what, name: name.to_owned(), most: NAME_MAX });
             return;
@@ -73,23 +84,28 @@ impl Writer {
         self.close(open);
     }
 
-    /// An attribute that holds what `fill` writes.
-    pub(crate) fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Writer)) {
+    /// Writes an attribute that holds the attributes that `fill` writes.
+    pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut AttributeWriter)) {
         let open = self.open(kind | NESTED);
         fill(self);
         self.close(open);
     }
 
-    /// Begins an attribute; [`Writer::close`] ends it.
-    pub(crate) fn open(&mut self, kind: u16) -> Open {
-        let open = Open(self.bytes.len());
+    /// Writes an attribute that holds encoded attributes.
+    pub fn put_nested(&mut self, kind: u16, attributes: &[u8]) {
+        self.put(kind | NESTED, attributes);
+    }
+
+    /// Begins an attribute; [`AttributeWriter::close`] ends it.
+    pub fn open(&mut self, kind: u16) -> OpenAttribute {
+        let open = OpenAttribute(self.bytes.len());
         self.bytes.extend_from_slice(&[0, 0]);
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
         open
     }
 
-    /// Patches the length, and pads to a multiple of four bytes.
-    pub(crate) fn close(&mut self, open: Open) {
+    /// Ends an attribute: writes its length, and pads to a multiple of four bytes.
+    pub fn close(&mut self, open: OpenAttribute) {
         let length = self.bytes.len() - open.0;
         match (u16::try_from(length), self.bytes.get_mut(open.0..open.0 + HEADER)) {
             (Ok(length), Some([low, high, ..])) => [*low, *high] = length.to_ne_bytes(),
@@ -106,18 +122,18 @@ impl Writer {
     }
 }
 
-/// Where an attribute began.
+/// Where an open attribute begins.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Open(usize);
+pub struct OpenAttribute(usize);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn attributes_have_their_length_and_are_padded() {
-        let mut writer = Writer::default();
+    fn attributes_have_their_length_and_padding() {
+        let mut writer = AttributeWriter::default();
         writer.nest(4, |writer| {
             writer.name(1, "table", "nat");
             writer.put(2, &[7]);
@@ -134,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
-        let mut writer = Writer::default();
+    fn a_value_that_does_not_fit_is_an_error() {
+        let mut writer = AttributeWriter::default();
         writer.put(9, &[0; 65_532]);
         assert_eq!(writer.take_error(), Some(EncodeError::AttributeTooLong { kind: 9, length: 65_532 }));
         writer.put(9, &[0; 65_531]);
-        assert_eq!(writer.error(), None, "the most that fits");
+        assert_eq!(writer.error(), None, "the longest value that fits");
         writer.nest(5, |writer| writer.put(9, &[0; 65_531]));
         assert_eq!(writer.take_error(), Some(EncodeError::AttributeTooLong { kind: 5, length: 65_536 }));
         for name in ["", "a\0b", &"x".repeat(256)] {
