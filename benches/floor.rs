@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nf_tables::Socket;
+use nf_tables::NfSocket;
 
 use crate::sandbox;
 use crate::subject::ipvs::Bare;
@@ -43,7 +43,7 @@ impl Floor {
             }
             Floor::Netlink(before, event) => {
                 sandbox::fresh_network()?;
-                let mut socket = Socket::open().context("open a socket for nf_tables")?;
+                let mut socket = NfSocket::open().context("open a socket for nf_tables")?;
                 let is_call = |sent: &&SentTransaction| matches!(sent, SentTransaction::Call(_));
                 let mut bare = before.iter().chain(event).find(is_call).map(|_| Bare::open()).transpose()?;
                 let mut send = |sent: &SentTransaction| match (sent, &mut bare) {

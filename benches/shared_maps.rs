@@ -1,19 +1,20 @@
 //! The floor of a first sync in nftables mode: one batch with the same Services in shared maps, without the proxy's library.
 
 use anyhow::{Context, Result};
-use nf_tables::field::{self, Field};
+use nf_tables::field::{self, KeyField};
 use nf_tables::{
-    BaseChain, Batch, Compare, Element, Family, Hook, Lookup, MapData, MetaKey, Nat, NatKind, Policy, Register, Rule,
-    SetFlags, SetSpec, Table, Value, Verdict,
+    BaseChain, Batch, ChainPolicy, CmpOp, Element, ElementValue, Family, Lookup, MapData, MetaKey, Nat, NatKind,
+    NfHook, NfVerdict, Register, Rule, SetFlags, SetSpec, Table,
 };
 
 use crate::cluster::{ClusterSize, PORT, cluster_ip, is_udp, node_port, pod_ip};
 
-const SERVICE: [Field; 3] = [Field::Destination, Field::Protocol, Field::DestinationPort];
-const SERVICE_SLOT: [Field; 4] = [Field::Destination, Field::Protocol, Field::DestinationPort, Field::Random(2)];
-const NODE_PORT: [Field; 2] = [Field::Protocol, Field::DestinationPort];
-const NODE_PORT_SLOT: [Field; 3] = [Field::Protocol, Field::DestinationPort, Field::Random(2)];
-const ENDPOINT: [Field; 2] = [Field::Destination, Field::DestinationPort];
+const SERVICE: [KeyField; 3] = [KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort];
+const SERVICE_SLOT: [KeyField; 4] =
+    [KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
+const NODE_PORT: [KeyField; 2] = [KeyField::Protocol, KeyField::DestinationPort];
+const NODE_PORT_SLOT: [KeyField; 3] = [KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
+const ENDPOINT: [KeyField; 2] = [KeyField::Destination, KeyField::DestinationPort];
 const IP: Family = Family::Ipv4;
 /// `IPPROTO_TCP`, `IPPROTO_UDP`.
 const PROTOCOLS: [u8; 2] = [6, 17];
@@ -28,7 +29,7 @@ pub fn batch(size: ClusterSize) -> Result<Batch> {
 }
 
 /// Name, fields of the key, fields of the data (`None` for verdicts), and size of a map.
-type MapSpec<'a> = (&'a str, &'a [Field], Option<&'a [Field]>, u32);
+type MapSpec<'a> = (&'a str, &'a [KeyField], Option<&'a [KeyField]>, u32);
 
 fn write(batch: &mut Batch, size: ClusterSize) -> Result<(), nf_tables::EncodeError> {
     let table = Table::new(IP, "floor");
@@ -47,8 +48,8 @@ fn write(batch: &mut Batch, size: ClusterSize) -> Result<(), nf_tables::EncodeEr
         let data = Some(value.unwrap_or(MapData::Verdict));
         batch.add_set(table, &spec(name, key, data, count, &user_data))?;
     }
-    let user_data = field::set_user_data(&[Field::Destination], None, IP, "");
-    batch.add_set(table, &spec("cluster-ips", &[Field::Destination], None, size.services, &user_data))?;
+    let user_data = field::set_user_data(&[KeyField::Destination], None, IP, "");
+    batch.add_set(table, &spec("cluster-ips", &[KeyField::Destination], None, size.services, &user_data))?;
     for (chain, prefix) in [("tcp", PROTOCOLS[0]), ("udp", PROTOCOLS[1])] {
         for (chain, key, map) in [
             (chain.to_owned(), &SERVICE[..], "endpoints"),
@@ -66,17 +67,17 @@ fn write(batch: &mut Batch, size: ClusterSize) -> Result<(), nf_tables::EncodeEr
         batch.add_rule(table, "dispatch", &rule)?;
     }
     elements(batch, table, size)?;
-    for (chain, hook) in [("nat-prerouting", Hook::Prerouting), ("nat-output", Hook::Output)] {
-        let base = BaseChain { kind: "nat", hook, priority: -100, policy: Some(Policy::Accept) };
+    for (chain, hook) in [("nat-prerouting", NfHook::Prerouting), ("nat-output", NfHook::Output)] {
+        let base = BaseChain { kind: "nat", hook, priority: -100, policy: Some(ChainPolicy::Accept) };
         batch.add_base_chain(table, chain, &base)?;
         let mut rule = Rule::new();
-        rule.verdict(Verdict::Jump("dispatch"));
+        rule.verdict(NfVerdict::Jump("dispatch"));
         batch.add_rule(table, chain, &rule)?;
     }
     Ok(())
 }
 
-fn spec<'a>(name: &'a str, key: &[Field], data: Option<MapData>, size: u32, user_data: &'a [u8]) -> SetSpec<'a> {
+fn spec<'a>(name: &'a str, key: &[KeyField], data: Option<MapData>, size: u32, user_data: &'a [u8]) -> SetSpec<'a> {
     SetSpec {
         name,
         flags: SetFlags::default(),
@@ -90,10 +91,10 @@ fn spec<'a>(name: &'a str, key: &[Field], data: Option<MapData>, size: u32, user
 }
 
 /// A rule that DNATs to a random endpoint.
-fn pick(protocol: u8, key: &[Field], map: &str, endpoints: u32) -> Rule {
+fn pick(protocol: u8, key: &[KeyField], map: &str, endpoints: u32) -> Rule {
     let mut rule = Rule::new();
-    rule.meta(MetaKey::L4PROTO, Register::R1).cmp(Register::R1, Compare::Equal, &[protocol]);
-    let key: Vec<Field> = key.iter().copied().chain([Field::Random(endpoints)]).collect();
+    rule.meta(MetaKey::L4PROTO, Register::R1).cmp(Register::R1, CmpOp::Equal, &[protocol]);
+    let key: Vec<KeyField> = key.iter().copied().chain([KeyField::Random(endpoints)]).collect();
     field::load(&key, IP, &mut rule);
     rule.lookup(Register::R1, Lookup::map(map, Register::R1));
     let (address, port) = (Some(Register::R1), Some(Register::word(1)));
@@ -138,7 +139,7 @@ fn values(
     all: &[(Vec<u8>, Vec<u8>)],
 ) -> Result<(), nf_tables::EncodeError> {
     for some in all.chunks(AT_ONCE) {
-        batch.add_elements(table, map, some.iter().map(|(key, value)| Element::to(key, Value::Data(value))))?;
+        batch.add_elements(table, map, some.iter().map(|(key, value)| Element::to(key, ElementValue::Data(value))))?;
     }
     Ok(())
 }
@@ -151,7 +152,7 @@ fn verdicts(
     all: &[(Vec<u8>, bool)],
 ) -> Result<(), nf_tables::EncodeError> {
     for some in all.chunks(AT_ONCE) {
-        let to = |udp: bool| Value::Verdict(Verdict::Goto(chains[usize::from(udp)]));
+        let to = |udp: bool| ElementValue::Verdict(NfVerdict::Goto(chains[usize::from(udp)]));
         batch.add_elements(table, map, some.iter().map(|(key, udp)| Element::to(key, to(*udp))))?;
     }
     Ok(())

@@ -11,12 +11,12 @@ use svcproxy::daemon::{Daemon, HealthChecks, Runner, StopSignals};
 use svcproxy::events::Recorder;
 use svcproxy::health::HealthState;
 use svcproxy::http::ConnectionLimit;
-use svcproxy::kernel::addresses::{Addresses, Reader};
+use svcproxy::kernel::addresses::{AddressReader, Addresses};
 use svcproxy::kernel::conntrack::ConntrackNetlink;
-use svcproxy::kernel::descriptors::{self, Shares};
+use svcproxy::kernel::descriptors::{self, DescriptorShares};
 use svcproxy::kernel::netlink::NetlinkError;
 use svcproxy::kernel::packet_filter::PacketFilter;
-use svcproxy::kernel::watch::Watch;
+use svcproxy::kernel::watch::TableWatch;
 use svcproxy::metrics::Metrics;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::{Mode as AtWork, assemble};
@@ -136,7 +136,7 @@ impl RunningDaemon {
                 RunningDaemon::with(writer, host, log, proxy)
             }
             Mode::Userspace => {
-                let descriptors = Shares::of(descriptors::raise()).relays;
+                let descriptors = DescriptorShares::of(descriptors::raise()).relays;
                 let hour = Duration::from_secs(3600);
                 let tcp = relay::tcp::TcpTimeouts { idle: hour, half_closed: hour };
                 let udp = relay::udp::UdpTimeouts { single: hour, conversation: hour };
@@ -167,10 +167,10 @@ impl RunningDaemon {
         let daemon = {
             let _context = runtime.enter();
             let watch = match writer.kernel {
-                KernelKind::Silent => Watch::notified(Family::V4, Arc::new(Notify::new())),
-                _ if writer.is_nft() => Watch::nft(Family::V4)?,
+                KernelKind::Silent => TableWatch::notified(Family::V4, Arc::new(Notify::new())),
+                _ if writer.is_nft() => TableWatch::nft(Family::V4)?,
                 KernelKind::Commands(_) | KernelKind::Netlink | KernelKind::Table | KernelKind::Ipvs => {
-                    Watch::legacy(Family::V4)
+                    TableWatch::legacy(Family::V4)
                 }
             };
             let runner = Runner {
@@ -178,7 +178,7 @@ impl RunningDaemon {
                 watch,
                 addresses: match host {
                     DaemonHost::Empty => Box::new(Settable(Arc::clone(&addresses), NodeAddresses::default())),
-                    DaemonHost::Node => Box::new(Reader::default()),
+                    DaemonHost::Node => Box::new(AddressReader::default()),
                 },
                 conntrack: ConntrackNetlink::default(),
             };

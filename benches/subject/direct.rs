@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use svcproxy::config::{Config, Mode};
 use svcproxy::kernel;
-use svcproxy::kernel::iptables::Fake;
+use svcproxy::kernel::iptables::FakeIptables;
 use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::nftables::NftTable as _;
 use svcproxy::mode::family::FamilyProxy;
@@ -52,13 +52,13 @@ fn following<M: AtWork + 'static>(mut proxy: FamilyProxy<M>) -> Box<dyn Follow> 
 
 /// The fake kernel that a proxy leaves to the next one.
 pub struct FakeKernel {
-    rules: Fake,
-    table: kernel::nftables::Fake,
+    rules: FakeIptables,
+    table: kernel::nftables::FakeNftTable,
 }
 
 impl Default for FakeKernel {
     fn default() -> FakeKernel {
-        FakeKernel { rules: Fake::default(), table: kernel::nftables::Fake::new(Family::V4) }
+        FakeKernel { rules: FakeIptables::default(), table: kernel::nftables::FakeNftTable::new(Family::V4) }
     }
 }
 

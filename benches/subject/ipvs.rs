@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
-use svcproxy::kernel::dummy::{AddressChange, AddressState, Device, Rtnetlink};
-use svcproxy::kernel::ipset::{Nfnetlink, Set, SetChange, SetHeader, Sets};
-use svcproxy::kernel::ipvs::{Destinations, Genetlink, ServerChange, ServerKey, ServerSpec, Servers};
+use svcproxy::kernel::dummy::{AddressChange, AddressState, Rtnetlink, ServiceDevice};
+use svcproxy::kernel::ipset::{IpSets, Nfnetlink, Set, SetChange, SetHeader};
+use svcproxy::kernel::ipvs::{Destinations, Genetlink, ServerChange, ServerKey, ServerSpec, VirtualServers};
 use svcproxy::kernel::netlink::NetlinkError;
 use svcproxy::mode::iptables_family::ipvs::kernel::IpvsAdapters;
 use svcproxy::model::Family;
@@ -95,7 +95,7 @@ impl<K> CountedAdapter<K> {
     }
 }
 
-impl Servers for CountedAdapter<Genetlink> {
+impl VirtualServers for CountedAdapter<Genetlink> {
     fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
         self.list(|kernel| kernel.servers(family))
     }
@@ -110,7 +110,7 @@ impl Servers for CountedAdapter<Genetlink> {
     }
 }
 
-impl Sets for CountedAdapter<Nfnetlink> {
+impl IpSets for CountedAdapter<Nfnetlink> {
     fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError> {
         self.list(|kernel| kernel.set(name))
     }
@@ -134,10 +134,10 @@ impl Sets for CountedAdapter<Nfnetlink> {
     }
 }
 
-impl Device for CountedAdapter<Rtnetlink> {
+impl ServiceDevice for CountedAdapter<Rtnetlink> {
     fn ensure_device(&mut self) -> Result<(), NetlinkError> {
         // Every full sync calls this, and it changes nothing if the device exists.
-        self.list(Device::ensure_device)?;
+        self.list(ServiceDevice::ensure_device)?;
         self.record(|| IpvsCall::Device);
         Ok(())
     }

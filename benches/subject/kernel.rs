@@ -8,7 +8,7 @@ use nf_tables::Batch;
 use serde::{Deserialize, Serialize};
 use svcproxy::kernel::iptables::{Iptables, IptablesError};
 use svcproxy::kernel::iptables_nft::NfTables;
-use svcproxy::kernel::packet_filter::{Compare, PacketFilter};
+use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::model::Family;
 use svcproxy::nftables::NftChange;
 use svcproxy::ruleset::{RestoreLine, Rule, SavedTables, Table, Transaction};
@@ -160,8 +160,8 @@ impl Iptables for CountedIptables {
         result
     }
 
-    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
-        self.call(|kernel| kernel.uses(table, chains), |asked| asked.looks += 1)
+    fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        self.call(|kernel| kernel.reference_counts(table, chains), |asked| asked.looks += 1)
     }
 
     fn random_fully(&self) -> bool {
@@ -194,53 +194,41 @@ impl CountedNetlink {
 }
 
 impl PacketFilter for CountedNetlink {
-    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
-        self.log.watch(|| self.tables.look(tables, unread), |asked| asked.dumps += 1)
+    fn inner(&mut self) -> Option<&mut dyn PacketFilter> {
+        Some(&mut self.tables)
+    }
+
+    fn list(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
+        self.log.watch(|| self.tables.list(tables, unread), |asked| asked.dumps += 1)
     }
 
     fn rules(&mut self, table: Table, chain: &str, present: &[String]) -> Result<Vec<String>, IptablesError> {
         self.log.watch(|| self.tables.rules(table, chain, present), |_| {})
     }
 
-    fn holds(
+    fn chain_equals(
         &mut self,
         table: Table,
         chain: &str,
         present: &[String],
         rules: &mut dyn Iterator<Item = &Rule>,
     ) -> Result<bool, IptablesError> {
-        self.log.watch(|| self.tables.holds(table, chain, present, rules), |_| {})
-    }
-
-    fn comparer(&mut self) -> Option<Box<dyn Compare>> {
-        self.tables.comparer()
-    }
-
-    fn takes_chains_ahead(&self) -> bool {
-        self.tables.takes_chains_ahead()
+        self.log.watch(|| self.tables.chain_equals(table, chain, present, rules), |_| {})
     }
 
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
         self.log.watch(|| self.tables.commit(change), |_| {})
     }
 
-    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
-        self.log.watch(|| self.tables.uses(table, chains), |asked| asked.looks += 1)
+    fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        self.log.watch(|| self.tables.reference_counts(table, chains), |asked| asked.looks += 1)
     }
 
     fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
         self.log.watch(|| self.tables.generation(), |_| {})
     }
 
-    fn is_untouched(&mut self, now: Option<u32>) -> bool {
-        self.tables.is_untouched(now)
-    }
-
-    fn trust(&mut self, generation: Option<u32>) {
-        self.tables.trust(generation);
-    }
-
-    fn random_fully(&self) -> bool {
+    fn random_fully(&mut self) -> bool {
         self.tables.random_fully()
     }
 }
@@ -260,7 +248,7 @@ impl Iptables for Silent {
         Ok(())
     }
 
-    fn uses(&mut self, _: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+    fn reference_counts(&mut self, _: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
         Ok(vec![Some(usize::MAX); chains.len()])
     }
 

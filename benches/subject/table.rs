@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nf_tables::Batch;
-use svcproxy::kernel::nftables::{Fake, Fingerprint, Look, Netlink, NftTable, NftTableError, Shape, Standing, batches};
+use svcproxy::kernel::nftables::{
+    FakeNftTable, NetlinkTable, NftTable, NftTableError, RuleFingerprint, SetShape, TableQuery, TableState, batches,
+};
 use svcproxy::mode::nftables::layout;
 use svcproxy::model::Family;
 use svcproxy::nftables::{Element, NftChange, Rule, Set};
@@ -20,13 +22,13 @@ pub struct CountedTable<T> {
     counts_batches: bool,
 }
 
-pub fn open(family: Family) -> Result<Netlink> {
-    Ok(Netlink::open(family, layout::TABLE, layout::COMMENT)?)
+pub fn open(family: Family) -> Result<NetlinkTable> {
+    Ok(NetlinkTable::open(family, layout::TABLE, layout::COMMENT)?)
 }
 
-impl CountedTable<Netlink> {
+impl CountedTable<NetlinkTable> {
     /// A table by netlink. Times include the encoding of changes.
-    pub fn open(family: Family, log: CallLog) -> Result<CountedTable<Netlink>> {
+    pub fn open(family: Family, log: CallLog) -> Result<CountedTable<NetlinkTable>> {
         let (mut table, seen) = (open(family)?, log.clone());
         table.observe(Box::new(move |batch, took| {
             let mut seen = seen.lock();
@@ -40,8 +42,8 @@ impl CountedTable<Netlink> {
     }
 }
 
-impl CountedTable<Fake> {
-    pub fn new(table: Fake, log: CallLog) -> CountedTable<Fake> {
+impl CountedTable<FakeNftTable> {
+    pub fn new(table: FakeNftTable, log: CallLog) -> CountedTable<FakeNftTable> {
         CountedTable { table, log, counts_batches: true }
     }
 }
@@ -53,8 +55,8 @@ fn count(asked: &mut KernelRequests, batch: &Batch) {
 }
 
 impl<T: NftTable> NftTable for CountedTable<T> {
-    fn look(&mut self, look: Look<'_>) -> Result<Standing, NftTableError> {
-        self.log.watch(|| self.table.look(look), |asked| asked.dumps += 1)
+    fn list(&mut self, query: TableQuery<'_>) -> Result<TableState, NftTableError> {
+        self.log.watch(|| self.table.list(query), |asked| asked.dumps += 1)
     }
 
     /// With a fake table the further elements are recorded as part of the change.
@@ -84,8 +86,8 @@ impl<T: NftTable> NftTable for CountedTable<T> {
         result
     }
 
-    fn uses(&mut self, chains: &[&str]) -> Result<Vec<Option<usize>>, NftTableError> {
-        self.log.watch(|| self.table.uses(chains), |asked| asked.looks += 1)
+    fn reference_counts(&mut self, chains: &[&str]) -> Result<Vec<Option<usize>>, NftTableError> {
+        self.log.watch(|| self.table.reference_counts(chains), |asked| asked.looks += 1)
     }
 
     fn is_untouched(&mut self) -> Result<bool, NftTableError> {
@@ -96,11 +98,11 @@ impl<T: NftTable> NftTable for CountedTable<T> {
         self.table.delete()
     }
 
-    fn fingerprints(&self, rules: &[Rule]) -> Vec<Fingerprint> {
+    fn fingerprints(&self, rules: &[Rule]) -> Vec<RuleFingerprint> {
         self.table.fingerprints(rules)
     }
 
-    fn shape(&self, set: &Set) -> Shape {
+    fn shape(&self, set: &Set) -> SetShape {
         self.table.shape(set)
     }
 }

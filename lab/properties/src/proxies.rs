@@ -52,26 +52,26 @@ pub struct Dump {
 /// The kernel of one family.
 #[derive(Debug, Clone)]
 pub enum Kernel {
-    Iptables(iptables::Fake),
+    Iptables(iptables::FakeIptables),
     Ipvs(Box<IpvsKernel>),
     /// The sockets close with the proxy.
-    Userspace(Box<(iptables::Fake, relay::FakeRelays)>),
+    Userspace(Box<(iptables::FakeIptables, relay::FakeRelays)>),
     /// With relays for loopback addresses.
-    Nftables(Box<(kernel::nftables::Fake, Option<relay::FakeRelays>)>),
+    Nftables(Box<(kernel::nftables::FakeNftTable, Option<relay::FakeRelays>)>),
 }
 
 impl Kernel {
     pub fn new(mode: Mode, family: Family) -> Kernel {
         match mode {
             Mode::Ipvs => Kernel::Ipvs(Box::default()),
-            Mode::Iptables => Kernel::Iptables(iptables::Fake::default()),
+            Mode::Iptables => Kernel::Iptables(iptables::FakeIptables::default()),
             Mode::Userspace => Kernel::Userspace(Box::default()),
-            Mode::Nftables => Kernel::Nftables(Box::new((kernel::nftables::Fake::new(family), None))),
+            Mode::Nftables => Kernel::Nftables(Box::new((kernel::nftables::FakeNftTable::new(family), None))),
         }
     }
 
     /// `None`: nftables mode has no iptables tables.
-    pub fn rules(&mut self) -> Option<&mut iptables::Fake> {
+    pub fn rules(&mut self) -> Option<&mut iptables::FakeIptables> {
         match self {
             Kernel::Iptables(rules) => Some(rules),
             Kernel::Ipvs(all) => Some(&mut all.rules),
@@ -183,7 +183,7 @@ fn dump_ipvs(all: &IpvsKernel, into: &mut Dump) {
 }
 
 /// Like `nft list ruleset`.
-fn listed(family: Family, kernel: &kernel::nftables::Fake) -> String {
+fn listed(family: Family, kernel: &kernel::nftables::FakeNftTable) -> String {
     let Some(content) = &kernel.table else { return String::new() };
     let sets: Vec<_> = content.sets.iter().map(|(name, set)| (name.clone(), set.clone())).collect();
     let chains: Vec<_> = content.chains.iter().map(|(name, chain)| (name.clone(), chain.clone())).collect();
@@ -193,7 +193,7 @@ fn listed(family: Family, kernel: &kernel::nftables::Fake) -> String {
     Table { name, comment, family, sets: &sets, flowtable: None, chains: &chains, elements: &elements }.to_string()
 }
 
-fn saved(kernel: &iptables::Fake) -> String {
+fn saved(kernel: &iptables::FakeIptables) -> String {
     let built_in = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
     let mut text = String::new();
     for (table, chains) in &kernel.tables {
@@ -213,10 +213,10 @@ fn saved(kernel: &iptables::Fake) -> String {
 }
 
 enum ModeProxy {
-    Iptables(Box<FamilyProxy<IptablesSyncer<iptables::Fake>>>),
+    Iptables(Box<FamilyProxy<IptablesSyncer<iptables::FakeIptables>>>),
     Ipvs(Box<FamilyProxy<IpvsSyncer<IpvsKernel>>>),
-    Userspace(Box<FamilyProxy<UserspaceSyncer<iptables::Fake, relay::FakeRelays>>>),
-    Nftables(Box<FamilyProxy<NftablesSyncer<kernel::nftables::Fake>>>),
+    Userspace(Box<FamilyProxy<UserspaceSyncer<iptables::FakeIptables, relay::FakeRelays>>>),
+    Nftables(Box<FamilyProxy<NftablesSyncer<kernel::nftables::FakeNftTable>>>),
 }
 
 pub struct Proxies {

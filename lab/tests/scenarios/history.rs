@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as Cases, RngAlgorithm, TestRng, TestRunner};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses, Variant, WriterChoice};
-use svcproxy::kernel::ipvs::{ServerChange, Servers};
-use svcproxy::kernel::writer::Writer;
+use svcproxy::kernel::ipvs::{ServerChange, VirtualServers};
+use svcproxy::kernel::writer::IptablesWriter;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::ipvs::kernel::LinuxIpvs;
@@ -27,7 +27,7 @@ const FEW: u64 = 12;
 const HISTORY: u64 = 30;
 const BOOT: u64 = 240;
 
-type Proxy = FamilyProxy<IpvsSyncer<LinuxIpvs<Writer>>>;
+type Proxy = FamilyProxy<IpvsSyncer<LinuxIpvs<IptablesWriter>>>;
 
 /// An event in a proxy's life.
 #[derive(Debug, Clone)]
@@ -61,7 +61,8 @@ fn proxy(changes: &[Change]) -> Proxy {
         detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
         ..Config::for_node("node-a")
     };
-    let kernel = LinuxIpvs::open(Writer::open(Family::V4, Variant::Nft, WriterChoice::Auto).unwrap().writer).unwrap();
+    let kernel =
+        LinuxIpvs::open(IptablesWriter::open(Family::V4, Variant::Nft, WriterChoice::Auto).unwrap().writer).unwrap();
     let mut proxy = assemble::ipvs(&config, Family::V4, kernel);
     proxy.set_addresses(&NodeAddresses {
         local: vec!["127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()],

@@ -4,8 +4,8 @@
 #![allow(clippy::print_stdout, reason = "it is there to print")]
 
 use nf_tables::{
-    BaseChain, Batch, Compare, Element, Family, Header, Hook, Lookup, MapData, Policy, Register, Rule, SetSpec, Socket,
-    Table, Value, Verdict, expressions, verdict,
+    BaseChain, Batch, ChainPolicy, CmpOp, Element, ElementValue, Family, Lookup, MapData, NfHook, NfSocket, NfVerdict,
+    PayloadBase, Register, Rule, SetSpec, Table, expressions, verdict,
 };
 use nix::sched::{CloneFlags, unshare};
 
@@ -15,24 +15,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut batch = Batch::new();
     batch.add_table(table)?;
     batch.add_chain(table, "web")?;
-    let hook = BaseChain { kind: "filter", hook: Hook::Input, priority: 0, policy: Some(Policy::Accept) };
+    let hook = BaseChain { kind: "filter", hook: NfHook::Input, priority: 0, policy: Some(ChainPolicy::Accept) };
     batch.add_base_chain(table, "input", &hook)?;
 
     // map services { type ipv4_addr : verdict; elements = { 10.96.0.10 : jump web } }
     let map =
         SetSpec { name: "services", key_type: 7, key_length: 4, data: Some(MapData::Verdict), ..SetSpec::default() };
     batch.add_set(table, &map)?;
-    batch.add_elements(table, map.name, [Element::to(&[10, 96, 0, 10], Value::Verdict(Verdict::Jump("web")))])?;
+    batch.add_elements(
+        table,
+        map.name,
+        [Element::to(&[10, 96, 0, 10], ElementValue::Verdict(NfVerdict::Jump("web")))],
+    )?;
 
     // ip daddr vmap @services
     let mut rule = Rule::new();
-    rule.payload(Header::Network, 16, 4, Register::R1).lookup(Register::R1, Lookup::map(map.name, Register::VERDICT));
+    rule.payload(PayloadBase::Network, 16, 4, Register::R1)
+        .lookup(Register::R1, Lookup::map(map.name, Register::VERDICT));
     batch.add_rule(table, "input", &rule)?;
     // ip saddr != 10.244.0.0/16 counter drop
-    rule.clear().payload(Header::Network, 12, 2, Register::R1).cmp(Register::R1, Compare::NotEqual, &[10, 244]);
-    batch.add_rule(table, "web", rule.counter().verdict(Verdict::Drop))?;
+    rule.clear().payload(PayloadBase::Network, 12, 2, Register::R1).cmp(Register::R1, CmpOp::NotEqual, &[10, 244]);
+    batch.add_rule(table, "web", rule.counter().verdict(NfVerdict::Drop))?;
 
-    let mut socket = Socket::open()?;
+    let mut socket = NfSocket::open()?;
     let committed = socket.commit(&batch)?;
     println!("{} bytes made generation {:?}", batch.len(), committed.generation);
     for chain in ["input", "web"] {

@@ -1,18 +1,17 @@
-//! The canonical form of rules: bytes that are equal if and only if two rules do the same, whether sent or read back.
+//! The canonical form: equal bytes for rules that do the same, sent or read.
 //!
-//! The kernel reports attributes in its own order, without flags, with defaults, and with counters. The canonical form
-//! sorts the attributes of an expression by type, and leaves out flags, padding, counter values and defaults. It sorts
-//! the leading comparisons of a rule ([`crate::comparisons`]).
+//! The kernel changes the order of attributes, omits flags, adds defaults, and counts. The canonical form sorts
+//! attributes by type, sorts the leading comparisons, and omits flags, padding, counter values and defaults.
 
-use crate::comparisons::Comparisons;
+use crate::comparisons::LeadingComparisons;
 use crate::family::Family;
 use crate::inspect::{Expression, expressions};
 use crate::netlink::{Attribute, Attributes};
 
-/// Attribute types below this are sorted; no expression has higher ones.
+/// Expressions have no higher attribute types.
 const TYPES: usize = 32;
 
-/// Attributes that are left out if they have this value: expression, type, value.
+/// Defaults to omit: expression, type, value.
 const DEFAULTS: &[(&str, u16, &[u8])] = &[
     // `NFTA_BITWISE_OP`: `NFT_BITWISE_MASK_XOR`.
     ("bitwise", 6, &[0; 4]),
@@ -23,7 +22,7 @@ const DEFAULTS: &[(&str, u16, &[u8])] = &[
     // `NFTA_DYNSET_TIMEOUT` (the set's own), `NFTA_DYNSET_FLAGS`.
     ("dynset", 6, &[0; 8]),
     ("dynset", 9, &[0; 4]),
-    // `NFTA_REJECT_ICMP_CODE`, which a TCP reset does not have.
+    // `NFTA_REJECT_ICMP_CODE` of a TCP reset.
     ("reject", 2, &[0]),
 ];
 
@@ -33,14 +32,13 @@ const IGNORED: &[(&str, u16)] = &[
     ("counter", 1),
     ("counter", 2),
     ("counter", 3),
-    // Set numbers within a batch, and padding: `NFTA_LOOKUP_SET_ID`, `NFTA_DYNSET_SET_ID`, `NFTA_DYNSET_PAD`.
+    // `NFTA_LOOKUP_SET_ID`, `NFTA_DYNSET_SET_ID`, `NFTA_DYNSET_PAD`.
     ("lookup", 4),
     ("dynset", 2),
     ("dynset", 8),
 ];
 
-/// Attributes that the kernel reports as a copy of another if only the other was sent: expression, type, the other
-/// type.
+/// Copies that the kernel adds: expression, type, type of the original.
 const COPIES: &[(&str, u16, u16)] = &[
     // `NFTA_NAT_REG_ADDR_MAX`, `NFTA_NAT_REG_PROTO_MAX`, `NFTA_MASQ_REG_PROTO_MAX`, `NFTA_REDIR_REG_PROTO_MAX`.
     ("nat", 4, 3),
@@ -49,19 +47,18 @@ const COPIES: &[(&str, u16, u16)] = &[
     ("redir", 2, 1),
 ];
 
-/// Flags, some of which the kernel derives: `NFTA_NAT_FLAGS`, `NFTA_MASQ_FLAGS`, `NFTA_REDIR_FLAGS`.
+/// Flags that the kernel may add: `NFTA_NAT_FLAGS`, `NFTA_MASQ_FLAGS`, `NFTA_REDIR_FLAGS`.
 const RANGE_FLAGS: &[(&str, u16)] = &[("nat", 7), ("masq", 1), ("redir", 3)];
-/// `NF_NAT_RANGE_MAP_IPS` and `NF_NAT_RANGE_PROTO_SPECIFIED`, which the kernel derives from an address and a port
-/// (`include/uapi/linux/netfilter/nf_nat.h`).
+/// `NF_NAT_RANGE_MAP_IPS` and `NF_NAT_RANGE_PROTO_SPECIFIED` (`include/uapi/linux/netfilter/nf_nat.h`).
 const IMPLIED: u32 = 0b11;
 
 /// Attributes that nest `enum nft_data_attributes`: expression, type.
 const DATA: &[(&str, u16)] =
     &[("cmp", 3), ("bitwise", 4), ("bitwise", 5), ("bitwise", 7), ("immediate", 2), ("range", 3), ("range", 4)];
 
-/// Appends the canonical form of a rule's expressions (`NFTA_RULE_EXPRESSIONS`) in a table of this family to `out`.
+/// Appends the canonical form of `NFTA_RULE_EXPRESSIONS` to `out`.
 pub fn canonical_into(family: Family, rule: &[u8], out: &mut Vec<u8>) {
-    let mut comparisons = Comparisons::from(out.len());
+    let mut comparisons = LeadingComparisons::from(out.len());
     for expression in expressions(rule) {
         put(family, &expression, out);
         comparisons.push(&expression, out.len());
@@ -90,10 +87,10 @@ fn put(family: Family, expression: &Expression<'_>, out: &mut Vec<u8>) {
         if let (true, Ok(flags)) = (RANGE_FLAGS.contains(&(name, kind)), value.try_into()) {
             let flags = u32::from_be_bytes(flags) & !IMPLIED;
             return if flags != 0 {
-                write(kind, &flags.to_be_bytes(), Shape::Plain, out)
+                write(kind, &flags.to_be_bytes(), ValueShape::Plain, out)
             };
         }
-        let shape = if DATA.contains(&(name, kind)) { Shape::Data } else { Shape::Plain };
+        let shape = if DATA.contains(&(name, kind)) { ValueShape::Data } else { ValueShape::Plain };
         write(kind, value, shape, out);
     });
     close(out, end);
@@ -106,8 +103,8 @@ pub fn canonical(family: Family, rule: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The register into which the expression loads the protocol of the IPv4 header: so iptables-nft writes `-p tcp` since
-/// 1.8.10, and as `meta l4proto` before. In an IPv4 table both are the same byte.
+/// The register of a load of the IPv4 header's protocol, which iptables-nft writes for `-p tcp` since 1.8.10. In an
+/// IPv4 table it equals `meta l4proto` of earlier versions.
 fn ip_protocol<'a>(expression: &Expression<'a>) -> Option<&'a [u8]> {
     /// `NFTA_PAYLOAD_DREG`, `NFTA_PAYLOAD_BASE`, `NFTA_PAYLOAD_OFFSET`, `NFTA_PAYLOAD_LEN`.
     const DREG: u16 = 1;
@@ -124,13 +121,13 @@ const PROTOCOL_OFFSET: u32 = 9;
 fn meta_l4proto(register: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"meta\0");
     let end = open(out);
-    write(1, register, Shape::Plain, out);
-    write(2, &16u32.to_be_bytes(), Shape::Plain, out);
+    write(1, register, ValueShape::Plain, out);
+    write(2, &16u32.to_be_bytes(), ValueShape::Plain, out);
     close(out, end);
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Shape {
+enum ValueShape {
     /// The length in bytes.
     Plain,
     /// `enum nft_data_attributes`: bytes, or a verdict.
@@ -139,24 +136,23 @@ enum Shape {
     Verdict,
 }
 
-fn write(kind: u16, value: &[u8], shape: Shape, out: &mut Vec<u8>) {
+fn write(kind: u16, value: &[u8], shape: ValueShape, out: &mut Vec<u8>) {
     /// `NFTA_DATA_VERDICT`.
     const DATA_VERDICT: u16 = 2;
     out.extend_from_slice(&kind.to_ne_bytes());
     let end = open(out);
-    if shape == Shape::Plain {
+    if shape == ValueShape::Plain {
         out.extend_from_slice(value);
     } else {
         sorted(Attributes::new(value), |_, Attribute { kind, value }| {
-            let verdict = shape == Shape::Data && kind == DATA_VERDICT;
-            write(kind, value, if verdict { Shape::Verdict } else { Shape::Plain }, out);
+            let verdict = shape == ValueShape::Data && kind == DATA_VERDICT;
+            write(kind, value, if verdict { ValueShape::Verdict } else { ValueShape::Plain }, out);
         });
     }
     close(out, end);
 }
 
-/// Calls `each` for the attributes, sorted by type. Of several of a type it uses the last, like the kernel. Unknown
-/// types come last.
+/// Calls `each` by type. Of several attributes of a type the kernel uses the last.
 fn sorted<'a>(attributes: Attributes<'a>, mut each: impl FnMut(&[Option<&'a [u8]>; TYPES], Attribute<'a>)) {
     let mut all = [None; TYPES];
     for attribute in attributes {
@@ -188,11 +184,11 @@ fn close(out: &mut [u8], begin: usize) {
 mod tests {
     use super::*;
     use crate::netlink::AttributeWriter;
-    use crate::rule::{Compare, Lookup, Numgen, Register, Rule};
-    use crate::verdict::Verdict;
+    use crate::rule::{CmpOp, Lookup, Numgen, Register, Rule};
+    use crate::verdict::NfVerdict;
     use proptest::prelude::*;
 
-    /// An expression in the kernel's encoding, with these attributes in this order.
+    /// An expression as the kernel could report it.
     fn dumped(name: &str, attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut data = AttributeWriter::default();
         attributes.iter().for_each(|(kind, value)| data.put(*kind, value));
@@ -246,11 +242,11 @@ mod tests {
         for (form, number) in drawn {
             let bytes = number.to_be_bytes();
             match form {
-                0 => rule.cmp(Register::R1, Compare::Equal, &bytes),
-                1 => rule.cmp(Register::R1, Compare::NotEqual, &bytes[1..]),
+                0 => rule.cmp(Register::R1, CmpOp::Equal, &bytes),
+                1 => rule.cmp(Register::R1, CmpOp::NotEqual, &bytes[1..]),
                 2 => rule.numgen(Numgen::Random, 3, *number, Register::R1),
-                3 => rule.verdict(Verdict::Jump(["a", "b", "ab"][*number as usize])),
-                4 => rule.verdict([Verdict::Accept, Verdict::Drop, Verdict::Goto("a")][*number as usize]),
+                3 => rule.verdict(NfVerdict::Jump(["a", "b", "ab"][*number as usize])),
+                4 => rule.verdict([NfVerdict::Accept, NfVerdict::Drop, NfVerdict::Goto("a")][*number as usize]),
                 5 => rule.lookup(Register::R1, Lookup::set(["a", "b", "ab"][*number as usize])),
                 _ => rule.immediate(&bytes, Register::R2),
             };

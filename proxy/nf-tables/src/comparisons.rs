@@ -1,12 +1,11 @@
 //! The leading comparisons of a rule, sorted.
 //!
-//! A comparison is a load (`meta`, `payload`), an optional mask (`bitwise`), and a `cmp`. Consecutive comparisons must
-//! all hold, so their order does not matter, and iptables-nft versions differ in it: up to 1.8.9 interfaces and
-//! protocol precede addresses, since 1.8.10 they follow them.
+//! A comparison is a load (`meta`, `payload`), perhaps a `bitwise`, and a `cmp`. All must hold, in any order, and
+//! iptables-nft changed the order in 1.8.10: protocol and interfaces preceded addresses before.
 
 use crate::inspect::Expression;
 
-/// Sorts at most this many comparisons; iptables writes up to seven.
+/// iptables writes up to seven.
 const MOST: usize = 8;
 
 /// Expressions that read no register. Beside any other expression the comparisons keep their order, because the
@@ -18,8 +17,7 @@ const REGISTER: u16 = 1;
 /// `NFTA_BITWISE_DREG`.
 const BITWISE_DREG: u16 = 2;
 
-/// The leading comparisons of a rule in its canonical form.
-pub struct Comparisons {
+pub struct LeadingComparisons {
     begin: usize,
     ends: [usize; MOST],
     count: usize,
@@ -31,13 +29,13 @@ pub struct Comparisons {
     independent: bool,
 }
 
-impl Comparisons {
+impl LeadingComparisons {
     /// `begin` is where the rule's form begins.
-    pub fn from(begin: usize) -> Comparisons {
-        Comparisons { begin, ends: [0; MOST], count: 0, loaded: None, leading: true, independent: true }
+    pub fn from(begin: usize) -> LeadingComparisons {
+        LeadingComparisons { begin, ends: [0; MOST], count: 0, loaded: None, leading: true, independent: true }
     }
 
-    /// Adds the next expression of the rule, whose form ends at `end`.
+    /// Adds an expression whose form ends at `end`.
     pub fn push(&mut self, expression: &Expression<'_>, end: usize) {
         let (name, register) = (expression.name, expression.attributes.be32(REGISTER));
         match (name, self.loaded) {
@@ -60,7 +58,7 @@ impl Comparisons {
         }
     }
 
-    /// Sorts the comparisons by their bytes. This crate writes sorted rules, for which it only checks.
+    /// Sorts the comparisons by their bytes. This crate's rules are already sorted.
     pub fn sort(self, out: &mut [u8]) {
         let ends = self.ends.get(..self.count).unwrap_or_default();
         let begins = std::iter::once(self.begin).chain(ends.iter().copied());
@@ -87,8 +85,8 @@ mod tests {
     use crate::canonical::canonical;
     use crate::family::Family;
     use crate::netlink::AttributeWriter;
-    use crate::rule::{Compare, Lookup, Register, Rule};
-    use crate::verdict::Verdict;
+    use crate::rule::{CmpOp, Lookup, Register, Rule};
+    use crate::verdict::NfVerdict;
 
     type Step = fn(&mut Rule);
 
@@ -99,7 +97,7 @@ mod tests {
     }
 
     fn compare(rule: &mut Rule, byte: u8) {
-        rule.cmp(Register::R1, Compare::Equal, &[byte]);
+        rule.cmp(Register::R1, CmpOp::Equal, &[byte]);
     }
 
     fn protocol(rule: &mut Rule) {
@@ -123,7 +121,7 @@ mod tests {
     }
 
     fn accept(rule: &mut Rule) {
-        rule.verdict(Verdict::Accept);
+        rule.verdict(NfVerdict::Accept);
     }
 
     fn lookup(rule: &mut Rule) {

@@ -1,10 +1,10 @@
 //! Encoding errors.
 
-/// A value that does not fit into a message. The batch is unchanged.
+/// An encoding error, which leaves the batch unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The length of an attribute is a `u16` (`struct nlattr` in `include/uapi/linux/netlink.h`).
+    /// The length is a `u16` (`struct nlattr`).
     #[error("attribute {kind} would have {length} bytes, and 65531 fit")]
     AttributeTooLong {
         /// Its type.
@@ -12,17 +12,17 @@ pub enum EncodeError {
         /// Bytes of its value.
         length: usize,
     },
-    /// Names have 1 to 255 bytes (`NFT_NAME_MAXLEN`) and end at the first zero.
+    /// Names have 1 to 255 bytes, none of them zero.
     #[error("{name:?} is no name of a {what}: 1 to {most} bytes fit, none of them zero")]
     Name {
-        /// The object: a table, a chain, a set, an interface.
+        /// The object.
         what: &'static str,
         /// The name.
         name: String,
         /// The most bytes.
         most: usize,
     },
-    /// Text or bytes of limited length, such as a comment.
+    /// A text of limited length.
     #[error("a {what} of {length} bytes is too long: {most} fit")]
     TooLong {
         /// The object.
@@ -32,7 +32,7 @@ pub enum EncodeError {
         /// The most bytes.
         most: usize,
     },
-    /// The kernel takes 128 expressions in a rule (`NFT_RULE_MAXEXPRS` in `net/netfilter/nf_tables_api.c`).
+    /// `NFT_RULE_MAXEXPRS` in `net/netfilter/nf_tables_api.c`.
     #[error("a rule has at most 128 expressions")]
     TooManyExpressions,
     /// A value without a meaning in this place.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use nix::libc;
 
-/// The family that a table belongs to (`nfgen_family` in `include/uapi/linux/netfilter/nfnetlink.h`).
+/// A family (`nfgen_family` in `include/uapi/linux/netfilter/nfnetlink.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Family {
@@ -22,7 +22,7 @@ impl Family {
         self as u8
     }
 
-    /// The family with this number, unless this crate does not support it.
+    /// The family with this number, if supported.
     pub fn from_code(code: u8) -> Option<Family> {
         [Family::Inet, Family::Ipv4, Family::Ipv6].into_iter().find(|family| family.code() == code)
     }
@@ -36,7 +36,7 @@ impl Family {
     }
 }
 
-/// The family and name of a table; names are unique within a family.
+/// The family and name of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Table<'a> {
     /// Its family.

@@ -1,14 +1,14 @@
-//! Readers for a rule's expressions, counter, verdict, target and comment.
+//! Readers of a rule's parts.
 
 use crate::netlink::{Attribute, Attributes, text};
-use crate::verdict::Verdict;
+use crate::verdict::NfVerdict;
 
 /// An expression of a rule.
 #[derive(Debug, Clone, Copy)]
 pub struct Expression<'a> {
     /// The name, such as `cmp`.
     pub name: &'a str,
-    /// The attributes; the enumeration of this name in `include/uapi/linux/netfilter/nf_tables.h` lists their types.
+    /// The attributes; `include/uapi/linux/netfilter/nf_tables.h` names their types.
     pub attributes: Attributes<'a>,
 }
 
@@ -20,7 +20,7 @@ impl<'a> Expression<'a> {
     }
 }
 
-/// The expressions in these bytes (`NFTA_RULE_EXPRESSIONS`), in order. A truncated one ends them.
+/// The expressions in `NFTA_RULE_EXPRESSIONS`, up to a truncated one.
 pub fn expressions(bytes: &[u8]) -> impl Iterator<Item = Expression<'_>> + Clone {
     Attributes::new(bytes).map(Expression::read)
 }
@@ -42,12 +42,12 @@ pub fn counter(rule: &[u8]) -> Option<Counter> {
 }
 
 /// The rule's verdict.
-pub fn verdict(rule: &[u8]) -> Option<Verdict<'_>> {
+pub fn verdict(rule: &[u8]) -> Option<NfVerdict<'_>> {
     // `NFTA_IMMEDIATE_DREG` is the verdict register; `NFTA_IMMEDIATE_DATA`.
     let immediate =
         |expression: Expression<'_>| expression.name == "immediate" && expression.attributes.be32(1) == Some(0);
     let found = expressions(rule).find(|expression| immediate(*expression))?;
-    Verdict::read(found.attributes.nested(2))
+    NfVerdict::read(found.attributes.nested(2))
 }
 
 /// Name and data of the rule's xt target.
@@ -69,29 +69,32 @@ pub fn xt_comment(rule: &[u8]) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::family::Family;
-    use crate::iptables::{Builder, Header};
+    use crate::iptables::{RuleBuilder, RuleHeader};
     use crate::rule::Rule;
     use proptest::prelude::*;
 
     #[test]
     fn a_rule_is_read_as_it_was_written() {
         let mut rule = Rule::new();
-        Builder::new(&mut rule, Family::Ipv4, &Header::default()).one_in(2).comment("default/web:http").jump("WEB");
+        RuleBuilder::new(&mut rule, Family::Ipv4, &RuleHeader::default())
+            .one_in(2)
+            .comment("default/web:http")
+            .jump("WEB");
         let bytes = rule.expressions();
         let names: Vec<&str> = expressions(bytes).map(|expression| expression.name).collect();
         assert_eq!(names, ["match", "match", "counter", "immediate"]);
-        assert_eq!((xt_comment(bytes), verdict(bytes)), (Some("default/web:http"), Some(Verdict::Jump("WEB"))));
+        assert_eq!((xt_comment(bytes), verdict(bytes)), (Some("default/web:http"), Some(NfVerdict::Jump("WEB"))));
         assert_eq!((counter(bytes), xt_target(bytes)), (Some(Counter::default()), None));
 
         rule.clear();
-        Builder::new(&mut rule, Family::Ipv4, &Header::default()).set_xmark(0x4000, 0x4000);
+        RuleBuilder::new(&mut rule, Family::Ipv4, &RuleHeader::default()).set_xmark(0x4000, 0x4000);
         let info = [0x4000u32.to_ne_bytes(), 0x4000u32.to_ne_bytes()].concat();
         assert_eq!(xt_target(rule.expressions()), Some(("MARK", &info[..])));
         assert_eq!((verdict(rule.expressions()), xt_comment(rule.expressions())), (None, None));
         assert_eq!(counter(rule.clear().counter_from(3, 180).expressions()), Some(Counter { packets: 3, bytes: 180 }));
         // An immediate value is not a verdict.
-        rule.clear().immediate(&[0; 4], crate::Register::R1).verdict(Verdict::Drop);
-        assert_eq!(verdict(rule.expressions()), Some(Verdict::Drop));
+        rule.clear().immediate(&[0; 4], crate::Register::R1).verdict(NfVerdict::Drop);
+        assert_eq!(verdict(rule.expressions()), Some(NfVerdict::Drop));
     }
 
     proptest! {

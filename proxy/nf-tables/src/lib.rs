@@ -18,17 +18,17 @@ mod socket;
 mod verdict;
 pub mod xt;
 
-pub use batch::{BaseChain, Batch, Checkpoint, Element, Hook, MapData, Operation, Policy, Position};
-pub use batch::{SetFlags, SetSpec, Value};
+pub use batch::{BaseChain, Batch, BatchCheckpoint, ChainPolicy, Element, MapData, NfHook, Operation, RulePosition};
+pub use batch::{ElementValue, SetFlags, SetSpec};
 pub use canonical::{canonical, canonical_into};
 pub use error::EncodeError;
 pub use family::{Family, Table};
 pub use inspect::{Counter, Expression, counter, expressions, verdict, xt_comment, xt_target};
 pub use objects::{BaseChainInfo, ChainInfo, ElementInfo, FlowtableInfo, RuleInfo, SetInfo, TableInfo};
 pub use rule::{
-    Bitwise, Compare, Compat, CtKey, FibResult, Header, Lookup, MetaKey, Nat, NatKind, Numgen, Register, Reject, Rule,
-    SetUpdate,
+    Bitwise, CmpOp, CtKey, FibResult, Lookup, MetaKey, Nat, NatKind, Numgen, PayloadBase, Register, Reject, Rule,
+    SetUpdate, XtCompat,
 };
 pub use rule::{FIB_DESTINATION, FIB_SOURCE};
-pub use socket::{CommitError, Committed, ReadError, Refusal, Socket};
-pub use verdict::Verdict;
+pub use socket::{CommitError, Committed, NfSocket, OperationRefusal, QueryError};
+pub use verdict::NfVerdict;

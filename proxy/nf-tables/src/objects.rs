@@ -1,14 +1,14 @@
-//! Tables, chains, rules, sets and elements as the kernel reports them.
+//! Objects as the kernel reports them.
 //!
 //! Attribute types: `include/uapi/linux/netfilter/nf_tables.h`.
 
-use crate::batch::{Hook, INTERVAL_END, MapData, Policy, SetFlags, Value};
+use crate::batch::{ChainPolicy, ElementValue, MapData, NFT_SET_ELEM_INTERVAL_END, NfHook, SetFlags};
 use crate::netlink::{Attributes, text};
-use crate::rule::Compat;
 use crate::rule::USER_DATA_COMMENT;
-use crate::verdict::Verdict;
+use crate::rule::XtCompat;
+use crate::verdict::NfVerdict;
 
-const DATA_VERDICT: u32 = 0xffff_ff00;
+const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
 
 /// A table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +42,12 @@ impl<'a> TableInfo<'a> {
 pub struct BaseChainInfo<'a> {
     /// `filter`, `nat` or `route`.
     pub kind: &'a str,
-    /// The hook; `None` in families that this crate does not support.
-    pub hook: Option<Hook>,
+    /// The hook, if supported.
+    pub hook: Option<NfHook>,
     /// Order among the chains of a hook.
     pub priority: i32,
     /// What happens at its end.
-    pub policy: Policy,
+    pub policy: ChainPolicy,
 }
 
 /// A chain.
@@ -59,9 +59,9 @@ pub struct ChainInfo<'a> {
     pub name: &'a str,
     /// The kernel's number.
     pub handle: u64,
-    /// Its rules plus the jumps and elements that refer to it: a chain with 0 is empty and unused.
+    /// Rules of the chain plus references to it.
     pub uses: u32,
-    /// An immediate value is not a verdict.
+    /// The hook of a base chain.
     pub base: Option<BaseChainInfo<'a>>,
     /// The stored user data.
     pub user_data: &'a [u8],
@@ -72,9 +72,9 @@ impl<'a> ChainInfo<'a> {
         let hook = attributes.nested(4);
         let base = hook.be32(1).map(|number| BaseChainInfo {
             kind: attributes.text(7).unwrap_or_default(),
-            hook: Hook::from_number(number),
+            hook: NfHook::from_number(number),
             priority: hook.be32(2).unwrap_or_default().cast_signed(),
-            policy: if attributes.be32(5) == Some(0) { Policy::Drop } else { Policy::Accept },
+            policy: if attributes.be32(5) == Some(0) { ChainPolicy::Drop } else { ChainPolicy::Accept },
         });
         Some(ChainInfo {
             table: attributes.text(1)?,
@@ -96,8 +96,8 @@ pub struct RuleInfo<'a> {
     pub chain: &'a str,
     /// The expressions, for [`expressions`](crate::expressions) and [`canonical`](crate::canonical()).
     pub expressions: &'a [u8],
-    /// The protocol of its xt matches; kernels do not report it for every rule.
-    pub compat: Option<Compat>,
+    /// The protocol of its xt matches, which old kernels omit.
+    pub compat: Option<XtCompat>,
     /// The stored user data.
     pub user_data: &'a [u8],
 }
@@ -105,7 +105,7 @@ pub struct RuleInfo<'a> {
 impl<'a> RuleInfo<'a> {
     pub(crate) fn read(attributes: Attributes<'a>) -> Option<RuleInfo<'a>> {
         let compat = attributes.nested(5);
-        let compat = compat.be32(1).map(|protocol| Compat {
+        let compat = compat.be32(1).map(|protocol| XtCompat {
             protocol,
             // `NFT_RULE_COMPAT_F_INV`.
             inverted: compat.be32(2).unwrap_or_default() & 2 != 0,
@@ -176,7 +176,7 @@ pub struct SetInfo<'a> {
     pub data: Option<MapData>,
     /// Default timeout in milliseconds.
     pub timeout: Option<u64>,
-    /// A field of a key or a value.
+    /// Most elements, if limited.
     pub size: Option<u32>,
     /// The stored user data.
     pub user_data: &'a [u8],
@@ -186,7 +186,7 @@ impl<'a> SetInfo<'a> {
     pub(crate) fn read(attributes: Attributes<'a>) -> Option<SetInfo<'a>> {
         let flags = SetFlags(attributes.be32(3).unwrap_or_default());
         let data = match attributes.be32(6) {
-            Some(DATA_VERDICT) => Some(MapData::Verdict),
+            Some(NFT_DATA_VERDICT) => Some(MapData::Verdict),
             Some(kind) => Some(MapData::Value { kind, length: attributes.be32(7).unwrap_or_default() }),
             None => None,
         };
@@ -211,10 +211,10 @@ pub struct ElementInfo<'a> {
     pub key: &'a [u8],
     /// The last key of a range, in sets of concatenated ranges.
     pub key_end: Option<&'a [u8]>,
-    /// The key marks the end of a plain range: the first key after it.
+    /// The key is the first one after a plain range.
     pub interval_end: bool,
     /// The value, in maps.
-    pub value: Option<Value<'a>>,
+    pub value: Option<ElementValue<'a>>,
     /// Timeout in milliseconds.
     pub timeout: Option<u64>,
     /// Milliseconds until the element expires.
@@ -227,11 +227,11 @@ impl<'a> ElementInfo<'a> {
     pub(crate) fn read(attributes: Attributes<'a>) -> Option<ElementInfo<'a>> {
         let data = attributes.nested(2);
         // `NFTA_DATA_VALUE`, else `NFTA_DATA_VERDICT`.
-        let value = data.get(1).map(Value::Data).or_else(|| Verdict::read(data).map(Value::Verdict));
+        let value = data.get(1).map(ElementValue::Data).or_else(|| NfVerdict::read(data).map(ElementValue::Verdict));
         Some(ElementInfo {
             key: attributes.nested(1).get(1)?,
             key_end: attributes.nested(10).get(1),
-            interval_end: attributes.be32(3).unwrap_or_default() & INTERVAL_END != 0,
+            interval_end: attributes.be32(3).unwrap_or_default() & NFT_SET_ELEM_INTERVAL_END != 0,
             value,
             timeout: attributes.be64(4),
             expires: attributes.be64(5),

@@ -2,64 +2,62 @@
 
 use crate::netlink::{AttributeWriter, Attributes};
 
-/// `NFTA_DATA_VERDICT`, `NFTA_VERDICT_CODE`, `NFTA_VERDICT_CHAIN` (`include/uapi/linux/netfilter/nf_tables.h`).
-const DATA_VERDICT: u16 = 2;
-const VERDICT_CODE: u16 = 1;
-const VERDICT_CHAIN: u16 = 2;
-/// `NFT_CONTINUE`, `NFT_JUMP`, `NFT_GOTO`, `NFT_RETURN`; `NF_DROP` is 0 and `NF_ACCEPT` is 1.
-const CONTINUE: i32 = -1;
-const JUMP: i32 = -3;
-const GOTO: i32 = -4;
-const RETURN: i32 = -5;
+/// `include/uapi/linux/netfilter/nf_tables.h`.
+const NFTA_DATA_VERDICT: u16 = 2;
+const NFTA_VERDICT_CODE: u16 = 1;
+const NFTA_VERDICT_CHAIN: u16 = 2;
+/// `NF_DROP` is 0 and `NF_ACCEPT` is 1.
+const NFT_CONTINUE: i32 = -1;
+const NFT_JUMP: i32 = -3;
+const NFT_GOTO: i32 = -4;
+const NFT_RETURN: i32 = -5;
 
-/// A verdict. Chains are those of the same table.
+/// A verdict, with chains of the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verdict<'a> {
+pub enum NfVerdict<'a> {
     /// The packet continues to the next hook.
     Accept,
     /// Drops the packet.
     Drop,
     /// Continues with the next rule.
     Continue,
-    /// Returns to the calling chain; in a base chain, applies its policy.
+    /// Returns to the calling chain, or applies the policy.
     Return,
-    /// Calls the chain, which returns to the next rule.
+    /// Calls the chain.
     Jump(&'a str),
-    /// Continues in the chain, which returns to the caller of this chain.
+    /// Continues in the chain.
     Goto(&'a str),
 }
 
-impl<'a> Verdict<'a> {
-    /// Writes `NFTA_DATA_VERDICT` into an open data attribute.
+impl<'a> NfVerdict<'a> {
     pub(crate) fn write(self, writer: &mut AttributeWriter) {
         let (code, chain) = match self {
-            Verdict::Drop => (0, None),
-            Verdict::Accept => (1, None),
-            Verdict::Continue => (CONTINUE, None),
-            Verdict::Return => (RETURN, None),
-            Verdict::Jump(chain) => (JUMP, Some(chain)),
-            Verdict::Goto(chain) => (GOTO, Some(chain)),
+            NfVerdict::Drop => (0, None),
+            NfVerdict::Accept => (1, None),
+            NfVerdict::Continue => (NFT_CONTINUE, None),
+            NfVerdict::Return => (NFT_RETURN, None),
+            NfVerdict::Jump(chain) => (NFT_JUMP, Some(chain)),
+            NfVerdict::Goto(chain) => (NFT_GOTO, Some(chain)),
         };
-        writer.nest(DATA_VERDICT, |writer| {
-            writer.put(VERDICT_CODE, &code.to_be_bytes());
+        writer.nest(NFTA_DATA_VERDICT, |writer| {
+            writer.put(NFTA_VERDICT_CODE, &code.to_be_bytes());
             if let Some(chain) = chain {
-                writer.name(VERDICT_CHAIN, "chain", chain);
+                writer.name(NFTA_VERDICT_CHAIN, "chain", chain);
             }
         });
     }
 
-    /// Reads a data attribute; `None` for anything but a known verdict.
-    pub(crate) fn read(data: Attributes<'a>) -> Option<Verdict<'a>> {
-        let verdict = data.nested(DATA_VERDICT);
-        let code = verdict.be32(VERDICT_CODE)?.cast_signed();
-        let chain = verdict.text(VERDICT_CHAIN);
+    pub(crate) fn read(data: Attributes<'a>) -> Option<NfVerdict<'a>> {
+        let verdict = data.nested(NFTA_DATA_VERDICT);
+        let code = verdict.be32(NFTA_VERDICT_CODE)?.cast_signed();
+        let chain = verdict.text(NFTA_VERDICT_CHAIN);
         match code {
-            0 => Some(Verdict::Drop),
-            1 => Some(Verdict::Accept),
-            CONTINUE => Some(Verdict::Continue),
-            RETURN => Some(Verdict::Return),
-            JUMP => chain.map(Verdict::Jump),
-            GOTO => chain.map(Verdict::Goto),
+            0 => Some(NfVerdict::Drop),
+            1 => Some(NfVerdict::Accept),
+            NFT_CONTINUE => Some(NfVerdict::Continue),
+            NFT_RETURN => Some(NfVerdict::Return),
+            NFT_JUMP => chain.map(NfVerdict::Jump),
+            NFT_GOTO => chain.map(NfVerdict::Goto),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@ use crate::config::{Config, Variant};
 use crate::kernel;
 use crate::kernel::netlink::NetlinkError;
 use crate::kernel::nftables::NftTable as _;
-use crate::kernel::writer::Writer;
+use crate::kernel::writer::IptablesWriter;
 use crate::mode::iptables_family::ipvs::kernel::LinuxIpvs;
 use crate::mode::iptables_family::ipvs::teardown::{remove_empty_device, tear_down};
 use crate::mode::iptables_family::rules::cleanup::cleanup;
@@ -14,8 +14,8 @@ use crate::model::Family;
 pub fn run(config: &Config) -> anyhow::Result<()> {
     let mut failure: Option<anyhow::Error> = None;
     for family in Family::ALL {
-        let result =
-            Writer::open(family, config.variant, config.writer).and_then(|mut opened| cleanup(&mut opened.writer));
+        let result = IptablesWriter::open(family, config.variant, config.writer)
+            .and_then(|mut opened| cleanup(&mut opened.writer));
         match result {
             Ok(removed) => tracing::info!(%family, removed, "cleaned up"),
             Err(error) => {
@@ -34,7 +34,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     for (family, name) in
         Family::ALL.into_iter().flat_map(|family| [(family, layout::TABLE), (family, flowtable::TABLE)])
     {
-        match kernel::nftables::Netlink::open(family, name, "").and_then(|mut table| table.delete()) {
+        match kernel::nftables::NetlinkTable::open(family, name, "").and_then(|mut table| table.delete()) {
             Ok(true) => tracing::info!(%family, "deleted the nftables table {name}"),
             Ok(false) => {}
             Err(error) => {

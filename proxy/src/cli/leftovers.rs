@@ -63,8 +63,8 @@ pub(super) fn flowtables<M: Mode>(proxies: &[FamilyProxy<M>]) -> Option<Leftover
 fn tables<M: Mode>(proxies: &[FamilyProxy<M>], names: &[&'static str]) -> Option<LeftoverCleanup> {
     let families = proxies.iter().map(FamilyProxy::family);
     let all = families.flat_map(|family| names.iter().map(move |name| (family, *name)));
-    let open = |(family, name)| Some((family, name, kernel::nftables::Netlink::open(family, name, "").ok()?));
-    let mut tables: Vec<(Family, &str, kernel::nftables::Netlink)> = all.filter_map(open).collect();
+    let open = |(family, name)| Some((family, name, kernel::nftables::NetlinkTable::open(family, name, "").ok()?));
+    let mut tables: Vec<(Family, &str, kernel::nftables::NetlinkTable)> = all.filter_map(open).collect();
     tables.retain_mut(|(_, _, table)| table.exists().unwrap_or(true));
     if tables.is_empty() {
         return None;

@@ -3,9 +3,9 @@
 use tracing::{debug, info, warn};
 
 use crate::config::{Variant, WriterChoice};
-use crate::kernel::iptables::{IptablesError, holds_any};
+use crate::kernel::iptables::{IptablesError, has_any_chain};
 use crate::kernel::packet_filter::PacketFilter;
-use crate::kernel::writer::Writer;
+use crate::kernel::writer::IptablesWriter;
 use crate::mode::iptables_family::rules::cleanup::{CleanupCount, cleanup, count};
 use crate::mode::iptables_family::rules::names;
 use crate::model::Family;
@@ -18,7 +18,7 @@ const HINT: [(Table, &str); 1] = [(Table::Mangle, "KUBE-IPTABLES-HINT")];
 /// variant.
 pub(super) fn warn_about_rules(family: Family, is_nft: bool) {
     let (own, other) = if is_nft { (Variant::Nft, Variant::Legacy) } else { (Variant::Legacy, Variant::Nft) };
-    let hinted = |variant| holds_any(family, variant, &HINT).unwrap_or(false);
+    let hinted = |variant| has_any_chain(family, variant, &HINT).unwrap_or(false);
     if hinted(other) && !hinted(own) {
         warn!(
             %family,
@@ -63,16 +63,16 @@ pub(super) fn clean_up(family: Family, other: Variant) -> Result<(), IptablesErr
 }
 
 pub(super) fn holds_rules(family: Family, variant: Variant) -> Result<bool, IptablesError> {
-    Ok(holds_any(family, variant, &names::FIXED)?)
+    Ok(has_any_chain(family, variant, &names::FIXED)?)
 }
 
-fn open(family: Family, variant: Variant) -> Result<Option<Writer>, IptablesError> {
+fn open(family: Family, variant: Variant) -> Result<Option<IptablesWriter>, IptablesError> {
     if !holds_rules(family, variant)? {
         return Ok(None);
     }
-    Writer::open(family, variant, WriterChoice::Auto).map(|opened| Some(opened.writer))
+    IptablesWriter::open(family, variant, WriterChoice::Auto).map(|opened| Some(opened.writer))
 }
 
-fn found(writer: &mut Writer) -> Result<CleanupCount, IptablesError> {
+fn found(writer: &mut IptablesWriter) -> Result<CleanupCount, IptablesError> {
     Ok(count(&writer.read(&Table::ALL)?))
 }

@@ -21,12 +21,12 @@ use crate::health::{HealthState, HealthzServer, applied_versions};
 use crate::http::ConnectionLimit;
 use crate::kernel;
 use crate::kernel::conntrack::ConntrackNetlink;
-use crate::kernel::descriptors::{self, Shares};
-use crate::kernel::instance::Instance;
+use crate::kernel::descriptors::{self, DescriptorShares};
+use crate::kernel::instance::InstanceLock;
 use crate::kernel::ipvs::Genetlink;
-use crate::kernel::nftables::{NetlinkFlowtable, Spec};
-use crate::kernel::watch::Watch;
-use crate::kernel::writer::{CounterReader, Opened, Writer};
+use crate::kernel::nftables::{FlowtableSpec, NetlinkFlowtable};
+use crate::kernel::watch::TableWatch;
+use crate::kernel::writer::{CounterReader, IptablesWriter, OpenedWriter};
 use crate::kernel::{addresses, capabilities, command, input_policy, limits, sysctl, threads};
 use crate::kubeproxy_config::LoadedConfig;
 use crate::metrics::{AtScrape, Metrics, MetricsServer, Slis, StaticPages};
@@ -62,7 +62,7 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     if configuration.node_port_addresses.is_empty() && config.mode != Mode::Nftables {
         warn!("{NODE_PORTS_EVERYWHERE}");
     }
-    let instance = Instance::claim()?;
+    let instance = InstanceLock::claim()?;
     let about = StaticPages {
         mode: config.mode.to_string(),
         configuration: serde_json::to_value(&configuration).context("cannot serialise the configuration")?,
@@ -71,7 +71,7 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     };
     let descriptors = descriptors::raise();
     descriptors::check(descriptors)?;
-    let shares = Shares::of(descriptors);
+    let shares = DescriptorShares::of(descriptors);
     let start_up = StartContext { shares, about, instance };
     prepare_kernel(&mut config)?;
     match limits::set_oom_score_adj(config.oom_score_adj) {
@@ -93,7 +93,7 @@ pub fn run(resolved: ResolvedSettings, origin: &ObjectOrigin) -> anyhow::Result<
     }
 }
 
-fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::IpvsSyncer<LinuxIpvs<Writer>>>> {
+fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::IpvsSyncer<LinuxIpvs<IptablesWriter>>>> {
     let mut usable =
         open_iptables(config, |family, writer| Ok(assemble::ipvs(config, family, LinuxIpvs::open(writer)?)))?;
     for family in usable.proxies.iter().map(FamilyProxy::family) {
@@ -111,8 +111,8 @@ fn ipvs(config: &Config) -> anyhow::Result<OpenedMode<ipvs::syncer::IpvsSyncer<L
 
 fn userspace(
     config: &Config,
-    shares: Shares,
-) -> anyhow::Result<OpenedMode<userspace::syncer::UserspaceSyncer<Writer, RelayEngine>>> {
+    shares: DescriptorShares,
+) -> anyhow::Result<OpenedMode<userspace::syncer::UserspaceSyncer<IptablesWriter, RelayEngine>>> {
     let (shared, mut stats) = (relays(config, shares), Vec::new());
     let mut usable = open_iptables(config, |family, writer| {
         let relays = RelayEngine::new(family, Arc::clone(&shared));
@@ -125,7 +125,7 @@ fn userspace(
     Ok(usable)
 }
 
-fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::IptablesSyncer<Writer>>> {
+fn iptables(config: &Config) -> anyhow::Result<OpenedMode<iptables::syncer::IptablesSyncer<IptablesWriter>>> {
     let mut usable = open_iptables(config, |family, writer| Ok(assemble::iptables(config, family, writer)))?;
     usable.leftovers = all(vec![leftovers::ipvs(config), leftovers::nftables(&usable.proxies)]);
     usable.metrics.extend(invalid_packets(config, &usable.counters)?);
@@ -142,7 +142,7 @@ fn announce(config: &Config, origin: &ObjectOrigin) {
 }
 
 /// A relayed connection may be idle as long as conntrack keeps its entry.
-fn relays(config: &Config, shares: Shares) -> Arc<relay::engine::RelayShared> {
+fn relays(config: &Config, shares: DescriptorShares) -> Arc<relay::engine::RelayShared> {
     let limits = relay::limits::RelayLimits::of(shares.relays);
     info!(
         listeners = limits.listeners,
@@ -165,8 +165,8 @@ fn invalid_packets(config: &Config, counters: &[(Family, CounterReader)]) -> any
 /// Opens the tables of nftables mode after probing the kernel's features.
 fn nftables(
     config: &Config,
-    shares: Shares,
-) -> anyhow::Result<OpenedMode<nftables::syncer::NftablesSyncer<kernel::nftables::Netlink>>> {
+    shares: DescriptorShares,
+) -> anyhow::Result<OpenedMode<nftables::syncer::NftablesSyncer<kernel::nftables::NetlinkTable>>> {
     let (mut proxies, mut stats) = (Vec::new(), Vec::new());
     for range in ranges_without_relay(config) {
         warn!(
@@ -175,8 +175,8 @@ fn nftables(
     }
     let mut shared = None;
     for family in Family::ALL {
-        let opened = kernel::nftables::Netlink::probe(family, layout::PROBE, &nftables::syncer::probe(family))
-            .and_then(|()| kernel::nftables::Netlink::open(family, layout::TABLE, layout::COMMENT));
+        let opened = kernel::nftables::NetlinkTable::probe(family, layout::PROBE, &nftables::syncer::probe(family))
+            .and_then(|()| kernel::nftables::NetlinkTable::open(family, layout::TABLE, layout::COMMENT));
         match opened {
             Ok(table) => {
                 let proxy = assemble::nftables(config, family, table, |address| {
@@ -213,7 +213,7 @@ fn nftables(
 }
 
 fn flowtable(config: &Config, family: Family) -> Option<NetlinkFlowtable> {
-    let spec = |table| Spec {
+    let spec = |table| FlowtableSpec {
         table,
         comment: of_flowtable::COMMENT,
         name: of_flowtable::FLOWTABLE,
@@ -320,7 +320,7 @@ pub fn prepare(resolved: ResolvedSettings) -> anyhow::Result<()> {
 /// Started before the tables are opened.
 struct StartedProxy {
     config: Config,
-    shares: Shares,
+    shares: DescriptorShares,
     stop: StopSignals,
     metrics: Arc<Metrics>,
     health: HealthState,
@@ -331,7 +331,7 @@ struct StartedProxy {
 impl StartedProxy {
     fn serve(
         config: Config,
-        shares: Shares,
+        shares: DescriptorShares,
         about: StaticPages,
         metrics: Metrics,
         events: Recorder,
@@ -400,9 +400,9 @@ impl StartedProxy {
         let mut runners = Vec::new();
         for proxy in proxies {
             let family = proxy.family();
-            let watch = if nft { Watch::nft(family) } else { Ok(Watch::legacy(family)) };
+            let watch = if nft { TableWatch::nft(family) } else { Ok(TableWatch::legacy(family)) };
             let watch = watch.context("cannot watch the packet filter")?;
-            let addresses = Box::new(addresses::Reader::new(self.config.mode == Mode::Ipvs));
+            let addresses = Box::new(addresses::AddressReader::new(self.config.mode == Mode::Ipvs));
             runners.push(Runner { family: proxy, watch, addresses, conntrack: ConntrackNetlink::default() });
         }
         Ok(runners)
@@ -421,9 +421,9 @@ fn starting(mode: Mode) -> Event {
 }
 
 struct StartContext {
-    shares: Shares,
+    shares: DescriptorShares,
     about: StaticPages,
-    instance: Instance,
+    instance: InstanceLock,
 }
 
 struct OpenedMode<M> {
@@ -436,18 +436,18 @@ struct OpenedMode<M> {
 
 fn open_iptables<M: ModeAtWork>(
     config: &Config,
-    mut assemble: impl FnMut(Family, Writer) -> anyhow::Result<FamilyProxy<M>>,
+    mut assemble: impl FnMut(Family, IptablesWriter) -> anyhow::Result<FamilyProxy<M>>,
 ) -> anyhow::Result<OpenedMode<M>> {
     let (mut proxies, mut counters) = (Vec::new(), Vec::new());
     let mut nft = config.variant == Variant::Nft;
     for family in Family::ALL {
-        let opened = Writer::open(family, config.variant, config.writer).and_then(|mut opened| {
+        let opened = IptablesWriter::open(family, config.variant, config.writer).and_then(|mut opened| {
             nft = opened.writer.is_nft();
             opened.writer.probe()?;
             Ok(opened)
         });
         match opened {
-            Ok(Opened { writer, because }) => {
+            Ok(OpenedWriter { writer, because }) => {
                 info!(%family, writer = writer.name(), "how the tables are written: {because}");
                 other_variant::warn_about_rules(family, nft);
                 counters.push((family, writer.counters()));

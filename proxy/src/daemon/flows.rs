@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::kernel::conntrack::Filter;
+use crate::kernel::conntrack::FlowFilter;
 use crate::model::Protocol;
 use crate::plan::stale_flows::StaleFlowFilter;
 
@@ -12,14 +12,14 @@ use crate::plan::stale_flows::StaleFlowFilter;
 const FEW: usize = 4;
 
 /// The smallest set of dumps that contains every flow that `flows` judges.
-pub(super) fn filters(flows: &StaleFlowFilter) -> Vec<Filter> {
+pub(super) fn filters(flows: &StaleFlowFilter) -> Vec<FlowFilter> {
     let lost = flows.lost();
     let (some, all): (BTreeSet<_>, BTreeSet<_>) = flows.frontends().partition(|frontend| lost.contains_key(frontend));
     let servers: BTreeSet<_> =
         some.iter().flat_map(|key| lost.get(key).into_iter().flatten().map(|server| (key.0, *server))).collect();
-    let to = |(protocol, frontend)| Filter::To(protocol, frontend);
-    let from = |(protocol, server)| Filter::From(protocol, server);
-    let mut filters: Vec<Filter> = all.into_iter().map(to).collect();
+    let to = |(protocol, frontend)| FlowFilter::To(protocol, frontend);
+    let from = |(protocol, server)| FlowFilter::From(protocol, server);
+    let mut filters: Vec<FlowFilter> = all.into_iter().map(to).collect();
     if servers.len() < some.len() {
         filters.extend(servers.into_iter().map(from));
     } else {
@@ -27,7 +27,7 @@ pub(super) fn filters(flows: &StaleFlowFilter) -> Vec<Filter> {
     }
     if filters.len() > FEW {
         let protocols: BTreeSet<Protocol> = flows.frontends().map(|(protocol, _)| protocol).collect();
-        filters = protocols.into_iter().map(Filter::Protocol).collect();
+        filters = protocols.into_iter().map(FlowFilter::Protocol).collect();
     }
     filters
 }
@@ -67,7 +67,7 @@ mod tests {
         SocketAddr::from(([10, 244, 0, host], 53))
     }
 
-    fn filters(due: &[(u16, DueFlows)]) -> Vec<Filter> {
+    fn filters(due: &[(u16, DueFlows)]) -> Vec<FlowFilter> {
         let key = |port: u16| (Protocol::Udp, Frontend::NodePort(port));
         let due: BTreeMap<_, _> = due.iter().map(|(port, due)| (key(*port), due.clone())).collect();
         super::filters(&StaleFlowFilter::default().only(&due))
@@ -75,9 +75,9 @@ mod tests {
 
     #[test]
     fn stale_flows_need_few_dumps() {
-        let to = |port: u16| Filter::To(Protocol::Udp, Frontend::NodePort(port));
+        let to = |port: u16| FlowFilter::To(Protocol::Udp, Frontend::NodePort(port));
         let lost = |hosts: &[u8]| DueFlows::ToServers(hosts.iter().map(|host| server(*host)).collect());
-        let from = |host: u8| Filter::From(Protocol::Udp, server(host));
+        let from = |host: u8| FlowFilter::From(Protocol::Udp, server(host));
         assert_eq!(filters(&[]), []);
         assert_eq!(filters(&[(1, DueFlows::All), (2, DueFlows::All)]), [to(1), to(2)]);
         assert_eq!(filters(&[(1, lost(&[7]))]), [to(1)], "where it makes no difference, what clients send to");
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(filters(&[(1, lost(&[7, 8])), (2, lost(&[7, 8]))]), [to(1), to(2)]);
         assert_eq!(filters(&[(1, DueFlows::All), (2, lost(&[7])), (3, lost(&[7]))]), [to(1), from(7)]);
         let many: Vec<(u16, DueFlows)> = (1..=5).map(|port| (port, DueFlows::All)).collect();
-        assert_eq!(filters(&many), [Filter::Protocol(Protocol::Udp)]);
+        assert_eq!(filters(&many), [FlowFilter::Protocol(Protocol::Udp)]);
         let many: Vec<(u16, DueFlows)> = (1..=9).map(|port| (port, lost(&[7, 8]))).collect();
         assert_eq!(filters(&many), [from(7), from(8)]);
     }

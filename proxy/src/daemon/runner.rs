@@ -26,7 +26,7 @@ use crate::health::{AppliedVersions, HealthState};
 use crate::kernel::addresses::Addresses;
 use crate::kernel::conntrack::Conntrack;
 use crate::kernel::memory;
-use crate::kernel::watch::Watch;
+use crate::kernel::watch::TableWatch;
 use crate::metrics::{Metrics, Pending};
 use crate::mode::Mode;
 use crate::mode::family::FamilyProxy;
@@ -40,7 +40,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 pub struct Runner<M, C> {
     pub family: FamilyProxy<M>,
-    pub watch: Watch,
+    pub watch: TableWatch,
     pub addresses: Box<dyn Addresses + Send>,
     pub conntrack: C,
 }

@@ -21,29 +21,25 @@ use crate::model::Family;
 
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR` (`include/uapi/linux/rtnetlink.h`).
 const CHANGES: u32 = 0x1 | 0x10 | 0x100;
-/// `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_ROUTE`. Of tunnels nothing is heard: a network that adds the remote end of one adds a route as well.
+/// `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_ROUTE`: a new tunnel end always adds a route, too.
 const ROUTE_CHANGES: u32 = 0x40 | 0x400;
 
 /// `IFLA_EXT_MASK` and `RTEXT_FILTER_SKIP_STATS` (`include/uapi/linux/if_link.h`, `rtnetlink.h`).
 const EXTENDED_MASK: u16 = 29;
 const SKIP_STATS: u32 = 1 << 3;
 
-/// A link that is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Link {
+struct UpLink {
     name: String,
     loopback: bool,
-    /// What comes in by it has come in by another link, such as the bridge that it is a port of.
+    /// Packets arrive by another link, such as the bridge of this port.
     is_port: bool,
 }
 
-/// Reads every address of every interface that is up, but for the device that holds service addresses. The primary address of a
-/// family is the first that is neither loopback nor link-local; a Node object, where there is one, says better.
+/// Lists the addresses of all links that are up, except service addresses. The primary address of a family is the first
+/// that is neither loopback nor link-local, unless a Node object names another.
 ///
-/// Not by `getifaddrs(3)`: while pods' links come and go it misses addresses that stay.
-///
-/// # Errors
-/// When the kernel does not answer.
+/// Not by `getifaddrs(3)`, which misses addresses while pods' links change.
 pub fn read() -> Result<NodeAddresses, NetlinkError> {
     let opened = NetlinkSocket::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for links and addresses", error))?;
@@ -52,7 +48,6 @@ pub fn read() -> Result<NodeAddresses, NetlinkError> {
     Ok(of(&links, &addresses))
 }
 
-/// What [`read`] does, with the addresses of other machines that packets are sent to, and those of services.
 fn read_for_ipvs() -> Result<NodeAddresses, NetlinkError> {
     let opened = NetlinkSocket::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for routes", error))?;
@@ -65,10 +60,6 @@ fn read_for_ipvs() -> Result<NodeAddresses, NetlinkError> {
     Ok(NodeAddresses { next_hops, of_services: Some(of_services), ..of(&links, &addresses) })
 }
 
-/// The name of this link if it is up and has no address of the family.
-///
-/// # Errors
-/// When the kernel does not answer.
 pub(super) fn without_address(
     socket: &mut NetlinkSocket,
     index: u32,
@@ -80,49 +71,42 @@ pub(super) fn without_address(
     Ok(link.map(|link| link.name))
 }
 
-/// Where the node's addresses are read, again and again.
+/// A repeatable read of the node's addresses.
 pub trait Addresses {
-    /// The addresses as they are now.
-    ///
-    /// # Errors
-    /// When the kernel does not answer.
     fn read(&mut self) -> Result<&NodeAddresses, NetlinkError>;
 
-    /// Ready as soon as [`Addresses::read`] may find others than at its last call. Where nothing is announced, or nothing has been read yet,
-    /// it never is.
+    /// Ready once [`Addresses::read`] may return other addresses; never without announcements.
     fn poll_changed(&mut self, _context: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
 }
 
-/// Reads them anew only when the kernel has announced a change: on a node with many pods that is a long list.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct AddressReader {
     changes: Option<Arc<MulticastListener>>,
-    /// Wakes the task that polls.
     wakes: Option<AsyncFd<Arc<MulticastListener>>>,
-    /// A change was announced and taken from the socket since the last read.
     has_changed: bool,
     known: Option<NodeAddresses>,
     for_ipvs: bool,
 }
 
-impl Reader {
-    /// Whether [`NodeAddresses::next_hops`] and [`NodeAddresses::of_services`] are read, too; then routes that come and go are changes.
-    pub fn new(for_ipvs: bool) -> Reader {
-        Reader { for_ipvs, ..Reader::default() }
+impl AddressReader {
+    /// `for_ipvs` includes [`NodeAddresses::next_hops`] and [`NodeAddresses::of_services`], and announcements of
+    /// routes.
+    pub fn new(for_ipvs: bool) -> AddressReader {
+        AddressReader { for_ipvs, ..AddressReader::default() }
     }
 }
 
-impl Addresses for Reader {
-    /// What [`read`] would find now. The first call decides about the network namespace.
+impl Addresses for AddressReader {
+    /// The first call chooses the network namespace.
     fn read(&mut self) -> Result<&NodeAddresses, NetlinkError> {
         if self.changes.is_none() {
-            // Where nothing is announced, every look reads.
+            // Without announcements, every call reads.
             let groups = if self.for_ipvs { CHANGES | ROUTE_CHANGES } else { CHANGES };
             self.changes = MulticastListener::of(SockProtocol::NetlinkRoute, groups).ok().map(Arc::new);
         }
-        // Taken before the read: what changes meanwhile is one for the next look.
+        // Before the read, so that later changes cause another one.
         let has_changed = self.changes.as_ref().is_none_or(|changes| changes.take()) | self.has_changed;
         self.has_changed = false;
         let known = self.known.take().filter(|_| !has_changed);
@@ -133,7 +117,7 @@ impl Addresses for Reader {
     fn poll_changed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(changes) = &self.changes else { return Poll::Pending };
         if self.wakes.is_none() {
-            // SAFETY: they yield the same open descriptor for as long as they live, which is as long as the AsyncFd.
+            // SAFETY: the value yields the same open descriptor for as long as the AsyncFd lives.
             self.wakes = unsafe { AsyncFd::register(Arc::clone(changes)) }.ok();
         }
         let Some(wakes) = &self.wakes else { return Poll::Pending };
@@ -146,14 +130,13 @@ impl Addresses for Reader {
     }
 }
 
-/// What the node has, by its links and their addresses. An address whose link came just now is one for the next look.
-fn of(links: &BTreeMap<u32, Link>, addresses: &[(u32, IpAddr)]) -> NodeAddresses {
+fn of(links: &BTreeMap<u32, UpLink>, addresses: &[(u32, IpAddr)]) -> NodeAddresses {
     let mut found = NodeAddresses::default();
-    // What each interface that packets may come in by has an address of.
+    // The families of each interface by which packets may arrive.
     let entrances = links.iter().filter(|(_, link)| !link.loopback && !link.is_port);
     let mut addressed: BTreeMap<u32, BTreeSet<Family>> =
         entrances.map(|(index, _)| (*index, BTreeSet::new())).collect();
-    // Every pod's interface brings a link-local address of IPv6 along: a change that concerns no service.
+    // Every pod's interface has a link-local IPv6 address, which concerns no service.
     let automatic = |address: &IpAddr| address.is_ipv6() && is_link_local(address);
     for (index, address) in addresses.iter().filter(|(index, address)| links.contains_key(index) && !automatic(address))
     {
@@ -168,7 +151,7 @@ fn of(links: &BTreeMap<u32, Link>, addresses: &[(u32, IpAddr)]) -> NodeAddresses
         }
     }
     let is_bare = |family: &Family| addressed.values().any(|families| !families.contains(family));
-    // CNIs that put the gateway's address on each pod's interface repeat it with every pod.
+    // Some CNIs put the gateway's address on each pod's interface.
     found.local.sort_unstable();
     found.local.dedup();
     found.links =
@@ -178,8 +161,7 @@ fn of(links: &BTreeMap<u32, Link>, addresses: &[(u32, IpAddr)]) -> NodeAddresses
     found
 }
 
-/// Lists the links that are up. Returns the index of the device that holds service addresses separately, if it is up.
-fn links(socket: &mut NetlinkSocket) -> Result<(BTreeMap<u32, Link>, Option<u32>), NetlinkError> {
+fn links(socket: &mut NetlinkSocket) -> Result<(BTreeMap<u32, UpLink>, Option<u32>), NetlinkError> {
     let mut request = Request::new(libc::RTM_GETLINK, &link_header(0), "list the node's links");
     // Without counters, which are most of a link's attributes.
     request.body.put(EXTENDED_MASK, &SKIP_STATS.to_ne_bytes());
@@ -198,13 +180,12 @@ fn links(socket: &mut NetlinkSocket) -> Result<(BTreeMap<u32, Link>, Option<u32>
             device = Some(index);
         } else {
             let is_port = attributes.get(libc::IFLA_MASTER).is_some();
-            links.insert(index, Link { name: name.to_owned(), loopback: has(libc::IFF_LOOPBACK), is_port });
+            links.insert(index, UpLink { name: name.to_owned(), loopback: has(libc::IFF_LOOPBACK), is_port });
         }
     })?;
     Ok((links, device))
 }
 
-/// Lists every address with the index of its link, in the kernel's order.
 fn addresses(socket: &mut NetlinkSocket) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
     let mut addresses = Vec::new();
     let request = Request::new(libc::RTM_GETADDR, &address_header(None, 0, 0, 0), "list the node's addresses");
@@ -225,7 +206,7 @@ mod tests {
 
     fn node(links: &[(u32, bool, bool)], addresses: &[(u32, &str)]) -> NodeAddresses {
         let links = links.iter().map(|(index, loopback, is_port)| {
-            let link = Link { name: format!("link{index}"), loopback: *loopback, is_port: *is_port };
+            let link = UpLink { name: format!("link{index}"), loopback: *loopback, is_port: *is_port };
             (*index, link)
         });
         let addresses: Vec<(u32, IpAddr)> =

@@ -1,27 +1,21 @@
-//! Gives up the rights that proxying does not need (capabilities(7)).
+//! Drops unneeded capabilities (capabilities(7)).
 //!
-//! Capabilities are a thread's own, and new threads inherit them: this must run before the threads start that are to
-//! have no more. Threads that start earlier give up their own.
+//! New threads inherit them, so this runs before the other threads start.
 
 use caps::{CapSet, Capability, CapsHashSet, errors::CapsError};
 
-/// Ports below this need a capability (`net.ipv4.ip_unprivileged_port_start`, by default).
+/// Lower ports need a capability (`net.ipv4.ip_unprivileged_port_start`).
 const UNPRIVILEGED: u16 = 1024;
 
-/// Rights that could not be given up.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot give up the capabilities that are not needed: {0}")]
 pub struct CapabilitiesError(#[from] CapsError);
 
-/// Keeps what the packet filter and conntrack need, and what listening on these ports needs; gives up everything
-/// else, for this process and for the commands that it runs.
-///
-/// # Errors
-/// When the kernel refuses, as it does for a process that has no `CAP_SETPCAP` and more than it needs. The rest is
-/// given up nevertheless.
+/// Keeps the capabilities for the packet filter, conntrack and these listening ports, also for child processes. A
+/// process without `CAP_SETPCAP` cannot drop all others.
 pub fn keep_what_is_needed(ports: impl IntoIterator<Item = u16>) -> Result<(), CapabilitiesError> {
     let needed = needed(ports);
-    // What is not in this set, children of root's do not get back. First: dropping from it is a right of its own.
+    // First, because it needs a capability. Root's children regain those of the bounding set.
     let bounding =
         caps::all().into_iter().filter(|capability| !needed.contains(capability)).try_for_each(drop_bounding);
     for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
@@ -31,17 +25,15 @@ pub fn keep_what_is_needed(ports: impl IntoIterator<Item = u16>) -> Result<(), C
     bounding.map_err(CapabilitiesError::from)
 }
 
-/// Gives up every capability of the calling thread, for a thread that starts before the others and needs none.
+/// Drops every capability of the calling thread.
 pub fn keep_none() {
-    // A thread that may not do so keeps what it was given.
     caps::all().into_iter().for_each(|capability| drop(drop_bounding(capability)));
     for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
         let _ = caps::clear(None, set);
     }
 }
 
-/// What a process lacks that has to write the packet filter: `None` if it has the capabilities. With the `legacy` commands it needs
-/// one more than by netlink.
+/// The missing capabilities for the packet filter; the `legacy` commands need one more than netlink.
 pub fn lacking(legacy: bool) -> Option<String> {
     let needed = [(Capability::CAP_NET_ADMIN, true), (Capability::CAP_NET_RAW, legacy)];
     let lacks = |capability: Capability| !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(true);
@@ -54,7 +46,7 @@ pub fn lacking(legacy: bool) -> Option<String> {
     }
 }
 
-/// What to do about a packet filter that may not be written.
+/// Advice for a packet filter that the proxy may not write.
 pub fn advice(legacy: bool) -> String {
     let capabilities = if legacy { "CAP_NET_ADMIN and CAP_NET_RAW" } else { "CAP_NET_ADMIN" };
     match lacking(legacy) {
@@ -67,7 +59,7 @@ pub fn advice(legacy: bool) -> String {
 }
 
 fn needed(ports: impl IntoIterator<Item = u16>) -> CapsHashSet {
-    // RAW is for legacy iptables, which opens a raw socket.
+    // Legacy iptables opens a raw socket.
     let mut needed = CapsHashSet::from([Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW]);
     if ports.into_iter().any(|port| port < UNPRIVILEGED) {
         needed.insert(Capability::CAP_NET_BIND_SERVICE);
@@ -76,7 +68,7 @@ fn needed(ports: impl IntoIterator<Item = u16>) -> CapsHashSet {
 }
 
 fn drop_bounding(capability: Capability) -> Result<(), CapsError> {
-    // The kernel may be older than the library, and not know a capability.
+    // An older kernel does not know every capability of the library.
     if caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false) {
         caps::drop(None, CapSet::Bounding, capability)?;
     }
@@ -89,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        // A thread's capabilities are its own, and what a thread gives up stays with it.
+        // A thread of its own, since dropped capabilities do not return.
         let told = std::thread::spawn(|| {
             let held = CapsHashSet::from([Capability::CAP_NET_ADMIN]);
             let held: CapsHashSet = caps::read(None, CapSet::Permitted).unwrap().intersection(&held).copied().collect();

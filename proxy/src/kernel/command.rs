@@ -1,4 +1,4 @@
-//! Child processes: run, fed, and never left behind.
+//! Child processes with input, a deadline, and no survivors.
 #![allow(unsafe_code, reason = "prctl(2) between fork and exec, the one way to make a child die with its parent")]
 
 use std::io::{self, Read, Write};
@@ -15,68 +15,58 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// How often a child that keeps its pipes open is asked whether it has ended: a process that it started may hold them.
+/// How often to check for the end of a child whose pipes stay open.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a process that has the pipes of an ended child is listened to: what the child itself wrote is in them already.
+/// How long to read the pipes of an ended child, which its own children may hold.
 const GRACE: Duration = Duration::from_millis(100);
-/// Bytes that are read at once.
 const AT_ONCE: u64 = 1 << 20;
-/// The longest dump that is read: 2,000,000 rules are about as long.
+/// The longest output: a dump of some 2,000,000 rules.
 const LONGEST_OUTPUT: usize = 512 << 20;
-/// What is kept of a command's complaints, at the beginning and at the end: they go to the log.
+/// Bytes of standard error to keep from the beginning and the end.
 const COMPLAINT: usize = 2048;
-/// The longest pause between two looks at a child that has closed its pipes: it ends within microseconds.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-/// How long a killed child may take to end. One that the kernel holds in an uninterruptible wait takes longer.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// The process groups of the commands that run, each for as long as its first process is not reaped: after that, its number may be
-/// another's.
-static GROUPS: Mutex<Groups> = Mutex::new(Groups { running: Vec::new(), ending: false });
+/// The process groups of running commands. Reaping the first process frees the number.
+static GROUPS: Mutex<ProcessGroups> = Mutex::new(ProcessGroups { running: Vec::new(), ending: false });
 
-struct Groups {
+struct ProcessGroups {
     running: Vec<Pid>,
-    /// No command may begin any more.
+    /// No command may start any more.
     ending: bool,
 }
 
-/// Kills the commands that run, with all that they started, and lets no other begin: for the end of the program.
+/// Kills the running commands, and refuses new ones.
 pub fn kill_all() {
     let mut groups = groups();
     groups.ending = true;
     groups.running.iter().copied().for_each(kill);
 }
 
-/// Runs a command to its end with `input` on its standard input. Its pipes are served together, so that a child may write
+/// Runs a command with `input` on its standard input. Reads and writes at the same time, so that the child may write
 /// before it has read everything.
 ///
-/// When the child ends, whatever else is in its process group is killed. The child gets SIGKILL when this thread's process dies: an `iptables-restore` of a killed proxy that commits
-/// late would undo what the next proxy has written.
+/// Kills the rest of its process group when the child ends, or after `limit` with an error of kind `TimedOut`. The
+/// child gets SIGKILL when this process dies: a late commit of a killed proxy's `iptables-restore` would undo the rules
+/// of the next proxy.
 ///
-/// # Errors
-/// When it cannot be started or fed, or prints without end; of kind `TimedOut` when it has not ended within `limit`. Its process
-/// group is killed then. Its exit status is in the output; of its standard error only the beginning and the end are, with how many
-/// bytes were left out.
+/// Of a long standard error the output has only the beginning and the end.
 pub fn run(program: &str, arguments: &[&str], input: Option<&str>, limit: Duration) -> io::Result<Output> {
     let mut input = input.map(|input| std::iter::once(input.to_owned()));
-    execute(Command::new(program).args(arguments), input.as_mut().map(|input| input as Pieces), limit)
+    execute(Command::new(program).args(arguments), input.as_mut().map(|input| input as InputPieces), limit)
 }
 
-/// A command's input, piece by piece.
-pub type Pieces<'a> = &'a mut dyn Iterator<Item = String>;
+pub type InputPieces<'a> = &'a mut dyn Iterator<Item = String>;
 
-/// As [`run`], with an input whose pieces are asked for when the command has taken those before.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_fed(program: &str, arguments: &[&str], input: Option<Pieces<'_>>, limit: Duration) -> io::Result<Output> {
+pub fn run_fed(
+    program: &str,
+    arguments: &[&str],
+    input: Option<InputPieces<'_>>,
+    limit: Duration,
+) -> io::Result<Output> {
     execute(Command::new(program).args(arguments), input, limit)
 }
 
-/// As [`run`], without input and with more variables in its environment.
-///
-/// # Errors
-/// As [`run`].
 pub fn run_with(
     program: &str,
     arguments: &[&str],
@@ -87,10 +77,10 @@ pub fn run_with(
     execute(Command::new(program).args(arguments).envs(environment), None, limit)
 }
 
-fn execute(command: &mut Command, input: Option<Pieces<'_>>, limit: Duration) -> io::Result<Output> {
+fn execute(command: &mut Command, input: Option<InputPieces<'_>>, limit: Duration) -> io::Result<Output> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-    // SAFETY: prctl(PR_SET_PDEATHSIG) is async-signal-safe and touches no memory of the parent.
+    // SAFETY: prctl(PR_SET_PDEATHSIG) is async-signal-safe.
     unsafe {
         command.pre_exec(|| set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));
     }
@@ -101,17 +91,19 @@ fn execute(command: &mut Command, input: Option<Pieces<'_>>, limit: Duration) ->
         let groups = groups();
         groups.running.iter().copied().filter(|one| *one == group(&child)).for_each(kill);
         drop(groups);
-        // One that the kernel holds is left to it.
+        // The kernel may hold it longer.
         let _ = wait(&mut child, Instant::now() + LAST_WAIT);
     }
     result
 }
 
-/// Serves the pipes until the child has ended.
-fn attend(child: &mut Child, input: Pieces<'_>, deadline: Instant) -> io::Result<Output> {
-    let mut feed = Feed { pipe: child.stdin.take(), piece: String::new(), written: 0, pieces: input };
+fn attend(child: &mut Child, input: InputPieces<'_>, deadline: Instant) -> io::Result<Output> {
+    let mut feed = InputFeed { pipe: child.stdin.take(), piece: String::new(), written: 0, pieces: input };
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let mut outputs = [Drain::new(stdout, Keep::All(LONGEST_OUTPUT)), Drain::new(stderr, Keep::Ends(COMPLAINT))];
+    let mut outputs = [
+        OutputDrain::new(stdout, OutputLimit::All(LONGEST_OUTPUT)),
+        OutputDrain::new(stderr, OutputLimit::Ends(COMPLAINT)),
+    ];
     for pipe in [feed.fd(), outputs[0].fd(), outputs[1].fd()].into_iter().flatten() {
         fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
@@ -146,21 +138,21 @@ fn attend(child: &mut Child, input: Pieces<'_>, deadline: Instant) -> io::Result
         Some((status, _)) => status,
         None => wait(child, deadline)?.ok_or_else(late)?,
     };
-    let [stdout, stderr] = outputs.map(Drain::finish);
+    let [stdout, stderr] = outputs.map(OutputDrain::finish);
     Ok(Output { status, stdout, stderr })
 }
 
-fn groups() -> MutexGuard<'static, Groups> {
+fn groups() -> MutexGuard<'static, ProcessGroups> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn group(child: &Child) -> Pid {
-    // Process numbers have 22 bits at most (proc(5)).
+    // Process IDs have 22 bits at most (proc(5)).
     Pid::from_raw(child.id().cast_signed())
 }
 
 fn kill(group: Pid) {
-    // It may have ended already.
+    // The group may be gone.
     let _ = killpg(group, Signal::SIGKILL);
 }
 
@@ -170,7 +162,6 @@ fn begin(child: &Child) -> io::Result<()> {
     if groups.ending { Err(io::Error::new(io::ErrorKind::Interrupted, "the program ends")) } else { Ok(()) }
 }
 
-/// The status of a child that has ended, once what it left in its process group is killed.
 fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let group = group(child);
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -187,7 +178,7 @@ fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     child.try_wait()
 }
 
-/// Waits for the end of a child that has nothing more to say; `None` if it is not there by the deadline.
+/// Waits for a child that has closed its pipes; `None` after the deadline.
 fn wait(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
     let mut pause = Duration::from_micros(50);
     loop {
@@ -211,22 +202,20 @@ fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "it did not end in time")
 }
 
-/// What the child is still to read.
-struct Feed<'a> {
+struct InputFeed<'a> {
     pipe: Option<ChildStdin>,
     piece: String,
-    /// So many bytes of the piece.
     written: usize,
-    pieces: Pieces<'a>,
+    pieces: InputPieces<'a>,
 }
 
-impl Feed<'_> {
+impl InputFeed<'_> {
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Writes what fits; closes the pipe at the end. A child that stops reading (a syntax error in the middle) closes it
-    /// first; its exit status says more.
+    /// Writes as much as fits, and closes the pipe at the end. A child may close it first, such as after a syntax
+    /// error.
     fn write(&mut self) -> io::Result<()> {
         while let Some(pipe) = &mut self.pipe {
             let rest = self.piece.as_bytes().get(self.written..).unwrap_or_default();
@@ -249,50 +238,46 @@ impl Feed<'_> {
     }
 }
 
-/// What the child says.
-struct Drain {
+struct OutputDrain {
     pipe: Option<Box<dyn Pipe>>,
     bytes: Vec<u8>,
-    keep: Keep,
+    keep: OutputLimit,
     cut: usize,
 }
 
-/// How much of it is kept.
 #[derive(Clone, Copy)]
-enum Keep {
-    /// Everything; more than so many bytes are an error.
+enum OutputLimit {
     All(usize),
-    /// So many bytes of the beginning and as many of the end. A command says last what it failed of.
+    /// This many bytes of the beginning and of the end.
     Ends(usize),
 }
 
-impl Drain {
-    fn new(pipe: Option<impl Pipe + 'static>, keep: Keep) -> Self {
-        Drain { pipe: pipe.map(|pipe| Box::new(pipe) as Box<dyn Pipe>), bytes: Vec::new(), keep, cut: 0 }
+impl OutputDrain {
+    fn new(pipe: Option<impl Pipe + 'static>, keep: OutputLimit) -> Self {
+        OutputDrain { pipe: pipe.map(|pipe| Box::new(pipe) as Box<dyn Pipe>), bytes: Vec::new(), keep, cut: 0 }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads some of what is there; whether there was anything. A process that writes without end holds up nothing else.
     fn read(&mut self) -> io::Result<bool> {
         let Some(pipe) = &mut self.pipe else { return Ok(false) };
         let before = self.bytes.len();
         match pipe.by_ref().take(AT_ONCE).read_to_end(&mut self.bytes) {
             Ok(0) => self.pipe = None,
             Ok(_) => {}
-            // What had come before is kept.
+            // `bytes` contains what arrived before.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
         let any = self.bytes.len() > before;
         match self.keep {
-            Keep::All(most) if self.bytes.len() > most => {
+            OutputLimit::All(most) if self.bytes.len() > most => {
                 return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it printed more than {most} bytes")));
             }
-            Keep::Ends(each) if self.bytes.len() > 4 * each => self.shorten(each),
-            Keep::All(_) | Keep::Ends(_) => {}
+            OutputLimit::Ends(each) if self.bytes.len() > 4 * each => self.shorten(each),
+            OutputLimit::All(_) | OutputLimit::Ends(_) => {}
         }
         Ok(any)
     }
@@ -303,9 +288,8 @@ impl Drain {
         self.cut += middle;
     }
 
-    /// All that is kept, with how much is not.
     fn finish(mut self) -> Vec<u8> {
-        let Keep::Ends(each) = self.keep else { return self.bytes };
+        let OutputLimit::Ends(each) = self.keep else { return self.bytes };
         if self.cut == 0 && self.bytes.len() <= 4 * each {
             return self.bytes;
         }
@@ -316,7 +300,6 @@ impl Drain {
     }
 }
 
-/// A readable end of a pipe.
 trait Pipe: Read + AsFd {}
 
 impl<T: Read + AsFd> Pipe for T {}
@@ -333,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_child_may_write_more_than_a_pipe_holds_before_it_reads() {
-        // A pipe holds 64 KiB (pipe(7)); the input is as large, so that writing it first would wait for ever.
+        // A pipe holds 64 KiB (pipe(7)), so writing all input first would block for ever.
         let input = "x".repeat(1 << 20);
         let script = "head -c 1000000 /dev/zero | tr '\\0' y; head -c 200000 /dev/zero >&2; cat; exit 3";
         let output = shell(script, Some(&input), PATIENCE).unwrap();
@@ -352,7 +335,6 @@ mod tests {
         let script = "head -c 65536 >/dev/null; exec <&-; exit 3";
         let output = run_fed("/bin/sh", &["-c", script], Some(&mut pieces), PATIENCE).unwrap();
         assert_eq!(output.status.code(), Some(3));
-        // What it has read, what `head` read ahead, what fills the pipe, and one that waits.
         assert!(made <= 5, "{made}");
         let mut pieces = (0..1000).map(|number| format!("{number}\n"));
         let output = run_fed("/bin/cat", &[], Some(&mut pieces), PATIENCE).unwrap();
@@ -369,7 +351,7 @@ mod tests {
     fn a_child_that_does_not_end_is_killed_with_its_own_children() {
         let directory = tempfile::tempdir().unwrap();
         let pids = directory.path().join("pids");
-        // The last one would outlive its parent; none of them reads, one keeps the output open.
+        // The first process would outlive its parent, and keeps the output open.
         let script = format!("sleep 1000 & echo $! >{0}; echo $$ >>{0}; echo begun; wait", pids.display());
         let error = shell(&script, Some(&"x".repeat(1 << 20)), Duration::from_secs(1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -380,7 +362,7 @@ mod tests {
 
     fn ends(pid: &str) {
         let deadline = Instant::now() + PATIENCE;
-        // A grandchild is reaped by another; until then it is a zombie.
+        // Until its parent reaps it, a process is a zombie.
         let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         while !stat().is_empty() && !stat().contains(") Z ") {
             assert!(Instant::now() < deadline, "{pid} goes on");
@@ -407,7 +389,7 @@ mod tests {
 
     #[test]
     fn output_without_end_is_an_error() {
-        let mut output = Drain::new(std::fs::File::open("/dev/zero").ok(), Keep::All(5_000_000));
+        let mut output = OutputDrain::new(std::fs::File::open("/dev/zero").ok(), OutputLimit::All(5_000_000));
         let error = std::iter::repeat_with(|| output.read()).take(10).find_map(Result::err).unwrap();
         assert_eq!(error.to_string(), "it printed more than 5000000 bytes");
     }

@@ -1,5 +1,4 @@
-//! The device that holds service addresses, so that packets to them are taken for the node's own and reach IPVS: a dummy,
-//! which is never up and answers nothing itself.
+//! The dummy device whose service addresses make packets local, so that they reach IPVS. It is never up.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,24 +12,22 @@ use super::netlink::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NetlinkError, Netl
 use super::netlink::{address_header, link_header, own_address, route_header};
 use crate::model::Family;
 
-/// The device's name, as upstream's.
+/// The name, as kube-proxy's.
 pub const DEVICE: &str = "kube-ipvs0";
 
-/// Whether an address may be a source (RFC 4862, section 5.5.4).
+/// RFC 4862, section 5.5.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressState {
-    /// It may.
     Preferred,
-    /// It is not chosen while there is another one.
+    /// Only if there is no other.
     Deprecated,
 }
 
 impl AddressState {
-    /// What [`AddressChange::Bind`] makes of an address.
+    /// The state of a bound address.
     ///
-    /// Where an interface has no address of IPv6, what leaves by it takes that of the node's which is most like the
-    /// destination (RFC 6724, rule 8), and a service's may be that; but a deprecated one loses before (rule 3). IPv4 takes the
-    /// first.
+    /// On a link without IPv6 addresses the kernel chooses the node's address that is most like the destination (RFC
+    /// 6724, rule 8), which may be a service's, unless that is deprecated (rule 3).
     pub fn of_bound(address: &IpAddr) -> AddressState {
         match address {
             IpAddr::V4(_) => AddressState::Preferred,
@@ -39,62 +36,40 @@ impl AddressState {
     }
 }
 
-/// One change of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressChange {
-    /// It comes, or comes into the state that it should have.
+    /// Adds the address, or corrects its state.
     Bind(IpAddr),
-    /// It goes.
     Unbind(IpAddr),
-    /// It stays, so that connections from it go on, but what the node sends to it from now on comes from another of the node's
-    /// addresses. Without this such packets have the very same address as their source.
+    /// Keeps the address, but new packets to it use another source instead of the address itself.
     Yield {
-        /// The one that stays.
         address: IpAddr,
-        /// The node's other one.
+        /// The new source.
         to: IpAddr,
     },
 }
 
-/// The device.
-pub trait Device {
-    /// Makes the device, if it is not there.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+pub trait ServiceDevice {
     fn ensure_device(&mut self) -> Result<(), NetlinkError>;
 
-    /// Its addresses of one family, but for those that the kernel gives by itself.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// The device's addresses, except automatic ones.
     fn addresses(&mut self, family: Family) -> Result<BTreeMap<IpAddr, AddressState>, NetlinkError>;
 
-    /// Makes changes, in order. An address that is there already, or not, is no error.
-    ///
-    /// # Errors
-    /// When the kernel refuses one; others may have been made.
+    /// Makes changes in order; ignores existing and missing addresses.
     fn change_addresses(&mut self, changes: &[AddressChange]) -> Result<(), NetlinkError>;
 
-    /// Removes the device with its addresses; that there is none is no error.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     fn remove_device(&mut self) -> Result<(), NetlinkError>;
 }
 
-/// A device in memory. Fields are open for tests to look at and to tamper with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fake {
-    /// Its addresses; `None`: it is not there.
+pub struct FakeDevice {
     pub addresses: Option<BTreeMap<IpAddr, AddressState>>,
-    /// Those that have yielded, and to which other one.
+    /// Addresses with [`AddressChange::Yield`], and the other source.
     pub yielded: BTreeMap<IpAddr, IpAddr>,
-    /// Every change that was taken.
     pub changes: Vec<AddressChange>,
 }
 
-impl Device for Fake {
+impl ServiceDevice for FakeDevice {
     fn ensure_device(&mut self) -> Result<(), NetlinkError> {
         self.addresses.get_or_insert_default();
         Ok(())
@@ -131,7 +106,6 @@ impl Device for Fake {
     }
 }
 
-/// The kernel's device, by routing netlink.
 pub struct Rtnetlink(NetlinkSocket);
 
 impl Rtnetlink {
@@ -141,7 +115,7 @@ impl Rtnetlink {
     }
 }
 
-impl Device for Rtnetlink {
+impl ServiceDevice for Rtnetlink {
     fn ensure_device(&mut self) -> Result<(), NetlinkError> {
         self.0.send(&[create_device()])
     }
@@ -156,7 +130,7 @@ impl Device for Rtnetlink {
             if is_automatic(&one.address) {
                 return;
             }
-            // The kernel ignores the lifetimes of IPv4 addresses when it chooses a source.
+            // The kernel ignores the lifetimes of IPv4 addresses.
             let is_deprecated = family == Family::V6 && u32::from(one.flags) & libc::IFA_F_DEPRECATED != 0;
             let state = if is_deprecated { AddressState::Deprecated } else { AddressState::Preferred };
             found.insert(one.address, state);
@@ -189,7 +163,7 @@ const LINK_INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
 /// `IFA_CACHEINFO` (`include/uapi/linux/if_addr.h`).
 const CACHE_INFO: u16 = 6;
-/// Index of the loopback device in every network namespace (`LOOPBACK_IFINDEX`, `include/net/flow.h`).
+/// `LOOPBACK_IFINDEX` (`include/net/flow.h`).
 const LOOPBACK: u32 = 1;
 
 fn create_device() -> Request {
@@ -215,13 +189,12 @@ fn bind(address: IpAddr, index: u32) -> Request {
             let request = address_request(libc::RTM_NEWADDR, address, 0, index, operation);
             Request { flags: NLM_F_CREATE | NLM_F_EXCL, harmless: &[EEXIST], ..request }
         }
-        // An address that exists stays, with its routes, and becomes deprecated (`inet6_addr_modify`,
-        // net/ipv6/addrconf.c). Without duplicate address detection it is usable at once.
+        // An existing address stays and becomes deprecated (`inet6_addr_modify`, net/ipv6/addrconf.c).
         Family::V6 => {
             let flags = u8::try_from(libc::IFA_F_NODAD).unwrap_or_default();
             let mut request = address_request(libc::RTM_NEWADDR, address, flags, index, operation);
             request.flags = NLM_F_CREATE | NLM_F_REPLACE;
-            // `struct ifa_cacheinfo`: the preferred lifetime is over, the valid one endless.
+            // `struct ifa_cacheinfo`: no preferred lifetime, an endless valid one.
             let lifetimes = [0, u32::MAX, 0, 0].map(u32::to_ne_bytes);
             request.body.put(CACHE_INFO, lifetimes.as_flattened());
             request
@@ -249,8 +222,8 @@ fn put_address(kind: u16, address: IpAddr, request: &mut Request) {
     }
 }
 
-/// Replaces the route that the kernel added with the address by a route with another source. The new route leads to the
-/// loopback device, because IPv6 accepts no route to a device that is down; for local delivery that makes no difference.
+/// Replaces the kernel's route to the address by one with another source, on the loopback device, since IPv6 accepts no
+/// route to a device that is down.
 fn yield_to(address: IpAddr, to: IpAddr, index: u32) -> Vec<Request> {
     let operation = format!("let {address} ({DEVICE}) yield to {to} as a source");
     let mut replacement = local_route(libc::RTM_NEWROUTE, address, LOOPBACK, operation);
@@ -258,12 +231,12 @@ fn yield_to(address: IpAddr, to: IpAddr, index: u32) -> Vec<Request> {
     put_address(libc::RTA_PREFSRC, to, &mut replacement);
     match Family::of(&address) {
         Family::V4 => vec![replacement],
-        // IPv6 gives this route a worse metric than the kernel's own, which it does not replace.
+        // IPv6 keeps the kernel's route with a better metric.
         Family::V6 => vec![replacement, delete_route(address, index)],
     }
 }
 
-/// The kernel deletes only its own route together with an address.
+/// The kernel does not delete this route with the address.
 fn delete_route(address: IpAddr, index: u32) -> Request {
     let operation = format!("delete the local route to {address} ({DEVICE})");
     Request { harmless: &[ESRCH], ..local_route(libc::RTM_DELROUTE, address, index, operation) }
@@ -279,7 +252,7 @@ fn local_route(kind: u16, address: IpAddr, index: u32, operation: String) -> Req
     request
 }
 
-/// The link-local address that IPv6 puts on every device.
+/// The link-local IPv6 address of every device.
 fn is_automatic(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
@@ -288,7 +261,6 @@ fn is_automatic(address: &IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// What follows the netlink header, as the kernel of Linux 6.18 has taken it.
     #[test]
     fn messages_are_those_that_the_kernel_takes() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();

@@ -1,8 +1,7 @@
-//! One proxy per network namespace: two would undo each other's rules without end.
+//! A lock that allows one proxy per network namespace, since two would undo each other's rules.
 //!
-//! The lock is an abstract UNIX socket (unix(7)). Its name belongs to the network namespace, as the rules do, so that a
-//! proxy in a container on the host's network finds one that systemd has started; no file is left behind, and the
-//! kernel frees the name when the process ends, however it ends.
+//! The lock is an abstract UNIX socket (unix(7)): its name belongs to the network namespace, and the kernel frees it
+//! when the process ends.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -15,17 +14,16 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, getsoc
 use nix::unistd::geteuid;
 use tracing::warn;
 
-/// The socket's name, without the NUL byte in front.
+/// Without the leading NUL byte.
 const NAME: &str = "svcproxy";
-/// How long to wait for a proxy that is about to end, as in a rolling update.
+/// How long to wait for a proxy that ends, as in a rolling update.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// What a proxy answers to everyone who connects.
+/// The answer of a proxy to every connection.
 const ANSWER: &[u8] = b"svcproxy\n";
-/// How long to wait for the answer: a proxy gives it from its start on, if the node is not overloaded.
+/// How long to wait for the answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Another proxy is at work in this network namespace.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "another svcproxy (process {process}) is at work in this network namespace, and two would undo each other's rules: stop it first"
@@ -34,31 +32,24 @@ pub struct AnotherInstance {
     process: String,
 }
 
-/// The lock. It is held until the process ends or this is dropped.
 #[derive(Debug)]
-pub struct Instance(Option<UnixListener>);
+pub struct InstanceLock(Option<UnixListener>);
 
-/// Whose the name is.
-enum Holder {
+enum LockHolder {
     Proxy(AnotherInstance),
-    /// A process of another user, or one that does not answer as svcproxy. Any process can take the name, so this one does not stop
-    /// the proxy.
+    /// A process of another user, or one with another answer. Any process can take the name.
     Stranger(String),
-    /// It seems to end, or to have ended.
+    /// The process ends or has ended.
     Gone(String),
 }
 
-impl Instance {
-    /// Takes the lock. Blocks for two seconds at most while another proxy has it, and for five more where its holder does not answer.
-    /// Where the lock cannot be had for another reason, a warning is logged and the proxy works without.
-    ///
-    /// # Errors
-    /// When another proxy of the same user keeps it.
-    pub fn claim() -> Result<Instance, AnotherInstance> {
+impl InstanceLock {
+    /// Takes the lock. Blocks for up to two seconds while another proxy holds it, and for up to five more without an
+    /// answer. Without the lock for any other reason, logs a warning.
+    pub fn claim() -> Result<InstanceLock, AnotherInstance> {
         claim(NAME, PATIENCE, ANSWER_PATIENCE)
     }
 
-    /// Answers the connections by which others learn that a proxy has the lock. Never resolves.
     pub async fn answer(self) {
         let listener = self.0.and_then(|listener| {
             listener.set_nonblocking(true).ok()?;
@@ -67,20 +58,20 @@ impl Instance {
         let Some(listener) = listener else { return std::future::pending().await };
         loop {
             match listener.accept().await {
-                // The few bytes fit into the buffer of a new connection.
+                // A new connection's buffer has room for these bytes.
                 Ok((stream, _)) => drop(stream.into_std().and_then(|mut stream| stream.write_all(ANSWER))),
-                // Out of descriptors, for the moment.
+                // No descriptor is free at the moment.
                 Err(_) => tokio::time::sleep(PATIENCE).await,
             }
         }
     }
 }
 
-fn claim(name: &str, patience: Duration, answer: Duration) -> Result<Instance, AnotherInstance> {
+fn claim(name: &str, patience: Duration, answer: Duration) -> Result<InstanceLock, AnotherInstance> {
     let deadline = Instant::now() + patience;
     let without = |why: &dyn std::fmt::Display| {
         warn!("cannot make sure that no other svcproxy is at work here: {why}");
-        Ok(Instance(None))
+        Ok(InstanceLock(None))
     };
     loop {
         let address = match SocketAddr::from_abstract_name(name) {
@@ -88,45 +79,44 @@ fn claim(name: &str, patience: Duration, answer: Duration) -> Result<Instance, A
             Err(error) => return without(&error),
         };
         match UnixListener::bind_addr(&address) {
-            Ok(listener) => return Ok(Instance(Some(listener))),
+            Ok(listener) => return Ok(InstanceLock(Some(listener))),
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => return without(&error),
             Err(_) => match holder(name, answer) {
-                Holder::Stranger(process) => return without(&format!("{process} has the socket @{name}")),
-                // No proxy is bound and does not listen, or listens and does not answer, for so long.
-                Holder::Gone(process) if Instant::now() >= deadline => {
+                LockHolder::Stranger(process) => return without(&format!("{process} has the socket @{name}")),
+                // No proxy is silent for so long.
+                LockHolder::Gone(process) if Instant::now() >= deadline => {
                     return without(&format!("{process} has the socket @{name}"));
                 }
-                Holder::Proxy(other) if Instant::now() >= deadline => return Err(other),
-                Holder::Proxy(_) | Holder::Gone(_) => std::thread::sleep(PAUSE),
+                LockHolder::Proxy(other) if Instant::now() >= deadline => return Err(other),
+                LockHolder::Proxy(_) | LockHolder::Gone(_) => std::thread::sleep(PAUSE),
             },
         }
     }
 }
 
-/// Credentials of a socket's other end are those of the process that called `listen` (`SO_PEERCRED`, unix(7)).
-fn holder(name: &str, patience: Duration) -> Holder {
+/// The credentials of the process that called `listen` (`SO_PEERCRED`, unix(7)).
+fn holder(name: &str, patience: Duration) -> LockHolder {
     let asked = connect(name, patience).and_then(|stream| Ok((getsockopt(&stream, PeerCredentials)?, stream)));
     let (peer, stream) = match asked {
         Ok(asked) => asked,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Holder::Stranger("a process that takes no connection".to_owned());
+            return LockHolder::Stranger("a process that takes no connection".to_owned());
         }
-        Err(_) => return Holder::Gone("a process that does not listen".to_owned()),
+        Err(_) => return LockHolder::Gone("a process that does not listen".to_owned()),
     };
-    // 0 is a process of a PID namespace that is not seen from here.
+    // 0 is a process of an invisible PID namespace.
     let process = if peer.pid() > 0 { peer.pid().to_string() } else { "of another container".to_owned() };
     if peer.uid() != geteuid().as_raw() {
-        return Holder::Stranger(format!("process {process} of user {}", peer.uid()));
+        return LockHolder::Stranger(format!("process {process} of user {}", peer.uid()));
     }
     let silent = || format!("process {process}, which does not answer as svcproxy,");
     match answers(stream, patience) {
-        Ok(true) => Holder::Proxy(AnotherInstance { process }),
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Holder::Gone(silent()),
-        _ => Holder::Stranger(silent()),
+        Ok(true) => LockHolder::Proxy(AnotherInstance { process }),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => LockHolder::Gone(silent()),
+        _ => LockHolder::Stranger(silent()),
     }
 }
 
-/// As [`UnixStream::connect_addr`], which waits without end for a listener that accepts nothing.
 fn connect(name: &str, patience: Duration) -> io::Result<UnixStream> {
     let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     let stream = UnixStream::from(socket);
@@ -135,7 +125,6 @@ fn connect(name: &str, patience: Duration) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Whether the other end answers as a proxy does.
 fn answers(mut stream: UnixStream, patience: Duration) -> io::Result<bool> {
     stream.set_read_timeout(Some(patience))?;
     let mut answer = [0; ANSWER.len()];
@@ -151,8 +140,8 @@ mod tests {
         format!("svcproxy-test-{of}-{}", std::process::id())
     }
 
-    /// A claim that waits for nothing but the answer.
-    fn try_claim(name: &str) -> Result<Instance, AnotherInstance> {
+    /// A claim that waits only for the answer.
+    fn try_claim(name: &str) -> Result<InstanceLock, AnotherInstance> {
         claim(name, Duration::ZERO, Duration::from_secs(60))
     }
 
@@ -176,7 +165,6 @@ mod tests {
             let name = name.clone();
             move || claim(&name, Duration::from_secs(60), Duration::from_secs(60)).map(|instance| instance.0.is_some())
         });
-        // Its connection says that it has found the name taken.
         first.0.as_ref().unwrap().accept().unwrap();
         drop(first);
         assert!(waiting.join().unwrap().unwrap());
@@ -189,12 +177,11 @@ mod tests {
         let squatter = UnixListener::bind_addr(&address).unwrap();
         let process = format!("process {}, which does not answer as svcproxy,", std::process::id());
         let who = |patience| match holder(&name, patience) {
-            Holder::Stranger(who) | Holder::Gone(who) => who,
-            Holder::Proxy(_) => panic!("it is none"),
+            LockHolder::Stranger(who) | LockHolder::Gone(who) => who,
+            LockHolder::Proxy(_) => panic!("it is none"),
         };
         assert_eq!(who(Duration::from_millis(1)), process);
         assert!(claim(&name, Duration::ZERO, Duration::from_millis(1)).unwrap().0.is_none());
-        // The connections of both.
         (0..2).for_each(|_| drop(squatter.accept().unwrap()));
         for said in ["", "svc", "HTTP/1.1 400 Bad Request"] {
             std::thread::scope(|scope| {
@@ -202,7 +189,7 @@ mod tests {
                 assert_eq!(who(Duration::from_secs(60)), process, "{said}");
             });
         }
-        // The backlog of a process that accepts nothing.
+        // Fills the backlog of a process that accepts nothing.
         let waiting: Vec<UnixStream> =
             std::iter::from_fn(|| connect(&name, Duration::from_millis(1)).ok()).take(10_000).collect();
         assert!(waiting.len() < 10_000);
@@ -214,7 +201,7 @@ mod tests {
         let name = name("many");
         let answering = tokio::spawn(try_claim(&name).unwrap().answer());
         let refused = tokio::task::spawn_blocking(move || {
-            // More than a listening socket queues.
+            // More than the backlog of a listening socket.
             (0..300).all(|_| try_claim(&name).is_err_and(|e| e.process == std::process::id().to_string()))
         });
         assert!(refused.await.unwrap());

@@ -1,5 +1,4 @@
-//! Limits that kube-proxy sets once at the start: those of connection tracking, and the process's own standing when
-//! memory runs short. What is refused is logged, and is no reason not to proxy.
+//! Limits of connection tracking and of the process, which kube-proxy sets at the start.
 
 #![allow(unsafe_code, reason = "signal(2), which is safe where a signal is ignored")]
 
@@ -16,15 +15,15 @@ const TCP_ESTABLISHED: &str = "net/netfilter/nf_conntrack_tcp_timeout_establishe
 const TCP_CLOSE_WAIT: &str = "net/netfilter/nf_conntrack_tcp_timeout_close_wait";
 const UDP: &str = "net/netfilter/nf_conntrack_udp_timeout";
 const UDP_STREAM: &str = "net/netfilter/nf_conntrack_udp_timeout_stream";
-/// The processors that are online, as ranges (`Documentation/ABI/stable/sysfs-devices-system-cpu`). The limits are the
-/// node's, whatever part of its processors this process may use (kubernetes#99225).
+/// The node's processors, not those of this process (kubernetes#99225,
+/// `Documentation/ABI/stable/sysfs-devices-system-cpu`).
 const ONLINE: &str = "/sys/devices/system/cpu/online";
-/// What is scaled by processors goes no further (upstream's `getConntrackMax` in pkg/proxy/conntrack/sysctls.go).
+/// kube-proxy's `getConntrackMax` (pkg/proxy/conntrack/sysctls.go).
 const MOST_SCALED: u64 = 1 << 20;
-/// Connections for each bucket of conntrack's hash table (upstream's ratio).
+/// As in kube-proxy.
 const PER_BUCKET: u64 = 4;
 
-/// Sets the limits that are not zero; a sentence for each that was refused.
+/// Sets the limits; returns a message for each refused one.
 pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
     let mut refused = Vec::new();
     if let Some(most) = most_connections(limits, processors()) {
@@ -49,10 +48,9 @@ pub fn set_conntrack(limits: &Conntrack) -> Vec<String> {
     refused
 }
 
-/// How long connection tracking remembers silent connections, settings that leave it to the kernel filled in with the
-/// kernel's own; `max_per_core` and `min` are as given.
+/// conntrack's timeouts; the kernel's own for those that are zero.
 pub fn timeouts(limits: &Conntrack) -> Conntrack {
-    // What the kernel has by default, where it does not tell (`Documentation/networking/nf_conntrack-sysctl.rst`).
+    // The kernel's defaults, if unreadable: `Documentation/networking/nf_conntrack-sysctl.rst`.
     let filled = |given: Duration, key: &str, default: u64| {
         let kernels = || sysctl::read(key).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
         if given.is_zero() { Duration::from_secs(kernels()) } else { given }
@@ -70,8 +68,7 @@ fn hint(error: &SysctlError, without: &str) -> String {
     format!("{error}; it stays as it is ({without} leaves it alone)")
 }
 
-/// Raises a setting to at least `least`, and never lowers it: a conntrack table that holds more entries than its limit refuses new
-/// connections.
+/// Never lowers a setting: conntrack refuses new connections above its limit.
 fn raise(key: &str, least: u64) -> Result<(), SysctlError> {
     match sysctl::read(key).ok().and_then(|present| present.parse::<u64>().ok()) {
         Some(present) if present >= least => Ok(()),
@@ -79,19 +76,19 @@ fn raise(key: &str, least: u64) -> Result<(), SysctlError> {
     }
 }
 
-/// The limit; `None` where it is to stay. A minimum that is more than [`MOST_SCALED`] is the operator's word.
+/// A minimum may exceed [`MOST_SCALED`].
 fn most_connections(limits: &Conntrack, processors: u64) -> Option<u64> {
     let scaled = u64::from(limits.max_per_core).saturating_mul(processors).min(MOST_SCALED);
     (limits.max_per_core > 0).then(|| scaled.max(limits.min.into()))
 }
 
-/// The node's processors; those that this process may use, where the kernel does not tell.
+/// The node's processors, or, if unreadable, those of this process.
 fn processors() -> u64 {
     let usable = || std::thread::available_parallelism().map_or(1, |number| number.get() as u64);
     std::fs::read_to_string(ONLINE).ok().and_then(|ranges| number_in(&ranges)).unwrap_or_else(usable)
 }
 
-/// How many numbers are in a list such as `0-3,8`; `None` where it is none, or empty.
+/// The size of a list such as `0-3,8`.
 fn number_in(ranges: &str) -> Option<u64> {
     let number = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -101,13 +98,13 @@ fn number_in(ranges: &str) -> Option<u64> {
     ranges.trim().split(',').map(number).sum()
 }
 
-/// Whole seconds, as the kernel counts; `None` where it is to stay.
+/// Whole seconds; `None` leaves the setting.
 fn seconds(timeout: Duration) -> Option<u64> {
-    // Less than a second is a second: 0 would end every such flow at once.
+    // 0 would end every such flow at once.
     (!timeout.is_zero()).then(|| timeout.as_secs().max(1))
 }
 
-/// Sees to it that the hash table has at least so many buckets: a long chain in each makes every packet slow.
+/// Long chains slow down every packet.
 fn enough_buckets(wanted: u64) -> Result<(), String> {
     let present = std::fs::read_to_string(BUCKETS).ok().and_then(|text| text.trim().parse::<u64>().ok());
     if present.is_some_and(|present| present >= wanted) {
@@ -117,7 +114,7 @@ fn enough_buckets(wanted: u64) -> Result<(), String> {
         .map_err(|error| format!("cannot set conntrack's hash table to {wanted} buckets ({BUCKETS}): {error}"))
 }
 
-/// Sets this process's `oom_score_adj` (proc(5)); a sentence if that was refused.
+/// Sets this process's `oom_score_adj` (proc(5)); returns a message if refused.
 pub fn set_oom_score_adj(value: i32) -> Option<String> {
     let path = "/proc/self/oom_score_adj";
     if std::fs::read_to_string(path).is_ok_and(|present| present.trim() == value.to_string()) {
@@ -127,15 +124,13 @@ pub fn set_oom_score_adj(value: i32) -> Option<String> {
     written.err().map(|error| format!("cannot set oom_score_adj to {value}: {error}; it stays as it is"))
 }
 
-/// A write beyond the limit of file sizes (`RLIMIT_FSIZE`) fails, and does not kill the process (SIGXFSZ, setrlimit(2)): the log may be
-/// a file.
+/// Makes writes beyond `RLIMIT_FSIZE` fail instead of killing the process (SIGXFSZ, setrlimit(2)).
 pub fn survive_file_size_limit() {
     // SAFETY: to ignore a signal runs no handler.
     let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
 }
 
-/// Whether this process is in a user namespace that somebody made, where some settings of processes are nobody's to change
-/// (user_namespaces(7)): the first one maps every user to itself.
+/// Whether this process is outside the initial user namespace (user_namespaces(7)).
 pub fn in_user_namespace() -> bool {
     std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !is_first(&map))
 }

@@ -1,4 +1,4 @@
-//! The only place with syscalls and child processes: small adapters behind traits narrow enough for an honest fake.
+//! All system calls and child processes: small adapters behind traits with strict fakes.
 
 pub mod addresses;
 pub mod capabilities;

@@ -1,4 +1,4 @@
-//! What the kernel announces by netlink to all listeners: only that there was something, never what.
+//! Netlink multicast: detects that the kernel has announced something.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -8,15 +8,11 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, recv, socket,
 };
 
-/// A socket that listens.
 #[derive(Debug)]
 pub struct MulticastListener(OwnedFd);
 
 impl MulticastListener {
-    /// Listens to multicast groups of this network namespace; `groups` has a bit for each, the lowest for number 1.
-    ///
-    /// # Errors
-    /// When the kernel refuses the socket.
+    /// Bit 0 of `groups` is group 1.
     pub fn of(protocol: SockProtocol, groups: u32) -> io::Result<MulticastListener> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
@@ -24,16 +20,12 @@ impl MulticastListener {
         Ok(MulticastListener(fd))
     }
 
-    /// Listens to these groups from now on, and to no others.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn listen(&self, groups: u32) -> io::Result<()> {
         let own: NetlinkAddr = getsockname(self.0.as_raw_fd())?;
         Ok(bind(self.0.as_raw_fd(), &NetlinkAddr::new(own.pid(), groups))?)
     }
 
-    /// Takes everything that is queued; whether there was anything. A queue that ran over (ENOBUFS) had something, too.
+    /// Empties the queue; returns whether it held a message, or overflowed (ENOBUFS).
     pub fn take(&self) -> bool {
         self.take_if(|_| true)
     }

@@ -1,4 +1,4 @@
-//! The other machines that the kernel sends packets to: gateways of routes, and remote ends of VXLAN tunnels.
+//! Other machines: gateways of routes, and remote ends of VXLAN tunnels.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,9 +12,9 @@ use crate::model::Family;
 
 /// Length of `struct rtnexthop` (`include/uapi/linux/rtnetlink.h`).
 const NEXT_HOP_HEADER: usize = 8;
-/// `NDA_DST`: in an entry of a VXLAN device's table, the other end of the tunnel.
+/// The remote end of a tunnel.
 const NDA_DST: u16 = 1;
-/// `RTA_VIA`: a gateway of the other family, after two bytes that name it.
+/// A gateway of the other family, after two bytes.
 const RTA_VIA: u16 = 18;
 
 /// Lists them, each once, sorted.
@@ -28,7 +28,7 @@ pub(super) fn read(socket: &mut NetlinkSocket) -> Result<Vec<IpAddr>, NetlinkErr
     socket.dump(&Request::new(libc::RTM_GETNEIGH, &neighbour_header(), operation), |payload| {
         found.extend(Attributes::after_header(payload, NEIGHBOUR_HEADER).get(NDA_DST).and_then(ip_address));
     })?;
-    // A tunnel's default destination may be unset or a multicast group.
+    // A tunnel's default destination may be neither.
     Ok(found.into_iter().filter(|ip| !ip.is_unspecified() && !ip.is_multicast()).collect())
 }
 
@@ -36,7 +36,7 @@ fn gateways(route: &[u8], found: &mut BTreeSet<IpAddr>) {
     let attributes = Attributes::after_header(route, ROUTE_HEADER);
     found.extend(gateway(attributes));
     let mut hops = attributes.get(libc::RTA_MULTIPATH).unwrap_or_default();
-    // Each begins with its length, header included, and is padded to four bytes.
+    // Each has a length and is padded to four bytes.
     while let Some(length) = hops.first_chunk().map(|length| usize::from(u16::from_ne_bytes(*length))) {
         let Some(hop) = hops.get(..length).filter(|hop| hop.len() >= NEXT_HOP_HEADER) else { return };
         found.extend(gateway(Attributes::after_header(hop, NEXT_HOP_HEADER)));

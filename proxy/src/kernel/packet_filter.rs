@@ -1,50 +1,46 @@
-//! The tables of one address family, written by netlink or by the iptables commands.
+//! The iptables tables of one address family, written by netlink or by the commands.
 
 use std::fmt::Write as _;
 
 use super::iptables::{Iptables, IptablesError};
 use crate::ruleset::{Rule, SavedTable, SavedTables, Table, Transaction};
 
-/// Rules of a transaction that is split because the kernel takes no larger ones: with the usual `net.core.wmem_max` of 212,992
-/// bytes about 480 rules with a comment were taken by iptables-nft 1.8.9.
-const PART: usize = 200;
+/// With the usual `net.core.wmem_max` of 212,992 bytes, iptables-nft 1.8.9 accepted about 480 rules with comments.
+const RULES_PER_PART: usize = 200;
 
-/// Reads and changes the tables.
 pub trait PacketFilter {
-    /// What stands in these tables. Of chains that are `unread` the rules may be left out: [`PacketFilter::rules`] and
-    /// [`PacketFilter::holds`] know them.
-    ///
-    /// # Errors
-    /// When the kernel, or the command, does not say.
-    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError>;
+    /// The wrapped filter, to which the default methods forward.
+    fn inner(&mut self) -> Option<&mut dyn PacketFilter> {
+        None
+    }
 
-    /// What stands in these tables, every rule of it.
-    ///
-    /// # Errors
-    /// As [`PacketFilter::look`].
+    /// Lists the chains of these tables with their rules. May omit the rules of `unread` chains, for which
+    /// [`PacketFilter::rules`] and [`PacketFilter::chain_equals`] exist.
+    fn list(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError>;
+
     fn read(&mut self, tables: &[Table]) -> Result<SavedTables, IptablesError> {
-        self.look(tables, &|_, _| false)
+        self.list(tables, &|_, _| false)
     }
 
-    /// The rules of a chain that was unread; `present`: what was reported of it.
-    ///
-    /// # Errors
-    /// As [`PacketFilter::look`].
-    fn rules(&mut self, _table: Table, _chain: &str, present: &[String]) -> Result<Vec<String>, IptablesError> {
-        Ok(present.to_vec())
+    /// The rules of an unread chain; `present` is what [`PacketFilter::list`] reported of it.
+    fn rules(&mut self, table: Table, chain: &str, present: &[String]) -> Result<Vec<String>, IptablesError> {
+        match self.inner() {
+            Some(inner) => inner.rules(table, chain, present),
+            None => Ok(present.to_vec()),
+        }
     }
 
-    /// Whether a chain that is there has these rules and no others; `present`: what was reported of it.
-    ///
-    /// # Errors
-    /// As [`PacketFilter::look`].
-    fn holds(
+    /// Whether an existing chain has exactly these rules; `present` is what [`PacketFilter::list`] reported of it.
+    fn chain_equals(
         &mut self,
-        _table: Table,
-        _chain: &str,
+        table: Table,
+        chain: &str,
         present: &[String],
         rules: &mut dyn Iterator<Item = &Rule>,
     ) -> Result<bool, IptablesError> {
+        if let Some(inner) = self.inner() {
+            return inner.chain_equals(table, chain, present, rules);
+        }
         let (mut text, mut present) = (String::new(), present.iter());
         for rule in rules {
             text.clear();
@@ -55,56 +51,46 @@ pub trait PacketFilter {
         Ok(present.next().is_none())
     }
 
-    /// Compares chains on another thread meanwhile, as they were at the last look; `None` where it would take no less time.
-    fn comparer(&mut self) -> Option<Box<dyn Compare>> {
-        None
+    /// Compares chains on another thread, as they were at the last list; `None` if that saves no time.
+    fn comparer(&mut self) -> Option<Box<dyn ChainComparer>> {
+        self.inner()?.comparer()
     }
 
-    /// Whether new chains may be sent before what leads to them at no cost. A command reads or writes a whole table each time.
-    fn takes_chains_ahead(&self) -> bool {
-        false
+    /// Whether sending new chains before the rules that jump to them costs nothing. A command reads or writes a whole table
+    /// each time.
+    fn supports_early_chains(&mut self) -> bool {
+        self.inner().is_some_and(|inner| inner.supports_early_chains())
     }
 
-    /// Brings a change to the kernel: in one transaction, or in several where it takes no larger ones.
-    ///
-    /// # Errors
-    /// When it is refused; tables, or parts, before may have been taken.
+    /// Applies a change in one transaction, or in several if the kernel accepts no larger ones. After an error some tables or
+    /// parts may be changed.
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError>;
 
-    /// How much each of these chains is in use: its rules, plus the rules of whatever chain that lead to it. `None`: it is not
-    /// there.
-    ///
-    /// # Errors
-    /// When the kernel does not answer.
-    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError>;
+    /// For each chain its rules plus the rules that jump to it; `None` if the chain does not exist.
+    fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError>;
 
-    /// A number that every write to the tables changes, and that the adapter follows over its own; `None` where there is none.
-    ///
-    /// # Errors
-    /// When the kernel does not answer.
+    /// A number that every write to the tables changes; `None` if the tables have none.
     fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
-        Ok(None)
+        self.inner().map_or(Ok(None), |inner| inner.generation())
     }
 
-    /// Whether the tables are certainly as they were when they were last read, or trusted, but for changes made by this adapter.
-    fn is_untouched(&mut self, _now: Option<u32>) -> bool {
-        false
+    /// Whether only this filter has changed the tables since the last list or the known generation.
+    fn is_untouched(&mut self, now: Option<u32>) -> bool {
+        self.inner().is_some_and(|inner| inner.is_untouched(now))
     }
 
-    /// At this generation everything that was written stood.
-    fn trust(&mut self, _generation: Option<u32>) {}
+    /// Records that all written rules exist at this generation.
+    fn set_known_generation(&mut self, generation: Option<u32>) {
+        if let Some(inner) = self.inner() {
+            inner.set_known_generation(generation);
+        }
+    }
 
-    /// Whether MASQUERADE can draw ports at random.
-    fn random_fully(&self) -> bool;
+    fn random_fully(&mut self) -> bool;
 }
 
-/// Reads what stands, beside the [`PacketFilter`] that made it.
-pub trait Compare: Send {
-    /// As [`PacketFilter::holds`].
-    ///
-    /// # Errors
-    /// As [`PacketFilter::look`].
-    fn holds(
+pub trait ChainComparer: Send {
+    fn chain_equals(
         &mut self,
         table: Table,
         chain: &str,
@@ -114,7 +100,7 @@ pub trait Compare: Send {
 }
 
 impl<K: Iptables> PacketFilter for K {
-    fn look(&mut self, tables: &[Table], _: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
+    fn list(&mut self, tables: &[Table], _: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         let mut present = SavedTable::parse_all(&self.save(tables)?);
         let mut saved = SavedTables::default();
         for table in tables {
@@ -128,16 +114,18 @@ impl<K: Iptables> PacketFilter for K {
             return Ok(());
         }
         match self.restore(change) {
-            Err(IptablesError::TooLarge { .. }) => change.parts(PART).iter().try_for_each(|part| self.restore(part)),
+            Err(IptablesError::TooLarge { .. }) => {
+                change.parts(RULES_PER_PART).iter().try_for_each(|part| self.restore(part))
+            }
             result => result,
         }
     }
 
-    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
-        Iptables::uses(self, table, chains)
+    fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+        Iptables::reference_counts(self, table, chains)
     }
 
-    fn random_fully(&self) -> bool {
+    fn random_fully(&mut self) -> bool {
         Iptables::random_fully(self)
     }
 }

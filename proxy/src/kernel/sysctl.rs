@@ -1,14 +1,12 @@
-//! Kernel settings under `/proc/sys/net`, of the network namespace that the proxy runs in.
+//! Kernel settings of this network namespace, under `/proc/sys/net`.
 
 use std::path::PathBuf;
 
-/// Lets packets to 127.0.0.0/8 be routed, which node ports on localhost need
-/// (`Documentation/networking/ip-sysctl.rst`).
+/// Routes packets to 127.0.0.0/8, for node ports on localhost (`Documentation/networking/ip-sysctl.rst`).
 pub const ROUTE_LOCALNET: &str = "net/ipv4/conf/all/route_localnet";
-/// Conntrack takes out-of-window TCP segments for valid (`Documentation/networking/nf_conntrack-sysctl.rst`).
+/// Accepts out-of-window TCP segments as valid (`Documentation/networking/nf_conntrack-sysctl.rst`).
 pub const TCP_BE_LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
 
-/// A setting that could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} the kernel setting {}: {source}", key.replace('/', "."))]
 pub struct SysctlError {
@@ -17,20 +15,12 @@ pub struct SysctlError {
     source: std::io::Error,
 }
 
-/// Reads a setting.
-///
-/// # Errors
-/// When it is not there or not readable.
 pub fn read(key: &str) -> Result<String, SysctlError> {
     let read = std::fs::read_to_string(path(key));
     read.map(|text| text.trim().to_owned()).map_err(|source| SysctlError { operation: "read", key: key.into(), source })
 }
 
-/// Sees to it that a setting has this value; does not write what already stands there, as `/proc/sys` may be
-/// read-only in a container.
-///
-/// # Errors
-/// When it is another value and cannot be written.
+/// Sets a value, unless it is already set: `/proc/sys` may be read-only in a container.
 pub fn ensure(key: &str, value: &str) -> Result<(), SysctlError> {
     if read(key).is_ok_and(|present| present == value) {
         return Ok(());

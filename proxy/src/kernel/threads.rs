@@ -1,4 +1,4 @@
-//! How many threads this process can have: a limit of processes (`RLIMIT_NPROC`, or a control group's `pids.max`) counts threads.
+//! Checks that the process can start its threads, which count against `RLIMIT_NPROC` and a control group's `pids.max`.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -7,18 +7,16 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-/// Threads that the proxy starts after the check besides those of async tasks: for the tables, manifests, watches of files, and
-/// [`FOR_WAITING`].
+/// Threads besides the async workers: for tables, manifests, file watches, and [`FOR_WAITING`].
 const BESIDE_WORKERS: usize = 10;
-/// Threads for work that may block: a sync of each family, a scrape, credentials.
+/// Threads for blocking work: a sync of each family, a scrape, credentials.
 const FOR_WAITING: usize = 4;
-/// How long threads without work stay: for ever. tokio panics where it needs a first one and gets none.
+/// Keeps idle threads for ever: tokio panics if it cannot start the first one.
 pub const KEEP: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// How long a thread waits for the others to be started.
+/// How long a thread waits for the others to start.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A limit with which the proxy would fail now and then.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot start {threads} threads: raise the limit of processes (ulimit -u, TasksMax= of the unit, the container's pids limit): {source}"
@@ -28,13 +26,10 @@ pub struct TooFewThreads {
     source: io::Error,
 }
 
-/// Checks that the threads which the proxy needs can be started, with so many for async tasks.
-///
-/// # Errors
-/// When one cannot.
+/// Starts as many threads as the proxy needs, with this many async workers.
 pub fn check(workers: usize) -> Result<(), TooFewThreads> {
     let threads = workers + BESIDE_WORKERS;
-    // They all wait for this lock, so that all exist at a time.
+    // All threads wait for this lock, so that they exist at the same time.
     let gate = Mutex::new(());
     std::thread::scope(|scope| {
         let held = gate.lock();
@@ -45,7 +40,7 @@ pub fn check(workers: usize) -> Result<(), TooFewThreads> {
     })
 }
 
-/// Starts the runtime's threads for work that may block. With [`KEEP`] they stay, and what finds them all at work waits.
+/// Starts the runtime's threads for blocking work, which stay ([`KEEP`]).
 pub fn start_waiting(runtime: &Handle) {
     let started = Arc::new((Mutex::new(0), Condvar::new()));
     for _ in 0..FOR_WAITING {
@@ -55,7 +50,7 @@ pub fn start_waiting(runtime: &Handle) {
             let mut number = number.lock().unwrap_or_else(PoisonError::into_inner);
             *number += 1;
             changed.notify_all();
-            // So that all exist at a time. Where one cannot be started, the others do not wait for it.
+            // So that all exist at the same time; a thread that cannot start does not delay the others.
             drop(changed.wait_timeout_while(number, PATIENCE, |number| *number < FOR_WAITING));
         });
     }

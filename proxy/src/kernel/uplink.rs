@@ -1,4 +1,4 @@
-//! The link that the node's default route leads out by, and the source address that MASQUERADE gives there.
+//! The link of the default route, and the source address of MASQUERADE there.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,33 +10,28 @@ use super::addresses;
 use super::netlink::{NetlinkError, NetlinkSocket, ROUTE_HEADER, Request, route_header};
 use crate::model::Family;
 
-/// Of a range for documentation (RFC 5737): no other route than the default one leads there.
+/// A documentation address (RFC 5737), which only the default route reaches.
 const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// A source address that MASQUERADE borrows from another link.
+/// The source address of MASQUERADE on a link without an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Borrowed {
-    /// The link of the default route.
+pub struct BorrowedSource {
     pub link: String,
-    /// The first address that any other link has.
     pub source: IpAddr,
 }
 
-/// Where the default route of IPv4 leads out by a link without an address, the one that MASQUERADE takes: the first of all links
-/// (`inet_select_addr` in net/ipv4/devinet.c). It does not ask which source the route prefers. IPv6 does (`ipv6_dev_get_saddr`).
-///
-/// # Errors
-/// When the kernel does not answer.
-pub fn borrowed() -> Result<Option<Borrowed>, NetlinkError> {
+/// If the link of the IPv4 default route has no address, returns the address that MASQUERADE uses: the first of all
+/// links (`inet_select_addr` in net/ipv4/devinet.c). It ignores the route's preferred source. IPv6 does not
+/// (`ipv6_dev_get_saddr`).
+pub fn borrowed() -> Result<Option<BorrowedSource>, NetlinkError> {
     let opened = NetlinkSocket::open(NETLINK_ROUTE);
     let mut socket = opened.map_err(|error| NetlinkError::new("open a socket for routes", error))?;
     let Some(index) = outgoing(&mut socket)? else { return Ok(None) };
     let link = addresses::without_address(&mut socket, index, Family::V4)?;
     let source = addresses::read()?.primary.into_iter().find(IpAddr::is_ipv4);
-    Ok(link.zip(source).map(|(link, source)| Borrowed { link, source }))
+    Ok(link.zip(source).map(|(link, source)| BorrowedSource { link, source }))
 }
 
-/// The index of the link of the default route, if there is one.
 fn outgoing(socket: &mut NetlinkSocket) -> Result<Option<u32>, NetlinkError> {
     let mut request =
         Request::new(libc::RTM_GETROUTE, &route_header(Family::V4, 32), "look up the node's default route");

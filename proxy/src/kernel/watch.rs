@@ -1,8 +1,7 @@
-//! Notices that another program wrote to the packet filter, without running a command.
+//! Detects other programs' changes of the packet filter, without a command.
 //!
-//! The nft variant's tables announce every change on a netlink multicast group. Legacy tables announce nothing, but
-//! asking for their size costs one syscall; a flush changes it. So does each write of ours, which is known by its number of
-//! rules: a look then would read the whole table once more.
+//! The nft variant's tables announce every change by netlink multicast. Legacy tables announce nothing, but one system
+//! call reads their size, which a flush changes. So do this proxy's writes, which it recognises by the number of rules.
 #![allow(unsafe_code, reason = "an AsyncFd asks for a promise about its descriptor")]
 
 use std::io;
@@ -16,105 +15,96 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::iptables::{Legacy, Size, Table};
+use super::iptables::{LegacyTables, Table, TableSize};
 use super::multicast::MulticastListener;
 use crate::model::Family;
 use crate::ruleset::RuleCounts;
 
 /// Multicast group of nf_tables changes (`NFNLGRP_NFTABLES` in `include/uapi/linux/netfilter/nfnetlink.h`).
 const NFNLGRP_NFTABLES: u32 = 7;
-/// How often the size of the legacy tables is looked at.
+/// How often to read the size of the legacy tables.
 const LEGACY_PERIOD: Duration = Duration::from_millis(250);
 
-/// Waits for signs of change in one family's tables.
-pub struct Watch {
+/// Waits for changes of one family's tables.
+pub struct TableWatch {
     family: Family,
-    signs: Signs,
+    signs: ChangeSource,
 }
 
-enum Signs {
-    /// Messages about the nft variant's tables.
-    Nft { changes: AsyncFd<MulticastListener>, listens: bool },
-    /// Sizes of the legacy tables.
+enum ChangeSource {
+    Nft {
+        changes: AsyncFd<MulticastListener>,
+        listens: bool,
+    },
     Legacy {
-        /// `None` where the kernel has no such tables.
-        tables: Option<Legacy>,
-        /// What was there at the last look.
-        seen: Sizes,
-        /// Goes on over calls that were dropped: events that come faster than the period must not put off the look.
+        tables: Option<LegacyTables>,
+        seen: TableSizes,
+        /// Survives dropped calls: frequent events must not delay the read.
         looks: Interval,
     },
-    /// Notifications of a test.
     Notified(Arc<Notify>),
 }
 
-type Sizes = [Option<Size>; Table::ALL.len()];
+type TableSizes = [Option<TableSize>; Table::ALL.len()];
 
-impl Watch {
-    /// Watches the nft variant's tables of this network namespace, once it is told to [listen](Watch::listen).
-    ///
-    /// # Errors
-    /// When the kernel refuses the socket.
-    pub fn nft(family: Family) -> io::Result<Watch> {
+impl TableWatch {
+    /// Watches the nft variant's tables of this network namespace, after [`TableWatch::listen`].
+    pub fn nft(family: Family) -> io::Result<TableWatch> {
         let changes = MulticastListener::of(SockProtocol::NetlinkNetFilter, 0)?;
-        // SAFETY: they yield the same open descriptor for as long as they live, which is as long as the AsyncFd.
+        // SAFETY: the value yields the same open descriptor for as long as the AsyncFd lives.
         let changes = unsafe { AsyncFd::register(changes) }?;
-        Ok(Watch { family, signs: Signs::Nft { changes, listens: false } })
+        Ok(TableWatch { family, signs: ChangeSource::Nft { changes, listens: false } })
     }
 
-    /// Whether changes are noticed.
     pub fn listens(&self) -> bool {
-        !matches!(self.signs, Signs::Nft { listens: false, .. })
+        !matches!(self.signs, ChangeSource::Nft { listens: false, .. })
     }
 
-    /// Notices changes from now on. As long as anybody listens in a network namespace, the kernel writes a message for each rule and element
-    /// of every transaction there: a first sync takes nearly twice as long.
-    ///
-    /// # Errors
-    /// When the kernel refuses; changes are not noticed then.
+    /// Starts to detect changes. A listener costs: the kernel then writes a message for each rule and element of every
+    /// transaction in the namespace, which nearly doubles the time of a first sync.
     pub fn listen(&mut self) -> io::Result<()> {
-        if let Signs::Nft { changes, listens } = &mut self.signs {
-            // Not again and again, where it is refused.
+        if let ChangeSource::Nft { changes, listens } = &mut self.signs {
+            // A refused call is not repeated.
             *listens = true;
             changes.get_ref().listen(1 << (NFNLGRP_NFTABLES - 1))?;
         }
         Ok(())
     }
 
-    /// Watches legacy tables. Needs a tokio runtime around it.
-    pub fn legacy(family: Family) -> Watch {
+    /// Watches legacy tables. Needs a tokio runtime.
+    pub fn legacy(family: Family) -> TableWatch {
         let mut looks = interval(LEGACY_PERIOD);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let tables = Legacy::open(family).ok();
-        Watch { family, signs: Signs::Legacy { seen: sizes(tables.as_ref()), tables, looks } }
+        let tables = LegacyTables::open(family).ok();
+        TableWatch { family, signs: ChangeSource::Legacy { seen: sizes(tables.as_ref()), tables, looks } }
     }
 
-    /// Watches nothing in the kernel: a test notifies of changes.
-    pub fn notified(family: Family, changes: Arc<Notify>) -> Watch {
-        Watch { family, signs: Signs::Notified(changes) }
+    /// Watches only notifications of a test.
+    pub fn notified(family: Family, changes: Arc<Notify>) -> TableWatch {
+        TableWatch { family, signs: ChangeSource::Notified(changes) }
     }
 
-    /// Takes what there is now for seen. To be called before a look at the tables.
+    /// Ignores all changes so far. To be called before the tables are read.
     pub fn forget(&mut self) {
         match &mut self.signs {
-            Signs::Nft { changes, .. } => {
+            ChangeSource::Nft { changes, .. } => {
                 changes.get_ref().take();
             }
-            Signs::Legacy { seen, tables, .. } => *seen = sizes(tables.as_ref()),
-            Signs::Notified(_) => {}
+            ChangeSource::Legacy { seen, tables, .. } => *seen = sizes(tables.as_ref()),
+            ChangeSource::Notified(_) => {}
         }
     }
 
-    /// A sync of ours, perhaps a full one, has written to the tables, which hold so many rules of ours now. Legacy tables that hold at least our rules are taken for seen: another
-    /// program's flush in the same moment leaves fewer.
+    /// Ignores the changes of this proxy's sync, after which the tables hold `total` rules of the proxy. Accepts legacy
+    /// tables with at least as many entries: another program's flush leaves fewer.
     pub fn wrote(&mut self, total: &RuleCounts, full: bool) {
-        let Signs::Legacy { seen, tables, .. } = &mut self.signs else { return };
+        let ChangeSource::Legacy { seen, tables, .. } = &mut self.signs else { return };
         let now = sizes(tables.as_ref());
         for ((table, seen), now) in Table::ALL.into_iter().zip(seen).zip(now) {
             let least = match table {
                 Table::Filter => total.filter,
                 Table::Nat => total.nat,
-                // Partial syncs write nothing there.
+                // Partial syncs do not change it.
                 Table::Mangle if full => 0,
                 Table::Mangle => continue,
             };
@@ -124,11 +114,11 @@ impl Watch {
         }
     }
 
-    /// Waits until something changed. With the nft variant our own writes count too; one look follows each.
+    /// Waits for a change. With the nft variant the proxy's own writes count, too.
     pub async fn changed(&mut self) {
         let family = self.family;
         match &mut self.signs {
-            Signs::Nft { changes, .. } => loop {
+            ChangeSource::Nft { changes, .. } => loop {
                 let Ok(mut ready) = changes.readable().await else { return std::future::pending().await };
                 let changed = changes.get_ref().take_if(|message| nft_family(message) == Some(family));
                 ready.clear_ready();
@@ -136,7 +126,7 @@ impl Watch {
                     return;
                 }
             },
-            Signs::Legacy { seen, tables, looks } => loop {
+            ChangeSource::Legacy { seen, tables, looks } => loop {
                 looks.tick().await;
                 let now = sizes(tables.as_ref());
                 if now != *seen {
@@ -144,7 +134,7 @@ impl Watch {
                     return;
                 }
             },
-            Signs::Notified(changes) => changes.notified().await,
+            ChangeSource::Notified(changes) => changes.notified().await,
         }
     }
 }
@@ -159,6 +149,6 @@ fn nft_family(message: &Message<'_>) -> Option<Family> {
     }
 }
 
-fn sizes(tables: Option<&Legacy>) -> Sizes {
+fn sizes(tables: Option<&LegacyTables>) -> TableSizes {
     Table::ALL.map(|table| tables?.size(table))
 }

@@ -7,7 +7,7 @@ use tracing::debug;
 
 use super::at_scrape::as_value;
 use super::{AtScrape, Samples};
-use crate::kernel::iptables::{Counted, IptablesError};
+use crate::kernel::iptables::{CountedRule, IptablesError};
 use crate::kernel::writer::CounterReader;
 use crate::mode::iptables_family::iptables::connections::{ConnectionCounts, CountKind, CountedPort};
 use crate::mode::iptables_family::rules::names;
@@ -59,7 +59,7 @@ pub fn service_ports(counters: Vec<(Family, CounterReader)>) -> Result<AtScrape,
         .counter("svcproxy_service_refused_packets_total", "Packets to the service port that were refused", &labels)
 }
 
-fn of_both_tables(counters: &CounterReader) -> Result<Vec<Counted>, IptablesError> {
+fn of_both_tables(counters: &CounterReader) -> Result<Vec<CountedRule>, IptablesError> {
     let mut rules = counters.of_table(Table::Nat)?;
     rules.extend(counters.of_table(Table::Filter)?);
     Ok(rules)

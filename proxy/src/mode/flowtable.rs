@@ -78,7 +78,7 @@ impl<F: Flowtable + Send + 'static> Companion for LongConnections<F> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::kernel::nftables::{Fake, NftTableError};
+    use crate::kernel::nftables::{FakeNftTable, NftTableError};
     use crate::mode::family::FamilyProxy;
     use crate::mode::nftables::syncer::NftablesSyncer;
     use crate::model::Family;
@@ -109,7 +109,7 @@ mod tests {
         NodeAddresses { links: links.iter().map(|link| (*link).to_owned()).collect(), ..NodeAddresses::default() }
     }
 
-    type Proxy = FamilyProxy<NftablesSyncer<Fake>>;
+    type Proxy = FamilyProxy<NftablesSyncer<FakeNftTable>>;
 
     fn flowtable(proxy: &mut Proxy) -> &mut InMemory {
         &mut proxy.companion::<LongConnections<InMemory>>().unwrap().flowtable
@@ -117,8 +117,11 @@ mod tests {
 
     #[test]
     fn the_flowtable_follows_links_without_a_sync_and_a_deleted_one_is_reported() {
-        let proxy =
-            FamilyProxy::with_mode(Config::for_node("n"), Family::V4, NftablesSyncer::new(Fake::new(Family::V4)));
+        let proxy = FamilyProxy::with_mode(
+            Config::for_node("n"),
+            Family::V4,
+            NftablesSyncer::new(FakeNftTable::new(Family::V4)),
+        );
         let mut proxy = proxy.with_companion(LongConnections::new(InMemory::default()));
         let later = || Instant::now() + Duration::from_secs(60);
         proxy.set_addresses(&links(&["eth0"]));

@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use nf_tables::field::Field;
+use nf_tables::field::KeyField;
 
 use super::Name;
 use crate::model::Protocol;
@@ -38,7 +38,7 @@ pub enum Statement {
     Local(AddressSide),
     Protocol(Protocol),
     InSet {
-        key: &'static [Field],
+        key: &'static [KeyField],
         set: Name,
         negated: bool,
     },
@@ -66,13 +66,13 @@ pub enum Statement {
     },
     /// Without an element the next rule follows.
     Map {
-        key: &'static [Field],
+        key: &'static [KeyField],
         map: &'static str,
     },
     /// Without an element the next rule follows. An earlier statement must match the protocol.
     TranslateBy {
         /// The last field is random.
-        key: Vec<Field>,
+        key: Vec<KeyField>,
         map: &'static str,
     },
     /// An earlier statement must match the protocol.

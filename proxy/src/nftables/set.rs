@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use nf_tables::field::Field;
+use nf_tables::field::KeyField;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElementKind {
@@ -12,7 +12,7 @@ pub enum ElementKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Set {
     pub comment: &'static str,
-    pub key: Cow<'static, [Field]>,
+    pub key: Cow<'static, [KeyField]>,
     pub holds: ElementKind,
     pub ranges: bool,
     /// Whether rules add elements, which expire.
@@ -23,23 +23,23 @@ pub struct Set {
 }
 
 impl Set {
-    pub fn keys(comment: &'static str, key: &'static [Field]) -> Set {
+    pub fn keys(comment: &'static str, key: &'static [KeyField]) -> Set {
         Set { comment, key: Cow::Borrowed(key), holds: ElementKind::Keys, ranges: false, expires: false, size: None }
     }
 
-    pub fn map(comment: &'static str, key: &'static [Field], holds: ElementKind) -> Set {
+    pub fn map(comment: &'static str, key: &'static [KeyField], holds: ElementKind) -> Set {
         Set { holds, ..Set::keys(comment, key) }
     }
 
     /// Rules add its elements; the kernel accepts 65,535 (`nft_dynset_init` in `net/netfilter/nft_dynset.c`). With a
     /// size it would allocate 2 MB per set at once, and search all of it every second for expired elements: 5,000 empty
     /// sets took 0.9 of a core.
-    pub fn remembering(comment: &'static str, key: &'static [Field]) -> Set {
+    pub fn remembering(comment: &'static str, key: &'static [KeyField]) -> Set {
         Set { expires: true, ..Set::keys(comment, key) }
     }
 
     /// Ranges of the key's last field.
-    pub fn ranges(comment: &'static str, key: &'static [Field]) -> Set {
+    pub fn ranges(comment: &'static str, key: &'static [KeyField]) -> Set {
         Set { ranges: true, ..Set::keys(comment, key) }
     }
 

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
 
 use ipnet::IpNet;
-use nf_tables::field::Field;
+use nf_tables::field::KeyField;
 
 use super::element::address;
 use super::{
@@ -112,40 +112,40 @@ fn base_text(base: &BaseHook) -> String {
 
 /// `type` if the types of the fields suffice, else `typeof`.
 fn type_of(set: &Set, family: Family) -> String {
-    let drawn = set.key.iter().any(|field| matches!(field, Field::Random(_)));
-    let (word, name): (_, fn(Field, Family) -> String) =
+    let drawn = set.key.iter().any(|field| matches!(field, KeyField::Random(_)));
+    let (word, name): (_, fn(KeyField, Family) -> String) =
         if drawn { ("typeof", field_text) } else { ("type", type_text) };
-    let joined = |fields: &[Field]| fields.iter().map(|field| name(*field, family)).collect::<Vec<_>>().join(" . ");
+    let joined = |fields: &[KeyField]| fields.iter().map(|field| name(*field, family)).collect::<Vec<_>>().join(" . ");
     let value = match set.holds {
         ElementKind::Keys => String::new(),
         ElementKind::Verdicts => " : verdict".to_owned(),
-        ElementKind::Endpoints => format!(" : {}", joined(&[Field::Destination, Field::DestinationPort])),
+        ElementKind::Endpoints => format!(" : {}", joined(&[KeyField::Destination, KeyField::DestinationPort])),
     };
     format!("{word} {}{value}", joined(&set.key))
 }
 
-fn type_text(field: Field, family: Family) -> String {
+fn type_text(field: KeyField, family: Family) -> String {
     match (field, family) {
-        (Field::Source | Field::Destination, Family::V4) => "ipv4_addr",
-        (Field::Source | Field::Destination, Family::V6) => "ipv6_addr",
-        (Field::Protocol, _) => "inet_proto",
-        (Field::DestinationPort, _) => "inet_service",
-        (Field::Random(_), _) => "integer",
+        (KeyField::Source | KeyField::Destination, Family::V4) => "ipv4_addr",
+        (KeyField::Source | KeyField::Destination, Family::V6) => "ipv6_addr",
+        (KeyField::Protocol, _) => "inet_proto",
+        (KeyField::DestinationPort, _) => "inet_service",
+        (KeyField::Random(_), _) => "integer",
     }
     .to_owned()
 }
 
-fn field_text(field: Field, family: Family) -> String {
+fn field_text(field: KeyField, family: Family) -> String {
     match field {
-        Field::Source => format!("{} saddr", ip(family)),
-        Field::Destination => format!("{} daddr", ip(family)),
-        Field::Protocol => "meta l4proto".to_owned(),
-        Field::DestinationPort => "th dport".to_owned(),
-        Field::Random(modulus) => format!("numgen random mod {modulus}"),
+        KeyField::Source => format!("{} saddr", ip(family)),
+        KeyField::Destination => format!("{} daddr", ip(family)),
+        KeyField::Protocol => "meta l4proto".to_owned(),
+        KeyField::DestinationPort => "th dport".to_owned(),
+        KeyField::Random(modulus) => format!("numgen random mod {modulus}"),
     }
 }
 
-fn fields_text(fields: &[Field], family: Family) -> String {
+fn fields_text(fields: &[KeyField], family: Family) -> String {
     fields.iter().map(|field| field_text(*field, family)).collect::<Vec<_>>().join(" . ")
 }
 
@@ -160,13 +160,18 @@ pub fn element_text(element: &Element, set: &Set, family: Family) -> String {
             let _ = write!(text, " : {}", verdict_text(verdict));
         }
         ElementValue::Endpoint(endpoint) => {
-            let _ = write!(text, " : {}", key_text(endpoint, &[Field::Destination, Field::DestinationPort], family));
+            let _ =
+                write!(text, " : {}", key_text(endpoint, &[KeyField::Destination, KeyField::DestinationPort], family));
         }
     }
     text
 }
 
-fn parts<'a>(key: &'a ElementKey, fields: &'a [Field], family: Family) -> impl Iterator<Item = (Field, &'a [u8])> {
+fn parts<'a>(
+    key: &'a ElementKey,
+    fields: &'a [KeyField],
+    family: Family,
+) -> impl Iterator<Item = (KeyField, &'a [u8])> {
     let mut rest = key.bytes();
     fields.iter().map(move |field| {
         let length = usize::try_from(field.length(of_kernel(family))).unwrap_or_default();
@@ -176,12 +181,12 @@ fn parts<'a>(key: &'a ElementKey, fields: &'a [Field], family: Family) -> impl I
     })
 }
 
-fn key_text(key: &ElementKey, fields: &[Field], family: Family) -> String {
+fn key_text(key: &ElementKey, fields: &[KeyField], family: Family) -> String {
     parts(key, fields, family).map(|(field, part)| part_text(field, part)).collect::<Vec<_>>().join(" . ")
 }
 
 /// The last field is a range of addresses with a common prefix.
-fn range_text(from: &ElementKey, to: &ElementKey, fields: &[Field], family: Family) -> String {
+fn range_text(from: &ElementKey, to: &ElementKey, fields: &[KeyField], family: Family) -> String {
     let ends = parts(to, fields, family).map(|(_, part)| part);
     let each =
         parts(from, fields, family).zip(ends).map(|((field, from), to)| match address(from).filter(|_| from != to) {
@@ -202,20 +207,22 @@ fn common_bits(one: &[u8], other: &[u8]) -> u32 {
     bits
 }
 
-fn part_text(field: Field, part: &[u8]) -> String {
+fn part_text(field: KeyField, part: &[u8]) -> String {
     match field {
-        Field::Source | Field::Destination => address(part).map(|address| address.to_string()).unwrap_or_default(),
-        Field::Protocol => {
+        KeyField::Source | KeyField::Destination => {
+            address(part).map(|address| address.to_string()).unwrap_or_default()
+        }
+        KeyField::Protocol => {
             let number = part.first().copied().unwrap_or_default();
             Protocol::ALL
                 .into_iter()
                 .find(|one| one.number() == number)
                 .map_or(number.to_string(), |one| one.to_string())
         }
-        Field::DestinationPort => {
+        KeyField::DestinationPort => {
             <[u8; 2]>::try_from(part).map(|bytes| u16::from_be_bytes(bytes).to_string()).unwrap_or_default()
         }
-        Field::Random(_) => {
+        KeyField::Random(_) => {
             <[u8; 4]>::try_from(part).map(|bytes| u32::from_ne_bytes(bytes).to_string()).unwrap_or_default()
         }
     }

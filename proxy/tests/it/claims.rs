@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::config::Config;
-use svcproxy::kernel::iptables::Fake;
+use svcproxy::kernel::iptables::FakeIptables;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
@@ -238,10 +238,10 @@ fn a_health_check_port_passes_to_the_next_older_service() {
             "ports": [{ "name": "a", "port": 80 }, { "name": "b", "port": 81 }],
         })
     };
-    let mut proxy = assemble::iptables(&Config::for_node("node-a"), Family::V4, Fake::default());
+    let mut proxy = assemble::iptables(&Config::for_node("node-a"), Family::V4, FakeIptables::default());
     let young = object("x/young", Some("2026-01-01T00:00:05Z"), spec("10.96.0.1"));
     let old = object("x/old", Some("2026-01-01T00:00:01Z"), spec("10.96.0.2"));
-    let asked = |proxy: &mut FamilyProxy<IptablesSyncer<Fake>>| {
+    let asked = |proxy: &mut FamilyProxy<IptablesSyncer<FakeIptables>>| {
         proxy.sync().unwrap();
         let line = |(service, check): (ObjectKey, Option<svcproxy::plan::health::ServiceCheck>)| {
             format!("{service} {:?}", check.map(|check| check.port))
@@ -276,7 +276,7 @@ fn flows_to_the_old_owners_endpoint_are_stale_once_another_has_the_frontend() {
         translated: true,
         by_ipvs: false,
     };
-    let mut proxy = assemble::iptables(&Config::for_node("node-a"), Family::V4, Fake::default());
+    let mut proxy = assemble::iptables(&Config::for_node("node-a"), Family::V4, FakeIptables::default());
     let a = object("x/a", Some("2026-01-01T00:00:05Z"), dns("10.96.0.1", &["203.0.113.1"]));
     let b = object("x/b", Some("2026-01-01T00:00:09Z"), dns("10.96.0.2", &["203.0.113.1"]));
     proxy.apply(&[a, b, slice("a", "10.244.0.1"), slice("b", "10.244.0.2")]);

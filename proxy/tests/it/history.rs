@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::config::{Config, DetectLocal, NodeAddresses};
-use svcproxy::kernel::iptables::{Fake, Table};
+use svcproxy::kernel::iptables::{FakeIptables, Table};
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::iptables::cleanup::cleanup;
@@ -53,7 +53,7 @@ fn any_event() -> impl Strategy<Value = HistoryEvent> {
     ]
 }
 
-fn proxy(kernel: Fake) -> FamilyProxy<IptablesSyncer<Fake>> {
+fn proxy(kernel: FakeIptables) -> FamilyProxy<IptablesSyncer<FakeIptables>> {
     let config = Config {
         detect_local: DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
         ..Config::for_node("node-a")
@@ -67,7 +67,7 @@ fn proxy(kernel: Fake) -> FamilyProxy<IptablesSyncer<Fake>> {
     proxy
 }
 
-fn rules_of_ours(kernel: &Fake) -> RuleCounts {
+fn rules_of_ours(kernel: &FakeIptables) -> RuleCounts {
     let count = |table| {
         let chains = kernel.tables[&table].iter();
         let ours = chains.filter(|(chain, _)| chain.starts_with("KUBE-") && *chain != "KUBE-HOSTPORTS");
@@ -76,8 +76,8 @@ fn rules_of_ours(kernel: &Fake) -> RuleCounts {
     RuleCounts { filter: count(Table::Filter), nat: count(Table::Nat) }
 }
 
-fn kernel_with_foreign_rules() -> Fake {
-    let mut kernel = Fake::default();
+fn kernel_with_foreign_rules() -> FakeIptables {
+    let mut kernel = FakeIptables::default();
     for (table, chain) in [(Table::Nat, "DOCKER"), (Table::Filter, "ufw-user"), (Table::Nat, "KUBE-HOSTPORTS")] {
         let chains = kernel.tables.get_mut(&table).unwrap();
         chains.insert(chain.into(), vec!["-p tcp -j RETURN".into()]);
@@ -124,7 +124,7 @@ proptest! {
         current.mode().kernel().kill_after.clear();
         current.sync().unwrap();
 
-        let mut clean = proxy(if flushed { Fake::default() } else { kernel_with_foreign_rules() });
+        let mut clean = proxy(if flushed { FakeIptables::default() } else { kernel_with_foreign_rules() });
         clean.apply(&changes);
         clean.sync().unwrap();
         prop_assert_eq!(&current.mode().kernel().tables, &clean.mode().kernel().tables);
@@ -141,14 +141,14 @@ proptest! {
         cleanup(current.mode().kernel()).unwrap();
         let mut left = current.mode().kernel().tables.clone();
         prop_assert!(take_guard(&mut left), "the guard of the loopback range stays");
-        let before = if flushed { Fake::default() } else { kernel_with_foreign_rules() };
+        let before = if flushed { FakeIptables::default() } else { kernel_with_foreign_rules() };
         prop_assert_eq!(&left, &before.tables);
     }
 }
 
 #[test]
 fn a_chain_with_a_foreign_jump_is_flushed_and_kept() {
-    let mut proxy = proxy(Fake::default());
+    let mut proxy = proxy(FakeIptables::default());
     let nat = proxy.mode().kernel().tables.get_mut(&Table::Nat).unwrap();
     nat.insert("KUBE-SVC-AAAAAAAAAAAAAAAA".into(), vec!["-j RETURN".into()]);
     nat.insert("KUBE-SVC-BBBBBBBBBBBBBBBB".into(), vec!["-j KUBE-SVC-AAAAAAAAAAAAAAAA".into()]);
@@ -162,7 +162,7 @@ fn a_chain_with_a_foreign_jump_is_flushed_and_kept() {
 
 #[test]
 fn kubelets_rules_in_the_shared_firewall_chain_are_kept() {
-    let mut proxy = proxy(Fake::default());
+    let mut proxy = proxy(FakeIptables::default());
     let kubelets = "-m comment --comment \"kubernetes firewall for dropping marked packets\" -j DROP";
     let filter = proxy.mode().kernel().tables.get_mut(&Table::Filter).unwrap();
     filter.insert("KUBE-FIREWALL".into(), vec![kubelets.into()]);
@@ -182,7 +182,7 @@ fn kubelets_rules_in_the_shared_firewall_chain_are_kept() {
 
 #[test]
 fn one_changed_endpoint_sends_only_its_services_chains() {
-    let mut proxy = proxy(Fake::default());
+    let mut proxy = proxy(FakeIptables::default());
     let slice = |svc: u16, hosts: &[u8]| {
         let name = format!("s{svc}-1");
         let endpoints: Vec<Value> =
@@ -225,7 +225,7 @@ fn a_failed_partial_sync_is_repeated_until_it_is_refused_twice() {
         });
         Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
     };
-    let mut current = proxy(Fake::default());
+    let mut current = proxy(FakeIptables::default());
     current.apply([&service(1, 30_001), &slice(1, 1), &service(2, 30_002), &slice(2, 2)]);
     assert!(current.sync().unwrap().full);
     // The command is killed before and after each commit.
@@ -237,7 +237,7 @@ fn a_failed_partial_sync_is_repeated_until_it_is_refused_twice() {
         assert!(!current.sync().unwrap().full);
         let text = current.mode().kernel().restored.last().unwrap();
         assert!(!text.contains("svc-2 -"), "{text}");
-        let mut clean = proxy(Fake::default());
+        let mut clean = proxy(FakeIptables::default());
         clean.apply([&service(1, 30_001), &slice(1, 1), &service(2, 30_002), &slice(2, 2)]);
         clean.sync().unwrap();
         assert_eq!(current.mode().kernel().tables, clean.mode().kernel().tables, "killed after {tables} tables");
@@ -274,7 +274,8 @@ fn a_change_too_large_for_one_transaction_goes_in_parts() {
             ]
         })
         .collect();
-    let [mut small, mut large] = [proxy(Fake { line_limit: 450, ..Fake::default() }), proxy(Fake::default())];
+    let [mut small, mut large] =
+        [proxy(FakeIptables { line_limit: 450, ..FakeIptables::default() }), proxy(FakeIptables::default())];
     for proxy in [&mut small, &mut large] {
         proxy.apply(&changes);
         proxy.sync().unwrap();
@@ -296,7 +297,7 @@ fn a_change_too_large_for_one_transaction_goes_in_parts() {
     }
     cleanup(small.mode().kernel()).unwrap();
     assert!(take_guard(&mut small.mode().kernel().tables));
-    assert_eq!(small.mode().kernel().tables, Fake::default().tables);
+    assert_eq!(small.mode().kernel().tables, FakeIptables::default().tables);
 }
 
 /// A comment is almost half of the kernel's memory of an endpoint's rule.
@@ -316,13 +317,13 @@ fn above_a_thousand_endpoints_their_rules_have_no_comments() {
             [crate::support::changes::service(None, number, spec, json!([])), slice]
         })
         .collect();
-    let commented = |kernel: &Fake| {
+    let commented = |kernel: &FakeIptables| {
         let nat = kernel.tables[&Table::Nat].iter();
         let rules = nat.filter(|(chain, _)| chain.starts_with("KUBE-SEP-")).flat_map(|(_, rules)| rules);
         let with = rules.clone().filter(|rule| rule.contains("--comment")).count();
         (with, rules.count())
     };
-    let mut current = proxy(Fake::default());
+    let mut current = proxy(FakeIptables::default());
     current.apply(&changes[..200]);
     current.sync().unwrap();
     assert_eq!(commented(current.mode().kernel()), (2000, 2000), "a thousand are not too many");
@@ -353,7 +354,7 @@ fn trigger_times_wait_for_the_sync_that_applies_them() {
     let spec = json!({ "clusterIP": "10.96.0.1", "ports": [{ "name": "a", "port": 80 }] });
     let object = json!({ "metadata": { "name": "web" }, "spec": spec });
     let service = Change::Service(key("web"), Some(Arc::new(serde_json::from_value(object).unwrap())));
-    let mut proxy = proxy(Fake::default());
+    let mut proxy = proxy(FakeIptables::default());
     proxy.apply([&service, &slice("web-1", 1, "2026-01-01T00:00:00Z")]);
     proxy.count_triggers_since("2026-01-01T00:01:00Z".parse().unwrap());
     proxy.sync().unwrap();
@@ -402,7 +403,7 @@ fn health_checks_count_over_all_ports_after_partial_syncs() {
         });
         Change::EndpointSlice(key(&name), Some(Arc::new(serde_json::from_value(object).unwrap())))
     };
-    let mut proxy = proxy(Fake::default());
+    let mut proxy = proxy(FakeIptables::default());
     let mut reported = |changes: &[Change]| {
         proxy.apply(changes);
         proxy.sync().unwrap();

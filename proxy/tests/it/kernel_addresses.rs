@@ -1,5 +1,5 @@
-//! All of the node's addresses are read, from many messages and while pods' links are added and removed. Kernels before 6.9 mark an
-//! interrupted dump, and a client that ignores the mark misses existing addresses; later kernels miss none.
+//! Reads all of the node's addresses, from many messages and while links of pods are added and deleted. Kernels before
+//! 6.9 report an interrupted dump, which misses addresses unless the client repeats it.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::support::{inside, shell};
 use svcproxy::kernel::addresses::{self, Addresses as _};
 
-/// Enough addresses for a dump of several messages.
+/// More than fit into one message.
 const MANY: u32 = 1500;
-/// The kernel hashes links by the last eight bits of their index and resumes a dump by position within a bucket, newest first: a link
-/// removed from the bucket makes it skip the next one (`NETDEV_HASHBITS`, `inet_dump_ifaddr`). Kernels since 6.9 resume by index.
+/// Kernels before 6.9 keep links in rows by the last eight bits of their index, newest first, and count within a row
+/// (`NETDEV_HASHBITS`, `inet_dump_ifaddr`): deleting a link of the row makes a dump skip the next one.
 const INDEX: u32 = 300;
 const ROW: u32 = 256;
 
@@ -70,9 +70,9 @@ fn objects_are_read_again_only_after_a_change() {
         return;
     }
     shell("ip link add one type veth peer name other && ip link set one up && ip addr add 192.0.2.1/24 dev one");
-    let mut reader = addresses::Reader::default();
-    // A dump has a new IPv6 address at once; the kernel sends the notification later, from a work queue (`addrconf_dad_work`).
-    let known = |reader: &mut addresses::Reader| {
+    let mut reader = addresses::AddressReader::default();
+    // A dump shows a new IPv6 address at once; the announcement follows from a work queue (`addrconf_dad_work`).
+    let known = |reader: &mut addresses::AddressReader| {
         let deadline = Instant::now() + Duration::from_secs(30);
         while *reader.read().unwrap() != addresses::read().unwrap() {
             assert!(Instant::now() < deadline, "{:?}, not as if it were read now", reader.read().unwrap());
@@ -110,13 +110,13 @@ fn gateways_and_tunnel_ends_count_as_other_machines_addresses() {
          ip route add 10.244.1.0/24 via 192.0.2.2 && ip -6 route add fd00:244::/64 via fd00:2::2 && \
          ip route add 10.244.2.0/24 nexthop via 192.0.2.3 nexthop via 192.0.2.4",
     );
-    let mut reader = addresses::Reader::new(true);
+    let mut reader = addresses::AddressReader::new(true);
     let mut next_hops = || reader.read().unwrap().next_hops.iter().map(IpAddr::to_string).collect::<Vec<_>>();
     let all = ["192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "fd00:2::2"];
     assert_eq!(next_hops(), all);
     shell("ip route del 10.244.1.0/24");
     assert_eq!(next_hops(), all[1..], "a route that goes is a change");
-    assert!(addresses::Reader::default().read().unwrap().next_hops.is_empty(), "not asked for");
+    assert!(addresses::AddressReader::default().read().unwrap().next_hops.is_empty(), "not asked for");
 }
 
 #[test]
@@ -126,16 +126,17 @@ fn a_change_of_addresses_wakes_the_waiter() {
     }
     shell("ip link add one type veth peer name other && ip link set one up");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut reader = addresses::Reader::default();
-    let has =
-        |reader: &mut addresses::Reader, text: &str| reader.read().unwrap().local.contains(&text.parse().unwrap());
+    let mut reader = addresses::AddressReader::default();
+    let has = |reader: &mut addresses::AddressReader, text: &str| {
+        reader.read().unwrap().local.contains(&text.parse().unwrap())
+    };
     assert!(!has(&mut reader, "192.0.2.77"));
     runtime.block_on(async {
         for (change, is_there) in [("add", true), ("del", false)] {
             shell(&format!("ip addr {change} 192.0.2.77/32 dev one"));
             let deadline = tokio::time::sleep(Duration::from_secs(30));
             tokio::pin!(deadline);
-            // The link may have more notifications.
+            // The kernel may announce other changes of the link first.
             while has(&mut reader, "192.0.2.77") != is_there {
                 tokio::select! {
                     () = std::future::poll_fn(|context| reader.poll_changed(context)) => {}

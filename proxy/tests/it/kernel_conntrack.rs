@@ -1,18 +1,17 @@
-//! Dumps of conntrack's table against the kernel.
+//! conntrack dumps and deletions.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, UdpSocket};
 
 use crate::support::{inside, shell};
 use svcproxy::kernel::conntrack::{
-    Conntrack, ConntrackNetlink, DELETIONS_PER_DATAGRAM, ENTRIES_PER_STEP, Filter, ScanStep,
+    Conntrack, ConntrackNetlink, DELETIONS_PER_DATAGRAM, ENTRIES_PER_STEP, FlowFilter, ScanStep,
 };
 use svcproxy::model::{Family, Protocol};
-use svcproxy::plan::flows::Frontend;
+use svcproxy::plan::stale_flows::Frontend;
 
-/// What the kernel does not have to tell costs nothing: a busy node has hundreds of thousands of entries.
 #[test]
-fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
+fn a_dump_has_exactly_the_entries_of_its_filter() {
     if !inside!() {
         return;
     }
@@ -37,9 +36,9 @@ fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
     ] {
         led(protocol, to, port, to, port);
     }
-    let seen = |family, filter: Filter| {
+    let seen = |family, filter: FlowFilter| {
         let seen = RefCell::new(Vec::new());
-        let note = |flow: &svcproxy::plan::flows::Flow| {
+        let note = |flow: &svcproxy::plan::stale_flows::Flow| {
             seen.borrow_mut().push(format!("{} {}", flow.protocol, flow.destination));
             false
         };
@@ -51,24 +50,24 @@ fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
     let address = |text: &str| Frontend::Address(text.parse().unwrap());
     let all = ["tcp 10.96.0.10:53", "udp 10.96.0.10:53", "udp 10.96.0.10:54", "udp 10.96.0.11:53"];
     for (family, filter, expected) in [
-        (Family::V4, Filter::None, &all[..]),
-        (Family::V4, Filter::Protocol(Protocol::Udp), &all[1..]),
-        (Family::V4, Filter::To(Protocol::Udp, address("10.96.0.10:53")), &all[1..2]),
-        (Family::V4, Filter::To(Protocol::Udp, Frontend::NodePort(53)), &[all[1], all[3]]),
-        (Family::V4, Filter::To(Protocol::Tcp, address("10.96.0.10:53")), &all[..1]),
-        (Family::V4, Filter::To(Protocol::Udp, address("10.96.0.12:53")), &[]),
-        (Family::V6, Filter::To(Protocol::Udp, address("[fd00:96::10]:53")), &["udp [fd00:96::10]:53"]),
-        (Family::V6, Filter::Protocol(Protocol::Udp), &["udp [fd00:96::10]:53", "udp [fd00:96::10]:54"]),
+        (Family::V4, FlowFilter::None, &all[..]),
+        (Family::V4, FlowFilter::Protocol(Protocol::Udp), &all[1..]),
+        (Family::V4, FlowFilter::To(Protocol::Udp, address("10.96.0.10:53")), &all[1..2]),
+        (Family::V4, FlowFilter::To(Protocol::Udp, Frontend::NodePort(53)), &[all[1], all[3]]),
+        (Family::V4, FlowFilter::To(Protocol::Tcp, address("10.96.0.10:53")), &all[..1]),
+        (Family::V4, FlowFilter::To(Protocol::Udp, address("10.96.0.12:53")), &[]),
+        (Family::V6, FlowFilter::To(Protocol::Udp, address("[fd00:96::10]:53")), &["udp [fd00:96::10]:53"]),
+        (Family::V6, FlowFilter::Protocol(Protocol::Udp), &["udp [fd00:96::10]:53", "udp [fd00:96::10]:54"]),
     ] {
         assert_eq!(seen(family, filter), expected, "{family} {filter:?}");
     }
-    // By who answers: two frontends lead to one server, and one of them to another one as well.
+    // By server: two frontends share a server, and one of them has another server.
     led("udp", "10.96.0.20", 53, "10.244.0.1", 5353);
     led("udp", "10.96.0.21", 53, "10.244.0.1", 5353);
     led("udp", "10.96.0.21", 54, "10.244.0.2", 5353);
     led("udp", "fd00:96::20", 53, "fd00:244::1", 5353);
     led("udp", "fd00:96::21", 53, "fd00:244::1", 5354);
-    let from = |text: &str| Filter::From(Protocol::Udp, text.parse().unwrap());
+    let from = |text: &str| FlowFilter::From(Protocol::Udp, text.parse().unwrap());
     for (family, filter, expected) in [
         (Family::V4, from("10.244.0.1:5353"), &["udp 10.96.0.20:53", "udp 10.96.0.21:53"][..]),
         (Family::V4, from("10.244.0.2:5353"), &["udp 10.96.0.21:54"]),
@@ -79,22 +78,21 @@ fn a_dump_shows_what_its_filter_asks_for_and_nothing_else() {
     }
 }
 
-/// To close a socket of netfilter's takes milliseconds after a sync.
+/// Closing a netfilter socket takes milliseconds after a sync.
 #[test]
-fn one_socket_serves_all_looks() {
+fn one_socket_serves_all_dumps() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     if !inside!() {
         return;
     }
     let (mut conntrack, before) = (ConntrackNetlink::default(), open());
     for _ in 0..3 {
-        conntrack.delete(Family::V4, &[Filter::Protocol(Protocol::Udp)], &|_| true).unwrap();
+        conntrack.delete(Family::V4, &[FlowFilter::Protocol(Protocol::Udp)], &|_| true).unwrap();
         conntrack.clients(Family::V6).unwrap();
         assert_eq!(open(), before + 1);
     }
 }
 
-/// However many entries are stale, they go in pieces, by datagrams that each delete many, while nothing but one answer's is kept.
 #[test]
 fn many_entries_go_in_pieces_and_by_few_datagrams() {
     if !inside!() {
@@ -107,15 +105,16 @@ fn many_entries_go_in_pieces_and_by_few_datagrams() {
     );
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for port in 20_000..20_000 + FLOWS {
-        // Nobody listens there, which an earlier datagram's answer may say.
+        // A send reports an earlier datagram's port unreachable.
         let _ = socket.send_to(b"x", ("127.0.0.2", port)).or_else(|_| socket.send_to(b"x", ("127.0.0.2", port)));
     }
-    let of_test = |flow: &svcproxy::plan::flows::Flow| flow.destination.ip() == Ipv4Addr::new(127, 0, 0, 2);
-    let is_stale = |flow: &svcproxy::plan::flows::Flow| of_test(flow) && !flow.destination.port().is_multiple_of(10);
+    let of_test = |flow: &svcproxy::plan::stale_flows::Flow| flow.destination.ip() == Ipv4Addr::new(127, 0, 0, 2);
+    let is_stale =
+        |flow: &svcproxy::plan::stale_flows::Flow| of_test(flow) && !flow.destination.port().is_multiple_of(10);
     let mut conntrack = ConntrackNetlink::default();
     let (mut pieces, mut anew) = (Vec::new(), true);
     while pieces.last().is_none_or(|piece: &ScanStep| !piece.is_last) {
-        let filters = [Filter::Protocol(Protocol::Udp)];
+        let filters = [FlowFilter::Protocol(Protocol::Udp)];
         pieces.push(conntrack.delete_some(Family::V4, &filters, anew, &is_stale).unwrap());
         anew = false;
     }
@@ -124,17 +123,17 @@ fn many_entries_go_in_pieces_and_by_few_datagrams() {
     let flows = usize::from(FLOWS);
     assert!(seen >= flows && deleted == flows / 10 * 9, "{seen} seen, {deleted} deleted of {flows}");
     assert!(pieces.len() >= flows / ENTRIES_PER_STEP, "{pieces:?}");
-    // An answer of 32 KiB has some hundred entries, which are deleted before the next one is asked for.
+    // A datagram of 32 KiB has some hundred entries.
     assert!(pieces.iter().all(|piece| piece.seen < ENTRIES_PER_STEP + 500), "{pieces:?}");
     assert!(
         datagrams < deleted / 50,
         "{datagrams} datagrams for {deleted} entries, of which one has {DELETIONS_PER_DATAGRAM} at most"
     );
     let left = RefCell::new(0);
-    let count = |flow: &svcproxy::plan::flows::Flow| {
+    let count = |flow: &svcproxy::plan::stale_flows::Flow| {
         *left.borrow_mut() += usize::from(of_test(flow));
         false
     };
-    conntrack.delete(Family::V4, &[Filter::Protocol(Protocol::Udp)], &count).unwrap();
+    conntrack.delete(Family::V4, &[FlowFilter::Protocol(Protocol::Udp)], &count).unwrap();
     assert_eq!(left.into_inner(), flows / 10);
 }

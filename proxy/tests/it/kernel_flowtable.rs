@@ -1,14 +1,14 @@
-//! The kernel's flowtable; a kernel without flowtables causes one sentence.
+//! The flowtable in the kernel, with and without kernel support.
 
 use std::collections::BTreeSet;
 
 use crate::support::{Proxy, http_get, inside, shell, svcproxy};
-use svcproxy::kernel::nftables::{Flowtable as _, NetlinkFlowtable, Spec};
+use svcproxy::kernel::nftables::{Flowtable as _, FlowtableSpec, NetlinkFlowtable};
 use svcproxy::mode::nftables::flowtable;
 use svcproxy::model::Family;
 
-fn spec(table: &'static str) -> Spec {
-    Spec {
+fn spec(table: &'static str) -> FlowtableSpec {
+    FlowtableSpec {
         table,
         comment: flowtable::COMMENT,
         name: flowtable::FLOWTABLE,
@@ -54,7 +54,7 @@ fn the_flowtable_follows_links() {
         if family == Family::V4 {
             assert!(!listing().contains("v0") && listing().contains("v3"), "{}", listing());
         }
-        // A successor creates the table again; another program may delete it.
+        // A successor creates it again, also after another program's deletion.
         let mut next = NetlinkFlowtable::open(family, spec(flowtable::TABLE)).unwrap();
         next.bring(&links(&["v2"])).unwrap();
         shell("nft flush ruleset");
@@ -82,7 +82,7 @@ fn services_work_with_and_without_a_flowtable() {
     assert!(http_get("127.0.0.1:10256", "/healthz").unwrap().starts_with("HTTP/1.1 200"));
     assert_eq!(shell("nft list tables").contains(flowtable::TABLE), has);
     proxy.kill();
-    // A start without the flag deletes an earlier start's table.
+    // A start without the flag deletes an earlier flowtable.
     shell(&format!("nft add table ip {}", flowtable::TABLE));
     let mut proxy = Proxy::start(&flags);
     proxy.synced(Some("1"));

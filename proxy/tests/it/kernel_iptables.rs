@@ -1,28 +1,28 @@
-//! iptables mode against the kernel, in both variants of the commands.
+//! iptables mode in both variants of the commands.
 
 use std::fs;
 use std::path::Path;
 
-use crate::support::{Proxy, dump, every_kind, inside, shell, svcproxy, wait_for};
+use crate::support::{
+    Proxy, changes_of_every_kind, configs_of_every_rule, dump, every_kind, inside, shell, svcproxy, wait_for,
+    write_file,
+};
 
 use iptables::IPTables;
-use svcproxy::config::{Config, DetectLocal, NodePortAddresses, Variant};
+use svcproxy::config::{Config, Variant};
 use svcproxy::kernel::addresses;
 use svcproxy::kernel::iptables::{Commands, Iptables, Table};
 use svcproxy::mode::assemble;
 use svcproxy::model::Family;
-use svcproxy::source::read_directory;
 
 const VARIANTS: [(&str, Variant); 2] = [("nft", Variant::Nft), ("legacy", Variant::Legacy)];
 const FLAGS: [&str; 4] = ["--hostname-override", "node-a", "--cluster-cidr", "10.244.0.0/16,fd00:244::/64"];
 
 fn write(directory: &Path, text: &str) {
-    let partial = directory.join(".partial");
-    fs::write(&partial, text).unwrap();
-    fs::rename(partial, directory.join("cluster.json")).unwrap();
+    write_file(directory, "cluster.json", text);
 }
 
-/// Adds another program's rules, and the canary tables, which iptables creates at the first listing.
+/// Adds another program's rules, and our canary tables, which iptables creates when it first reads them.
 fn foreign_rules(variant: &str) {
     for family in ["iptables", "ip6tables"] {
         let command: &'static str = format!("{family}-{variant}").leak();
@@ -38,7 +38,8 @@ fn foreign_rules(variant: &str) {
 
 fn clear(variant: &str) {
     for family in ["iptables", "ip6tables"] {
-        // At once, as a firewall's reload: otherwise a running proxy uses chains again before they are removed.
+        // Like a firewall's reload, in one transaction: else a running proxy would use the chains again before their
+        // deletion.
         let nothing = "for table in mangle filter nat; do printf '*%s\\nCOMMIT\\n' $table; done";
         shell(&format!("{nothing} | {family}-{variant}-restore"));
     }
@@ -51,38 +52,16 @@ fn start(variant: &str, manifests: &Path) -> Proxy {
     Proxy::start(&arguments)
 }
 
-/// The kernel returns every rule as it was written: a full sync of the same state by a new proxy sends nothing, with every setting that
-/// changes rules.
+/// Every rule reads back as it was written, under every setting that changes rules.
 #[test]
 fn a_second_synchronisation_sends_nothing() {
     if !inside!() {
         return;
     }
-    let manifests = tempfile::tempdir_in("/run").unwrap();
-    let read = |hosts: &[u8]| {
-        write(manifests.path(), &every_kind(1, hosts));
-        let reading = read_directory(manifests.path()).unwrap();
-        assert!(reading.problems.is_empty(), "{:?}", reading.problems);
-        reading.batch.changes
-    };
-    let small = read(&[2, 3, 4, 5, 6, 7, 8]);
-    // Over a thousand endpoints, so their rules have no comments.
-    let large = read(&(2..=250).collect::<Vec<u8>>());
-    let base = Config::for_node("node-a");
-    let cluster = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()]);
-    let configs = [
-        Config { detect_local: cluster.clone(), ..base.clone() },
-        Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), masquerade_bit: 0, ..base.clone() },
-        Config { detect_local: DetectLocal::InterfaceNamePrefix("veth".into()), tcp_be_liberal: true, ..base.clone() },
-        Config { masquerade_all: true, localhost_node_ports: false, ..base.clone() },
-        Config {
-            node_port_addresses: NodePortAddresses::Ranges(vec![
-                "127.0.0.0/8".parse().unwrap(),
-                "::1/128".parse().unwrap(),
-            ]),
-            ..base
-        },
-    ];
+    let small = changes_of_every_kind(&[2, 3, 4, 5, 6, 7, 8]);
+    // Over a thousand endpoints, whose rules have no comments.
+    let large = changes_of_every_kind(&(2..=250).collect::<Vec<u8>>());
+    let configs = configs_of_every_rule();
     for (name, variant) in VARIANTS {
         for family in Family::ALL {
             let of_small = configs.iter().map(|config| (config, &small));
@@ -104,7 +83,7 @@ fn a_second_synchronisation_sends_nothing() {
     }
 }
 
-/// Netlink and socket options must report the counts that the commands show.
+/// Netlink and socket options count what the commands show.
 #[test]
 fn a_chain_is_in_use_by_its_rules_and_by_what_leads_to_it() {
     if !inside!() {
@@ -113,12 +92,12 @@ fn a_chain_is_in_use_by_its_rules_and_by_what_leads_to_it() {
     for (name, variant) in VARIANTS {
         for (family, command) in [(Family::V4, "iptables"), (Family::V6, "ip6tables")] {
             let mut commands = Commands::find(family, variant).unwrap();
-            let mut seen = |table| commands.uses(table, &["A", "B"]).unwrap();
+            let mut seen = |table| commands.reference_counts(table, &["A", "B"]).unwrap();
             let run = |arguments: &str| drop(shell(&format!("{command}-{name} -t nat {arguments}")));
             for table in Table::ALL {
                 assert_eq!(seen(table), [None, None], "{name} {family} {table}: there are no tables");
             }
-            // A rule without a target falls through to chain B's rules.
+            // A rule without a target continues with the next entry, the head of chain B.
             ["-N A", "-N B", "-N OTHER", "-A A -p tcp"].into_iter().for_each(run);
             assert_eq!(seen(Table::Nat), [Some(1), Some(0)], "{name} {family}");
             let rules = [
@@ -159,7 +138,7 @@ fn a_proxy_killed_during_a_sync_leaves_a_state_that_a_restart_repairs() {
         assert!(expected.contains("KUBE-SEP-") && expected.contains("not yours"));
 
         for round in 0..4u32 {
-            // Different rules exist first, so that there is something to do.
+            // Other rules exist first, so that the sync has changes.
             write(manifests.path(), &every_kind(6, &hosts[..1 + usize::try_from(round).unwrap() % hosts.len()]));
             let mut other = start(variant, manifests.path());
             other.synced(Some("6"));
@@ -167,7 +146,7 @@ fn a_proxy_killed_during_a_sync_leaves_a_state_that_a_restart_repairs() {
             write(manifests.path(), &every_kind(7, &hosts));
             let mut victim = start(variant, manifests.path());
             let children = format!("cat /proc/{}/task/*/children", victim.0.id());
-            // The kinds of children: a dump, a listing of tables, a restore.
+            // The victim dies during a dump, a restore, or a change of a single rule.
             let wanted = ["save", "restore", "tables", "restore"][round as usize];
             wait_for("a command to run", || {
                 let pids = std::process::Command::new("sh").args(["-c", &children]).output().ok()?;
@@ -199,7 +178,7 @@ fn a_foreign_flush_is_repaired_and_a_cleanup_leaves_only_the_guard() {
     for (variant, _) in VARIANTS {
         foreign_rules(variant);
         let before = dump(variant);
-        // The default sync period of 30 s exceeds this test's waits, so the watch repairs, not the period.
+        // The default sync period of 30 s exceeds the patience of this test: the watch triggers the repair.
         let proxy = start(variant, manifests.path());
         proxy.synced(Some("1"));
         let full = dump(variant);
@@ -213,7 +192,7 @@ fn a_foreign_flush_is_repaired_and_a_cleanup_leaves_only_the_guard() {
         assert!(svcproxy(&["--cleanup", "--iptables-variant", variant]).status.success());
         let left = dump(variant);
         let guarded = left.lines().filter(|line| line.contains("KUBE-FIREWALL")).count();
-        // The loopback guard stays: a chain, its rule, and two jumps.
+        // The guard of the loopback range: a chain, its rule, and two jumps.
         assert_eq!(guarded, 4, "{variant}: {left}");
         let lines = left.lines().filter(|line| !line.contains("KUBE-FIREWALL"));
         assert_eq!(lines.collect::<Vec<_>>(), before.lines().collect::<Vec<_>>(), "{variant}");
@@ -221,7 +200,7 @@ fn a_foreign_flush_is_repaired_and_a_cleanup_leaves_only_the_guard() {
     }
 }
 
-/// A second proxy without services removes the chains of all services and keeps constant chains.
+/// Deletes the chains of all services, like a second proxy that knows no service.
 fn remove_services(family: &str, variant: &str) {
     let saved = shell(&format!("{family}-{variant}-save -t nat"));
     let chains = saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next());
@@ -237,6 +216,7 @@ fn remove_services(family: &str, variant: &str) {
     shell(&format!("{family}-{variant}-restore --noflush < /run/second"));
 }
 
+/// The canary chains stay.
 #[test]
 fn deletions_that_leave_the_canaries_are_repaired() {
     if !inside!() {
@@ -254,7 +234,7 @@ fn deletions_that_leave_the_canaries_are_repaired() {
     for (variant, _) in VARIANTS {
         let mut arguments = FLAGS.to_vec();
         arguments.extend(["--manifests", manifests.path().to_str().unwrap(), "--iptables-variant", variant]);
-        // The watch repairs, not the sync period.
+        // The watch triggers the repair, not the period.
         arguments.extend(["--iptables-sync-period", "1h"]);
         let proxy = Proxy::start(&arguments);
         proxy.synced(Some("1"));
@@ -361,7 +341,7 @@ fn without_rights_one_sentence_says_so() {
         .args([env!("CARGO_BIN_EXE_svcproxy"), "--cleanup"])
         .output();
     let Ok(output) = output.map(|o| String::from_utf8_lossy(&o.stderr).into_owned()) else { return };
-    // Only root can become nobody; an ordinary user needs no change.
+    // Only root can become nobody; another user has no rights either.
     let text = if output.contains("setpriv:") {
         String::from_utf8_lossy(&svcproxy(&["--cleanup"]).stderr).into_owned()
     } else {

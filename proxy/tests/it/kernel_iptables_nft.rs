@@ -1,4 +1,4 @@
-//! Tables written by netlink equal those that the commands write.
+//! Netlink and the commands write the same tables.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::changes::any_change;
-use crate::support::{every_kind, inside, shell};
+use crate::support::{changes_of_every_kind, cluster_cidrs, configs_of_every_rule, inside, shell};
 use nix::sched::{CloneFlags, unshare};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
-use svcproxy::config::{Config, DetectLocal, NodeAddresses, NodePortAddresses, Variant};
+use svcproxy::config::{Config, NodeAddresses, Variant};
 use svcproxy::kernel::iptables::Commands;
 use svcproxy::kernel::iptables_nft::NfTables;
 use svcproxy::kernel::packet_filter::PacketFilter;
@@ -21,9 +21,8 @@ use svcproxy::mode::iptables_family::iptables::cleanup::cleanup;
 use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
 use svcproxy::model::{Change, Family};
 use svcproxy::ruleset::Table;
-use svcproxy::source::read_directory;
 
-/// A network namespace, and a socket in it.
+/// A network namespace of its own.
 struct Elsewhere {
     namespace: File,
 }
@@ -42,7 +41,7 @@ impl Elsewhere {
         shell(&format!("nsenter --net={path} sh -c '{line}'"))
     }
 
-    /// Opens tables that stay in this namespace.
+    /// The sockets stay in this namespace.
     fn open(&self, family: Family) -> NfTables {
         let namespace = self.namespace.try_clone().unwrap();
         let thread = std::thread::spawn(move || {
@@ -64,7 +63,7 @@ fn save(family: Family) -> &'static str {
     }
 }
 
-/// Chains and rules, in printed order.
+/// Chains and rules in the printed order.
 fn without_counters(dump: &str) -> String {
     let lines = dump.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned() + "\n").collect()
@@ -82,8 +81,7 @@ fn commands(family: Family) -> Commands {
 }
 
 fn cluster_cidr() -> Config {
-    let ranges = vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()];
-    Config { detect_local: DetectLocal::ClusterCidr(ranges), ..Config::for_node("node-a") }
+    Config { detect_local: cluster_cidrs(), ..Config::for_node("node-a") }
 }
 
 #[test]
@@ -91,23 +89,8 @@ fn every_form_of_rule_equals_the_commands_and_reads_back() {
     if !inside!() {
         return;
     }
-    let manifests = tempfile::tempdir_in("/run").unwrap();
-    std::fs::write(manifests.path().join("cluster.json"), every_kind(1, &[2, 3, 4, 5, 6, 7, 8])).unwrap();
-    let changes = read_directory(manifests.path()).unwrap().batch.changes;
-    let base = cluster_cidr();
-    let configs = [
-        base.clone(),
-        Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), masquerade_bit: 0, ..base.clone() },
-        Config { detect_local: DetectLocal::InterfaceNamePrefix("veth".into()), tcp_be_liberal: true, ..base.clone() },
-        Config { masquerade_all: true, localhost_node_ports: false, ..base.clone() },
-        Config {
-            node_port_addresses: NodePortAddresses::Ranges(vec![
-                "127.0.0.0/8".parse().unwrap(),
-                "::1/128".parse().unwrap(),
-            ]),
-            ..base
-        },
-    ];
+    let changes = changes_of_every_kind(&[2, 3, 4, 5, 6, 7, 8]);
+    let configs = configs_of_every_rule();
     for family in Family::ALL {
         let elsewhere = Elsewhere::new();
         for config in &configs {
@@ -117,7 +100,7 @@ fn every_form_of_rule_equals_the_commands_and_reads_back() {
             by_netlink.apply(&changes);
             assert_eq!(by_netlink.sync().unwrap(), by_commands.sync().unwrap(), "{family} {config:?}");
             assert_eq!(elsewhere.dump(family), without_counters(&shell(save(family))), "{family} {config:?}");
-            // Neither writer changes the other's rules.
+            // Each writer finds nothing to change in the other's tables.
             for mut second in
                 [proxy(config, family, elsewhere.open(family)), proxy(config, family, NfTables::open(family).unwrap())]
             {
@@ -129,7 +112,6 @@ fn every_form_of_rule_equals_the_commands_and_reads_back() {
     }
 }
 
-/// An event in a proxy's life.
 #[derive(Debug, Clone)]
 enum Event {
     Change(Box<Change>),
@@ -148,7 +130,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// After every sync of a history the dumps and reports of both writers are equal.
+/// After every sync both writers have equal dumps and reports.
 #[test]
 fn every_history_ends_as_with_the_commands() {
     if !inside!() {
@@ -213,7 +195,7 @@ fn every_history_ends_as_with_the_commands() {
     assert!(syncs > 40, "{syncs}");
 }
 
-/// `iptables-nft -X` deletes empty base chains, and `nft flush ruleset` tables.
+/// `iptables-nft -X` deletes the built-in chains of empty tables, and `nft flush ruleset` the tables.
 #[test]
 fn a_deleted_table_is_created_by_the_next_sync() {
     if !inside!() {
@@ -229,7 +211,7 @@ fn a_deleted_table_is_created_by_the_next_sync() {
             batch.delete_table(of).unwrap();
             batch
         };
-        nf_tables::Socket::open().unwrap().commit(&batch()).unwrap();
+        nf_tables::NfSocket::open().unwrap().commit(&batch()).unwrap();
         assert!(by_netlink.detect_flush().unwrap().is_some(), "{table}");
         by_netlink.require_full_sync();
         by_netlink.sync().unwrap();
@@ -243,19 +225,14 @@ fn a_deleted_table_is_created_by_the_next_sync() {
     }
 }
 
-/// Unchanged rules keep their counters; another program's rule in a chain of the proxy is deleted.
+/// Deletes another program's rule in a chain of the proxy.
 #[test]
 fn unchanged_rules_keep_their_counters() {
     if !inside!() {
         return;
     }
-    let manifests = tempfile::tempdir_in("/run").unwrap();
-    let read = |hosts: &[u8]| {
-        std::fs::write(manifests.path().join("cluster.json"), every_kind(1, hosts)).unwrap();
-        read_directory(manifests.path()).unwrap().batch.changes
-    };
     let mut by_netlink = proxy(&cluster_cidr(), Family::V4, NfTables::open(Family::V4).unwrap());
-    by_netlink.apply(&read(&[2, 3, 4]));
+    by_netlink.apply(&changes_of_every_kind(&[2, 3, 4]));
     by_netlink.sync().unwrap();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.send_to(b"counts in KUBE-POSTROUTING", "127.0.0.1:9").unwrap();
@@ -272,17 +249,14 @@ fn unchanged_rules_keep_their_counters() {
     assert_eq!(counted(by_netlink.mode().kernel()), before);
 }
 
-/// A successor compares thousands of rules on two threads, and reads the tables before it has the objects. It sends only differences,
-/// including those that arose after it read.
+/// A successor compares thousands of rules on two threads, and lists the tables before it knows the wanted rules. It
+/// sends only differences, also those that occur after the list.
 #[test]
 fn a_successor_sends_what_differs() {
     if !inside!() {
         return;
     }
-    let manifests = tempfile::tempdir_in("/run").unwrap();
-    let hosts: Vec<u8> = (2..=250).collect();
-    std::fs::write(manifests.path().join("cluster.json"), every_kind(1, &hosts)).unwrap();
-    let changes = read_directory(manifests.path()).unwrap().batch.changes;
+    let changes = changes_of_every_kind(&(2..=250).collect::<Vec<u8>>());
     let successor = |damage: &str| {
         let mut tables = NfTables::open(Family::V4).unwrap().with_comparer().unwrap();
         let messages = Arc::new(AtomicUsize::new(0));

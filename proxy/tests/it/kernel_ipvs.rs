@@ -1,14 +1,14 @@
-//! IPVS mode against a kernel without IPVS: rules in both variants and IP sets are real; virtual servers and the device are fakes. Scenarios
-//! in a microVM cover the rest.
+//! IPVS mode in a kernel without IPVS: real rules by both writers, real IP sets, fake virtual servers and device.
+//! Scenarios in a microVM test the rest.
 
 use std::net::IpAddr;
 
-use crate::support::{every_kind, inside, shell, wait_for};
+use crate::support::{WRITERS, changes_of_every_kind, cluster_cidrs, inside, shell, wait_for};
 
 use svcproxy::config::{Config, DetectLocal, Variant, WriterChoice};
-use svcproxy::kernel::dummy::{AddressChange, AddressState, Device};
-use svcproxy::kernel::ipset::{Kind, Member, Nfnetlink, SetChange, SetHeader, Sets};
-use svcproxy::kernel::writer::Writer;
+use svcproxy::kernel::dummy::{AddressChange, AddressState, ServiceDevice};
+use svcproxy::kernel::ipset::{IpSets, Nfnetlink, SetChange, SetHeader, SetMember, SetType};
+use svcproxy::kernel::writer::IptablesWriter;
 use svcproxy::kernel::{dummy, ipvs};
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
@@ -17,62 +17,56 @@ use svcproxy::mode::iptables_family::ipvs::sets::SetId;
 use svcproxy::mode::iptables_family::ipvs::syncer::IpvsSyncer;
 use svcproxy::mode::iptables_family::ipvs::teardown::{remove_empty_device, tear_down};
 use svcproxy::mode::iptables_family::rules::cleanup::cleanup;
-use svcproxy::model::{Family, Protocol};
-use svcproxy::source::{DirectoryReading, read_directory};
+use svcproxy::model::{Change, Family, Protocol};
 
-type Kernel = IpvsAdapters<Writer, ipvs::Fake, Nfnetlink, dummy::Fake>;
-type Proxy = FamilyProxy<IpvsSyncer<Kernel>>;
+type IpvsKernel = IpvsAdapters<IptablesWriter, ipvs::FakeIpvs, Nfnetlink, dummy::FakeDevice>;
+type IpvsProxy = FamilyProxy<IpvsSyncer<IpvsKernel>>;
 
-/// A variant of the tables and their writer.
-type Way = (Variant, WriterChoice);
+type WriterOfTables = (Variant, WriterChoice);
 
-const WAYS: [Way; 3] = [
-    (Variant::Nft, WriterChoice::Netlink),
-    (Variant::Nft, WriterChoice::Commands),
-    (Variant::Legacy, WriterChoice::Commands),
-];
-
-fn kernel(family: Family, (variant, writer): Way, servers: ipvs::Fake, device: dummy::Fake) -> Kernel {
+fn kernel(
+    family: Family,
+    (variant, writer): WriterOfTables,
+    servers: ipvs::FakeIpvs,
+    device: dummy::FakeDevice,
+) -> IpvsKernel {
     IpvsAdapters {
-        rules: Writer::open(family, variant, writer).unwrap().writer,
+        rules: IptablesWriter::open(family, variant, writer).unwrap().writer,
         servers,
         sets: Nfnetlink::open().unwrap(),
         device,
     }
 }
 
-fn proxy(config: &Config, family: Family, kernel: Kernel, reading: &DirectoryReading) -> Proxy {
+fn proxy(config: &Config, family: Family, kernel: IpvsKernel, changes: &[Change]) -> IpvsProxy {
     let mut proxy = assemble::ipvs(config, family, kernel);
     let local = ["192.0.2.1", "fd00:c::1"].map(|text| text.parse().unwrap());
     proxy.set_addresses(&svcproxy::config::NodeAddresses { local: local.to_vec(), ..Default::default() });
-    proxy.apply(&reading.batch.changes);
+    proxy.apply(changes);
     proxy
 }
 
-/// The kernel returns every rule and member as it was written.
+/// Every rule and member reads back as it was written.
 #[test]
 fn a_second_synchronisation_sends_nothing() {
     if !inside!() {
         return;
     }
-    let manifests = tempfile::tempdir_in("/run").unwrap();
-    std::fs::write(manifests.path().join("cluster.json"), every_kind(1, &[2, 3, 4, 5, 6, 7, 8])).unwrap();
-    let reading = read_directory(manifests.path()).unwrap();
+    let changes = changes_of_every_kind(&[2, 3, 4, 5, 6, 7, 8]);
     let base = Config::for_node("node-a");
-    let cluster = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()]);
     let configs = [
-        Config { detect_local: cluster, ..base.clone() },
+        Config { detect_local: cluster_cidrs(), ..base.clone() },
         Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), masquerade_bit: 0, ..base.clone() },
         Config { masquerade_all: true, ..base.clone() },
         base,
     ];
-    for variant in WAYS {
+    for variant in WRITERS {
         for family in Family::ALL {
-            let (mut servers, mut device) = (ipvs::Fake::default(), dummy::Fake::default());
+            let (mut servers, mut device) = (ipvs::FakeIpvs::default(), dummy::FakeDevice::default());
             for config in &configs {
-                let sync = |servers: &ipvs::Fake, device: &dummy::Fake| {
+                let sync = |servers: &ipvs::FakeIpvs, device: &dummy::FakeDevice| {
                     let kernel = kernel(family, variant, servers.clone(), device.clone());
-                    let mut proxy = proxy(config, family, kernel, &reading);
+                    let mut proxy = proxy(config, family, kernel, &changes);
                     let report = proxy.sync().unwrap();
                     let kernel = proxy.mode().kernel();
                     (report, kernel.servers.clone(), kernel.device.clone())
@@ -83,7 +77,7 @@ fn a_second_synchronisation_sends_nothing() {
                 assert!(second.0.full && second.0.is_empty(), "{variant:?} {family} {config:?}: {:?}", second.0);
                 (servers, device) = (second.1, second.2);
             }
-            // The commands agree.
+            // The commands see the same sets.
             let saved = shell("ipset save");
             let cluster_ip = SetId::ClusterIp.name(family);
             assert!(saved.contains(&format!("create {cluster_ip} hash:ip,port family inet")), "{saved}");
@@ -97,7 +91,7 @@ fn a_second_synchronisation_sends_nothing() {
     }
 }
 
-/// Uses a veth's end, because not every kernel has dummy devices.
+/// On a veth link, because not every kernel has dummies.
 #[test]
 fn a_bound_ipv6_address_is_not_chosen_as_a_source() {
     if !inside!() {
@@ -117,7 +111,7 @@ fn a_bound_ipv6_address_is_not_chosen_as_a_source() {
         |of: &str| shell(&format!("ip -6 route get {of} | sed -n 's/.* src \\([^ ]*\\) .*/\\1/p'")).trim().to_owned();
     let mut device = dummy::Rtnetlink::open().unwrap();
     let found = |state| std::collections::BTreeMap::from([(address, state)]);
-    // As kube-proxy binds the address: it becomes the source of packets to the pod.
+    // As kube-proxy binds it: packets to the pod use it as the source.
     wait_for("the node's own address", || shell("ip -6 route show table local").contains(own).then_some(()));
     assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Preferred));
     assert_eq!(source(pod), service);
@@ -128,7 +122,7 @@ fn a_bound_ipv6_address_is_not_chosen_as_a_source() {
     // The address is still local.
     assert!(shell("ip -6 route show table local").contains(service));
 
-    // The address yields, also when it is bound again, and is removed completely.
+    // The source stays when the address is bound again; unbinding removes the route.
     device.change_addresses(&[AddressChange::Yield { address, to: own.parse().unwrap() }]).unwrap();
     assert_eq!(source(service), own);
     device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
@@ -137,7 +131,7 @@ fn a_bound_ipv6_address_is_not_chosen_as_a_source() {
     assert!(device.addresses(Family::V6).unwrap().is_empty());
     assert!(!shell("ip -6 route show table local").contains(service));
 
-    // A new address is deprecated from the start.
+    // A new address is deprecated at once.
     device.change_addresses(&[AddressChange::Bind(address)]).unwrap();
     assert_eq!(device.addresses(Family::V6).unwrap(), found(AddressState::Deprecated));
     let v4: IpAddr = "10.96.0.1".parse().unwrap();
@@ -157,29 +151,32 @@ fn sets_are_made_filled_read_exchanged_and_destroyed() {
         let ip: std::net::IpAddr = if family == Family::V4 { "10.96.0.1" } else { "fd00::1" }.parse().unwrap();
         let net = if family == Family::V4 { "192.0.2.0/25" } else { "fd00:c::/64" }.parse().unwrap();
         let host = if family == Family::V4 { "192.0.2.7/32" } else { "fd00:c::7/128" }.parse().unwrap();
-        for kind in Kind::ALL {
+        for kind in SetType::ALL {
             let members = match kind {
-                Kind::BitmapPort => vec![Member::Port(0), Member::Port(30_080), Member::Port(u16::MAX)],
-                Kind::HashIp => vec![Member::Ip(ip)],
-                Kind::HashIpPort => [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
+                SetType::BitmapPort => vec![SetMember::Port(0), SetMember::Port(30_080), SetMember::Port(u16::MAX)],
+                SetType::HashIp => vec![SetMember::Ip(ip)],
+                SetType::HashIpPort => [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
                     .into_iter()
-                    .flat_map(|protocol| (1..1500).map(move |port| Member::IpPort(ip, protocol, port)))
+                    .flat_map(|protocol| (1..1500).map(move |port| SetMember::IpPort(ip, protocol, port)))
                     .collect(),
-                Kind::HashIpPortIp => vec![Member::IpPortIp(ip, Protocol::Tcp, 80, ip)],
-                Kind::HashIpPortNet => {
-                    vec![Member::IpPortNet(ip, Protocol::Udp, 53, net), Member::IpPortNet(ip, Protocol::Udp, 53, host)]
+                SetType::HashIpPortIp => vec![SetMember::IpPortIp(ip, Protocol::Tcp, 80, ip)],
+                SetType::HashIpPortNet => {
+                    vec![
+                        SetMember::IpPortNet(ip, Protocol::Udp, 53, net),
+                        SetMember::IpPortNet(ip, Protocol::Udp, 53, host),
+                    ]
                 }
             };
             let header = SetHeader { name: "ONE".into(), kind, family, maxelem: 70_000 };
             sets.create_set(&header).unwrap();
             assert!(sets.create_set(&header).is_err(), "there is one already");
-            let change = |add, members: &[Member]| [SetChange { set: "ONE".into(), add, members: members.to_vec() }];
+            let change = |add, members: &[SetMember]| [SetChange { set: "ONE".into(), add, members: members.to_vec() }];
             sets.change_sets(&change(true, &members)).unwrap();
-            // A repeated change is no error.
+            // Adding existing members succeeds.
             sets.change_sets(&change(true, &members)).unwrap();
             let found = sets.set("ONE").unwrap().unwrap();
             assert_eq!(found.kind, kind.as_str());
-            assert_eq!(found.maxelem, if kind == Kind::BitmapPort { 0 } else { 70_000 });
+            assert_eq!(found.maxelem, if kind == SetType::BitmapPort { 0 } else { 70_000 });
             assert_eq!(found.members, members.iter().copied().collect(), "{kind:?} {family}");
             let saved = shell("ipset save ONE");
             for member in members.iter().take(5) {
@@ -212,7 +209,7 @@ fn a_full_set_and_a_set_in_use_are_clear_errors() {
     let mut sets = Nfnetlink::open().unwrap();
     let header = SetHeader { maxelem: 2, ..SetId::ClusterIp.header(Family::V4, 0) };
     sets.create_set(&header).unwrap();
-    let members = (1..2000).map(|port| Member::IpPort("10.96.0.1".parse().unwrap(), Protocol::Tcp, port)).collect();
+    let members = (1..2000).map(|port| SetMember::IpPort("10.96.0.1".parse().unwrap(), Protocol::Tcp, port)).collect();
     let error =
         sets.change_sets(&[SetChange { set: header.name.clone(), add: true, members }]).unwrap_err().to_string();
     assert!(error.ends_with("the set is full"), "{error}");

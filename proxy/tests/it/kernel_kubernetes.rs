@@ -1,4 +1,4 @@
-//! The proxy with an API server and the kernel: outages, kernel limits, memory.
+//! The proxy with an API server: outages, kernel limits, and memory.
 
 use std::process::{Child, Command};
 
@@ -6,7 +6,7 @@ use crate::kubernetes_source::api::{NODES, SERVICES, SLICES, ScriptedApi};
 use crate::support::{Proxy, dump, http_get, inside, shell, svcproxy, wait_for};
 use serde_json::{Value, json};
 
-/// The limit of resident memory at 5,000 Services with 10 endpoints each, in KiB.
+/// Most resident KiB with 5,000 Services of 10 endpoints.
 const MOST_MEMORY: u64 = 60 << 10;
 
 fn service(index: usize) -> Value {
@@ -41,7 +41,7 @@ fn slice(index: usize, endpoints: usize) -> Value {
     })
 }
 
-/// Waits until the kernel has at least this version of the slices.
+/// Waits until the proxy has applied this version of the slices.
 fn applied(version: u64) {
     wait_for("the proxy to apply the slices", || {
         let reply = http_get("127.0.0.1:10256", "/healthz")?;
@@ -98,7 +98,7 @@ fn rules_follow_the_api_and_outlive_its_outages() {
     assert!(before.contains("10.96.0.1/32") && before.contains("--to-destination 10.128.0.1:8080"), "{before}");
     api.down();
     api.delete(SLICES, "web-1-x");
-    // A full sync during the outage must lose nothing, either.
+    // Forces a full sync during the outage.
     shell(
         "iptables-nft -t nat -F KUBE-SERVICES && iptables-nft -t nat -F KUBE-PROXY-CANARY && iptables-nft -t nat -X KUBE-PROXY-CANARY",
     );
@@ -161,7 +161,7 @@ fn limits_are_set_and_zero_leaves_them() {
     assert_eq!(read("tcp_timeout_close_wait"), "3600", "the default");
     assert_eq!((read("udp_timeout"), read("tcp_be_liberal")), (udp, "1".to_owned()));
     assert_eq!(shell("cat /proc/sys/net/ipv4/conf/all/route_localnet").trim(), "1");
-    // Only the first network namespace may set the limit: one log line, and the proxy continues.
+    // Only the initial network namespace may set it: the proxy logs one line and continues.
     let output = svcproxy(&["--init-only", "--conntrack-max-per-core=1", "--conntrack-min=100000000"]);
     let reported = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{reported}");
@@ -174,7 +174,7 @@ fn the_conntrack_limit_depends_on_the_nodes_processors() {
     if !inside!() {
         return;
     }
-    // Files replace the kernel's, which the first namespaces share.
+    // Files replace the kernel's, which all namespaces share.
     let directory = tempfile::tempdir_in("/run").unwrap();
     let (max, files) = (directory.path().join("max"), directory.path().display());
     shell(&format!(
@@ -187,7 +187,7 @@ fn the_conntrack_limit_depends_on_the_nodes_processors() {
         (["--conntrack-max-per-core=50000", "--conntrack-min=0"], "450000"),
         (["--conntrack-max-per-core=50000", "--conntrack-min=500000"], "500000"),
         (["--conntrack-max-per-core=1048576", "--conntrack-min=0"], "1048576"),
-        // The limit is never lowered.
+        // Never lowered.
         (["--conntrack-max-per-core=50000", "--conntrack-min=0"], "1048576"),
     ] {
         let output = svcproxy(&[&["--init-only"][..], &flags].concat());
@@ -209,14 +209,14 @@ fn a_large_cluster_takes_little_memory() {
         api.put(SERVICES, service(index));
         version = api.put(SLICES, slice(index, 10));
     }
-    // The events are not needed for lists.
+    // A client that lists needs no events.
     api.compact();
     let master = format!("http://{}", api.address);
     let proxy = Proxy::start(&["--master", &master, "--hostname-override", "n1", "--iptables-variant", "legacy"]);
     applied(version);
     let resident = || kilobytes(&proxy.0, "VmRSS:");
     wait_for("memory to be given back", || (resident() <= MOST_MEMORY).then_some(()));
-    // Later changes do not use more.
+    // Later changes do not increase it.
     let mut version = 0;
     for index in 0..50 {
         version = api.put(SLICES, slice(index, 9));

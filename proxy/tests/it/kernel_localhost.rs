@@ -1,38 +1,19 @@
-//! Node ports on loopback addresses in nftables mode, with the program, its relays and the kernel.
+//! Node ports on loopback addresses in nftables mode, with relays.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use crate::support::{Proxy, http_get, inside, shell, svcproxy, wait_for};
+use crate::support::{Proxy, ask, http_get, inside, serve, shell, svcproxy, wait_for, write_file};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-/// A server that answers with its own address.
-fn server(address: &str) {
-    let listener = TcpListener::bind(address).unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let own = stream.local_addr().unwrap().ip().to_string();
-            let _ = stream.write_all(own.as_bytes());
-        }
-    });
-}
-
-fn ask(address: IpAddr, port: u16) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect((address, port))?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text)
-}
-
 fn refuses(address: IpAddr, port: u16) -> bool {
-    ask(address, port).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    ask((address, port)).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// A dual-stack Service with TCP and UDP node ports, and an endpoint per family or none.
+/// A dual-stack Service with TCP and UDP node ports, and an endpoint per family, or none.
 fn cluster(version: u32, node_port: u16, endpoints: bool) -> String {
     let slice = |family: &str, address: &str| {
         let endpoints: Vec<Value> = endpoints.then(|| json!({ "addresses": [address] })).into_iter().collect();
@@ -53,8 +34,7 @@ fn cluster(version: u32, node_port: u16, endpoints: bool) -> String {
 }
 
 fn write(directory: &std::path::Path, text: &str) {
-    std::fs::write(directory.join(".partial"), text).unwrap();
-    std::fs::rename(directory.join(".partial"), directory.join("cluster.json")).unwrap();
+    write_file(directory, "cluster.json", text);
 }
 
 fn metric(line: &str) -> Option<u64> {
@@ -63,7 +43,7 @@ fn metric(line: &str) -> Option<u64> {
     Some(value.parse().unwrap())
 }
 
-/// Whether a datagram is refused, which the next call of its sender reports.
+/// Whether the destination refuses a datagram, which the next call of the sender reports.
 fn datagram_refused(to: SocketAddr) -> bool {
     let from = UdpSocket::bind((if to.is_ipv4() { "127.0.0.1" } else { "::1" }, 0)).unwrap();
     from.connect(to).unwrap();
@@ -84,8 +64,9 @@ fn node_ports_are_relayed_on_loopback_addresses() {
         "ip addr add 192.0.2.1/24 dev lo && ip addr add 10.244.1.3/32 dev lo && ip addr add fd00:244::3/128 dev lo nodad",
     );
     shell("ip route add default via 192.0.2.9 dev lo");
-    server("10.244.1.3:8080");
-    server("[fd00:244::3]:8080");
+    for address in ["10.244.1.3:8080", "[fd00:244::3]:8080"] {
+        serve(address, |stream| stream.local_addr().unwrap().ip().to_string());
+    }
     let manifests = tempfile::tempdir_in("/run").unwrap();
     write(manifests.path(), &cluster(1, 30080, true));
     let flags = |addresses: &str| {
@@ -101,14 +82,14 @@ fn node_ports_are_relayed_on_loopback_addresses() {
         let flags = flags(addresses);
         Proxy::start(&flags.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    // Another program holds one of the ports for a while, and receives datagrams on the other.
+    // Another program listens on one of the TCP ports for a while, and on the UDP port.
     let taken = TcpListener::bind((V6, 30080)).unwrap();
     let datagrams = UdpSocket::bind((V4, 30053)).unwrap();
     let mut proxy = start("primary,localhost");
     proxy.synced(Some("1"));
-    assert_eq!(ask(V4, 30080).unwrap(), "10.244.1.3");
+    assert_eq!(ask((V4, 30080)).unwrap(), "10.244.1.3");
     assert!(refuses("127.0.0.2".parse().unwrap(), 30080), "the relay has one address");
-    assert_eq!(ask("192.0.2.1".parse().unwrap(), 30080).unwrap(), "10.244.1.3", "by rules");
+    assert_eq!(ask("192.0.2.1:30080").unwrap(), "10.244.1.3", "by rules");
     assert_eq!(shell("cat /proc/sys/net/ipv4/conf/all/route_localnet").trim(), "0");
     let listeners = "kubeproxy_nftables_localhost_nodeport_listeners";
     let of = |family: &str| metric(&format!("{listeners}{{ip_family=\"{family}\"}}"));
@@ -116,9 +97,9 @@ fn node_ports_are_relayed_on_loopback_addresses() {
     let failures = "kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family=\"IPv6\"}";
     assert!(metric(failures).unwrap() >= 1);
     drop(taken);
-    wait_for("the port that was taken", || ask(V6, 30080).ok().filter(|answer| answer == "fd00:244::3"));
+    wait_for("the port that was taken", || ask((V6, 30080)).ok().filter(|answer| answer == "fd00:244::3"));
 
-    // Datagrams are rejected and counted, even if a program listens.
+    // Datagrams are refused and counted, although another program listens.
     let rejected = |family: &str| {
         metric(&format!(
             "kubeproxy_nftables_localhost_nodeport_rejected_packets_total{{ip_family=\"{family}\",protocol=\"UDP\"}}"
@@ -132,35 +113,37 @@ fn node_ports_are_relayed_on_loopback_addresses() {
     datagrams.set_nonblocking(true).unwrap();
     assert_eq!(datagrams.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
 
-    // Endpoints are removed and added, and the port changes.
     write(manifests.path(), &cluster(2, 30080, false));
     proxy.synced(Some("2"));
     assert!(refuses(V4, 30080) && refuses(V6, 30080));
     write(manifests.path(), &cluster(3, 30081, true));
     proxy.synced(Some("3"));
-    assert_eq!((ask(V4, 30081).unwrap(), ask(V6, 30081).unwrap()), ("10.244.1.3".to_owned(), "fd00:244::3".to_owned()));
+    assert_eq!(
+        (ask((V4, 30081)).unwrap(), ask((V6, 30081)).unwrap()),
+        ("10.244.1.3".to_owned(), "fd00:244::3".to_owned())
+    );
     assert!(refuses(V4, 30080) && refuses(V6, 30080));
 
-    // `nft` can load the listing of the table.
+    // `nft` accepts the table's listing.
     let listing = shell("nft list table ip kube-proxy");
     assert!(listing.contains("map localhost-nodeports"), "{listing}");
     std::fs::write("/run/listing.nft", format!("delete table ip kube-proxy\n{listing}")).unwrap();
     shell("nft -f /run/listing.nft");
 
-    // A signal ends the listeners; a start opens them again, and a start without the range does not.
+    // A signal ends the listeners; another start opens them again, except without a matching range.
     kill(Pid::from_raw(proxy.0.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
     assert!(proxy.0.wait().unwrap().success());
     assert!(refuses(V4, 30081) && refuses(V6, 30081));
     let mut proxy = start("127.0.0.1/32");
     proxy.synced(Some("3"));
-    assert_eq!(ask(V4, 30081).unwrap(), "10.244.1.3");
+    assert_eq!(ask((V4, 30081)).unwrap(), "10.244.1.3");
     assert!(refuses(V6, 30081), "no range of this family's");
     proxy.kill();
     let mut proxy = start("primary");
     proxy.synced(Some("3"));
     assert!(refuses(V4, 30081) && refuses(V6, 30081));
     assert_eq!(of("IPv4"), None);
-    // Unused chains are deleted after a second.
+    // Unused chains stay for a second.
     wait_for("the chains to go", || {
         (!shell("nft list table ip kube-proxy").contains("reject-localhost")).then_some(())
     });

@@ -1,17 +1,10 @@
-//! The metrics of a running proxy, with the kernel.
+//! Metrics of a running proxy.
 
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{Proxy, every_kind, http_get, inside, shell, svcproxy, wait_for};
+use crate::support::{Proxy, every_kind, http_get, inside, shell, svcproxy, wait_for, write_file};
 use serde_json::{Value, json};
-
-fn write(directory: &Path, name: &str, text: &str) {
-    let partial = directory.join(".partial");
-    std::fs::write(&partial, text).unwrap();
-    std::fs::rename(partial, directory.join(name)).unwrap();
-}
 
 fn metrics() -> String {
     let reply = http_get("127.0.0.1:10249", "/metrics").unwrap();
@@ -19,7 +12,6 @@ fn metrics() -> String {
     reply
 }
 
-/// The value of a sample.
 fn value(text: &str, sample: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok())
 }
@@ -33,7 +25,7 @@ fn applied(version: u32) -> String {
         };
         (at("IPv4") && at("IPv6")).then_some(())
     });
-    // A scrape may read some metrics before the sync and the version after it.
+    // One scrape may mix metrics from before and after the sync.
     metrics()
 }
 
@@ -45,7 +37,7 @@ fn metrics_report_the_kernels_state() {
     shell("ip addr add 192.0.2.1/24 dev lo && ip route add default dev lo");
     for variant in ["nft", "legacy"] {
         let directory = tempfile::tempdir_in("/run").unwrap();
-        write(directory.path(), "cluster.json", &every_kind(1, &[2, 3]));
+        write_file(directory.path(), "cluster.json", &every_kind(1, &[2, 3]));
         let proxy = Proxy::start(&[
             "--hostname-override=node-a",
             "--cluster-cidr=10.244.0.0/16",
@@ -74,14 +66,14 @@ fn metrics_report_the_kernels_state() {
             connect("10.96.0.2:80");
         }
         connect("10.96.0.1:80");
-        // On a busy machine a SYN may be retransmitted, which counts if there is no route.
+        // A busy machine may retransmit a SYN, which counts again without a route.
         let counted = value(&metrics(), &connections);
         assert!(counted >= Some(3.0), "{counted:?}");
         assert!(value(&metrics(), refused) >= Some(1.0), "{}", metrics());
         assert_eq!(value(&metrics(), "kubeproxy_iptables_ct_state_invalid_dropped_packets_total"), Some(0.0));
 
-        // Counts stay when endpoints are added.
-        write(directory.path(), "cluster.json", &every_kind(2, &[3, 4, 5]));
+        // A change of endpoints keeps the counts.
+        write_file(directory.path(), "cluster.json", &every_kind(2, &[3, 4, 5]));
         let text = applied(2);
         rules_are_counted(variant, &text);
         assert_eq!(value(&text, &connections), counted);
@@ -120,8 +112,8 @@ fn the_proxy_serves_its_mode_and_configuration_and_the_deletion_of_its_node() {
         });
         node.to_string()
     };
-    write(directory.path(), "cluster.json", &every_kind(1, &[2, 3]));
-    write(directory.path(), "node.json", &node(json!([])));
+    write_file(directory.path(), "cluster.json", &every_kind(1, &[2, 3]));
+    write_file(directory.path(), "node.json", &node(json!([])));
     let manifests = directory.path().to_str().unwrap();
     let flags = ["--hostname-override=node-a", "--manifests", manifests, "--nodeport-addresses=127.0.0.0/8,::1/128"];
     let proxy = Proxy::start(&[&flags[..], &["--metrics-bind-address=127.0.0.1:9099"]].concat());
@@ -142,13 +134,13 @@ fn the_proxy_serves_its_mode_and_configuration_and_the_deletion_of_its_node() {
     assert!(get("/flagz").contains("\nhostname-override=node-a\n"), "{}", get("/flagz"));
     assert!(get("/statusz").contains("\nPaths: /configz /flagz /healthz /metrics /proxyMode\n"), "{}", get("/statusz"));
 
-    // svc-4's health check listens on node ports' addresses only; IPv6 has none on loopback.
+    // The health check of svc-4 listens only on node port addresses, of which IPv6 has none on loopback here.
     wait_for("the health check", || http_get("127.0.0.1:32004", "/"));
     let listeners = shell("cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == \"0A\" && $2 ~ /:7D04$/ {print $2}'");
     let listeners: Vec<&str> = listeners.lines().collect();
     assert_eq!(listeners, ["0100007F:7D04"]);
 
-    write(
+    write_file(
         directory.path(),
         "node.json",
         &node(json!([{ "key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule" }])),
@@ -158,7 +150,7 @@ fn the_proxy_serves_its_mode_and_configuration_and_the_deletion_of_its_node() {
     assert!(health().starts_with("HTTP/1.1 503 "), "{}", health());
     assert!(http_get("127.0.0.1:10256", "/livez").unwrap().starts_with("HTTP/1.1 200 "));
     assert!(http_get("127.0.0.1:32004", "/").unwrap().starts_with("HTTP/1.1 200 "), "local endpoints serve on");
-    write(directory.path(), "node.json", &node(json!([])));
+    write_file(directory.path(), "node.json", &node(json!([])));
     wait_for("the node's staying", || health().starts_with("HTTP/1.1 200 ").then_some(()));
 }
 
@@ -168,20 +160,20 @@ fn a_running_proxy_has_no_more_rights_than_it_needs() {
         return;
     }
     let directory = tempfile::tempdir_in("/run").unwrap();
-    write(directory.path(), "cluster.json", &every_kind(1, &[2, 3]));
+    write_file(directory.path(), "cluster.json", &every_kind(1, &[2, 3]));
     let manifests = directory.path().to_str().unwrap();
     for (metrics, rights) in [("127.0.0.1:10249", "0000000000003000"), ("127.0.0.1:1", "0000000000003400")] {
         let proxy =
             Proxy::start(&["--hostname-override=node-a", "--manifests", manifests, "--metrics-bind-address", metrics]);
         proxy.synced(Some("1"));
-        // A thread may end between listing and reading.
+        // A thread may end before its status is read.
         let threads = std::fs::read_dir(format!("/proc/{}/task", proxy.0.id())).unwrap();
         let status: String =
             threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("status")).ok()).collect();
         for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
             let of_threads: Vec<&str> =
                 status.lines().filter_map(|line| line.strip_prefix(set)).map(str::trim).collect();
-            // The log thread starts before the others, and needs no capability.
+            // The log's thread starts first and needs no capability.
             let (log, others): (Vec<&str>, Vec<&str>) =
                 of_threads.iter().partition(|caps| **caps == "0000000000000000");
             assert!(others.len() > 1 && others.iter().all(|caps| *caps == rights), "{set} {of_threads:?}");

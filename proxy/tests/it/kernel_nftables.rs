@@ -1,26 +1,25 @@
-//! nftables mode's table in the kernel: it reads back as written, in both families.
+//! The table of nftables mode reads back as it was written, in both families.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{every_kind, inside, shell};
+use crate::support::{changes_of_every_kind, inside, shell};
 use ipnet::IpNet;
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
-use svcproxy::kernel::nftables::{Netlink, NftTable as _};
+use svcproxy::kernel::nftables::{NetlinkTable, NftTable as _};
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::layout;
 use svcproxy::mode::nftables::syncer::{NftablesSyncer, probe};
 use svcproxy::model::{Batch, Change, Family};
 use svcproxy::relay;
-use svcproxy::source::read_directory;
 
-fn table(family: Family) -> Netlink {
-    Netlink::open(family, layout::TABLE, layout::COMMENT).unwrap()
+fn table(family: Family) -> NetlinkTable {
+    NetlinkTable::open(family, layout::TABLE, layout::COMMENT).unwrap()
 }
 
-fn proxy(family: Family, node_ports: NodePortAddresses, batch: &Batch) -> FamilyProxy<NftablesSyncer<Netlink>> {
+fn proxy(family: Family, node_ports: NodePortAddresses, batch: &Batch) -> FamilyProxy<NftablesSyncer<NetlinkTable>> {
     let config = Config {
         mode: Mode::Nftables,
         detect_local: DetectLocal::ClusterCidr(vec![
@@ -42,11 +41,9 @@ fn the_table_reads_back_as_written() {
     if !inside!() {
         return;
     }
-    let manifests = tempfile::tempdir().unwrap();
-    std::fs::write(manifests.path().join("all.json"), every_kind(1, &[2, 3])).unwrap();
-    let batch = read_directory(manifests.path()).unwrap().batch;
+    let batch = Batch { changes: changes_of_every_kind(&[2, 3]), ..Batch::default() };
     for family in Family::ALL {
-        Netlink::probe(family, layout::PROBE, &probe(family)).unwrap();
+        NetlinkTable::probe(family, layout::PROBE, &probe(family)).unwrap();
         for node_ports in [NodePortAddresses::All, NodePortAddresses::Primary] {
             let mut first = proxy(family, node_ports.clone(), &batch);
             assert!(first.sync().unwrap().full);
@@ -54,7 +51,7 @@ fn the_table_reads_back_as_written() {
             let report = proxy(family, node_ports, &batch).sync().unwrap();
             assert!(report.is_empty(), "{family}: a successor sends {report:?}");
         }
-        // Deletes everything, including unused chains.
+        // Deletes everything, also unused objects.
         let mut last = proxy(family, NodePortAddresses::Primary, &Batch::default());
         let report = last.sync().unwrap();
         assert!(report.changes > 0, "{report:?}");
@@ -67,7 +64,8 @@ fn the_table_reads_back_as_written() {
     }
 }
 
-/// A change of ranges is a change of elements, a successor finds no difference, and `nft` can load its own listing.
+/// A change of ranges changes only elements, a successor finds nothing to change, and `nft` loads the table that it
+/// prints.
 #[test]
 fn ranges_of_cluster_ips_are_added_and_removed() {
     if !inside!() {
@@ -77,7 +75,7 @@ fn ranges_of_cluster_ips_are_added_and_removed() {
         let object = serde_json::json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": ranges } });
         Change::ServiceCidr("kubernetes".to_owned(), Some(Arc::new(serde_json::from_value(object).unwrap())))
     };
-    // In turn: a range contains another, two are adjacent, one ends with the last address, one is a single address.
+    // In turn: containing, adjacent, up to the last address, a single address.
     let steps: [(&[&str], &[&str]); 6] = [
         (&["10.96.0.0/16"], &["fd00:10:96::/112"]),
         (&["10.64.0.0/10"], &["fd00:10::/40"]),
@@ -104,13 +102,13 @@ fn ranges_of_cluster_ips_are_added_and_removed() {
             for range in IpNet::aggregate(&batch_ranges(&batch)) {
                 let range = range.to_string();
                 let printed = range.strip_suffix("/32").or(range.strip_suffix("/128")).unwrap_or(&range);
-                // Newer versions of `nft` merge adjacent ranges, even for a set without `auto-merge`.
+                // Newer versions of `nft` merge adjacent ranges, also without `auto-merge`.
                 assert!(listed.contains(printed), "{printed} in {listed}");
             }
             std::fs::write("/run/listed", listed.replace("kube-proxy", "again")).unwrap();
             shell(&format!("nft -f /run/listed && nft delete table {of_nft} again"));
         }
-        // A successor deletes unknown ranges, too.
+        // A successor replaces any ranges.
         let all =
             change(if family == Family::V4 { &["10.64.0.0/10", "240.0.0.0/4"] } else { &["fd00:10::/40", "fe00::/7"] });
         first.apply([&all]);

@@ -1,30 +1,28 @@
-//! Userspace mode with the kernel: rules in both variants, and real connections.
+//! Userspace mode: rules of both writers, and real connections.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::support::{Proxy, dump, every_kind, http_get, inside, shell, svcproxy, without_guard};
+use crate::support::{
+    Proxy, WRITERS, ask, changes_of_every_kind, cluster_cidrs, dump, http_get, inside, serve, shell, svcproxy,
+    without_guard, write_file,
+};
 use serde_json::json;
-use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses, Variant, WriterChoice};
-use svcproxy::kernel::writer::Writer;
+use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
+use svcproxy::kernel::writer::IptablesWriter;
 use svcproxy::mode::assemble;
 use svcproxy::model::Family;
 use svcproxy::relay;
-use svcproxy::source::read_directory;
 
-/// The kernel returns every rule as it was written, with the ports.
+/// Every rule reads back as it was written, with the same ports.
 #[test]
 fn a_second_synchronisation_sends_nothing() {
     if !inside!() {
         return;
     }
-    let manifests = tempfile::tempdir_in("/run").unwrap();
-    std::fs::write(manifests.path().join("cluster.json"), every_kind(1, &[2, 3, 4, 5, 6, 7, 8])).unwrap();
-    let reading = read_directory(manifests.path()).unwrap();
+    let changes = changes_of_every_kind(&[2, 3, 4, 5, 6, 7, 8]);
     let base = Config { mode: Mode::Userspace, ..Config::for_node("node-a") };
-    let cluster = DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()]);
     let configs = [
-        Config { detect_local: cluster, ..base.clone() },
+        Config { detect_local: cluster_cidrs(), ..base.clone() },
         Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), tcp_be_liberal: true, ..base.clone() },
         Config { localhost_node_ports: false, ..base.clone() },
         Config {
@@ -35,20 +33,15 @@ fn a_second_synchronisation_sends_nothing() {
             ..base
         },
     ];
-    let ways = [
-        (Variant::Nft, WriterChoice::Netlink),
-        (Variant::Nft, WriterChoice::Commands),
-        (Variant::Legacy, WriterChoice::Commands),
-    ];
-    for (variant, writer) in ways {
+    for (variant, writer) in WRITERS {
         for family in Family::ALL {
             for config in &configs {
                 let sync = || {
-                    let tables = Writer::open(family, variant, writer).unwrap().writer;
+                    let tables = IptablesWriter::open(family, variant, writer).unwrap().writer;
                     let mut proxy = assemble::userspace(config, family, tables, relay::FakeRelays::default());
                     let local = ["192.0.2.1", "fd00:c::1"].map(|text| text.parse().unwrap());
                     proxy.set_addresses(&NodeAddresses { local: local.to_vec(), ..NodeAddresses::default() });
-                    proxy.apply(&reading.batch.changes);
+                    proxy.apply(&changes);
                     let report = proxy.sync().unwrap();
                     (report, proxy.mode().relays().listening.clone())
                 };
@@ -60,25 +53,6 @@ fn a_second_synchronisation_sends_nothing() {
             }
         }
     }
-}
-
-/// A server that answers with the client's address.
-fn server(address: &str) {
-    let listener = TcpListener::bind(address).unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let peer = stream.peer_addr().unwrap().ip().to_string();
-            let _ = stream.write_all(peer.as_bytes());
-        }
-    });
-}
-
-fn ask(address: SocketAddr) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text)
 }
 
 fn objects(version: u32, hosts: &[&str]) -> String {
@@ -94,10 +68,10 @@ fn objects(version: u32, hosts: &[&str]) -> String {
 }
 
 fn write(directory: &std::path::Path, text: &str) {
-    std::fs::write(directory.join(".partial"), text).unwrap();
-    std::fs::rename(directory.join(".partial"), directory.join("cluster.json")).unwrap();
+    write_file(directory, "cluster.json", text);
 }
 
+/// The node's own connections, a kill, a restart, a cleanup.
 #[test]
 fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     if !inside!() {
@@ -105,9 +79,9 @@ fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     }
     shell("ip addr add 10.244.1.2/32 dev lo && ip addr add 10.244.1.3/32 dev lo && ip addr add 192.0.2.1/24 dev lo");
     shell("ip route add default via 192.0.2.9 dev lo");
-    server("10.244.1.3:8080");
+    serve("10.244.1.3:8080", |stream| stream.peer_addr().unwrap().ip().to_string());
     let manifests = tempfile::tempdir_in("/run").unwrap();
-    // The first backend refuses.
+    // The first endpoint refuses.
     write(manifests.path(), &objects(1, &["10.244.1.2", "10.244.1.3"]));
     let directory = manifests.path().to_str().unwrap();
     let flags = [
@@ -128,7 +102,7 @@ fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     let rules = dump("nft");
     let port: u16 = rules.split_once("--to-ports ").unwrap().1.split_whitespace().next().unwrap().parse().unwrap();
     assert!((4000..=4009).contains(&port));
-    let direct = ask((Ipv4Addr::LOCALHOST, port).into()).unwrap_err();
+    let direct = ask((Ipv4Addr::LOCALHOST, port)).unwrap_err();
     assert_eq!(direct.kind(), std::io::ErrorKind::ConnectionRefused, "no connection gets there past the rules");
     let metrics = http_get("127.0.0.1:10249", "/metrics").unwrap();
     let has = |line: &str| assert!(metrics.lines().any(|known| known.starts_with(line)), "{line}\n{metrics}");
@@ -141,7 +115,7 @@ fn connections_are_relayed_and_a_restart_takes_the_same_ports() {
     proxy.synced(Some("1"));
     assert_eq!(dump("nft"), rules);
     assert_eq!(ask(cluster_ip).unwrap(), "10.244.1.3");
-    // Another mode removes everything after writing its own rules, and the reverse.
+    // Another mode deletes these rules once its own exist, and vice versa.
     proxy.kill();
     let iptables: Vec<&str> = flags.iter().map(|flag| flag.replace("userspace", "iptables").leak() as &str).collect();
     let mut other = Proxy::start(&iptables);

@@ -17,7 +17,7 @@ use svcproxy::plan::node::{node_port_relay, ranges_without_relay};
 use svcproxy::relay;
 use svcproxy::testing::{self, key};
 
-type NftablesProxy = FamilyProxy<NftablesSyncer<kernel::nftables::Fake>>;
+type NftablesProxy = FamilyProxy<NftablesSyncer<kernel::nftables::FakeNftTable>>;
 
 fn config(node_port_addresses: NodePortAddresses) -> Config {
     Config { mode: Mode::Nftables, node_port_addresses, ..Config::for_node("node-a") }
@@ -28,7 +28,7 @@ fn localhost() -> Config {
 }
 
 fn proxy(config: Config) -> NftablesProxy {
-    let table = kernel::nftables::Fake::new(Family::V4);
+    let table = kernel::nftables::FakeNftTable::new(Family::V4);
     let mut proxy = assemble::nftables(&config, Family::V4, table, |_| relay::FakeRelays::default());
     let own = "172.18.0.2".parse().unwrap();
     proxy.set_addresses(&NodeAddresses { local: vec![own], primary: vec![own], ..NodeAddresses::default() });

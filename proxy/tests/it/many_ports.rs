@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use svcproxy::config::{Config, Mode};
-use svcproxy::kernel::nftables::Fake;
+use svcproxy::kernel::nftables::FakeNftTable;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::syncer::NftablesSyncer;
@@ -12,7 +12,7 @@ use svcproxy::nftables::ElementValue as Element;
 use svcproxy::relay;
 use svcproxy::testing;
 
-type NftablesProxy = FamilyProxy<NftablesSyncer<Fake>>;
+type NftablesProxy = FamilyProxy<NftablesSyncer<FakeNftTable>>;
 
 const PORTS: u16 = 20_000;
 
@@ -36,7 +36,8 @@ fn endpoints(proxy: &mut NftablesProxy, ip: [u8; 4]) -> usize {
 #[test]
 fn a_service_of_many_ports_delays_no_other() {
     let config = Config { mode: Mode::Nftables, ..Config::for_node("node-a") };
-    let mut proxy = assemble::nftables(&config, Family::V4, Fake::new(Family::V4), |_| relay::FakeRelays::default());
+    let mut proxy =
+        assemble::nftables(&config, Family::V4, FakeNftTable::new(Family::V4), |_| relay::FakeRelays::default());
     let (large, small) = ([10, 244, 1, 2], [10, 244, 1, 9]);
     proxy.apply(&[service("a-large", "10.96.0.1", 1..=PORTS), slice("a-large", 1, 1..=PORTS)]);
     proxy.sync().unwrap();

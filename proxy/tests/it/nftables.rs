@@ -7,8 +7,8 @@ use crate::support::changes::{any_node, any_service, any_slice};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use svcproxy::config::{Config, DetectLocal, Mode, NodeAddresses, NodePortAddresses};
-use svcproxy::kernel::nftables::Fake;
-use svcproxy::kernel::nftables::fake::Content;
+use svcproxy::kernel::nftables::FakeNftTable;
+use svcproxy::kernel::nftables::fake::FakeContent;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::nftables::syncer::NftablesSyncer;
@@ -18,13 +18,13 @@ use svcproxy::nftables::{Chain, ElementValue, Name};
 use svcproxy::relay;
 use svcproxy::testing::{self, key};
 
-type NftablesProxy = FamilyProxy<NftablesSyncer<Fake>>;
+type NftablesProxy = FamilyProxy<NftablesSyncer<FakeNftTable>>;
 
-fn proxy(table: Fake) -> NftablesProxy {
+fn proxy(table: FakeNftTable) -> NftablesProxy {
     with_settings(table, false)
 }
 
-fn with_settings(table: Fake, masquerade_all: bool) -> NftablesProxy {
+fn with_settings(table: FakeNftTable, masquerade_all: bool) -> NftablesProxy {
     let config = Config {
         mode: Mode::Nftables,
         masquerade_all,
@@ -38,7 +38,7 @@ fn with_settings(table: Fake, masquerade_all: bool) -> NftablesProxy {
     proxy
 }
 
-fn content(proxy: &mut NftablesProxy) -> Content {
+fn content(proxy: &mut NftablesProxy) -> FakeContent {
     proxy.mode().table().table.clone().unwrap()
 }
 
@@ -50,7 +50,7 @@ struct Meaning {
     elements: BTreeSet<(&'static str, Vec<u8>, String)>,
 }
 
-fn meaning(content: &Content) -> Meaning {
+fn meaning(content: &FakeContent) -> Meaning {
     let mut numbers: BTreeMap<(&str, Vec<u8>), BTreeSet<u32>> = BTreeMap::new();
     let elements = content.elements.iter().map(|((set, key), value)| {
         let key = match value {
@@ -145,7 +145,7 @@ fn any_step() -> impl Strategy<Value = NftablesStep> {
 proptest! {
     #[test]
     fn every_history_ends_as_a_clean_start(steps in prop::collection::vec(any_step(), 1..40)) {
-        let (mut now, mut applied) = (proxy(Fake::new(Family::V4)), Vec::new());
+        let (mut now, mut applied) = (proxy(FakeNftTable::new(Family::V4)), Vec::new());
         let mut settings = false;
         for step in steps {
             match step {
@@ -177,7 +177,7 @@ proptest! {
             }
         }
         settle(&mut now);
-        let mut clean = with_settings(Fake::new(Family::V4), settings);
+        let mut clean = with_settings(FakeNftTable::new(Family::V4), settings);
         clean.apply(&applied);
         settle(&mut clean);
         prop_assert_eq!(meaning(&content(&mut now)), meaning(&content(&mut clean)));
@@ -206,7 +206,7 @@ fn plain(number: u8) -> Change {
 
 #[test]
 fn a_replaced_endpoint_removes_one_element_and_adds_one() {
-    let mut proxy = proxy(Fake::new(Family::V4));
+    let mut proxy = proxy(FakeNftTable::new(Family::V4));
     for number in 0..200 {
         proxy.apply([&plain(number), &slice(number, &[1, 2, 3])]);
     }
@@ -237,7 +237,7 @@ fn a_replaced_endpoint_removes_one_element_and_adds_one() {
 #[test]
 fn a_service_without_affinity_has_no_chain_of_its_own() {
     let chains = |count: u8| {
-        let mut proxy = proxy(Fake::new(Family::V4));
+        let mut proxy = proxy(FakeNftTable::new(Family::V4));
         for number in 0..count {
             proxy.apply([&plain(number), &slice(number, &[1, 2])]);
         }
@@ -250,7 +250,7 @@ fn a_service_without_affinity_has_no_chain_of_its_own() {
 /// The kernel allocates the memory of a set's size, and searches all of it every second for expired elements.
 #[test]
 fn sets_with_elements_from_rules_have_no_size() {
-    let mut proxy = proxy(Fake::new(Family::V4));
+    let mut proxy = proxy(FakeNftTable::new(Family::V4));
     let spec = json!({ "clusterIP": "10.96.1.1", "sessionAffinity": "ClientIP", "ports": [{ "port": 80 }] });
     proxy.apply([&testing::service("svc-1", spec), &slice(1, &[1, 2])]);
     proxy.sync().unwrap();
@@ -261,7 +261,7 @@ fn sets_with_elements_from_rules_have_no_size() {
 
 #[test]
 fn another_programs_table_of_this_name_is_replaced_in_one_change() {
-    let mut first = proxy(Fake::new(Family::V4));
+    let mut first = proxy(FakeNftTable::new(Family::V4));
     first.apply([&plain(1), &slice(1, &[1])]);
     first.sync().unwrap();
     let mut table = first.mode().table().clone();
@@ -276,7 +276,7 @@ fn another_programs_table_of_this_name_is_replaced_in_one_change() {
 
 #[test]
 fn a_full_set_is_replaced_by_a_larger_one() {
-    let mut proxy = proxy(Fake::new(Family::V4));
+    let mut proxy = proxy(FakeNftTable::new(Family::V4));
     let many = |count: u16| {
         let endpoints: Vec<Json> =
             (0..count).map(|host| json!({ "addresses": [format!("10.244.{}.{}", host / 250, host % 250)] })).collect();
@@ -307,7 +307,7 @@ fn dropped(proxy: &mut NftablesProxy) -> Vec<String> {
 
 #[test]
 fn a_change_of_service_cidrs_sends_only_elements() {
-    let mut proxy = proxy(Fake::new(Family::V4));
+    let mut proxy = proxy(FakeNftTable::new(Family::V4));
     for number in 0..100 {
         proxy.apply([&plain(number), &slice(number, &[1])]);
     }
@@ -343,7 +343,7 @@ fn a_change_of_service_cidrs_sends_only_elements() {
 
 #[test]
 fn without_service_cidrs_no_range_is_dropped() {
-    let mut proxy = proxy(Fake::new(Family::V4));
+    let mut proxy = proxy(FakeNftTable::new(Family::V4));
     proxy.apply([&plain(1)]);
     proxy.sync().unwrap();
     assert_eq!(dropped(&mut proxy), Vec::<String>::new());
@@ -352,7 +352,7 @@ fn without_service_cidrs_no_range_is_dropped() {
 /// Its rules follow the settings of the proxy that made it.
 #[test]
 fn an_inherited_chain_gets_the_rules_of_the_new_settings() {
-    let mut first = with_settings(Fake::new(Family::V4), true);
+    let mut first = with_settings(FakeNftTable::new(Family::V4), true);
     first.apply([&plain(1), &slice(1, &[1])]);
     first.sync().unwrap();
     let mut next = proxy(first.mode().table().clone());
@@ -360,7 +360,7 @@ fn an_inherited_chain_gets_the_rules_of_the_new_settings() {
     next.sync().unwrap();
     next.apply([&plain(1), &slice(1, &[1])]);
     next.sync().unwrap();
-    let mut clean = proxy(Fake::new(Family::V4));
+    let mut clean = proxy(FakeNftTable::new(Family::V4));
     clean.apply([&plain(1), &plain(2), &slice(1, &[1])]);
     settle(&mut clean);
     assert_eq!(

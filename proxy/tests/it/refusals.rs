@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use svcproxy::config::Config;
-use svcproxy::kernel::iptables::{Fake, Table};
+use svcproxy::kernel::iptables::{FakeIptables, Table};
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
@@ -19,16 +19,16 @@ fn service(name: &str, number: u8, affinity: bool, endpoint: &str) -> [Change; 2
 }
 
 /// A kernel without `xt_recent`.
-fn proxy() -> FamilyProxy<IptablesSyncer<Fake>> {
-    let kernel = Fake { refuse: Some("-m recent".to_owned()), ..Fake::default() };
+fn proxy() -> FamilyProxy<IptablesSyncer<FakeIptables>> {
+    let kernel = FakeIptables { refuse: Some("-m recent".to_owned()), ..FakeIptables::default() };
     assemble::iptables(&Config::for_node("node-a"), Family::V4, kernel)
 }
 
-fn holds(proxy: &mut FamilyProxy<IptablesSyncer<Fake>>, text: &str) -> bool {
+fn holds(proxy: &mut FamilyProxy<IptablesSyncer<FakeIptables>>, text: &str) -> bool {
     proxy.mode().kernel().tables[&Table::Nat].values().flatten().any(|rule| rule.contains(text))
 }
 
-fn refused(proxy: &FamilyProxy<IptablesSyncer<Fake>>) -> Vec<String> {
+fn refused(proxy: &FamilyProxy<IptablesSyncer<FakeIptables>>) -> Vec<String> {
     proxy.refused().keys().map(|name| name.service.name.clone()).collect()
 }
 

@@ -124,13 +124,14 @@ fn every_kind_of_service_renders_in_both_families() {
     insta::assert_snapshot!("userspace_everything_v6", text("ipv6", &["--nodeport-addresses=primary"]));
 }
 
-type UserspaceProxy = FamilyProxy<UserspaceSyncer<iptables::Fake, relay::FakeRelays>>;
+type UserspaceProxy = FamilyProxy<UserspaceSyncer<iptables::FakeIptables, relay::FakeRelays>>;
 
 fn proxy() -> UserspaceProxy {
     let mut config = Config::for_node("kube01");
     config.mode = Mode::Userspace;
     config.detect_local = DetectLocal::ClusterCidr(vec!["192.167.0.0/16".parse().unwrap()]);
-    let mut proxy = assemble::userspace(&config, Family::V4, iptables::Fake::default(), relay::FakeRelays::default());
+    let mut proxy =
+        assemble::userspace(&config, Family::V4, iptables::FakeIptables::default(), relay::FakeRelays::default());
     let local = ["127.0.0.1", "172.35.0.100"].iter().map(|text| text.parse().unwrap()).collect();
     proxy.set_addresses(&NodeAddresses { local, ..NodeAddresses::default() });
     proxy

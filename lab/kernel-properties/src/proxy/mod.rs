@@ -14,7 +14,7 @@ use svclab_oracle::ClusterModel;
 use svclab_properties::node;
 use svclab_properties::proxies::{Dump, Proxies, accepted};
 use svcproxy::config::{Config, Mode, Variant, WriterChoice};
-use svcproxy::kernel::conntrack::{Conntrack, ConntrackNetlink, Filter};
+use svcproxy::kernel::conntrack::{Conntrack, ConntrackNetlink, FlowFilter};
 use svcproxy::model::{Change, Family};
 
 use commands::{Commands, rules};
@@ -141,8 +141,9 @@ pub async fn forget(
             if commands.mode == Mode::Ipvs {
                 commands.restore_servers(&servers)?;
             }
-            let delete =
-                |family: &Family| ConntrackNetlink::default().delete(*family, &[Filter::None], &|_| true).map(|_| ());
+            let delete = |family: &Family| {
+                ConntrackNetlink::default().delete(*family, &[FlowFilter::None], &|_| true).map(|_| ())
+            };
             commands.families.iter().try_for_each(delete).map_err(|error| format!("forgetting connections: {error}"))
         })
     });

@@ -9,8 +9,8 @@ use svclab_properties::proxies;
 use svclab_sim::relays::Relays;
 use svcproxy::config::{Config, Mode, NodeAddresses};
 use svcproxy::kernel;
-use svcproxy::kernel::descriptors::{self, Shares};
-use svcproxy::kernel::writer::Writer;
+use svcproxy::kernel::descriptors::{self, DescriptorShares};
+use svcproxy::kernel::writer::IptablesWriter;
 use svcproxy::kernel::{addresses, sysctl};
 use svcproxy::mode;
 use svcproxy::mode::assemble;
@@ -35,7 +35,7 @@ const LATER: Duration = Duration::from_secs(60);
 /// With the backends of the relays, which run until the proxies are dropped.
 type StartedProxies = (Box<dyn std::any::Any>, Relays);
 
-type UserspaceProxy = FamilyProxy<userspace::syncer::UserspaceSyncer<Writer, RelayEngine>>;
+type UserspaceProxy = FamilyProxy<userspace::syncer::UserspaceSyncer<IptablesWriter, RelayEngine>>;
 
 /// Two syncs: the first with `first` changes, the second with the others.
 #[derive(Debug, Clone)]
@@ -78,7 +78,7 @@ impl SyncJob {
         let own = addresses::read().map_err(text)?;
         let (mut proxies, mut relays) = (Vec::new(), Relays::new());
         for family in &self.families {
-            let table = kernel::nftables::Netlink::open(*family, layout::TABLE, layout::COMMENT).map_err(text)?;
+            let table = kernel::nftables::NetlinkTable::open(*family, layout::TABLE, layout::COMMENT).map_err(text)?;
             let address = node_port_relay(&self.config, *family);
             let proxy = assemble::nftables(&self.config, *family, table, |address| RelayEngine::on(address, shared()));
             let mut proxy = self.sync_in_two_steps(proxy, &own)?;
@@ -103,11 +103,11 @@ impl SyncJob {
 
     fn sync_families<M: mode::Mode>(
         &self,
-        assemble: impl Fn(Family, Writer) -> Result<FamilyProxy<M>, String>,
+        assemble: impl Fn(Family, IptablesWriter) -> Result<FamilyProxy<M>, String>,
     ) -> Result<Vec<FamilyProxy<M>>, String> {
         let own = addresses::read().map_err(text)?;
         let proxies = self.families.iter().map(|family| {
-            let opened = Writer::open(*family, self.config.variant, self.config.writer).map_err(text)?;
+            let opened = IptablesWriter::open(*family, self.config.variant, self.config.writer).map_err(text)?;
             self.sync_in_two_steps(assemble(*family, opened.writer)?, &own)
         });
         proxies.collect()
@@ -180,7 +180,7 @@ fn relays(proxy: &mut UserspaceProxy) -> Relays {
 fn shared() -> Arc<RelayShared> {
     let tcp = tcp::TcpTimeouts { idle: SILENT, half_closed: SILENT };
     let udp = udp::UdpTimeouts { single: SILENT, conversation: SILENT };
-    RelayShared::new(RelayLimits::of(Shares::of(descriptors::raise()).relays), tcp, udp)
+    RelayShared::new(RelayLimits::of(DescriptorShares::of(descriptors::raise()).relays), tcp, udp)
 }
 
 fn text(error: impl Display) -> String {

@@ -8,7 +8,7 @@ use svclab_oracle::{Family, health_checks};
 use svclab_properties::node::{addresses, config, families};
 use svclab_properties::proxies::changes;
 use svclab_properties::sweep::cases;
-use svcproxy::kernel::iptables::Fake;
+use svcproxy::kernel::iptables::FakeIptables;
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::iptables::syncer::IptablesSyncer;
@@ -20,7 +20,7 @@ use crate::history::change;
 
 type Published = BTreeMap<ObjectKey, ServiceCheck>;
 
-fn take(proxy: &mut FamilyProxy<IptablesSyncer<Fake>>, published: &mut Published) {
+fn take(proxy: &mut FamilyProxy<IptablesSyncer<FakeIptables>>, published: &mut Published) {
     proxy.sync().unwrap();
     for (service, check) in proxy.take_health_changes() {
         match check {
@@ -38,7 +38,7 @@ fn health_checks_are_as_promised() {
         let world = &states[0].world;
         for place in &world.nodes {
             for family in families(world) {
-                let mut proxy = assemble::iptables(&config(world, &place.name), family, Fake::default());
+                let mut proxy = assemble::iptables(&config(world, &place.name), family, FakeIptables::default());
                 proxy.set_addresses(&addresses(world, place));
                 let mut published = Published::new();
                 proxy.apply(&changes(&states[0].objects).0);

@@ -7,26 +7,23 @@ use crate::error::EncodeError;
 use crate::family::Table;
 use crate::netlink::AttributeWriter;
 
-/// `NFTA_TABLE_NAME` (`include/uapi/linux/netfilter/nf_tables.h`).
-const TABLE_NAME: u16 = 1;
-/// `NFTA_TABLE_USERDATA`, since kernel 5.10.
-const TABLE_USER_DATA: u16 = 6;
-/// `NFTA_CHAIN_TABLE`, `NFTA_CHAIN_NAME`, `NFTA_CHAIN_HOOK`, `NFTA_CHAIN_POLICY`, `NFTA_CHAIN_TYPE`.
-const CHAIN_TABLE: u16 = 1;
-const CHAIN_NAME: u16 = 3;
-const CHAIN_HOOK: u16 = 4;
-const CHAIN_POLICY: u16 = 5;
-const CHAIN_TYPE: u16 = 7;
-/// `NFTA_CHAIN_USERDATA`.
-const CHAIN_USER_DATA: u16 = 12;
-/// `NFTA_HOOK_HOOKNUM`, `NFTA_HOOK_PRIORITY`.
-const HOOK_NUMBER: u16 = 1;
-const HOOK_PRIORITY: u16 = 2;
+/// `include/uapi/linux/netfilter/nf_tables.h`.
+const NFTA_TABLE_NAME: u16 = 1;
+/// Since kernel 5.10.
+const NFTA_TABLE_USERDATA: u16 = 6;
+const NFTA_CHAIN_TABLE: u16 = 1;
+const NFTA_CHAIN_NAME: u16 = 3;
+const NFTA_CHAIN_HOOK: u16 = 4;
+const NFTA_CHAIN_POLICY: u16 = 5;
+const NFTA_CHAIN_TYPE: u16 = 7;
+const NFTA_CHAIN_USERDATA: u16 = 12;
+const NFTA_HOOK_HOOKNUM: u16 = 1;
+const NFTA_HOOK_PRIORITY: u16 = 2;
 
 /// A netfilter hook (`enum nf_inet_hooks` in `include/uapi/linux/netfilter.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
-pub enum Hook {
+pub enum NfHook {
     /// Before the routing decision.
     Prerouting = 0,
     /// Packets to this machine.
@@ -39,19 +36,19 @@ pub enum Hook {
     Postrouting = 4,
 }
 
-impl Hook {
+impl NfHook {
     /// The hook with this number.
-    pub fn from_number(number: u32) -> Option<Hook> {
-        [Hook::Prerouting, Hook::Input, Hook::Forward, Hook::Output, Hook::Postrouting]
+    pub fn from_number(number: u32) -> Option<NfHook> {
+        [NfHook::Prerouting, NfHook::Input, NfHook::Forward, NfHook::Output, NfHook::Postrouting]
             .into_iter()
             .find(|hook| *hook as u32 == number)
     }
 }
 
-/// The verdict at the end of a base chain.
+/// What happens at the end of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
-pub enum Policy {
+pub enum ChainPolicy {
     /// Drops the packet.
     Drop = 0,
     /// The packet continues to the next hook.
@@ -64,33 +61,33 @@ pub struct BaseChain<'a> {
     /// `filter`, `nat` or `route`.
     pub kind: &'a str,
     /// The hook that calls the chain.
-    pub hook: Hook,
-    /// The order among the chains of a hook, lowest first.
+    pub hook: NfHook,
+    /// Lowest first.
     pub priority: i32,
-    /// The policy; `None` keeps that of an existing chain.
-    pub policy: Option<Policy>,
+    /// `None` keeps the policy of an existing chain.
+    pub policy: Option<ChainPolicy>,
 }
 
 impl Batch {
     /// Adds a table, unless it exists.
     pub fn add_table(&mut self, table: Table<'_>) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_NEWTABLE, flag::CREATE, table.family, |writer| {
-            writer.name(TABLE_NAME, "table", table.name);
+            writer.name(NFTA_TABLE_NAME, "table", table.name);
         })
     }
 
-    /// Like [`Batch::add_table`], with at most 256 bytes of user data for a new table.
+    /// Like [`Batch::add_table`], with at most 256 bytes of user data.
     pub fn add_table_with(&mut self, table: Table<'_>, data: &[u8]) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_NEWTABLE, flag::CREATE, table.family, |writer| {
-            writer.name(TABLE_NAME, "table", table.name);
-            writer.put(TABLE_USER_DATA, data);
+            writer.name(NFTA_TABLE_NAME, "table", table.name);
+            writer.put(NFTA_TABLE_USERDATA, data);
         })
     }
 
     /// Deletes a table and its content.
     pub fn delete_table(&mut self, table: Table<'_>) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELTABLE, 0, table.family, |writer| {
-            writer.name(TABLE_NAME, "table", table.name);
+            writer.name(NFTA_TABLE_NAME, "table", table.name);
         })
     }
 
@@ -101,10 +98,10 @@ impl Batch {
 
     /// Like [`Batch::add_chain`], with at most 256 bytes of user data.
     pub fn add_chain_with(&mut self, table: Table<'_>, chain: &str, data: &[u8]) -> Result<Operation, EncodeError> {
-        self.chain(table, chain, |writer| writer.put(CHAIN_USER_DATA, data))
+        self.chain(table, chain, |writer| writer.put(NFTA_CHAIN_USERDATA, data))
     }
 
-    /// Adds a base chain. An existing one must have the same hook and priority; only its policy changes.
+    /// Adds a base chain, or changes the policy of an existing one with the same hook and priority.
     pub fn add_base_chain(
         &mut self,
         table: Table<'_>,
@@ -112,14 +109,14 @@ impl Batch {
         base: &BaseChain<'_>,
     ) -> Result<Operation, EncodeError> {
         self.chain(table, chain, |writer| {
-            writer.nest(CHAIN_HOOK, |writer| {
-                writer.be32(HOOK_NUMBER, base.hook as u32);
-                writer.put(HOOK_PRIORITY, &base.priority.to_be_bytes());
+            writer.nest(NFTA_CHAIN_HOOK, |writer| {
+                writer.be32(NFTA_HOOK_HOOKNUM, base.hook as u32);
+                writer.put(NFTA_HOOK_PRIORITY, &base.priority.to_be_bytes());
             });
             if let Some(policy) = base.policy {
-                writer.be32(CHAIN_POLICY, policy as u32);
+                writer.be32(NFTA_CHAIN_POLICY, policy as u32);
             }
-            writer.name(CHAIN_TYPE, "type of chain", base.kind);
+            writer.name(NFTA_CHAIN_TYPE, "type of chain", base.kind);
         })
     }
 
@@ -130,17 +127,17 @@ impl Batch {
         rest: impl FnOnce(&mut AttributeWriter),
     ) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_NEWCHAIN, flag::CREATE, table.family, |writer| {
-            writer.name(CHAIN_TABLE, "table", table.name);
-            writer.name(CHAIN_NAME, "chain", chain);
+            writer.name(NFTA_CHAIN_TABLE, "table", table.name);
+            writer.name(NFTA_CHAIN_NAME, "chain", chain);
             rest(writer);
         })
     }
 
-    /// Deletes a chain and its rules. The kernel refuses (`EBUSY`) while a rule or an element refers to it.
+    /// Deletes a chain and its rules. The kernel refuses (`EBUSY`) a referenced chain.
     pub fn delete_chain(&mut self, table: Table<'_>, chain: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELCHAIN, 0, table.family, |writer| {
-            writer.name(CHAIN_TABLE, "table", table.name);
-            writer.name(CHAIN_NAME, "chain", chain);
+            writer.name(NFTA_CHAIN_TABLE, "table", table.name);
+            writer.name(NFTA_CHAIN_NAME, "chain", chain);
         })
     }
 }

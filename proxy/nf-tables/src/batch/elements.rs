@@ -6,44 +6,44 @@ use super::{Batch, Operation, flag};
 use crate::error::EncodeError;
 use crate::family::Table;
 use crate::netlink::{AttributeWriter, NESTED};
-use crate::verdict::Verdict;
+use crate::verdict::NfVerdict;
 
 /// `include/uapi/linux/netfilter/nf_tables.h`.
-const LIST_TABLE: u16 = 1;
-const LIST_SET: u16 = 2;
-const LIST_ELEMENTS: u16 = 3;
-const LIST_ELEM: u16 = 1;
-const ELEM_KEY: u16 = 1;
-const ELEM_DATA: u16 = 2;
-const ELEM_FLAGS: u16 = 3;
-const ELEM_TIMEOUT: u16 = 4;
-const ELEM_USER_DATA: u16 = 6;
-const ELEM_KEY_END: u16 = 10;
-const DATA_VALUE: u16 = 1;
-pub(crate) const INTERVAL_END: u32 = 1;
-/// Closes a list at this length: an element takes a few hundred bytes, and 65,531 fit.
+const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_SET_ELEM_KEY: u16 = 1;
+const NFTA_SET_ELEM_DATA: u16 = 2;
+const NFTA_SET_ELEM_FLAGS: u16 = 3;
+const NFTA_SET_ELEM_TIMEOUT: u16 = 4;
+const NFTA_SET_ELEM_USERDATA: u16 = 6;
+const NFTA_SET_ELEM_KEY_END: u16 = 10;
+const NFTA_DATA_VALUE: u16 = 1;
+pub(crate) const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
+/// An element takes a few hundred bytes, and 65,531 fit into a list.
 const LIST_BYTES: usize = 60_000;
 
 /// The value of a map's element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum ElementValue<'a> {
     /// Bytes, as long as the map's data.
     Data(&'a [u8]),
     /// A verdict, in a verdict map.
-    Verdict(Verdict<'a>),
+    Verdict(NfVerdict<'a>),
 }
 
 /// An element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element<'a> {
-    /// As long as the set's key. The fields of a concatenation are padded to four bytes each.
+    /// The key. Each field of a concatenation is padded to four bytes.
     pub key: &'a [u8],
     /// The last key of a range, in sets of concatenated ranges.
     pub key_end: Option<&'a [u8]>,
-    /// The key marks the end of a plain range: the first key after it.
+    /// The key is the first one after a plain range.
     pub interval_end: bool,
     /// The value, in maps.
-    pub value: Option<Value<'a>>,
+    pub value: Option<ElementValue<'a>>,
     /// Timeout in milliseconds, in sets with timeouts.
     pub timeout: Option<u64>,
     /// At most 256 bytes.
@@ -51,42 +51,44 @@ pub struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// An element of a set. It is also enough to delete any element.
+    /// An element of a set, or a key to delete.
     pub fn new(key: &'a [u8]) -> Element<'a> {
         Element { key, key_end: None, interval_end: false, value: None, timeout: None, user_data: &[] }
     }
 
     /// An element of a map.
-    pub fn to(key: &'a [u8], value: Value<'a>) -> Element<'a> {
+    pub fn to(key: &'a [u8], value: ElementValue<'a>) -> Element<'a> {
         Element { value: Some(value), ..Element::new(key) }
     }
 
     fn write(&self, writer: &mut AttributeWriter) {
-        writer.nest(LIST_ELEM, |writer| {
-            writer.nest(ELEM_KEY, |writer| writer.put(DATA_VALUE, self.key));
+        writer.nest(NFTA_LIST_ELEM, |writer| {
+            writer.nest(NFTA_SET_ELEM_KEY, |writer| writer.put(NFTA_DATA_VALUE, self.key));
             if let Some(end) = self.key_end {
-                writer.nest(ELEM_KEY_END, |writer| writer.put(DATA_VALUE, end));
+                writer.nest(NFTA_SET_ELEM_KEY_END, |writer| writer.put(NFTA_DATA_VALUE, end));
             }
             match self.value {
-                Some(Value::Data(data)) => writer.nest(ELEM_DATA, |writer| writer.put(DATA_VALUE, data)),
-                Some(Value::Verdict(verdict)) => writer.nest(ELEM_DATA, |writer| verdict.write(writer)),
+                Some(ElementValue::Data(data)) => {
+                    writer.nest(NFTA_SET_ELEM_DATA, |writer| writer.put(NFTA_DATA_VALUE, data))
+                }
+                Some(ElementValue::Verdict(verdict)) => writer.nest(NFTA_SET_ELEM_DATA, |writer| verdict.write(writer)),
                 None => {}
             }
             if self.interval_end {
-                writer.be32(ELEM_FLAGS, INTERVAL_END);
+                writer.be32(NFTA_SET_ELEM_FLAGS, NFT_SET_ELEM_INTERVAL_END);
             }
             if let Some(timeout) = self.timeout {
-                writer.be64(ELEM_TIMEOUT, timeout);
+                writer.be64(NFTA_SET_ELEM_TIMEOUT, timeout);
             }
             if !self.user_data.is_empty() {
-                writer.put(ELEM_USER_DATA, self.user_data);
+                writer.put(NFTA_SET_ELEM_USERDATA, self.user_data);
             }
         });
     }
 }
 
 impl Batch {
-    /// Adds elements, unless they exist with the same value. Returns `None` without elements.
+    /// Adds elements, unless they exist with the same value.
     pub fn add_elements<'a>(
         &mut self,
         table: Table<'_>,
@@ -96,7 +98,7 @@ impl Batch {
         self.elements(libc::NFT_MSG_NEWSETELEM, flag::CREATE, table, set, elements)
     }
 
-    /// Deletes elements, which must exist. Returns `None` without elements.
+    /// Deletes elements, which must exist.
     pub fn delete_elements<'a>(
         &mut self,
         table: Table<'_>,
@@ -109,12 +111,11 @@ impl Batch {
     /// Deletes all elements of a set or map.
     pub fn flush_set(&mut self, table: Table<'_>, set: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELSETELEM, 0, table.family, |writer| {
-            writer.name(LIST_TABLE, "table", table.name);
-            writer.name(LIST_SET, "set", set);
+            writer.name(NFTA_SET_ELEM_LIST_TABLE, "table", table.name);
+            writer.name(NFTA_SET_ELEM_LIST_SET, "set", set);
         })
     }
 
-    /// Adds one operation of as many messages as the elements need.
     fn elements<'a>(
         &mut self,
         kind: libc::c_int,
@@ -130,9 +131,9 @@ impl Batch {
         let operation = self.operation_of(|batch| {
             while elements.peek().is_some() {
                 batch.message(kind, flags, table.family, |writer| {
-                    writer.name(LIST_TABLE, "table", table.name);
-                    writer.name(LIST_SET, "set", set);
-                    let list = writer.open(LIST_ELEMENTS | NESTED);
+                    writer.name(NFTA_SET_ELEM_LIST_TABLE, "table", table.name);
+                    writer.name(NFTA_SET_ELEM_LIST_SET, "set", set);
+                    let list = writer.open(NFTA_SET_ELEM_LIST_ELEMENTS | NESTED);
                     let begin = writer.bytes.len();
                     while let Some(element) = elements.next_if(|_| writer.bytes.len() - begin < LIST_BYTES) {
                         element.write(writer);

@@ -1,4 +1,4 @@
-//! Flowtables: fast paths for established connections, from the ingress hook of a link.
+//! Flowtables: fast paths for established connections.
 
 use nix::libc;
 
@@ -6,22 +6,22 @@ use super::{Batch, Operation, flag};
 use crate::error::EncodeError;
 use crate::family::Table;
 
-/// `NFT_MSG_NEWFLOWTABLE` (`include/uapi/linux/netfilter/nf_tables.h`).
-pub(super) const NEW_FLOWTABLE: libc::c_int = 22;
-const TABLE: u16 = 1;
-const NAME: u16 = 2;
-const HOOK: u16 = 3;
-const FLAGS: u16 = 7;
-const HOOK_NUMBER: u16 = 1;
-const HOOK_PRIORITY: u16 = 2;
-const HOOK_DEVICES: u16 = 3;
-const DEVICE_NAME: u16 = 1;
-/// `NF_NETDEV_INGRESS` (`include/uapi/linux/netfilter.h`), the only hook of flowtables.
-const INGRESS: u32 = 0;
+/// `include/uapi/linux/netfilter/nf_tables.h`.
+pub(super) const NFT_MSG_NEWFLOWTABLE: libc::c_int = 22;
+const NFTA_FLOWTABLE_TABLE: u16 = 1;
+const NFTA_FLOWTABLE_NAME: u16 = 2;
+const NFTA_FLOWTABLE_HOOK: u16 = 3;
+const NFTA_FLOWTABLE_FLAGS: u16 = 7;
+const NFTA_FLOWTABLE_HOOK_NUM: u16 = 1;
+const NFTA_FLOWTABLE_HOOK_PRIORITY: u16 = 2;
+const NFTA_FLOWTABLE_HOOK_DEVS: u16 = 3;
+const NFTA_DEVICE_NAME: u16 = 1;
+/// The only hook of flowtables (`include/uapi/linux/netfilter.h`).
+const NF_NETDEV_INGRESS: u32 = 0;
 
 impl Batch {
-    /// Adds a flowtable on the ingress hook of at most 256 links. An existing one must have the same priority, and gets
-    /// the links that it lacks. The kernel refuses (`ENOENT`) unknown links, and removes a link that disappears.
+    /// Adds a flowtable with at most 256 links, or adds the links that an existing one lacks; it must have the same
+    /// priority. The kernel refuses (`ENOENT`) unknown links, and removes links that disappear.
     pub fn add_flowtable<'a>(
         &mut self,
         table: Table<'_>,
@@ -29,17 +29,17 @@ impl Batch {
         priority: i32,
         links: impl IntoIterator<Item = &'a str>,
     ) -> Result<Operation, EncodeError> {
-        self.operation(NEW_FLOWTABLE, flag::CREATE, table.family, |writer| {
-            writer.name(TABLE, "table", table.name);
-            writer.name(NAME, "flowtable", flowtable);
-            writer.nest(HOOK, |writer| {
-                writer.be32(HOOK_NUMBER, INGRESS);
-                writer.put(HOOK_PRIORITY, &priority.to_be_bytes());
-                writer.nest(HOOK_DEVICES, |writer| {
-                    links.into_iter().for_each(|link| writer.name(DEVICE_NAME, "link", link));
+        self.operation(NFT_MSG_NEWFLOWTABLE, flag::CREATE, table.family, |writer| {
+            writer.name(NFTA_FLOWTABLE_TABLE, "table", table.name);
+            writer.name(NFTA_FLOWTABLE_NAME, "flowtable", flowtable);
+            writer.nest(NFTA_FLOWTABLE_HOOK, |writer| {
+                writer.be32(NFTA_FLOWTABLE_HOOK_NUM, NF_NETDEV_INGRESS);
+                writer.put(NFTA_FLOWTABLE_HOOK_PRIORITY, &priority.to_be_bytes());
+                writer.nest(NFTA_FLOWTABLE_HOOK_DEVS, |writer| {
+                    links.into_iter().for_each(|link| writer.name(NFTA_DEVICE_NAME, "link", link));
                 });
             });
-            writer.be32(FLAGS, 0);
+            writer.be32(NFTA_FLOWTABLE_FLAGS, 0);
         })
     }
 }
@@ -50,8 +50,8 @@ mod tests {
     use crate::family::Family;
     use crate::netlink::HEADER_LENGTH;
 
-    /// From `nfgenmsg` on, what `nft --debug=mnl` 1.0.6 shows for `table ip t { flowtable f { hook ingress priority
-    /// filter; devices = { v1, v0 }; } }`.
+    /// From `nft --debug=mnl` 1.0.6 for `table ip t { flowtable f { hook ingress priority filter; devices = { v1, v0 };
+    /// } }`.
     const BY_NFT: &[u8] = &[
         2, 0, 0, 0, // IPv4
         6, 0, 1, 0, b't', 0, 0, 0, // table

@@ -1,4 +1,4 @@
-//! A batch: operations that the kernel applies as a whole or not at all.
+//! Operations that the kernel applies all or none of.
 
 mod chains;
 mod elements;
@@ -12,34 +12,32 @@ use crate::error::EncodeError;
 use crate::family::Family;
 use crate::netlink::{self, AttributeWriter, HEADER_LENGTH, patch_length};
 
-pub use chains::{BaseChain, Hook, Policy};
-pub(crate) use elements::INTERVAL_END;
-pub use elements::{Element, Value};
-pub use rules::Position;
+pub use chains::{BaseChain, ChainPolicy, NfHook};
+pub(crate) use elements::NFT_SET_ELEM_INTERVAL_END;
+pub use elements::{Element, ElementValue};
+pub use rules::RulePosition;
 pub use sets::{MapData, SetFlags, SetSpec};
 
-/// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message type, and the resource of a batch.
+/// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message type.
 pub(crate) const SUBSYSTEM: u16 = 10;
-/// `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`.
-const BEGIN: u16 = 16;
-const END: u16 = 17;
-/// `NFNL_BATCH_GENID`.
-const BATCH_GENERATION: u16 = 1;
+const NFNL_MSG_BATCH_BEGIN: u16 = 16;
+const NFNL_MSG_BATCH_END: u16 = 17;
+const NFNL_BATCH_GENID: u16 = 1;
 /// Length of `struct nfgenmsg`, which follows `struct nlmsghdr`.
 pub(crate) const NFGENMSG: usize = 4;
 const MESSAGE_HEADER: usize = HEADER_LENGTH + NFGENMSG;
-/// Offsets of the lower byte of `nlmsg_type`, and of `nlmsg_flags`.
+/// Offsets in `struct nlmsghdr`.
 const KIND: usize = if cfg!(target_endian = "little") { 4 } else { 5 };
 const FLAGS: usize = 6;
-/// Messages that the kernel echoes once: each adds one object.
+/// Messages that add one object, which the kernel echoes once.
 const ADDITIONS: [libc::c_int; 5] = [
     libc::NFT_MSG_NEWTABLE,
     libc::NFT_MSG_NEWCHAIN,
     libc::NFT_MSG_NEWRULE,
     libc::NFT_MSG_NEWSET,
-    flowtables::NEW_FLOWTABLE,
+    flowtables::NFT_MSG_NEWFLOWTABLE,
 ];
-/// Sequence number of the begin message; those of the operations follow.
+/// The operations follow.
 pub(crate) const BEGIN_SEQUENCE: u32 = 1;
 const FIRST_SEQUENCE: u32 = 2;
 
@@ -66,7 +64,6 @@ impl Operation {
         sequence.checked_sub(FIRST_SEQUENCE).map(Operation)
     }
 
-    /// All messages of an operation share a sequence number.
     fn sequence(self) -> u32 {
         self.0 + FIRST_SEQUENCE
     }
@@ -74,34 +71,32 @@ impl Operation {
 
 /// A state of a batch, for [`Batch::rollback`].
 #[derive(Debug, Clone, Copy)]
-pub struct Checkpoint {
+pub struct BatchCheckpoint {
     bytes: usize,
     last: usize,
     operations: u32,
     messages: usize,
 }
 
-impl Checkpoint {
+impl BatchCheckpoint {
     /// The operations before it.
     pub fn operations(&self) -> u32 {
         self.operations
     }
 }
 
-/// Operations, encoded one behind the other in one buffer.
-///
-/// [`Socket::commit`](crate::Socket::commit) sends it. What cannot be encoded is refused where it is added, and the batch is
-/// as it was before. [`Batch::clear`] keeps the memory for the next one.
+/// Operations, encoded in one buffer for [`NfSocket::commit`](crate::NfSocket::commit). A method that fails to encode an
+/// operation leaves the batch unchanged.
 ///
 /// ```
-/// use nf_tables::{Batch, Family, Rule, Table, Verdict};
+/// use nf_tables::{Batch, Family, NfVerdict, Rule, Table};
 ///
 /// let table = Table::new(Family::Inet, "example");
 /// let mut batch = Batch::new();
 /// batch.add_table(table)?;
 /// batch.add_chain(table, "web")?;
 /// let mut rule = Rule::new();
-/// let operation = batch.add_rule(table, "web", rule.counter().verdict(Verdict::Accept))?;
+/// let operation = batch.add_rule(table, "web", rule.counter().verdict(NfVerdict::Accept))?;
 /// assert_eq!((operation.0, batch.operations()), (2, 3));
 /// # Ok::<(), nf_tables::EncodeError>(())
 /// ```
@@ -130,24 +125,23 @@ impl Batch {
     }
 
     /// Makes the commit conditional on the generation of the tables in this network namespace
-    /// ([`Socket::generation`](crate::Socket::generation)): after another change it fails with
+    /// ([`NfSocket::generation`](crate::NfSocket::generation)): after another change it fails with
     /// [`CommitError::Restart`](crate::CommitError::Restart). `None` commits unconditionally.
     pub fn set_generation(&mut self, generation: Option<u32>) {
         self.generation = generation;
     }
 
-    /// Whether the kernel reports the handles of the following additions
-    /// ([`Committed::handles`](crate::Committed::handles)), by one message each.
+    /// Asks the kernel to report the handles of later additions ([`Committed::handles`](crate::Committed::handles)).
     pub fn set_echo(&mut self, echo: bool) {
         self.echo = echo;
     }
 
-    /// How many operations it holds.
+    /// The number of operations.
     pub fn operations(&self) -> u32 {
         self.operations
     }
 
-    /// How many netlink messages it holds, without begin and end. One operation can add elements by several.
+    /// The number of netlink messages; an operation may need several.
     pub fn messages(&self) -> usize {
         self.messages
     }
@@ -157,7 +151,7 @@ impl Batch {
         self.operations == 0
     }
 
-    /// Bytes to send; compare with [`Socket::largest_batch`](crate::Socket::largest_batch).
+    /// The number of bytes to send; compare with [`NfSocket::largest_batch`](crate::NfSocket::largest_batch).
     pub fn len(&self) -> usize {
         let generation = if self.generation.is_some() { 8 } else { 0 };
         self.writer.bytes.len() + 2 * MESSAGE_HEADER + generation
@@ -169,13 +163,13 @@ impl Batch {
     }
 
     /// The current state, for [`Batch::rollback`].
-    pub fn checkpoint(&self) -> Checkpoint {
+    pub fn checkpoint(&self) -> BatchCheckpoint {
         let Batch { last, operations, messages, .. } = *self;
-        Checkpoint { bytes: self.writer.bytes.len(), last, operations, messages }
+        BatchCheckpoint { bytes: self.writer.bytes.len(), last, operations, messages }
     }
 
     /// Removes the operations that were added since.
-    pub fn rollback(&mut self, to: Checkpoint) {
+    pub fn rollback(&mut self, to: BatchCheckpoint) {
         self.writer.bytes.truncate(to.bytes);
         (self.last, self.operations, self.messages) = (to.last, to.operations, to.messages);
     }
@@ -192,7 +186,7 @@ impl Batch {
         })
     }
 
-    /// Adds one operation. An error leaves the batch unchanged.
+    /// An error leaves the batch unchanged.
     fn operation_of(&mut self, messages: impl FnOnce(&mut Batch)) -> Result<Operation, EncodeError> {
         if self.operations >= u32::MAX - FIRST_SEQUENCE {
             return Err(EncodeError::TooManyOperations);
@@ -225,20 +219,19 @@ impl Batch {
         patch_length(&mut self.writer.bytes, self.last);
     }
 
-    /// The pieces to send. The kernel must acknowledge the last operation, since kernels before 6.10 do not acknowledge
-    /// the end of a batch. It must acknowledge the first one, because only the next answer distinguishes an error of
-    /// the whole batch from one of the first operation. If the first operation is one addition, it asks for an echo:
-    /// then the kernel also reports the new generation.
-    pub(crate) fn parts(&self) -> Parts<'_> {
+    /// The kernel must acknowledge the last operation, since kernels before 6.10 do not acknowledge the end of a batch.
+    /// It must acknowledge the first one to distinguish its error from one of the whole batch. It echoes a first
+    /// addition together with the new generation.
+    pub(crate) fn parts(&self) -> BatchParts<'_> {
         let body = &self.writer.bytes[..];
-        let mut begin = header(BEGIN, flag::REQUEST, BEGIN_SEQUENCE, 0, SUBSYSTEM).to_vec();
+        let mut begin = header(NFNL_MSG_BATCH_BEGIN, flag::REQUEST, BEGIN_SEQUENCE, 0, SUBSYSTEM).to_vec();
         if let Some(generation) = self.generation {
             let mut attributes = AttributeWriter::default();
-            attributes.be32(BATCH_GENERATION, generation);
+            attributes.be32(NFNL_BATCH_GENID, generation);
             begin.extend_from_slice(&attributes.bytes);
             patch_length(&mut begin, 0);
         }
-        let end = header(END, flag::REQUEST, Operation(self.operations).sequence(), 0, SUBSYSTEM);
+        let end = header(NFNL_MSG_BATCH_END, flag::REQUEST, Operation(self.operations).sequence(), 0, SUBSYSTEM);
         let (first, rest) = body.split_first_chunk().map_or(([0; HEADER_LENGTH], body), |(first, rest)| (*first, rest));
         // The kernel echoes deletions and elements one by one.
         let adds = ADDITIONS.iter().any(|kind| *kind == libc::c_int::from(first[KIND]));
@@ -246,9 +239,9 @@ impl Batch {
         let middle = self.last.saturating_sub(HEADER_LENGTH);
         match rest.split_at_checked(middle).and_then(|(middle, rest)| Some((middle, rest.split_first_chunk()?))) {
             Some((middle, (last, rest))) if self.last > 0 => {
-                Parts { begin, first, middle, last: Some(with_flags(*last, flag::ACK)), rest, end }
+                BatchParts { begin, first, middle, last: Some(with_flags(*last, flag::ACK)), rest, end }
             }
-            _ => Parts { begin, first, middle: rest, last: None, rest: &[], end },
+            _ => BatchParts { begin, first, middle: rest, last: None, rest: &[], end },
         }
     }
 
@@ -257,7 +250,7 @@ impl Batch {
     }
 }
 
-pub(crate) struct Parts<'a> {
+pub(crate) struct BatchParts<'a> {
     pub(crate) begin: Vec<u8>,
     pub(crate) first: [u8; HEADER_LENGTH],
     pub(crate) middle: &'a [u8],
@@ -266,7 +259,6 @@ pub(crate) struct Parts<'a> {
     pub(crate) end: [u8; MESSAGE_HEADER],
 }
 
-/// `struct nlmsghdr` and `struct nfgenmsg` of a message without attributes.
 pub(crate) fn header(kind: u16, flags: u16, sequence: u32, family: u8, resource: u16) -> [u8; MESSAGE_HEADER] {
     let mut header = [0; MESSAGE_HEADER];
     header[..HEADER_LENGTH].copy_from_slice(&netlink::header(kind, flags, sequence));

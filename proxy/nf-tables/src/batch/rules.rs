@@ -9,20 +9,20 @@ use crate::netlink::{AttributeWriter, NESTED};
 use crate::rule::Rule;
 
 /// `include/uapi/linux/netfilter/nf_tables.h`.
-pub(crate) const RULE_TABLE: u16 = 1;
-pub(crate) const RULE_CHAIN: u16 = 2;
-const RULE_HANDLE: u16 = 3;
-const RULE_EXPRESSIONS: u16 = 4;
-const RULE_COMPAT: u16 = 5;
-const RULE_POSITION: u16 = 6;
-const RULE_USER_DATA: u16 = 7;
-const COMPAT_PROTOCOL: u16 = 1;
-const COMPAT_FLAGS: u16 = 2;
-const COMPAT_INVERTED: u32 = 1 << 1;
+pub(crate) const NFTA_RULE_TABLE: u16 = 1;
+pub(crate) const NFTA_RULE_CHAIN: u16 = 2;
+const NFTA_RULE_HANDLE: u16 = 3;
+const NFTA_RULE_EXPRESSIONS: u16 = 4;
+const NFTA_RULE_COMPAT: u16 = 5;
+const NFTA_RULE_POSITION: u16 = 6;
+const NFTA_RULE_USERDATA: u16 = 7;
+const NFTA_RULE_COMPAT_PROTO: u16 = 1;
+const NFTA_RULE_COMPAT_FLAGS: u16 = 2;
+const NFT_RULE_COMPAT_F_INV: u32 = 1 << 1;
 
-/// A position in a chain. Finding a handle costs the kernel time proportional to the rules of the chain.
+/// A position in a chain. The kernel searches the chain for a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Position {
+pub enum RulePosition {
     /// Before all other rules.
     First,
     /// After all other rules.
@@ -36,33 +36,33 @@ pub enum Position {
 impl Batch {
     /// Appends a rule to a chain.
     pub fn add_rule(&mut self, table: Table<'_>, chain: &str, rule: &Rule) -> Result<Operation, EncodeError> {
-        self.insert_rule(table, chain, Position::Last, rule)
+        self.insert_rule(table, chain, RulePosition::Last, rule)
     }
 
-    /// Inserts a rule at any position of a chain.
+    /// Inserts a rule.
     pub fn insert_rule(
         &mut self,
         table: Table<'_>,
         chain: &str,
-        position: Position,
+        position: RulePosition,
         rule: &Rule,
     ) -> Result<Operation, EncodeError> {
         let (append, neighbour) = match position {
-            Position::First => (0, None),
-            Position::Last => (flag::APPEND, None),
-            Position::Before(handle) => (0, Some(handle)),
-            Position::After(handle) => (flag::APPEND, Some(handle)),
+            RulePosition::First => (0, None),
+            RulePosition::Last => (flag::APPEND, None),
+            RulePosition::Before(handle) => (0, Some(handle)),
+            RulePosition::After(handle) => (flag::APPEND, Some(handle)),
         };
         self.operation(libc::NFT_MSG_NEWRULE, flag::CREATE | append, table.family, |writer| {
             place(writer, table, chain);
             if let Some(handle) = neighbour {
-                writer.be64(RULE_POSITION, handle);
+                writer.be64(NFTA_RULE_POSITION, handle);
             }
             content(writer, rule);
         })
     }
 
-    /// Replaces the rule with this handle; the new rule gets another handle.
+    /// Replaces the rule with this handle, under a new handle.
     pub fn replace_rule(
         &mut self,
         table: Table<'_>,
@@ -72,7 +72,7 @@ impl Batch {
     ) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_NEWRULE, flag::REPLACE, table.family, |writer| {
             place(writer, table, chain);
-            writer.be64(RULE_HANDLE, handle);
+            writer.be64(NFTA_RULE_HANDLE, handle);
             content(writer, rule);
         })
     }
@@ -81,7 +81,7 @@ impl Batch {
     pub fn delete_rule(&mut self, table: Table<'_>, chain: &str, handle: u64) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELRULE, 0, table.family, |writer| {
             place(writer, table, chain);
-            writer.be64(RULE_HANDLE, handle);
+            writer.be64(NFTA_RULE_HANDLE, handle);
         })
     }
 
@@ -92,22 +92,22 @@ impl Batch {
 }
 
 fn place(writer: &mut AttributeWriter, table: Table<'_>, chain: &str) {
-    writer.name(RULE_TABLE, "table", table.name);
-    writer.name(RULE_CHAIN, "chain", chain);
+    writer.name(NFTA_RULE_TABLE, "table", table.name);
+    writer.name(NFTA_RULE_CHAIN, "chain", chain);
 }
 
 fn content(writer: &mut AttributeWriter, rule: &Rule) {
     if let Some(error) = rule.error() {
         writer.fail(error.clone());
     }
-    writer.put(RULE_EXPRESSIONS | NESTED, rule.expressions());
+    writer.put(NFTA_RULE_EXPRESSIONS | NESTED, rule.expressions());
     if let Some(compat) = rule.compat() {
-        writer.nest(RULE_COMPAT, |writer| {
-            writer.be32(COMPAT_PROTOCOL, compat.protocol);
-            writer.be32(COMPAT_FLAGS, if compat.inverted { COMPAT_INVERTED } else { 0 });
+        writer.nest(NFTA_RULE_COMPAT, |writer| {
+            writer.be32(NFTA_RULE_COMPAT_PROTO, compat.protocol);
+            writer.be32(NFTA_RULE_COMPAT_FLAGS, if compat.inverted { NFT_RULE_COMPAT_F_INV } else { 0 });
         });
     }
     if !rule.user_data().is_empty() {
-        writer.put(RULE_USER_DATA, rule.user_data());
+        writer.put(NFTA_RULE_USERDATA, rule.user_data());
     }
 }

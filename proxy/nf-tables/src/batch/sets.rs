@@ -10,22 +10,22 @@ use crate::family::Table;
 use crate::netlink::AttributeWriter;
 
 /// `include/uapi/linux/netfilter/nf_tables.h`.
-const SET_TABLE: u16 = 1;
-const SET_NAME: u16 = 2;
-const SET_FLAGS: u16 = 3;
-const SET_KEY_TYPE: u16 = 4;
-const SET_KEY_LENGTH: u16 = 5;
-const SET_DATA_TYPE: u16 = 6;
-const SET_DATA_LENGTH: u16 = 7;
-const SET_DESCRIPTION: u16 = 9;
-const SET_ID: u16 = 10;
-const SET_TIMEOUT: u16 = 11;
-const SET_USER_DATA: u16 = 13;
-const DESCRIPTION_SIZE: u16 = 1;
-const DESCRIPTION_FIELDS: u16 = 2;
-const LIST_ELEM: u16 = 1;
-const FIELD_LENGTH: u16 = 1;
-const DATA_VERDICT: u32 = 0xffff_ff00;
+const NFTA_SET_TABLE: u16 = 1;
+const NFTA_SET_NAME: u16 = 2;
+const NFTA_SET_FLAGS: u16 = 3;
+const NFTA_SET_KEY_TYPE: u16 = 4;
+const NFTA_SET_KEY_LEN: u16 = 5;
+const NFTA_SET_DATA_TYPE: u16 = 6;
+const NFTA_SET_DATA_LEN: u16 = 7;
+const NFTA_SET_DESC: u16 = 9;
+const NFTA_SET_ID: u16 = 10;
+const NFTA_SET_TIMEOUT: u16 = 11;
+const NFTA_SET_USERDATA: u16 = 13;
+const NFTA_SET_DESC_SIZE: u16 = 1;
+const NFTA_SET_DESC_CONCAT: u16 = 2;
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_SET_FIELD_LEN: u16 = 1;
+const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
 
 /// `enum nft_set_flags`; combine them with `|`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,42 +73,42 @@ pub enum MapData {
 pub struct SetSpec<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Flags, in addition to those that follow from other fields.
+    /// Flags that do not follow from other fields.
     pub flags: SetFlags,
-    /// The key type for `nft`, which the kernel ignores: `ipv4_addr` is 7; a concatenation has six bits for each field.
+    /// The type for `nft`: `ipv4_addr` is 7; a concatenation has six bits for each field.
     pub key_type: u32,
-    /// Bytes of the key. The fields of a concatenation are padded to four bytes each.
+    /// Bytes of the key; each field of a concatenation is padded to four bytes.
     pub key_length: u32,
-    /// Lengths of a concatenation's fields, without padding; empty for a plain key.
+    /// Unpadded lengths of a concatenation's fields.
     pub fields: &'a [u32],
     /// The values; `None` for a set.
     pub data: Option<MapData>,
     /// Default timeout of the elements in milliseconds.
     pub timeout: Option<u64>,
-    /// Most elements. The kernel allocates them at once, which makes filling two to three times as fast.
+    /// Most elements. Filling is then two to three times as fast.
     pub size: Option<u32>,
-    /// At most 256 bytes; `nft` stores the declared types there.
+    /// At most 256 bytes, where `nft` stores the types.
     pub user_data: &'a [u8],
 }
 
 impl Batch {
     /// Adds a set or map, unless it exists.
     pub fn add_set(&mut self, table: Table<'_>, set: &SetSpec<'_>) -> Result<Operation, EncodeError> {
-        // The kernel demands a number for each set that is unique in the batch.
+        // Unique in the batch.
         let id = self.operations + 1;
         self.operation(libc::NFT_MSG_NEWSET, flag::CREATE, table.family, |writer| {
-            writer.name(SET_TABLE, "table", table.name);
-            writer.name(SET_NAME, "set", set.name);
+            writer.name(NFTA_SET_TABLE, "table", table.name);
+            writer.name(NFTA_SET_NAME, "set", set.name);
             describe(writer, set);
-            writer.be32(SET_ID, id);
+            writer.be32(NFTA_SET_ID, id);
         })
     }
 
-    /// Deletes a set or map with its elements. The kernel refuses (`EBUSY`) while a rule uses it.
+    /// Deletes a set or map. The kernel refuses (`EBUSY`) while a rule uses it.
     pub fn delete_set(&mut self, table: Table<'_>, set: &str) -> Result<Operation, EncodeError> {
         self.operation(libc::NFT_MSG_DELSET, 0, table.family, |writer| {
-            writer.name(SET_TABLE, "table", table.name);
-            writer.name(SET_NAME, "set", set);
+            writer.name(NFTA_SET_TABLE, "table", table.name);
+            writer.name(NFTA_SET_NAME, "set", set);
         })
     }
 }
@@ -120,35 +120,35 @@ fn describe(writer: &mut AttributeWriter, set: &SetSpec<'_>) {
         (!set.fields.is_empty(), SetFlags::CONCAT),
     ];
     let flags = follows.into_iter().filter(|(yes, _)| *yes).fold(set.flags, |flags, (_, flag)| flags | flag);
-    writer.be32(SET_FLAGS, flags.0);
-    writer.be32(SET_KEY_TYPE, set.key_type);
-    writer.be32(SET_KEY_LENGTH, set.key_length);
+    writer.be32(NFTA_SET_FLAGS, flags.0);
+    writer.be32(NFTA_SET_KEY_TYPE, set.key_type);
+    writer.be32(NFTA_SET_KEY_LEN, set.key_length);
     match set.data {
         Some(MapData::Value { kind, length }) => {
-            writer.be32(SET_DATA_TYPE, kind);
-            writer.be32(SET_DATA_LENGTH, length);
+            writer.be32(NFTA_SET_DATA_TYPE, kind);
+            writer.be32(NFTA_SET_DATA_LEN, length);
         }
-        Some(MapData::Verdict) => writer.be32(SET_DATA_TYPE, DATA_VERDICT),
+        Some(MapData::Verdict) => writer.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT),
         None => {}
     }
     if set.size.is_some() || !set.fields.is_empty() {
-        writer.nest(SET_DESCRIPTION, |writer| {
+        writer.nest(NFTA_SET_DESC, |writer| {
             if let Some(size) = set.size {
-                writer.be32(DESCRIPTION_SIZE, size);
+                writer.be32(NFTA_SET_DESC_SIZE, size);
             }
             if !set.fields.is_empty() {
-                writer.nest(DESCRIPTION_FIELDS, |writer| {
+                writer.nest(NFTA_SET_DESC_CONCAT, |writer| {
                     for length in set.fields {
-                        writer.nest(LIST_ELEM, |writer| writer.be32(FIELD_LENGTH, *length));
+                        writer.nest(NFTA_LIST_ELEM, |writer| writer.be32(NFTA_SET_FIELD_LEN, *length));
                     }
                 });
             }
         });
     }
     if let Some(timeout) = set.timeout {
-        writer.be64(SET_TIMEOUT, timeout);
+        writer.be64(NFTA_SET_TIMEOUT, timeout);
     }
     if !set.user_data.is_empty() {
-        writer.put(SET_USER_DATA, set.user_data);
+        writer.put(NFTA_SET_USERDATA, set.user_data);
     }
 }

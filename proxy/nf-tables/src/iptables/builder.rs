@@ -2,40 +2,40 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::Header;
+use super::RuleHeader;
 use crate::error::EncodeError;
 use crate::family::Family;
-use crate::rule::{Bitwise, Compare, Compat, Header as Base, MetaKey, Register, Rule};
-use crate::verdict::Verdict;
-use crate::xt::{self, AddressType, Direction, Extension, State};
+use crate::rule::{Bitwise, CmpOp, MetaKey, PayloadBase, Register, Rule, XtCompat};
+use crate::verdict::NfVerdict;
+use crate::xt::{self, AddrTypeMatch, CtStates, SetDirection, XtExtension};
 
 /// `IPPROTO_TCP`, `IPPROTO_UDP`, `IPPROTO_SCTP`.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// Writes a rule: any number of matches, then a target. The rule keeps the first error ([`Rule::error`]).
+/// Writes a rule: matches, then a target. The rule keeps the first error ([`Rule::error`]).
 #[derive(Debug)]
-pub struct Builder<'r> {
+pub struct RuleBuilder<'r> {
     rule: &'r mut Rule,
     family: Family,
     protocol: u8,
 }
 
-impl<'r> Builder<'r> {
-    /// Begins a rule with its header. Clear a used rule first.
-    pub fn new(rule: &'r mut Rule, family: Family, header: &Header<'_>) -> Builder<'r> {
+impl<'r> RuleBuilder<'r> {
+    /// Begins a rule, which must be empty.
+    pub fn new(rule: &'r mut Rule, family: Family, header: &RuleHeader<'_>) -> RuleBuilder<'r> {
         if family == Family::Inet {
             let value = "inet".to_owned();
             rule.fail(EncodeError::Value { what: "iptables has tables of IPv4 and IPv6 only", value });
         }
         header.write(family, rule);
         let protocol = header.protocol.unwrap_or_default();
-        rule.set_compat(Compat { protocol: u32::from(protocol), inverted: false });
-        Builder { rule, family, protocol }
+        rule.set_compat(XtCompat { protocol: u32::from(protocol), inverted: false });
+        RuleBuilder { rule, family, protocol }
     }
 
-    fn matches<const N: usize>(self, extension: Result<Extension<N>, EncodeError>) -> Builder<'r> {
+    fn matches<const N: usize>(self, extension: Result<XtExtension<N>, EncodeError>) -> RuleBuilder<'r> {
         match extension {
             Ok(extension) => drop(self.rule.xt_match(&extension)),
             Err(error) => self.rule.fail(error),
@@ -44,22 +44,22 @@ impl<'r> Builder<'r> {
     }
 
     /// Adds any xt match.
-    pub fn xt_match<const N: usize>(self, extension: &Extension<N>) -> Builder<'r> {
+    pub fn xt_match<const N: usize>(self, extension: &XtExtension<N>) -> RuleBuilder<'r> {
         self.rule.xt_match(extension);
         self
     }
 
     /// `-m comment --comment`, at most 255 bytes.
-    pub fn comment(self, text: &str) -> Builder<'r> {
+    pub fn comment(self, text: &str) -> RuleBuilder<'r> {
         self.matches(xt::comment(text))
     }
 
-    /// `--dport` with `-m tcp`, `-m udp` or `-m sctp`, as the header's protocol says.
-    pub fn destination_port(mut self, port: u16) -> Builder<'r> {
+    /// `--dport`, for TCP, UDP and SCTP.
+    pub fn destination_port(mut self, port: u16) -> RuleBuilder<'r> {
         match self.protocol {
             TCP | UDP => {
-                self.rule.payload(Base::Transport, 2, 2, Register::R1);
-                self.rule.cmp(Register::R1, Compare::Equal, &port.to_be_bytes());
+                self.rule.payload(PayloadBase::Transport, 2, 2, Register::R1);
+                self.rule.cmp(Register::R1, CmpOp::Equal, &port.to_be_bytes());
             }
             SCTP => drop(self.rule.xt_match(&xt::sctp(Some(port)))),
             other => self.fail_protocol("a port needs TCP, UDP or SCTP in the header", other),
@@ -67,8 +67,8 @@ impl<'r> Builder<'r> {
         self
     }
 
-    /// `-m tcp`, `-m udp` or `-m sctp` without a port, as the header's protocol says.
-    pub fn protocol_match(mut self) -> Builder<'r> {
+    /// `-m tcp`, `-m udp` or `-m sctp`, by the header's protocol.
+    pub fn protocol_match(mut self) -> RuleBuilder<'r> {
         match self.protocol {
             TCP => drop(self.rule.xt_match(&xt::tcp())),
             UDP => drop(self.rule.xt_match(&xt::udp())),
@@ -83,39 +83,39 @@ impl<'r> Builder<'r> {
     }
 
     /// `-m mark --mark value/mask`, or (`negated`) `! --mark`.
-    pub fn mark(self, value: u32, mask: u32, negated: bool) -> Builder<'r> {
+    pub fn mark(self, value: u32, mask: u32, negated: bool) -> RuleBuilder<'r> {
         self.rule.meta(MetaKey::MARK, Register::R1);
         if mask != u32::MAX {
             let bits = Bitwise { mask: &mask.to_ne_bytes(), xor: &[0; 4] };
             self.rule.bitwise(Register::R1, Register::R1, bits);
         }
-        self.rule.cmp(Register::R1, Compare::equal(!negated), &value.to_ne_bytes());
+        self.rule.cmp(Register::R1, CmpOp::equal(!negated), &value.to_ne_bytes());
         self
     }
 
     /// `-m conntrack --ctstate`, or (`negated`) `! --ctstate`.
-    pub fn conntrack_state(self, states: State, negated: bool) -> Builder<'r> {
+    pub fn conntrack_state(self, states: CtStates, negated: bool) -> RuleBuilder<'r> {
         self.xt_match(&xt::conntrack_state(states, negated))
     }
 
     /// `-m addrtype`.
-    pub fn address_type(self, wanted: AddressType) -> Builder<'r> {
+    pub fn address_type(self, wanted: AddrTypeMatch) -> RuleBuilder<'r> {
         self.xt_match(&xt::address_type(wanted))
     }
 
     /// `-m statistic --mode random --probability 1/n`.
-    pub fn one_in(self, n: u32) -> Builder<'r> {
+    pub fn one_in(self, n: u32) -> RuleBuilder<'r> {
         self.xt_match(&xt::one_in(n))
     }
 
-    /// `-m recent --set --name list --rsource`, with the mask of a single address.
-    pub fn recent_set(self, list: &str) -> Builder<'r> {
+    /// `-m recent --set --name list --rsource`.
+    pub fn recent_set(self, list: &str) -> RuleBuilder<'r> {
         let mask = self.single_address();
         self.matches(xt::recent_set(list, mask))
     }
 
-    /// The current state, for [`Batch::rollback`].
-    pub fn recent_check(self, list: &str, seconds: u32) -> Builder<'r> {
+    /// `-m recent --rcheck --seconds … --reap --name list --rsource`.
+    pub fn recent_check(self, list: &str, seconds: u32) -> RuleBuilder<'r> {
         let mask = self.single_address();
         self.matches(xt::recent_check(list, mask, seconds))
     }
@@ -127,24 +127,24 @@ impl<'r> Builder<'r> {
         }
     }
 
-    /// `-m set --match-set`, or (`negated`) `! --match-set`; `index` is the kernel's number of the set.
-    pub fn set(self, index: u16, directions: &[Direction], negated: bool) -> Builder<'r> {
+    /// `-m set --match-set`, or (`negated`) `! --match-set`, of the set with this number.
+    pub fn set(self, index: u16, directions: &[SetDirection], negated: bool) -> RuleBuilder<'r> {
         self.matches(xt::set(index, directions, negated))
     }
 
     /// Adds any xt target.
-    pub fn xt_target<const N: usize>(self, target: &Extension<N>) {
+    pub fn xt_target<const N: usize>(self, target: &XtExtension<N>) {
         self.rule.counter().xt_target(target);
     }
 
-    /// `-j ACCEPT`, `DROP`, `RETURN` or a chain; `-g` for a goto.
-    pub fn verdict(self, verdict: Verdict<'_>) {
+    /// A verdict, jump or goto.
+    pub fn verdict(self, verdict: NfVerdict<'_>) {
         self.rule.counter().verdict(verdict);
     }
 
     /// `-j` to a chain.
     pub fn jump(self, chain: &str) {
-        self.verdict(Verdict::Jump(chain));
+        self.verdict(NfVerdict::Jump(chain));
     }
 
     /// Ends the rule without a target.

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use crate::error::EncodeError;
 use crate::family::Family;
-use crate::rule::{Bitwise, Compare, Header as Base, MetaKey, Register, Rule};
+use crate::rule::{Bitwise, CmpOp, MetaKey, PayloadBase, Register, Rule};
 
-/// `IFNAMSIZ` without the final zero; the `+` of a prefix takes a byte, too.
+/// `IFNAMSIZ` without the final zero.
 const INTERFACE_MAX: usize = 15;
 
 /// `-i` or `-o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Interface<'a> {
+pub struct InterfaceMatch<'a> {
     /// The whole name, or its begin.
     pub name: &'a str,
     /// The name is a prefix (`cni+`).
@@ -40,11 +40,11 @@ impl Prefix {
 
 /// The part of a rule before its matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Header<'a> {
+pub struct RuleHeader<'a> {
     /// `-i`.
-    pub input: Option<Interface<'a>>,
+    pub input: Option<InterfaceMatch<'a>>,
     /// `-o`.
-    pub output: Option<Interface<'a>>,
+    pub output: Option<InterfaceMatch<'a>>,
     /// `-p`: 6 is TCP, 17 UDP, 132 SCTP.
     pub protocol: Option<u8>,
     /// `-s`.
@@ -53,8 +53,8 @@ pub struct Header<'a> {
     pub destination: Option<Prefix>,
 }
 
-impl Header<'_> {
-    /// Appends its expressions in the order of iptables-nft 1.8.9.
+impl RuleHeader<'_> {
+    /// In the order of iptables-nft 1.8.9.
     pub(super) fn write(&self, family: Family, rule: &mut Rule) {
         if let Some(interface) = &self.input {
             write_interface(interface, MetaKey::IIFNAME, rule);
@@ -63,7 +63,7 @@ impl Header<'_> {
             write_interface(interface, MetaKey::OIFNAME, rule);
         }
         if let Some(protocol) = self.protocol {
-            rule.meta(MetaKey::L4PROTO, Register::R1).cmp(Register::R1, Compare::Equal, &[protocol]);
+            rule.meta(MetaKey::L4PROTO, Register::R1).cmp(Register::R1, CmpOp::Equal, &[protocol]);
         }
         // Offsets in `struct iphdr` and `struct ipv6hdr`.
         let (source, destination) = if family == Family::Ipv6 { (8, 24) } else { (12, 16) };
@@ -77,7 +77,7 @@ impl Header<'_> {
 }
 
 /// A whole name includes its final zero, a prefix does not.
-fn write_interface(interface: &Interface<'_>, key: MetaKey, rule: &mut Rule) {
+fn write_interface(interface: &InterfaceMatch<'_>, key: MetaKey, rule: &mut Rule) {
     let name = interface.name.as_bytes();
     let most = INTERFACE_MAX - usize::from(interface.prefix);
     if name.is_empty() || name.len() > most || name.contains(&0) {
@@ -87,11 +87,11 @@ fn write_interface(interface: &Interface<'_>, key: MetaKey, rule: &mut Rule) {
     let mut bytes = [0; INTERFACE_MAX + 1];
     let length = name.len() + usize::from(!interface.prefix);
     bytes.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-    let compare = Compare::equal(!interface.negated);
+    let compare = CmpOp::equal(!interface.negated);
     rule.meta(key, Register::R1).cmp(Register::R1, compare, bytes.get(..length).unwrap_or(name));
 }
 
-/// A mask of whole bytes shortens the load; any other mask needs a `bitwise`.
+/// A mask of whole bytes shortens the load.
 fn write_prefix(prefix: &Prefix, family: Family, offset: u32, rule: &mut Rule) {
     let (v4, v6);
     let address: &[u8] = match prefix.address {
@@ -115,7 +115,7 @@ fn write_prefix(prefix: &Prefix, family: Family, offset: u32, rule: &mut Rule) {
     if bits == 0 && prefix.negated {
         return rule.fail(EncodeError::Value { what: "no address is outside of this prefix", value: text() });
     }
-    let compare = Compare::equal(!prefix.negated);
+    let compare = CmpOp::equal(!prefix.negated);
     let mut mask = [0; 16];
     for (at, byte) in (0u32..).zip(&mut mask) {
         *byte = u8::try_from(0xff00_u32 >> bits.saturating_sub(at * 8).min(8) & 0xff).unwrap_or_default();
@@ -124,7 +124,7 @@ fn write_prefix(prefix: &Prefix, family: Family, offset: u32, rule: &mut Rule) {
     match (address.get(..whole), mask.get(..address.len())) {
         (Some([]), _) if bits == 0 => {}
         (Some(bytes), _) if bits % 8 == 0 => {
-            rule.payload(Base::Network, offset, bits / 8, Register::R1).cmp(Register::R1, compare, bytes);
+            rule.payload(PayloadBase::Network, offset, bits / 8, Register::R1).cmp(Register::R1, compare, bytes);
         }
         (_, Some(mask)) => {
             let mut network = [0; 16];
@@ -132,7 +132,7 @@ fn write_prefix(prefix: &Prefix, family: Family, offset: u32, rule: &mut Rule) {
             network.iter_mut().zip(masked).for_each(|(to, from)| *to = from);
             let length = u32::try_from(address.len()).unwrap_or_default();
             let bits = Bitwise { mask, xor: &[0; 16][..address.len()] };
-            rule.payload(Base::Network, offset, length, Register::R1);
+            rule.payload(PayloadBase::Network, offset, length, Register::R1);
             rule.bitwise(Register::R1, Register::R1, bits);
             rule.cmp(Register::R1, compare, &network[..address.len()]);
         }

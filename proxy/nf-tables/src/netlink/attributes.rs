@@ -2,7 +2,7 @@
 
 use super::writer::HEADER;
 
-/// `NLA_TYPE_MASK`: a type without the flags for nesting and byte order (`include/uapi/linux/netlink.h`).
+/// `NLA_TYPE_MASK`, without flags (`include/uapi/linux/netlink.h`).
 const TYPE_MASK: u16 = 0x3fff;
 
 /// One attribute.
@@ -14,7 +14,7 @@ pub struct Attribute<'a> {
     pub value: &'a [u8],
 }
 
-/// Consecutive attributes. A truncated attribute, or an impossible length, ends them.
+/// Consecutive attributes, up to a truncated one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Attributes<'a>(&'a [u8]);
 
@@ -24,12 +24,12 @@ impl<'a> Attributes<'a> {
         Attributes(bytes)
     }
 
-    /// The attributes that follow a protocol's own header of `length` bytes.
+    /// The attributes after a header of `length` bytes.
     pub fn after_header(payload: &'a [u8], length: usize) -> Attributes<'a> {
         Attributes(payload.get(length..).unwrap_or_default())
     }
 
-    /// The last attribute of a type: of several the kernel uses the last.
+    /// The last attribute of a type, which the kernel uses.
     pub fn get(self, kind: u16) -> Option<&'a [u8]> {
         self.filter(|attribute| attribute.kind == kind).last().map(|attribute| attribute.value)
     }

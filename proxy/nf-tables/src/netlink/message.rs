@@ -5,16 +5,16 @@ use nix::libc;
 use super::attributes::Attributes;
 
 /// `NLMSG_ERROR`, `NLMSG_DONE` (`include/uapi/linux/netlink.h`).
-const ERROR: u16 = libc::NLMSG_ERROR as u16;
-const DONE: u16 = libc::NLMSG_DONE as u16;
-/// `NLM_F_ACK_TLVS`: attributes follow the quoted request, which is a header alone (`NETLINK_CAP_ACK`).
-const ACK_ATTRIBUTES: u16 = 0x200;
+const NLMSG_ERROR: u16 = libc::NLMSG_ERROR as u16;
+const NLMSG_DONE: u16 = libc::NLMSG_DONE as u16;
+/// Attributes follow the quoted header.
+const NLM_F_ACK_TLVS: u16 = 0x200;
 /// `NLMSGERR_ATTR_MSG`.
-const ERROR_TEXT: u16 = 1;
+const NLMSGERR_ATTR_MSG: u16 = 1;
 /// Length of `struct nlmsghdr`.
 pub const HEADER_LENGTH: usize = 16;
 
-/// The header of a message without payload; [`patch_length`] corrects the length once the payload follows.
+/// `struct nlmsghdr` without a payload.
 pub fn header(kind: u16, flags: u16, sequence: u32) -> [u8; HEADER_LENGTH] {
     let mut header = [0; HEADER_LENGTH];
     header[..4].copy_from_slice(&(HEADER_LENGTH as u32).to_ne_bytes());
@@ -24,7 +24,7 @@ pub fn header(kind: u16, flags: u16, sequence: u32) -> [u8; HEADER_LENGTH] {
     header
 }
 
-/// Writes the length of the message that begins at `at` and ends with the buffer.
+/// Sets the length of the message from `at` to the end of the buffer.
 pub fn patch_length(bytes: &mut [u8], at: usize) {
     let length = u32::try_from(bytes.len() - at).unwrap_or(u32::MAX);
     if let Some(field) = bytes.get_mut(at..at + 4) {
@@ -48,11 +48,11 @@ pub struct Message<'a> {
 /// The meaning of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum MessageContent<'a> {
-    /// `NLMSG_ERROR`: an error number, or 0 for an acknowledgement.
+    /// `NLMSG_ERROR`; code 0 is an acknowledgement.
     Answer {
         /// A positive error number.
         code: i32,
-        /// The kernel's explanation, if `NETLINK_EXT_ACK` is on and the kernel has one.
+        /// The kernel's explanation (`NETLINK_EXT_ACK`).
         text: Option<&'a str>,
     },
     /// `NLMSG_DONE`: the end of a dump.
@@ -60,7 +60,7 @@ pub enum MessageContent<'a> {
         /// A positive error number, or 0.
         code: i32,
     },
-    /// A message of the protocol: its own header, then attributes.
+    /// The protocol's own header and attributes.
     Payload(&'a [u8]),
 }
 
@@ -69,19 +69,19 @@ impl<'a> Message<'a> {
     pub fn content(&self) -> MessageContent<'a> {
         let code = || self.payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code).wrapping_neg());
         match self.kind {
-            ERROR => {
+            NLMSG_ERROR => {
                 let quoted = size_of::<i32>() + HEADER_LENGTH;
-                let length = if self.flags & ACK_ATTRIBUTES == 0 { usize::MAX } else { quoted };
-                let text = Attributes::after_header(self.payload, length).text(ERROR_TEXT);
+                let length = if self.flags & NLM_F_ACK_TLVS == 0 { usize::MAX } else { quoted };
+                let text = Attributes::after_header(self.payload, length).text(NLMSGERR_ATTR_MSG);
                 MessageContent::Answer { code: code(), text }
             }
-            DONE => MessageContent::Done { code: code() },
+            NLMSG_DONE => MessageContent::Done { code: code() },
             _ => MessageContent::Payload(self.payload),
         }
     }
 }
 
-/// The messages of a datagram. A truncated message is the last, with the payload that is left.
+/// The messages of a datagram; the last may be truncated.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Messages<'a>(&'a [u8]);
 
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn an_error_has_a_code_and_a_text() {
-        let mut bytes = header(ERROR, ACK_ATTRIBUTES, 9).to_vec();
+        let mut bytes = header(NLMSG_ERROR, NLM_F_ACK_TLVS, 9).to_vec();
         bytes.extend((-libc::ENOENT).to_ne_bytes());
         bytes.extend([0; HEADER_LENGTH]);
         bytes.extend([8, 0, 1, 0, b'w', b'h', b'y', 0]);

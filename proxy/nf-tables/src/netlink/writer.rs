@@ -1,17 +1,17 @@
-//! The writer of attributes: one growing buffer, whose attributes are opened, filled and closed in place.
+//! The writer of attributes.
 
 use crate::error::EncodeError;
 
 /// `NLA_F_NESTED`: the attribute holds attributes (`include/uapi/linux/netlink.h`).
 pub(crate) const NESTED: u16 = 1 << 15;
-/// `NLA_F_NET_BYTEORDER`: marks a value in network order, which ipset demands.
+/// `NLA_F_NET_BYTEORDER`, which ipset demands.
 pub const NET_BYTE_ORDER: u16 = 1 << 14;
-/// Longest name of a table, chain or set, without the final zero (`NFT_NAME_MAXLEN` less one).
+/// `NFT_NAME_MAXLEN` less one.
 const NAME_MAX: usize = 255;
 /// Bytes before an attribute's value (`NLA_HDRLEN`).
 pub(super) const HEADER: usize = 4;
 
-/// Writes attributes. The first error stays ([`AttributeWriter::error`]) and makes the bytes useless.
+/// Writes attributes into one buffer, and keeps the first error.
 #[derive(Debug, Clone, Default)]
 pub struct AttributeWriter {
     pub(crate) bytes: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct AttributeWriter {
 }
 
 impl AttributeWriter {
-    /// A buffer that begins with a protocol's own header. Its length is a multiple of four.
+    /// Begins with a protocol's own header, a multiple of four bytes.
     pub fn after_header(header: &[u8]) -> AttributeWriter {
         AttributeWriter { bytes: header.to_vec(), error: None }
     }
@@ -62,7 +62,7 @@ impl AttributeWriter {
         }
     }
 
-    /// Writes a number in network order, which nf_tables uses for all numbers.
+    /// Writes a number in network order.
     pub fn be32(&mut self, kind: u16, value: u32) {
         self.put(kind, &value.to_be_bytes());
     }
@@ -72,7 +72,7 @@ impl AttributeWriter {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// Writes a name with its final zero: 1 to 255 bytes, none of them zero. `what` names the object in the error.
+    /// Writes a name of 1 to 255 bytes with its final zero. `what` names the object in errors.
     pub fn name(&mut self, kind: u16, what: &'static str, name: &str) {
         if name.is_empty() || name.len() > NAME_MAX || name.as_bytes().contains(&0) {
             self.fail(EncodeError::Name { what, name: name.to_owned(), most: NAME_MAX });
@@ -84,7 +84,7 @@ impl AttributeWriter {
         self.close(open);
     }
 
-    /// Writes an attribute that holds the attributes that `fill` writes.
+    /// Writes nested attributes.
     pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut AttributeWriter)) {
         let open = self.open(kind | NESTED);
         fill(self);
@@ -104,7 +104,7 @@ impl AttributeWriter {
         open
     }
 
-    /// Ends an attribute: writes its length, and pads to a multiple of four bytes.
+    /// Ends an attribute.
     pub fn close(&mut self, open: OpenAttribute) {
         let length = self.bytes.len() - open.0;
         match (u16::try_from(length), self.bytes.get_mut(open.0..open.0 + HEADER)) {

@@ -1,9 +1,9 @@
-//! Expressions with effects: verdicts, counters, address translation, rejects, set updates.
+//! Expressions with effects.
 
 use super::Rule;
 use super::load::{MetaKey, Register};
 use crate::family::Family;
-use crate::verdict::Verdict;
+use crate::verdict::NfVerdict;
 
 /// The translated address (`enum nft_nat_types`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,33 +15,33 @@ pub enum NatKind {
     Destination = 1,
 }
 
-/// Translation to an address and an optional port in registers.
+/// Translation to an address and port in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nat {
     /// The translated address.
     pub kind: NatKind,
-    /// The family of the new address: IPv4 or IPv6, also in `inet` tables.
+    /// IPv4 or IPv6, also in `inet` tables.
     pub family: Family,
     /// The register of the new address.
     pub address: Option<Register>,
-    /// The register of the new port, in network order.
+    /// The register of the port, in network order.
     pub port: Option<Register>,
-    /// `NF_NAT_RANGE_*` (`include/uapi/linux/netfilter/nf_nat.h`): random-fully is 0x10.
+    /// `NF_NAT_RANGE_*`: random-fully is 0x10.
     pub flags: u32,
 }
 
 /// The answer to a rejected packet (`enum nft_reject_types`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reject {
-    /// ICMP or ICMPv6 unreachable with this code: port unreachable is 3 in IPv4 and 4 in IPv6.
+    /// Unreachable with this code: port unreachable is 3 in IPv4 and 4 in IPv6.
     Icmp(u8),
     /// A TCP reset.
     TcpReset,
-    /// Unreachable of the packet's family, with a code of `enum nft_reject_inet_code`: port unreachable is 1.
+    /// `enum nft_reject_inet_code`, for both families: port unreachable is 1.
     IcmpX(u8),
 }
 
-/// A change of a set by a rule (`enum nft_dynset_ops`).
+/// `enum nft_dynset_ops`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SetUpdate {
@@ -53,7 +53,7 @@ pub enum SetUpdate {
     Delete = 2,
 }
 
-/// The comments name the enumerations of attribute types, in `include/uapi/linux/netfilter/nf_tables.h`.
+/// `include/uapi/linux/netfilter/nf_tables.h` has the attribute types.
 impl Rule {
     /// Counts packets and bytes, from zero (`enum nft_counter_attributes`).
     pub fn counter(&mut self) -> &mut Rule {
@@ -69,20 +69,20 @@ impl Rule {
     }
 
     /// Ends the rule with a verdict (`enum nft_immediate_attributes`).
-    pub fn verdict(&mut self, verdict: Verdict<'_>) -> &mut Rule {
+    pub fn verdict(&mut self, verdict: NfVerdict<'_>) -> &mut Rule {
         self.expression("immediate", |writer| {
             writer.be32(1, Register::VERDICT.0);
             writer.nest(2, |writer| verdict.write(writer));
         })
     }
 
-    /// Adds the connection to a flowtable of the table, once it is established and has a supported protocol. Only for
-    /// base chains of the forward hook (`enum nft_offload_attributes`).
+    /// Adds an established connection to a flowtable, in base chains of the forward hook (`enum
+    /// nft_offload_attributes`).
     pub fn flow_add(&mut self, flowtable: &str) -> &mut Rule {
         self.expression("flow_offload", |writer| writer.name(1, "flowtable", flowtable))
     }
 
-    /// Sets a packet's metadata from a register (`enum nft_meta_attributes`).
+    /// Sets metadata from a register (`enum nft_meta_attributes`).
     pub fn set_meta(&mut self, key: MetaKey, from: Register) -> &mut Rule {
         self.expression("meta", |writer| {
             writer.be32(2, key.0);
@@ -107,7 +107,7 @@ impl Rule {
         })
     }
 
-    /// Translates the source to the address of the output interface (`enum nft_masq_attributes`).
+    /// Translates the source (`enum nft_masq_attributes`).
     pub fn masquerade(&mut self, flags: u32) -> &mut Rule {
         self.expression("masq", |writer| {
             if flags != 0 {
@@ -116,7 +116,7 @@ impl Rule {
         })
     }
 
-    /// Translates the destination to this machine and the port in a register (`enum nft_redir_attributes`).
+    /// Translates the destination to this machine (`enum nft_redir_attributes`).
     pub fn redirect(&mut self, port: Option<Register>, flags: u32) -> &mut Rule {
         self.expression("redir", |writer| {
             if let Some(port) = port {
@@ -141,8 +141,8 @@ impl Rule {
         })
     }
 
-    /// Changes a set with the key in a register (`enum nft_dynset_attributes`). The set needs
-    /// [`SetFlags::DYNAMIC`](crate::SetFlags::DYNAMIC). `timeout` is in milliseconds; 0 is the set's default.
+    /// Updates a [`SetFlags::DYNAMIC`](crate::SetFlags::DYNAMIC) set (`enum nft_dynset_attributes`). `timeout` is in
+    /// milliseconds; 0 is the default.
     pub fn update_set(&mut self, set: &str, update: SetUpdate, key: Register, timeout: u64) -> &mut Rule {
         self.expression("dynset", |writer| {
             writer.name(1, "set", set);

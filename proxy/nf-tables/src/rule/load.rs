@@ -1,8 +1,8 @@
-//! Expressions that load a register: packet bytes, metadata, numbers.
+//! Expressions that load a register.
 
 use super::{Rule, value};
 
-/// A register. The kernel has four registers of 16 bytes, which are also sixteen of four bytes.
+/// One of four registers of 16 bytes, which are also sixteen of four bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Register(pub(super) u32);
 
@@ -18,8 +18,7 @@ impl Register {
     /// The fourth of 16 bytes.
     pub const R4: Register = Register(4);
 
-    /// The four-byte register `NFT_REG32_00` plus `index`, 0 to 15, as concatenations use them. The kernel reports the
-    /// first of four as the 16-byte register.
+    /// Four bytes: `NFT_REG32_00` plus `index`. The kernel reports the first of four as the 16-byte register.
     pub fn word(index: u32) -> Register {
         if index.is_multiple_of(4) { Register(1 + index / 4) } else { Register(8 + index) }
     }
@@ -28,7 +27,7 @@ impl Register {
 /// The base of a packet offset (`enum nft_payload_bases`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Header {
+pub enum PayloadBase {
     /// The link layer header.
     Link = 0,
     /// The IPv4 or IPv6 header.
@@ -59,14 +58,14 @@ impl MetaKey {
 pub struct CtKey(pub u32);
 
 impl CtKey {
-    /// `NF_CT_STATE_BIT`: invalid 1, established 2, related 4, new 8.
+    /// `NF_CT_STATE_BIT`: established 2, related 4, new 8.
     pub const STATE: CtKey = CtKey(0);
     /// `enum ip_conntrack_status`: source NAT 0x10, destination NAT 0x20.
     pub const STATUS: CtKey = CtKey(2);
     /// The connection's mark.
     pub const MARK: CtKey = CtKey(3);
-    /// Packets in both directions: eight bytes in host order. A rule that uses it enables accounting for new
-    /// connections (`net.netfilter.nf_conntrack_acct`).
+    /// Packets in both directions: eight bytes in host order. Enables `net.netfilter.nf_conntrack_acct` for new
+    /// connections.
     pub const PACKETS: CtKey = CtKey(14);
 }
 
@@ -82,9 +81,9 @@ pub enum FibResult {
     AddressType = 3,
 }
 
-/// `NFTA_FIB_F_SADDR`: looks up the source.
+/// `NFTA_FIB_F_SADDR`.
 pub const FIB_SOURCE: u32 = 1;
-/// `NFTA_FIB_F_DADDR`: looks up the destination.
+/// `NFTA_FIB_F_DADDR`.
 pub const FIB_DESTINATION: u32 = 2;
 
 /// How numbers are generated (`enum nft_ng_types`).
@@ -97,7 +96,7 @@ pub enum Numgen {
     Random = 1,
 }
 
-/// `register = (register & mask) ^ xor`; both have the length of the value.
+/// `register = (register & mask) ^ xor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bitwise<'a> {
     /// The bits to keep.
@@ -106,7 +105,7 @@ pub struct Bitwise<'a> {
     pub xor: &'a [u8],
 }
 
-/// A lookup in a set or map of the same table.
+/// A lookup in the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lookup<'a> {
     set: &'a str,
@@ -120,21 +119,21 @@ impl<'a> Lookup<'a> {
         Lookup { set, to: None, inverted: false }
     }
 
-    /// Continues if the set does not contain the key (`NFT_LOOKUP_F_INV`).
+    /// Continues if the set lacks the key.
     pub fn not_in(set: &'a str) -> Lookup<'a> {
         Lookup { set, to: None, inverted: true }
     }
 
-    /// Continues if the map contains the key, and loads its value into `to`: [`Register::VERDICT`] for verdict maps.
+    /// Continues if the map contains the key, and loads its value; verdicts go to [`Register::VERDICT`].
     pub fn map(map: &'a str, to: Register) -> Lookup<'a> {
         Lookup { set: map, to: Some(to), inverted: false }
     }
 }
 
-/// The comments name the enumerations of attribute types, in `include/uapi/linux/netfilter/nf_tables.h`.
+/// `include/uapi/linux/netfilter/nf_tables.h` has the attribute types.
 impl Rule {
     /// Loads bytes of the packet (`enum nft_payload_attributes`).
-    pub fn payload(&mut self, header: Header, offset: u32, length: u32, to: Register) -> &mut Rule {
+    pub fn payload(&mut self, header: PayloadBase, offset: u32, length: u32, to: Register) -> &mut Rule {
         self.expression("payload", |writer| {
             writer.be32(1, to.0);
             writer.be32(2, header as u32);
@@ -159,20 +158,19 @@ impl Rule {
         })
     }
 
-    /// Converts eight-byte numbers from host to network order, in which `cmp` compares them (`enum
-    /// nft_byteorder_attributes`).
+    /// Converts eight-byte numbers to network order (`enum nft_byteorder_attributes`).
     pub fn to_network_order(&mut self, from: Register, to: Register) -> &mut Rule {
         self.expression("byteorder", |writer| {
             writer.be32(1, from.0);
             writer.be32(2, to.0);
-            // `NFT_BYTEORDER_HTON`; the length of all numbers, and of each.
+            // `NFT_BYTEORDER_HTON`; lengths.
             writer.be32(3, 1);
             writer.be32(4, 8);
             writer.be32(5, 8);
         })
     }
 
-    /// Looks up a route (`enum nft_fib_attributes`), by [`FIB_SOURCE`] or [`FIB_DESTINATION`].
+    /// Looks up a route (`enum nft_fib_attributes`).
     pub fn fib(&mut self, result: FibResult, flags: u32, to: Register) -> &mut Rule {
         self.expression("fib", |writer| {
             writer.be32(1, to.0);
@@ -181,7 +179,7 @@ impl Rule {
         })
     }
 
-    /// Loads a number from 0 to `modulus - 1`, plus `offset` (`enum nft_ng_attributes`).
+    /// Loads a number below `modulus`, plus `offset` (`enum nft_ng_attributes`).
     pub fn numgen(&mut self, kind: Numgen, modulus: u32, offset: u32, to: Register) -> &mut Rule {
         self.expression("numgen", |writer| {
             writer.be32(1, to.0);
@@ -191,7 +189,7 @@ impl Rule {
         })
     }
 
-    /// Masks and inverts bits of a register (`enum nft_bitwise_attributes`).
+    /// Masks and inverts bits (`enum nft_bitwise_attributes`).
     pub fn bitwise(&mut self, from: Register, to: Register, bits: Bitwise<'_>) -> &mut Rule {
         let length = u32::try_from(bits.mask.len()).unwrap_or(u32::MAX);
         self.expression("bitwise", |writer| {
@@ -211,7 +209,7 @@ impl Rule {
         })
     }
 
-    /// Looks up a register's value in a set or map (`enum nft_lookup_attributes`).
+    /// Looks up a register (`enum nft_lookup_attributes`).
     pub fn lookup(&mut self, key: Register, lookup: Lookup<'_>) -> &mut Rule {
         self.expression("lookup", |writer| {
             writer.name(1, "set", lookup.set);

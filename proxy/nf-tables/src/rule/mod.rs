@@ -8,61 +8,58 @@ use crate::error::EncodeError;
 use crate::netlink::AttributeWriter;
 
 pub use action::{Nat, NatKind, Reject, SetUpdate};
-pub use load::{Bitwise, FibResult, Header, Lookup, Numgen, Register};
+pub use load::{Bitwise, FibResult, Lookup, Numgen, PayloadBase, Register};
 pub use load::{CtKey, FIB_DESTINATION, FIB_SOURCE, MetaKey};
-pub use test::Compare;
+pub use test::CmpOp;
 
-/// `NFTA_LIST_ELEM`, `NFTA_EXPR_NAME`, `NFTA_EXPR_DATA` (`include/uapi/linux/netfilter/nf_tables.h`).
-const LIST_ELEM: u16 = 1;
-const EXPR_NAME: u16 = 1;
-const EXPR_DATA: u16 = 2;
-const DATA_VALUE: u16 = 1;
-/// `NFT_RULE_MAXEXPRS` (`net/netfilter/nf_tables_api.c`).
-const MAX_EXPRESSIONS: usize = 128;
-/// `NFT_USERDATA_MAXLEN`.
-const USER_DATA_MAX: usize = 256;
+/// `include/uapi/linux/netfilter/nf_tables.h`.
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_EXPR_NAME: u16 = 1;
+const NFTA_EXPR_DATA: u16 = 2;
+const NFTA_DATA_VALUE: u16 = 1;
+/// `net/netfilter/nf_tables_api.c`.
+const NFT_RULE_MAXEXPRS: usize = 128;
+const NFT_USERDATA_MAXLEN: usize = 256;
 /// `NFTNL_UDATA_RULE_COMMENT` of libnftnl.
 pub(crate) const USER_DATA_COMMENT: u8 = 0;
-/// Longest comment with its final zero (`NFTNL_UDATA_COMMENT_MAXLEN`).
+/// `NFTNL_UDATA_COMMENT_MAXLEN`.
 const COMMENT_MAX: usize = 128;
 
-/// The protocol for which the kernel checks a rule's xt matches and targets (`NFTA_RULE_COMPAT`); an xt `tcp` match
-/// needs it.
+/// The protocol for which the kernel checks xt matches and targets (`NFTA_RULE_COMPAT`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Compat {
+pub struct XtCompat {
     /// The transport protocol; 0 for any.
     pub protocol: u32,
-    /// Any other protocol (`NFT_RULE_COMPAT_F_INV`).
+    /// `NFT_RULE_COMPAT_F_INV`.
     pub inverted: bool,
 }
 
-/// Expressions in order, with what belongs to the rule as a whole. One value serves any number of rules: [`Rule::clear`]
-/// keeps the memory.
+/// The expressions, comment and protocol of one rule. [`Rule::clear`] keeps the allocation for the next rule.
 ///
-/// Methods append and can be chained. The first mistake is kept: [`Rule::error`] returns it, and
-/// [`Batch::add_rule`](crate::Batch::add_rule) refuses such a rule.
+/// Methods append and can be chained. [`Rule::error`] returns the first error, and
+/// [`Batch::add_rule`](crate::Batch::add_rule) rejects a rule that has one.
 ///
 /// ```
-/// use nf_tables::{Compare, Header, Register, Rule, Verdict};
+/// use nf_tables::{CmpOp, NfVerdict, PayloadBase, Register, Rule};
 ///
 /// // `ip daddr 10.96.0.10 counter jump web`
 /// let mut rule = Rule::new();
-/// rule.payload(Header::Network, 16, 4, Register::R1)
-///     .cmp(Register::R1, Compare::Equal, &[10, 96, 0, 10])
+/// rule.payload(PayloadBase::Network, 16, 4, Register::R1)
+///     .cmp(Register::R1, CmpOp::Equal, &[10, 96, 0, 10])
 ///     .counter()
-///     .verdict(Verdict::Jump("web"));
+///     .verdict(NfVerdict::Jump("web"));
 /// assert_eq!(rule.len(), 4);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Rule {
     writer: AttributeWriter,
     count: usize,
-    compat: Option<Compat>,
+    compat: Option<XtCompat>,
     user_data: Vec<u8>,
 }
 
 impl Rule {
-    /// A rule without expressions, which matches every packet and does nothing.
+    /// An empty rule, which matches every packet.
     pub fn new() -> Rule {
         Rule::default()
     }
@@ -86,7 +83,7 @@ impl Rule {
         self.count == 0
     }
 
-    /// The expressions as in `NFTA_RULE_EXPRESSIONS`; useless after an error.
+    /// The bytes of `NFTA_RULE_EXPRESSIONS`.
     pub fn expressions(&self) -> &[u8] {
         &self.writer.bytes
     }
@@ -98,45 +95,45 @@ impl Rule {
 
     /// Appends an expression whose attributes `fill` writes.
     pub(crate) fn expression(&mut self, name: &str, fill: impl FnOnce(&mut AttributeWriter)) -> &mut Rule {
-        if self.count == MAX_EXPRESSIONS {
+        if self.count == NFT_RULE_MAXEXPRS {
             self.writer.fail(EncodeError::TooManyExpressions);
             return self;
         }
         self.count += 1;
-        self.writer.nest(LIST_ELEM, |writer| {
-            writer.name(EXPR_NAME, "expression", name);
-            writer.nest(EXPR_DATA, fill);
+        self.writer.nest(NFTA_LIST_ELEM, |writer| {
+            writer.name(NFTA_EXPR_NAME, "expression", name);
+            writer.nest(NFTA_EXPR_DATA, fill);
         });
         self
     }
 
-    /// Appends any expression, with its encoded attributes (`NFTA_EXPR_DATA`).
+    /// Appends an encoded expression.
     pub fn raw(&mut self, name: &str, attributes: &[u8]) -> &mut Rule {
         self.expression(name, |writer| writer.bytes.extend_from_slice(attributes))
     }
 
-    /// The protocol of the rule's xt matches and targets.
-    pub fn set_compat(&mut self, compat: Compat) -> &mut Rule {
+    /// The protocol of xt matches and targets.
+    pub fn set_compat(&mut self, compat: XtCompat) -> &mut Rule {
         self.compat = Some(compat);
         self
     }
 
-    /// The protocol of the rule's xt matches and targets.
-    pub fn compat(&self) -> Option<Compat> {
+    /// The protocol of xt matches and targets.
+    pub fn compat(&self) -> Option<XtCompat> {
         self.compat
     }
 
     /// Stores at most 256 bytes with the rule.
     pub fn set_user_data(&mut self, bytes: &[u8]) -> &mut Rule {
-        if bytes.len() > USER_DATA_MAX {
-            self.fail_long("user data", bytes.len(), USER_DATA_MAX);
+        if bytes.len() > NFT_USERDATA_MAXLEN {
+            self.fail_long("user data", bytes.len(), NFT_USERDATA_MAXLEN);
         }
         self.user_data.clear();
         self.user_data.extend_from_slice(bytes);
         self
     }
 
-    /// Stores a comment of at most 127 bytes in the format of `nft`. `iptables-nft-save` prints it after all matches.
+    /// Stores a comment of at most 127 bytes, as `nft` does.
     pub fn set_comment(&mut self, text: &str) -> &mut Rule {
         self.user_data.clear();
         match u8::try_from(text.len() + 1) {
@@ -165,7 +162,7 @@ impl Rule {
 }
 
 fn value(writer: &mut AttributeWriter, kind: u16, bytes: &[u8]) {
-    writer.nest(kind, |writer| writer.put(DATA_VALUE, bytes));
+    writer.nest(kind, |writer| writer.put(NFTA_DATA_VALUE, bytes));
 }
 
 #[cfg(test)]

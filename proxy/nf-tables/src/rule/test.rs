@@ -1,13 +1,13 @@
-//! Expressions that end the rule unless a register holds the expected value.
+//! Expressions that compare registers.
 
 use super::load::Register;
 use super::{Rule, value};
-use crate::xt::Extension;
+use crate::xt::XtExtension;
 
-/// A comparison of bytes, from the first on (`enum nft_cmp_ops`).
+/// `enum nft_cmp_ops`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Compare {
+pub enum CmpOp {
     /// Equal.
     Equal = 0,
     /// Not equal.
@@ -22,17 +22,17 @@ pub enum Compare {
     GreaterOrEqual = 5,
 }
 
-impl Compare {
+impl CmpOp {
     /// `Equal` or `NotEqual`.
-    pub fn equal(equal: bool) -> Compare {
-        if equal { Compare::Equal } else { Compare::NotEqual }
+    pub fn equal(equal: bool) -> CmpOp {
+        if equal { CmpOp::Equal } else { CmpOp::NotEqual }
     }
 }
 
-/// The comments name the enumerations of attribute types, in `include/uapi/linux/netfilter/nf_tables.h`.
+/// `include/uapi/linux/netfilter/nf_tables.h` has the attribute types.
 impl Rule {
     /// Compares a register with a constant (`enum nft_cmp_attributes`).
-    pub fn cmp(&mut self, register: Register, compare: Compare, with: &[u8]) -> &mut Rule {
+    pub fn cmp(&mut self, register: Register, compare: CmpOp, with: &[u8]) -> &mut Rule {
         self.expression("cmp", |writer| {
             writer.be32(1, register.0);
             writer.be32(2, compare as u32);
@@ -40,8 +40,7 @@ impl Rule {
         })
     }
 
-    /// Continues if the register's value is in the inclusive range, or (`inverted`) outside (`enum
-    /// nft_range_attributes`).
+    /// Continues if the value is in the inclusive range, or (`inverted`) outside (`enum nft_range_attributes`).
     pub fn range(&mut self, register: Register, from: &[u8], to: &[u8], inverted: bool) -> &mut Rule {
         self.expression("range", |writer| {
             writer.be32(1, register.0);
@@ -52,16 +51,16 @@ impl Rule {
     }
 
     /// Adds an xt match (`enum nft_match_attributes` in `include/uapi/linux/netfilter/nf_tables_compat.h`).
-    pub fn xt_match<const N: usize>(&mut self, extension: &Extension<N>) -> &mut Rule {
+    pub fn xt_match<const N: usize>(&mut self, extension: &XtExtension<N>) -> &mut Rule {
         self.extension("match", extension.name, extension.revision, &extension.info)
     }
 
     /// Adds an xt target (`enum nft_target_attributes` in `include/uapi/linux/netfilter/nf_tables_compat.h`).
-    pub fn xt_target<const N: usize>(&mut self, extension: &Extension<N>) -> &mut Rule {
+    pub fn xt_target<const N: usize>(&mut self, extension: &XtExtension<N>) -> &mut Rule {
         self.extension("target", extension.name, extension.revision, &extension.info)
     }
 
-    /// Adds a `match` or `target`, whose data have a multiple of eight bytes (`XT_ALIGN`).
+    /// `info` has a multiple of eight bytes (`XT_ALIGN`).
     pub(crate) fn extension(&mut self, kind: &str, name: &str, revision: u32, info: &[u8]) -> &mut Rule {
         self.expression(kind, |writer| {
             writer.name(1, "xt extension", name);

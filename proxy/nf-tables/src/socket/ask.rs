@@ -13,8 +13,8 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::MsgFlags;
 
-use super::Socket;
-use super::error::ReadError;
+use super::NfSocket;
+use super::error::QueryError;
 use crate::batch::{NFGENMSG, SUBSYSTEM, flag, header};
 use crate::family::Family;
 use crate::netlink::{AttributeWriter, Attributes, MessageContent, Messages, patch_length};
@@ -23,8 +23,7 @@ use crate::netlink::{AttributeWriter, Attributes, MessageContent, Messages, patc
 const GET_ELEMENTS: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETSETELEM as u16;
 /// The message type that asks for rules.
 const GET_RULES: u16 = SUBSYSTEM << 8 | libc::NFT_MSG_GETRULE as u16;
-/// A shorter answer arrived in one datagram and is complete: a datagram has room for at least a page of 4 KiB less 320
-/// bytes (`netlink_dump`), and rules of over 1.5 KiB are rare.
+/// A shorter answer arrived in one datagram: that has at least 4 KiB less 320 bytes (`netlink_dump`).
 const ONE_PIECE: usize = 2048;
 /// Dumps at most, while the tables keep changing.
 const DUMPS: usize = 100;
@@ -43,8 +42,8 @@ impl Request {
     }
 }
 
-enum Outcome {
-    /// A complete answer, with the lower half of the generation if it has objects.
+enum DumpOutcome {
+    /// With the lower half of the generation.
     Whole(Option<u16>),
     /// A change interrupted the dump.
     Interrupted,
@@ -52,8 +51,7 @@ enum Outcome {
     Refused(i32),
 }
 
-/// A fingerprint of the objects without their counters: the first three attributes of a table, a chain, a rule and a
-/// set are names, handles and flags.
+/// A fingerprint without counters: the first three attributes are names, handles and flags.
 fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let names = objects.flatten().filter(|attribute| attribute.kind <= 3);
@@ -61,8 +59,8 @@ fn identity<'a>(objects: impl Iterator<Item = Attributes<'a>>) -> u64 {
     hasher.finish()
 }
 
-/// Whether each rule follows the rule before it in the dump: the kernel reports the handle of the preceding committed
-/// rule (`NFTA_RULE_POSITION`, `nf_tables_dump_rules`), also if the dump has skipped it. Old kernels report none.
+/// Whether each rule follows its committed predecessor (`NFTA_RULE_POSITION`, `nf_tables_dump_rules`), which old
+/// kernels do not report.
 fn in_sequence<'a>(rules: impl Iterator<Item = Attributes<'a>> + Clone) -> bool {
     // `NFTA_RULE_CHAIN`, `NFTA_RULE_HANDLE`, `NFTA_RULE_POSITION`.
     let mut places = rules.map(|rule| (rule.get(2), rule.be64(3), rule.be64(6)));
@@ -78,10 +76,12 @@ fn in_sequence<'a>(rules: impl Iterator<Item = Attributes<'a>> + Clone) -> bool 
     })
 }
 
-impl Socket {
-    /// Reads several objects of one generation: calls `read` until the generation is the same before and after. The
-    /// dumps in `read` need no check of their own, which saves a request for each.
-    pub fn snapshot<T>(&mut self, mut read: impl FnMut(&mut Socket) -> Result<T, ReadError>) -> Result<T, ReadError> {
+impl NfSocket {
+    /// Repeats `read` until the generation is the same before and after. Its dumps are not checked one by one.
+    pub fn snapshot<T>(
+        &mut self,
+        mut read: impl FnMut(&mut NfSocket) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
         for _ in 0..DUMPS {
             let before = self.generation()?;
             self.snapshot = Some(before);
@@ -91,16 +91,16 @@ impl Socket {
                 return result;
             }
         }
-        Err(ReadError { what: "a snapshot", source: io::ErrorKind::ResourceBusy.into() })
+        Err(QueryError { what: "a snapshot", source: io::ErrorKind::ResourceBusy.into() })
     }
 
-    /// Runs dumps that must have this generation, and fails with [`io::ErrorKind::ResourceBusy`] if a dump has another
-    /// one. The dumps need no check of their own: the caller checks the generation afterwards, or commits for it.
+    /// Runs `read`, whose dumps must have this generation; else it fails with [`io::ErrorKind::ResourceBusy`]. The
+    /// caller checks the generation afterwards, or commits for it.
     pub fn at_generation<T>(
         &mut self,
         generation: u32,
-        read: impl FnOnce(&mut Socket) -> Result<T, ReadError>,
-    ) -> Result<T, ReadError> {
+        read: impl FnOnce(&mut NfSocket) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
         let before = self.snapshot.replace(generation);
         let result = read(self);
         self.snapshot = before;
@@ -115,12 +115,12 @@ impl Socket {
         })
     }
 
-    /// Like [`Socket::ask`]; returns false, and leaves no objects, if the object does not exist.
+    /// Like [`NfSocket::ask`]; false if the object does not exist.
     pub(super) fn ask_for(
         &mut self,
         request: &Request,
         fill: impl Fn(&mut AttributeWriter),
-    ) -> Result<bool, ReadError> {
+    ) -> Result<bool, QueryError> {
         match self.ask(request, fill) {
             Ok(()) => Ok(true),
             Err(error) if error.source.raw_os_error() == Some(libc::ENOENT) => {
@@ -131,17 +131,17 @@ impl Socket {
         }
     }
 
-    /// Repeats the request until its answer is of one generation, and keeps the answer.
-    pub(super) fn ask(&mut self, request: &Request, fill: impl Fn(&mut AttributeWriter)) -> Result<(), ReadError> {
-        let failed = |source| ReadError { what: request.what, source };
+    /// Repeats the request until its answer is of one generation.
+    pub(super) fn ask(&mut self, request: &Request, fill: impl Fn(&mut AttributeWriter)) -> Result<(), QueryError> {
+        let failed = |source| QueryError { what: request.what, source };
         let dump = request.flags & flag::DUMP == flag::DUMP;
         let mut before = None;
         for _ in 0..DUMPS {
             match self.ask_once(request, &fill).map_err(failed)? {
-                Outcome::Whole(_) if request.kind == GET_RULES && !in_sequence(self.objects()) => {}
-                Outcome::Refused(code) => return Err(failed(io::Error::from_raw_os_error(code))),
-                Outcome::Whole(_) if !dump => return Ok(()),
-                Outcome::Whole(generation) => {
+                DumpOutcome::Whole(_) if request.kind == GET_RULES && !in_sequence(self.objects()) => {}
+                DumpOutcome::Refused(code) => return Err(failed(io::Error::from_raw_os_error(code))),
+                DumpOutcome::Whole(_) if !dump => return Ok(()),
+                DumpOutcome::Whole(generation) => {
                     let now = match self.snapshot {
                         Some(generation) => generation,
                         None => self.generation_now().map_err(failed)?,
@@ -159,13 +159,12 @@ impl Socket {
                     }
                     before = reported;
                 }
-                Outcome::Interrupted => {}
+                DumpOutcome::Interrupted => {}
             }
         }
         Err(failed(io::ErrorKind::ResourceBusy.into()))
     }
 
-    /// Asks for the generation and keeps the current answer.
     fn generation_now(&mut self) -> io::Result<u32> {
         mem::swap(&mut self.answer, &mut self.spare);
         let generation = self.generation();
@@ -173,7 +172,7 @@ impl Socket {
         generation.map_err(|error| error.source)
     }
 
-    fn ask_once(&mut self, request: &Request, fill: impl Fn(&mut AttributeWriter)) -> io::Result<Outcome> {
+    fn ask_once(&mut self, request: &Request, fill: impl Fn(&mut AttributeWriter)) -> io::Result<DumpOutcome> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
         let mut question = mem::take(&mut self.question);
@@ -202,10 +201,10 @@ impl Socket {
                 match message.content() {
                     MessageContent::Answer { code, .. } | MessageContent::Done { code } => end = Some(code),
                     MessageContent::Payload(payload) => {
-                        // `res_id` of `struct nfgenmsg`: the lower half of the generation.
+                        // The lower half of the generation (`res_id`).
                         let of = payload.get(2..NFGENMSG).map_or(0, |id| u16::from_be_bytes([id[0], id[1]]));
                         interrupted |= *generation.get_or_insert(of) != of;
-                        // No acknowledgement and no end of a dump follows.
+                        // Nothing else follows.
                         if request.flags == 0 {
                             end = Some(0);
                         }
@@ -217,11 +216,11 @@ impl Socket {
             if let Some(code) = end {
                 self.stale = false;
                 return Ok(match code {
-                    0 if interrupted => Outcome::Interrupted,
+                    0 if interrupted => DumpOutcome::Interrupted,
                     // The kernel ended the dump because the tables changed.
-                    libc::EINTR => Outcome::Interrupted,
-                    0 => Outcome::Whole(generation),
-                    code => Outcome::Refused(code),
+                    libc::EINTR => DumpOutcome::Interrupted,
+                    0 => DumpOutcome::Whole(generation),
+                    code => DumpOutcome::Refused(code),
                 });
             }
         }
@@ -232,7 +231,6 @@ impl Socket {
 mod tests {
     use super::*;
 
-    /// Whether a dump with these rules (chain, handle, position) is in sequence.
     fn rules(of: &[(&str, u64, Option<u64>)]) -> bool {
         let dumped = of.iter().map(|(chain, handle, behind)| {
             let mut writer = AttributeWriter::default();
@@ -251,7 +249,7 @@ mod tests {
     fn a_gap_in_a_dump_and_a_rule_that_came_twice_are_seen() {
         assert!(rules(&[]));
         assert!(rules(&[("a", 7, None), ("a", 9, Some(7)), ("a", 8, Some(9)), ("b", 1, None), ("b", 2, Some(1))]));
-        // The first datagram ended after 7, and another program deleted 9.
+        // Another program deleted 9 between two datagrams.
         assert!(!rules(&[("a", 7, None), ("a", 8, Some(9))]));
         assert!(!rules(&[("a", 8, Some(9))]));
         assert!(!rules(&[("a", 7, None), ("a", 9, Some(7)), ("a", 9, Some(7)), ("a", 8, Some(9))]));

@@ -1,9 +1,8 @@
 //! Sends a batch and interprets the answers.
 //!
-//! The answers have this order (`nfnetlink_rcv_batch` in `net/netfilter/nfnetlink.c`): echoes; an error of the whole
-//! batch, with the sequence number of its first operation; then errors and acknowledgements in the order of the
-//! operations. A batch with an error has acknowledgements, too: only the absence of errors proves that the kernel
-//! applied it.
+//! Their order (`nfnetlink_rcv_batch` in `net/netfilter/nfnetlink.c`): echoes; an error of the whole batch, with the
+//! first operation's sequence number; errors and acknowledgements by operation. Only the absence of errors proves that
+//! the kernel applied the batch.
 
 use std::io;
 
@@ -11,8 +10,8 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::MsgFlags;
 
-use super::Socket;
-use super::error::{CommitError, Refusal};
+use super::NfSocket;
+use super::error::{CommitError, OperationRefusal};
 use crate::batch::{BEGIN_SEQUENCE, Batch, NFGENMSG, Operation, SUBSYSTEM};
 use crate::netlink::{Attributes, Message, MessageContent, Messages};
 
@@ -22,15 +21,14 @@ const RESTART: i32 = libc::ERESTART;
 /// The result of an applied batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// The new generation. `None` if the first operation adds no table, chain, rule or set, or if the batch changed
-    /// nothing, such as by adding a table that exists. (Adding a chain that exists makes a new generation.)
+    /// The new generation; `None` if the first operation adds no table, chain, rule or set, or nothing changed.
     pub generation: Option<u32>,
-    /// Handles of the first addition, and of those after [`Batch::set_echo`].
+    /// Handles of the first addition, and of those with [`Batch::set_echo`].
     pub handles: Vec<(Operation, u64)>,
 }
 
 #[derive(Default)]
-struct Answers {
+struct CommitAnswers {
     committed: Committed,
     errors: Vec<(u32, i32, Option<String>)>,
     /// The first answer was an error.
@@ -39,8 +37,8 @@ struct Answers {
     ended: bool,
 }
 
-impl Socket {
-    /// Sends a batch in one system call, and reads every answer. Ignores an empty batch.
+impl NfSocket {
+    /// Sends a batch in one system call, and reads every answer.
     pub fn commit(&mut self, batch: &Batch) -> Result<Committed, CommitError> {
         if batch.is_empty() {
             return Ok(Committed::default());
@@ -62,16 +60,16 @@ impl Socket {
         answers.judge(batch)
     }
 
-    /// Reads until the last answer, and then without blocking, since several answers can share its number.
-    fn answers(&mut self, last: u32) -> Result<Answers, CommitError> {
-        let mut answers = Answers::default();
+    /// After the last answer others with its number may follow.
+    fn answers(&mut self, last: u32) -> Result<CommitAnswers, CommitError> {
+        let mut answers = CommitAnswers::default();
         loop {
             let flags = if answers.ended { MsgFlags::MSG_DONTWAIT } else { MsgFlags::empty() };
             match self.receive(flags) {
                 Ok(piece) => Messages::new(piece).for_each(|message| answers.read(&message, last)),
                 Err(Errno::EAGAIN) if answers.ended => return Ok(answers),
                 Err(Errno::EAGAIN) => return Err(CommitError::Unknown(io::ErrorKind::TimedOut.into())),
-                // The kernel dropped some answers. Any received error still proves that it applied nothing.
+                // Answers were dropped; a received error still proves that nothing was applied.
                 Err(Errno::ENOBUFS) => answers.ended = true,
                 Err(error) => return Err(CommitError::Unknown(error.into())),
             }
@@ -79,7 +77,7 @@ impl Socket {
     }
 }
 
-impl Answers {
+impl CommitAnswers {
     fn read(&mut self, message: &Message<'_>, last: u32) {
         match message.content() {
             MessageContent::Answer { code, text } => {
@@ -114,13 +112,12 @@ impl Answers {
     }
 
     fn judge(self, batch: &Batch) -> Result<Committed, CommitError> {
-        let Answers { committed, errors, error_first, acknowledged, .. } = self;
+        let CommitAnswers { committed, errors, error_first, acknowledged, .. } = self;
         let Some((sequence, code, _)) = errors.first() else {
-            // The kernel acknowledged the last operation, or dropped answers.
             let lost = CommitError::Unknown(Errno::ENOBUFS.into());
             return if acknowledged > 0 { Ok(committed) } else { Err(lost) };
         };
-        // An error precedes the acknowledgements of both the first and the last operation.
+        // Both acknowledgements follow an error.
         let asked_for = batch.messages().min(2);
         let whole = error_first && errors.len() == 1 && acknowledged == asked_for;
         match (*sequence, *code) {
@@ -132,7 +129,7 @@ impl Answers {
         }
         let refusal = |(sequence, code, text)| {
             let operation = Operation::of_sequence(sequence)?;
-            Some(Refusal { operation, error: io::Error::from_raw_os_error(code), text })
+            Some(OperationRefusal { operation, error: io::Error::from_raw_os_error(code), text })
         };
         Err(CommitError::Refused(errors.into_iter().filter_map(refusal).collect()))
     }
@@ -155,14 +152,13 @@ mod tests {
         bytes
     }
 
-    /// Judges these answers to a batch of `operations` operations.
     fn judged(operations: u32, answers: &[(u32, i32)]) -> Result<Committed, CommitError> {
         let mut batch = Batch::new();
         for _ in 0..operations {
             batch.add_table(Table::new(Family::Ipv4, "t")).unwrap();
         }
         let bytes: Vec<u8> = answers.iter().flat_map(|(sequence, code)| answer(*sequence, *code)).collect();
-        let mut read = Answers::default();
+        let mut read = CommitAnswers::default();
         Messages::new(&bytes).for_each(|message| read.read(&message, batch.last_sequence()));
         read.judge(&batch)
     }

@@ -7,7 +7,7 @@ use crate::batch::Operation;
 
 /// An operation that the kernel refused.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct OperationRefusal {
     /// The refused operation.
     pub operation: Operation,
     /// The kernel's error number.
@@ -16,28 +16,27 @@ pub struct Refusal {
     pub text: Option<String>,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for OperationRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "operation {}: {}", self.operation.0, self.error)?;
         self.text.as_ref().map_or(Ok(()), |text| write!(f, " ({text})"))
     }
 }
 
-/// Why a commit failed. The kernel applied nothing, except possibly after `Unknown`.
+/// Why a commit failed. Nothing was applied, except perhaps after `Unknown`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The kernel refused these operations. Some may be refused only because they need an earlier one.
+    /// The refused operations. Some may depend on others.
     #[error("the kernel refuses {} of the batch's operations, the first of them {}", .0.len(), first(.0))]
-    Refused(Vec<Refusal>),
-    /// The kernel accepted each operation but not the whole: circular jumps (`ELOOP`, `EMLINK`), or memory.
+    Refused(Vec<OperationRefusal>),
+    /// Circular jumps (`ELOOP`, `EMLINK`), or memory.
     #[error("the kernel refuses the batch as a whole: {0}")]
     Whole(io::Error),
-    /// Another program changed the tables after the generation of
-    /// [`Batch::set_generation`](crate::Batch::set_generation).
+    /// The tables have another generation.
     #[error("the tables changed in between")]
     Restart,
-    /// The batch is longer than the socket's send buffer.
+    /// The batch exceeds the send buffer.
     #[error("the batch has {bytes} bytes, and {limit} can be sent: split it")]
     TooLarge {
         /// Bytes of the batch.
@@ -51,20 +50,21 @@ pub enum CommitError {
     /// Sending failed.
     #[error("cannot send the batch: {0}")]
     Send(io::Error),
-    /// The answer is lost, so the batch may or may not have been applied.
+    /// The batch may or may not have been applied.
     #[error("the kernel's answer to the batch was lost: {0}")]
     Unknown(io::Error),
 }
 
-fn first(refusals: &[Refusal]) -> String {
+fn first(refusals: &[OperationRefusal]) -> String {
     refusals.first().map_or_else(String::new, ToString::to_string)
 }
 
+/// Why a query failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {what} of nf_tables: {source}")]
-pub struct ReadError {
+pub struct QueryError {
     /// The requested objects.
     pub what: &'static str,
-    /// The kernel's error; [`io::ErrorKind::ResourceBusy`] if the tables kept changing.
+    /// [`io::ErrorKind::ResourceBusy`] if the tables kept changing.
     pub source: io::Error,
 }

@@ -18,49 +18,48 @@ use nix::sys::time::TimeVal;
 use crate::netlink::AttributeWriter;
 
 pub use commit::Committed;
-pub use error::{CommitError, ReadError, Refusal};
+pub use error::{CommitError, OperationRefusal, QueryError};
 
-/// The kernel answers before a send returns, so a later answer is lost.
+/// The kernel answers before a send returns.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The requested send buffer. The kernel doubles it, and allocates only what a batch needs.
+/// The kernel doubles it, and allocates only what a batch needs.
 const SEND_BUFFER: usize = 1 << 29;
-/// The requested receive buffer: for answers to some thousands of operations.
+/// For answers to some thousands of operations.
 const RECEIVE_BUFFER: usize = 1 << 24;
-/// Bytes of the send buffer that the kernel reserves (`netlink_sendmsg` in `net/netlink/af_netlink.c`).
+/// Reserved by the kernel (`netlink_sendmsg`).
 const RESERVED: usize = 32;
 /// A dump arrives in datagrams of up to 32 KiB (`netlink(7)`).
 const PIECE: usize = 1 << 16;
 
-/// Commits batches and reads objects.
+/// Commits batches and queries objects.
 ///
-/// It needs `CAP_NET_ADMIN` in the user namespace of its network namespace.
+/// Needs `CAP_NET_ADMIN` in the namespace's user namespace.
 #[derive(Debug)]
-pub struct Socket {
+pub struct NfSocket {
     socket: netlink_sys::Socket,
     largest_batch: usize,
     sequence: u32,
     /// The generation of the last dump.
     read_at: Option<u32>,
-    /// The generation that dumps must have, in [`Socket::snapshot`].
+    /// The generation that dumps must have, in [`NfSocket::snapshot`].
     snapshot: Option<u32>,
-    /// An earlier failure may have left answers in the socket.
+    /// Earlier answers may still arrive.
     stale: bool,
     piece: Vec<u8>,
-    /// The last request, and the messages of its answer.
     question: AttributeWriter,
     answer: Vec<u8>,
-    /// Protects the answer during a request for the generation.
+    /// Keeps the answer during another request.
     spare: Vec<u8>,
 }
 
-impl Socket {
-    /// Opens a socket in this thread's network namespace, with the largest possible buffers: above `net.core.wmem_max`
-    /// only with `CAP_NET_ADMIN` in the initial user namespace.
-    pub fn open() -> io::Result<Socket> {
+impl NfSocket {
+    /// Opens a socket in this thread's network namespace. Its buffers exceed `net.core.wmem_max` only with
+    /// `CAP_NET_ADMIN` in the initial user namespace.
+    pub fn open() -> io::Result<NfSocket> {
         let mut socket = netlink_sys::Socket::new(NETLINK_NETFILTER)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Errors then quote only the header, and have texts. Old kernels support neither.
+        // Old kernels support neither.
         let _ = (socket.set_cap_ack(true), socket.set_ext_ack(true));
         if setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
             // The kernel caps the value at its limit.
@@ -72,7 +71,7 @@ impl Socket {
         let patience = i64::try_from(PATIENCE.as_secs()).unwrap_or(i64::MAX);
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(patience, 0))?;
         let largest_batch = getsockopt(&socket, sockopt::SndBuf)?.saturating_sub(RESERVED);
-        Ok(Socket {
+        Ok(NfSocket {
             socket,
             largest_batch,
             sequence: 0,

@@ -4,35 +4,32 @@ use std::io;
 
 use nix::libc;
 
-use super::Socket;
+use super::NfSocket;
 use super::ask::Request;
-use super::error::ReadError;
+use super::error::QueryError;
 use crate::batch::flag;
 use crate::family::{Family, Table};
-use crate::netlink::Attributes;
+use crate::netlink::{Attributes, NET_BYTE_ORDER};
 use crate::objects::{ChainInfo, ElementInfo, FlowtableInfo, RuleInfo, SetInfo, TableInfo};
 
-/// `NFNL_SUBSYS_IPSET`, `IPSET_CMD_GET_BYNAME`, `IPSET_CMD_GET_BYINDEX`, `IPSET_PROTOCOL`
-/// (`include/uapi/linux/netfilter/ipset/ip_set.h`).
-const IP_SET_BY_NAME: u16 = 6 << 8 | 14;
-const IP_SET_BY_INDEX: u16 = 6 << 8 | 15;
-const IP_SET_PROTOCOL: u8 = 7;
+/// `include/uapi/linux/netfilter/ipset/ip_set.h`; the upper byte is `NFNL_SUBSYS_IPSET`.
+const IPSET_CMD_GET_BYNAME: u16 = 6 << 8 | 14;
+const IPSET_CMD_GET_BYINDEX: u16 = 6 << 8 | 15;
+const IPSET_PROTOCOL: u8 = 7;
 /// `IPSET_ATTR_PROTOCOL`, `IPSET_ATTR_SETNAME`, `IPSET_ATTR_INDEX`.
-const IP_SET_ATTR_PROTOCOL: u16 = 1;
-const IP_SET_ATTR_NAME: u16 = 2;
-const IP_SET_ATTR_INDEX: u16 = 11;
-/// `NLA_F_NET_BYTEORDER`.
-const NETWORK_ORDER: u16 = 1 << 14;
+const IPSET_ATTR_PROTOCOL: u16 = 1;
+const IPSET_ATTR_SETNAME: u16 = 2;
+const IPSET_ATTR_INDEX: u16 = 11;
 
-/// Every dump is of one generation. The results borrow the answer.
-impl Socket {
-    /// The generation of the tables in this network namespace; every effective commit of any process changes it.
-    pub fn generation(&mut self) -> Result<u32, ReadError> {
+/// The results borrow the answer.
+impl NfSocket {
+    /// The generation of the tables in this network namespace, which every effective commit changes.
+    pub fn generation(&mut self) -> Result<u32, QueryError> {
         // `NFTA_GEN_ID`.
         let request = Request::new("the generation", libc::NFT_MSG_GETGEN, 0, Family::Inet);
         self.ask(&request, |_| {})?;
         let generation = self.objects().find_map(|attributes| attributes.be32(1));
-        generation.ok_or(ReadError { what: "the generation", source: io::ErrorKind::InvalidData.into() })
+        generation.ok_or(QueryError { what: "the generation", source: io::ErrorKind::InvalidData.into() })
     }
 
     /// The generation of the last dump.
@@ -41,21 +38,21 @@ impl Socket {
     }
 
     /// The tables of a family.
-    pub fn tables(&mut self, family: Family) -> Result<impl Iterator<Item = TableInfo<'_>>, ReadError> {
+    pub fn tables(&mut self, family: Family) -> Result<impl Iterator<Item = TableInfo<'_>>, QueryError> {
         let request = Request::new("tables", libc::NFT_MSG_GETTABLE, flag::DUMP, family);
         self.ask(&request, |_| {})?;
         Ok(self.objects().filter_map(TableInfo::read))
     }
 
     /// The chains of all tables of a family.
-    pub fn chains(&mut self, family: Family) -> Result<impl Iterator<Item = ChainInfo<'_>>, ReadError> {
+    pub fn chains(&mut self, family: Family) -> Result<impl Iterator<Item = ChainInfo<'_>>, QueryError> {
         let request = Request::new("chains", libc::NFT_MSG_GETCHAIN, flag::DUMP, family);
         self.ask(&request, |_| {})?;
         Ok(self.objects().filter_map(ChainInfo::read))
     }
 
     /// One chain, if it exists.
-    pub fn chain(&mut self, table: Table<'_>, chain: &str) -> Result<Option<ChainInfo<'_>>, ReadError> {
+    pub fn chain(&mut self, table: Table<'_>, chain: &str) -> Result<Option<ChainInfo<'_>>, QueryError> {
         // `NFTA_CHAIN_TABLE`, `NFTA_CHAIN_NAME`.
         let request = Request::new("a chain", libc::NFT_MSG_GETCHAIN, flag::ACK, table.family);
         let there = self.ask_for(&request, |writer| {
@@ -66,25 +63,23 @@ impl Socket {
     }
 
     /// One table, if it exists.
-    pub fn table(&mut self, table: Table<'_>) -> Result<Option<TableInfo<'_>>, ReadError> {
+    pub fn table(&mut self, table: Table<'_>) -> Result<Option<TableInfo<'_>>, QueryError> {
         // `NFTA_TABLE_NAME`.
         let request = Request::new("a table", libc::NFT_MSG_GETTABLE, flag::ACK, table.family);
         let there = self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
         Ok(if there { self.objects().find_map(TableInfo::read) } else { None })
     }
 
-    /// The rules of a table, chain by chain, in order; none without the table. Costs the kernel the square of their
-    /// number: for tables of some thousands at most.
-    pub fn table_rules(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = RuleInfo<'_>>, ReadError> {
+    /// The rules of a table, chain by chain. Costs the kernel the square of their number.
+    pub fn table_rules(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = RuleInfo<'_>>, QueryError> {
         // `NFTA_RULE_TABLE`.
         let request = Request::new("the rules of a table", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
         self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
         Ok(self.objects().filter_map(RuleInfo::read))
     }
 
-    /// The rules of a chain, in order; none without the chain. Costs the kernel time proportional to the rules of the
-    /// chain.
-    pub fn rules(&mut self, table: Table<'_>, chain: &str) -> Result<impl Iterator<Item = RuleInfo<'_>>, ReadError> {
+    /// The rules of a chain. Costs the kernel time proportional to them.
+    pub fn rules(&mut self, table: Table<'_>, chain: &str) -> Result<impl Iterator<Item = RuleInfo<'_>>, QueryError> {
         // `NFTA_RULE_TABLE`, `NFTA_RULE_CHAIN`.
         let request = Request::new("the rules of a chain", libc::NFT_MSG_GETRULE, flag::DUMP, table.family);
         self.ask_for(&request, |writer| {
@@ -94,31 +89,30 @@ impl Socket {
         Ok(self.objects().filter_map(RuleInfo::read))
     }
 
-    /// The flowtables of a table; none without the table, or without kernel support.
-    pub fn flowtables(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = FlowtableInfo<'_>>, ReadError> {
-        /// `NFT_MSG_GETFLOWTABLE`.
-        const GET_FLOWTABLE: libc::c_int = 23;
+    /// The flowtables of a table.
+    pub fn flowtables(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = FlowtableInfo<'_>>, QueryError> {
+        const NFT_MSG_GETFLOWTABLE: libc::c_int = 23;
         // `NFTA_FLOWTABLE_TABLE`.
-        let request = Request::new("flowtables", GET_FLOWTABLE, flag::DUMP, table.family);
+        let request = Request::new("flowtables", NFT_MSG_GETFLOWTABLE, flag::DUMP, table.family);
         self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
         Ok(self.objects().filter_map(FlowtableInfo::read))
     }
 
-    /// The sets and maps of a table; none without the table.
-    pub fn sets(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = SetInfo<'_>>, ReadError> {
+    /// The sets and maps of a table.
+    pub fn sets(&mut self, table: Table<'_>) -> Result<impl Iterator<Item = SetInfo<'_>>, QueryError> {
         // `NFTA_SET_TABLE`.
         let request = Request::new("sets", libc::NFT_MSG_GETSET, flag::DUMP, table.family);
         self.ask_for(&request, |writer| writer.name(1, "table", table.name))?;
         Ok(self.objects().filter_map(SetInfo::read))
     }
 
-    /// The elements of a set or map; none without the set. Packets and timeouts change sets without a new generation,
-    /// so this does not repeat a large dump: it can miss elements while another program's batch changes the set.
+    /// The elements of a set or map. Packets and timeouts change sets without a new generation, so a large dump is not
+    /// repeated, and may miss elements while another program commits.
     pub fn elements(
         &mut self,
         table: Table<'_>,
         set: &str,
-    ) -> Result<impl Iterator<Item = ElementInfo<'_>>, ReadError> {
+    ) -> Result<impl Iterator<Item = ElementInfo<'_>>, QueryError> {
         // `NFTA_SET_ELEM_LIST_TABLE`, `NFTA_SET_ELEM_LIST_SET`, `NFTA_SET_ELEM_LIST_ELEMENTS`.
         let request = Request::new("the elements of a set", libc::NFT_MSG_GETSETELEM, flag::DUMP, table.family);
         self.ask_for(&request, |writer| {
@@ -129,27 +123,27 @@ impl Socket {
         Ok(lists.flatten().filter_map(|element| ElementInfo::read(Attributes::new(element.value))))
     }
 
-    /// The kernel's number of an IP set, for [`xt::set`](crate::xt::set), if the set exists. It changes when sets are
-    /// swapped or created again.
-    pub fn ip_set(&mut self, name: &str) -> Result<Option<u16>, ReadError> {
-        let request = Request { what: "an IP set", kind: IP_SET_BY_NAME, flags: flag::ACK, family: Family::Ipv4 };
+    /// The kernel's number of an IP set ([`xt::set`](crate::xt::set)). Swaps and new sets change it.
+    pub fn ip_set(&mut self, name: &str) -> Result<Option<u16>, QueryError> {
+        let request = Request { what: "an IP set", kind: IPSET_CMD_GET_BYNAME, flags: flag::ACK, family: Family::Ipv4 };
         let there = self.ask_for(&request, |writer| {
-            writer.put(IP_SET_ATTR_PROTOCOL, &[IP_SET_PROTOCOL]);
-            writer.name(IP_SET_ATTR_NAME, "IP set", name);
+            writer.put(IPSET_ATTR_PROTOCOL, &[IPSET_PROTOCOL]);
+            writer.name(IPSET_ATTR_SETNAME, "IP set", name);
         })?;
         let index =
-            |attributes: Attributes<'_>| Some(u16::from_be_bytes(attributes.get(IP_SET_ATTR_INDEX)?.try_into().ok()?));
+            |attributes: Attributes<'_>| Some(u16::from_be_bytes(attributes.get(IPSET_ATTR_INDEX)?.try_into().ok()?));
         Ok(if there { self.objects().find_map(index) } else { None })
     }
 
-    /// The name of the IP set with this number, if it exists.
-    pub fn ip_set_name(&mut self, index: u16) -> Result<Option<String>, ReadError> {
-        let request = Request { what: "an IP set", kind: IP_SET_BY_INDEX, flags: flag::ACK, family: Family::Ipv4 };
+    /// The name of the IP set with this number.
+    pub fn ip_set_name(&mut self, index: u16) -> Result<Option<String>, QueryError> {
+        let request =
+            Request { what: "an IP set", kind: IPSET_CMD_GET_BYINDEX, flags: flag::ACK, family: Family::Ipv4 };
         let there = self.ask_for(&request, |writer| {
-            writer.put(IP_SET_ATTR_PROTOCOL, &[IP_SET_PROTOCOL]);
-            writer.put(NETWORK_ORDER | IP_SET_ATTR_INDEX, &index.to_be_bytes());
+            writer.put(IPSET_ATTR_PROTOCOL, &[IPSET_PROTOCOL]);
+            writer.put(NET_BYTE_ORDER | IPSET_ATTR_INDEX, &index.to_be_bytes());
         })?;
-        let name = |attributes: Attributes<'_>| attributes.text(IP_SET_ATTR_NAME).map(str::to_owned);
+        let name = |attributes: Attributes<'_>| attributes.text(IPSET_ATTR_SETNAME).map(str::to_owned);
         Ok(if there { self.objects().find_map(name) } else { None })
     }
 }

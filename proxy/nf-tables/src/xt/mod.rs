@@ -7,14 +7,14 @@ mod matches;
 mod targets;
 
 pub use matches::{
-    AddressType, Direction, INVALID, NEW, RELATED_ESTABLISHED, STATE_DNAT, State, address_type, comment,
+    AddrTypeMatch, CtStates, INVALID, NEW, RELATED_ESTABLISHED, STATE_DNAT, SetDirection, address_type, comment,
     conntrack_state, mark, one_in, recent_check, recent_set, sctp, set, tcp, udp,
 };
 pub use targets::{dnat, masquerade_v4, masquerade_v6, redirect_v4, redirect_v6, reject_v4, reject_v6, set_xmark};
 
 /// A match or target with `N` bytes of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extension<const N: usize> {
+pub struct XtExtension<const N: usize> {
     /// The name, such as `conntrack` or `DNAT`.
     pub name: &'static str,
     /// The revision of its structure.
@@ -23,24 +23,24 @@ pub struct Extension<const N: usize> {
     pub info: [u8; N],
 }
 
-impl<const N: usize> Extension<N> {
-    pub(crate) fn new(name: &'static str, revision: u32) -> Extension<N> {
-        Extension { name, revision, info: [0; N] }
+impl<const N: usize> XtExtension<N> {
+    pub(crate) fn new(name: &'static str, revision: u32) -> XtExtension<N> {
+        XtExtension { name, revision, info: [0; N] }
     }
 
     /// Writes bytes into the structure. The offsets are constants of this crate.
-    pub(crate) fn at(mut self, offset: usize, bytes: &[u8]) -> Extension<N> {
+    pub(crate) fn at(mut self, offset: usize, bytes: &[u8]) -> XtExtension<N> {
         if let Some(room) = self.info.get_mut(offset..offset + bytes.len()) {
             room.copy_from_slice(bytes);
         }
         self
     }
 
-    pub(crate) fn u16(self, offset: usize, value: u16) -> Extension<N> {
+    pub(crate) fn u16(self, offset: usize, value: u16) -> XtExtension<N> {
         self.at(offset, &value.to_ne_bytes())
     }
 
-    pub(crate) fn u32(self, offset: usize, value: u32) -> Extension<N> {
+    pub(crate) fn u32(self, offset: usize, value: u32) -> XtExtension<N> {
         self.at(offset, &value.to_ne_bytes())
     }
 }

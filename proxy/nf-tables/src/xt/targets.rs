@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::Extension;
+use super::XtExtension;
 
 /// `NF_NAT_RANGE_MAP_IPS`, `NF_NAT_RANGE_PROTO_SPECIFIED`, `NF_NAT_RANGE_PROTO_RANDOM_FULLY` (`nf_nat.h`).
 const ADDRESSES: u32 = 1 << 0;
@@ -14,8 +14,8 @@ const PORT_UNREACHABLE_V4: u32 = 3;
 const PORT_UNREACHABLE_V6: u32 = 4;
 
 /// `-j MARK --set-xmark` (`xt_mark.h`, `struct xt_mark_tginfo2`): clears `mask` and inverts `mark`.
-pub fn set_xmark(mark: u32, mask: u32) -> Extension<8> {
-    Extension::new("MARK", 2).u32(0, mark).u32(4, mask)
+pub fn set_xmark(mark: u32, mask: u32) -> XtExtension<8> {
+    XtExtension::new("MARK", 2).u32(0, mark).u32(4, mask)
 }
 
 fn random(fully: bool) -> u32 {
@@ -23,30 +23,30 @@ fn random(fully: bool) -> u32 {
 }
 
 /// `-j MASQUERADE` in IPv4 (`nf_nat.h`, `struct nf_nat_ipv4_multi_range_compat` of one range).
-pub fn masquerade_v4(random_fully: bool) -> Extension<24> {
-    Extension::new("MASQUERADE", 0).u32(0, 1).u32(4, random(random_fully))
+pub fn masquerade_v4(random_fully: bool) -> XtExtension<24> {
+    XtExtension::new("MASQUERADE", 0).u32(0, 1).u32(4, random(random_fully))
 }
 
 /// `-j MASQUERADE` in IPv6 (`nf_nat.h`, `struct nf_nat_range`).
-pub fn masquerade_v6(random_fully: bool) -> Extension<40> {
-    Extension::new("MASQUERADE", 0).u32(0, random(random_fully))
+pub fn masquerade_v6(random_fully: bool) -> XtExtension<40> {
+    XtExtension::new("MASQUERADE", 0).u32(0, random(random_fully))
 }
 
 /// `-j REDIRECT --to-ports` in IPv4 (`nf_nat.h`, `struct nf_nat_ipv4_multi_range_compat` of one range).
-pub fn redirect_v4(port: u16) -> Extension<24> {
+pub fn redirect_v4(port: u16) -> XtExtension<24> {
     let port = port.to_be_bytes();
-    Extension::new("REDIRECT", 0).u32(0, 1).u32(4, PORTS).at(16, &port).at(18, &port)
+    XtExtension::new("REDIRECT", 0).u32(0, 1).u32(4, PORTS).at(16, &port).at(18, &port)
 }
 
 /// `-j REDIRECT --to-ports` in IPv6 (`nf_nat.h`, `struct nf_nat_range`).
-pub fn redirect_v6(port: u16) -> Extension<40> {
+pub fn redirect_v6(port: u16) -> XtExtension<40> {
     let port = port.to_be_bytes();
-    Extension::new("REDIRECT", 0).u32(0, PORTS).at(36, &port).at(38, &port)
+    XtExtension::new("REDIRECT", 0).u32(0, PORTS).at(36, &port).at(38, &port)
 }
 
 /// `-j DNAT --to-destination` in either family (`nf_nat.h`, `struct nf_nat_range2`).
-pub fn dnat(to: SocketAddr) -> Extension<48> {
-    let (port, target) = (to.port().to_be_bytes(), Extension::new("DNAT", 2).u32(0, ADDRESSES | PORTS));
+pub fn dnat(to: SocketAddr) -> XtExtension<48> {
+    let (port, target) = (to.port().to_be_bytes(), XtExtension::new("DNAT", 2).u32(0, ADDRESSES | PORTS));
     let target = match to.ip() {
         IpAddr::V4(address) => target.at(4, &address.octets()).at(20, &address.octets()),
         IpAddr::V6(address) => target.at(4, &address.octets()).at(20, &address.octets()),
@@ -55,11 +55,11 @@ pub fn dnat(to: SocketAddr) -> Extension<48> {
 }
 
 /// `-j REJECT --reject-with icmp-port-unreachable` (`ipt_REJECT.h`).
-pub fn reject_v4() -> Extension<8> {
-    Extension::new("REJECT", 0).u32(0, PORT_UNREACHABLE_V4)
+pub fn reject_v4() -> XtExtension<8> {
+    XtExtension::new("REJECT", 0).u32(0, PORT_UNREACHABLE_V4)
 }
 
 /// `-j REJECT --reject-with icmp6-port-unreachable` (`ip6t_REJECT.h`).
-pub fn reject_v6() -> Extension<8> {
-    Extension::new("REJECT", 0).u32(0, PORT_UNREACHABLE_V6)
+pub fn reject_v6() -> XtExtension<8> {
+    XtExtension::new("REJECT", 0).u32(0, PORT_UNREACHABLE_V6)
 }

@@ -1,8 +1,8 @@
 //! Bytes that iptables-nft 1.8.9 writes into a kernel 6.18 on a little-endian machine.
 
-use nf_tables::iptables::{Builder, Header, Interface, Prefix};
-use nf_tables::xt::{self, AddressType, Direction};
-use nf_tables::{Batch, Element, EncodeError, Family, Rule, Table, Value, Verdict, expressions};
+use nf_tables::iptables::{InterfaceMatch, Prefix, RuleBuilder, RuleHeader};
+use nf_tables::xt::{self, AddrTypeMatch, SetDirection};
+use nf_tables::{Batch, Element, ElementValue, EncodeError, Family, NfVerdict, Rule, Table, expressions};
 
 /// The expressions as text: `name type=value …`, values in hexadecimal.
 fn shown(rule: &Rule) -> String {
@@ -18,15 +18,15 @@ const COUNTER: &str = "counter 1=0000000000000000 2=0000000000000000\n";
 
 #[test]
 fn a_cluster_ip_s_rule() {
-    let header = Header {
-        input: Some(Interface { name: "cni", prefix: true, negated: false }),
-        output: Some(Interface { name: "eth0", prefix: false, negated: true }),
+    let header = RuleHeader {
+        input: Some(InterfaceMatch { name: "cni", prefix: true, negated: false }),
+        output: Some(InterfaceMatch { name: "eth0", prefix: false, negated: true }),
         protocol: Some(6),
         source: Some(Prefix { address: "10.244.0.0".parse().unwrap(), length: 14, negated: true }),
         destination: Some(Prefix::host("10.96.0.1".parse().unwrap())),
     };
     let mut rule = Rule::new();
-    Builder::new(&mut rule, Family::Ipv4, &header).destination_port(80).jump("X");
+    RuleBuilder::new(&mut rule, Family::Ipv4, &header).destination_port(80).jump("X");
     let expected = [
         "meta 2=00000006 1=00000001",
         "cmp 1=00000001 2=00000000 3=07000100636e6900",
@@ -53,7 +53,7 @@ fn shorter_prefixes_are_shorter_payloads() {
     let shown = |text: &str, length, family| {
         let source = Prefix { address: text.parse().unwrap(), length, negated: false };
         let mut rule = Rule::new();
-        Builder::new(&mut rule, family, &Header { source: Some(source), ..Header::default() }).count();
+        RuleBuilder::new(&mut rule, family, &RuleHeader { source: Some(source), ..RuleHeader::default() }).count();
         assert_eq!(rule.error(), None);
         shown(&rule).replace(COUNTER, "")
     };
@@ -68,7 +68,7 @@ fn shorter_prefixes_are_shorter_payloads() {
 }
 
 /// Name, revision, length, and the nonzero bytes with their offsets.
-fn extension<const N: usize>(extension: &xt::Extension<N>) -> (&'static str, u32, usize, Vec<(usize, u8)>) {
+fn extension<const N: usize>(extension: &xt::XtExtension<N>) -> (&'static str, u32, usize, Vec<(usize, u8)>) {
     let bytes = extension.info.iter().copied().enumerate().filter(|(_, byte)| *byte != 0);
     (extension.name, extension.revision, N, bytes.collect())
 }
@@ -76,7 +76,7 @@ fn extension<const N: usize>(extension: &xt::Extension<N>) -> (&'static str, u32
 #[test]
 fn matches_and_targets_are_laid_out_as_in_the_kernel_s_headers() {
     assert_eq!(extension(&xt::comment("ab").unwrap()), ("comment", 0, 256, vec![(0, b'a'), (1, b'b')]));
-    let local = xt::address_type(AddressType::source_not_local());
+    let local = xt::address_type(AddrTypeMatch::source_not_local());
     assert_eq!(extension(&local), ("addrtype", 1, 8, vec![(0, 4), (4, 1)]));
     let state = xt::conntrack_state(xt::RELATED_ESTABLISHED | xt::STATE_DNAT, true);
     assert_eq!(extension(&state), ("conntrack", 3, 168, vec![(146, 1), (148, 1), (150, 0x86)]));
@@ -88,7 +88,7 @@ fn matches_and_targets_are_laid_out_as_in_the_kernel_s_headers() {
     let recent = xt::recent_set("K", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap()).unwrap();
     let expected = [(8, 2), (10, b'K')].into_iter().chain((212..228).map(|at| (at, 0xff))).collect();
     assert_eq!(extension(&recent), ("recent", 1, 232, expected));
-    let set = xt::set(258, &[Direction::Source, Direction::Destination, Direction::Source], true).unwrap();
+    let set = xt::set(258, &[SetDirection::Source, SetDirection::Destination, SetDirection::Source], true).unwrap();
     assert_eq!(extension(&set), ("set", 4, 48, vec![(0, 2), (1, 1), (2, 3), (3, 0b1011)]));
     assert_eq!(xt::tcp().info, *b"\0\0\xff\xff\0\0\xff\xff\0\0\0\0\0\0\0\0");
     assert_eq!(extension(&xt::udp()), ("udp", 0, 16, vec![(2, 255), (3, 255), (6, 255), (7, 255)]));
@@ -119,8 +119,8 @@ fn text_that_does_not_fit_is_refused() {
     assert!(xt::recent_set(&"x".repeat(199), any).is_ok());
     let error = EncodeError::TooLong { what: "list's name", length: 200, most: 199 };
     assert_eq!(xt::recent_set(&"x".repeat(200), any), Err(error));
-    assert!(xt::set(1, &[Direction::Source; 6], false).is_ok());
-    assert!(xt::set(1, &[Direction::Source; 7], false).is_err());
+    assert!(xt::set(1, &[SetDirection::Source; 6], false).is_ok());
+    assert!(xt::set(1, &[SetDirection::Source; 7], false).is_err());
 }
 
 #[test]
@@ -131,13 +131,13 @@ fn a_mistake_leaves_the_batch_as_it_was() {
     batch.add_table(table).unwrap();
     let before = (batch.len(), batch.operations(), batch.messages());
     let mut wrong = Rule::new();
-    Builder::new(&mut wrong, Family::Ipv6, &Header::default()).dnat("10.0.0.1:80".parse().unwrap());
+    RuleBuilder::new(&mut wrong, Family::Ipv6, &RuleHeader::default()).dnat("10.0.0.1:80".parse().unwrap());
     assert!(batch.add_rule(table, "a", &wrong).is_err());
     assert!(batch.add_chain(table, "").is_err());
     assert!(batch.add_table(Table::new(Family::Ipv4, &"x".repeat(256))).is_err());
-    assert!(batch.add_rule(table, "a", Rule::new().verdict(Verdict::Jump("a\0b"))).is_err());
+    assert!(batch.add_rule(table, "a", Rule::new().verdict(NfVerdict::Jump("a\0b"))).is_err());
     let long = vec![0; 66_000];
-    let elements = [Element::new(&[1]), Element::to(&[2], Value::Data(&long))];
+    let elements = [Element::new(&[1]), Element::to(&[2], ElementValue::Data(&long))];
     assert!(batch.add_elements(table, "s", elements).is_err());
     assert_eq!((batch.len(), batch.operations(), batch.messages()), before);
     // Twice 40,000 bytes do not fit into a rule.

@@ -3,19 +3,19 @@
 use std::net::IpAddr;
 
 use crate::support::{fed, inside, shell};
-use nf_tables::iptables::{BUILT_IN, Builder, Header, Interface, Prefix, built_in};
-use nf_tables::xt::{self, AddressType, Direction::Destination, Direction::Source};
-use nf_tables::{Batch, EncodeError, Family, Rule, Socket, Table, Verdict, canonical};
+use nf_tables::iptables::{BUILT_IN, InterfaceMatch, Prefix, RuleBuilder, RuleHeader, built_in};
+use nf_tables::xt::{self, AddrTypeMatch, SetDirection::Destination, SetDirection::Source};
+use nf_tables::{Batch, EncodeError, Family, NfSocket, NfVerdict, Rule, Table, canonical};
 
 /// A rule: its table, its text in `iptables-save`, and its encoder. `CHAIN` is a chain to jump to.
-struct Form {
+struct RuleForm {
     table: &'static str,
     text: String,
     write: Box<dyn Fn(&mut Rule)>,
 }
 
-fn form(table: &'static str, text: impl Into<String>, write: impl Fn(&mut Rule) + 'static) -> Form {
-    Form { table, text: text.into(), write: Box::new(write) }
+fn form(table: &'static str, text: impl Into<String>, write: impl Fn(&mut Rule) + 'static) -> RuleForm {
+    RuleForm { table, text: text.into(), write: Box::new(write) }
 }
 
 fn prefix(text: &str) -> Prefix {
@@ -24,19 +24,19 @@ fn prefix(text: &str) -> Prefix {
     Prefix { address: address.parse().unwrap(), length: length.parse().unwrap(), negated }
 }
 
-fn protocol(number: u8) -> Header<'static> {
-    Header { protocol: Some(number), ..Header::default() }
+fn protocol(number: u8) -> RuleHeader<'static> {
+    RuleHeader { protocol: Some(number), ..RuleHeader::default() }
 }
 
 const PROTOCOLS: [(u8, &str); 3] = [(6, "tcp"), (17, "udp"), (132, "sctp")];
 
 /// Rules without addresses.
-fn of_any_family(family: Family) -> Vec<Form> {
-    let build = move |rule: &mut Rule, header: &Header<'_>, rest: &dyn Fn(Builder<'_>)| {
-        rest(Builder::new(rule, family, header));
+fn of_any_family(family: Family) -> Vec<RuleForm> {
+    let build = move |rule: &mut Rule, header: &RuleHeader<'_>, rest: &dyn Fn(RuleBuilder<'_>)| {
+        rest(RuleBuilder::new(rule, family, header));
     };
-    let plain = move |table, text: &str, rest: fn(Builder<'_>)| {
-        form(table, text, move |rule| build(rule, &Header::default(), &rest))
+    let plain = move |table, text: &str, rest: fn(RuleBuilder<'_>)| {
+        form(table, text, move |rule| build(rule, &RuleHeader::default(), &rest))
     };
     let (mask, icmp) = match family {
         Family::Ipv6 => ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "icmp6"),
@@ -48,49 +48,49 @@ fn of_any_family(family: Family) -> Vec<Form> {
     );
     let mut forms = vec![
         plain("nat", "-j CHAIN", |rule| rule.jump("CHAIN")),
-        plain("nat", "-g CHAIN", |rule| rule.verdict(Verdict::Goto("CHAIN"))),
-        plain("nat", "-j RETURN", |rule| rule.verdict(Verdict::Return)),
-        plain("filter", "-j ACCEPT", |rule| rule.verdict(Verdict::Accept)),
-        plain("filter", "-j DROP", |rule| rule.verdict(Verdict::Drop)),
+        plain("nat", "-g CHAIN", |rule| rule.verdict(NfVerdict::Goto("CHAIN"))),
+        plain("nat", "-j RETURN", |rule| rule.verdict(NfVerdict::Return)),
+        plain("filter", "-j ACCEPT", |rule| rule.verdict(NfVerdict::Accept)),
+        plain("filter", "-j DROP", |rule| rule.verdict(NfVerdict::Drop)),
         plain("nat", "-m comment --comment plain", |rule| rule.comment("plain").count()),
         plain("nat", "-m comment --comment \"a/b:c -> d\" -j CHAIN", |rule| rule.comment("a/b:c -> d").jump("CHAIN")),
         plain("nat", "-m mark --mark 0x4000/0x4000 -j ACCEPT", |rule| {
-            rule.mark(0x4000, 0x4000, false).verdict(Verdict::Accept);
+            rule.mark(0x4000, 0x4000, false).verdict(NfVerdict::Accept);
         }),
         plain("nat", "-m mark ! --mark 0x4000/0x4000 -j RETURN", |rule| {
-            rule.mark(0x4000, 0x4000, true).verdict(Verdict::Return);
+            rule.mark(0x4000, 0x4000, true).verdict(NfVerdict::Return);
         }),
-        plain("nat", "-m mark --mark 0x7 -j RETURN", |rule| rule.mark(7, u32::MAX, false).verdict(Verdict::Return)),
+        plain("nat", "-m mark --mark 0x7 -j RETURN", |rule| rule.mark(7, u32::MAX, false).verdict(NfVerdict::Return)),
         plain("nat", "-m addrtype --dst-type LOCAL -j CHAIN", |rule| {
-            rule.address_type(AddressType::destination_local()).jump("CHAIN");
+            rule.address_type(AddrTypeMatch::destination_local()).jump("CHAIN");
         }),
         plain("nat", "-m addrtype --src-type LOCAL -j CHAIN", |rule| {
-            rule.address_type(AddressType::source_local()).jump("CHAIN");
+            rule.address_type(AddrTypeMatch::source_local()).jump("CHAIN");
         }),
         plain("nat", "-m addrtype ! --src-type LOCAL -j CHAIN", |rule| {
-            rule.address_type(AddressType::source_not_local()).jump("CHAIN");
+            rule.address_type(AddrTypeMatch::source_not_local()).jump("CHAIN");
         }),
         plain("filter", "-m conntrack --ctstate INVALID -j DROP", |rule| {
-            rule.conntrack_state(xt::INVALID, false).verdict(Verdict::Drop);
+            rule.conntrack_state(xt::INVALID, false).verdict(NfVerdict::Drop);
         }),
         plain("filter", "-m conntrack --ctstate NEW -j CHAIN", |rule| {
             rule.conntrack_state(xt::NEW, false).jump("CHAIN");
         }),
         plain("filter", "-m conntrack ! --ctstate NEW -j RETURN", |rule| {
-            rule.conntrack_state(xt::NEW, true).verdict(Verdict::Return);
+            rule.conntrack_state(xt::NEW, true).verdict(NfVerdict::Return);
         }),
         plain("filter", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", |rule| {
-            rule.conntrack_state(xt::RELATED_ESTABLISHED, false).verdict(Verdict::Accept);
+            rule.conntrack_state(xt::RELATED_ESTABLISHED, false).verdict(NfVerdict::Accept);
         }),
         plain("filter", "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP", |rule| {
-            rule.conntrack_state(xt::RELATED_ESTABLISHED | xt::STATE_DNAT, true).verdict(Verdict::Drop);
+            rule.conntrack_state(xt::RELATED_ESTABLISHED | xt::STATE_DNAT, true).verdict(NfVerdict::Drop);
         }),
         plain(
             "filter",
             "-m comment --comment led -m conntrack --ctstate DNAT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
             |rule| {
                 let rule = rule.comment("led").conntrack_state(xt::STATE_DNAT, false);
-                rule.conntrack_state(xt::RELATED_ESTABLISHED, false).verdict(Verdict::Accept);
+                rule.conntrack_state(xt::RELATED_ESTABLISHED, false).verdict(NfVerdict::Accept);
             },
         ),
         plain("nat", &recent_set, |rule| rule.recent_set("KUBE-SEP-A").count()),
@@ -104,7 +104,7 @@ fn of_any_family(family: Family) -> Vec<Form> {
     forms.push(plain("filter", &reject, |rule| rule.conntrack_state(xt::NEW, false).reject()));
     for (n, kept) in [(2, "0.50000000000"), (3, "0.33333333349"), (7, "0.14285714272"), (10, "0.10000000009")] {
         forms.push(form("nat", format!("-m statistic --mode random --probability {kept} -j CHAIN"), move |rule| {
-            build(rule, &Header::default(), &|rule| rule.one_in(n).jump("CHAIN"));
+            build(rule, &RuleHeader::default(), &|rule| rule.one_in(n).jump("CHAIN"));
         }));
     }
     for (number, name) in PROTOCOLS {
@@ -124,13 +124,17 @@ fn of_any_family(family: Family) -> Vec<Form> {
     }
     for (name, is_prefix) in [("eth0", false), ("cni", true), ("an-interface-15", false), ("an-interface-1", true)] {
         for negated in [false, true] {
-            let interface = Interface { name, prefix: is_prefix, negated };
+            let interface = InterfaceMatch { name, prefix: is_prefix, negated };
             let (not, plus) = (if negated { "! " } else { "" }, if is_prefix { "+" } else { "" });
             forms.push(form("filter", format!("{not}-i {name}{plus} -j CHAIN"), move |rule| {
-                build(rule, &Header { input: Some(interface), ..Header::default() }, &|rule| rule.jump("CHAIN"));
+                build(rule, &RuleHeader { input: Some(interface), ..RuleHeader::default() }, &|rule| {
+                    rule.jump("CHAIN")
+                });
             }));
             forms.push(form("filter", format!("{not}-o {name}{plus} -j CHAIN"), move |rule| {
-                build(rule, &Header { output: Some(interface), ..Header::default() }, &|rule| rule.jump("CHAIN"));
+                build(rule, &RuleHeader { output: Some(interface), ..RuleHeader::default() }, &|rule| {
+                    rule.jump("CHAIN")
+                });
             }));
         }
     }
@@ -138,7 +142,7 @@ fn of_any_family(family: Family) -> Vec<Form> {
 }
 
 /// Rules with addresses.
-fn with_addresses(family: Family) -> Vec<Form> {
+fn with_addresses(family: Family) -> Vec<RuleForm> {
     let (prefixes, backend): (&[&str], &str) = match family {
         Family::Ipv6 => (
             &["fd00:96::a/128", "fd00::/8", "fd00::/64", "fd00:244::/60", "fd00::/127", "::1/128"],
@@ -164,10 +168,10 @@ fn with_addresses(family: Family) -> Vec<Form> {
             let text = format!("{}{option} {text} -j CHAIN", if negated { "! " } else { "" });
             forms.push(form("nat", text, move |rule| {
                 let header = match option {
-                    "-s" => Header { source: Some(wanted), ..Header::default() },
-                    _ => Header { destination: Some(wanted), ..Header::default() },
+                    "-s" => RuleHeader { source: Some(wanted), ..RuleHeader::default() },
+                    _ => RuleHeader { destination: Some(wanted), ..RuleHeader::default() },
                 };
-                Builder::new(rule, family, &header).jump("CHAIN");
+                RuleBuilder::new(rule, family, &header).jump("CHAIN");
             }));
         }
     }
@@ -178,36 +182,36 @@ fn with_addresses(family: Family) -> Vec<Form> {
             prefixes[3], prefixes[0]
         );
         forms.push(form("filter", text, move |rule| {
-            let header = Header {
-                input: Some(Interface { name: "eth0", prefix: false, negated: false }),
-                output: Some(Interface { name: "cni", prefix: true, negated: false }),
+            let header = RuleHeader {
+                input: Some(InterfaceMatch { name: "eth0", prefix: false, negated: false }),
+                output: Some(InterfaceMatch { name: "cni", prefix: true, negated: false }),
                 protocol: Some(number),
                 source: Some(second),
                 destination: Some(first),
             };
-            Builder::new(rule, family, &header).comment("a cluster IP").destination_port(80).jump("CHAIN");
+            RuleBuilder::new(rule, family, &header).comment("a cluster IP").destination_port(80).jump("CHAIN");
         }));
         let text = format!("-p {name} -m comment --comment \"a/b\" -m {name} -j DNAT --to-destination {backend}");
         let to = backend.parse().unwrap();
         forms.push(form("nat", text, move |rule| {
-            Builder::new(rule, family, &protocol(number)).comment("a/b").protocol_match().dnat(to);
+            RuleBuilder::new(rule, family, &protocol(number)).comment("a/b").protocol_match().dnat(to);
         }));
     }
     forms
 }
 
 /// Rules that match IP sets.
-fn of_sets(family: Family, socket: &mut Socket) -> Vec<Form> {
+fn of_sets(family: Family, socket: &mut NfSocket) -> Vec<RuleForm> {
     let inet = if family == Family::Ipv6 { "inet6" } else { "inet" };
     // So that no set has the number 0.
     shell(&format!("ipset create filler-{inet} hash:ip"));
-    let sets: [(&str, &str, &[xt::Direction]); 4] = [
+    let sets: [(&str, &str, &[xt::SetDirection]); 4] = [
         ("A", "hash:ip", &[Destination]),
         ("B", "hash:ip,port", &[Destination, Destination]),
         ("C", "hash:ip,port,ip", &[Destination, Destination, Source]),
         ("D", "hash:ip,port,net", &[Source, Destination, Source]),
     ];
-    let text = |direction: &xt::Direction| if *direction == Source { "src" } else { "dst" };
+    let text = |direction: &xt::SetDirection| if *direction == Source { "src" } else { "dst" };
     let mut forms = Vec::new();
     for (name, kind, directions) in sets {
         // The kernel releases a set some time after its last rule, so each family has sets of its own.
@@ -219,8 +223,8 @@ fn of_sets(family: Family, socket: &mut Socket) -> Vec<Form> {
             let not = if negated { "! " } else { "" };
             let text = format!("-m comment --comment s -m set {not}--match-set {name} {list} -j ACCEPT");
             forms.push(form("filter", text, move |rule| {
-                let builder = Builder::new(rule, family, &Header::default()).comment("s");
-                builder.set(index, directions, negated).verdict(Verdict::Accept);
+                let builder = RuleBuilder::new(rule, family, &RuleHeader::default()).comment("s");
+                builder.set(index, directions, negated).verdict(NfVerdict::Accept);
             }));
         }
     }
@@ -240,7 +244,7 @@ fn chain(at: usize) -> String {
     format!("FORM-{at}")
 }
 
-fn write_all(socket: &mut Socket, family: Family, forms: &[Form]) -> Vec<Vec<u8>> {
+fn write_all(socket: &mut NfSocket, family: Family, forms: &[RuleForm]) -> Vec<Vec<u8>> {
     let (mut batch, mut rule, mut encoded) = (Batch::new(), Rule::new(), Vec::new());
     for name in ["filter", "nat"] {
         let table = Table::new(family, name);
@@ -261,7 +265,7 @@ fn write_all(socket: &mut Socket, family: Family, forms: &[Form]) -> Vec<Vec<u8>
     encoded
 }
 
-fn restore(command: &str, forms: &[Form]) {
+fn restore(command: &str, forms: &[RuleForm]) {
     let mut text = String::new();
     for table in ["filter", "nat"] {
         text.push_str(&format!("*{table}\n:CHAIN - [0:0]\n"));
@@ -276,8 +280,8 @@ fn restore(command: &str, forms: &[Form]) {
     fed(&format!("{command}-restore"), &text);
 }
 
-fn read_all(socket: &mut Socket, family: Family, forms: &[Form]) -> Vec<Vec<u8>> {
-    let mut read = |(at, form): (usize, &Form)| {
+fn read_all(socket: &mut NfSocket, family: Family, forms: &[RuleForm]) -> Vec<Vec<u8>> {
+    let mut read = |(at, form): (usize, &RuleForm)| {
         let chain = chain(at);
         let rules = socket.rules(Table::new(family, form.table), &chain).unwrap();
         let rules: Vec<_> = rules.map(|rule| canonical(family, rule.expressions)).collect();
@@ -287,7 +291,7 @@ fn read_all(socket: &mut Socket, family: Family, forms: &[Form]) -> Vec<Vec<u8>>
     forms.iter().enumerate().map(&mut read).collect()
 }
 
-fn clear(socket: &mut Socket, family: Family) {
+fn clear(socket: &mut NfSocket, family: Family) {
     let mut batch = Batch::new();
     for name in ["filter", "nat"] {
         batch.delete_table(Table::new(family, name)).unwrap();
@@ -295,7 +299,7 @@ fn clear(socket: &mut Socket, family: Family) {
     socket.commit(&batch).unwrap();
 }
 
-fn compare(family: Family, command: &str, forms: &[Form], socket: &mut Socket) {
+fn compare(family: Family, command: &str, forms: &[RuleForm], socket: &mut NfSocket) {
     let sent = write_all(socket, family, forms);
     let (ours, printed) = (read_all(socket, family, forms), save(command));
     clear(socket, family);
@@ -318,7 +322,7 @@ fn every_form_is_as_iptables_writes_it() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     for (family, command) in FAMILIES {
         let mut forms = of_any_family(family);
         forms.extend(with_addresses(family));
@@ -335,7 +339,7 @@ fn random_rules_are_as_iptables_writes_them() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     let mut runner = TestRunner::deterministic();
     for (family, command) in FAMILIES {
         let bits = if family == Family::Ipv6 { 128u8 } else { 32 };
@@ -350,16 +354,16 @@ fn random_rules_are_as_iptables_writes_them() {
         let interface = || {
             let name = prop::sample::select(vec!["e", "eth0", "veth1234567890"]);
             prop::option::of((name, any::<bool>(), any::<bool>()))
-                .prop_map(|drawn| drawn.map(|(name, prefix, negated)| Interface { name, prefix, negated }))
+                .prop_map(|drawn| drawn.map(|(name, prefix, negated)| InterfaceMatch { name, prefix, negated }))
         };
         let rule = (prefix(), prefix(), interface(), interface(), prop::option::of((0..3usize, any::<u16>())));
-        let forms: Vec<Form> = (0..150)
+        let forms: Vec<RuleForm> = (0..150)
             .map(|_| {
                 let (source, destination, input, output, port) = rule.new_tree(&mut runner).unwrap().current();
                 let port = port.map(|(at, port)| (PROTOCOLS[at], port));
-                let header = Header { input, output, protocol: port.map(|(p, _)| p.0), source, destination };
+                let header = RuleHeader { input, output, protocol: port.map(|(p, _)| p.0), source, destination };
                 form("filter", text_of(&header, port), move |rule| {
-                    let builder = Builder::new(rule, family, &header);
+                    let builder = RuleBuilder::new(rule, family, &header);
                     match port {
                         Some((_, port)) => builder.destination_port(port).jump("CHAIN"),
                         None => builder.jump("CHAIN"),
@@ -372,7 +376,7 @@ fn random_rules_are_as_iptables_writes_them() {
 }
 
 /// The text of `iptables-save`, with masked addresses.
-fn text_of(header: &Header<'_>, port: Option<((u8, &str), u16)>) -> String {
+fn text_of(header: &RuleHeader<'_>, port: Option<((u8, &str), u16)>) -> String {
     let not = |negated: bool| if negated { "! " } else { "" };
     let prefix = |option: &str, prefix: Option<Prefix>| {
         prefix.map(|Prefix { address, length, negated }| {
@@ -383,8 +387,8 @@ fn text_of(header: &Header<'_>, port: Option<((u8, &str), u16)>) -> String {
             format!("{}{option} {network}/{length}", not(negated))
         })
     };
-    let interface = |option: &str, interface: Option<Interface<'_>>| {
-        interface.map(|Interface { name, prefix, negated }| {
+    let interface = |option: &str, interface: Option<InterfaceMatch<'_>>| {
+        interface.map(|InterfaceMatch { name, prefix, negated }| {
             format!("{}{option} {name}{}", not(negated), if prefix { "+" } else { "" })
         })
     };
@@ -405,7 +409,7 @@ fn base_chains_are_those_of_iptables() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     for (family, command) in FAMILIES {
         for table in ["raw", "mangle", "filter", "security", "nat"] {
             // iptables creates the chains of a table at the first rule.
@@ -430,14 +434,17 @@ fn base_chains_are_those_of_iptables() {
 
 #[test]
 fn mistakes_are_named() {
-    let outcome = |family, header: &Header<'_>, rest: fn(Builder<'_>)| {
+    let outcome = |family, header: &RuleHeader<'_>, rest: fn(RuleBuilder<'_>)| {
         let mut rule = Rule::new();
-        rest(Builder::new(&mut rule, family, header));
+        rest(RuleBuilder::new(&mut rule, family, header));
         rule.error().map(ToString::to_string)
     };
-    let count: fn(Builder<'_>) = |rule| rule.count();
-    let source = |text| Header { source: Some(prefix(text)), ..Header::default() };
-    let input = |name| Header { input: Some(Interface { name, prefix: true, negated: false }), ..Header::default() };
+    let count: fn(RuleBuilder<'_>) = |rule| rule.count();
+    let source = |text| RuleHeader { source: Some(prefix(text)), ..RuleHeader::default() };
+    let input = |name| RuleHeader {
+        input: Some(InterfaceMatch { name, prefix: true, negated: false }),
+        ..RuleHeader::default()
+    };
     assert_eq!(outcome(Family::Ipv4, &source("0.0.0.0/0"), count), None, "everything");
     let cases = [
         (source("! 0.0.0.0/0"), count, "no address is outside of this prefix: 0.0.0.0/0"),
@@ -450,11 +457,11 @@ fn mistakes_are_named() {
             "a port needs TCP, UDP or SCTP in the header: protocol 1",
         ),
         (
-            Header::default(),
+            RuleHeader::default(),
             |rule| rule.dnat("[::1]:80".parse().unwrap()),
             "the address is not of the rule's family: [::1]:80",
         ),
-        (Header::default(), |rule| rule.set(1, &[], false).count(), "a set has 1 to 6 dimensions: 0"),
+        (RuleHeader::default(), |rule| rule.set(1, &[], false).count(), "a set has 1 to 6 dimensions: 0"),
     ];
     for (header, rest, text) in cases {
         assert_eq!(outcome(Family::Ipv4, &header, rest).as_deref(), Some(text));

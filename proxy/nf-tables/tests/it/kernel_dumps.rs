@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::support::{TABLE, comments, inside, named, refused};
-use nf_tables::{Batch, Position, Socket};
+use nf_tables::{Batch, NfSocket, RulePosition};
 
 /// Repeats `check` while another thread calls `write` in bursts. A dump needs the pause between two bursts, which lasts
 /// until the next check ends.
-fn read_while(mut write: impl FnMut(&mut Socket) + Send, mut check: impl FnMut(&mut Socket) -> Result<(), String>) {
+fn read_while(mut write: impl FnMut(&mut NfSocket) + Send, mut check: impl FnMut(&mut NfSocket) -> Result<(), String>) {
     let (stop, readings) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut socket = Socket::open().unwrap();
+            let mut socket = NfSocket::open().unwrap();
             while !stop.load(Ordering::Relaxed) {
                 let before = readings.load(Ordering::Relaxed);
                 (0..4).for_each(|_| write(&mut socket));
@@ -20,7 +20,7 @@ fn read_while(mut write: impl FnMut(&mut Socket) + Send, mut check: impl FnMut(&
                 }
             }
         });
-        let mut socket = Socket::open().unwrap();
+        let mut socket = NfSocket::open().unwrap();
         let result = (0..250).try_for_each(|_| {
             let result = check(&mut socket);
             readings.fetch_add(1, Ordering::Relaxed);
@@ -43,10 +43,10 @@ fn staying() {
     for at in 0..STAY {
         batch.add_rule(TABLE, "a", &named(&at.to_string())).unwrap();
     }
-    Socket::open().unwrap().commit(&batch).unwrap();
+    NfSocket::open().unwrap().commit(&batch).unwrap();
 }
 
-fn they_stay(socket: &mut Socket) -> Result<(), String> {
+fn they_stay(socket: &mut NfSocket) -> Result<(), String> {
     let seen: Vec<String> = comments(socket, "a").into_iter().map(|(_, comment)| comment).collect();
     let staying = seen.iter().filter(|comment| *comment != "goes");
     let whole = staying.eq((0..STAY).map(|at| at.to_string()).collect::<Vec<_>>().iter());
@@ -55,7 +55,7 @@ fn they_stay(socket: &mut Socket) -> Result<(), String> {
 
 fn insert_in_front(batch: &mut Batch) {
     for _ in 0..20 {
-        batch.insert_rule(TABLE, "a", Position::First, &named("goes")).unwrap();
+        batch.insert_rule(TABLE, "a", RulePosition::First, &named("goes")).unwrap();
     }
 }
 
@@ -69,7 +69,7 @@ fn a_dump_is_of_one_moment() {
     let (mut add, mut delete) = (Batch::new(), Batch::new());
     add.set_echo(true);
     insert_in_front(&mut add);
-    let write = |socket: &mut Socket| {
+    let write = |socket: &mut NfSocket| {
         let handles = socket.commit(&add).unwrap().handles;
         assert_eq!(handles.len(), 20);
         delete.clear();
@@ -94,7 +94,7 @@ fn a_dump_is_whole_while_others_fail() {
         batch.add_chain(TABLE, &format!("never-{at}")).unwrap();
     }
     batch.delete_chain(TABLE, "absent").unwrap();
-    let write = |socket: &mut Socket| assert_eq!(refused(&socket.commit(&batch).unwrap_err()).len(), 1);
+    let write = |socket: &mut NfSocket| assert_eq!(refused(&socket.commit(&batch).unwrap_err()).len(), 1);
     read_while(write, they_stay);
 }
 
@@ -119,8 +119,8 @@ fn versions_of(rules: usize) {
         }
         batch
     });
-    Socket::open().unwrap().commit(&versions[0]).unwrap();
-    let write = |socket: &mut Socket| versions.iter().for_each(|version| drop(socket.commit(version).unwrap()));
+    NfSocket::open().unwrap().commit(&versions[0]).unwrap();
+    let write = |socket: &mut NfSocket| versions.iter().for_each(|version| drop(socket.commit(version).unwrap()));
     read_while(write, |socket| {
         let seen: Vec<String> = comments(socket, "v").into_iter().map(|(_, comment)| comment).collect();
         let whole = seen.len() == rules && seen.iter().all(|version| *version == seen[0]);
@@ -144,8 +144,8 @@ fn a_snapshot_is_of_one_generation() {
         }
         batch
     });
-    Socket::open().unwrap().commit(&versions[0]).unwrap();
-    let write = |socket: &mut Socket| versions.iter().for_each(|version| drop(socket.commit(version).unwrap()));
+    NfSocket::open().unwrap().commit(&versions[0]).unwrap();
+    let write = |socket: &mut NfSocket| versions.iter().for_each(|version| drop(socket.commit(version).unwrap()));
     read_while(write, |socket| {
         let read = socket.snapshot(|socket| {
             let mut versions = Vec::new();

@@ -2,9 +2,9 @@
 
 use crate::support::inside;
 use nf_tables::{
-    BaseChain, Batch, Bitwise, Compare, CtKey, FIB_DESTINATION, FIB_SOURCE, Family, FibResult, Header, Hook, Lookup,
-    MapData, MetaKey, Nat, NatKind, Numgen, Policy, Register, Reject, Rule, SetFlags, SetSpec, SetUpdate, Socket,
-    Table, Verdict, canonical, expressions,
+    BaseChain, Batch, Bitwise, ChainPolicy, CmpOp, CtKey, FIB_DESTINATION, FIB_SOURCE, Family, FibResult, Lookup,
+    MapData, MetaKey, Nat, NatKind, NfHook, NfSocket, NfVerdict, Numgen, PayloadBase, Register, Reject, Rule, SetFlags,
+    SetSpec, SetUpdate, Table, canonical, expressions,
 };
 
 const R1: Register = Register::R1;
@@ -15,15 +15,15 @@ type Write = fn(&mut Rule, Family);
 const FORMS: &[(&str, Write)] = &[
     ("pre", |rule, family| {
         let offset = if family == Family::Ipv6 { 24 } else { 16 };
-        rule.payload(Header::Network, offset, 4, R1).cmp(R1, Compare::NotEqual, &[10, 0, 0, 1]);
+        rule.payload(PayloadBase::Network, offset, 4, R1).cmp(R1, CmpOp::NotEqual, &[10, 0, 0, 1]);
     }),
     ("pre", |rule, _| {
-        rule.payload(Header::Transport, 2, 2, R1).range(R1, &[0, 80], &[0, 90], false);
-        rule.payload(Header::Transport, 0, 2, R1).range(R1, &[0, 80], &[0, 90], true);
+        rule.payload(PayloadBase::Transport, 2, 2, R1).range(R1, &[0, 80], &[0, 90], false);
+        rule.payload(PayloadBase::Transport, 0, 2, R1).range(R1, &[0, 80], &[0, 90], true);
     }),
     ("pre", |rule, _| {
         rule.ct(CtKey::STATE, R1).bitwise(R1, R1, Bitwise { mask: &8u32.to_ne_bytes(), xor: &[0; 4] });
-        rule.cmp(R1, Compare::NotEqual, &[0; 4]).ct(CtKey::STATUS, R1).ct(CtKey::MARK, Register::R2);
+        rule.cmp(R1, CmpOp::NotEqual, &[0; 4]).ct(CtKey::STATUS, R1).ct(CtKey::MARK, Register::R2);
     }),
     ("pre", |rule, _| {
         rule.meta(MetaKey::MARK, R1);
@@ -31,32 +31,32 @@ const FORMS: &[(&str, Write)] = &[
         rule.set_meta(MetaKey::MARK, R1);
     }),
     ("pre", |rule, _| {
-        rule.fib(FibResult::AddressType, FIB_DESTINATION, R1).cmp(R1, Compare::Equal, &2u32.to_ne_bytes());
-        rule.fib(FibResult::AddressType, FIB_SOURCE, R1).cmp(R1, Compare::Equal, &2u32.to_ne_bytes());
+        rule.fib(FibResult::AddressType, FIB_DESTINATION, R1).cmp(R1, CmpOp::Equal, &2u32.to_ne_bytes());
+        rule.fib(FibResult::AddressType, FIB_SOURCE, R1).cmp(R1, CmpOp::Equal, &2u32.to_ne_bytes());
         rule.meta(MetaKey::NFPROTO, R1).meta(MetaKey::IIFNAME, R1).fib(FibResult::Oif, FIB_SOURCE, R1);
         rule.fib(FibResult::Oifname, FIB_SOURCE, R1);
     }),
     ("pre", |rule, _| {
         rule.numgen(Numgen::Random, 3, 0, R1).numgen(Numgen::Increment, 3, 7, R1);
-        rule.cmp(R1, Compare::Less, &9u32.to_ne_bytes()).cmp(R1, Compare::GreaterOrEqual, &1u32.to_ne_bytes());
-        rule.cmp(R1, Compare::Greater, &[0; 4]).cmp(R1, Compare::LessOrEqual, &9u32.to_ne_bytes());
+        rule.cmp(R1, CmpOp::Less, &9u32.to_ne_bytes()).cmp(R1, CmpOp::GreaterOrEqual, &1u32.to_ne_bytes());
+        rule.cmp(R1, CmpOp::Greater, &[0; 4]).cmp(R1, CmpOp::LessOrEqual, &9u32.to_ne_bytes());
     }),
     ("pre", |rule, _| {
-        rule.payload(Header::Network, 12, 4, R1).lookup(R1, Lookup::set("set"));
+        rule.payload(PayloadBase::Network, 12, 4, R1).lookup(R1, Lookup::set("set"));
         rule.lookup(R1, Lookup::not_in("set")).lookup(R1, Lookup::map("map", Register::word(4)));
         rule.counter().lookup(R1, Lookup::map("verdicts", Register::VERDICT));
     }),
     ("pre", |rule, _| {
-        rule.payload(Header::Network, 12, 4, R1).update_set("dynamic", SetUpdate::Update, R1, 0);
+        rule.payload(PayloadBase::Network, 12, 4, R1).update_set("dynamic", SetUpdate::Update, R1, 0);
         rule.update_set("dynamic", SetUpdate::Add, R1, 60_000).update_set("dynamic", SetUpdate::Delete, R1, 0);
     }),
     ("pre", |rule, family| {
         let nat = if family == Family::Ipv6 { Family::Ipv6 } else { Family::Ipv4 };
         let address: &[u8] = if nat == Family::Ipv6 { &[0xfd; 16] } else { &[10, 0, 0, 1] };
         if family == Family::Inet {
-            rule.meta(MetaKey::NFPROTO, R1).cmp(R1, Compare::Equal, &[2]);
+            rule.meta(MetaKey::NFPROTO, R1).cmp(R1, CmpOp::Equal, &[2]);
         }
-        rule.meta(MetaKey::L4PROTO, R1).cmp(R1, Compare::Equal, &[6]);
+        rule.meta(MetaKey::L4PROTO, R1).cmp(R1, CmpOp::Equal, &[6]);
         rule.immediate(address, R1).immediate(&[0, 80], Register::R2);
         let to = Nat { kind: NatKind::Destination, family: nat, address: Some(R1), port: Some(Register::R2), flags: 0 };
         rule.nat(to);
@@ -65,7 +65,7 @@ const FORMS: &[(&str, Write)] = &[
         let nat = if family == Family::Ipv6 { Family::Ipv6 } else { Family::Ipv4 };
         let address: &[u8] = if nat == Family::Ipv6 { &[0xfd; 16] } else { &[10, 0, 0, 1] };
         if family == Family::Inet {
-            rule.meta(MetaKey::NFPROTO, R1).cmp(R1, Compare::Equal, &[2]);
+            rule.meta(MetaKey::NFPROTO, R1).cmp(R1, CmpOp::Equal, &[2]);
         }
         rule.immediate(address, R1);
         rule.nat(Nat { kind: NatKind::Source, family: nat, address: Some(R1), port: None, flags: 0x10 });
@@ -77,7 +77,7 @@ const FORMS: &[(&str, Write)] = &[
         rule.masquerade(0x10);
     }),
     ("pre", |rule, _| {
-        rule.meta(MetaKey::L4PROTO, R1).cmp(R1, Compare::Equal, &[6]).immediate(&[0, 80], R1);
+        rule.meta(MetaKey::L4PROTO, R1).cmp(R1, CmpOp::Equal, &[6]).immediate(&[0, 80], R1);
         rule.redirect(Some(R1), 0);
     }),
     ("pre", |rule, _| {
@@ -91,33 +91,34 @@ const FORMS: &[(&str, Write)] = &[
         };
     }),
     ("in", |rule, _| {
-        rule.meta(MetaKey::L4PROTO, R1).cmp(R1, Compare::Equal, &[6]).reject(Reject::TcpReset);
+        rule.meta(MetaKey::L4PROTO, R1).cmp(R1, CmpOp::Equal, &[6]).reject(Reject::TcpReset);
     }),
     ("in", |rule, _| {
-        rule.counter().verdict(Verdict::Jump("other"));
+        rule.counter().verdict(NfVerdict::Jump("other"));
     }),
     ("in", |rule, _| {
-        rule.verdict(Verdict::Goto("other"));
+        rule.verdict(NfVerdict::Goto("other"));
     }),
     ("in", |rule, _| {
-        rule.verdict(Verdict::Continue);
+        rule.verdict(NfVerdict::Continue);
     }),
     ("in", |rule, _| {
-        rule.verdict(Verdict::Return);
+        rule.verdict(NfVerdict::Return);
     }),
     ("in", |rule, _| {
-        rule.verdict(Verdict::Drop);
+        rule.verdict(NfVerdict::Drop);
     }),
     ("in", |rule, _| {
-        rule.verdict(Verdict::Accept);
+        rule.verdict(NfVerdict::Accept);
     }),
 ];
 
 fn prepare(batch: &mut Batch, table: Table<'_>) {
     batch.add_table(table).unwrap();
-    let hooks = [("pre", "nat", Hook::Prerouting), ("post", "nat", Hook::Postrouting), ("in", "filter", Hook::Input)];
+    let hooks =
+        [("pre", "nat", NfHook::Prerouting), ("post", "nat", NfHook::Postrouting), ("in", "filter", NfHook::Input)];
     for (name, kind, hook) in hooks {
-        let base = BaseChain { kind, hook, priority: -7, policy: Some(Policy::Drop) };
+        let base = BaseChain { kind, hook, priority: -7, policy: Some(ChainPolicy::Drop) };
         batch.add_base_chain(table, name, &base).unwrap();
     }
     batch.add_chain(table, "other").unwrap();
@@ -134,7 +135,7 @@ fn the_dump_of_every_expression_is_what_was_sent() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     for family in [Family::Inet, Family::Ipv4, Family::Ipv6] {
         let table = Table::new(family, "t");
         let mut batch = Batch::new();
@@ -164,6 +165,9 @@ fn the_dump_of_every_expression_is_what_was_sent() {
             }
         }
         let pre = socket.chain(table, "pre").unwrap().unwrap().base.unwrap();
-        assert_eq!((pre.kind, pre.hook, pre.priority, pre.policy), ("nat", Some(Hook::Prerouting), -7, Policy::Drop));
+        assert_eq!(
+            (pre.kind, pre.hook, pre.priority, pre.policy),
+            ("nat", Some(NfHook::Prerouting), -7, ChainPolicy::Drop)
+        );
     }
 }

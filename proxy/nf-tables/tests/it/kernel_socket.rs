@@ -4,18 +4,18 @@ use std::process::Command;
 
 use crate::support::{TABLE, comments, inside, named, refused, this_test};
 use nf_tables::{
-    BaseChain, Batch, CommitError, Element, Family, Hook, MapData, Operation, Policy, Position, Rule, SetSpec, Socket,
-    Table, Value, Verdict, counter, verdict,
+    BaseChain, Batch, ChainPolicy, CommitError, Element, ElementValue, Family, MapData, NfHook, NfSocket, NfVerdict,
+    Operation, Rule, RulePosition, SetSpec, Table, counter, verdict,
 };
 use nix::libc;
 
 fn jump(chain: &str) -> Rule {
     let mut rule = Rule::new();
-    rule.counter().verdict(Verdict::Jump(chain));
+    rule.counter().verdict(NfVerdict::Jump(chain));
     rule
 }
 
-fn chains(socket: &mut Socket) -> Vec<String> {
+fn chains(socket: &mut NfSocket) -> Vec<String> {
     socket.chains(Family::Ipv4).unwrap().map(|chain| chain.name.to_owned()).collect()
 }
 
@@ -24,7 +24,7 @@ fn a_refused_operation_is_named_and_leaves_nothing() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();
     batch.add_chain(TABLE, "a").unwrap();
@@ -78,10 +78,10 @@ fn a_circle_of_jumps_is_refused() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();
-    let hook = BaseChain { kind: "filter", hook: Hook::Output, priority: 0, policy: Some(Policy::Accept) };
+    let hook = BaseChain { kind: "filter", hook: NfHook::Output, priority: 0, policy: Some(ChainPolicy::Accept) };
     batch.add_base_chain(TABLE, "output", &hook).unwrap();
     for chain in ["a", "b"] {
         batch.add_chain(TABLE, chain).unwrap();
@@ -104,7 +104,7 @@ fn a_generation_that_is_over_asks_for_a_restart() {
     if !inside!() {
         return;
     }
-    let (mut socket, mut other) = (Socket::open().unwrap(), Socket::open().unwrap());
+    let (mut socket, mut other) = (NfSocket::open().unwrap(), NfSocket::open().unwrap());
     let mut batch = Batch::new();
     let before = socket.generation().unwrap();
     batch.set_generation(Some(before));
@@ -135,7 +135,7 @@ fn a_batch_fits_or_is_reported_as_too_large() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     let limit = socket.largest_batch();
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();
@@ -173,7 +173,7 @@ fn rules_go_where_they_are_put() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();
     batch.add_chain_with(TABLE, "a", b"of ours").unwrap();
@@ -181,7 +181,7 @@ fn rules_go_where_they_are_put() {
     let second = batch.add_rule(TABLE, "a", &named("2")).unwrap();
     batch.set_echo(false);
     batch.add_rule(TABLE, "a", &named("4")).unwrap();
-    batch.insert_rule(TABLE, "a", Position::First, &named("1")).unwrap();
+    batch.insert_rule(TABLE, "a", RulePosition::First, &named("1")).unwrap();
     let handles = socket.commit(&batch).unwrap().handles;
     let (operation, handle) = *handles.last().unwrap();
     assert_eq!(operation, second);
@@ -189,8 +189,8 @@ fn rules_go_where_they_are_put() {
     assert_eq!(comments(&mut socket, "a").iter().find(|(_, comment)| comment == "2").unwrap().0, handle);
 
     batch.clear();
-    batch.insert_rule(TABLE, "a", Position::After(handle), &named("3")).unwrap();
-    batch.insert_rule(TABLE, "a", Position::Before(handle), &named("1½")).unwrap();
+    batch.insert_rule(TABLE, "a", RulePosition::After(handle), &named("3")).unwrap();
+    batch.insert_rule(TABLE, "a", RulePosition::Before(handle), &named("1½")).unwrap();
     socket.commit(&batch).unwrap();
     let rules = comments(&mut socket, "a");
     assert_eq!(rules.iter().map(|(_, comment)| &comment[..]).collect::<Vec<_>>(), ["1", "1½", "2", "3", "4"]);
@@ -231,7 +231,7 @@ fn a_counter_is_read_where_it_was_set() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();
     batch.add_chain(TABLE, "a").unwrap();
@@ -247,7 +247,7 @@ fn elements_are_added_read_and_deleted_in_any_number() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     let keys: Vec<[u8; 16]> = (0..5000u32)
         .map(|n| {
             let fields = [n.to_be_bytes(), [6, 0, 0, 0], [0, 80, 0, 0], (n % 10).to_ne_bytes()];
@@ -266,8 +266,9 @@ fn elements_are_added_read_and_deleted_in_any_number() {
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();
     batch.add_set(TABLE, &map).unwrap();
-    let added =
-        batch.add_elements(TABLE, map.name, keys.iter().map(|key| Element::to(key, Value::Data(&key[..4])))).unwrap();
+    let added = batch
+        .add_elements(TABLE, map.name, keys.iter().map(|key| Element::to(key, ElementValue::Data(&key[..4]))))
+        .unwrap();
     assert_eq!(added, Some(Operation(2)));
     assert!(batch.messages() > 5, "{}", batch.messages());
     socket.commit(&batch).unwrap();
@@ -277,7 +278,7 @@ fn elements_are_added_read_and_deleted_in_any_number() {
     assert_eq!(set.data, map.data);
     let mut seen: Vec<Vec<u8>> = Vec::new();
     for element in socket.elements(TABLE, map.name).unwrap() {
-        assert_eq!(element.value, Some(Value::Data(&element.key[..4])));
+        assert_eq!(element.value, Some(ElementValue::Data(&element.key[..4])));
         seen.push(element.key.to_vec());
     }
     seen.sort();
@@ -289,7 +290,7 @@ fn elements_are_added_read_and_deleted_in_any_number() {
         let value =
             |at: usize| if at == wrong { [9, 9, 9, 9] } else { [keys[at][0], keys[at][1], keys[at][2], keys[at][3]] };
         let values: Vec<[u8; 4]> = (0..keys.len()).map(value).collect();
-        let elements = || keys.iter().zip(&values).map(|(key, value)| Element::to(key, Value::Data(value)));
+        let elements = || keys.iter().zip(&values).map(|(key, value)| Element::to(key, ElementValue::Data(value)));
         batch.add_elements(TABLE, map.name, elements()).unwrap();
         assert_eq!(refused(&socket.commit(&batch).unwrap_err()), [(0, libc::EEXIST)], "{wrong}");
         batch.clear();
@@ -322,18 +323,24 @@ fn elements_lead_to_verdicts_and_go_after_a_time() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     let map = SetSpec { name: "v", key_type: 7, key_length: 4, data: Some(MapData::Verdict), ..SetSpec::default() };
     let aging = SetSpec { name: "s", key_type: 7, key_length: 4, timeout: Some(600_000), ..SetSpec::default() };
-    let verdicts =
-        [Verdict::Accept, Verdict::Drop, Verdict::Continue, Verdict::Return, Verdict::Jump("a"), Verdict::Goto("a")];
+    let verdicts = [
+        NfVerdict::Accept,
+        NfVerdict::Drop,
+        NfVerdict::Continue,
+        NfVerdict::Return,
+        NfVerdict::Jump("a"),
+        NfVerdict::Goto("a"),
+    ];
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();
     batch.add_chain(TABLE, "a").unwrap();
     batch.add_set(TABLE, &map).unwrap();
     batch.add_set(TABLE, &aging).unwrap();
     let keys: Vec<[u8; 4]> = (0..6u8).map(|n| [10, 0, 0, n]).collect();
-    let elements = keys.iter().zip(verdicts).map(|(key, verdict)| Element::to(key, Value::Verdict(verdict)));
+    let elements = keys.iter().zip(verdicts).map(|(key, verdict)| Element::to(key, ElementValue::Verdict(verdict)));
     batch.add_elements(TABLE, "v", elements).unwrap();
     let own = Element { timeout: Some(60_000), user_data: b"x", ..Element::new(&keys[0]) };
     batch.add_elements(TABLE, "s", [own, Element::new(&keys[1])]).unwrap();
@@ -343,7 +350,10 @@ fn elements_lead_to_verdicts_and_go_after_a_time() {
         socket.elements(TABLE, "v").unwrap().map(|e| (e.key.to_vec(), format!("{:?}", e.value))).collect();
     seen.sort();
     let expected = keys.iter().zip(verdicts);
-    assert_eq!(seen, expected.map(|(k, v)| (k.to_vec(), format!("{:?}", Some(Value::Verdict(v))))).collect::<Vec<_>>());
+    assert_eq!(
+        seen,
+        expected.map(|(k, v)| (k.to_vec(), format!("{:?}", Some(ElementValue::Verdict(v))))).collect::<Vec<_>>()
+    );
     let sets: Vec<_> = socket.sets(TABLE).unwrap().map(|set| (set.name.to_owned(), set.data, set.timeout)).collect();
     assert_eq!(sets, [("v".to_owned(), Some(MapData::Verdict), None), ("s".to_owned(), None, Some(600_000))]);
     let mut aged: Vec<_> = socket
@@ -362,7 +372,7 @@ fn answers_that_were_lost_do_not_hide_a_refusal() {
     if !inside!() {
         return;
     }
-    let mut socket = Socket::open().unwrap();
+    let mut socket = NfSocket::open().unwrap();
     let mut batch = Batch::new();
     batch.add_table(TABLE).unwrap();
     for handle in 0..60_000 {
@@ -383,7 +393,7 @@ fn without_the_capability_nothing_is_changed() {
     if std::env::var_os(WITHOUT).is_some() {
         let mut batch = Batch::new();
         batch.add_table(TABLE).unwrap();
-        let error = Socket::open().unwrap().commit(&batch).unwrap_err();
+        let error = NfSocket::open().unwrap().commit(&batch).unwrap_err();
         assert!(matches!(error, CommitError::NotPermitted), "{error:?}");
         return;
     }

@@ -113,9 +113,9 @@ pub(super) fn userspace(config: &Config, family: Family, batch: &Batch, local: &
     let (node, mut addresses, plans) = planned(&config, family, batch, local);
     addresses.bare.extend(bare.then_some(family));
     let mut proxy =
-        assemble::userspace(&config, family, iptables::Fake::default(), crate::relay::FakeRelays::default());
+        assemble::userspace(&config, family, iptables::FakeIptables::default(), crate::relay::FakeRelays::default());
     let mode = proxy.mode().renderer();
-    let tables = mode.wanted::<iptables::Fake>(node, &addresses, &plans);
+    let tables = mode.wanted::<iptables::FakeIptables>(node, &addresses, &plans);
     let relays = relay_lines(mode.listening(), &plans);
     let mut transaction = Transaction::default();
     for (table, chains) in tables {
@@ -181,7 +181,7 @@ fn planned(
     let addresses = NodeAddresses { local: own, ..NodeAddresses::default() };
     let service_ranges = service_ranges(config, state.node(), state.service_cidrs()).dropped;
     let node = NodePlan { service_ranges, ..plan_node(config, family, state.node(), &addresses) };
-    let mut proxy = assemble::iptables(config, family, iptables::Fake::default());
+    let mut proxy = assemble::iptables(config, family, iptables::FakeIptables::default());
     proxy.apply(&batch.changes);
     proxy.set_addresses(&addresses);
     (node, addresses, proxy.plans())
@@ -193,9 +193,9 @@ pub(super) fn iptables(config: &Config, family: Family, batch: &Batch, local: &[
     let (node, addresses, plans) = planned(config, family, batch, local);
     let health = health_lines(&plans);
     let mut mode = syncer::IptablesRenderer::default();
-    let context = Renderer::<iptables::Fake>::node(&mut mode, node.clone(), &addresses, &&plans[..]);
+    let context = Renderer::<iptables::FakeIptables>::node(&mut mode, node.clone(), &addresses, &&plans[..]);
     let mut transaction = Transaction::default();
-    for (table, chains) in tables::<_, iptables::Fake>(&mut mode, &context, plans, true) {
+    for (table, chains) in tables::<_, iptables::FakeIptables>(&mut mode, &context, plans, true) {
         transaction.table(table).write = chains;
     }
     let rules = with_jumps(&transaction.text(), &jumps::wanted(&node).collect::<Vec<_>>());

@@ -1,5 +1,4 @@
-//! The entries that the kernel dumps (since 5.8; `ctnetlink_alloc_filter` in net/netfilter/nf_conntrack_netlink.c). Older
-//! kernels ignore the filter and dump everything.
+//! The entries that the kernel dumps (since 5.8; `ctnetlink_alloc_filter` in net/netfilter/nf_conntrack_netlink.c).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,47 +14,46 @@ use crate::model::{Frontend, Protocol};
 const CTA_FILTER: u16 = 25;
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const CTA_FILTER_REPLY_FLAGS: u16 = 2;
-/// The parts of a tuple that the kernel compares (`CTA_FILTER_F_*` in net/netfilter/nf_internals.h).
+/// Parts of a tuple to compare (`CTA_FILTER_F_*` in net/netfilter/nf_internals.h).
 const IP_SRC: u32 = 1;
 const IP_DST: u32 = 1 << 1;
 const PROTO_NUM: u32 = 1 << 3;
 const PROTO_SRC_PORT: u32 = 1 << 4;
 const PROTO_DST_PORT: u32 = 1 << 5;
 
-/// The flows that a dump lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Filter {
-    /// All flows.
+pub enum FlowFilter {
     None,
     Protocol(Protocol),
     /// Flows whose clients send to a frontend.
     To(Protocol, Frontend),
-    /// Flows that a server answers, whatever destination the clients send to.
+    /// Flows that a server answers.
     From(Protocol, SocketAddr),
 }
 
-impl Filter {
-    /// Writes the attributes of the request for the dump.
+impl FlowFilter {
     pub(super) fn write(&self, writer: &mut AttributeWriter) {
         let (protocol, address, port) = match self {
-            Filter::None => return,
-            Filter::Protocol(protocol) => (protocol, None, None),
-            Filter::To(protocol, Frontend::Address(address)) => (protocol, Some(address.ip()), Some(address.port())),
-            Filter::To(protocol, Frontend::NodePort(port)) => (protocol, None, Some(*port)),
-            Filter::From(protocol, server) => (protocol, Some(server.ip()), Some(server.port())),
+            FlowFilter::None => return,
+            FlowFilter::Protocol(protocol) => (protocol, None, None),
+            FlowFilter::To(protocol, Frontend::Address(address)) => {
+                (protocol, Some(address.ip()), Some(address.port()))
+            }
+            FlowFilter::To(protocol, Frontend::NodePort(port)) => (protocol, None, Some(*port)),
+            FlowFilter::From(protocol, server) => (protocol, Some(server.ip()), Some(server.port())),
         };
         // A server answers as the source of the reply tuple.
         let (tuple, tuple_flags) = match self {
-            Filter::From(..) => (CTA_TUPLE_REPLY, CTA_FILTER_REPLY_FLAGS),
+            FlowFilter::From(..) => (CTA_TUPLE_REPLY, CTA_FILTER_REPLY_FLAGS),
             _ => (CTA_TUPLE_ORIG, CTA_FILTER_ORIG_FLAGS),
         };
         let [(address_kind, address_flag), (port_kind, port_flag)] = match self {
-            Filter::From(..) => [(CTA_IP_V4_SRC, IP_SRC), (CTA_PROTO_SRC_PORT, PROTO_SRC_PORT)],
+            FlowFilter::From(..) => [(CTA_IP_V4_SRC, IP_SRC), (CTA_PROTO_SRC_PORT, PROTO_SRC_PORT)],
             _ => [(CTA_IP_V4_DST, IP_DST), (CTA_PROTO_DST_PORT, PROTO_DST_PORT)],
         };
         let mut flags = PROTO_NUM;
         writer.nest(tuple, |writer| {
-            // IPv4 only: the kernel inverts the comparison of IPv6 addresses (`!ipv6_addr_cmp()` in
+            // The kernel inverts the comparison of IPv6 addresses (`!ipv6_addr_cmp()` in
             // `ctnetlink_filter_match_tuple`, seen with 6.18).
             if let Some(IpAddr::V4(address)) = address {
                 flags |= address_flag;

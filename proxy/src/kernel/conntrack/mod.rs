@@ -14,12 +14,11 @@ use nix::libc;
 
 use super::netlink::{self, NLM_F_DUMP, NLM_F_REQUEST, ip_address};
 use crate::model::{Family, Flow, Protocol};
-pub use filter::Filter;
-use scan::Scan;
+pub use filter::FlowFilter;
+use scan::ConntrackScan;
 pub use scan::{DELETIONS_PER_DATAGRAM, ENTRIES_PER_STEP, ScanStep};
 
-/// `NFNL_SUBSYS_CTNETLINK` in the upper byte of a message type; `IPCTNL_MSG_CT_NEW`, `IPCTNL_MSG_CT_GET`,
-/// `IPCTNL_MSG_CT_DELETE`.
+/// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_…`.
 const CT_NEW: u16 = 1 << 8;
 const CT_GET: u16 = 1 << 8 | 1;
 const CT_DELETE: u16 = 1 << 8 | 2;
@@ -30,7 +29,6 @@ const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_STATUS: u16 = 3;
 const CTA_PROTOINFO: u16 = 4;
-/// Distinguishes an entry from a later one with the same addresses.
 const CTA_ID: u16 = 12;
 /// Only entries outside the default zone have one.
 const CTA_ZONE: u16 = 18;
@@ -51,20 +49,19 @@ const IPS_DST_NAT: u32 = 1 << 5;
 /// expects another packet.
 const CLOSED: [u8; 2] = [7, 8];
 
-/// The conntrack table of one network namespace.
 pub trait Conntrack {
-    /// Deletes the stale entries of a family: one step of a scan, by one dump for each filter. Continues the last scan, or
-    /// begins a new one (`anew`, and after an error), with these filters.
+    /// Deletes stale entries in one step of a scan, by one dump for each filter. A new scan begins with `anew`, and
+    /// after an error.
     fn delete_some(
         &mut self,
         family: Family,
-        filters: &[Filter],
+        filters: &[FlowFilter],
         anew: bool,
         stale: &dyn Fn(&Flow) -> bool,
     ) -> io::Result<ScanStep>;
 
     /// Runs a whole scan; returns how many entries it deleted.
-    fn delete(&mut self, family: Family, filters: &[Filter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
+    fn delete(&mut self, family: Family, filters: &[FlowFilter], stale: &dyn Fn(&Flow) -> bool) -> io::Result<usize> {
         let mut step = self.delete_some(family, filters, true, stale)?;
         let mut deleted = step.deleted;
         while !step.is_last {
@@ -74,29 +71,27 @@ pub trait Conntrack {
         Ok(deleted)
     }
 
-    /// The source addresses of a family's flows, by one dump. Ignores closed TCP connections.
     fn clients(&mut self, family: Family) -> io::Result<BTreeSet<IpAddr>>;
 }
 
-/// The kernel's table, in the network namespace of the first call. The socket stays open: closing a netfilter socket waits
-/// until the kernel has freed the objects of the last nf_tables transaction (`nft_rcv_nl_event`), 5 to 8 ms after a sync.
+/// The table of the network namespace of the first call. The socket stays open: closing it waits until the kernel has
+/// freed the objects of the last nf_tables transaction (`nft_rcv_nl_event`), 5 to 8 ms after a sync.
 #[derive(Debug, Default)]
 pub struct ConntrackNetlink {
     socket: Option<Socket>,
-    /// Deletions while a dump occupies the first socket.
     deletions: Option<Socket>,
-    scan: Option<Scan>,
+    scan: Option<ConntrackScan>,
 }
 
 impl ConntrackNetlink {
-    /// Ends a scan in progress. A socket accepts no other request during a dump.
+    /// A socket accepts no other request during a dump.
     fn abort_scan(&mut self) {
         if self.scan.take().is_some_and(|scan| scan.is_dumping) {
             self.socket = None;
         }
     }
 
-    /// Runs `work` with the socket. Drops the socket after a failure, since it may hold the rest of an answer.
+    /// Drops the socket after a failure, since it may hold the rest of an answer.
     fn with_socket<T>(&mut self, work: impl FnOnce(&Socket) -> io::Result<T>) -> io::Result<T> {
         let socket = self.socket.take().map_or_else(connect, Ok)?;
         let result = work(&socket)?;
@@ -109,14 +104,14 @@ impl Conntrack for ConntrackNetlink {
     fn delete_some(
         &mut self,
         family: Family,
-        filters: &[Filter],
+        filters: &[FlowFilter],
         anew: bool,
         stale: &dyn Fn(&Flow) -> bool,
     ) -> io::Result<ScanStep> {
         if anew {
             self.abort_scan();
         }
-        let mut scan = self.scan.take().unwrap_or_else(|| Scan::new(family, filters));
+        let mut scan = self.scan.take().unwrap_or_else(|| ConntrackScan::new(family, filters));
         let mut deletions = self.deletions.take();
         let step = self.with_socket(|socket| scan.step(socket, &mut deletions, stale))?;
         self.deletions = deletions;
@@ -156,7 +151,7 @@ fn request(kind: u16, flags: u16, family: Family, fill: impl FnOnce(&mut Attribu
     message
 }
 
-/// Receives one datagram of an answer and passes its entries to `entry`; returns whether it ends the answer.
+/// Passes the entries of one datagram to `entry`; returns whether the answer is complete.
 fn receive(socket: &Socket, flags: i32, mut entry: impl FnMut(Attributes<'_>)) -> io::Result<bool> {
     let mut end = None;
     netlink::receive(socket, flags, |message| match message.content() {
@@ -180,7 +175,6 @@ fn is_closed(entry: Attributes<'_>) -> bool {
     state.is_some_and(|state| CLOSED.contains(&state))
 }
 
-/// Reads an entry in the default zone of a protocol that Services use.
 fn read_flow(entry: Attributes<'_>) -> Option<Flow> {
     let (mut original, mut reply, mut status) = (None, None, 0);
     for attribute in entry {
@@ -213,7 +207,6 @@ pub(crate) fn fuzz(bytes: &[u8]) {
     }
 }
 
-/// One direction of an entry.
 struct FlowTuple {
     protocol: Protocol,
     source: SocketAddr,

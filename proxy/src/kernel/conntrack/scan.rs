@@ -1,6 +1,5 @@
-//! Deletes entries while a dump lists them. Memory holds the tuples of one datagram, some hundred, however many entries are
-//! stale. The dump continues at the last entry that it listed, or at the begin of that entry's bucket if the entry was
-//! deleted (`ctnetlink_dump_table` in net/netfilter/nf_conntrack_netlink.c), so deletions hide no entry from it.
+//! Deletes entries during a dump. The dump continues at the last listed entry, or at the begin of its bucket if the
+//! entry was deleted (`ctnetlink_dump_table` in net/netfilter/nf_conntrack_netlink.c), so deletions hide no entry.
 
 use std::io;
 
@@ -8,43 +7,38 @@ use netlink_sys::Socket;
 use nf_tables::netlink::Attributes;
 use nix::libc;
 
-use super::{CT_DELETE, CT_GET, CTA_ID, CTA_TUPLE_ORIG, Filter, connect, read_flow, receive, request};
+use super::{CT_DELETE, CT_GET, CTA_ID, CTA_TUPLE_ORIG, FlowFilter, connect, read_flow, receive, request};
 use crate::kernel::netlink::NLM_F_DUMP;
 use crate::model::{Family, Flow};
 
-/// A step ends with the datagram that reaches this many entries: some 15 ms, which a change of rules may have to wait.
+/// A step of some 15 ms, for which a change of rules may have to wait.
 pub const ENTRIES_PER_STEP: usize = 4096;
-/// A failed deletion takes 0.8 KiB of the socket's receive buffer, which has room for 208 KiB (`net.core.rmem_default`).
+/// A failed deletion takes 0.8 of the receive buffer's 208 KiB (`net.core.rmem_default`).
 pub const DELETIONS_PER_DATAGRAM: usize = 128;
 
-/// The result of one step of a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScanStep {
-    /// Listed entries.
     pub seen: usize,
     pub deleted: usize,
-    /// Sent datagrams with deletions.
     pub datagrams: usize,
-    /// The scan is complete.
     pub is_last: bool,
 }
 
 /// A scan of the table, between two steps.
 #[derive(Debug)]
-pub(super) struct Scan {
+pub(super) struct ConntrackScan {
     family: Family,
     /// Dumps that have not begun.
-    rest: Vec<Filter>,
-    /// A dump is in progress: the socket accepts no other request.
+    rest: Vec<FlowFilter>,
     pub(super) is_dumping: bool,
 }
 
-impl Scan {
-    pub(super) fn new(family: Family, filters: &[Filter]) -> Scan {
-        Scan { family, rest: filters.to_vec(), is_dumping: false }
+impl ConntrackScan {
+    pub(super) fn new(family: Family, filters: &[FlowFilter]) -> ConntrackScan {
+        ConntrackScan { family, rest: filters.to_vec(), is_dumping: false }
     }
 
-    /// `deletions` is a socket of its own, because the kernel would mix refusals with the entries of a dump.
+    /// `deletions` is another socket, since refusals would mix with entries.
     pub(super) fn step(
         &mut self,
         dump: &Socket,
@@ -76,7 +70,6 @@ impl Scan {
     }
 }
 
-/// Encoded deletions.
 #[derive(Default)]
 struct DeletionBatch {
     datagrams: Vec<Vec<u8>>,
@@ -99,7 +92,7 @@ impl DeletionBatch {
         self.count += 1;
     }
 
-    /// The kernel deletes before the send returns. Without `NLM_F_ACK` it answers failures only.
+    /// The kernel deletes before the send returns, and answers failures only.
     fn send(self, socket: &mut Option<Socket>, step: &mut ScanStep) -> io::Result<()> {
         if self.count == 0 {
             return Ok(());

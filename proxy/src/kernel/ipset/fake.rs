@@ -1,20 +1,17 @@
-//! Sets in memory, as strict as the kernel's: of the right type, no larger than they were made.
+//! Sets in memory, with the kernel's checks of types and sizes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use nix::libc::{EEXIST, EINVAL, ENOENT, ENOSPC};
 
-use super::{Kind, Member, Set, SetChange, SetHeader, Sets};
+use super::{IpSets, Set, SetChange, SetHeader, SetMember, SetType};
 use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
 
-/// The fake. Fields are open for tests to look at and to tamper with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fake {
-    /// Sets by name.
-    pub sets: BTreeMap<String, (SetHeader, BTreeSet<Member>)>,
-    /// Every change of members that was taken.
+pub struct FakeIpSets {
+    pub sets: BTreeMap<String, (SetHeader, BTreeSet<SetMember>)>,
     pub changes: Vec<SetChange>,
 }
 
@@ -22,10 +19,10 @@ fn refuse<T>(operation: String, code: i32) -> Result<T, NetlinkError> {
     Err(NetlinkError::new(operation, io::Error::from_raw_os_error(code)))
 }
 
-impl Fake {
-    fn fits(header: &SetHeader, member: &Member) -> bool {
+impl FakeIpSets {
+    fn fits(header: &SetHeader, member: &SetMember) -> bool {
         let range_is_storable = match member {
-            Member::IpPortNet(_, _, _, range) => range.prefix_len() > 0 && *range == range.trunc(),
+            SetMember::IpPortNet(_, _, _, range) => range.prefix_len() > 0 && *range == range.trunc(),
             _ => true,
         };
         let of_family = member.address().is_none_or(|address| Family::of(&address) == header.family);
@@ -33,11 +30,11 @@ impl Fake {
     }
 }
 
-impl Sets for Fake {
+impl IpSets for FakeIpSets {
     fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError> {
-        let read = |(header, members): &(SetHeader, BTreeSet<Member>)| Set {
+        let read = |(header, members): &(SetHeader, BTreeSet<SetMember>)| Set {
             kind: header.kind.as_str().to_owned(),
-            maxelem: if header.kind == Kind::BitmapPort { 0 } else { header.maxelem },
+            maxelem: if header.kind == SetType::BitmapPort { 0 } else { header.maxelem },
             members: members.clone(),
         };
         Ok(self.sets.get(name).map(read))
@@ -58,7 +55,7 @@ impl Sets for Fake {
             let operation = format!("{change:?}");
             let Some((header, members)) = self.sets.get_mut(&change.set) else { return refuse(operation, ENOENT) };
             for member in &change.members {
-                if !Fake::fits(header, member) {
+                if !FakeIpSets::fits(header, member) {
                     return refuse(operation, EINVAL);
                 }
                 if change.add {
@@ -66,7 +63,7 @@ impl Sets for Fake {
                 } else {
                     members.remove(member);
                 }
-                if header.kind != Kind::BitmapPort && members.len() > header.maxelem as usize {
+                if header.kind != SetType::BitmapPort && members.len() > header.maxelem as usize {
                     members.remove(member);
                     return refuse(operation, ENOSPC);
                 }
@@ -84,7 +81,7 @@ impl Sets for Fake {
         if first.0.kind != second.0.kind || first.0.family != second.0.family {
             return refuse(operation, EINVAL);
         }
-        let named = |(header, members): (SetHeader, BTreeSet<Member>), name: &str| {
+        let named = |(header, members): (SetHeader, BTreeSet<SetMember>), name: &str| {
             (SetHeader { name: name.to_owned(), ..header }, members)
         };
         self.sets.insert(one.to_owned(), named(second, one));

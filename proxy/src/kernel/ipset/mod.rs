@@ -1,4 +1,4 @@
-//! IP sets, which rules of iptables look things up in.
+//! IP sets for iptables rules.
 
 mod fake;
 mod netlink;
@@ -9,69 +9,58 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-pub use fake::Fake;
+pub use fake::FakeIpSets;
 pub use netlink::Nfnetlink;
 pub(crate) use netlink::fuzz;
 
 use super::netlink::NetlinkError;
 use crate::model::{Family, Protocol};
 
-/// Members that a hash has room for by default (`IPSET_DEFAULT_MAXELEM`).
+/// Default size limit of a hash (`IPSET_DEFAULT_MAXELEM`).
 pub const DEFAULT_MAXELEM: u32 = 65_536;
-/// Buckets that a hash begins with by default (`IPSET_DEFAULT_HASHSIZE`).
+/// Default number of buckets (`IPSET_DEFAULT_HASHSIZE`).
 pub const DEFAULT_HASHSIZE: u32 = 1024;
 
-/// A type of set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Ports, by one bit each.
+pub enum SetType {
     BitmapPort,
-    /// Addresses.
     HashIp,
-    /// Addresses with protocol and port.
     HashIpPort,
-    /// The same with a second address.
     HashIpPortIp,
-    /// The same with a range.
     HashIpPortNet,
 }
 
-impl Kind {
-    /// All that are used here.
-    pub const ALL: [Kind; 5] =
-        [Kind::BitmapPort, Kind::HashIp, Kind::HashIpPort, Kind::HashIpPortIp, Kind::HashIpPortNet];
+impl SetType {
+    pub const ALL: [SetType; 5] =
+        [SetType::BitmapPort, SetType::HashIp, SetType::HashIpPort, SetType::HashIpPortIp, SetType::HashIpPortNet];
 
-    /// The kernel's word for it.
+    /// The kernel's name.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::BitmapPort => "bitmap:port",
-            Kind::HashIp => "hash:ip",
-            Kind::HashIpPort => "hash:ip,port",
-            Kind::HashIpPortIp => "hash:ip,port,ip",
-            Kind::HashIpPortNet => "hash:ip,port,net",
+            SetType::BitmapPort => "bitmap:port",
+            SetType::HashIp => "hash:ip",
+            SetType::HashIpPort => "hash:ip,port",
+            SetType::HashIpPortIp => "hash:ip,port,ip",
+            SetType::HashIpPortNet => "hash:ip,port,net",
         }
     }
 }
 
-/// What a set is made with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetHeader {
-    /// Its name.
     pub name: String,
-    /// Its type.
-    pub kind: Kind,
-    /// The family of its addresses; a bitmap has none.
+    pub kind: SetType,
+    /// Ignored for a bitmap.
     pub family: Family,
-    /// Most members (of a hash).
     pub maxelem: u32,
 }
 
-/// As `ipset save` writes it.
+/// In the format of `ipset save`.
 impl fmt::Display for SetHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "create {} {}", self.name, self.kind.as_str())?;
         let family = match self.family {
-            _ if self.kind == Kind::BitmapPort => return write!(f, " range 0-65535"),
+            _ if self.kind == SetType::BitmapPort => return write!(f, " range 0-65535"),
             Family::V4 => "inet",
             Family::V6 => "inet6",
         };
@@ -79,51 +68,48 @@ impl fmt::Display for SetHeader {
     }
 }
 
-/// A member of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Member {
-    /// Of a `bitmap:port`.
+pub enum SetMember {
     Port(u16),
-    /// Of a `hash:ip`.
     Ip(IpAddr),
-    /// Of a `hash:ip,port`.
     IpPort(IpAddr, Protocol, u16),
-    /// Of a `hash:ip,port,ip`.
     IpPortIp(IpAddr, Protocol, u16, IpAddr),
-    /// Of a `hash:ip,port,net`; the range has no bits beyond its length, and its length is not 0.
+    /// The range has no host bits and is not /0.
     IpPortNet(IpAddr, Protocol, u16, IpNet),
 }
 
-impl Member {
-    /// The type of set that it can be in.
-    pub fn kind(&self) -> Kind {
+impl SetMember {
+    pub fn kind(&self) -> SetType {
         match self {
-            Member::Port(_) => Kind::BitmapPort,
-            Member::Ip(_) => Kind::HashIp,
-            Member::IpPort(..) => Kind::HashIpPort,
-            Member::IpPortIp(..) => Kind::HashIpPortIp,
-            Member::IpPortNet(..) => Kind::HashIpPortNet,
+            SetMember::Port(_) => SetType::BitmapPort,
+            SetMember::Ip(_) => SetType::HashIp,
+            SetMember::IpPort(..) => SetType::HashIpPort,
+            SetMember::IpPortIp(..) => SetType::HashIpPortIp,
+            SetMember::IpPortNet(..) => SetType::HashIpPortNet,
         }
     }
 
-    /// Its first address.
+    /// The first address.
     pub fn address(&self) -> Option<IpAddr> {
         match self {
-            Member::Port(_) => None,
-            Member::Ip(ip) | Member::IpPort(ip, ..) | Member::IpPortIp(ip, ..) | Member::IpPortNet(ip, ..) => Some(*ip),
+            SetMember::Port(_) => None,
+            SetMember::Ip(ip)
+            | SetMember::IpPort(ip, ..)
+            | SetMember::IpPortIp(ip, ..)
+            | SetMember::IpPortNet(ip, ..) => Some(*ip),
         }
     }
 }
 
-/// As `ipset save` writes it. A range of a single address is written as the address.
-impl fmt::Display for Member {
+/// In the format of `ipset save`.
+impl fmt::Display for SetMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Member::Port(port) => write!(f, "{port}"),
-            Member::Ip(ip) => write!(f, "{ip}"),
-            Member::IpPort(ip, protocol, port) => write!(f, "{ip},{protocol}:{port}"),
-            Member::IpPortIp(ip, protocol, port, second) => write!(f, "{ip},{protocol}:{port},{second}"),
-            Member::IpPortNet(ip, protocol, port, range) => {
+            SetMember::Port(port) => write!(f, "{port}"),
+            SetMember::Ip(ip) => write!(f, "{ip}"),
+            SetMember::IpPort(ip, protocol, port) => write!(f, "{ip},{protocol}:{port}"),
+            SetMember::IpPortIp(ip, protocol, port, second) => write!(f, "{ip},{protocol}:{port},{second}"),
+            SetMember::IpPortNet(ip, protocol, port, range) => {
                 write!(f, "{ip},{protocol}:{port},")?;
                 if range.prefix_len() == range.max_prefix_len() {
                     write!(f, "{}", range.addr())
@@ -135,57 +121,35 @@ impl fmt::Display for Member {
     }
 }
 
-/// A set as the kernel lists it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Set {
-    /// The name of its type.
+    /// The kernel's name of the type.
     pub kind: String,
-    /// Most members (0: of a bitmap).
+    /// Most members; 0 for a bitmap.
     pub maxelem: u32,
-    /// The members that could be read.
-    pub members: BTreeSet<Member>,
+    /// The members that this proxy can decode.
+    pub members: BTreeSet<SetMember>,
 }
 
-/// Members that come into or leave one set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetChange {
-    /// The set's name.
     pub set: String,
-    /// They come.
     pub add: bool,
-    /// Which.
-    pub members: Vec<Member>,
+    pub members: Vec<SetMember>,
 }
 
-/// The IP sets of one network namespace.
-pub trait Sets {
-    /// A set with its members, if there is one of the name.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+pub trait IpSets {
+    /// Lists a set, if it exists.
     fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError>;
 
-    /// Makes an empty set.
-    ///
-    /// # Errors
-    /// When the kernel refuses; that there is one already is an error.
     fn create_set(&mut self, header: &SetHeader) -> Result<(), NetlinkError>;
 
-    /// Brings in and takes out members, in order. Members that are there already, or not, are no error.
-    ///
-    /// # Errors
-    /// When the kernel refuses one; others may have been changed.
+    /// Makes changes in order; ignores existing and missing members.
     fn change_sets(&mut self, changes: &[SetChange]) -> Result<(), NetlinkError>;
 
-    /// Exchanges the contents of two sets of one type; rules see either the one or the other.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// Exchanges two sets of one type atomically.
     fn swap_sets(&mut self, one: &str, other: &str) -> Result<(), NetlinkError>;
 
-    /// Removes a set; that there is none is no error.
-    ///
-    /// # Errors
-    /// When the kernel refuses, as it does while a rule refers to it.
+    /// Deletes a set, if it exists. Fails while a rule refers to it.
     fn destroy_set(&mut self, name: &str) -> Result<(), NetlinkError>;
 }

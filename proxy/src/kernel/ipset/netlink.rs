@@ -10,7 +10,7 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use nf_tables::netlink::{AttributeWriter, Attributes, NET_BYTE_ORDER};
 use nix::libc;
 
-use super::{DEFAULT_HASHSIZE, Kind, Member, Set, SetChange, SetHeader, Sets};
+use super::{DEFAULT_HASHSIZE, IpSets, Set, SetChange, SetHeader, SetMember, SetType};
 use crate::kernel::netlink::{NLM_F_CREATE, NLM_F_EXCL, NetlinkError, NetlinkSocket, Request, ip_address};
 use crate::model::{Family, Protocol};
 
@@ -50,21 +50,19 @@ const ATTR_CIDR2: u16 = 21;
 const ATTR_IPADDR_IPV4: u16 = 1;
 const ATTR_IPADDR_IPV6: u16 = 2;
 
-/// `IPSET_ERR_EXIST`: the member to add exists, or the member to delete does not.
+/// `IPSET_ERR_EXIST`: nothing to add or delete.
 const ERR_EXIST: i32 = 4103;
-/// `IPSET_ERR_BUSY`: a rule refers to the set, or did a moment ago: nf_tables releases the sets of deleted rules in the
-/// background, after it has acknowledged the deletion (`nf_tables_trans_destroy_work` in `net/netfilter/nf_tables_api.c`).
+/// `IPSET_ERR_BUSY`: a rule refers to the set, or did a moment ago: nf_tables releases sets after it acknowledges the
+/// deletion (`nf_tables_trans_destroy_work`).
 const ERR_BUSY: i32 = 4100;
-/// How long and how often the deletion of a busy set is tried.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 const RELEASE_PAUSE: Duration = Duration::from_millis(5);
-/// Members in one request: each takes up to 72 bytes, and an attribute has room for 65,535.
+/// Each takes up to 72 bytes, and 65,535 fit.
 const MEMBERS_PER_REQUEST: usize = 500;
 
-/// The kernel's sets.
 pub struct Nfnetlink {
     netlink: NetlinkSocket,
-    revisions: HashMap<(Kind, Family), u8>,
+    revisions: HashMap<(SetType, Family), u8>,
 }
 
 impl Nfnetlink {
@@ -74,8 +72,7 @@ impl Nfnetlink {
         Ok(Nfnetlink { netlink, revisions: HashMap::new() })
     }
 
-    /// The newest revision of a set type that the kernel knows.
-    fn revision(&mut self, kind: Kind, family: Family) -> Result<u8, NetlinkError> {
+    fn revision(&mut self, kind: SetType, family: Family) -> Result<u8, NetlinkError> {
         if let Some(known) = self.revisions.get(&(kind, family)) {
             return Ok(*known);
         }
@@ -91,7 +88,7 @@ impl Nfnetlink {
     }
 }
 
-impl Sets for Nfnetlink {
+impl IpSets for Nfnetlink {
     fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError> {
         let mut list = request_for(CMD_LIST, name, format!("list the set {name}"));
         list.harmless = &[libc::ENOENT];
@@ -105,7 +102,7 @@ impl Sets for Nfnetlink {
             if let Some(most) = part.nested(ATTR_DATA).be32(ATTR_MAXELEM) {
                 set.maxelem = most;
             }
-            if let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == set.kind) {
+            if let Some(kind) = SetType::ALL.into_iter().find(|kind| kind.as_str() == set.kind) {
                 let members = part.nested(ATTR_ADT).map(|member| Attributes::new(member.value));
                 set.members.extend(members.filter_map(|member| read_member(kind, member)));
             }
@@ -121,7 +118,7 @@ impl Sets for Nfnetlink {
         request.body.put(ATTR_REVISION, &[revision]);
         request.body.put(ATTR_FAMILY, &[family_number(header.kind, header.family)]);
         request.body.nest(ATTR_DATA, |data| match header.kind {
-            Kind::BitmapPort => {
+            SetType::BitmapPort => {
                 data.put(NET_BYTE_ORDER | ATTR_PORT, &0u16.to_be_bytes());
                 data.put(NET_BYTE_ORDER | ATTR_PORT_TO, &u16::MAX.to_be_bytes());
             }
@@ -142,7 +139,7 @@ impl Sets for Nfnetlink {
                 let operation = format!("{verb} the set {} {} member(s) from {first} on", change.set, part.len());
                 let mut request = request_for(command, &change.set, operation);
                 request.harmless = &[ERR_EXIST];
-                // The kernel demands it with several members, and counts in it for an error message.
+                // The kernel demands it with several members.
                 request.body.put(ATTR_LINENO, &0u32.to_ne_bytes());
                 request.body.nest(ATTR_ADT, |members| {
                     part.iter().for_each(|member| members.nest(ATTR_DATA, |data| write_member(member, data)));
@@ -191,9 +188,9 @@ fn body(payload: &[u8]) -> Attributes<'_> {
 }
 
 /// `NFPROTO_IPV4`, `NFPROTO_IPV6`, or none for a bitmap.
-fn family_number(kind: Kind, family: Family) -> u8 {
+fn family_number(kind: SetType, family: Family) -> u8 {
     match family {
-        _ if kind == Kind::BitmapPort => 0,
+        _ if kind == SetType::BitmapPort => 0,
         Family::V4 => 2,
         Family::V6 => 10,
     }
@@ -206,23 +203,23 @@ fn write_address(kind: u16, address: IpAddr, data: &mut AttributeWriter) {
     });
 }
 
-fn write_member(member: &Member, data: &mut AttributeWriter) {
+fn write_member(member: &SetMember, data: &mut AttributeWriter) {
     if let Some(address) = member.address() {
         write_address(ATTR_IP, address, data);
     }
     match member {
-        Member::Ip(_) => return,
-        Member::Port(port) => data.put(NET_BYTE_ORDER | ATTR_PORT, &port.to_be_bytes()),
-        Member::IpPort(_, protocol, port)
-        | Member::IpPortIp(_, protocol, port, _)
-        | Member::IpPortNet(_, protocol, port, _) => {
+        SetMember::Ip(_) => return,
+        SetMember::Port(port) => data.put(NET_BYTE_ORDER | ATTR_PORT, &port.to_be_bytes()),
+        SetMember::IpPort(_, protocol, port)
+        | SetMember::IpPortIp(_, protocol, port, _)
+        | SetMember::IpPortNet(_, protocol, port, _) => {
             data.put(NET_BYTE_ORDER | ATTR_PORT, &port.to_be_bytes());
             data.put(ATTR_PROTO, &[protocol.number()]);
         }
     }
     match member {
-        Member::IpPortIp(.., second) => write_address(ATTR_IP2, *second, data),
-        Member::IpPortNet(.., range) => {
+        SetMember::IpPortIp(.., second) => write_address(ATTR_IP2, *second, data),
+        SetMember::IpPortNet(.., range) => {
             write_address(ATTR_IP2, range.addr(), data);
             data.put(ATTR_CIDR2, &[range.prefix_len()]);
         }
@@ -235,7 +232,7 @@ fn read_address(member: Attributes<'_>, kind: u16) -> Option<IpAddr> {
     address.get(ATTR_IPADDR_IPV4).or_else(|| address.get(ATTR_IPADDR_IPV6)).and_then(ip_address)
 }
 
-fn read_member(kind: Kind, member: Attributes<'_>) -> Option<Member> {
+fn read_member(kind: SetType, member: Attributes<'_>) -> Option<SetMember> {
     let ip = || read_address(member, ATTR_IP);
     let port = || member.be16(ATTR_PORT);
     let protocol = || {
@@ -243,14 +240,14 @@ fn read_member(kind: Kind, member: Attributes<'_>) -> Option<Member> {
         Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)
     };
     Some(match kind {
-        Kind::BitmapPort => Member::Port(port()?),
-        Kind::HashIp => Member::Ip(ip()?),
-        Kind::HashIpPort => Member::IpPort(ip()?, protocol()?, port()?),
-        Kind::HashIpPortIp => Member::IpPortIp(ip()?, protocol()?, port()?, read_address(member, ATTR_IP2)?),
-        Kind::HashIpPortNet => {
+        SetType::BitmapPort => SetMember::Port(port()?),
+        SetType::HashIp => SetMember::Ip(ip()?),
+        SetType::HashIpPort => SetMember::IpPort(ip()?, protocol()?, port()?),
+        SetType::HashIpPortIp => SetMember::IpPortIp(ip()?, protocol()?, port()?, read_address(member, ATTR_IP2)?),
+        SetType::HashIpPortNet => {
             let second = read_address(member, ATTR_IP2)?;
             let length = member.u8(ATTR_CIDR2).unwrap_or(if second.is_ipv4() { 32 } else { 128 });
-            Member::IpPortNet(ip()?, protocol()?, port()?, IpNet::new(second, length).ok()?)
+            SetMember::IpPortNet(ip()?, protocol()?, port()?, IpNet::new(second, length).ok()?)
         }
     })
 }
@@ -258,7 +255,7 @@ fn read_member(kind: Kind, member: Attributes<'_>) -> Option<Member> {
 /// Decodes these bytes as members of a set, for [`crate::fuzzing`].
 pub(crate) fn fuzz(payload: &[u8]) {
     let attributes = body(payload);
-    for kind in Kind::ALL {
+    for kind in SetType::ALL {
         let _ = read_member(kind, attributes);
         for member in attributes {
             let _ = read_member(kind, Attributes::new(member.value));

@@ -1,32 +1,30 @@
-//! The real commands. Each has a deadline, and waits for the lock of the legacy tables no longer than [`LOCK_WAIT`].
+//! The commands, with deadlines.
 
 use std::process::Output;
 use std::time::Duration;
 
 use super::references::ReferenceCounts;
-use super::{Counters, Iptables, IptablesError, Legacy, Refusal, Table};
+use super::{CommandCounters, Iptables, IptablesError, LegacyTables, RuleRefusal, Table};
 use crate::config::Variant;
 use crate::kernel::netlink::NetlinkError;
 use crate::kernel::{capabilities, command};
 use crate::model::Family;
 use crate::ruleset::{RestoreLine, Transaction};
 
-/// Seconds that a command waits for the lock that all legacy iptables commands share.
+/// Seconds to wait for the lock of the legacy tables.
 pub(super) const LOCK_WAIT: &str = "5";
-/// How long a command may take that changes nothing. A dump of 160,000 rules takes a few seconds on a busy node.
+/// A dump of 160,000 rules takes a few seconds on a busy node.
 const READ: Duration = Duration::from_secs(60);
-/// How long a restore may take whatever its size.
+/// Deadline of a restore, plus [`RESTORE_LINE`] for each line.
 const RESTORE: Duration = Duration::from_secs(30);
-/// And for each of its lines: `iptables-nft-restore` 1.8.9 was seen to take over five minutes for 270,000 lines (5,000 services of 10
-/// endpoints). A restore that is slow is not to be taken for one that hangs.
+/// `iptables-nft-restore` 1.8.9 took over five minutes for 270,000 lines (5,000 services of 10 endpoints).
 const RESTORE_LINE: Duration = Duration::from_millis(5);
-/// Bytes of a restore's input that are made at once: what a pipe holds (pipe(7)). The command reads them while the next are made.
+/// The capacity of a pipe (pipe(7)).
 const PIECE: usize = 64 << 10;
 
-/// The commands of one family and variant.
 pub struct Commands {
     family: Family,
-    /// The nft variant, by the command's own word; legacy says `(legacy)`, and old versions nothing.
+    /// By the command's version text.
     is_nft: bool,
     references: ReferenceCounts,
     command: &'static str,
@@ -36,10 +34,6 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// Finds the commands and asks them for their version.
-    ///
-    /// # Errors
-    /// When they are not installed.
     pub fn find(family: Family, variant: Variant) -> Result<Commands, IptablesError> {
         let name = match (family, variant) {
             (Family::V4, Variant::Auto) => "iptables",
@@ -62,24 +56,20 @@ impl Commands {
         })
     }
 
-    /// The family.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// Whether these are the nft variant.
     pub fn is_nft(&self) -> bool {
         self.is_nft
     }
 
-    /// The counters of the same tables.
-    pub fn counters(&self) -> Counters {
-        Counters::new(self.command, &self.save)
+    pub fn counters(&self) -> CommandCounters {
+        CommandCounters::new(self.command, &self.save)
     }
 }
 
 impl Iptables for Commands {
-    /// One process for all tables, and not one each: it prints those that are there.
     fn save(&mut self, _: &[Table]) -> Result<String, IptablesError> {
         let output = read(&self.save, &[])?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -94,13 +84,13 @@ impl Iptables for Commands {
         check(&self.restore, &output, Some(change))
     }
 
-    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+    fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
         if self.is_nft {
             let ask = |chain: &&str| self.references.read(self.family, table, chain).map_err(IptablesError::from);
             return chains.iter().map(ask).collect();
         }
         let failed = |source| NetlinkError::new(format!("read the legacy table {table} of {}", self.family), source);
-        let uses = Legacy::open(self.family).and_then(|legacy| legacy.uses(table)).map_err(failed)?;
+        let uses = LegacyTables::open(self.family).and_then(|legacy| legacy.reference_counts(table)).map_err(failed)?;
         Ok(chains.iter().map(|chain| uses.get(*chain).copied()).collect())
     }
 
@@ -119,7 +109,7 @@ pub(super) fn read(program: &str, arguments: &[&str]) -> Result<Output, Iptables
 fn start(
     program: &str,
     arguments: &[&str],
-    input: Option<command::Pieces<'_>>,
+    input: Option<command::InputPieces<'_>>,
     limit: Duration,
 ) -> Result<Output, IptablesError> {
     let command = || program.to_owned();
@@ -137,7 +127,7 @@ fn check(command: &str, output: &Output, input: Option<&Transaction>) -> Result<
     let mut message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     let complaint = input.and_then(|input| complained_of(&message, input));
     let refusal =
-        complaint.and_then(|(table, line)| Refusal::of_line(table, &line.to_string(), message.replace('\n', "; ")));
+        complaint.and_then(|(table, line)| RuleRefusal::of_line(table, &line.to_string(), message.replace('\n', "; ")));
     if let Some((_, line)) = complaint {
         message = format!("{message} [{line}]");
     }
@@ -149,8 +139,7 @@ fn check(command: &str, output: &Output, input: Option<&Transaction>) -> Result<
 }
 
 fn failed(command: String, status: i32, message: &str) -> IptablesError {
-    // Both variants say so in words only; their exit status is that of any other failure.
-    // iptables-legacy-restore does not even say that, only that it cannot begin, as it does where the kernel has no such table.
+    // The commands report missing rights only in words. iptables-legacy-restore says only that it cannot begin.
     let cannot_begin = message.contains("unable to initialize table") && capabilities::lacking(true).is_some();
     if cannot_begin || message.contains("Permission denied") || message.contains("Operation not permitted") {
         let command = command.split(' ').next().unwrap_or_default().to_owned();
@@ -162,7 +151,7 @@ fn failed(command: String, status: i32, message: &str) -> IptablesError {
     IptablesError::Failed { command, status, message: message.replace('\n', "; ") }
 }
 
-/// Whether a command has printed tables, each whole, or that there is none. Every rule would look missing in anything else.
+/// Whether the text consists of complete tables.
 fn is_whole(text: &str) -> bool {
     let mut open = false;
     let balanced = text.lines().all(|line| match (line.starts_with('*'), line == "COMMIT") {
@@ -173,9 +162,9 @@ fn is_whole(text: &str) -> bool {
     balanced && !open
 }
 
-/// The input line whose number stands in a message such as `iptables-restore: line 7 failed`, and its table.
+/// The line of the input that a message such as `iptables-restore: line 7 failed` names.
 fn complained_of<'a>(message: &str, input: &'a Transaction) -> Option<(Table, RestoreLine<'a>)> {
-    // `Error occurred at line: 7` is what a rule gets that the command itself does not take.
+    // Or `Error occurred at line: 7`.
     let after = message.split("line").nth(1)?.trim_start_matches([':', ' ']);
     let number: usize = after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()?;
     let mut of = None;
@@ -189,7 +178,6 @@ fn complained_of<'a>(message: &str, input: &'a Transaction) -> Option<(Table, Re
     Some((of?, line))
 }
 
-/// Reads `1.8.9` out of `iptables v1.8.9 (nf_tables)`.
 fn version_of(text: &str) -> Option<(u32, u32, u32)> {
     let number = text.split(" v").nth(1)?.split_whitespace().next()?;
     let mut parts = number.split('.').map(|part| part.parse().ok());
@@ -229,7 +217,7 @@ mod tests {
         assert_eq!(shown("no number"), None);
         let refusal = |message: &str| {
             complained_of(message, &change)
-                .and_then(|(table, line)| Refusal::of_line(table, &line.to_string(), String::new()))
+                .and_then(|(table, line)| RuleRefusal::of_line(table, &line.to_string(), String::new()))
         };
         let refused = refusal("iptables-restore: line 2 failed").unwrap();
         assert_eq!((&refused.chain[..], refused.rule.as_deref()), ("X", Some("-j NOWHERE")));

@@ -1,79 +1,69 @@
-//! What rules have counted, for metrics. Changes nothing.
+//! Reads the counters of rules, for metrics.
 
 use super::commands::{LOCK_WAIT, read};
 use super::{IptablesError, Table};
 
-/// Reads the counters of one family and variant.
 #[derive(Debug, Clone)]
-pub struct Counters {
+pub struct CommandCounters {
     command: String,
     save: String,
 }
 
-/// A rule and the packets that it matched since it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counted {
-    /// The chain that it is in.
+pub struct CountedRule {
     pub chain: String,
-    /// The rule, without its chain and counters.
+    /// Without chain and counters.
     pub rule: String,
-    /// How many packets.
     pub packets: u64,
 }
 
-impl Counters {
-    pub(super) fn new(command: &str, save: &str) -> Counters {
-        Counters { command: command.to_owned(), save: save.to_owned() }
+impl CommandCounters {
+    pub(super) fn new(command: &str, save: &str) -> CommandCounters {
+        CommandCounters { command: command.to_owned(), save: save.to_owned() }
     }
 
-    /// The rules of one chain: cheap, as long as its table is not large (legacy) or always (nft).
-    ///
-    /// # Errors
-    /// When the command fails, as it does where there is no such chain.
-    pub fn of_chain(&self, table: Table, chain: &str) -> Result<Vec<Counted>, IptablesError> {
+    /// The rules of one chain. With legacy this reads the whole table.
+    pub fn of_chain(&self, table: Table, chain: &str) -> Result<Vec<CountedRule>, IptablesError> {
         let arguments = ["-w", LOCK_WAIT, "-t", table.as_str(), "-v", "-S", chain];
         let output = read(&self.command, &arguments)?;
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(listed).collect())
     }
 
-    /// The rules of a whole table: as dear as a full sync's dump.
-    ///
-    /// # Errors
-    /// When the command fails.
-    pub fn of_table(&self, table: Table) -> Result<Vec<Counted>, IptablesError> {
+    /// The rules of a table: as expensive as a full dump.
+    pub fn of_table(&self, table: Table) -> Result<Vec<CountedRule>, IptablesError> {
         let output = read(&self.save, &["-c", "-t", table.as_str()])?;
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(saved).collect())
     }
 }
 
 /// `-A CHAIN … -c PACKETS BYTES -j TARGET`, as `-v -S` prints it.
-fn listed(line: &str) -> Option<Counted> {
+fn listed(line: &str) -> Option<CountedRule> {
     let (chain, rest) = line.strip_prefix("-A ")?.split_once(' ')?;
-    // A comment may hold `-c`, too; the option proper is the last one that is followed by two numbers.
+    // The option is the last `-c` before two numbers; a comment may contain it, too.
     let places = rest.match_indices("-c ").map(|(at, _)| at).filter(|at| *at == 0 || rest[..*at].ends_with(' '));
     let counted = |at: usize| {
         let mut words = rest[at..].splitn(4, ' ').skip(1);
         let (packets, bytes) = (words.next()?.parse().ok()?, words.next()?);
         bytes.parse::<u64>().ok()?;
         let rule = format!("{}{}", &rest[..at], words.next().unwrap_or_default());
-        Some(Counted { chain: chain.to_owned(), rule: rule.trim_end().to_owned(), packets })
+        Some(CountedRule { chain: chain.to_owned(), rule: rule.trim_end().to_owned(), packets })
     };
     places.filter_map(counted).last()
 }
 
 /// `[PACKETS:BYTES] -A CHAIN …`, as `iptables-save -c` prints it.
-fn saved(line: &str) -> Option<Counted> {
+fn saved(line: &str) -> Option<CountedRule> {
     let (packets, rest) = line.strip_prefix('[')?.split_once(':')?;
     let (chain, rule) = rest.split_once("] -A ")?.1.split_once(' ')?;
-    Some(Counted { chain: chain.to_owned(), rule: rule.to_owned(), packets: packets.parse().ok()? })
+    Some(CountedRule { chain: chain.to_owned(), rule: rule.to_owned(), packets: packets.parse().ok()? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn counted(chain: &str, rule: &str, packets: u64) -> Option<Counted> {
-        Some(Counted { chain: chain.to_owned(), rule: rule.to_owned(), packets })
+    fn counted(chain: &str, rule: &str, packets: u64) -> Option<CountedRule> {
+        Some(CountedRule { chain: chain.to_owned(), rule: rule.to_owned(), packets })
     }
 
     #[test]

@@ -1,34 +1,30 @@
-//! A packet filter in memory, as strict as the kernel's: a table's part is taken as a whole, a jump needs its chain,
-//! a chain that is referred to or not empty cannot go.
+//! A packet filter in memory, with the kernel's checks of references.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Iptables, IptablesError, Refusal, Table};
+use super::{Iptables, IptablesError, RuleRefusal, Table};
 use crate::ruleset::{Transaction, target_of as target};
 
 type Chains = BTreeMap<String, Vec<String>>;
 
-/// The fake. Fields are open for tests to look at and to tamper with.
 #[derive(Debug, Clone)]
-pub struct Fake {
-    /// Chains by table; the kernel's own chains are always there.
+pub struct FakeIptables {
     pub tables: BTreeMap<Table, Chains>,
-    /// Every input that `restore` was given, refused ones included.
+    /// Every input of `restore`, including refused ones.
     pub restored: Vec<String>,
-    /// How many of the next restores fail, as if another program held the lock.
+    /// This many restores fail, as if another program held the lock.
     pub fail_restores: usize,
-    /// The next restores are killed when they have committed so many tables.
+    /// The next restores are killed after this many tables.
     pub kill_after: Vec<usize>,
-    /// What no rule may contain: one that does is refused, with its whole table.
+    /// Refuses a rule with this text, and its whole table.
     pub refuse: Option<String>,
-    /// Lines that a table's part of a restore may have; one with more is refused as too large, when those before it have been
-    /// taken.
+    /// Most lines of a table; more are too large.
     pub line_limit: usize,
 }
 
-impl Default for Fake {
-    fn default() -> Fake {
+impl Default for FakeIptables {
+    fn default() -> FakeIptables {
         let built_in =
             |chains: &[&str]| chains.iter().map(|chain| ((*chain).to_owned(), Vec::new())).collect::<Chains>();
         let tables = BTreeMap::from([
@@ -36,7 +32,7 @@ impl Default for Fake {
             (Table::Mangle, built_in(&["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"])),
             (Table::Nat, built_in(&["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"])),
         ]);
-        Fake {
+        FakeIptables {
             tables,
             restored: Vec::new(),
             fail_restores: 0,
@@ -49,10 +45,10 @@ impl Default for Fake {
 
 const TARGETS: [&str; 9] = ["ACCEPT", "DROP", "REJECT", "RETURN", "MARK", "DNAT", "REDIRECT", "MASQUERADE", "LOG"];
 
-impl Fake {
-    /// What a firewall's reload does: every rule and every chain that is not the kernel's goes.
+impl FakeIptables {
+    /// Deletes everything but the built-in chains, like a firewall's reload.
     pub fn flush(&mut self) {
-        self.tables = Fake::default().tables;
+        self.tables = FakeIptables::default().tables;
     }
 
     fn chains(&mut self, table: Table) -> &mut Chains {
@@ -72,13 +68,15 @@ impl Fake {
         }
         if let Some((option, rest)) = line.split_once(' ').filter(|(option, _)| ["-A", "-I", "-D"].contains(option)) {
             let (chain, rule) = rest.split_once(' ').unwrap_or((rest, ""));
-            let Some(rules) = chains.get_mut(chain) else { return Fake::refuse(number, &format!("no chain {chain}")) };
+            let Some(rules) = chains.get_mut(chain) else {
+                return FakeIptables::refuse(number, &format!("no chain {chain}"));
+            };
             match option {
                 "-A" => rules.push(rule.to_owned()),
                 "-I" => rules.insert(0, rule.to_owned()),
                 _ => match rules.iter().position(|present| present == rule) {
                     Some(at) => drop(rules.remove(at)),
-                    None => return Fake::refuse(number, "no such rule"),
+                    None => return FakeIptables::refuse(number, "no such rule"),
                 },
             }
             return Ok(());
@@ -88,8 +86,8 @@ impl Fake {
                 chains.remove(chain);
                 Ok(())
             }
-            Some(chain) => Fake::refuse(number, &format!("chain {chain} is not there or not empty")),
-            None => Fake::refuse(number, "not understood"),
+            Some(chain) => FakeIptables::refuse(number, &format!("chain {chain} is not there or not empty")),
+            None => FakeIptables::refuse(number, "not understood"),
         }
     }
 
@@ -99,8 +97,7 @@ impl Fake {
     }
 }
 
-impl Fake {
-    /// One table as `iptables-save -t` prints it.
+impl FakeIptables {
     pub fn dump(&mut self, table: Table) -> String {
         let chains = self.chains(table);
         let mut text = format!("*{table}\n");
@@ -116,10 +113,7 @@ impl Fake {
         text + "COMMIT\n"
     }
 
-    /// As `iptables-restore --noflush` takes its input.
-    ///
-    /// # Errors
-    /// When a part is refused.
+    /// Applies an input of `iptables-restore --noflush`.
     pub fn take(&mut self, input: &str) -> Result<(), IptablesError> {
         self.restored.push(input.to_owned());
         if self.fail_restores > 0 {
@@ -133,13 +127,13 @@ impl Fake {
             let number = index + 1;
             if let Some(name) = line.strip_prefix('*') {
                 let Some(table) = Table::ALL.into_iter().find(|t| t.as_str() == name) else {
-                    return Fake::refuse(number, "no such table");
+                    return FakeIptables::refuse(number, "no such table");
                 };
                 (open, lines) = (Some((table, self.chains(table).clone())), 0);
             } else if line == "COMMIT" {
-                let Some((table, chains)) = open.take() else { return Fake::refuse(number, "no table") };
-                if let Some(target) = Fake::dangling(&chains) {
-                    return Fake::refuse(number, &format!("no chain {target}"));
+                let Some((table, chains)) = open.take() else { return FakeIptables::refuse(number, "no table") };
+                if let Some(target) = FakeIptables::dangling(&chains) {
+                    return FakeIptables::refuse(number, &format!("no chain {target}"));
                 }
                 if tables_left == Some(0) {
                     break;
@@ -151,14 +145,14 @@ impl Fake {
                 if lines > self.line_limit {
                     return Err(IptablesError::TooLarge { command: "restore".into() });
                 }
-                let Some((table, chains)) = &mut open else { return Fake::refuse(number, "no table") };
+                let Some((table, chains)) = &mut open else { return FakeIptables::refuse(number, "no table") };
                 if self.refuse.as_ref().is_some_and(|refused| line.contains(refused)) {
-                    return match Refusal::of_line(*table, line, "no such extension".to_owned()) {
+                    return match RuleRefusal::of_line(*table, line, "no such extension".to_owned()) {
                         Some(refusal) => Err(IptablesError::Refused(vec![refusal])),
-                        None => Fake::refuse(number, &format!("no such extension [{line}]")),
+                        None => FakeIptables::refuse(number, &format!("no such extension [{line}]")),
                     };
                 }
-                Fake::apply_line(chains, number, line)?;
+                FakeIptables::apply_line(chains, number, line)?;
             }
         }
         match tables_left {
@@ -168,7 +162,7 @@ impl Fake {
     }
 }
 
-impl Iptables for Fake {
+impl Iptables for FakeIptables {
     fn save(&mut self, tables: &[Table]) -> Result<String, IptablesError> {
         Ok(tables.iter().map(|table| self.dump(*table)).collect())
     }
@@ -177,7 +171,7 @@ impl Iptables for Fake {
         self.take(&change.text())
     }
 
-    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+    fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
         let present = self.chains(table);
         let leads = |chain: &str| present.values().flatten().filter(|rule| target(rule) == Some(chain)).count();
         Ok(chains.iter().map(|chain| Some(present.get(*chain)?.len() + leads(chain))).collect())

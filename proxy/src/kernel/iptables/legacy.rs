@@ -1,6 +1,5 @@
-//! The legacy tables, read through the socket options that `iptables-legacy` itself uses: no process is started for a look.
-//!
-//! Structures: `include/uapi/linux/netfilter_ipv4/ip_tables.h`, `netfilter_ipv6/ip6_tables.h`, `netfilter/x_tables.h`.
+//! Reads the legacy tables by socket options, without a process (`include/uapi/linux/netfilter_ipv4/ip_tables.h`,
+//! `netfilter_ipv6/ip6_tables.h`, `netfilter/x_tables.h`).
 #![allow(unsafe_code, reason = "getsockopt(2) with the legacy tables' own structures, which no crate binds")]
 
 use std::collections::HashMap;
@@ -18,34 +17,32 @@ use crate::model::Family;
 const SO_GET_INFO: i32 = 64;
 /// `IPT_SO_GET_ENTRIES` and `IP6T_SO_GET_ENTRIES`.
 const SO_GET_ENTRIES: i32 = 65;
-/// Before the entries of `struct ipt_get_entries`: name and size, padded to the entries' alignment of eight.
+/// Name and size, padded to eight bytes (`struct ipt_get_entries`).
 const ENTRIES_HEADER: usize = 40;
-/// How often a table is read anew that another program replaces meanwhile.
+/// Reads at most, while another program keeps replacing the table.
 const TRIES: usize = 100;
 
-/// `XT_STANDARD_TARGET`: a verdict or a jump; `XT_ERROR_TARGET`: the head of a chain, with its name.
+/// `XT_STANDARD_TARGET`: a verdict or a jump; `XT_ERROR_TARGET`: the head of a chain.
 const STANDARD: &str = "";
 const ERROR: &str = "ERROR";
-/// The data of a target follow `struct xt_entry_target`.
+/// Offset of a target's data: the length of `struct xt_entry_target`.
 const TARGET_DATA: usize = 32;
 
 /// `NF_INET_LOCAL_IN`.
 const LOCAL_IN: usize = 1;
-/// `-NF_DROP - 1`, as a standard target has it.
+/// `-NF_DROP - 1`, as in a standard target.
 const DROP: i32 = -1;
 
-/// Entries and bytes of a table.
-pub type Size = (u32, u32);
+pub type TableSize = (u32, u32);
 
-/// One family's legacy tables.
 #[derive(Debug)]
-pub struct Legacy {
+pub struct LegacyTables {
     family: Family,
-    /// Of `IPPROTO_RAW`, which receives nothing. Open for as long as this: four looks a second are to cost nothing else.
+    /// `IPPROTO_RAW`, which receives nothing; open, because the watch reads often.
     socket: OwnedFd,
 }
 
-/// `struct ipt_getinfo` and `struct ip6t_getinfo`, which are alike.
+/// `struct ipt_getinfo` and `struct ip6t_getinfo`, which are equal.
 #[repr(C)]
 struct GetInfo {
     name: [u8; 32],
@@ -56,20 +53,15 @@ struct GetInfo {
     size: u32,
 }
 
-impl Legacy {
-    /// Opens the socket.
-    ///
-    /// # Errors
-    /// When the kernel refuses it.
-    pub fn open(family: Family) -> io::Result<Legacy> {
+impl LegacyTables {
+    pub fn open(family: Family) -> io::Result<LegacyTables> {
         let domain = match family {
             Family::V4 => AddressFamily::Inet,
             Family::V6 => AddressFamily::Inet6,
         };
-        Ok(Legacy { family, socket: socket(domain, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)? })
+        Ok(LegacyTables { family, socket: socket(domain, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)? })
     }
 
-    /// The names of the tables that there are. The file is not there before the first use of legacy iptables on this machine.
     pub fn names(family: Family) -> String {
         let file = match family {
             Family::V4 => "/proc/net/ip_tables_names",
@@ -78,15 +70,15 @@ impl Legacy {
         std::fs::read_to_string(file).unwrap_or_default()
     }
 
-    /// A table's size, or `None` where it does not exist or may not be asked for.
-    pub fn size(&self, table: Table) -> Option<Size> {
+    /// `None` if the table does not exist or is not readable.
+    pub fn size(&self, table: Table) -> Option<TableSize> {
         self.info(table).ok().map(|info| (info.num_entries, info.size))
     }
 
-    /// Whether the policy of INPUT is DROP. Loads no module: without the table it is not.
+    /// Whether INPUT drops by default. Does not load the table's module.
     pub fn drops_input(&self) -> bool {
         let filter = Table::Filter;
-        if !Legacy::names(self.family).lines().any(|name| name == filter.as_str()) {
+        if !LegacyTables::names(self.family).lines().any(|name| name == filter.as_str()) {
             return false;
         }
         let Ok(Some((info, entries))) = self.read(filter) else { return false };
@@ -107,16 +99,11 @@ impl Legacy {
         Ok(info)
     }
 
-    /// How many rules each chain of a table that is not the kernel's own has, plus the rules that lead to it; nothing where there
-    /// is no such table. Reads the whole table, once.
-    ///
-    /// # Errors
-    /// When the kernel refuses it, or the table does not hold still.
-    pub fn uses(&self, table: Table) -> io::Result<HashMap<String, usize>> {
-        Ok(self.read(table)?.map(|(_, entries)| uses(self.family, &entries)).unwrap_or_default())
+    /// For each user-defined chain its rules plus its references. Reads the whole table.
+    pub fn reference_counts(&self, table: Table) -> io::Result<HashMap<String, usize>> {
+        Ok(self.read(table)?.map(|(_, entries)| counts(self.family, &entries)).unwrap_or_default())
     }
 
-    /// The entries of a table, if there is one.
     fn read(&self, table: Table) -> io::Result<Option<(GetInfo, Vec<u8>)>> {
         for _ in 0..TRIES {
             let info = match self.info(table) {
@@ -129,10 +116,10 @@ impl Legacy {
             let mut buffer = vec![0; ENTRIES_HEADER + length];
             buffer[..32].copy_from_slice(&name_of(table));
             buffer[32..36].copy_from_slice(&size.to_ne_bytes());
-            // SAFETY: the kernel writes `size` bytes of entries behind the header, or none if that is not the table's size.
+            // SAFETY: the kernel writes `size` bytes of entries after the header, or nothing.
             match unsafe { self.option(SO_GET_ENTRIES, buffer.as_mut_ptr().cast(), buffer.len()) } {
                 Ok(()) => return Ok(Some((info, buffer.split_off(ENTRIES_HEADER)))),
-                // Another program has replaced the table between the two.
+                // Another program replaced the table after `info`.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
                 Err(error) => return Err(error),
             }
@@ -162,24 +149,23 @@ fn name_of(table: Table) -> [u8; 32] {
     name
 }
 
-/// One entry of a table.
-struct Entry<'a> {
+struct LegacyEntry<'a> {
     offset: usize,
     length: usize,
     target: &'a str,
     data: &'a [u8],
 }
 
-impl Entry<'_> {
+impl LegacyEntry<'_> {
     fn verdict(&self) -> Option<i32> {
         let bytes = self.data.get(..4).filter(|_| self.target == STANDARD)?;
         bytes.try_into().ok().map(i32::from_ne_bytes)
     }
 }
 
-/// The entries, in order; what is no entry ends them.
-fn entries(family: Family, table: &[u8]) -> impl Iterator<Item = Entry<'_>> {
-    // `target_offset` and `next_offset` follow the family's match and `nfcache`.
+/// An invalid entry ends them.
+fn entries(family: Family, table: &[u8]) -> impl Iterator<Item = LegacyEntry<'_>> {
+    // `target_offset` and `next_offset`.
     let at = match family {
         Family::V4 => 88,
         Family::V6 => 140,
@@ -191,32 +177,31 @@ fn entries(family: Family, table: &[u8]) -> impl Iterator<Item = Entry<'_>> {
         let (target, length) = (half(at)?, half(at + 2).filter(|length| *length > 0)?);
         let target = rest.get(target..length)?;
         // `struct xt_entry_target`: its size, then 29 bytes of name.
-        let entry = Entry { offset, length, target: text(target.get(2..31)?), data: target.get(TARGET_DATA..)? };
+        let entry = LegacyEntry { offset, length, target: text(target.get(2..31)?), data: target.get(TARGET_DATA..)? };
         offset += length;
         Some(entry)
     })
 }
 
-/// Up to its final zero.
 fn text(bytes: &[u8]) -> &str {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     std::str::from_utf8(&bytes[..end]).unwrap_or_default()
 }
 
-/// Whether the entry at this offset, a policy's, drops.
+/// Whether the entry at this offset drops packets.
 fn drops(family: Family, table: &[u8], policy: u32) -> bool {
     let policy = usize::try_from(policy).unwrap_or(usize::MAX);
     entries(family, table).any(|entry| entry.offset == policy && entry.verdict() == Some(DROP))
 }
 
-fn uses(family: Family, table: &[u8]) -> HashMap<String, usize> {
+fn counts(family: Family, table: &[u8]) -> HashMap<String, usize> {
     let mut chains: HashMap<String, usize> = HashMap::new();
     let mut starts: HashMap<usize, String> = HashMap::new();
     let mut jumps = Vec::new();
     let mut open: Option<String> = None;
     for entry in entries(family, table) {
         if entry.target == ERROR {
-            // The table ends with a head of this name, which is no chain's.
+            // The end of the table.
             let name = text(entry.data.get(..30).unwrap_or_default()).to_owned();
             open = (name != ERROR).then_some(name);
             if let Some(name) = &open {
@@ -228,11 +213,11 @@ fn uses(family: Family, table: &[u8]) -> HashMap<String, usize> {
         if let Some(count) = open.as_ref().and_then(|name| chains.get_mut(name)) {
             *count += 1;
         }
-        // A rule without a target goes on with the next one, which is a jump as well.
+        // A rule without a target jumps to the next rule.
         let next = entry.offset + entry.length;
         jumps.extend(entry.verdict().and_then(|to| usize::try_from(to).ok()).filter(|to| *to != next));
     }
-    // Each ends with an entry that returns.
+    // The last entry of each chain returns.
     chains.values_mut().for_each(|count| *count = count.saturating_sub(1));
     for name in jumps.iter().filter_map(|to| starts.get(to)) {
         chains.entry(name.clone()).and_modify(|count| *count += 1);
@@ -240,13 +225,13 @@ fn uses(family: Family, table: &[u8]) -> HashMap<String, usize> {
     chains
 }
 
-/// Reads these bytes as a table, for [`crate::fuzzing`].
+/// Decodes these bytes as a table, for [`crate::fuzzing`].
 pub(crate) fn fuzz(table: &[u8]) {
     for family in Family::ALL {
         for entry in entries(family, table) {
             let _ = entry.verdict();
         }
-        let _ = uses(family, table);
+        let _ = counts(family, table);
     }
 }
 
@@ -254,7 +239,7 @@ pub(crate) fn fuzz(table: &[u8]) {
 mod tests {
     use super::*;
 
-    /// An entry of IPv4 without matches.
+    /// An IPv4 entry without matches.
     fn entry(target: &str, data: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 112 + TARGET_DATA + data.len().next_multiple_of(8)];
         let length = u16::try_from(bytes.len()).unwrap();
@@ -272,14 +257,14 @@ mod tests {
         let start = i32::try_from(verdict(0).len() * 2 + head("A").len()).unwrap();
         let table = [verdict(start), verdict(-2), head("A"), entry("MASQUERADE", &[0; 24]), verdict(-5), head(ERROR)];
         let table = table.concat();
-        assert_eq!(uses(Family::V4, &table), HashMap::from([("A".to_owned(), 2)]));
+        assert_eq!(counts(Family::V4, &table), HashMap::from([("A".to_owned(), 2)]));
         let policy = u32::try_from(verdict(0).len()).unwrap();
         assert!(!drops(Family::V4, &table, policy) && !drops(Family::V4, &table, 0));
         assert!(drops(Family::V4, &[verdict(0), verdict(-1)].concat(), policy));
         for end in 0..table.len() {
-            uses(Family::V4, &table[..end]);
-            uses(Family::V6, &table[..end]);
+            counts(Family::V4, &table[..end]);
+            counts(Family::V6, &table[..end]);
         }
-        assert!(uses(Family::V4, &[0xff; 4096]).is_empty());
+        assert!(counts(Family::V4, &[0xff; 4096]).is_empty());
     }
 }

@@ -1,24 +1,19 @@
-//! Reference counts of the nft variant's chains, by netlink: a command would be a process for each.
+//! Reference counts of the nft variant's chains, by netlink.
 
-use nf_tables::{Socket, Table};
+use nf_tables::{NfSocket, Table};
 
 use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::ruleset;
 
-/// Reads reference counts on one socket, which it keeps: to open one costs more than a question.
+/// Keeps its socket.
 #[derive(Default)]
 pub(super) struct ReferenceCounts {
-    socket: Option<Box<Socket>>,
+    socket: Option<Box<NfSocket>>,
 }
 
 impl ReferenceCounts {
-    /// The rules of a chain plus the rules that jump to it, which the kernel counts in one number; `None` where the chain, or its table,
-    /// does not exist.
-    ///
-    /// # Errors
-    /// When the kernel refuses the question.
     pub(super) fn read(
         &mut self,
         family: Family,
@@ -27,7 +22,7 @@ impl ReferenceCounts {
     ) -> Result<Option<usize>, NetlinkError> {
         let failed =
             |source| NetlinkError::new(format!("ask nf_tables for the chain {chain} of the table {table}"), source);
-        let opened = self.socket.take().map_or_else(|| Socket::open().map(Box::new), Ok);
+        let opened = self.socket.take().map_or_else(|| NfSocket::open().map(Box::new), Ok);
         let mut socket = opened.map_err(failed)?;
         let found = socket.chain(Table::new(of_kernel(family), table.as_str()), chain);
         let uses = found.map_err(|error| failed(error.source))?.map(|chain| chain.uses);

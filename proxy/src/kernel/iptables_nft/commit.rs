@@ -1,48 +1,43 @@
-//! A change on its way into the kernel.
-
 use std::collections::BTreeMap;
 
-use nf_tables::{Batch, CommitError, EncodeError, Operation, Position, canonical, canonical_into};
+use nf_tables::{Batch, CommitError, EncodeError, Operation, RulePosition, canonical, canonical_into};
 
-use super::edit::{Edit, edits};
+use super::edit::{ChainEdit, edits};
 use super::encode::encode;
 use super::{NfTables, read_error};
-use crate::kernel::iptables::{IptablesError, Refusal};
+use crate::kernel::iptables::{IptablesError, RuleRefusal};
 use crate::ruleset::{Rule, Table, TableChange, Transaction};
 
-/// Bytes of a batch whose memory is kept for the next one.
+/// Keeps the allocation of a batch up to this size.
 const KEPT: usize = 1 << 20;
-/// Bytes of new chains that are sent at once: all those of a large cluster together would be a hundred megabytes.
+/// Sends the new chains of a large cluster, a hundred megabytes, in batches of this size.
 const AT_ONCE: usize = 4 << 20;
 
-/// What stops a change.
-enum Stop {
-    /// Another program wrote to the tables: the change must be computed anew.
+enum CommitStop {
     Restart,
     Failed(IptablesError),
 }
 
-impl From<IptablesError> for Stop {
-    fn from(error: IptablesError) -> Stop {
-        Stop::Failed(error)
+impl From<IptablesError> for CommitStop {
+    fn from(error: IptablesError) -> CommitStop {
+        CommitStop::Failed(error)
     }
 }
 
-/// A rule as it is sent, and as it compares.
-struct Encoded {
+struct EncodedRule {
     rule: nf_tables::Rule,
     canonical: Vec<u8>,
 }
 
-/// The canonical bytes of a chain's rules, in one allocation: shared chains are long.
+/// In one allocation, since shared chains are long.
 #[derive(Default)]
-struct Lines<T> {
+struct CanonicalRules<T> {
     bytes: Vec<u8>,
-    /// Where each ends, and what is known of it.
+    /// The end of each rule, and its tag.
     ends: Vec<(T, usize)>,
 }
 
-impl<T: Copy> Lines<T> {
+impl<T: Copy> CanonicalRules<T> {
     fn push(&mut self, of: T, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.bytes);
         self.ends.push((of, self.bytes.len()));
@@ -54,32 +49,30 @@ impl<T: Copy> Lines<T> {
     }
 }
 
-/// Operations from this one on belong to this chain, and rule.
-struct Mark<'a> {
+/// The chain and rule of the operations from `from` on.
+struct OperationOrigin<'a> {
     from: u32,
     table: Table,
     chain: &'a str,
     rule: Option<&'a Rule>,
 }
 
-/// What is under way.
-struct Sending<'a> {
+struct PendingCommit<'a> {
     tables: &'a mut NfTables,
     batch: Batch,
-    marks: Vec<Mark<'a>>,
-    /// Numbers of IP sets.
+    marks: Vec<OperationOrigin<'a>>,
     sets: BTreeMap<String, u16>,
-    /// Only while no other program writes.
+    /// Fails if another program changes the tables.
     guarded: bool,
-    /// The generation that the batch is for.
+    /// The generation for which the batch is valid.
     generation: u32,
-    /// The tables are as they were read, but for changes of ours: chains that were absent still are.
+    /// Only this program has changed the tables since they were read.
     sure: bool,
 }
 
 impl NfTables {
-    /// Makes the change; `false` where another program was faster, and the change is `guarded` against that. What does not fit into the socket's buffer is sent in several
-    /// transactions: what is jumped to before what jumps to it.
+    /// Returns `false` if the change is `guarded` and another program changed the tables first. Splits a change that
+    /// exceeds the socket's buffer.
     pub(super) fn try_commit(&mut self, change: &Transaction, guarded: bool) -> Result<bool, IptablesError> {
         let generation = self.socket.generation().map_err(read_error)?;
         let sure = guarded && self.known == Some(generation);
@@ -88,29 +81,29 @@ impl NfTables {
         batch.clear();
         batch.set_generation(guarded.then_some(generation));
         let mut sending =
-            Sending { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new(), guarded, generation, sure };
+            PendingCommit { tables: self, batch, marks: Vec::new(), sets: BTreeMap::new(), guarded, generation, sure };
         let result = sending.all(change).and_then(|()| sending.flush());
         let batch = std::mem::take(&mut sending.batch);
         if batch.capacity() <= KEPT {
             self.batch = batch;
         }
         if result.is_err() {
-            // The chains may have been in the batch that was not taken.
+            // The failed batch may have contained the built-in chains.
             self.ready.clear();
         }
         match result {
             Ok(()) => Ok(true),
-            Err(Stop::Restart) => Ok(false),
-            Err(Stop::Failed(error)) => Err(error),
+            Err(CommitStop::Restart) => Ok(false),
+            Err(CommitStop::Failed(error)) => Err(error),
         }
     }
 }
 
-impl<'a> Sending<'a> {
-    fn all(&mut self, change: &'a Transaction) -> Result<(), Stop> {
+impl<'a> PendingCommit<'a> {
+    fn all(&mut self, change: &'a Transaction) -> Result<(), CommitStop> {
         for (table, change) in change.tables.iter().filter(|(_, change)| !change.is_empty()) {
             self.built_in(*table)?;
-            // Before any rule that jumps to one of them.
+            // Before any rule that jumps to one of these chains.
             for chain in change.write.keys() {
                 let on = self.tables.table(*table);
                 self.add(*table, chain, None, |batch| batch.add_chain(on, chain))?;
@@ -120,7 +113,7 @@ impl<'a> Sending<'a> {
             change.writes().into_iter().partition(|(table, chain, _)| self.sure && change.is_absent(*table, chain));
         for (table, chain, rules) in new {
             self.write_new(table, chain, rules)?;
-            // No packet meets a new chain before an old one leads to it, so these need not go with all the rest.
+            // No packet reaches a new chain before an old one jumps to it.
             if self.batch.len() > AT_ONCE {
                 self.flush()?;
             }
@@ -137,8 +130,8 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// iptables-nft makes all chains of a table together. What is there is left as it is: its policy may be another.
-    fn built_in(&mut self, table: Table) -> Result<(), Stop> {
+    /// Creates the missing built-in chains, like iptables-nft.
+    fn built_in(&mut self, table: Table) -> Result<(), CommitStop> {
         if self.tables.ready.contains(&table) {
             return Ok(());
         }
@@ -153,7 +146,7 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    fn write_new(&mut self, table: Table, chain: &'a str, rules: &'a [Rule]) -> Result<(), Stop> {
+    fn write_new(&mut self, table: Table, chain: &'a str, rules: &'a [Rule]) -> Result<(), CommitStop> {
         let (on, mut encoded) = (self.tables.table(table), nf_tables::Rule::new());
         for rule in rules {
             self.encode(table, chain, rule, &mut encoded)?;
@@ -162,9 +155,9 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    fn write(&mut self, table: Table, chain: &'a str, rules: &'a [Rule]) -> Result<(), Stop> {
+    fn write(&mut self, table: Table, chain: &'a str, rules: &'a [Rule]) -> Result<(), CommitStop> {
         let on = self.tables.table(table);
-        let (mut present, mut wanted) = (Lines::default(), Lines::default());
+        let (mut present, mut wanted) = (CanonicalRules::default(), CanonicalRules::default());
         let family = on.family;
         for rule in self.tables.socket.rules(on, chain).map_err(read_error)? {
             present.push(rule.handle, |bytes| canonical_into(family, rule.expressions, bytes));
@@ -177,9 +170,11 @@ impl<'a> Sending<'a> {
         let wanted: Vec<&[u8]> = wanted.iter().map(|((), bytes)| bytes).collect();
         for edit in edits(&present.iter().collect::<Vec<_>>(), &wanted) {
             match edit {
-                Edit::Delete(handle) => self.add(table, chain, None, |batch| batch.delete_rule(on, chain, handle))?,
-                Edit::Insert(index, before) => {
-                    let position = before.map_or(Position::Last, Position::Before);
+                ChainEdit::Delete(handle) => {
+                    self.add(table, chain, None, |batch| batch.delete_rule(on, chain, handle))?
+                }
+                ChainEdit::Insert(index, before) => {
+                    let position = before.map_or(RulePosition::Last, RulePosition::Before);
                     let Some(rule) = rules.get(index) else { continue };
                     self.encode(table, chain, rule, &mut encoded)?;
                     self.add(table, chain, Some(rule), |batch| batch.insert_rule(on, chain, position, &encoded))?;
@@ -189,13 +184,13 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    fn single_rules(&mut self, table: Table, change: &'a TableChange) -> Result<(), Stop> {
+    fn single_rules(&mut self, table: Table, change: &'a TableChange) -> Result<(), CommitStop> {
         let on = self.tables.table(table);
         for (chain, rule) in &change.append {
             let encoded = self.encoded(table, chain, rule)?.rule;
             self.add(table, chain, Some(rule), |batch| batch.add_rule(on, chain, &encoded))?;
         }
-        // Copies of the same rule go one by one.
+        // Deletes copies of a rule one by one.
         let mut gone = Vec::new();
         for (chain, rule) in &change.delete {
             let wanted = self.encoded(table, chain, rule)?.canonical;
@@ -208,18 +203,18 @@ impl<'a> Sending<'a> {
         }
         for (chain, rule) in &change.insert {
             let wanted = self.encoded(table, chain, rule)?;
-            // It may be there from a try before, of which a part was taken.
+            // An earlier, partly applied attempt may have added it.
             if !self.present(table, chain)?.iter().any(|(_, bytes)| *bytes == wanted.canonical) {
                 self.add(table, chain, Some(rule), |batch| {
-                    batch.insert_rule(on, chain, Position::First, &wanted.rule)
+                    batch.insert_rule(on, chain, RulePosition::First, &wanted.rule)
                 })?;
             }
         }
         Ok(())
     }
 
-    /// Emptied first, since they may jump to one another.
-    fn remove(&mut self, table: Table, chains: &'a [String]) -> Result<(), Stop> {
+    /// Empties the chains first, since they may jump to each other.
+    fn remove(&mut self, table: Table, chains: &'a [String]) -> Result<(), CommitStop> {
         let on = self.tables.table(table);
         let mut there = Vec::new();
         for chain in chains {
@@ -231,20 +226,20 @@ impl<'a> Sending<'a> {
         there.into_iter().try_for_each(|chain| self.add(table, chain, None, |batch| batch.delete_chain(on, chain)))
     }
 
-    fn present(&mut self, table: Table, chain: &str) -> Result<Vec<(u64, Vec<u8>)>, Stop> {
+    fn present(&mut self, table: Table, chain: &str) -> Result<Vec<(u64, Vec<u8>)>, CommitStop> {
         let rules = self.tables.dump(table, chain)?;
         let family = self.tables.table(table).family;
         Ok(rules.into_iter().map(|(handle, bytes)| (handle, canonical(family, &bytes))).collect())
     }
 
-    fn encoded(&mut self, table: Table, chain: &str, rule: &Rule) -> Result<Encoded, Stop> {
+    fn encoded(&mut self, table: Table, chain: &str, rule: &Rule) -> Result<EncodedRule, CommitStop> {
         let mut encoded = nf_tables::Rule::new();
         self.encode(table, chain, rule, &mut encoded)?;
         let canonical = canonical(self.tables.table(table).family, encoded.expressions());
-        Ok(Encoded { rule: encoded, canonical })
+        Ok(EncodedRule { rule: encoded, canonical })
     }
 
-    fn encode(&mut self, table: Table, chain: &str, rule: &Rule, out: &mut nf_tables::Rule) -> Result<(), Stop> {
+    fn encode(&mut self, table: Table, chain: &str, rule: &Rule, out: &mut nf_tables::Rule) -> Result<(), CommitStop> {
         let (sets, socket) = (&mut self.sets, &mut self.tables.socket);
         let family = self.tables.family;
         encode(rule, family, out, |name| {
@@ -256,22 +251,22 @@ impl<'a> Sending<'a> {
             sets.insert(name.to_owned(), index);
             Ok(index)
         })
-        .map_err(Stop::Failed)?;
+        .map_err(CommitStop::Failed)?;
         match out.error() {
             None => Ok(()),
             Some(problem) => Err(unencodable(table, chain, Some(rule), &problem.to_string()).into()),
         }
     }
 
-    /// Adds an operation. If the batch gets too large by it, what was there before is sent first.
+    /// Adds an operation. Sends the earlier ones first if the batch becomes too large.
     fn add(
         &mut self,
         table: Table,
         chain: &'a str,
         rule: Option<&'a Rule>,
         operation: impl Fn(&mut Batch) -> Result<Operation, EncodeError>,
-    ) -> Result<(), Stop> {
-        let failed = |problem: EncodeError| Stop::Failed(unencodable(table, chain, rule, &problem.to_string()));
+    ) -> Result<(), CommitStop> {
+        let failed = |problem: EncodeError| CommitStop::Failed(unencodable(table, chain, rule, &problem.to_string()));
         let before = self.batch.checkpoint();
         let is_first = self.batch.is_empty();
         let mut at = operation(&mut self.batch).map_err(failed)?;
@@ -280,12 +275,11 @@ impl<'a> Sending<'a> {
             self.flush()?;
             at = operation(&mut self.batch).map_err(failed)?;
         }
-        self.marks.push(Mark { from: at.0, table, chain, rule });
+        self.marks.push(OperationOrigin { from: at.0, table, chain, rule });
         Ok(())
     }
 
-    /// Sends what there is.
-    fn flush(&mut self) -> Result<(), Stop> {
+    fn flush(&mut self) -> Result<(), CommitStop> {
         if self.batch.is_empty() {
             return Ok(());
         }
@@ -295,7 +289,7 @@ impl<'a> Sending<'a> {
         let committed = self.tables.socket.commit(&self.batch);
         let marks = std::mem::take(&mut self.marks);
         let made = committed.map_err(|error| of_commit(error, &marks))?.generation;
-        // Another program may have written just before, or just after where the kernel does not say what we made.
+        // Another program may have written just before or after.
         let followed = self.guarded && self.tables.known == Some(self.generation);
         self.tables.known = made.filter(|_| followed);
         self.generation = made.map_or_else(|| self.tables.socket.generation().map_err(read_error), Ok)?;
@@ -307,26 +301,26 @@ impl<'a> Sending<'a> {
 
 fn unencodable(table: Table, chain: &str, rule: Option<&Rule>, problem: &str) -> IptablesError {
     let rule = rule.map(ToString::to_string);
-    IptablesError::Refused(vec![Refusal { table, chain: chain.to_owned(), rule, problem: problem.to_owned() }])
+    IptablesError::Refused(vec![RuleRefusal { table, chain: chain.to_owned(), rule, problem: problem.to_owned() }])
 }
 
-fn of_commit(error: CommitError, marks: &[Mark<'_>]) -> Stop {
-    Stop::Failed(match error {
-        CommitError::Restart => return Stop::Restart,
+fn of_commit(error: CommitError, marks: &[OperationOrigin<'_>]) -> CommitStop {
+    CommitStop::Failed(match error {
+        CommitError::Restart => return CommitStop::Restart,
         CommitError::NotPermitted => IptablesError::NotPermitted { command: "netlink".into() },
         CommitError::TooLarge { .. } => IptablesError::TooLarge { command: "netlink".into() },
         CommitError::Refused(refusals) => {
             let of_mark = |operation: u32, problem: String| {
                 let at = marks.partition_point(|mark| mark.from <= operation).checked_sub(1)?;
-                let Mark { table, chain, rule, .. } = marks.get(at)?;
-                Some(Refusal {
+                let OperationOrigin { table, chain, rule, .. } = marks.get(at)?;
+                Some(RuleRefusal {
                     table: *table,
                     chain: (*chain).to_owned(),
                     rule: rule.map(ToString::to_string),
                     problem,
                 })
             };
-            let each: Option<Vec<Refusal>> =
+            let each: Option<Vec<RuleRefusal>> =
                 refusals.iter().map(|refusal| of_mark(refusal.operation.0, refusal.to_string())).collect();
             let problem = || refusals.first().map_or_else(String::new, ToString::to_string);
             each.map_or_else(|| commit_failed(std::io::Error::other(problem())), IptablesError::Refused)

@@ -1,44 +1,43 @@
-//! Whether a chain holds exactly the rules that it should: the kernel's bytes against ours, in canonical form.
+//! Compares a chain with the expected rules, in canonical bytes.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nf_tables::{RuleInfo, Socket, canonical_into};
+use nf_tables::{NfSocket, RuleInfo, canonical_into};
 
 use super::{encode, read_error};
 use crate::kernel::iptables::IptablesError;
-use crate::kernel::packet_filter::Compare;
+use crate::kernel::packet_filter::ChainComparer;
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::ruleset::{Rule, Table};
 
-/// What is known from one rule to the next, and memory that is used again.
-pub(super) struct Comparison {
+/// State from one rule to the next, with reusable buffers.
+pub(super) struct ChainComparison {
     family: Family,
-    /// Numbers of IP sets, as of the last look; `None` for one that is not there.
+    /// Numbers of IP sets; `None` for a missing set.
     sets: HashMap<String, Option<u16>>,
     rule: nf_tables::Rule,
     wanted: Vec<u8>,
     present: Vec<u8>,
 }
 
-impl Comparison {
-    pub(super) fn new(family: Family) -> Comparison {
+impl ChainComparison {
+    pub(super) fn new(family: Family) -> ChainComparison {
         let (sets, rule) = (HashMap::new(), nf_tables::Rule::default());
-        Comparison { family, sets, rule, wanted: Vec::new(), present: Vec::new() }
+        ChainComparison { family, sets, rule, wanted: Vec::new(), present: Vec::new() }
     }
 
-    /// IP sets may have been made anew, with other numbers.
+    /// Sets that are created again have other numbers.
     pub(super) fn forget_sets(&mut self) {
         self.sets.clear();
     }
 
-    /// `known`: the generation that the chain is expected to be of. It is cleared where another program has written since: then
-    /// each chain is of one moment by itself.
-    pub(super) fn holds(
+    /// Clears `known` if another program has changed the tables.
+    pub(super) fn chain_equals(
         &mut self,
-        socket: &mut Socket,
+        socket: &mut NfSocket,
         known: &mut Option<u32>,
         table: Table,
         chain: &str,
@@ -52,7 +51,7 @@ impl Comparison {
             }
         }
         let of = nf_tables::Table::new(of_kernel(self.family), table.as_str());
-        let mut compare = |socket: &mut Socket| {
+        let mut compare = |socket: &mut NfSocket| {
             let mut present = socket.rules(of, chain)?;
             let all = rules.iter().all(|rule| present.next().is_some_and(|present| self.is_same(rule, &present)));
             Ok(all && present.next().is_none())
@@ -82,15 +81,14 @@ impl Comparison {
     }
 }
 
-/// Compares on another thread, on a socket of its own.
-pub(super) struct Comparer {
-    pub(super) socket: Socket,
-    pub(super) comparison: Comparison,
+pub(super) struct ThreadComparer {
+    pub(super) socket: NfSocket,
+    pub(super) comparison: ChainComparison,
     pub(super) known: Option<u32>,
 }
 
-impl Compare for Arc<Mutex<Comparer>> {
-    fn holds(
+impl ChainComparer for Arc<Mutex<ThreadComparer>> {
+    fn chain_equals(
         &mut self,
         table: Table,
         chain: &str,
@@ -98,7 +96,7 @@ impl Compare for Arc<Mutex<Comparer>> {
         rules: &mut dyn Iterator<Item = &Rule>,
     ) -> Result<bool, IptablesError> {
         let mut next = self.lock().unwrap_or_else(PoisonError::into_inner);
-        let Comparer { socket, comparison, known } = &mut *next;
-        comparison.holds(socket, known, table, chain, rules)
+        let ThreadComparer { socket, comparison, known } = &mut *next;
+        comparison.chain_equals(socket, known, table, chain, rules)
     }
 }

@@ -1,42 +1,39 @@
-//! A rule of the kernel's, read. Only forms that the proxy writes are understood: what is read is encoded again, and where that
-//! gives other bytes, it is another rule.
+//! Decodes rules that the proxy writes: encodes the result again, and compares the bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 use nf_tables::netlink::Attributes;
-use nf_tables::{Expression, Verdict, canonical, expressions, verdict};
+use nf_tables::{Expression, NfVerdict, canonical, expressions, verdict};
 
 use super::encode::encode;
 use crate::model::{Family, Protocol};
 use crate::nftables::text::of_kernel;
 use crate::ruleset::{AddressTypeSide, ConnectionStates, InputInterface, Match, Not, Rule, RuleTarget, SetDirection};
 
-/// A rule as `iptables-save` would print it. For one that is not understood: words that no rule of ours has, with the chain that
-/// it jumps to.
 pub(super) fn text(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> Option<String>) -> String {
     if let Some(rule) = decode(bytes, family, sets) {
         return rule.to_string();
     }
     match verdict(bytes) {
-        Some(Verdict::Jump(chain)) => format!("-m not-understood -j {chain}"),
-        Some(Verdict::Goto(chain)) => format!("-m not-understood -g {chain}"),
+        Some(NfVerdict::Jump(chain)) => format!("-m not-understood -j {chain}"),
+        Some(NfVerdict::Goto(chain)) => format!("-m not-understood -g {chain}"),
         _ => "-m not-understood".to_owned(),
     }
 }
 
-/// The rule, if it is of a form that the proxy writes.
+/// Decodes a rule, if the proxy writes its form.
 pub(super) fn decode(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> Option<String>) -> Option<Rule> {
     let mut reader =
-        Reader { family, rule: Rule::new(), loaded: Loaded::Nothing, mask: None, sets, indices: Vec::new() };
+        RuleDecoder { family, rule: Rule::new(), loaded: LoadedField::Nothing, mask: None, sets, indices: Vec::new() };
     expressions(bytes).try_for_each(|expression| reader.read(&expression))?;
-    let Reader { mut rule, indices, .. } = reader;
+    let RuleDecoder { mut rule, indices, .. } = reader;
     match verdict(bytes) {
-        Some(Verdict::Accept) => rule.target = RuleTarget::Accept,
-        Some(Verdict::Drop) => rule.target = RuleTarget::Drop,
-        Some(Verdict::Return) => rule.target = RuleTarget::Return,
-        Some(Verdict::Jump(chain)) => rule.target = RuleTarget::Jump(chain.into()),
-        Some(Verdict::Goto(_) | Verdict::Continue) => return None,
+        Some(NfVerdict::Accept) => rule.target = RuleTarget::Accept,
+        Some(NfVerdict::Drop) => rule.target = RuleTarget::Drop,
+        Some(NfVerdict::Return) => rule.target = RuleTarget::Return,
+        Some(NfVerdict::Jump(chain)) => rule.target = RuleTarget::Jump(chain.into()),
+        Some(NfVerdict::Goto(_) | NfVerdict::Continue) => return None,
         None => {}
     }
     let mut again = nf_tables::Rule::new();
@@ -46,9 +43,9 @@ pub(super) fn decode(bytes: &[u8], family: Family, sets: &mut dyn FnMut(u16) -> 
     (again.error().is_none() && canonical(of, again.expressions()) == canonical(of, bytes)).then_some(rule)
 }
 
-/// What the last expression has put into the register that `cmp` compares.
+/// The value in the register that `cmp` compares.
 #[derive(Clone, Copy)]
-enum Loaded {
+enum LoadedField {
     Nothing,
     Input,
     Protocol,
@@ -58,39 +55,38 @@ enum Loaded {
     Port,
 }
 
-struct Reader<'a> {
+struct RuleDecoder<'a> {
     family: Family,
     rule: Rule,
-    loaded: Loaded,
-    /// The mask of the last `bitwise`.
+    loaded: LoadedField,
     mask: Option<Vec<u8>>,
     sets: &'a mut dyn FnMut(u16) -> Option<String>,
-    /// Sets that were looked up, by name.
+    /// Names and numbers of the rule's sets.
     indices: Vec<(String, u16)>,
 }
 
-impl Reader<'_> {
-    /// `None` ends the reading. What is passed over here is noticed when the rule is encoded again.
+impl RuleDecoder<'_> {
+    /// `None` rejects the rule. Encoding again reveals what this ignores.
     fn read(&mut self, expression: &Expression<'_>) -> Option<()> {
         let attributes = expression.attributes;
         match expression.name {
             // `NFTA_META_KEY`; `NFT_META_IIFNAME`, `NFT_META_L4PROTO`, `NFT_META_MARK`.
             "meta" => {
                 self.loaded = match attributes.be32(2)? {
-                    6 => Loaded::Input,
-                    16 => Loaded::Protocol,
-                    3 => Loaded::Mark,
+                    6 => LoadedField::Input,
+                    16 => LoadedField::Protocol,
+                    3 => LoadedField::Mark,
                     _ => return None,
                 }
             }
             // `NFTA_PAYLOAD_BASE`, `NFTA_PAYLOAD_OFFSET`; `NFT_PAYLOAD_NETWORK_HEADER` is 1, the transport header 2.
             "payload" => {
                 self.loaded = match (self.family, attributes.be32(2)?, attributes.be32(3)?) {
-                    (Family::V4, 1, 12) | (Family::V6, 1, 8) => Loaded::Source,
-                    (Family::V4, 1, 16) | (Family::V6, 1, 24) => Loaded::Destination,
+                    (Family::V4, 1, 12) | (Family::V6, 1, 8) => LoadedField::Source,
+                    (Family::V4, 1, 16) | (Family::V6, 1, 24) => LoadedField::Destination,
                     // `-p` of iptables-nft 1.8.10 and later.
-                    (Family::V4, 1, 9) => Loaded::Protocol,
-                    (_, 2, 2) => Loaded::Port,
+                    (Family::V4, 1, 9) => LoadedField::Protocol,
+                    (_, 2, 2) => LoadedField::Port,
                     _ => return None,
                 }
             }
@@ -101,9 +97,9 @@ impl Reader<'_> {
                 let one = self.xt_match(attributes.text(1)?, attributes.get(3)?)?;
                 self.rule.matches.push(one);
             }
-            // What it counted says nothing of what it does.
+            // Counter values do not matter.
             "counter" => {}
-            // Read with the rule as a whole.
+            // [`decode`] reads the verdict.
             "immediate" => {}
             "target" => self.rule.target = self.xt_target(attributes.text(1)?, attributes.get(3)?)?,
             _ => return None,
@@ -115,19 +111,19 @@ impl Reader<'_> {
         // `NFTA_CMP_OP`, `NFTA_CMP_DATA`; `NFT_CMP_EQ` is 0, `NFT_CMP_NEQ` 1.
         let (negated, data) = (attributes.be32(2)? == 1, attributes.nested(3).get(1)?);
         let mask = self.mask.take();
-        match std::mem::replace(&mut self.loaded, Loaded::Nothing) {
-            Loaded::Nothing => return None,
-            Loaded::Input => self.rule.input = Some(Not { negated, value: interface(data)? }),
-            Loaded::Protocol => self.rule.protocol = Some(protocol(*data.first()?)?),
-            Loaded::Mark => {
+        match std::mem::replace(&mut self.loaded, LoadedField::Nothing) {
+            LoadedField::Nothing => return None,
+            LoadedField::Input => self.rule.input = Some(Not { negated, value: interface(data)? }),
+            LoadedField::Protocol => self.rule.protocol = Some(protocol(*data.first()?)?),
+            LoadedField::Mark => {
                 let mark = u32::from_ne_bytes(data.try_into().ok()?);
                 self.rule.matches.push(Match::Mark(Not { negated, value: mark }));
             }
-            Loaded::Source => self.rule.source = Some(Not { negated, value: self.net(data, mask.as_deref())? }),
-            Loaded::Destination => {
+            LoadedField::Source => self.rule.source = Some(Not { negated, value: self.net(data, mask.as_deref())? }),
+            LoadedField::Destination => {
                 self.rule.destination = Some(Not { negated, value: self.net(data, mask.as_deref())? });
             }
-            Loaded::Port => {
+            LoadedField::Port => {
                 let port = u16::from_be_bytes(data.try_into().ok()?);
                 self.rule.matches.push(Match::Port(self.rule.protocol?, port));
             }
@@ -135,7 +131,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// Fewer bytes than an address has are a range by themselves.
+    /// Fewer bytes than an address are a prefix.
     fn net(&self, data: &[u8], mask: Option<&[u8]>) -> Option<IpNet> {
         let ones = |mask: &[u8]| mask.iter().map(|byte| byte.count_ones()).sum();
         let length = mask.map_or_else(|| u32::try_from(data.len() * 8).unwrap_or(u32::MAX), ones);
@@ -148,7 +144,7 @@ impl Reader<'_> {
         IpNet::new(address, u8::try_from(length).ok()?).ok()
     }
 
-    /// Layouts: the structures named at [`nf_tables::xt`]'s functions.
+    /// The functions of [`nf_tables::xt`] name the structures.
     fn xt_match(&mut self, name: &str, info: &[u8]) -> Option<Match> {
         let u16_at = |at: usize| Some(u16::from_ne_bytes(info.get(at..at + 2)?.try_into().ok()?));
         let u32_at = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?));
@@ -214,13 +210,13 @@ fn protocol(number: u8) -> Option<Protocol> {
     Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)
 }
 
-/// A whole name ends with a zero.
+/// A whole name includes its final zero.
 fn interface(data: &[u8]) -> Option<InputInterface> {
     let name = text_of(data)?.into();
     Some(if data.contains(&0) { InputInterface::Name(name) } else { InputInterface::Prefix(name) })
 }
 
-/// Those that the proxy uses.
+/// The combinations that the proxy uses.
 fn directions(dimensions: u8, flags: u8) -> Option<&'static [SetDirection]> {
     use SetDirection::{Destination as D, Source as S};
     const KNOWN: [&[SetDirection]; 4] = [&[D], &[D, D], &[S, D], &[D, D, S]];
@@ -231,7 +227,6 @@ fn directions(dimensions: u8, flags: u8) -> Option<&'static [SetDirection]> {
     KNOWN.into_iter().find(fits)
 }
 
-/// Text up to its final zero, if it has one.
 fn text_of(bytes: &[u8]) -> Option<&str> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     std::str::from_utf8(bytes.get(..end)?).ok()

@@ -1,42 +1,42 @@
-//! From the rules that a chain has to those that it should have, with as few changes as order allows: rules that stay keep their
-//! counters, and cost nothing.
+//! The fewest edits of a chain. Unchanged rules keep their counters.
 
 use std::collections::HashMap;
 
-/// A rule of the kernel's: its handle, and its canonical bytes.
-pub(super) type Present<'a> = (u64, &'a [u8]);
+/// Handle and canonical bytes of a rule in the kernel.
+pub(super) type PresentRule<'a> = (u64, &'a [u8]);
 
-/// One change of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Edit {
-    /// The rule with this handle goes.
+pub(super) enum ChainEdit {
+    /// Deletes the rule with this handle.
     Delete(u64),
-    /// The wanted rule of this index goes before the rule with this handle, or to the end.
+    /// Inserts a wanted rule before the rule with this handle, or at the end.
     Insert(usize, Option<u64>),
 }
 
-/// The changes, in the order in which they are to be made.
-pub(super) fn edits(present: &[Present<'_>], wanted: &[&[u8]]) -> Vec<Edit> {
+/// Returns the edits in the order of execution.
+pub(super) fn edits(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<ChainEdit> {
     let kept = kept(present, wanted);
-    let mut edits: Vec<Edit> = Vec::new();
+    let mut edits: Vec<ChainEdit> = Vec::new();
     let mut stays = vec![false; present.len()];
     kept.iter().flatten().for_each(|at| stays[*at] = true);
-    edits.extend(present.iter().zip(stays).filter(|(_, stays)| !stays).map(|((handle, _), _)| Edit::Delete(*handle)));
-    // From the end, so that each insertion knows the next rule that stays.
+    edits.extend(
+        present.iter().zip(stays).filter(|(_, stays)| !stays).map(|((handle, _), _)| ChainEdit::Delete(*handle)),
+    );
+    // From the end, since insertions name the next kept rule.
     let mut inserts = Vec::new();
     let mut next = None;
     for (index, kept) in kept.iter().enumerate().rev() {
         match kept {
             Some(at) => next = Some(present[*at].0),
-            None => inserts.push(Edit::Insert(index, next)),
+            None => inserts.push(ChainEdit::Insert(index, next)),
         }
     }
     edits.extend(inserts.into_iter().rev());
     edits
 }
 
-/// For each wanted rule the place of the one that stays for it. The places ascend.
-fn kept(present: &[Present<'_>], wanted: &[&[u8]]) -> Vec<Option<usize>> {
+/// For each wanted rule the present rule that stays for it.
+fn kept(present: &[PresentRule<'_>], wanted: &[&[u8]]) -> Vec<Option<usize>> {
     let is = |at: usize, index: usize| present[at].1 == wanted[index];
     let shorter = present.len().min(wanted.len());
     let begin = (0..shorter).take_while(|at| is(*at, *at)).count();
@@ -60,9 +60,9 @@ fn kept(present: &[Present<'_>], wanted: &[&[u8]]) -> Vec<Option<usize>> {
     kept
 }
 
-/// A longest part of these pairs whose second numbers ascend.
+/// The longest subsequence of these pairs whose second numbers ascend.
 fn ascending(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    // For each length the pair that ends such a part with the lowest number, and for each pair the one before it.
+    // The end of the best subsequence of each length, and each pair's predecessor.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
     for (number, (_, at)) in pairs.iter().enumerate() {
@@ -85,25 +85,25 @@ mod tests {
 
     use super::*;
 
-    /// Rules of one byte each.
     fn wanted(rules: &[u8]) -> Vec<&[u8]> {
         rules.chunks(1).collect()
     }
 
-    fn present(rules: &[u8]) -> Vec<Present<'_>> {
+    fn present(rules: &[u8]) -> Vec<PresentRule<'_>> {
         (100..).zip(rules.chunks(1)).collect()
     }
 
-    /// As the kernel does it.
-    fn apply<'a>(mut rules: Vec<Present<'a>>, wanted: &[&'a [u8]], edits: &[Edit]) -> Vec<Present<'a>> {
+    /// Applies edits like the kernel.
+    fn apply<'a>(mut rules: Vec<PresentRule<'a>>, wanted: &[&'a [u8]], edits: &[ChainEdit]) -> Vec<PresentRule<'a>> {
         for edit in edits {
-            let place = |rules: &[Present], handle: u64| rules.iter().position(|(known, _)| *known == handle).unwrap();
+            let place =
+                |rules: &[PresentRule], handle: u64| rules.iter().position(|(known, _)| *known == handle).unwrap();
             match edit {
-                Edit::Delete(handle) => {
+                ChainEdit::Delete(handle) => {
                     let at = place(&rules, *handle);
                     rules.remove(at);
                 }
-                Edit::Insert(index, before) => {
+                ChainEdit::Insert(index, before) => {
                     let at = before.map_or(rules.len(), |handle| place(&rules, handle));
                     rules.insert(at, (0, wanted[*index]));
                 }
@@ -115,11 +115,11 @@ mod tests {
     #[test]
     fn what_stays_is_not_touched() {
         assert_eq!(edits(&present(b"abc"), &wanted(b"abc")), []);
-        assert_eq!(edits(&present(b"abc"), &wanted(b"abxc")), [Edit::Insert(2, Some(102))]);
-        assert_eq!(edits(&present(b"abc"), &wanted(b"ac")), [Edit::Delete(101)]);
-        assert_eq!(edits(&present(b""), &wanted(b"ab")), [Edit::Insert(0, None), Edit::Insert(1, None)]);
+        assert_eq!(edits(&present(b"abc"), &wanted(b"abxc")), [ChainEdit::Insert(2, Some(102))]);
+        assert_eq!(edits(&present(b"abc"), &wanted(b"ac")), [ChainEdit::Delete(101)]);
+        assert_eq!(edits(&present(b""), &wanted(b"ab")), [ChainEdit::Insert(0, None), ChainEdit::Insert(1, None)]);
         let moved = edits(&present(b"abcdef"), &wanted(b"bcdefa"));
-        assert_eq!(moved, [Edit::Delete(100), Edit::Insert(5, None)]);
+        assert_eq!(moved, [ChainEdit::Delete(100), ChainEdit::Insert(5, None)]);
     }
 
     proptest! {

@@ -1,8 +1,8 @@
-//! A rule as iptables-nft 1.8.9 would write it.
+//! Encodes rules like iptables-nft 1.8.9.
 
 use ipnet::IpNet;
-use nf_tables::iptables::{self, Builder};
-use nf_tables::{Verdict, xt};
+use nf_tables::iptables::{self, RuleBuilder};
+use nf_tables::{NfVerdict, xt};
 
 use crate::model::{Family, Protocol};
 use crate::nftables::text::of_kernel;
@@ -12,19 +12,15 @@ fn prefix(net: &Not<IpNet>) -> iptables::Prefix {
     iptables::Prefix { address: net.value.addr(), length: net.value.prefix_len(), negated: net.negated }
 }
 
-fn interface(interface: &Not<InputInterface>) -> iptables::Interface<'_> {
+fn interface(interface: &Not<InputInterface>) -> iptables::InterfaceMatch<'_> {
     let (name, prefix) = match &interface.value {
         InputInterface::Name(name) => (name, false),
         InputInterface::Prefix(name) => (name, true),
     };
-    iptables::Interface { name, prefix, negated: interface.negated }
+    iptables::InterfaceMatch { name, prefix, negated: interface.negated }
 }
 
-/// Writes `rule` into `out`, in place of what is there. `set_index`: the number by which the kernel knows an IP set. What cannot
-/// be encoded is kept as [`nf_tables::Rule::error`].
-///
-/// # Errors
-/// The name of a set that is not there.
+/// Replaces `out` by the encoding of `rule`. `set_index` returns the kernel's number of an IP set.
 pub(super) fn encode<'r, E>(
     rule: &'r Rule,
     of: Family,
@@ -32,14 +28,14 @@ pub(super) fn encode<'r, E>(
     mut set_index: impl FnMut(&'r str) -> Result<u16, E>,
 ) -> Result<(), E> {
     out.clear();
-    let header = iptables::Header {
+    let header = iptables::RuleHeader {
         input: rule.input.as_ref().map(interface),
         output: None,
         protocol: rule.protocol.map(Protocol::number),
         source: rule.source.as_ref().map(prefix),
         destination: rule.destination.as_ref().map(prefix),
     };
-    let mut builder = Builder::new(out, of_kernel(of), &header);
+    let mut builder = RuleBuilder::new(out, of_kernel(of), &header);
     for one in &rule.matches {
         builder = match one {
             Match::Comment(text) => builder.comment(text),
@@ -48,7 +44,7 @@ pub(super) fn encode<'r, E>(
             Match::Conntrack(states) => builder.conntrack_state(states.value.0, states.negated),
             Match::LocalAddress(side) => builder.address_type(address_type(side)),
             Match::Set(Not { negated, value: (name, directions) }) => {
-                let directions: Vec<xt::Direction> = directions.iter().map(direction).collect();
+                let directions: Vec<xt::SetDirection> = directions.iter().map(direction).collect();
                 builder.set(set_index(name)?, &directions, *negated)
             }
             Match::Mark(mark) => builder.mark(mark.value, mark.value, mark.negated),
@@ -60,9 +56,9 @@ pub(super) fn encode<'r, E>(
     match &rule.target {
         RuleTarget::None => builder.count(),
         RuleTarget::Jump(chain) => builder.jump(chain),
-        RuleTarget::Accept => builder.verdict(Verdict::Accept),
-        RuleTarget::Drop => builder.verdict(Verdict::Drop),
-        RuleTarget::Return => builder.verdict(Verdict::Return),
+        RuleTarget::Accept => builder.verdict(NfVerdict::Accept),
+        RuleTarget::Drop => builder.verdict(NfVerdict::Drop),
+        RuleTarget::Return => builder.verdict(NfVerdict::Return),
         RuleTarget::Reject(_) => builder.reject(),
         RuleTarget::Mark { mark, mask } => builder.set_xmark(*mark, *mask),
         RuleTarget::Masquerade { random_fully } => builder.masquerade(*random_fully),
@@ -72,21 +68,21 @@ pub(super) fn encode<'r, E>(
     Ok(())
 }
 
-fn address_type(side: &Not<AddressTypeSide>) -> xt::AddressType {
-    let local = xt::AddressType::LOCAL;
+fn address_type(side: &Not<AddressTypeSide>) -> xt::AddrTypeMatch {
+    let local = xt::AddrTypeMatch::LOCAL;
     match side.value {
         AddressTypeSide::Source => {
-            xt::AddressType { source: local, source_inverted: side.negated, ..xt::AddressType::default() }
+            xt::AddrTypeMatch { source: local, source_inverted: side.negated, ..xt::AddrTypeMatch::default() }
         }
         AddressTypeSide::Destination => {
-            xt::AddressType { destination: local, destination_inverted: side.negated, ..xt::AddressType::default() }
+            xt::AddrTypeMatch { destination: local, destination_inverted: side.negated, ..xt::AddrTypeMatch::default() }
         }
     }
 }
 
-fn direction(direction: &SetDirection) -> xt::Direction {
+fn direction(direction: &SetDirection) -> xt::SetDirection {
     match direction {
-        SetDirection::Source => xt::Direction::Source,
-        SetDirection::Destination => xt::Direction::Destination,
+        SetDirection::Source => xt::SetDirection::Source,
+        SetDirection::Destination => xt::SetDirection::Destination,
     }
 }

@@ -1,8 +1,7 @@
-//! The tables of iptables-nft, read and written by netlink: no command is run.
+//! The tables of iptables-nft, byte by byte, through netlink.
 //!
-//! What is left in the kernel is what `iptables-nft-restore` would have left, and `iptables-nft-save` prints it the same. A change is
-//! one transaction over all tables of a family, made for the generation of the tables that it was computed from; chains are edited
-//! by the handles of their rules, so that those which stay keep their counters.
+//! A change is one transaction over all tables of a family, valid for one generation. It edits chains by handles, so
+//! unchanged rules keep their counters.
 
 mod commit;
 mod compare;
@@ -16,44 +15,38 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
 
-use nf_tables::{ReadError, Socket};
+use nf_tables::{NfSocket, QueryError};
 
-use crate::kernel::iptables::{Counted, IptablesError};
-use crate::kernel::packet_filter::{Compare, PacketFilter};
+use crate::kernel::iptables::{CountedRule, IptablesError};
+use crate::kernel::packet_filter::{ChainComparer, PacketFilter};
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::ruleset::{Rule, SavedTable, SavedTables, Table, Transaction};
-use compare::{Comparer, Comparison};
-use dump::Dumped;
+use compare::{ChainComparison, ThreadComparer};
+use dump::DumpedChain;
 
-/// How often a change is computed anew because another program wrote to the tables meanwhile. After that it is sent whatever others
-/// do: what no longer fits is refused.
+/// Attempts to commit between other programs' writes, before an unconditional one.
 const TRIES: usize = 10;
 
-/// One family's tables.
 pub struct NfTables {
     family: Family,
-    socket: Socket,
+    socket: NfSocket,
     batch: nf_tables::Batch,
-    comparison: Comparison,
-    /// On a socket that was opened together with the first, in the same network namespace.
-    comparer: Option<Arc<Mutex<Comparer>>>,
-    /// Tables of which the kernel's own chains are known to be there.
+    comparison: ChainComparison,
+    /// Opened with the first socket, in the same network namespace.
+    comparer: Option<Arc<Mutex<ThreadComparer>>>,
+    /// Tables whose built-in chains exist.
     ready: BTreeSet<Table>,
-    /// The generation at which the tables were as they had been read, but for changes of ours; `None`: another program has
-    /// written since.
+    /// The generation since which only this program has changed the tables.
     known: Option<u32>,
-    observer: Option<Observer>,
+    observer: Option<BatchObserver>,
 }
 
 /// Sees each batch before it is sent.
-pub type Observer = Box<dyn FnMut(&nf_tables::Batch) + Send>;
+pub type BatchObserver = Box<dyn FnMut(&nf_tables::Batch) + Send>;
 
 impl NfTables {
-    /// Opens a socket, and asks for something that needs the rights and the kernel support which the work needs.
-    ///
-    /// # Errors
-    /// When the kernel has no nf_tables, or no right is given to change them.
+    /// Opens a socket, and checks rights and kernel support.
     pub fn open(family: Family) -> Result<NfTables, IptablesError> {
         let mut socket = open()?;
         socket.generation().map_err(read_error)?;
@@ -62,7 +55,7 @@ impl NfTables {
             family,
             socket,
             batch,
-            comparison: Comparison::new(family),
+            comparison: ChainComparison::new(family),
             comparer: None,
             ready: BTreeSet::new(),
             known: None,
@@ -70,25 +63,20 @@ impl NfTables {
         })
     }
 
-    /// Compares on a second thread as well, where there is a second processor.
-    ///
-    /// # Errors
-    /// As [`NfTables::open`].
+    /// Also compares on a second thread, given a second processor.
     pub fn with_comparer(mut self) -> Result<NfTables, IptablesError> {
         if available_parallelism().is_ok_and(|processors| processors.get() > 1) {
-            let (socket, comparison) = (open()?, Comparison::new(self.family));
-            self.comparer = Some(Arc::new(Mutex::new(Comparer { socket, comparison, known: None })));
+            let (socket, comparison) = (open()?, ChainComparison::new(self.family));
+            self.comparer = Some(Arc::new(Mutex::new(ThreadComparer { socket, comparison, known: None })));
         }
         Ok(self)
     }
 
-    /// The family.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// Shows every batch from now on to `observer`, which benchmarks count and repeat.
-    pub fn observe(&mut self, observer: Observer) {
+    pub fn observe(&mut self, observer: BatchObserver) {
         self.observer = Some(observer);
     }
 
@@ -96,18 +84,13 @@ impl NfTables {
         nf_tables::Table::new(of_kernel(self.family), table.as_str())
     }
 
-    /// The rules of a chain as the kernel has them: handles and expressions.
     fn dump(&mut self, table: Table, chain: &str) -> Result<Vec<(u64, Vec<u8>)>, IptablesError> {
         let table = self.table(table);
         let rules = self.socket.rules(table, chain).map_err(read_error)?;
         Ok(rules.map(|rule| (rule.handle, rule.expressions.to_vec())).collect())
     }
 
-    /// What the rules of these chains have counted; of all chains of the table without a name.
-    ///
-    /// # Errors
-    /// When the kernel does not say.
-    pub fn counted(&mut self, table: Table, chain: Option<&str>) -> Result<Vec<Counted>, IptablesError> {
+    pub fn counted(&mut self, table: Table, chain: Option<&str>) -> Result<Vec<CountedRule>, IptablesError> {
         let chains = match chain {
             Some(chain) => vec![chain.to_owned()],
             None => self.chains(&[table])?.into_iter().map(|(_, chain)| chain).collect(),
@@ -117,7 +100,7 @@ impl NfTables {
             for (_, bytes) in self.dump(table, &chain)? {
                 let packets = nf_tables::counter(&bytes).map_or(0, |counter| counter.packets);
                 let rule = self.text(&bytes, &mut names);
-                all.push(Counted { chain: chain.clone(), rule, packets });
+                all.push(CountedRule { chain: chain.clone(), rule, packets });
             }
         }
         Ok(all)
@@ -130,7 +113,7 @@ impl NfTables {
         })
     }
 
-    /// If another program has written, a table may be gone with all its chains (`nft flush ruleset`, `iptables-nft -X`).
+    /// Another program may have deleted tables (`nft flush ruleset`, `iptables-nft -X`).
     fn distrust_tables(&mut self, generation: u32) {
         if self.known != Some(generation) {
             self.ready.clear();
@@ -145,15 +128,15 @@ impl NfTables {
 }
 
 impl PacketFilter for NfTables {
-    /// Chains, then the rules of each: the kernel's dump of a whole table takes a time that grows with the square of the rules.
-    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
+    /// Chain by chain: dumping a table costs the kernel the square of its rules.
+    fn list(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         let before = self.socket.generation().map_err(read_error)?;
         self.distrust_tables(before);
         self.comparison.forget_sets();
         let family = self.family;
         let at_once = self.socket.snapshot(|socket| dump::take(socket, family, tables, unread));
         let chains = match at_once {
-            // Other programs write all the time: each chain is of one moment by itself.
+            // Each chain is consistent only in itself.
             Err(error) if error.source.kind() == io::ErrorKind::ResourceBusy => {
                 dump::take(&mut self.socket, family, tables, unread)
             }
@@ -164,7 +147,7 @@ impl PacketFilter for NfTables {
         let mut saved = SavedTables::default();
         tables.iter().for_each(|table| drop(saved.tables.insert(*table, SavedTable::default())));
         let mut names = HashMap::new();
-        for Dumped { table, chain, rules } in chains {
+        for DumpedChain { table, chain, rules } in chains {
             let texts = rules.iter().map(|bytes| self.text(bytes, &mut names)).collect();
             saved.tables.entry(table).or_default().chains.insert(chain, texts);
         }
@@ -177,17 +160,17 @@ impl PacketFilter for NfTables {
         Ok(rules.iter().map(|(_, bytes)| self.text(bytes, &mut names)).collect())
     }
 
-    fn holds(
+    fn chain_equals(
         &mut self,
         table: Table,
         chain: &str,
         _: &[String],
         rules: &mut dyn Iterator<Item = &Rule>,
     ) -> Result<bool, IptablesError> {
-        self.comparison.holds(&mut self.socket, &mut self.known, table, chain, rules)
+        self.comparison.chain_equals(&mut self.socket, &mut self.known, table, chain, rules)
     }
 
-    fn comparer(&mut self) -> Option<Box<dyn Compare>> {
+    fn comparer(&mut self) -> Option<Box<dyn ChainComparer>> {
         let Some(comparer) = &self.comparer else { return None };
         let mut next = comparer.lock().unwrap_or_else(PoisonError::into_inner);
         next.known = self.known;
@@ -195,7 +178,7 @@ impl PacketFilter for NfTables {
         Some(Box::new(Arc::clone(comparer)))
     }
 
-    fn takes_chains_ahead(&self) -> bool {
+    fn supports_early_chains(&mut self) -> bool {
         true
     }
 
@@ -211,7 +194,7 @@ impl PacketFilter for NfTables {
         self.try_commit(change, false).map(drop)
     }
 
-    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+    fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
         let table = self.table(table);
         let mut uses = Vec::with_capacity(chains.len());
         for chain in chains {
@@ -221,7 +204,7 @@ impl PacketFilter for NfTables {
         Ok(uses)
     }
 
-    /// Both families share it: a change of the other one looks like one of another program.
+    /// Both families share the generation.
     fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
         self.socket.generation().map(Some).map_err(read_error)
     }
@@ -230,21 +213,21 @@ impl PacketFilter for NfTables {
         self.known.is_some() && self.known == now
     }
 
-    fn trust(&mut self, generation: Option<u32>) {
+    fn set_known_generation(&mut self, generation: Option<u32>) {
         self.known = generation;
     }
 
-    fn random_fully(&self) -> bool {
+    fn random_fully(&mut self) -> bool {
         true
     }
 }
 
-fn open() -> Result<Socket, IptablesError> {
+fn open() -> Result<NfSocket, IptablesError> {
     let operation = "open a netlink socket for nf_tables";
-    Socket::open().map_err(|source| IptablesError::NfTables { operation: operation.into(), source })
+    NfSocket::open().map_err(|source| IptablesError::NfTables { operation: operation.into(), source })
 }
 
-fn read_error(error: ReadError) -> IptablesError {
+fn read_error(error: QueryError) -> IptablesError {
     if error.source.raw_os_error() == Some(nix::libc::EPERM) {
         return IptablesError::NotPermitted { command: "netlink".into() };
     }

@@ -1,4 +1,4 @@
-//! Virtual servers in memory, as strict as the kernel: what is there cannot be added, what is not there cannot be changed.
+//! Virtual servers in memory, with the kernel's checks.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,23 +6,18 @@ use std::net::SocketAddr;
 
 use nix::libc::{EEXIST, ENOENT, ESRCH};
 
-use super::{Destination, Destinations, ServerChange, ServerKey, ServerSpec, Servers};
+use super::{Destinations, IpvsDestination, ServerChange, ServerKey, ServerSpec, VirtualServers};
 use crate::kernel::netlink::NetlinkError;
 use crate::model::Family;
 
-/// The fake. Fields are open for tests to look at and to tamper with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fake {
-    /// Virtual servers with their destinations.
+pub struct FakeIpvs {
     pub servers: BTreeMap<ServerKey, (ServerSpec, Destinations)>,
-    /// Every change that was taken.
     pub changes: Vec<ServerChange>,
-    /// How often destinations were asked for.
     pub asked: usize,
 }
 
-impl Fake {
-    /// Lets a destination have so many connections.
+impl FakeIpvs {
     pub fn connect(&mut self, key: &ServerKey, destination: &SocketAddr, connections: u64) {
         if let Some(one) = self.servers.get_mut(key).and_then(|(_, all)| all.get_mut(destination)) {
             one.connections = connections;
@@ -44,7 +39,7 @@ impl Fake {
                 if destinations.contains_key(address) {
                     return Err(EEXIST);
                 }
-                destinations.insert(*address, Destination { weight: *weight, connections: 0 });
+                destinations.insert(*address, IpvsDestination { weight: *weight, connections: 0 });
             }
             ServerChange::SetWeight(key, address, weight) => {
                 let (_, destinations) = self.servers.get_mut(key).ok_or(ESRCH)?;
@@ -59,7 +54,7 @@ impl Fake {
     }
 }
 
-impl Servers for Fake {
+impl VirtualServers for FakeIpvs {
     fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
         let of_family = self.servers.iter().filter(|(key, _)| key.family() == family);
         Ok(of_family.map(|(key, (spec, _))| (*key, spec.clone())).collect())

@@ -8,7 +8,9 @@ use netlink_sys::protocols::NETLINK_GENERIC;
 use nf_tables::netlink::{AttributeWriter, Attributes};
 use nix::libc;
 
-use super::{Destination, Destinations, SCHEDULER_FLAGS, ServerChange, ServerKey, ServerSpec, Servers, Timeouts};
+use super::{
+    Destinations, IpvsDestination, SCHEDULER_FLAGS, ServerChange, ServerKey, ServerSpec, Timeouts, VirtualServers,
+};
 use crate::kernel::netlink::{NetlinkError, NetlinkSocket, Request, ip_address};
 use crate::model::{Family, Protocol};
 
@@ -59,14 +61,11 @@ const DEST_INACT_CONNS: u16 = 8;
 const PERSISTENT: u32 = 1;
 /// `IP_VS_CONN_F_MASQ`: IPVS translates the destination address.
 const MASQ: u32 = 0;
-/// The mark of the virtual server that tries a scheduler: the letters `SVPX`. No packet gets this mark, since the proxy and
-/// kube-proxy set marks of a single bit.
+/// The mark of a trial server: the letters `SVPX`. Proxies set marks of a single bit.
 const TRIAL_MARK: u32 = 0x5356_5058;
 
-/// List the virtual servers at most this often until two lists in a row are equal.
 const LISTS: usize = 10;
 
-/// The kernel's IPVS.
 pub struct Genetlink {
     netlink: NetlinkSocket,
     family: u16,
@@ -104,7 +103,7 @@ impl Genetlink {
         if request.body.bytes().len() == empty { Ok(()) } else { self.netlink.send(&[request]) }
     }
 
-    /// Checks that the kernel has a scheduler, with a virtual server that no packet reaches.
+    /// Checks that the kernel has a scheduler, with an unreachable virtual server.
     pub fn try_scheduler(&mut self, name: &str) -> Result<(), NetlinkError> {
         let operation = format!("use the IPVS scheduler {name} (module ip_vs_{name})");
         let write_mark = |service: &mut AttributeWriter| {
@@ -184,11 +183,9 @@ impl Genetlink {
     }
 }
 
-impl Servers for Genetlink {
-    /// A dump counts by the servers of all network namespaces (`ip_vs_genl_dump_services`,
-    /// net/netfilter/ipvs/ip_vs_ctl.c). A server that another namespace adds or deletes meanwhile – the nodes of a cluster
-    /// in containers share a kernel – makes the dump skip some of this namespace, without a sign of it. So this lists until
-    /// two lists are equal.
+impl VirtualServers for Genetlink {
+    /// Lists until two lists are equal: a dump counts by the servers of all network namespaces
+    /// (`ip_vs_genl_dump_services`, net/netfilter/ipvs/ip_vs_ctl.c), whose changes make it skip servers silently.
     fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
         let mut found = self.list(family)?;
         for _ in 1..LISTS {
@@ -298,17 +295,17 @@ fn read_server(service: Attributes<'_>) -> Option<(ServerKey, ServerSpec)> {
     Some((ServerKey { protocol, address: SocketAddr::new(address, service.be16(SVC_PORT)?) }, spec))
 }
 
-fn read_destination(destination: Attributes<'_>, family: Family) -> Option<(SocketAddr, Destination)> {
+fn read_destination(destination: Attributes<'_>, family: Family) -> Option<(SocketAddr, IpvsDestination)> {
     let address = read_address(destination.get(DEST_ADDR)?, family)?;
     let count = |kind| u64::from(destination.u32(kind).unwrap_or_default());
-    let state = Destination {
+    let state = IpvsDestination {
         weight: destination.u32(DEST_WEIGHT)?,
         connections: count(DEST_ACTIVE_CONNS) + count(DEST_INACT_CONNS),
     };
     Some((SocketAddr::new(address, destination.be16(DEST_PORT)?), state))
 }
 
-/// Decodes these bytes as a virtual server and as a destination, for [`crate::fuzzing`].
+/// For [`crate::fuzzing`].
 pub(crate) fn fuzz(payload: &[u8]) {
     let outer = attributes(payload);
     for part in [outer.nested(ATTR_SERVICE), outer.nested(ATTR_DEST), outer] {

@@ -1,5 +1,4 @@
-//! Netlink requests and their answers, over the codec of [`nf_tables::netlink`]: IPVS, IP sets, connection tracking, links,
-//! addresses and routes. nf_tables itself has [`nf_tables::Socket`].
+//! Netlink requests over the codec [`nf_tables::netlink`].
 
 mod ipset_error;
 mod route;
@@ -15,7 +14,6 @@ use ipset_error::IpsetError;
 pub(in crate::kernel) use route::{LINK_HEADER, NEIGHBOUR_HEADER, ROUTE_HEADER};
 pub(in crate::kernel) use route::{address_header, link_header, neighbour_header, own_address, route_header};
 
-/// `include/uapi/linux/netlink.h`.
 pub(super) const NLM_F_REQUEST: u16 = libc::NLM_F_REQUEST as u16;
 pub(super) const NLM_F_DUMP: u16 = libc::NLM_F_DUMP as u16;
 pub(super) const NLM_F_CREATE: u16 = libc::NLM_F_CREATE as u16;
@@ -24,20 +22,18 @@ pub(super) const NLM_F_REPLACE: u16 = libc::NLM_F_REPLACE as u16;
 const NLM_F_ACK: u16 = libc::NLM_F_ACK as u16;
 const NLM_F_DUMP_INTR: u16 = libc::NLM_F_DUMP_INTR as u16;
 
-/// A dump arrives in datagrams of up to 32 KiB (`netlink(7)`).
+/// Dumps have datagrams of up to 32 KiB (`netlink(7)`).
 const DATAGRAM: usize = 1 << 16;
-/// Bytes of requests in one system call: well below the usual socket buffer of 212,992 bytes.
+/// The usual socket buffer has 212,992 bytes.
 const BATCH_BYTES: usize = 48 * 1024;
-/// Requests in one system call: if the kernel refuses each, all its answers must fit into the socket's buffer.
+/// The answers to this many refused requests must fit into the buffer.
 const BATCH_REQUESTS: usize = 64;
 /// Dumps at most, while the listed objects keep changing.
 const DUMPS: usize = 100;
 
-/// A request that the kernel refused, or that could not be sent.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation}: {source}")]
 pub struct NetlinkError {
-    /// What was attempted, on which object.
     pub operation: String,
     pub source: io::Error,
 }
@@ -47,23 +43,19 @@ impl NetlinkError {
         NetlinkError { operation: operation.into(), source }
     }
 
-    /// The kernel's error number.
     pub fn code(&self) -> Option<i32> {
         let ipset = || Some(self.source.get_ref()?.downcast_ref::<IpsetError>()?.0);
         self.source.raw_os_error().or_else(ipset)
     }
 }
 
-/// One request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// `nlmsg_type`.
     pub kind: u16,
     /// Flags besides `NLM_F_REQUEST` and `NLM_F_ACK`.
     pub flags: u16,
     /// The protocol's own header, then the attributes.
     pub body: AttributeWriter,
-    /// What is attempted, in words for an error message.
     pub operation: String,
     /// Error numbers that mean that there is nothing to do.
     pub harmless: &'static [i32],
@@ -89,27 +81,22 @@ impl Request {
     }
 }
 
-/// A socket of one netlink protocol.
 pub struct NetlinkSocket {
     socket: Socket,
     sequence: u32,
 }
 
 impl NetlinkSocket {
-    /// Opens a socket of this protocol in this thread's network namespace.
     pub fn open(protocol: isize) -> io::Result<NetlinkSocket> {
         Ok(NetlinkSocket { socket: connect(protocol)?, sequence: 0 })
     }
 
-    /// Sends a request and passes the payload of every answer to `each`.
+    /// Passes the payload of every answer to `each`.
     pub fn ask(&mut self, request: &Request, each: impl FnMut(&[u8])) -> Result<(), NetlinkError> {
         self.ask_once(request, NLM_F_ACK, each).map(drop)
     }
 
-    /// Requests a dump and passes the payload of every answer to `each`.
-    ///
-    /// If the list changes between two datagrams, the dump can miss entries that existed all the time. The kernel reports
-    /// that (`NLM_F_DUMP_INTR`), and this repeats the dump.
+    /// Passes the payload of every answer to `each`. Repeats a dump if the list changes meanwhile (`NLM_F_DUMP_INTR`).
     pub fn dump(&mut self, request: &Request, mut each: impl FnMut(&[u8])) -> Result<(), NetlinkError> {
         let payloads = until_consistent(&request.operation, || {
             let mut payloads = Vec::new();
@@ -151,7 +138,7 @@ impl NetlinkSocket {
         }
     }
 
-    /// Sends many requests, in order and in few system calls. The kernel tries all of them; the first refusal is the error.
+    /// Sends requests in few system calls. The kernel tries all of them; the first refusal is the error.
     pub fn send(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
         let mut first = requests.iter().find_map(Request::encoding_error);
         if first.is_some() {
@@ -174,7 +161,7 @@ impl NetlinkSocket {
         first.map_or(Ok(()), Err)
     }
 
-    /// The kernel acknowledges the last request only, and reports every refusal.
+    /// The kernel acknowledges only the last request.
     fn send_batch(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
         let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return Ok(()) };
         let failed = |source| NetlinkError::new(format!("{} and what follows", first.operation), source);
@@ -211,7 +198,7 @@ pub(super) fn connect(protocol: isize) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Receives one datagram and passes its messages to `each`. `flags` are those of recv(2).
+/// `flags` are those of recv(2).
 pub(super) fn receive(socket: &Socket, flags: i32, each: impl FnMut(Message<'_>)) -> io::Result<()> {
     // Not zeroed: an answer seldom fills it.
     let mut buffer = Vec::with_capacity(DATAGRAM);
@@ -236,7 +223,7 @@ pub(crate) fn fuzz(bytes: &[u8], payload: impl Fn(&[u8])) {
     }
 }
 
-/// Calls `read` until it returns a value, which it does once no change interrupts it.
+/// Repeats `read` until it returns a value.
 fn until_consistent<T>(
     operation: &str,
     mut read: impl FnMut() -> Result<Option<T>, NetlinkError>,

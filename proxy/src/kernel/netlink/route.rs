@@ -8,8 +8,7 @@ use nix::libc;
 use super::ip_address;
 use crate::model::Family;
 
-/// Lengths of `struct ifaddrmsg`, `struct ifinfomsg`, `struct rtmsg` and `struct ndmsg` (`include/uapi/linux/if_addr.h`,
-/// `rtnetlink.h`, `neighbour.h`).
+/// `struct ifaddrmsg`, `ifinfomsg`, `rtmsg`, `ndmsg` (`include/uapi/linux/if_addr.h`, `rtnetlink.h`, `neighbour.h`).
 const ADDRESS_HEADER: usize = 8;
 pub const LINK_HEADER: usize = 16;
 pub const ROUTE_HEADER: usize = 12;
@@ -23,7 +22,7 @@ fn family_number(family: Family) -> u8 {
     u8::try_from(number).unwrap_or_default()
 }
 
-/// `struct ifaddrmsg`; without a family it asks for the addresses of both.
+/// `struct ifaddrmsg`, of one or both families.
 pub fn address_header(family: Option<Family>, prefix_length: u8, flags: u8, link: u32) -> [u8; ADDRESS_HEADER] {
     let [a, b, c, d] = link.to_ne_bytes();
     [family.map_or(0, family_number), prefix_length, flags, 0, a, b, c, d]
@@ -43,14 +42,13 @@ pub fn route_header(family: Family, destination_prefix_length: u8) -> [u8; ROUTE
     header
 }
 
-/// `struct ndmsg` that asks for the forwarding tables of bridges and tunnels.
+/// `struct ndmsg` for forwarding tables of bridges and tunnels.
 pub fn neighbour_header() -> [u8; NEIGHBOUR_HEADER] {
     let mut header = [0; NEIGHBOUR_HEADER];
     header[0] = u8::try_from(libc::AF_BRIDGE).unwrap_or_default();
     header
 }
 
-/// An address of a link.
 pub struct LinkAddress {
     pub link: u32,
     /// Bits of `IFA_F_*` (`include/uapi/linux/if_addr.h`).
@@ -58,8 +56,7 @@ pub struct LinkAddress {
     pub address: IpAddr,
 }
 
-/// Reads an `RTM_NEWADDR`. The link's own address is `IFA_LOCAL`, or `IFA_ADDRESS` without it; where both differ,
-/// `IFA_ADDRESS` is the other end's.
+/// Reads an `RTM_NEWADDR`. With `IFA_LOCAL`, `IFA_ADDRESS` is the other end's.
 pub fn own_address(payload: &[u8]) -> Option<LinkAddress> {
     let link = u32::from_ne_bytes(payload.get(4..ADDRESS_HEADER)?.try_into().ok()?);
     let attributes = Attributes::after_header(payload, ADDRESS_HEADER);

@@ -1,7 +1,7 @@
-//! A change as batches: each is whole by itself, and has a bounded length where a change may be made in several.
+//! Splits a change into valid batches.
 //!
-//! What is led to comes before what leads there. Elements of one frontend stay together, so that no packet meets a service of which half is
-//! changed.
+//! Objects precede references to them. The elements of a frontend share a batch, so that no packet meets a half-changed
+//! service.
 
 use nf_tables::{Batch, EncodeError, Table};
 
@@ -11,54 +11,47 @@ use crate::nftables::change::TableAction;
 use crate::nftables::text::of_kernel;
 use crate::nftables::{Chain, Element, ElementValue, Name, NftChange, Rule};
 
-/// Bytes of a batch after which it is sent, where a change may be made in several: 12,000 elements of IPv4. The kernel holds up all other
-/// writers while it applies one.
+/// 12,000 IPv4 elements. A commit blocks all other writers.
 const AT_ONCE: usize = 512 << 10;
-/// Elements that are added or deleted in one piece, give or take those of a frontend.
 const PIECE: usize = 2000;
 
-/// Whose table it is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target {
+pub(super) struct TableTarget {
     pub(super) family: Family,
     pub(super) name: &'static str,
     pub(super) comment: &'static str,
-    /// Bytes of the largest batch that can be sent.
     pub(super) room: usize,
 }
 
-impl Target {
+impl TableTarget {
     pub(super) fn table(&self) -> Table<'static> {
         Table::new(of_kernel(self.family), self.name)
     }
 }
 
-/// Writes `change`, and elements that come besides, into batches, in the memory of `batch`, and hands each to `send` before the next one is
-/// written. `send` may leave another batch in its place.
+/// Passes `change` and the elements `more` in batches to `send`, which may replace `batch`.
 pub(super) fn each(
     change: &NftChange,
     more: &mut dyn Iterator<Item = Element>,
-    target: Target,
+    target: TableTarget,
     batch: &mut Batch,
     send: impl FnMut(&mut Batch) -> Result<(), NftTableError>,
 ) -> Result<(), NftTableError> {
     batch.clear();
     let at_most = if change.table == TableAction::Replace { target.room } else { target.room.min(AT_ONCE) };
-    let mut sending = Sending { target, batch, at_most, send };
+    let mut sending = BatchWriter { target, batch, at_most, send };
     sending.all(change, more)?;
     sending.flush()
 }
 
-/// A change under way.
-struct Sending<'a, S> {
-    target: Target,
+struct BatchWriter<'a, S> {
+    target: TableTarget,
     batch: &'a mut Batch,
-    /// Bytes.
     at_most: usize,
     send: S,
 }
 
-impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> Sending<'_, S> {
+impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> BatchWriter<'_, S> {
     fn all(&mut self, change: &NftChange, more: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let (table, family) = (self.target.table(), self.target.family);
         let comment = nf_tables::field::comment_user_data(self.target.comment);
@@ -121,7 +114,7 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> Sending<'_, S> {
         Ok(())
     }
 
-    /// Elements of a new table, as they come: no packet comes by before base chains do, so the order makes no difference.
+    /// In any order, since packets arrive only with the base chains.
     fn fill(&mut self, elements: &mut dyn Iterator<Item = Element>) -> Result<(), NftTableError> {
         let mut piece = Vec::with_capacity(PIECE);
         loop {
@@ -134,7 +127,6 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> Sending<'_, S> {
         }
     }
 
-    /// A piece is in one batch.
     fn elements(&mut self, change: &NftChange) -> Result<(), NftTableError> {
         let address = usize::from(self.target.family.address_bits()) / 8;
         let (gone, come) = (sorted(&change.delete_elements, address), sorted(&change.add_elements, address));
@@ -163,7 +155,7 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> Sending<'_, S> {
         })
     }
 
-    /// Adds operations that belong together; what was added before is sent where the batch would become too large.
+    /// Adds operations of one batch. Sends the earlier ones first if it becomes too large.
     fn add(&mut self, what: &str, add: impl Fn(&mut Batch) -> Result<(), EncodeError>) -> Result<(), NftTableError> {
         let failed = |source| error(format!("write {what}"), source);
         let before = self.batch.checkpoint();
@@ -183,8 +175,8 @@ impl<S: FnMut(&mut Batch) -> Result<(), NftTableError>> Sending<'_, S> {
     }
 }
 
-/// The part of an element's key that names the frontend which it is about: all but the number of an endpoint, or a client's address. Ranges
-/// that go may overlap any that come of the same frontend; plain ranges have none, and stay together.
+/// The part of a key without the endpoint's number or the client's address. A deleted range may overlap an added one of
+/// the frontend.
 fn frontend(element: &Element, address: usize) -> &[u8] {
     let key = element.key.bytes();
     let more = match element.value {
@@ -195,7 +187,7 @@ fn frontend(element: &Element, address: usize) -> &[u8] {
     key.get(..key.len().saturating_sub(more)).unwrap_or(key)
 }
 
-/// Cuts what goes and what comes into pieces of at most `most` elements each, but for those of one frontend: these are together.
+/// Splits elements into pieces of at most `most`, but keeps those of a frontend together.
 fn pieces<'a>(
     mut gone: &'a [&'a Element],
     mut come: &'a [&'a Element],
@@ -212,7 +204,7 @@ fn pieces<'a>(
     })
 }
 
-/// By frontend; within one in the order of sets and keys.
+/// Sorts by frontend, then by set and key.
 fn sorted(elements: &[Element], address: usize) -> Vec<&Element> {
     let mut elements: Vec<&Element> = elements.iter().collect();
     elements.sort_unstable_by(|one, other| {
@@ -222,7 +214,6 @@ fn sorted(elements: &[Element], address: usize) -> Vec<&Element> {
     elements
 }
 
-/// The elements of each set; there is a handful of sets.
 fn by_set<'a>(elements: impl Iterator<Item = &'a Element>) -> Vec<(&'static str, Vec<&'a Element>)> {
     let mut sets: Vec<(&'static str, Vec<&Element>)> = Vec::new();
     for element in elements {
@@ -243,7 +234,7 @@ mod tests {
 
     const ADDRESS: usize = 4;
 
-    /// Elements of services, of which each number is one: where packets go on, endpoints, and who may use it.
+    /// Elements of numbered services: verdicts, endpoints, and allowed clients.
     fn elements(services: &[(u8, u8)]) -> Vec<Element> {
         let of = |(service, count): &(u8, u8)| {
             let key = ElementKey::default().address([10, 96, 0, *service].into()).protocol(Protocol::Tcp).port(80);
@@ -276,7 +267,7 @@ mod tests {
                 here.sort_unstable();
                 here.dedup();
                 prop_assert!(!here.is_empty() && here.iter().all(|frontend| !seen.contains(frontend)));
-                // No more than asked for, and the rest of the last frontend.
+                // `most` elements and the rest of the last frontend.
                 prop_assert!(gone.len() < most + 22 && come.len() < most + 22);
                 seen.extend(here);
             }

@@ -1,12 +1,12 @@
-//! Rules, sets and elements as nf_tables has them: the expressions that `nft` itself would write, so that it prints what was meant.
+//! Encodes rules, sets and elements like `nft`.
 
-use nf_tables::field::{self, Field};
+use nf_tables::field::{self, KeyField};
 use nf_tables::{
-    BaseChain, Bitwise, Compare, CtKey, FIB_DESTINATION, FIB_SOURCE, FibResult, Lookup, MapData, MetaKey, Nat, NatKind,
+    BaseChain, Bitwise, CmpOp, CtKey, FIB_DESTINATION, FIB_SOURCE, FibResult, Lookup, MapData, MetaKey, Nat, NatKind,
     Register, Reject, SetFlags, SetSpec, SetUpdate, canonical,
 };
 
-use super::{Fingerprint, Shape};
+use super::{RuleFingerprint, SetShape};
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::nftables::{
@@ -25,10 +25,8 @@ const PORT_SPECIFIED: u32 = 0x2;
 /// Bytes of an interface's name, with its final zero (`IFNAMSIZ`).
 const INTERFACE_NAME: usize = 16;
 
-/// What an endpoint consists of.
-const ENDPOINT: [Field; 2] = [Field::Destination, Field::DestinationPort];
+const ENDPOINT: [KeyField; 2] = [KeyField::Destination, KeyField::DestinationPort];
 
-/// Writes `rule` into `out`, in place of what is there.
 pub(super) fn rule(rule: &Rule, family: Family, out: &mut nf_tables::Rule) {
     out.clear();
     for one in &rule.statements {
@@ -39,7 +37,7 @@ pub(super) fn rule(rule: &Rule, family: Family, out: &mut nf_tables::Rule) {
     }
 }
 
-pub(super) fn fingerprints(rules: &[Rule], family: Family) -> Vec<Fingerprint> {
+pub(super) fn fingerprints(rules: &[Rule], family: Family) -> Vec<RuleFingerprint> {
     let mut encoded = nf_tables::Rule::new();
     let one = |one: &Rule| {
         rule(one, family, &mut encoded);
@@ -48,31 +46,31 @@ pub(super) fn fingerprints(rules: &[Rule], family: Family) -> Vec<Fingerprint> {
     rules.iter().map(one).collect()
 }
 
-pub(super) fn fingerprint(family: Family, expressions: &[u8], user_data: &[u8]) -> Fingerprint {
+pub(super) fn fingerprint(family: Family, expressions: &[u8], user_data: &[u8]) -> RuleFingerprint {
     let mut form = canonical(of_kernel(family), expressions);
     form.extend_from_slice(user_data);
-    Fingerprint(form)
+    RuleFingerprint(form)
 }
 
 fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
     let r1 = Register::R1;
     match statement {
         Statement::Range { side, range, negated } => {
-            address_in(*side, range, Compare::equal(!negated), family, out);
+            address_in(*side, range, CmpOp::equal(!negated), family, out);
         }
         Statement::Interface { name, prefix, negated } => {
             let mut bytes = name.as_bytes().to_vec();
             if !prefix {
                 bytes.resize(INTERFACE_NAME.max(bytes.len() + 1), 0);
             }
-            out.meta(MetaKey::IIFNAME, r1).cmp(r1, Compare::equal(!negated), &bytes);
+            out.meta(MetaKey::IIFNAME, r1).cmp(r1, CmpOp::equal(!negated), &bytes);
         }
         Statement::Local(side) => {
             let flag = if *side == AddressSide::Source { FIB_SOURCE } else { FIB_DESTINATION };
-            out.fib(FibResult::AddressType, flag, r1).cmp(r1, Compare::Equal, &LOCAL.to_ne_bytes());
+            out.fib(FibResult::AddressType, flag, r1).cmp(r1, CmpOp::Equal, &LOCAL.to_ne_bytes());
         }
         Statement::Protocol(protocol) => {
-            out.meta(MetaKey::L4PROTO, r1).cmp(r1, Compare::Equal, &[protocol.number()]);
+            out.meta(MetaKey::L4PROTO, r1).cmp(r1, CmpOp::Equal, &[protocol.number()]);
         }
         Statement::InSet { key, set, negated } => {
             field::load(key, of_kernel(family), out);
@@ -82,7 +80,7 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
         Statement::Established => bits_of(out.ct(CtKey::STATE, r1), ESTABLISHED),
         Statement::MorePackets(packets) => {
             out.ct(CtKey::PACKETS, r1).to_network_order(r1, r1);
-            out.cmp(r1, Compare::Greater, &packets.to_be_bytes());
+            out.cmp(r1, CmpOp::Greater, &packets.to_be_bytes());
         }
         Statement::Offload(flowtable) => {
             out.flow_add(flowtable);
@@ -91,16 +89,16 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
         Statement::Marked(mark) => {
             let mask = mark.to_ne_bytes();
             out.meta(MetaKey::MARK, r1).bitwise(r1, r1, Bitwise { mask: &mask, xor: &[0; 4] });
-            out.cmp(r1, Compare::Equal, &mask);
+            out.cmp(r1, CmpOp::Equal, &mask);
         }
         Statement::OneIn(number) => {
-            Field::Random(*number).load(of_kernel(family), out, r1);
-            out.cmp(r1, Compare::Equal, &[0; 4]);
+            KeyField::Random(*number).load(of_kernel(family), out, r1);
+            out.cmp(r1, CmpOp::Equal, &[0; 4]);
         }
         Statement::Mark(mark) => set_mark(!mark, *mark, out),
         Statement::Unmark(mark) => set_mark(u32::MAX, *mark, out),
         Statement::Remember { set, timeout } => {
-            Field::Source.load(of_kernel(family), out, r1);
+            KeyField::Source.load(of_kernel(family), out, r1);
             let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
             out.update_set(set, SetUpdate::Update, r1, milliseconds);
         }
@@ -111,7 +109,7 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
         Statement::TranslateBy { key, map } => {
             field::load(key, of_kernel(family), out);
             out.lookup(r1, Lookup::map(map, r1));
-            let port = Register::word(Field::Destination.length(of_kernel(family)).div_ceil(4));
+            let port = Register::word(KeyField::Destination.length(of_kernel(family)).div_ceil(4));
             out.nat(translation(family, port, 0));
         }
         Statement::Translate(to) => {
@@ -138,9 +136,9 @@ fn statement(statement: &Statement, family: Family, out: &mut nf_tables::Rule) {
     }
 }
 
-fn address_in(side: AddressSide, range: &ipnet::IpNet, compare: Compare, family: Family, out: &mut nf_tables::Rule) {
+fn address_in(side: AddressSide, range: &ipnet::IpNet, compare: CmpOp, family: Family, out: &mut nf_tables::Rule) {
     let r1 = Register::R1;
-    let header = nf_tables::Header::Network;
+    let header = nf_tables::PayloadBase::Network;
     let (offset, bytes): (u32, Vec<u8>) = match (side, range.network()) {
         (AddressSide::Source, std::net::IpAddr::V4(address)) => (12, address.octets().into()),
         (AddressSide::Destination, std::net::IpAddr::V4(address)) => (16, address.octets().into()),
@@ -163,10 +161,10 @@ fn address_in(side: AddressSide, range: &ipnet::IpNet, compare: Compare, family:
         .cmp(r1, compare, &bytes);
 }
 
-/// Whether any of these bits is set in the first register.
+/// Continues if any of these bits is set in `R1`.
 fn bits_of(out: &mut nf_tables::Rule, bits: u32) {
     let (r1, mask) = (Register::R1, bits.to_ne_bytes());
-    out.bitwise(r1, r1, Bitwise { mask: &mask, xor: &[0; 4] }).cmp(r1, Compare::NotEqual, &[0; 4]);
+    out.bitwise(r1, r1, Bitwise { mask: &mask, xor: &[0; 4] }).cmp(r1, CmpOp::NotEqual, &[0; 4]);
 }
 
 fn set_mark(mask: u32, xor: u32, out: &mut nf_tables::Rule) {
@@ -179,12 +177,12 @@ fn translation(family: Family, port: Register, flags: u32) -> Nat {
     Nat { kind: NatKind::Destination, family: of_kernel(family), address: Some(Register::R1), port: Some(port), flags }
 }
 
-pub(super) fn verdict_of(verdict: &NftVerdict) -> nf_tables::Verdict<'_> {
+pub(super) fn verdict_of(verdict: &NftVerdict) -> nf_tables::NfVerdict<'_> {
     match verdict {
-        NftVerdict::Drop => nf_tables::Verdict::Drop,
-        NftVerdict::Return => nf_tables::Verdict::Return,
-        NftVerdict::Jump(chain) => nf_tables::Verdict::Jump(chain),
-        NftVerdict::Goto(chain) => nf_tables::Verdict::Goto(chain),
+        NftVerdict::Drop => nf_tables::NfVerdict::Drop,
+        NftVerdict::Return => nf_tables::NfVerdict::Return,
+        NftVerdict::Jump(chain) => nf_tables::NfVerdict::Jump(chain),
+        NftVerdict::Goto(chain) => nf_tables::NfVerdict::Goto(chain),
     }
 }
 
@@ -192,35 +190,34 @@ pub(super) fn base(base: &BaseHook) -> BaseChain<'static> {
     BaseChain {
         kind: if base.is_nat { "nat" } else { "filter" },
         hook: match base.hook {
-            NftHook::Prerouting => nf_tables::Hook::Prerouting,
-            NftHook::Input => nf_tables::Hook::Input,
-            NftHook::Forward => nf_tables::Hook::Forward,
-            NftHook::Output => nf_tables::Hook::Output,
-            NftHook::Postrouting => nf_tables::Hook::Postrouting,
+            NftHook::Prerouting => nf_tables::NfHook::Prerouting,
+            NftHook::Input => nf_tables::NfHook::Input,
+            NftHook::Forward => nf_tables::NfHook::Forward,
+            NftHook::Output => nf_tables::NfHook::Output,
+            NftHook::Postrouting => nf_tables::NfHook::Postrouting,
         },
         priority: base.priority,
-        policy: Some(nf_tables::Policy::Accept),
+        policy: Some(nf_tables::ChainPolicy::Accept),
     }
 }
 
-/// A base chain of the kernel's; `None` where it is none that [`base`] would make.
+/// The inverse of [`base`]; `None` for any other base chain.
 pub(super) fn saved_base(base: &nf_tables::BaseChainInfo<'_>) -> Option<BaseHook> {
     let hook = match base.hook? {
-        nf_tables::Hook::Prerouting => NftHook::Prerouting,
-        nf_tables::Hook::Input => NftHook::Input,
-        nf_tables::Hook::Forward => NftHook::Forward,
-        nf_tables::Hook::Output => NftHook::Output,
-        nf_tables::Hook::Postrouting => NftHook::Postrouting,
+        nf_tables::NfHook::Prerouting => NftHook::Prerouting,
+        nf_tables::NfHook::Input => NftHook::Input,
+        nf_tables::NfHook::Forward => NftHook::Forward,
+        nf_tables::NfHook::Output => NftHook::Output,
+        nf_tables::NfHook::Postrouting => NftHook::Postrouting,
     };
     let is_nat = match base.kind {
         "nat" => true,
         "filter" => false,
         _ => return None,
     };
-    (base.policy == nf_tables::Policy::Accept).then_some(BaseHook { is_nat, hook, priority: base.priority })
+    (base.policy == nf_tables::ChainPolicy::Accept).then_some(BaseHook { is_nat, hook, priority: base.priority })
 }
 
-/// What is sent to make a set or map; `fields` and `user_data` are those of [`fields`] and [`user_data`].
 pub(super) fn set<'a>(name: &'a str, set: &Set, family: Family, fields: &'a [u32], user_data: &'a [u8]) -> SetSpec<'a> {
     let of = of_kernel(family);
     let mut flags = SetFlags::default();
@@ -249,7 +246,7 @@ pub(super) fn set<'a>(name: &'a str, set: &Set, family: Family, fields: &'a [u32
     }
 }
 
-/// The lengths of a concatenation's fields, which ranges need.
+/// Lengths of a concatenation's fields, which ranges need.
 pub(super) fn fields(set: &Set, family: Family) -> Vec<u32> {
     if !set.ranges || set.key.len() < 2 {
         return Vec::new();
@@ -262,12 +259,12 @@ pub(super) fn user_data(set: &Set, family: Family) -> Vec<u8> {
     field::set_user_data(&set.key, value, of_kernel(family), set.comment)
 }
 
-pub(super) fn shape(set_: &Set, family: Family) -> Shape {
+pub(super) fn shape(set_: &Set, family: Family) -> SetShape {
     let (fields, user_data) = (fields(set_, family), user_data(set_, family));
     let spec = set("", set_, family, &fields, &user_data);
     let follows = [(spec.data.is_some(), SetFlags::MAP), (!spec.fields.is_empty(), SetFlags::CONCAT)];
     let flags = follows.into_iter().filter(|(yes, _)| *yes).fold(spec.flags, |flags, (_, flag)| flags | flag);
-    Shape {
+    SetShape {
         key_type: spec.key_type,
         key_length: spec.key_length,
         flags: flags.0,
@@ -276,8 +273,8 @@ pub(super) fn shape(set_: &Set, family: Family) -> Shape {
     }
 }
 
-pub(super) fn saved_shape(set: &nf_tables::SetInfo<'_>) -> Shape {
-    Shape {
+pub(super) fn saved_shape(set: &nf_tables::SetInfo<'_>) -> SetShape {
+    SetShape {
         key_type: set.key_type,
         key_length: set.key_length,
         flags: set.flags.0,
@@ -286,7 +283,7 @@ pub(super) fn saved_shape(set: &nf_tables::SetInfo<'_>) -> Shape {
     }
 }
 
-/// Zero for verdicts.
+/// 0 for verdicts.
 fn value_length(data: Option<MapData>) -> Option<u32> {
     match data {
         None => None,
@@ -295,12 +292,12 @@ fn value_length(data: Option<MapData>) -> Option<u32> {
     }
 }
 
-/// Whether the element is a range in a set of plain ranges: the key is one address.
+/// The key of such a set is one address.
 pub(super) fn is_plain_range(element: &Element, family: Family) -> bool {
     matches!(element.value, ElementValue::To(_)) && element.key.bytes().len() * 8 == usize::from(family.address_bits())
 }
 
-/// The first key behind each plain range, of elements of one set, which has plain ranges only or none. Behind the last address there is none.
+/// The first key after each plain range, if any.
 pub(super) fn behind(elements: &[&Element], family: Family) -> Vec<Option<ElementKey>> {
     let ranges = elements.iter().take_while(|element| is_plain_range(element, family));
     let behind =
@@ -308,8 +305,7 @@ pub(super) fn behind(elements: &[&Element], family: Family) -> Vec<Option<Elemen
     behind.collect()
 }
 
-/// Elements as they are sent by `one`. The kernel has the end of a plain range, [`behind`] it, as an element of its own, and wants it before
-/// the next range begins.
+/// Encodes elements. The kernel stores the key [`behind`] a plain range as an element.
 pub(super) fn with_ends<'a>(
     elements: &'a [&'a Element],
     behind: &'a [Option<ElementKey>],
@@ -322,19 +318,22 @@ pub(super) fn with_ends<'a>(
     })
 }
 
-/// The element as it is sent, where it is one; of a plain range, its beginning.
+/// An element to add; of a plain range, its first key.
 pub(super) fn element(element: &Element, family: Family) -> nf_tables::Element<'_> {
     let key = element.key.bytes();
     match &element.value {
         ElementValue::None => nf_tables::Element::new(key),
         ElementValue::To(_) if is_plain_range(element, family) => nf_tables::Element::new(key),
         ElementValue::To(last) => nf_tables::Element { key_end: Some(last.bytes()), ..nf_tables::Element::new(key) },
-        ElementValue::Endpoint(endpoint) => nf_tables::Element::to(key, nf_tables::Value::Data(endpoint.bytes())),
-        ElementValue::Verdict(verdict) => nf_tables::Element::to(key, nf_tables::Value::Verdict(verdict_of(verdict))),
+        ElementValue::Endpoint(endpoint) => {
+            nf_tables::Element::to(key, nf_tables::ElementValue::Data(endpoint.bytes()))
+        }
+        ElementValue::Verdict(verdict) => {
+            nf_tables::Element::to(key, nf_tables::ElementValue::Verdict(verdict_of(verdict)))
+        }
     }
 }
 
-/// What is needed of an element to delete it.
 pub(super) fn deleted(element: &Element, family: Family) -> nf_tables::Element<'_> {
     let key = nf_tables::Element::new(element.key.bytes());
     match &element.value {
@@ -351,8 +350,8 @@ mod tests {
     use crate::mode::nftables::flowtable;
     use crate::model::Protocol;
 
-    /// The expressions that `nft` 1.0.6 sends for `meta l4proto tcp ct state established ct status dnat ct packets > 20 flow add @services`
-    /// (the flowtable was called `f`), as strace(1) shows them.
+    /// From `nft` 1.0.6 (by strace(1)) for `meta l4proto tcp ct state established ct status dnat ct packets > 20 flow
+    /// add @services`, with the flowtable `f`.
     const BY_NFT: &str = "\
         24000180090001006d6574610000000014000280080002000000001008000100000000012c00018008000100636d7000200002800800010000000001\
         08000200000000000c00038005000100060000002000018007000100637400001400028008000200000000000800010000000001440001800c000100\

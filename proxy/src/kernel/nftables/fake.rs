@@ -1,36 +1,31 @@
-//! A table in memory, as strict as the kernel's: what is deleted must be there, what is led to must exist, what is led to cannot go.
+//! A table in memory, with the kernel's checks of references.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Fingerprint, Look, NftTable, NftTableError, Saved, SavedChain, SavedSet, Shape, Standing, encode};
+use super::{
+    ListedChain, ListedSet, ListedTable, NftTable, NftTableError, RuleFingerprint, SetShape, TableQuery, TableState,
+    encode,
+};
 use crate::model::Family;
 use crate::nftables::change::TableAction;
 use crate::nftables::{
     Chain, Element, ElementKey, ElementKind, ElementValue, Name, NftChange, NftVerdict, Rule, Set, Statement,
 };
 
-/// What is in a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Content {
-    /// Sets and maps.
+pub struct FakeContent {
     pub sets: BTreeMap<Name, Set>,
-    /// Chains.
     pub chains: BTreeMap<Name, Chain>,
-    /// Elements.
     pub elements: BTreeMap<(&'static str, ElementKey), ElementValue>,
 }
 
-/// The fake. Fields are open for tests to look at and to tamper with.
 #[derive(Debug, Clone)]
-pub struct Fake {
+pub struct FakeNftTable {
     family: Family,
-    /// The table, if there is one.
-    pub table: Option<Content>,
-    /// It is another program's.
+    pub table: Option<FakeContent>,
     pub is_foreign: bool,
-    /// Every change that was taken.
     pub changes: Vec<NftChange>,
-    /// The next changes are refused.
+    /// This many changes are refused.
     pub refuses: usize,
 }
 
@@ -38,17 +33,16 @@ fn refused<T>(reason: impl Into<String>) -> Result<T, NftTableError> {
     Err(NftTableError { operation: "change the table".to_owned(), reason: reason.into() })
 }
 
-impl Fake {
-    /// Without a table.
-    pub fn new(family: Family) -> Fake {
-        Fake { family, table: None, is_foreign: false, changes: Vec::new(), refuses: 0 }
+impl FakeNftTable {
+    pub fn new(family: Family) -> FakeNftTable {
+        FakeNftTable { family, table: None, is_foreign: false, changes: Vec::new(), refuses: 0 }
     }
 
-    fn changed(&self, change: &NftChange) -> Result<Content, NftTableError> {
+    fn changed(&self, change: &NftChange) -> Result<FakeContent, NftTableError> {
         let mut content = match (change.table, &self.table) {
             (TableAction::Keep, Some(content)) => content.clone(),
             (TableAction::Keep, None) => return refused("there is no table"),
-            (TableAction::Make, None) | (TableAction::Replace, Some(_)) => Content::default(),
+            (TableAction::Make, None) | (TableAction::Replace, Some(_)) => FakeContent::default(),
             (TableAction::Make, Some(_)) => return refused("there is a table"),
             (TableAction::Replace, None) => return refused("there is no table to replace"),
         };
@@ -89,7 +83,7 @@ impl Fake {
     }
 }
 
-impl Content {
+impl FakeContent {
     fn add(&mut self, element: &Element) -> Result<(), NftTableError> {
         let Some(set) = self.sets.get(element.set) else { return refused(format!("there is no set {}", element.set)) };
         let fits = match (set.holds, &element.value) {
@@ -101,7 +95,7 @@ impl Content {
             _ => false,
         };
         if let ElementValue::To(last) = &element.value {
-            // The last range that begins before the end of this one is the only one that may overlap it, as none of the others do.
+            // Only the last range that begins before the end of this one can overlap it.
             let before = self.elements.range(..=(element.set, *last)).next_back();
             let before = before.filter(|((set, _), _)| *set == element.set);
             if before.is_some_and(|(_, value)| matches!(value, ElementValue::To(end) if *end >= element.key)) {
@@ -114,7 +108,7 @@ impl Content {
         Ok(())
     }
 
-    /// What is led to, by rules and by elements.
+    /// The chains to which rules and elements refer.
     fn targets(&self) -> impl Iterator<Item = &Name> {
         let of_rules = self.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
         let of_rules = of_rules.filter_map(|statement| match statement {
@@ -131,7 +125,6 @@ impl Content {
         })
     }
 
-    /// The sets that rules name.
     fn named_sets(&self) -> BTreeSet<&str> {
         let statements = self.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.statements);
         let named = statements.filter_map(|statement| match statement {
@@ -161,17 +154,17 @@ impl Content {
     }
 }
 
-impl NftTable for Fake {
-    fn look(&mut self, look: Look<'_>) -> Result<Standing, NftTableError> {
-        let Some(content) = &self.table else { return Ok(Standing::Nothing) };
+impl NftTable for FakeNftTable {
+    fn list(&mut self, query: TableQuery<'_>) -> Result<TableState, NftTableError> {
+        let Some(content) = &self.table else { return Ok(TableState::Nothing) };
         if self.is_foreign {
-            return Ok(Standing::Other);
+            return Ok(TableState::Other);
         }
-        let saved_chain = |chain: &Chain| SavedChain { base: chain.base, rules: self.fingerprints(&chain.rules) };
-        let saved_set = |set: &Set| SavedSet { shape: self.shape(set), size: set.size };
-        let asked = |set: &str| look.elements.iter().any(|(name, _)| *name == set);
+        let saved_chain = |chain: &Chain| ListedChain { base: chain.base, rules: self.fingerprints(&chain.rules) };
+        let saved_set = |set: &Set| ListedSet { shape: self.shape(set), size: set.size };
+        let asked = |set: &str| query.elements.iter().any(|(name, _)| *name == set);
         let elements = content.elements.iter().filter(|((set, _), _)| asked(set));
-        Ok(Standing::Ours(Saved {
+        Ok(TableState::Ours(ListedTable {
             chains: content.chains.iter().map(|(name, chain)| (name.to_string(), saved_chain(chain))).collect(),
             sets: content.sets.iter().map(|(name, set)| (name.to_string(), saved_set(set))).collect(),
             elements: elements.map(|((set, key), value)| Element { set, key: *key, value: value.clone() }).collect(),
@@ -191,7 +184,7 @@ impl NftTable for Fake {
         Ok(())
     }
 
-    fn uses(&mut self, chains: &[&str]) -> Result<Vec<Option<usize>>, NftTableError> {
+    fn reference_counts(&mut self, chains: &[&str]) -> Result<Vec<Option<usize>>, NftTableError> {
         let Some(content) = &self.table else { return Ok(vec![None; chains.len()]) };
         let uses = |name: &&str| {
             let chain = content.chains.get(*name)?;
@@ -200,7 +193,7 @@ impl NftTable for Fake {
         Ok(chains.iter().map(uses).collect())
     }
 
-    /// Tests tamper with it, so there is no knowing.
+    /// Tests change the fields at any time.
     fn is_untouched(&mut self) -> Result<bool, NftTableError> {
         Ok(false)
     }
@@ -209,11 +202,11 @@ impl NftTable for Fake {
         Ok(self.table.take().is_some())
     }
 
-    fn fingerprints(&self, rules: &[Rule]) -> Vec<Fingerprint> {
+    fn fingerprints(&self, rules: &[Rule]) -> Vec<RuleFingerprint> {
         encode::fingerprints(rules, self.family)
     }
 
-    fn shape(&self, set: &Set) -> Shape {
+    fn shape(&self, set: &Set) -> SetShape {
         encode::shape(set, self.family)
     }
 }

@@ -1,55 +1,41 @@
-//! A flowtable in a table of its own: a chain that puts connections there, and links whose packets it leads.
+//! A flowtable, and a chain that adds connections to it, in their own table.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
-use nf_tables::{Batch, CommitError, Socket, Table};
+use nf_tables::{Batch, CommitError, NfSocket, Table};
 
 use super::{NftTableError, encode};
 use crate::model::Family;
 use crate::nftables::text::of_kernel;
 use crate::nftables::{Chain, Name};
 
-/// Links in one operation: the kernel takes 256 (`NFT_NETDEVICE_MAX`).
+/// Links in one operation: the kernel accepts 256 (`NFT_NETDEVICE_MAX`).
 const AT_ONCE: usize = 128;
 
-/// A flowtable and what belongs to it.
 #[derive(Debug, Clone)]
-pub struct Spec {
-    /// Its table, in which there is nothing else.
+pub struct FlowtableSpec {
+    /// The table, which holds nothing else.
     pub table: &'static str,
-    /// What the table says of itself.
+    /// The table's comment.
     pub comment: &'static str,
-    /// Its name.
     pub name: &'static str,
-    /// Its place among what packets meet on their way in.
     pub priority: i32,
-    /// The chain that leads there.
     pub chain: (Name, Chain),
 }
 
-/// The flowtable of one family.
 pub trait Flowtable {
-    /// Sees to it that it is there, on these links at least: the kernel takes out those that are gone, and what is no link by now is
-    /// passed over.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// Creates the flowtable, or adds missing links. Ignores links that no longer exist.
     fn bring(&mut self, links: &BTreeSet<String>) -> Result<(), NftTableError>;
 
-    /// Whether it is there.
-    ///
-    /// # Errors
-    /// When the kernel does not say.
     fn stands(&mut self) -> Result<bool, NftTableError>;
 }
 
-/// The flowtable in this network namespace.
 pub struct NetlinkFlowtable {
     family: Family,
-    spec: Spec,
-    socket: Socket,
-    /// It was made by this process: its rules are those of the spec.
+    spec: FlowtableSpec,
+    socket: NfSocket,
+    /// This process created it, with the rules of the spec.
     made: bool,
 }
 
@@ -58,22 +44,16 @@ fn failed(operation: &str, reason: impl ToString) -> NftTableError {
 }
 
 impl NetlinkFlowtable {
-    /// Opens a socket for it.
-    ///
-    /// # Errors
-    /// When the kernel has no nf_tables.
-    pub fn open(family: Family, spec: Spec) -> Result<NetlinkFlowtable, NftTableError> {
-        let socket = Socket::open().map_err(|source| failed("open a socket", source))?;
+    pub fn open(family: Family, spec: FlowtableSpec) -> Result<NetlinkFlowtable, NftTableError> {
+        let socket = NfSocket::open().map_err(|source| failed("open a socket", source))?;
         Ok(NetlinkFlowtable { family, spec, socket, made: false })
     }
 
-    /// Makes one like it on the loopback device, without a hook for its chain, and deletes it again.
-    ///
-    /// # Errors
-    /// Where the kernel has no flowtables, or the rights lack.
-    pub fn probe(family: Family, spec: Spec) -> Result<(), NftTableError> {
+    /// Checks kernel support and rights with a flowtable on the loopback device.
+    pub fn probe(family: Family, spec: FlowtableSpec) -> Result<(), NftTableError> {
         let (name, chain) = spec.chain;
-        let mut own = NetlinkFlowtable::open(family, Spec { chain: (name, Chain { base: None, ..chain }), ..spec })?;
+        let mut own =
+            NetlinkFlowtable::open(family, FlowtableSpec { chain: (name, Chain { base: None, ..chain }), ..spec })?;
         own.make()?;
         let loopback = own.add(["lo"]);
         let mut batch = Batch::new();
@@ -94,7 +74,6 @@ impl NetlinkFlowtable {
         Ok(found.filter(|flowtable| flowtable.name == name).map(|flowtable| links(flowtable.links)).last())
     }
 
-    /// The table with everything but links, in place of one of this name.
     fn make(&mut self) -> Result<(), NftTableError> {
         let operation = "make the flowtable";
         let table = self.table();
@@ -127,7 +106,7 @@ impl NetlinkFlowtable {
     fn add<'a>(&mut self, links: impl IntoIterator<Item = &'a str>) -> Result<(), CommitError> {
         let mut batch = Batch::new();
         let added = batch.add_flowtable(self.table(), self.spec.name, self.spec.priority, links);
-        // A name that is none is no link's.
+        // An invalid name is not a link's.
         added.map_or(Ok(()), |_| self.socket.commit(&batch).map(drop))
     }
 }
@@ -147,7 +126,7 @@ impl Flowtable for NetlinkFlowtable {
             if self.add(some.iter().copied()).is_ok() {
                 continue;
             }
-            // One of them may have gone meanwhile.
+            // One of the links may have disappeared.
             for link in some {
                 match self.add([*link]) {
                     Err(error) if !is_gone(&error) => {

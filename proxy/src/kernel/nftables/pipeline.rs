@@ -1,4 +1,4 @@
-//! Batches on their way to the kernel while the next one is written.
+//! Sends one batch while the next one is written.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Builder};
@@ -7,11 +7,11 @@ use nf_tables::Batch;
 
 use super::{NftTableError, error};
 
-/// Batches that are written or sent at a time.
+/// Batches in use: one is written, one sent.
 const AT_A_TIME: usize = 2;
 
-/// Calls `write` with a way to send batches, each of which leaves an empty one in its place. They are sent one after the other, by a thread of
-/// their own: the kernel applies one while the next is written. After one that is refused none is sent.
+/// Calls `write` with a function that sends a batch and replaces it by an empty one. Another thread sends them in
+/// order, while the next one is written. After a refusal it sends no more.
 pub(super) fn with(
     mut send: impl FnMut(&Batch) -> Result<(), NftTableError> + Send,
     write: impl FnOnce(&mut dyn FnMut(&mut Batch) -> Result<(), NftTableError>) -> Result<(), NftTableError>,
@@ -19,7 +19,7 @@ pub(super) fn with(
     let (full, to_send) = channel::<Batch>();
     let (sent, empty) = channel::<Batch>();
     for _ in 1..AT_A_TIME {
-        // The receiver is there until the end.
+        // The receiver exists until the end.
         let _ = sent.send(Batch::new());
     }
     thread::scope(|scope| {
@@ -27,7 +27,7 @@ pub(super) fn with(
             Builder::new().name("batches".to_owned()).spawn_scoped(scope, move || -> Result<(), NftTableError> {
                 for batch in to_send {
                     send(&batch)?;
-                    // Nobody waits for it behind the last one.
+                    // No one receives it after the last batch.
                     let _ = sent.send(batch);
                 }
                 Ok(())
@@ -36,12 +36,11 @@ pub(super) fn with(
         let written = write(&mut |batch| exchange(batch, &full, &empty));
         drop(full);
         let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // Where the kernel refuses a batch, nothing more can be written, and its reason says more.
+        // The kernel's refusal explains the failed write.
         sent.and(written)
     })
 }
 
-/// Hands a batch over, and takes an empty one for it.
 fn exchange(batch: &mut Batch, full: &Sender<Batch>, empty: &Receiver<Batch>) -> Result<(), NftTableError> {
     let ended = |_| error("change the table", "a part of it was not taken");
     let mut next = empty.recv().map_err(|_| ()).map_err(ended)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use nf_tables::field::Field;
+use nf_tables::field::KeyField;
 
 use super::endpoint_index::{EndpointIndex, IndexedEndpoints};
 use super::objects::AffinityObjects;
@@ -73,7 +73,7 @@ impl<'a> AffinityRenderer<'a> {
         let again = endpoints.iter().map(|endpoint| {
             let set = own_name("affinity", name, Some(&endpoint));
             Rule::new([
-                Statement::InSet { key: &[Field::Source], set, negated: false },
+                Statement::InSet { key: &[KeyField::Source], set, negated: false },
                 Statement::Verdict(NftVerdict::Goto(own_name("endpoint", name, Some(&endpoint)))),
             ])
         });
@@ -98,7 +98,7 @@ impl<'a> AffinityRenderer<'a> {
             Rule::new([Statement::Protocol(self.plan.protocol()), Statement::Translate(*endpoint)]),
         ];
         self.own.chains.insert(own_name("endpoint", name, Some(endpoint)), Chain::new("", rules));
-        self.own.sets.insert(set, Set::remembering("", &[Field::Source]));
+        self.own.sets.insert(set, Set::remembering("", &[KeyField::Source]));
     }
 }
 

@@ -6,7 +6,7 @@ use super::ledger::ElementLedger;
 use super::objects::AffinityObjects;
 use super::programmed::UnusedObject;
 use super::shared_chains::SharedChain;
-use crate::kernel::nftables::{NftTable, Saved};
+use crate::kernel::nftables::{ListedTable, NftTable};
 use crate::nftables::change::TableAction;
 use crate::nftables::{Chain, Element, Name, NftChange, Set};
 use crate::plan::NodePlan;
@@ -53,7 +53,7 @@ impl<'a> DesiredTable<'a> {
         self.chains.iter().chain(self.fixed.iter().map(|(name, chain)| (name, chain)))
     }
 
-    pub(super) fn change_of_ours<K: NftTable>(&self, table: &K, saved: Saved, found: FoundElements) -> SyncPlan {
+    pub(super) fn change_of_ours<K: NftTable>(&self, table: &K, saved: ListedTable, found: FoundElements) -> SyncPlan {
         match self.fitting_sizes(table, &saved, &found) {
             Some(sizes) => self.difference(table, saved, found, sizes),
             None => self.create_table(TableAction::Replace),
@@ -64,7 +64,7 @@ impl<'a> DesiredTable<'a> {
     fn fitting_sizes<K: NftTable>(
         &self,
         table: &K,
-        saved: &Saved,
+        saved: &ListedTable,
         found: &FoundElements,
     ) -> Option<BTreeMap<&'static str, u32>> {
         let mut sizes = BTreeMap::new();
@@ -115,7 +115,7 @@ impl<'a> DesiredTable<'a> {
     fn difference<K: NftTable>(
         &self,
         table: &K,
-        mut saved: Saved,
+        mut saved: ListedTable,
         found: FoundElements,
         sizes: BTreeMap<&'static str, u32>,
     ) -> SyncPlan {

@@ -4,7 +4,7 @@
 //! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#proxy-mode-nftables>).
 
 use ipnet::IpNet;
-use nf_tables::field::Field;
+use nf_tables::field::KeyField;
 
 use crate::model::{Family, Protocol};
 use crate::nftables::{
@@ -69,14 +69,16 @@ const SRCNAT: i32 = 100;
 const FILTER: i32 = 0;
 const PRE_DNAT: i32 = DSTNAT - 10;
 
-const ADDRESS: &[Field] = &[Field::Destination];
-const FRONTEND: &[Field] = &[Field::Destination, Field::Protocol, Field::DestinationPort];
-const FRONTEND_AND_SOURCE: &[Field] = &[Field::Destination, Field::Protocol, Field::DestinationPort, Field::Source];
-const NODEPORT: &[Field] = &[Field::Protocol, Field::DestinationPort];
-const PAIR: &[Field] = &[Field::Source, Field::Destination];
+const ADDRESS: &[KeyField] = &[KeyField::Destination];
+const FRONTEND: &[KeyField] = &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort];
+const FRONTEND_AND_SOURCE: &[KeyField] =
+    &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Source];
+const NODEPORT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort];
+const PAIR: &[KeyField] = &[KeyField::Source, KeyField::Destination];
 /// A random number as part of a key needs `typeof`; its modulus does not matter there.
-const FRONTEND_SLOT: &[Field] = &[Field::Destination, Field::Protocol, Field::DestinationPort, Field::Random(2)];
-const NODEPORT_SLOT: &[Field] = &[Field::Protocol, Field::DestinationPort, Field::Random(2)];
+const FRONTEND_SLOT: &[KeyField] =
+    &[KeyField::Destination, KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
+const NODEPORT_SLOT: &[KeyField] = &[KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(2)];
 
 /// In the order in which a packet may meet them, with the chains to which they jump.
 const BASE_CHAINS: [(&str, bool, NftHook, i32, &[&str]); 8] = [
@@ -185,7 +187,7 @@ pub fn service_cidrs(ranges: &[IpNet]) -> Vec<Element> {
     elements
 }
 
-fn in_set(key: &'static [Field], set: &str, negated: bool) -> Statement {
+fn in_set(key: &'static [KeyField], set: &str, negated: bool) -> Statement {
     Statement::InSet { key, set: set.into(), negated }
 }
 

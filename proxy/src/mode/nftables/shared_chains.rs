@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use nf_tables::field::Field;
+use nf_tables::field::KeyField;
 
 use super::layout;
 use crate::model::Protocol;
@@ -126,8 +126,11 @@ impl SharedChain {
     }
 
     fn pick(self, count: u32, map: &'static str) -> Rule {
-        let address = (self.kind == FrontendKind::Address).then_some(Field::Destination);
-        let key = address.into_iter().chain([Field::Protocol, Field::DestinationPort, Field::Random(count)]).collect();
+        let address = (self.kind == FrontendKind::Address).then_some(KeyField::Destination);
+        let key = address
+            .into_iter()
+            .chain([KeyField::Protocol, KeyField::DestinationPort, KeyField::Random(count)])
+            .collect();
         Rule::new([Statement::Protocol(self.protocol), Statement::TranslateBy { key, map }])
     }
 }

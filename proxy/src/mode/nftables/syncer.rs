@@ -14,7 +14,7 @@ use super::objects::{NftServiceObjects, render};
 pub use super::probe::probe;
 use super::programmed::ProgrammedTable;
 use crate::config::NodeAddresses;
-use crate::kernel::nftables::{Look, NftTable, NftTableError, Saved, Standing};
+use crate::kernel::nftables::{ListedTable, NftTable, NftTableError, TableQuery, TableState};
 use crate::mode::Mode;
 use crate::mode::Plans;
 use crate::model::{Protocol, ServicePortName};
@@ -36,7 +36,7 @@ pub struct NftablesSyncer<K> {
 enum FoundTable {
     Nothing,
     Other,
-    Ours(Saved),
+    Ours(ListedTable),
 }
 
 impl<K: NftTable> NftablesSyncer<K> {
@@ -57,10 +57,10 @@ impl<K: NftTable> NftablesSyncer<K> {
     fn list(&mut self) -> Result<(FoundTable, FoundElements), NftTableError> {
         let base_chains: Vec<&str> = layout::base_chains().collect();
         let sets = layout::sets(|_| 0);
-        Ok(match self.table.look(Look { base_chains: &base_chains, elements: &sets })? {
-            Standing::Nothing => (FoundTable::Nothing, FoundElements::default()),
-            Standing::Other => (FoundTable::Other, FoundElements::default()),
-            Standing::Ours(mut saved) => {
+        Ok(match self.table.list(TableQuery { base_chains: &base_chains, elements: &sets })? {
+            TableState::Nothing => (FoundTable::Nothing, FoundElements::default()),
+            TableState::Other => (FoundTable::Other, FoundElements::default()),
+            TableState::Ours(mut saved) => {
                 let found: FoundElements = std::mem::take(&mut saved.elements).into_iter().collect();
                 (FoundTable::Ours(saved), found)
             }
@@ -152,7 +152,7 @@ impl<K: NftTable> Mode for NftablesSyncer<K> {
             return Ok(None);
         }
         let names: Vec<&str> = programmed.reference_counts.iter().map(|(name, _)| &**name).collect();
-        let found = self.table.uses(&names)?;
+        let found = self.table.reference_counts(&names)?;
         let lost = programmed.reference_counts.iter().zip(found).find(|((_, wanted), found)| Some(*wanted) != *found);
         Ok(lost.map(|((name, _), found)| match found {
             None => format!("the chain {name} of the table {}", layout::TABLE),

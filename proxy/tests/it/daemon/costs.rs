@@ -125,9 +125,9 @@ fn elsewhere(family: Family) -> NfTables {
 async fn of_ipvs_mode() {
     let lab = DaemonLab::start_in(HOUR, None, |config, family, kernel| {
         let adapters = IpvsAdapters {
-            servers: CountedKernel::beside(&kernel, ipvs::Fake::default()),
-            sets: CountedKernel::beside(&kernel, ipset::Fake::default()),
-            device: CountedKernel::beside(&kernel, dummy::Fake::default()),
+            servers: CountedKernel::beside(&kernel, ipvs::FakeIpvs::default()),
+            sets: CountedKernel::beside(&kernel, ipset::FakeIpSets::default()),
+            device: CountedKernel::beside(&kernel, dummy::FakeDevice::default()),
             rules: kernel,
         };
         assemble::ipvs(config, family, adapters)

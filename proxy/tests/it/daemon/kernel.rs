@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use svcproxy::config::NodeAddresses;
-use svcproxy::kernel::conntrack::{Conntrack, Filter, ScanStep};
-use svcproxy::kernel::dummy::{self, AddressChange, AddressState, Device};
-use svcproxy::kernel::ipset::{self, Set, SetChange, SetHeader, Sets};
-use svcproxy::kernel::iptables::{Fake, Iptables, IptablesError, Table};
+use svcproxy::kernel::conntrack::{Conntrack, FlowFilter, ScanStep};
+use svcproxy::kernel::dummy::{self, AddressChange, AddressState, ServiceDevice};
+use svcproxy::kernel::ipset::{self, IpSets, Set, SetChange, SetHeader};
+use svcproxy::kernel::iptables::{FakeIptables, Iptables, IptablesError, Table};
 use svcproxy::kernel::iptables_nft::NfTables;
-use svcproxy::kernel::ipvs::{self, Destinations, ServerChange, ServerKey, ServerSpec, Servers};
+use svcproxy::kernel::ipvs::{self, Destinations, ServerChange, ServerKey, ServerSpec, VirtualServers};
 use svcproxy::kernel::netlink::NetlinkError;
-use svcproxy::kernel::packet_filter::{Compare, PacketFilter};
+use svcproxy::kernel::packet_filter::PacketFilter;
 use svcproxy::model::{Family, ServicePortName};
 use svcproxy::plan::stale_flows::Flow;
 use svcproxy::relay::{self, ListenError, Listener, RelayBackends, Relays};
-use svcproxy::ruleset::{Rule, SavedTables, Transaction};
+use svcproxy::ruleset::{SavedTables, Transaction};
 use tokio::sync::Notify;
 
 /// Requests to one family's kernel, and to the relays.
@@ -59,7 +59,7 @@ impl fmt::Display for RequestCounts {
 /// One family's kernel, shared by proxy and test.
 #[derive(Clone, Default)]
 pub struct Kernel {
-    pub tables: Arc<Mutex<Fake>>,
+    pub tables: Arc<Mutex<FakeIptables>>,
     pub asked: Arc<Mutex<RequestCounts>>,
     pub addresses: Arc<Mutex<NodeAddresses>>,
     pub announced: Arc<Notify>,
@@ -95,9 +95,9 @@ impl Iptables for Kernel {
         self.tables.lock().unwrap().restore(change)
     }
 
-    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+    fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
         self.count(|asked| asked.looks += 1);
-        Iptables::uses(&mut *self.tables.lock().unwrap(), table, chains)
+        Iptables::reference_counts(&mut *self.tables.lock().unwrap(), table, chains)
     }
 
     fn random_fully(&self) -> bool {
@@ -109,11 +109,11 @@ impl Conntrack for Kernel {
     fn delete_some(
         &mut self,
         _: Family,
-        filters: &[Filter],
+        filters: &[FlowFilter],
         anew: bool,
         _: &dyn Fn(&Flow) -> bool,
     ) -> std::io::Result<ScanStep> {
-        assert!(!filters.contains(&Filter::None), "the whole table is never dumped");
+        assert!(!filters.contains(&FlowFilter::None), "the whole table is never dumped");
         if anew {
             self.count(|asked| asked.conntrack_dumps += filters.len());
         }
@@ -152,7 +152,7 @@ impl<T> CountedKernel<T> {
     }
 }
 
-impl Servers for CountedKernel<ipvs::Fake> {
+impl VirtualServers for CountedKernel<ipvs::FakeIpvs> {
     fn servers(&mut self, family: Family) -> Result<BTreeMap<ServerKey, ServerSpec>, NetlinkError> {
         self.asked(|asked| asked.lists += 1);
         self.inner.servers(family)
@@ -169,7 +169,7 @@ impl Servers for CountedKernel<ipvs::Fake> {
     }
 }
 
-impl Sets for CountedKernel<ipset::Fake> {
+impl IpSets for CountedKernel<ipset::FakeIpSets> {
     fn set(&mut self, name: &str) -> Result<Option<Set>, NetlinkError> {
         self.asked(|asked| asked.lists += 1);
         self.inner.set(name)
@@ -196,7 +196,7 @@ impl Sets for CountedKernel<ipset::Fake> {
     }
 }
 
-impl Device for CountedKernel<dummy::Fake> {
+impl ServiceDevice for CountedKernel<dummy::FakeDevice> {
     fn ensure_device(&mut self) -> Result<(), NetlinkError> {
         self.asked(|asked| asked.messages += 1);
         self.inner.ensure_device()
@@ -245,31 +245,13 @@ impl CountedKernel<NfTables> {
 }
 
 impl PacketFilter for CountedKernel<NfTables> {
-    fn look(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
+    fn inner(&mut self) -> Option<&mut dyn PacketFilter> {
+        Some(&mut self.inner)
+    }
+
+    fn list(&mut self, tables: &[Table], unread: &dyn Fn(Table, &str) -> bool) -> Result<SavedTables, IptablesError> {
         self.asked(|asked| asked.dumps += 1);
-        self.inner.look(tables, unread)
-    }
-
-    fn rules(&mut self, table: Table, chain: &str, present: &[String]) -> Result<Vec<String>, IptablesError> {
-        self.inner.rules(table, chain, present)
-    }
-
-    fn holds(
-        &mut self,
-        table: Table,
-        chain: &str,
-        present: &[String],
-        rules: &mut dyn Iterator<Item = &Rule>,
-    ) -> Result<bool, IptablesError> {
-        self.inner.holds(table, chain, present, rules)
-    }
-
-    fn comparer(&mut self) -> Option<Box<dyn Compare>> {
-        self.inner.comparer()
-    }
-
-    fn takes_chains_ahead(&self) -> bool {
-        self.inner.takes_chains_ahead()
+        self.inner.list(tables, unread)
     }
 
     fn commit(&mut self, change: &Transaction) -> Result<(), IptablesError> {
@@ -277,24 +259,12 @@ impl PacketFilter for CountedKernel<NfTables> {
         self.inner.commit(change)
     }
 
-    fn uses(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
+    fn reference_counts(&mut self, table: Table, chains: &[&str]) -> Result<Vec<Option<usize>>, IptablesError> {
         self.asked(|asked| asked.looks += 1);
-        self.inner.uses(table, chains)
+        self.inner.reference_counts(table, chains)
     }
 
-    fn generation(&mut self) -> Result<Option<u32>, IptablesError> {
-        self.inner.generation()
-    }
-
-    fn is_untouched(&mut self, now: Option<u32>) -> bool {
-        self.inner.is_untouched(now)
-    }
-
-    fn trust(&mut self, generation: Option<u32>) {
-        self.inner.trust(generation);
-    }
-
-    fn random_fully(&self) -> bool {
+    fn random_fully(&mut self) -> bool {
         self.inner.random_fully()
     }
 }

@@ -13,7 +13,7 @@ use svcproxy::health::HealthState;
 use svcproxy::http::ConnectionLimit;
 use svcproxy::kernel::addresses::Addresses;
 use svcproxy::kernel::netlink::NetlinkError;
-use svcproxy::kernel::watch::Watch;
+use svcproxy::kernel::watch::TableWatch;
 use svcproxy::metrics::Metrics;
 use svcproxy::mode::Mode;
 use svcproxy::mode::assemble;
@@ -111,7 +111,7 @@ impl DaemonLab {
         let health = HealthState::new(sync_period, &Family::ALL);
         let runners = Family::ALL.into_iter().zip(&kernels).map(|(family, kernel)| Runner {
             family: assemble(&config, family, kernel.clone()),
-            watch: Watch::notified(family, Arc::clone(&kernel.announced)),
+            watch: TableWatch::notified(family, Arc::clone(&kernel.announced)),
             addresses: Box::new(Node::of(kernel)),
             conntrack: kernel.clone(),
         });

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use svcproxy::config::NodeAddresses;
-use svcproxy::kernel::conntrack::{Conntrack, Filter, ScanStep};
-use svcproxy::kernel::dummy::Device;
+use svcproxy::kernel::conntrack::{Conntrack, FlowFilter, ScanStep};
+use svcproxy::kernel::dummy::ServiceDevice;
 use svcproxy::kernel::iptables::Table;
 use svcproxy::mode::assemble;
 use svcproxy::mode::iptables_family::ipvs::kernel::FakeIpvsKernel as Fake;
@@ -23,7 +23,7 @@ impl Conntrack for Flows {
     fn delete_some(
         &mut self,
         _: Family,
-        _: &[Filter],
+        _: &[FlowFilter],
         _: bool,
         stale: &dyn Fn(&Flow) -> bool,
     ) -> std::io::Result<ScanStep> {
@@ -120,7 +120,7 @@ fn an_address_stays_while_it_is_the_source_of_the_nodes_connections() {
 fn a_start_removes_the_rules_of_another_mode() {
     let changes = web(&["10.244.0.1", "10.244.0.2"]);
     let addresses = NodeAddresses { local: vec!["192.0.2.1".parse().unwrap()], ..NodeAddresses::default() };
-    let fresh = |kernel: svcproxy::kernel::iptables::Fake| {
+    let fresh = |kernel: svcproxy::kernel::iptables::FakeIptables| {
         let mut proxy = assemble::iptables(&config(), Family::V4, kernel);
         proxy.set_addresses(&addresses);
         proxy.apply(&changes);
@@ -132,7 +132,7 @@ fn a_start_removes_the_rules_of_another_mode() {
         filter.remove("KUBE-FIREWALL");
         filter.values_mut().for_each(|rules| rules.retain(|rule| !rule.contains("KUBE-FIREWALL")));
     };
-    let mut in_iptables = fresh(svcproxy::kernel::iptables::Fake::default());
+    let mut in_iptables = fresh(svcproxy::kernel::iptables::FakeIptables::default());
     let mut ipvs = proxy(Fake::default());
     ipvs.apply(&changes);
     ipvs.sync().unwrap();

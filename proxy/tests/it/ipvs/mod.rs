@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use svcproxy::config::{self, Config, DetectLocal, NodeAddresses};
 use svcproxy::kernel::dummy::{AddressChange, AddressState};
-use svcproxy::kernel::ipset::{Member, SetHeader, Sets};
+use svcproxy::kernel::ipset::{IpSets, SetHeader, SetMember};
 use svcproxy::kernel::iptables;
 use svcproxy::kernel::iptables::Table;
-use svcproxy::kernel::ipvs::{Destination, ServerChange, ServerKey, ServerSpec, Servers};
+use svcproxy::kernel::ipvs::{IpvsDestination, ServerChange, ServerKey, ServerSpec, VirtualServers};
 use svcproxy::mode::assemble;
 use svcproxy::mode::family::FamilyProxy;
 use svcproxy::mode::iptables_family::ipvs::kernel::FakeIpvsKernel as Fake;
@@ -175,7 +175,7 @@ proptest! {
         let before = || {
             let mut kernel = kernel_with_foreign_objects();
             if rules_flushed {
-                kernel.rules = iptables::Fake::default();
+                kernel.rules = iptables::FakeIptables::default();
             }
             if servers_flushed {
                 kernel.servers.servers.clear();
@@ -375,7 +375,7 @@ fn a_foreign_weight_of_zero_is_repaired() {
     let key = tcp("10.96.0.1:80");
     let backend: SocketAddr = "10.244.0.1:8080".parse().unwrap();
     let kernel = proxy.mode().kernel();
-    kernel.servers.servers.get_mut(&key).unwrap().1.insert(backend, Destination { weight: 0, connections: 0 });
+    kernel.servers.servers.get_mut(&key).unwrap().1.insert(backend, IpvsDestination { weight: 0, connections: 0 });
     proxy.require_full_sync();
     assert_eq!(proxy.sync().unwrap().changes, 1);
     assert_eq!(weights(&mut proxy, &key), [(backend.to_string(), 1)]);
@@ -425,7 +425,7 @@ fn a_shared_address_keeps_each_services_source_ranges() {
     proxy.sync().unwrap();
     let members = |proxy: &mut IpvsProxy, set: SetId| {
         let (_, members) = &proxy.mode().kernel().sets.sets[&set.name(Family::V4)];
-        members.iter().map(Member::to_string).collect::<Vec<_>>()
+        members.iter().map(SetMember::to_string).collect::<Vec<_>>()
     };
     let ranges = members(&mut proxy, SetId::LoadBalancerSourceCidr);
     assert_eq!(ranges, ["198.51.100.7,tcp:80,192.0.2.0/25", "198.51.100.7,tcp:81,203.0.113.0/24"]);

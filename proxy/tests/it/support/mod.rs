@@ -3,8 +3,15 @@
 pub mod changes;
 pub mod published;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use svcproxy::config::{Config, DetectLocal, NodePortAddresses, Variant, WriterChoice};
+use svcproxy::model::Change;
+use svcproxy::source::read_directory;
 
 /// Set in the test's copy inside.
 const INSIDE: &str = "SVCPROXY_TEST_INSIDE";
@@ -132,13 +139,72 @@ pub fn svcproxy(arguments: &[&str]) -> Output {
 
 /// Sends a request; `None` without an answer.
 pub fn http_get(address: &str, path: &str) -> Option<String> {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address).ok()?;
+    let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     Some(text)
+}
+
+/// Writes a file as a whole, so that a watching proxy reads no part of it.
+pub fn write_file(directory: &Path, name: &str, text: &str) {
+    let partial = directory.join(".partial");
+    std::fs::write(&partial, text).unwrap();
+    std::fs::rename(partial, directory.join(name)).unwrap();
+}
+
+/// Serves TCP connections for ever: sends what `answer` returns, and closes them.
+pub fn serve(address: &str, answer: fn(&TcpStream) -> String) {
+    let listener = TcpListener::bind(address).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let text = answer(&stream);
+            let _ = stream.write_all(text.as_bytes());
+        }
+    });
+}
+
+/// The answer of a server of [`serve`].
+pub fn ask(address: impl ToSocketAddrs) -> std::io::Result<String> {
+    let mut text = String::new();
+    TcpStream::connect(address)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Every writer of iptables tables.
+pub const WRITERS: [(Variant, WriterChoice); 3] = [
+    (Variant::Nft, WriterChoice::Netlink),
+    (Variant::Nft, WriterChoice::Commands),
+    (Variant::Legacy, WriterChoice::Commands),
+];
+
+/// Local traffic is that from the pods' ranges of [`every_kind`].
+pub fn cluster_cidrs() -> DetectLocal {
+    DetectLocal::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/64".parse().unwrap()])
+}
+
+/// Every setting that changes a form of rule in iptables mode.
+pub fn configs_of_every_rule() -> [Config; 5] {
+    let base = Config { detect_local: cluster_cidrs(), ..Config::for_node("node-a") };
+    let loopback = vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()];
+    [
+        base.clone(),
+        Config { detect_local: DetectLocal::BridgeInterface("cni0".into()), masquerade_bit: 0, ..base.clone() },
+        Config { detect_local: DetectLocal::InterfaceNamePrefix("veth".into()), tcp_be_liberal: true, ..base.clone() },
+        Config { masquerade_all: true, localhost_node_ports: false, ..base.clone() },
+        Config { node_port_addresses: NodePortAddresses::Ranges(loopback), ..base },
+    ]
+}
+
+/// The objects of [`every_kind`].
+pub fn changes_of_every_kind(hosts: &[u8]) -> Vec<Change> {
+    let directory = tempfile::tempdir().unwrap();
+    write_file(directory.path(), "cluster.json", &every_kind(1, hosts));
+    let reading = read_directory(directory.path()).unwrap();
+    assert!(reading.problems.is_empty(), "{:?}", reading.problems);
+    reading.batch.changes
 }
 
 /// A dump of both families without counters and times.

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use nf_tables::{CommitError, Family, Rule, Socket, Table};
+use nf_tables::{CommitError, Family, NfSocket, Rule, Table};
 
 /// Set in the process inside the namespaces.
 const INSIDE: &str = "NF_TABLES_TEST_INSIDE";
@@ -89,7 +89,7 @@ pub fn refused(error: &CommitError) -> Vec<(u32, i32)> {
     }
 }
 
-pub fn comments(socket: &mut Socket, chain: &str) -> Vec<(u64, String)> {
+pub fn comments(socket: &mut NfSocket, chain: &str) -> Vec<(u64, String)> {
     let rules = socket.rules(TABLE, chain).unwrap();
     rules.map(|rule| (rule.handle, rule.comment().unwrap_or_default().to_owned())).collect()
 }

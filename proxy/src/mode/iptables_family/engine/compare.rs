@@ -77,7 +77,7 @@ impl<'scope, 'env> ChainComparison<'scope, 'env> {
             let mut differing = Chains::new();
             for piece in inbox {
                 compare(piece, &mut differing, |chain, present, rules| {
-                    comparer.holds(Table::Nat, chain, present, &mut rules.iter())
+                    comparer.chain_equals(Table::Nat, chain, present, &mut rules.iter())
                 })?;
             }
             Ok(differing)
@@ -89,7 +89,7 @@ impl<'scope, 'env> ChainComparison<'scope, 'env> {
 
     fn compare_now(&mut self, kernel: &mut dyn PacketFilter, piece: Vec<PresentChain>) -> Result<(), IptablesError> {
         compare(piece, &mut self.differing, |chain, present, rules| {
-            kernel.holds(Table::Nat, chain, present, &mut rules.iter())
+            kernel.chain_equals(Table::Nat, chain, present, &mut rules.iter())
         })
     }
 }

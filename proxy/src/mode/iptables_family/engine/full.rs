@@ -117,7 +117,7 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
                     self.ahead.table(Table::Nat).write.insert(chain, rules);
                 }
             }
-            if rules_ahead >= PIECE && self.engine.kernel.filter().takes_chains_ahead() {
+            if rules_ahead >= PIECE && self.engine.kernel.filter().supports_early_chains() {
                 self.send_ahead(saved)?;
                 rules_ahead = 0;
             }
@@ -164,7 +164,7 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
                 continue;
             }
             let stands = match present {
-                Some(present) => kernel.holds(table, name, present, &mut self.ledger.rules(chain))?,
+                Some(present) => kernel.chain_equals(table, name, present, &mut self.ledger.rules(chain))?,
                 None => {
                     change.absent.insert(name.to_owned());
                     false
@@ -201,7 +201,7 @@ impl<'a, R: Renderer<K>, K: HasPacketFilter> FullSync<'a, R, K> {
                 let present = saved.chains.get(chain).map_or(&[][..], |rules| &rules[..]);
                 if !referenced.contains(&chain[..]) {
                     change.remove.push(chain.clone());
-                } else if !self.engine.kernel.filter().holds(*table, chain, present, &mut std::iter::empty())? {
+                } else if !self.engine.kernel.filter().chain_equals(*table, chain, present, &mut std::iter::empty())? {
                     change.write.insert(chain.clone(), Vec::new());
                 }
             }

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 
 use super::render::{ChainId, FixedChain, ServiceRules, SharedRule};
-use crate::kernel::iptables::Refusal;
+use crate::kernel::iptables::RuleRefusal;
 use crate::mode::iptables_family::rules::names;
 use crate::model::ServicePortName;
 use crate::ruleset::RuleCounts;
@@ -152,8 +152,8 @@ impl RuleLedger {
 
     /// The service ports of refused chains and rules, with the kernel's message. `None` if one belongs to no service
     /// port.
-    pub fn owners(&self, refusals: &[Refusal]) -> Option<BTreeMap<ServicePortName, String>> {
-        let mut of_chains: HashMap<(Table, &str), Vec<&Refusal>> = HashMap::new();
+    pub fn owners(&self, refusals: &[RuleRefusal]) -> Option<BTreeMap<ServicePortName, String>> {
+        let mut of_chains: HashMap<(Table, &str), Vec<&RuleRefusal>> = HashMap::new();
         refusals.iter().for_each(|one| of_chains.entry((one.table, &one.chain)).or_default().push(one));
         let (mut owners, mut owned) = (BTreeMap::new(), BTreeSet::new());
         for (name, entry) in &self.entries {

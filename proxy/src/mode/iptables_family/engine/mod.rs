@@ -115,7 +115,7 @@ impl<R: Renderer<K>, K: HasPacketFilter> Engine<R, K> {
             }
         }
         let is_unread = |table, chain: &str| names::is_ours(table, chain) && !R::READ.contains(&(table, chain));
-        self.kernel.filter().look(&Table::ALL, &is_unread)
+        self.kernel.filter().list(&Table::ALL, &is_unread)
     }
 
     /// Sets the service ports of refused rules aside. Returns false if that would be all service ports, or if a refused
@@ -143,7 +143,7 @@ impl<R: Renderer<K>, K: HasPacketFilter> Engine<R, K> {
     /// chain.
     fn still_exist(&mut self, before: &[(&ServicePortName, LedgerEntry)]) -> bool {
         let chains: Vec<&str> = before.iter().flat_map(|(_, entry)| entry.known_chains()).collect();
-        self.kernel.filter().uses(Table::Nat, &chains).is_ok_and(|uses| uses.iter().all(Option::is_some))
+        self.kernel.filter().reference_counts(Table::Nat, &chains).is_ok_and(|uses| uses.iter().all(Option::is_some))
     }
 
     /// `Ok(None)`: the caller retries without the service ports that were set aside.
@@ -230,7 +230,7 @@ impl<R: Renderer<K>, K: HasPacketFilter> Mode for Engine<R, K> {
 
     /// A command's dump would hold every rule in memory while the source loads.
     fn look_ahead(&mut self) {
-        if self.programmed.is_none() && self.kernel.filter().takes_chains_ahead() {
+        if self.programmed.is_none() && self.kernel.filter().supports_early_chains() {
             self.ahead = self.read_tables().ok();
         }
     }

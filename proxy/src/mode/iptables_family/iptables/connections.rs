@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::names;
-use crate::kernel::iptables::Counted;
+use crate::kernel::iptables::CountedRule;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CountedPort {
@@ -35,10 +35,10 @@ pub struct ConnectionCounts {
 
 impl ConnectionCounts {
     /// `rules`: all rules of filter and nat. Forgets service ports without rules.
-    pub fn update(&mut self, rules: impl IntoIterator<Item = Counted>) -> &BTreeMap<CountedPort, u64> {
+    pub fn update(&mut self, rules: impl IntoIterator<Item = CountedRule>) -> &BTreeMap<CountedPort, u64> {
         let mut before = std::mem::take(&mut self.last);
         let mut counts = BTreeMap::new();
-        for Counted { chain, rule, packets } in rules {
+        for CountedRule { chain, rule, packets } in rules {
             let Some(meter) = meter(&chain, &rule) else { continue };
             let known = self.counts.get(&meter).copied().unwrap_or_default();
             let count: &mut u64 = counts.entry(meter).or_insert(known);
@@ -86,12 +86,12 @@ fn meter(chain: &str, rule: &str) -> Option<CountedPort> {
 mod tests {
     use super::*;
 
-    fn endpoint(chain: &str, packets: u64) -> Counted {
+    fn endpoint(chain: &str, packets: u64) -> CountedRule {
         let rule = "-p tcp -m comment --comment \"default/web:http\" -m tcp -j DNAT --to-destination 10.0.0.1:80";
-        Counted { chain: chain.to_owned(), rule: rule.to_owned(), packets }
+        CountedRule { chain: chain.to_owned(), rule: rule.to_owned(), packets }
     }
 
-    fn counts(connections: &mut ConnectionCounts, rules: Vec<Counted>) -> Vec<(CountKind, u64)> {
+    fn counts(connections: &mut ConnectionCounts, rules: Vec<CountedRule>) -> Vec<(CountKind, u64)> {
         connections.update(rules).iter().map(|(meter, count)| (meter.sort, *count)).collect()
     }
 

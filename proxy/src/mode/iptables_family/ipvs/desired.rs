@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::objects::{DesiredServer, IpvsServiceObjects, ServerClaim};
 use super::sets::SetId;
-use crate::kernel::ipset::Member;
+use crate::kernel::ipset::SetMember;
 use crate::kernel::ipvs::ServerKey;
 use crate::model::ServicePortName;
 
@@ -14,14 +14,14 @@ use crate::model::ServicePortName;
 pub struct DesiredState {
     objects: BTreeMap<ServicePortName, IpvsServiceObjects>,
     servers: BTreeMap<ServerKey, BTreeSet<(ServerClaim, ServicePortName)>>,
-    members: BTreeMap<(SetId, Member), u32>,
+    members: BTreeMap<(SetId, SetMember), u32>,
     addresses: BTreeMap<IpAddr, u32>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirtyKeys {
     pub servers: BTreeSet<ServerKey>,
-    pub members: BTreeSet<(SetId, Member)>,
+    pub members: BTreeSet<(SetId, SetMember)>,
     pub addresses: BTreeSet<IpAddr>,
 }
 
@@ -63,7 +63,7 @@ impl DesiredState {
         self.objects.get(first)?.servers.get(key)
     }
 
-    pub fn has_member(&self, set: SetId, member: Member) -> bool {
+    pub fn has_member(&self, set: SetId, member: SetMember) -> bool {
         self.members.contains_key(&(set, member))
     }
 
@@ -75,8 +75,8 @@ impl DesiredState {
         self.servers.keys()
     }
 
-    pub fn members(&self, set: SetId) -> impl Iterator<Item = &Member> {
-        let least = (set, Member::Port(0));
+    pub fn members(&self, set: SetId) -> impl Iterator<Item = &SetMember> {
+        let least = (set, SetMember::Port(0));
         self.members.range(least..).map(|(key, _)| key).take_while(move |key| key.0 == set).map(|(_, member)| member)
     }
 

@@ -1,17 +1,17 @@
-use crate::kernel::dummy::{self, Device, Rtnetlink};
-use crate::kernel::ipset::{self, Nfnetlink, Sets};
+use crate::kernel::dummy::{self, Rtnetlink, ServiceDevice};
+use crate::kernel::ipset::{self, IpSets, Nfnetlink};
 use crate::kernel::iptables;
-use crate::kernel::ipvs::{self, Genetlink, Servers};
+use crate::kernel::ipvs::{self, Genetlink, VirtualServers};
 use crate::kernel::netlink::NetlinkError;
 use crate::kernel::packet_filter::PacketFilter;
-use crate::kernel::writer::Writer;
+use crate::kernel::writer::IptablesWriter;
 use crate::mode::iptables_family::engine::HasPacketFilter;
 
 /// Virtual servers, IP sets and the device `kube-ipvs0`.
 pub trait IpvsObjects {
-    fn servers(&mut self) -> &mut dyn Servers;
-    fn sets(&mut self) -> &mut dyn Sets;
-    fn device(&mut self) -> &mut dyn Device;
+    fn servers(&mut self) -> &mut dyn VirtualServers;
+    fn sets(&mut self) -> &mut dyn IpSets;
+    fn device(&mut self) -> &mut dyn ServiceDevice;
 }
 
 pub trait IpvsKernel: HasPacketFilter + IpvsObjects {}
@@ -28,7 +28,7 @@ pub struct IpvsAdapters<R, V, S, D> {
 }
 
 pub type LinuxIpvs<R> = IpvsAdapters<R, Genetlink, Nfnetlink, Rtnetlink>;
-pub type FakeIpvsKernel = IpvsAdapters<iptables::Fake, ipvs::Fake, ipset::Fake, dummy::Fake>;
+pub type FakeIpvsKernel = IpvsAdapters<iptables::FakeIptables, ipvs::FakeIpvs, ipset::FakeIpSets, dummy::FakeDevice>;
 
 impl<R> LinuxIpvs<R> {
     fn with_rules(rules: R) -> Result<LinuxIpvs<R>, NetlinkError> {
@@ -37,8 +37,8 @@ impl<R> LinuxIpvs<R> {
     }
 }
 
-impl LinuxIpvs<Writer> {
-    pub fn open(rules: Writer) -> Result<LinuxIpvs<Writer>, NetlinkError> {
+impl LinuxIpvs<IptablesWriter> {
+    pub fn open(rules: IptablesWriter) -> Result<LinuxIpvs<IptablesWriter>, NetlinkError> {
         LinuxIpvs::with_rules(rules)
     }
 }
@@ -62,16 +62,16 @@ impl<R: PacketFilter, V, S, D> HasPacketFilter for IpvsAdapters<R, V, S, D> {
     }
 }
 
-impl<R, V: Servers, S: Sets, D: Device> IpvsObjects for IpvsAdapters<R, V, S, D> {
-    fn servers(&mut self) -> &mut dyn Servers {
+impl<R, V: VirtualServers, S: IpSets, D: ServiceDevice> IpvsObjects for IpvsAdapters<R, V, S, D> {
+    fn servers(&mut self) -> &mut dyn VirtualServers {
         &mut self.servers
     }
 
-    fn sets(&mut self) -> &mut dyn Sets {
+    fn sets(&mut self) -> &mut dyn IpSets {
         &mut self.sets
     }
 
-    fn device(&mut self) -> &mut dyn Device {
+    fn device(&mut self) -> &mut dyn ServiceDevice {
         &mut self.device
     }
 }

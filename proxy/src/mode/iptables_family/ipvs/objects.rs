@@ -5,7 +5,7 @@ use ipnet::IpNet;
 
 use super::sets::SetId;
 use crate::config::NodeAddresses;
-use crate::kernel::ipset::Member;
+use crate::kernel::ipset::SetMember;
 use crate::kernel::ipvs::{FLAG_SCHED2, ServerKey, ServerSpec};
 use crate::model::Protocol;
 use crate::plan::{
@@ -35,7 +35,7 @@ pub struct DesiredServer {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IpvsServiceObjects {
     pub servers: BTreeMap<ServerKey, DesiredServer>,
-    pub members: BTreeSet<(SetId, Member)>,
+    pub members: BTreeSet<(SetId, SetMember)>,
     pub addresses: BTreeSet<IpAddr>,
 }
 
@@ -76,11 +76,11 @@ pub fn render(plan: &ServicePortPlan, context: &IpvsContext) -> IpvsServiceObjec
         writer.external(external);
     }
     if let Some(check) = &plan.health_check {
-        writer.member(SetId::HealthCheckNodePort, Member::Port(check.port));
+        writer.member(SetId::HealthCheckNodePort, SetMember::Port(check.port));
     }
     for backend in plan.cluster_backends.iter().chain(&plan.local_backends) {
         let (ip, port) = (backend.ip(), backend.port());
-        writer.member(SetId::LoopBack, Member::IpPortIp(ip, plan.protocol(), port, ip));
+        writer.member(SetId::LoopBack, SetMember::IpPortIp(ip, plan.protocol(), port, ip));
     }
     writer.out
 }
@@ -92,12 +92,12 @@ struct ObjectRenderer<'a> {
 }
 
 impl ObjectRenderer<'_> {
-    fn member(&mut self, set: SetId, member: Member) {
+    fn member(&mut self, set: SetId, member: SetMember) {
         self.out.members.insert((set, member));
     }
 
-    fn frontend(&self, address: IpAddr) -> Member {
-        Member::IpPort(address, self.plan.protocol(), self.plan.port)
+    fn frontend(&self, address: IpAddr) -> SetMember {
+        SetMember::IpPort(address, self.plan.protocol(), self.plan.port)
     }
 
     fn server(&mut self, address: IpAddr, port: u16, backends: Option<BackendSet>, right: ServerClaim) {
@@ -118,7 +118,7 @@ impl ObjectRenderer<'_> {
     fn bind(&mut self, address: IpAddr) {
         if !self.context.local.contains(&address) {
             self.out.addresses.insert(address);
-            self.member(SetId::IpvsIps, Member::Ip(address));
+            self.member(SetId::IpvsIps, SetMember::Ip(address));
         }
     }
 
@@ -195,10 +195,10 @@ impl ObjectRenderer<'_> {
     fn allowed_sources(&mut self, address: IpAddr, allowed: &AllowedSources) {
         let (protocol, port) = (self.plan.protocol(), self.plan.port);
         for range in allowed.ranges.iter().flat_map(|range| storable(*range)) {
-            self.member(SetId::LoadBalancerSourceCidr, Member::IpPortNet(address, protocol, port, range));
+            self.member(SetId::LoadBalancerSourceCidr, SetMember::IpPortNet(address, protocol, port, range));
         }
         if allowed.load_balancer_ips {
-            self.member(SetId::LoadBalancerSourceIp, Member::IpPortIp(address, protocol, port, address));
+            self.member(SetId::LoadBalancerSourceIp, SetMember::IpPortIp(address, protocol, port, address));
         }
         let member = self.frontend(address);
         self.member(SetId::LoadBalancerFw, member);
@@ -208,8 +208,8 @@ impl ObjectRenderer<'_> {
         let protocol = self.plan.protocol();
         let (all, local) = SetId::node_ports(protocol);
         for address in &self.context.node_ports {
-            let on_address = Member::IpPort(*address, protocol, port);
-            let member = if protocol == Protocol::Sctp { on_address } else { Member::Port(port) };
+            let on_address = SetMember::IpPort(*address, protocol, port);
+            let member = if protocol == Protocol::Sctp { on_address } else { SetMember::Port(port) };
             self.member(all, member);
             if keeps_source {
                 self.member(local, member);

@@ -12,7 +12,7 @@ use super::desired::DesiredState;
 use super::kernel::IpvsObjects;
 use super::sets::SetId;
 use crate::kernel::dummy::AddressState;
-use crate::kernel::ipset::{Kind, Member, SetChange, SetHeader, Sets};
+use crate::kernel::ipset::{IpSets, SetChange, SetHeader, SetMember, SetType};
 use crate::kernel::ipvs::{ServerKey, ServerSpec};
 use crate::model::{Family, Protocol};
 use crate::plan::stale_flows::{Frontend, needs_conntrack_cleanup};
@@ -26,7 +26,7 @@ pub struct ObservedServer {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedState {
     pub servers: BTreeMap<ServerKey, ObservedServer>,
-    pub sets: BTreeMap<SetId, BTreeSet<Member>>,
+    pub sets: BTreeMap<SetId, BTreeSet<SetMember>>,
     pub addresses: BTreeMap<IpAddr, AddressState>,
 }
 
@@ -45,7 +45,7 @@ impl ObservedState {
         kernel.device().ensure_device()?;
         let on_device = kernel.device().addresses(family)?;
         let ours =
-            |address: &IpAddr| observed.has(SetId::IpvsIps, Member::Ip(*address)) || desired.has_address(address);
+            |address: &IpAddr| observed.has(SetId::IpvsIps, SetMember::Ip(*address)) || desired.has_address(address);
         let kept =
             |address: &IpAddr| exclude.iter().any(|range| range.contains(address)) && !desired.has_address(address);
         let addresses = on_device.into_iter().filter(|(address, _)| ours(address) && !kept(address)).collect();
@@ -64,17 +64,17 @@ impl ObservedState {
         Ok(observed)
     }
 
-    pub fn has(&self, set: SetId, member: Member) -> bool {
+    pub fn has(&self, set: SetId, member: SetMember) -> bool {
         self.sets.get(&set).is_some_and(|members| members.contains(&member))
     }
 
     /// Or kube-proxy.
     pub fn owns(&self, key: &ServerKey) -> bool {
         let (ip, port) = (key.address.ip(), key.address.port());
-        let on_address = Member::IpPort(ip, key.protocol, port);
+        let on_address = SetMember::IpPort(ip, key.protocol, port);
         let (node_ports, _) = SetId::node_ports(key.protocol);
-        let as_node_port = if key.protocol == Protocol::Sctp { on_address } else { Member::Port(port) };
-        self.has(SetId::IpvsIps, Member::Ip(ip))
+        let as_node_port = if key.protocol == Protocol::Sctp { on_address } else { SetMember::Port(port) };
+        self.has(SetId::IpvsIps, SetMember::Ip(ip))
             || [SetId::ClusterIp, SetId::ExternalIp, SetId::ExternalIpLocal, SetId::LoadBalancer]
                 .into_iter()
                 .any(|set| self.has(set, on_address))
@@ -90,13 +90,13 @@ impl ObservedState {
     }
 }
 
-fn datagram_frontend(set: SetId, member: &Member) -> Option<(Protocol, Frontend)> {
+fn datagram_frontend(set: SetId, member: &SetMember) -> Option<(Protocol, Frontend)> {
     let found = match (set, member) {
-        (SetId::NodePortUdp, Member::Port(port)) => (Protocol::Udp, Frontend::NodePort(*port)),
-        (SetId::NodePortSctp, Member::IpPort(_, protocol, port)) => (*protocol, Frontend::NodePort(*port)),
+        (SetId::NodePortUdp, SetMember::Port(port)) => (Protocol::Udp, Frontend::NodePort(*port)),
+        (SetId::NodePortSctp, SetMember::IpPort(_, protocol, port)) => (*protocol, Frontend::NodePort(*port)),
         (
             SetId::ClusterIp | SetId::ExternalIp | SetId::ExternalIpLocal | SetId::LoadBalancer,
-            Member::IpPort(ip, protocol, port),
+            SetMember::IpPort(ip, protocol, port),
         ) => (*protocol, Frontend::Address(SocketAddr::new(*ip, *port))),
         _ => return None,
     };
@@ -108,7 +108,7 @@ fn read_set<K: IpvsObjects>(
     set: SetId,
     family: Family,
     desired: &DesiredState,
-) -> Result<BTreeSet<Member>, IpvsError> {
+) -> Result<BTreeSet<SetMember>, IpvsError> {
     let wanted = desired.members(set).count();
     let header = set.header(family, wanted);
     let Some(found) = kernel.sets().set(&header.name)? else {
@@ -120,7 +120,7 @@ fn read_set<K: IpvsObjects>(
     }
     // New members are added before old members are removed.
     let most = found.members.len() + wanted;
-    if set.kind() != Kind::BitmapPort
+    if set.kind() != SetType::BitmapPort
         && wanted > 0
         && most > found.maxelem as usize
         && wanted * 2 > found.maxelem as usize
@@ -131,7 +131,7 @@ fn read_set<K: IpvsObjects>(
 }
 
 /// A set cannot grow: a larger set takes its name, by an atomic swap.
-fn grow(sets: &mut dyn Sets, header: &SetHeader, members: &BTreeSet<Member>) -> Result<(), IpvsError> {
+fn grow(sets: &mut dyn IpSets, header: &SetHeader, members: &BTreeSet<SetMember>) -> Result<(), IpvsError> {
     let larger = SetHeader { name: "KUBE-SVCPROXY-LARGER".to_owned(), ..header.clone() };
     sets.destroy_set(&larger.name)?;
     sets.create_set(&larger)?;

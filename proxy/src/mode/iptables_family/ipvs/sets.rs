@@ -1,4 +1,4 @@
-use crate::kernel::ipset::{DEFAULT_MAXELEM, Kind, SetHeader};
+use crate::kernel::ipset::{DEFAULT_MAXELEM, SetHeader, SetType};
 use crate::model::{Family, Protocol};
 
 /// The longest name that the kernel accepts (`IPSET_MAXNAMELEN` less the final zero).
@@ -90,17 +90,17 @@ impl SetId {
         name
     }
 
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> SetType {
         match self {
-            SetId::LoopBack | SetId::LoadBalancerSourceIp => Kind::HashIpPortIp,
-            SetId::LoadBalancerSourceCidr => Kind::HashIpPortNet,
+            SetId::LoopBack | SetId::LoadBalancerSourceIp => SetType::HashIpPortIp,
+            SetId::LoadBalancerSourceCidr => SetType::HashIpPortNet,
             SetId::NodePortLocalTcp
             | SetId::NodePortTcp
             | SetId::NodePortLocalUdp
             | SetId::NodePortUdp
-            | SetId::HealthCheckNodePort => Kind::BitmapPort,
-            SetId::IpvsIps => Kind::HashIp,
-            _ => Kind::HashIpPort,
+            | SetId::HealthCheckNodePort => SetType::BitmapPort,
+            SetId::IpvsIps => SetType::HashIp,
+            _ => SetType::HashIpPort,
         }
     }
 

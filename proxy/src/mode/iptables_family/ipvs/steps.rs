@@ -17,14 +17,14 @@ use super::objects::DesiredServer;
 use super::observed::{ObservedServer, ObservedState};
 use super::sets::SetId;
 use crate::kernel::dummy::{AddressChange, AddressState};
-use crate::kernel::ipset::{Member, SetChange};
+use crate::kernel::ipset::{SetChange, SetMember};
 use crate::kernel::ipvs::{ServerChange, ServerKey};
 use crate::model::{Family, Protocol};
 
 /// The weight of every destination that gets new connections.
 pub const WEIGHT: u32 = 1;
 
-type Members = BTreeMap<SetId, Vec<Member>>;
+type Members = BTreeMap<SetId, Vec<SetMember>>;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Steps {
@@ -54,7 +54,7 @@ impl Steps {
             match (desired.has_member(*set, *member), observed.has(*set, *member)) {
                 (true, false) => steps.add_members.entry(*set).or_default().push(*member),
                 (false, true) => {
-                    let told_by_address = |address| observed.has(SetId::IpvsIps, Member::Ip(address));
+                    let told_by_address = |address| observed.has(SetId::IpvsIps, SetMember::Ip(address));
                     let first = *set != SetId::IpvsIps && member.address().is_some_and(told_by_address);
                     let list = if first { &mut steps.remove_members_first } else { &mut steps.remove_members_last };
                     list.entry(*set).or_default().push(*member);
@@ -196,7 +196,7 @@ pub fn apply_server_change(change: &ServerChange, observed: &mut ObservedState) 
 /// Members that allow are added before members that forbid, and removed after them.
 fn changes(members: &Members, add: bool, family: Family) -> Vec<SetChange> {
     let change =
-        |(set, members): (&SetId, &Vec<Member>)| SetChange { set: set.name(family), add, members: members.clone() };
+        |(set, members): (&SetId, &Vec<SetMember>)| SetChange { set: set.name(family), add, members: members.clone() };
     let mut changes: Vec<SetChange> = members.iter().map(change).collect();
     if !add {
         changes.reverse();

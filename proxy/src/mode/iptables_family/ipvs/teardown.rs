@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::kernel::IpvsObjects;
 use super::observed::ObservedState;
 use super::sets::SetId;
-use crate::kernel::conntrack::{Conntrack, Filter};
+use crate::kernel::conntrack::{Conntrack, FlowFilter};
 use crate::kernel::dummy::AddressChange;
 use crate::kernel::ipvs::{ServerChange, ServerKey};
 use crate::kernel::netlink::NetlinkError;
@@ -54,7 +54,7 @@ impl TeardownBatch {
     }
 
     fn addresses<K: IpvsObjects>(&self, kernel: &mut K) -> Result<BTreeSet<IpAddr>, NetlinkError> {
-        let ours = |address: &IpAddr| self.observed.has(SetId::IpvsIps, crate::kernel::ipset::Member::Ip(*address));
+        let ours = |address: &IpAddr| self.observed.has(SetId::IpvsIps, crate::kernel::ipset::SetMember::Ip(*address));
         Ok(kernel.device().addresses(self.family)?.into_keys().filter(ours).collect())
     }
 
@@ -174,7 +174,7 @@ impl<K: IpvsObjects, C: Conntrack> IpvsTeardown<K, C> {
         let by_ipvs = |flow: &Flow| {
             flow.by_ipvs && keys.contains(&ServerKey { protocol: flow.protocol, address: flow.destination })
         };
-        self.conntrack.delete(family, &[Filter::None], &by_ipvs).map(drop).map_err(TeardownError::Flows)
+        self.conntrack.delete(family, &[FlowFilter::None], &by_ipvs).map(drop).map_err(TeardownError::Flows)
     }
 
     pub fn into_kernel(self) -> (K, C) {

@@ -4,7 +4,7 @@ use super::desired::DesiredState;
 use super::sets::SetId;
 use super::steps::WEIGHT;
 use crate::kernel::dummy::{AddressState, DEVICE};
-use crate::kernel::ipset::Member;
+use crate::kernel::ipset::SetMember;
 use crate::kernel::ipvs::{FLAG_SCHED2, ServerKey, ServerSpec};
 use crate::model::Family;
 
@@ -36,7 +36,7 @@ fn server_line(key: &ServerKey, spec: &ServerSpec) -> String {
 pub fn ipset(desired: &DesiredState, family: Family) -> String {
     let mut text = String::new();
     for set in SetId::ALL {
-        let members: Vec<&Member> = desired.members(set).collect();
+        let members: Vec<&SetMember> = desired.members(set).collect();
         let header = set.header(family, members.len());
         let _ = writeln!(text, "{header}");
         for member in members {

@@ -121,7 +121,7 @@ impl TamperCheck {
         for table in Table::ALL {
             let least = present.least(table);
             let chains: Vec<&str> = least.iter().map(|(chain, _)| *chain).collect();
-            let uses = kernel.uses(table, &chains)?;
+            let uses = kernel.reference_counts(table, &chains)?;
             for ((chain, least), seen) in least.into_iter().zip(uses) {
                 let id = (table, chain.to_owned());
                 let Some(seen) = seen else {
@@ -136,7 +136,7 @@ impl TamperCheck {
                 }
             }
         }
-        kernel.trust(generation);
+        kernel.set_known_generation(generation);
         Ok(None)
     }
 }
@@ -144,13 +144,13 @@ impl TamperCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::iptables::Fake;
+    use crate::kernel::iptables::FakeIptables;
     use crate::model::Protocol;
     use crate::ruleset::RuleTarget;
 
     const JUMP: Jump = Jump::new(Table::Nat, "PREROUTING", names::SERVICES, &[]);
 
-    fn stands() -> (Fake, TamperCheck) {
+    fn stands() -> (FakeIptables, TamperCheck) {
         let tcp = || Rule::new().protocol(Protocol::Tcp);
         let mark = Rule::new().target(RuleTarget::Mark { mark: 0x4000, mask: 0x4000 });
         let endpoint = tcp().dnat(Protocol::Tcp, "10.0.0.1:80".parse().unwrap());
@@ -164,7 +164,7 @@ mod tests {
         let mut tamper_check = TamperCheck::default();
         let fixed = [names::SERVICES, names::NODE_PORTS, names::MARK_MASQ];
         tamper_check.expect(fixed.into_iter().map(|name| ((Table::Nat, name), nat[name].iter())), 1, [&JUMP]);
-        let mut kernel = Fake::default();
+        let mut kernel = FakeIptables::default();
         let table = kernel.tables.get_mut(&Table::Nat).unwrap();
         let text = |rules: Vec<Rule>| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
         table.extend(nat.into_iter().map(|(chain, rules)| (chain, text(rules))));
