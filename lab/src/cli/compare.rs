@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use svclab_netns::sandbox;
 
-use crate::compare::{self, Comparison, Excused, Pair};
+use crate::compare::{self, Excused, Pair, ProxyComparison};
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::find;
 use crate::mode::Mode;
@@ -70,7 +70,7 @@ fn proxy(named: &std::path::Path) -> Result<ProxyUnderTest, Exit> {
     find::proxy(Some(named).filter(|_| !usual), ObjectSource::Api)
 }
 
-fn status(comparison: &Comparison) -> u8 {
+fn status(comparison: &ProxyComparison) -> u8 {
     let reports = comparison.pairs.iter().flat_map(|pair| [&pair.a, &pair.b]);
     if reports.into_iter().any(|report| report.unable) {
         UNABLE
@@ -95,8 +95,8 @@ fn names(args: &CompareArgs, [a, b]: &[ProxyUnderTest; 2]) -> [String; 2] {
     }
 }
 
-async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[ProxyUnderTest; 2]) -> Comparison {
-    let mut comparison = Comparison { names: names(args, proxies), ..Comparison::default() };
+async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[ProxyUnderTest; 2]) -> ProxyComparison {
+    let mut comparison = ProxyComparison { names: names(args, proxies), ..ProxyComparison::default() };
     for scenario in scenarios {
         for mode in scenario.modes.iter().copied().filter(|mode| args.mode.contains(mode)) {
             let excused = proxies.iter().zip(&comparison.names).find_map(|(proxy, proxy_name)| {

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Comparison, Excused, Pair, differences};
+use super::{Excused, Pair, ProxyComparison, differences};
 use crate::report::ScenarioRecord;
 
-pub fn render(comparison: &Comparison) -> Value {
+pub fn render(comparison: &ProxyComparison) -> Value {
     let [a, b] = comparison.figures();
     let excused = comparison.excused.iter();
     json!({

@@ -18,7 +18,7 @@ pub struct Pair {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Comparison {
+pub struct ProxyComparison {
     /// The names of the proxies.
     pub names: [String; 2],
     /// The scenarios in the order of the run.
@@ -36,7 +36,7 @@ pub struct Excused {
     pub reason: String,
 }
 
-impl Comparison {
+impl ProxyComparison {
     /// Whether nothing but figures differs.
     pub fn alike(&self) -> bool {
         self.pairs.iter().all(|pair| differences(pair).is_empty())

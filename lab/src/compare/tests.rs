@@ -48,10 +48,10 @@ fn report(steps: Vec<StepReport>) -> ScenarioReport {
     ScenarioReport { steps, figures: Some(figures), ..template }
 }
 
-fn comparison(a: ScenarioReport, b: ScenarioReport) -> Comparison {
+fn comparison(a: ScenarioReport, b: ScenarioReport) -> ProxyComparison {
     let [scenario, mode, proxy, reason] = ["flush", "iptables", "kube-proxy", "it looks every 30 s"].map(str::to_owned);
     let excused = vec![Excused { scenario, mode, proxy, reason }];
-    Comparison { names: ["svcproxy".to_owned(), "kube-proxy".to_owned()], pairs: vec![Pair { a, b }], excused }
+    ProxyComparison { names: ["svcproxy".to_owned(), "kube-proxy".to_owned()], pairs: vec![Pair { a, b }], excused }
 }
 
 fn broken() -> StepVerdict {

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{Comparison, Difference, Excused, Pair, differences};
+use super::{Difference, Excused, Pair, ProxyComparison, differences};
 use crate::report::{Figures, ScenarioReport};
 
-pub fn render(comparison: &Comparison) -> String {
+pub fn render(comparison: &ProxyComparison) -> String {
     let [a, b] = &comparison.names;
     let scenarios = comparison.pairs.iter().map(|pair| title(pair).chars().count());
     let column =
