@@ -12,7 +12,6 @@ pub const STEP: &str = "step.json";
 pub const SCENARIO: &str = "scenario.yaml";
 pub const EXPLANATION: &str = "explain.txt";
 
-/// The content of [`STEP`]. The keys are those of `svclab run --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleStep {

@@ -43,10 +43,6 @@ impl InputFiles {
     }
 }
 
-/// Reads a regular file.
-///
-/// # Errors
-/// When the file is not regular, or longer than 64 MiB.
 pub fn text(path: &Path) -> io::Result<String> {
     // Opening a pipe would block.
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;

@@ -1,5 +1,3 @@
-//! The modes of a proxy, and what scenarios require of the kernel.
-
 use std::fmt;
 
 use clap::ValueEnum;

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::Deserialize;
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedRule {
     /// iptables: `nat`, `filter`, …; nftables: family and name.
@@ -121,11 +119,5 @@ impl std::str::FromStr for PacketCount {
         } else {
             number(text).map(PacketCount::Exactly)
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for PacketCount {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }

@@ -218,7 +218,6 @@ fn uneven(servers: usize, at_a_time: usize, tally: &OutcomeTally) -> Option<Mism
     wrong.then(|| Mismatch::new(expected(), tally.summary()))
 }
 
-/// The smallest skew of a promised share that so many probes detect, for a report.
 pub fn smallest_skew(wanted: &ProbePromise, sent: usize) -> Option<String> {
     let ProbePromise::Answered { by, .. } = wanted else { return None };
     let shares: Vec<f64> = by.iter().filter_map(|(_, share)| *share).collect();

@@ -48,7 +48,6 @@ impl Ruleset {
     }
 }
 
-/// The text before the brace of a line that opens a block.
 fn heading(line: &str) -> Option<String> {
     line.split_once('{').map(|(heading, _)| heading.trim_end().to_owned()).filter(|heading| !heading.is_empty())
 }
@@ -72,7 +71,6 @@ fn split(elements: &str) -> Vec<String> {
     parts
 }
 
-/// The number of open braces at the end of the text, outside quotes.
 fn depth(text: &str) -> i32 {
     let (mut depth, mut quoted) = (0, false);
     for letter in text.chars() {

@@ -160,7 +160,6 @@ proptest! {
         prop_assert!(stats::enough(needed * 2, &shares, 0.5));
     }
 
-    /// A fair multinomial draw is accepted (10,000 draws at a bound of 1e-9 each).
     #[test]
     fn a_fair_draw_is_accepted(seed in any::<u64>(), backends in 2_usize..8) {
         let names: Vec<String> = (0..backends).map(|number| format!("d/{number}")).collect();

@@ -1,5 +1,3 @@
-//! Compares the findings of audits with the findings that a step expects.
-
 use std::collections::BTreeMap;
 
 use serde_saphyr::Spanned;

@@ -9,7 +9,7 @@ use svclab_spec::Protocol;
 
 use super::error::{FileError, Problem};
 use super::fault::{NodeFault, NodeFaultKind};
-use super::file::{Action, Effect, FindingFile, MOST_COPIES, RuleFile};
+use super::file::{Action, Effect, FindingFile, RuleFile};
 use super::modes::PossibleModes;
 use super::values::{NodeChoice, OneOrMany, position};
 use super::{PlacedDocument, Scenario, Step, resolve};
@@ -35,7 +35,7 @@ pub(super) fn change(store: &mut Store, step: &Step) -> Result<(), ObjectError> 
         Action::Ready(pods) => pods.0.iter().try_for_each(|pod| store.set_ready(&pod.value.0, true)),
         Action::Unready(pods) => pods.0.iter().try_for_each(|pod| store.set_ready(&pod.value.0, false)),
         Action::Terminate(pods) => pods.0.iter().try_for_each(|pod| store.set_terminating(&pod.value.0)),
-        Action::Scale(file) => scale(store, &file.pod.value.0, file.to.min(MOST_COPIES)),
+        Action::Scale(file) => scale(store, &file.pod.value.0, file.to),
         _ => Ok(()),
     }
 }
@@ -162,7 +162,9 @@ impl<'a> DryRun<'a> {
     fn step(&mut self, store: &mut Store, step: &'a Step, has_errors: bool) {
         if let Action::Apply(_) = &step.action {
             apply_all(store, &step.documents, self.errors);
-        } else if let Err(error) = change(store, step) {
+        } else if step.action.mistake().is_none()
+            && let Err(error) = change(store, step)
+        {
             self.report(step, problem(error.to_string()));
         }
         let earlier = step.expect.same_as.iter().chain(&step.expect.differs_from);
@@ -265,7 +267,6 @@ impl<'a> DryRun<'a> {
         (!self.noted_metrics.contains(&(node, name))).then(|| problem(message))
     }
 
-    /// What steps do to nodes until another step ends it: partitions, impairments and faults.
     fn node_state(&mut self, step: &'a Step) -> Vec<Problem> {
         let mut problems = Vec::new();
         for node in &step.nodes {

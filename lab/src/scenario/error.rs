@@ -27,7 +27,6 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A mistake in the file that is being checked. The place may be unknown.
 #[derive(Debug, Clone)]
 pub(super) struct Problem {
     pub(super) at: serde_saphyr::Location,

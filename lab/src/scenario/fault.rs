@@ -11,7 +11,6 @@ pub enum NodeFault {
     Command(IptablesCommand, CommandFaultKind),
     /// Another process holds the lock that all commands of the legacy variant share.
     Lock,
-    /// A program replaces its own nft table so many times a second.
     Writer(u32),
     Log(LogReaderFault),
 }

@@ -10,7 +10,6 @@ use super::file::Manifests;
 use super::{PlacedDocument, values};
 use crate::input::InputFiles;
 
-/// Adds the texts of files beside the scenario to `kept`, and mistakes to `errors` with the place in their file.
 pub(super) fn read(
     manifests: &Manifests,
     scenario: &Path,

@@ -1,4 +1,5 @@
-//! Mistakes of form in a scenario file. The parser stops at the first mistake, so this module repairs the text and parses again.
+//! Mistakes of form in a scenario file. The parser stops at the first mistake, so this module repairs the text and
+//! parses again.
 //!
 //! A misspelt key becomes the key that it resembles. A step, or a top-level key, with another mistake is left out.
 

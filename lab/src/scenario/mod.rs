@@ -1,9 +1,9 @@
 //! Scenarios: a cluster, Kubernetes manifests and steps in one YAML file.
 //!
-//! [`mod@file`] has the types that read the file, [`values`] the small notations in it. [`load()`] checks the whole file (every
-//! name, every step, every statistical claim) before anything touches the kernel. `resolve` turns the references of a step into
-//! addresses and promises. `execute` carries out steps and judges them, on the kernel ([`run`]) or in the simulator ([`simulated`]).
-//! [`file::Action`] is where a new key begins.
+//! [`mod@file`] has the types that read the file, [`values`] the small notations in it. [`load()`] checks the whole
+//! file (every name, every step, every statistical claim) before anything touches the kernel. `resolve` turns the
+//! references of a step into addresses and promises. `execute` carries out steps and judges them, on the kernel
+//! ([`run`]) or in the simulator ([`simulated`]). A new key begins in `file/step.rs`.
 
 mod answered;
 mod audited;
@@ -100,7 +100,6 @@ pub struct Step {
     pub modes: Vec<Mode>,
     pub key: &'static StepKey,
     pub action: Action,
-    /// The names of the nodes that `action` names; `all` is every node.
     pub nodes: Vec<String>,
     /// The documents of an `apply` step.
     pub documents: Vec<PlacedDocument>,
@@ -144,10 +143,6 @@ impl Scenario {
         self.steps.iter_mut().for_each(|step| step.expect.sensitivity_of_run = Some(skew));
     }
 
-    /// The objects before the first step.
-    ///
-    /// # Errors
-    /// When a manifest does not fit the cluster. [`load()`] rejects such a scenario.
     pub fn initial_objects(&self) -> Result<Store, LoadError> {
         let mut store = Store::new(self.cluster.clone(), self.options.clone());
         let mut errors = Vec::new();

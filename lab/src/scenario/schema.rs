@@ -8,7 +8,7 @@ use serde_json::Value;
 use svclab_audit::audit::FindingKind;
 
 use super::file::{
-    ClientFile, ExpectedServers, FindingFile, Ip, KillFile, KillMoment, Manifests, Net, NodeFile, Nodes, PortRanges,
+    ClientFile, ExpectedServers, FindingFile, Ip, KillFile, KillMoment, Manifests, Net, NodeFile, Nodes, PortRange,
     ScenarioFile, Scheduler, StartFile,
 };
 use super::values::{
@@ -54,7 +54,7 @@ written! {
     PlainText, ["string", "number", "boolean"], "A text";
     Net, "string", "A range of addresses, such as 10.244.0.0/16";
     Ip, "string", "An IP address";
-    PortRanges, ["string", "integer"], "A port, or A-B";
+    PortRange, ["string", "integer"], "A port, or A-B";
     PacketCount, ["string", "integer"], "A number, >=N, <=N or `answers of POD`";
 }
 

@@ -11,6 +11,9 @@ use svclab_apiserver::objects::{ObjectKey, ObjectKind};
 use svclab_apiserver::{HOSTILE_ANSWERS, ServerFault, ServerRefusal, hostile_answer};
 use svclab_cluster::traffic::probe::ClusterHost;
 
+use super::file::{Ip, Net, PortRange};
+use crate::expect::counters::PacketCount;
+
 /// Derives `Deserialize` from `FromStr`.
 macro_rules! from_text {
     ($($type:ty),+) => {$(
@@ -33,7 +36,12 @@ from_text!(
     Share,
     TimeSpan,
     SourceAddress,
-    NodeChoice
+    NodeChoice,
+    PlainText,
+    Net,
+    Ip,
+    PortRange,
+    PacketCount
 );
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,9 +108,7 @@ where
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<OneOrMany<T>, E> {
-                let nowhere = serde_saphyr::Location::UNKNOWN;
-                let value = text.parse().map_err(E::custom)?;
-                Ok(OneOrMany(vec![Spanned::new(value, nowhere, nowhere)]))
+                text.parse().map(|value| OneOrMany(vec![spanned(value)])).map_err(E::custom)
             }
 
             fn visit_seq<A: serde::de::SeqAccess<'de>>(self, sequence: A) -> Result<OneOrMany<T>, A::Error> {
@@ -123,8 +129,6 @@ impl FromStr for PlainText {
         Ok(PlainText(text.to_owned()))
     }
 }
-
-from_text!(PlainText);
 
 /// `NAME` or `NAMESPACE/NAME`.
 fn key(text: &str) -> Option<ObjectKey> {
@@ -438,4 +442,9 @@ impl NodeChoice {
 pub(super) fn position(at: serde_saphyr::Location) -> (usize, usize) {
     let number = |value: u64| usize::try_from(value).unwrap_or(1).max(1);
     (number(at.line()), number(at.column()))
+}
+
+/// A value that no file contains.
+pub(super) fn spanned<T>(value: T) -> Spanned<T> {
+    Spanned::new(value, serde_saphyr::Location::UNKNOWN, serde_saphyr::Location::UNKNOWN)
 }

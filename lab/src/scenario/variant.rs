@@ -1,7 +1,6 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// The variant of iptables that proxies and the lab's own checks use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum IptablesVariant {

@@ -1,24 +1,21 @@
-//! Warnings about services without endpoints from the first step to the last.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 use svclab_apiserver::objects::{Object, ObjectKey, Store};
-use svclab_spec::Protocol;
 
 use super::error::FileError;
 use super::file::Action;
 use super::{PlacedDocument, Scenario, dry_run};
 
-type ServicePort = (ObjectKey, usize);
+type PortIndex = (ObjectKey, usize);
 
 #[derive(Default)]
 struct ServedPorts {
     /// Services that selected a pod.
     selecting: BTreeSet<ObjectKey>,
     /// Ports whose target port a selected pod had.
-    served: BTreeSet<ServicePort>,
+    served: BTreeSet<PortIndex>,
 }
 
 /// Reports selectors that select no pod, and target ports that no selected pod has. Scenarios may do so on purpose.
@@ -26,11 +23,11 @@ struct ServedPorts {
 pub fn warnings(scenario: &Scenario) -> Vec<FileError> {
     let Ok(mut store) = scenario.initial_objects() else { return Vec::new() };
     let mut served_ports = ServedPorts::default();
-    served_ports.look(&store);
+    served_ports.note(&store);
     for step in &scenario.steps {
         if matches!(step.action, Action::Apply(_) | Action::Delete(_) | Action::Scale(_)) {
             let _ = dry_run::change(&mut store, step);
-            served_ports.look(&store);
+            served_ports.note(&store);
         }
     }
     let mut last: BTreeMap<ObjectKey, &PlacedDocument> = BTreeMap::new();
@@ -45,7 +42,7 @@ pub fn warnings(scenario: &Scenario) -> Vec<FileError> {
 }
 
 impl ServedPorts {
-    fn look(&mut self, store: &Store) {
+    fn note(&mut self, store: &Store) {
         let spec = store.cluster_spec();
         let list = store.list();
         let slices = list["items"].as_array().into_iter().flatten().filter(|item| item["kind"] == "EndpointSlice");
@@ -62,7 +59,7 @@ impl ServedPorts {
                 let own =
                     spec.pods.iter().filter(|pod| pod.namespace == key.namespace && pods.contains(pod.name.as_str()));
                 own.flat_map(|pod| &pod.ports).any(|own| {
-                    port["port"] == own.port && port["protocol"].as_str().unwrap_or("TCP") == word(own.protocol)
+                    port["port"] == own.port && port["protocol"].as_str().unwrap_or("TCP") == own.protocol.to_string()
                 })
             };
             let ports = slice["ports"].as_array().into_iter().flatten();
@@ -104,13 +101,5 @@ impl ServedPorts {
                 warning(&format!("spec.ports[{index}].targetPort"), message)
             })
             .collect()
-    }
-}
-
-fn word(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "TCP",
-        Protocol::Udp => "UDP",
-        Protocol::Sctp => "SCTP",
     }
 }

@@ -1,5 +1,5 @@
-//! Carries out steps on a backend and judges them. The backends (kernel, simulator) differ in how they send a packet; the promises
-//! are the same.
+//! Carries out steps on a backend and judges them. The backends (kernel, simulator) differ in how they send a packet;
+//! the promises are the same.
 
 mod passive_steps;
 mod requests;
@@ -58,13 +58,13 @@ pub(super) trait Backend {
     /// Lists the tables that `rules` are about, on their nodes.
     async fn saved(&self, rules: &[RuleFile]) -> Result<NodeRulesets, Self::Error>;
 
-    /// Sends the requests of a plan. May stop early when a missing answer has broken the promise.
     async fn send_all(&mut self, plan: &ProbePlan, to: &ProbeTarget) -> Result<Vec<ProbeOutcome>, Self::Error>;
 
     /// Opens a connection and keeps it open under this name.
     async fn open(&mut self, name: &str, plan: &ProbePlan, to: &ProbeTarget) -> Result<ProbeOutcome, Self::Error>;
 
-    /// Sends a request over an open connection, which is expected to work if `is_alive`. `None`: the connection does not exist.
+    /// Sends a request over an open connection, which is expected to work if `is_alive`. `None`: the connection does
+    /// not exist.
     async fn ask(&mut self, name: &str, is_alive: bool) -> Result<Option<ProbeOutcome>, Self::Error>;
 
     async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, Self::Error>;
@@ -72,7 +72,8 @@ pub(super) trait Backend {
     /// The error is the reason why there is no answer.
     async fn health(&mut self, node: &str, address: SocketAddr) -> Result<Health, String>;
 
-    /// The published address of a service, and the nodes that the load balancer sends to. Waits until these are `wanted`.
+    /// The published address of a service, and the nodes that the load balancer sends to. Waits until these are
+    /// `wanted`.
     async fn balanced(
         &mut self,
         service: &ObjectKey,
@@ -82,7 +83,6 @@ pub(super) trait Backend {
 
     async fn advance(&mut self, time: Duration) -> Result<(), Self::Error>;
 
-    /// Ends, starts or cleans up proxies. Waits until started proxies have applied all objects.
     async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<StepOutcome, Self::Error>;
 
     /// Changes objects, and waits until the proxies have applied the change.
@@ -202,7 +202,6 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    /// Carries out a step and reports it; returns whether the step has failed. `number`: the place in the scenario, from 1.
     async fn reported<B: Backend>(
         &mut self,
         backend: &mut B,
@@ -238,7 +237,8 @@ impl Executor {
         }
     }
 
-    /// Carries out `step`. Repeats a step that only reads until its promises hold or the time is over; see [`Attempts`].
+    /// Carries out `step`. Repeats a step that only reads until its promises hold or the time is over; see
+    /// [`Attempts`].
     pub(super) async fn step<B: Backend>(&mut self, backend: &mut B, step: &Step) -> Result<StepOutcome, B::Error> {
         backend.prepare(step).await?;
         let only_reads = step.key.effect == Effect::Reads;

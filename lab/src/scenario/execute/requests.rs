@@ -70,7 +70,6 @@ impl Executor {
         self.judged(backend, step, &counted, &outcomes, (broken, plan.drawn, notes)).await
     }
 
-    /// Sends a request over an open connection, after a stray segment if the step is `sendStray`.
     pub(super) async fn send<B: Backend>(
         &mut self,
         backend: &mut B,

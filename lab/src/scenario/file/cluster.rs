@@ -115,18 +115,6 @@ impl std::str::FromStr for Ip {
     }
 }
 
-impl<'de> Deserialize<'de> for Net {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for Ip {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 /// `nodes: 3` or a list.
 #[derive(Debug)]
 pub enum Nodes {
@@ -137,8 +125,8 @@ pub enum Nodes {
 
 impl<'de> Deserialize<'de> for Nodes {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
+        struct NodesVisitor;
+        impl<'de> serde::de::Visitor<'de> for NodesVisitor {
             type Value = Nodes;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,7 +145,7 @@ impl<'de> Deserialize<'de> for Nodes {
                 Vec::deserialize(serde::de::value::SeqAccessDeserializer::new(sequence)).map(Nodes::Listed)
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(NodesVisitor)
     }
 }
 
@@ -187,8 +175,8 @@ impl<'de> Deserialize<'de> for ClientFile {
             name: String,
             address: Option<OneOrMany<Ip>>,
         }
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
+        struct ClientVisitor;
+        impl<'de> serde::de::Visitor<'de> for ClientVisitor {
             type Value = ClientFile;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -204,6 +192,6 @@ impl<'de> Deserialize<'de> for ClientFile {
                 Ok(ClientFile { name: full.name, address: full.address })
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(ClientVisitor)
     }
 }

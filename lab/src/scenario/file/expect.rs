@@ -1,5 +1,5 @@
-//! `expect:`: one field of [`ExpectFile`] and one row of [`EXPECT_KEYS`] per key. [`super::STEP_KEYS`] says which steps a key goes
-//! with.
+//! `expect:`: one field of [`ExpectFile`] and one row of [`EXPECT_KEYS`] per key. [`super::STEP_KEYS`] says which steps
+//! a key goes with.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -127,7 +127,6 @@ pub enum Spread {
     Turns,
 }
 
-/// `answered:` a pod, a list of pods, or a share for each.
 #[derive(Debug, Clone)]
 pub enum ExpectedServers {
     By(Vec<PodRef>),

@@ -1,5 +1,3 @@
-//! `killProxy:` a node, a list of nodes, or nodes and a moment.
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -13,7 +13,6 @@ pub struct MetricFile {
     pub name: String,
 }
 
-/// `healthCheck:` reads a service's health check on a node, or the proxy's own health.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct HealthCheckFile {

@@ -34,9 +34,9 @@ pub use proxy::{
     ConntrackFile, DetectLocalFile, DetectLocalMode, IptablesFile, IptablesWriter, IpvsFile, ProxyFile, Scheduler,
 };
 pub use rule::{IptablesTable, Listing, RuleFamily, RuleFile};
-pub use scan::{PortRanges, ScanFile};
+pub use scan::{PortRange, ScanFile};
 pub use start::{ProxyOverride, StartFile};
-pub use step::{Action, DURATIONS, Effect, KernelOnly, MOST_COPIES, ProxyAction, STEP_KEYS, StepKey};
+pub use step::{Action, DURATIONS, Effect, KernelOnly, ProxyAction, STEP_KEYS, StepKey};
 pub use step_file::{CommonKeys, StepFile};
 
 use super::values::{PlaceRef, PlainText, PodRef, ProbeTarget, TimeSpan};
@@ -114,8 +114,8 @@ enum TextOrList {
 
 impl<'de> Deserialize<'de> for TextOrList {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
+        struct ManifestsVisitor;
+        impl<'de> serde::de::Visitor<'de> for ManifestsVisitor {
             type Value = TextOrList;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for TextOrList {
                 Vec::deserialize(serde::de::value::SeqAccessDeserializer::new(sequence)).map(TextOrList::List)
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(ManifestsVisitor)
     }
 }
 

@@ -27,7 +27,6 @@ pub struct RuleFile {
     pub set: Option<OneOrMany<PlainText>>,
     /// Parts of the rule's text; without them, the chain itself.
     pub rule: Option<OneOrMany<PlainText>>,
-    /// Parts of the element's text; without them, the set or map itself.
     pub element: Option<OneOrMany<PlainText>>,
     pub packets: Option<PacketCount>,
     /// `false`: must not exist.
@@ -46,7 +45,6 @@ pub enum Listing {
 }
 
 impl RuleFile {
-    /// The modes of the rule; by default nftables for a table of nftables, else iptables.
     pub fn modes(&self) -> impl Iterator<Item = Mode> {
         let default = if self.nft.is_some() { Mode::Nftables } else { Mode::Iptables };
         let said: Vec<Mode> = self.mode.iter().flat_map(|modes| &modes.0).map(|mode| mode.value).collect();
@@ -81,7 +79,6 @@ impl RuleFile {
         if named.is_empty() { vec!["table".to_owned()] } else { named }
     }
 
-    /// The parts of the text of the rule or element; `None`: the chain, set or map itself.
     pub fn parts(&self) -> Option<Vec<String>> {
         let parts = self.rule.as_ref().or(self.element.as_ref())?;
         Some(parts.0.iter().map(|part| part.value.0.clone()).collect())

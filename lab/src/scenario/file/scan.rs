@@ -23,29 +23,23 @@ pub struct ScanFile {
     #[schemars(with = "Option<String>")]
     pub via: Option<Spanned<String>>,
     /// Default: all ports.
-    pub ports: Option<OneOrMany<PortRanges>>,
+    pub ports: Option<OneOrMany<PortRange>>,
     pub timeout: Option<TimeSpan>,
 }
 
 /// A port, or `A-B`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortRanges(pub RangeInclusive<u16>);
+pub struct PortRange(pub RangeInclusive<u16>);
 
-impl FromStr for PortRanges {
+impl FromStr for PortRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         match (first.trim().parse(), last.trim().parse()) {
-            (Ok(first), Ok(last)) if 0 < first && first <= last => Ok(PortRanges(first..=last)),
+            (Ok(first), Ok(last)) if 0 < first && first <= last => Ok(PortRange(first..=last)),
             _ => Err(format!("{text:?}: expected a port from 1 to 65535, or A-B")),
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for PortRanges {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -55,11 +49,11 @@ mod tests {
 
     #[test]
     fn ports_parse_as_a_number_or_a_range() {
-        assert_eq!("80".parse(), Ok(PortRanges(80..=80)));
-        assert_eq!("1-65535".parse(), Ok(PortRanges(1..=65535)));
+        assert_eq!("80".parse(), Ok(PortRange(80..=80)));
+        assert_eq!("1-65535".parse(), Ok(PortRange(1..=65535)));
         for wrong in ["0", "5-4", "65536", "", "http", "1-", "0-7"] {
             let expected = format!("{wrong:?}: expected a port from 1 to 65535, or A-B");
-            assert_eq!(wrong.parse::<PortRanges>(), Err(expected));
+            assert_eq!(wrong.parse::<PortRange>(), Err(expected));
         }
     }
 }

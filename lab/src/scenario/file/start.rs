@@ -1,5 +1,3 @@
-//! `startProxy:` a node, a list of nodes, or nodes and changed settings.
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 

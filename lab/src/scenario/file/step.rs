@@ -2,16 +2,16 @@
 //!
 //! # How to add a scenario key
 //!
-//! 1. `lab/src/scenario/file/step.rs`: add a variant to [`Action`], with a type that derives `Deserialize` and `JsonSchema`,
-//!    and a row to [`STEP_KEYS`] in the same place. The schema, the error messages and the documentation follow from these two.
-//!    Extend [`Action::nodes`] if the value names nodes, and [`Action::mistake`] if the value has bounds.
-//! 2. `lab/src/scenario/run/backend.rs`: carry out the step in `special`, with the code in a file of its own if it is long. Steps
-//!    that the simulator carries out, too, go through `lab/src/scenario/execute/mod.rs`.
+//! 1. `lab/src/scenario/file/step.rs`: add a variant to [`Action`], with a type that derives `Deserialize` and
+//!    `JsonSchema`, and a row to [`STEP_KEYS`] in the same place. The schema, the error messages and the documentation
+//!    follow from these two. Extend [`Action::nodes`] if the value names nodes, [`Action::mistake`] if it has bounds.
+//! 2. `lab/src/scenario/run/backend.rs`: carry out the step in `special`, with the code in a file of its own if it is
+//!    long. Steps that the simulator carries out, too, go through `lab/src/scenario/execute/mod.rs`.
 //! 3. `lab/src/scenario/dry_run.rs`: only if the value must agree with the objects or with earlier steps.
 //! 4. `docs/scenarios.md`: run `UPDATE_DOCS=1 cargo nextest run -p svclab reference`.
 //!
-//! An `expect` key: a field and a row in `lab/src/scenario/file/expect.rs`, its name in `expects` of the steps that it goes with
-//! (here), and the comparison where those steps are carried out.
+//! An `expect` key: a field and a row in `lab/src/scenario/file/expect.rs`, its name in `expects` of the steps that it
+//! goes with (here), and the comparison where those steps are carried out.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use crate::scenario::values::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PodRef
 /// The shortest `idle` step. The kernel counts processor time in hundredths of a second.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
 /// The most copies of a pod. Each pod is a network namespace with a thread.
-pub const MOST_COPIES: usize = 10_000;
+const MOST_COPIES: usize = 10_000;
 
 /// What a step does, as the author wrote it. [`STEP_KEYS`] has the variants' keys in the same order.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -156,7 +156,8 @@ impl StepKey {
     }
 }
 
-/// Every key, in the order of error messages and of the documentation. Keys without `docs` are in the row of their counterpart.
+/// Every key, in the order of error messages and of the documentation. Keys without `docs` are in the row of their
+/// counterpart.
 #[rustfmt::skip]
 pub static STEP_KEYS: [StepKey; 38] = [
     step("apply", Effect::Objects, &[("`apply: \\|` …", "creates or replaces objects (text or list of files, like `manifests`)")]),
@@ -233,7 +234,6 @@ pub static STEP_KEYS: [StepKey; 38] = [
 pub enum ProxyAction {
     Kill,
     Stop,
-    /// Starts the proxy, after a SIGTERM if it runs, and waits until it has applied all objects.
     Start(ProxyOverride),
     /// SIGTERM, then `--cleanup`.
     Cleanup,
@@ -282,7 +282,6 @@ impl Action {
         Some(Problem::new(at, message))
     }
 
-    /// What the step requires of the kernel, whether or not the file says so.
     pub fn needs(&self) -> &'static [Need] {
         match self {
             Action::Advance(_) => &[Need::VirtualTime],
@@ -325,7 +324,6 @@ impl Action {
         }
     }
 
-    /// How long after the start of a restore `killProxy` with `when` kills.
     pub fn kill_in_restore(&self) -> Option<Duration> {
         match self {
             Action::KillProxy(file) if file.when.is_some() => Some(file.after.map(|span| span.0).unwrap_or_default()),

@@ -38,7 +38,6 @@ static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     ["name", "promise", "modes"].into_iter().chain(actions).chain(["expect", "eventually", "every"]).collect()
 });
 
-/// A key of a step. An unknown key is an error at its place in the file.
 struct KeyName(&'static str);
 
 impl<'de> Deserialize<'de> for KeyName {
@@ -83,7 +82,6 @@ impl<'de> Deserialize<'de> for StepFile {
     }
 }
 
-/// Reads a value as the variant of [`Action`] that has this key.
 struct ActionOf(&'static str);
 
 impl<'de> DeserializeSeed<'de> for ActionOf {

@@ -73,7 +73,6 @@ impl KernelLab {
         }
     }
 
-    /// Ends faults, waits until the proxies have caught up, and judges hanging commands.
     pub(super) async fn end_fault(&mut self, kind: NodeFaultKind, nodes: &[String]) -> Result<StepOutcome, LabError> {
         if kind == NodeFaultKind::Command {
             self.wait_until_met(nodes).await;

@@ -35,7 +35,6 @@ pub enum ObjectSource {
 }
 
 pub(super) enum Feed {
-    /// A Kubernetes API with a listener per node, in the order of `nodes`.
     Api {
         server: Box<ApiServer>,
         /// The real control plane behind the server; `None`: the lab's own objects.
@@ -66,7 +65,6 @@ impl fmt::Display for ObjectsVersion {
 }
 
 impl Feed {
-    /// Serves `shared` to every node, through the control plane of `programs` if given.
     pub(super) async fn start(
         source: ObjectSource,
         programs: Option<&Programs>,
@@ -133,7 +131,6 @@ impl Feed {
         Ok(Feed::Api { server: Box::new(server), plane, directory, nodes })
     }
 
-    /// Publishes the current objects. The lab's own API serves the store directly.
     pub(super) async fn publish(&self, shared: &SharedStore) -> Result<(), LabError> {
         match self {
             Feed::Api { plane: None, .. } => Ok(()),

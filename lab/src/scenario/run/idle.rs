@@ -41,7 +41,6 @@ impl ProxySample {
         Some(ProxySample { work: handle.tree_usage()?, lines: handle.log_since(u64::MAX).0 })
     }
 
-    /// The last of several samples, with the medians of what must not grow.
     async fn median_sample(handle: &ProcessHandle) -> Option<ProxySample> {
         let mut samples = vec![ProxySample::at(handle)?];
         while samples.len() < LOOKS {
@@ -114,19 +113,18 @@ impl KernelLab {
                 let words = format!("{} lines: {}", lines.len(), shown.join(" | "));
                 broken.push(Mismatch::new(format!("the proxy on {node} logs nothing"), words));
             }
-            self.rested = std::mem::take(&mut self.rested).and(&Idle { processor: did.processor, time: did.over });
+            self.idle_usage =
+                std::mem::take(&mut self.idle_usage).and(&Idle { processor: did.processor, time: did.over });
         }
         StepOutcome::new(texts.join("; "), broken)
     }
 
-    /// Measures idle proxies for the figures, unless a step has done so.
     pub(super) async fn measure_idle(&mut self, time: Duration) {
-        if !time.is_zero() && self.rested == Idle::default() {
+        if !time.is_zero() && self.idle_usage == Idle::default() {
             self.idle(time, &ExpectFile::default()).await;
         }
     }
 
-    /// Waits until every proxy is calm or the time is over, then measures.
     async fn wait_until_calm(&self) -> BTreeMap<String, ProxySample> {
         let deadline = Instant::now() + SETTLES;
         let mut before = self.samples();

@@ -26,7 +26,6 @@ impl KernelLab {
         running.into_iter().filter_map(lay).collect()
     }
 
-    /// Waits for the armed kills; returns a summary and the kills that never happened.
     pub(super) async fn await_kills(&mut self, kills: ArmedKills) -> Result<(String, Vec<Mismatch>), LabError> {
         let (mut words, mut broken) = (String::new(), Vec::new());
         for (node, kill) in kills {

@@ -41,9 +41,8 @@ pub struct KernelLab {
     tools: Option<PathBuf>,
     /// Shows when proxies have applied a change, if they do not report it.
     pub(super) marker: Option<Marker>,
-    /// The times from a change until a node had applied it, where measured.
     pub(super) took: Vec<Duration>,
-    pub(super) rested: Idle,
+    pub(super) idle_usage: Idle,
     pub(super) connections: BTreeMap<String, ProbeConnection>,
     pub(super) traffic: BTreeMap<String, BackgroundTraffic>,
     pub(super) epochs: Epochs,
@@ -86,7 +85,7 @@ impl KernelLab {
             tools,
             marker,
             took: Vec::new(),
-            rested: Idle::default(),
+            idle_usage: Idle::default(),
             connections: BTreeMap::new(),
             traffic: BTreeMap::new(),
             epochs,
@@ -147,17 +146,17 @@ impl KernelLab {
         if self.feed.withholds() {
             return Ok(None);
         }
-        let unheard = &(&self.cut_off | &self.faults.nodes());
+        let excluded = &(&self.cut_off | &self.faults.nodes());
         let late = match &mut self.marker {
-            None => self.version_applied(unheard).await?,
+            None => self.version_applied(excluded).await?,
             Some(marker) => {
                 marker.avoid_nodes(&self.cluster, &self.cut_off);
                 marker.advance(&self.cluster, &self.store).await?;
                 self.feed.publish(&self.store).await?;
-                match self.proxies.applied(&self.cluster, &self.feed, None, unheard).await? {
+                match self.proxies.applied(&self.cluster, &self.feed, None, excluded).await? {
                     Some(unwell) => Some(unwell),
                     None => {
-                        let nodes = self.proxies.running(unheard);
+                        let nodes = self.proxies.running(excluded);
                         let reached = tokio::select! {
                             reached = marker.reached(&self.cluster, &nodes, since, PATIENCE) => reached,
                             ended = self.proxies.wait_for_exit(&nodes) => Err(ended),
@@ -167,7 +166,7 @@ impl KernelLab {
                             Ok(took) => {
                                 self.took.extend(took.into_values());
                                 // The marker may arrive some milliseconds before the rest of the change.
-                                if self.proxies.are_foreign() { None } else { self.version_applied(unheard).await? }
+                                if self.proxies.are_foreign() { None } else { self.version_applied(excluded).await? }
                             }
                             Err(late) => Some(late),
                         }
@@ -176,16 +175,15 @@ impl KernelLab {
             }
         };
         // Where a proxy is dead, cut off or has a fault, older states may still apply.
-        if late.is_none() && self.proxies.running(unheard) == self.nodes() {
+        if late.is_none() && self.proxies.running(excluded) == self.nodes() {
             self.epochs.settle();
         }
         Ok(late)
     }
 
-    /// Waits until every running proxy reports the current version, except on the nodes of `unheard`.
-    async fn version_applied(&self, unheard: &BTreeSet<String>) -> Result<Option<Mismatch>, LabError> {
+    async fn version_applied(&self, excluded: &BTreeSet<String>) -> Result<Option<Mismatch>, LabError> {
         let version = self.feed.version(&self.store);
-        Ok(self.proxies.applied(&self.cluster, &self.feed, Some(&version), unheard).await?)
+        Ok(self.proxies.applied(&self.cluster, &self.feed, Some(&version), excluded).await?)
     }
 
     pub(super) async fn exec(&self, place: &ClusterHost, argv: &[String]) -> Result<ExecOutput, ClusterError> {

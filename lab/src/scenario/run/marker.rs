@@ -63,7 +63,6 @@ impl Marker {
         name == key() || gone.is_some_and(|gone| self.families.iter().any(|(address, _)| *address == gone))
     }
 
-    /// Moves the endpoint to a node that is not cut off, if one exists.
     pub(super) fn avoid_nodes(&mut self, cluster: &Cluster, cut_off: &BTreeSet<String>) {
         let spec = cluster.spec();
         let reached = spec.nodes.iter().find(|node| !cut_off.contains(&node.name));
@@ -120,7 +119,6 @@ impl Marker {
         Object::EndpointSlice(Box::new(serde_json::from_value(slice).unwrap_or_default()))
     }
 
-    /// Waits until all `nodes` reach the newest port in every family. Returns each node's time since `since`.
     pub(super) async fn reached(
         &self,
         cluster: &Cluster,

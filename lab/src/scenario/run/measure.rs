@@ -16,7 +16,7 @@ impl KernelLab {
             applied: self.took.clone(),
             peak_memory: used.iter().map(|usage| usage.peak_memory).max().unwrap_or_default(),
             processor: used.iter().map(|usage| usage.processor).sum(),
-            idle: self.rested,
+            idle: self.idle_usage,
             ..Figures::default()
         };
         for node in self.nodes() {

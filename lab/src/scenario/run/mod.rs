@@ -56,7 +56,6 @@ pub struct RunOptions {
     pub machine: Option<MicroVm>,
     pub breaks: Vec<Damage>,
     pub evidence: EvidenceLevel,
-    /// Audits all nodes before the first step and after each step that changes rules.
     pub audit: bool,
 }
 
@@ -98,7 +97,6 @@ impl Progress for NoProgress {
     fn done(&mut self, _: &ScenarioReport) {}
 }
 
-/// The lines of each proxy's log in the report of a failed run.
 pub const LOG_LINES: usize = 5;
 
 pub fn begun(scenario: &Scenario, mode: Mode, variant: IptablesVariant) -> ScenarioReport {

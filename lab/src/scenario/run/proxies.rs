@@ -40,7 +40,7 @@ pub(super) struct Proxies {
     settings: ProxySettings,
     prepared: BTreeSet<String>,
     running: BTreeMap<String, ProcessHandle>,
-    last_words: BTreeMap<String, String>,
+    last_logs: BTreeMap<String, String>,
     used: Vec<ProcessUsage>,
 }
 
@@ -56,12 +56,11 @@ impl Proxies {
             settings: settings.clone(),
             prepared: BTreeSet::new(),
             running: BTreeMap::new(),
-            last_words: BTreeMap::new(),
+            last_logs: BTreeMap::new(),
             used: Vec::new(),
         }
     }
 
-    /// Sets the `PATH` of nodes from the next start of their proxies.
     pub(super) fn set_fault_paths(&mut self, paths: BTreeMap<String, String>) {
         self.faked = paths;
     }
@@ -70,7 +69,6 @@ impl Proxies {
         self.modes.of(node)
     }
 
-    /// Promises that the proxy of another project is known to break in its mode on `node`, with reasons.
     pub(super) fn excused_promises(&self, node: &str) -> BTreeMap<String, String> {
         match &self.proxy {
             ProxyUnderTest::Own(_) => BTreeMap::new(),
@@ -208,7 +206,7 @@ impl Proxies {
             self.used.extend(handle.usage());
             handle.signal(signal)?;
             handle.wait(PATIENCE).await?;
-            self.last_words.insert(node.to_owned(), handle.log_tail(50));
+            self.last_logs.insert(node.to_owned(), handle.log_tail(50));
         }
         Ok(())
     }
@@ -287,15 +285,14 @@ impl Proxies {
         self.running.get(node).map_or(Ok(()), |handle| handle.set_reader(reader))
     }
 
-    /// The log of the running proxy of a node, or of the last one.
     pub(super) fn log_of(&self, node: &str) -> String {
         let live = self.running.get(node).map(|handle| handle.log_tail(usize::MAX));
-        live.or_else(|| self.last_words.get(node).cloned()).unwrap_or_default()
+        live.or_else(|| self.last_logs.get(node).cloned()).unwrap_or_default()
     }
 
     pub(super) fn logs(&self, lines: usize) -> String {
         let live = self.running.iter().map(|(node, handle)| (node, handle.log_tail(lines)));
-        let dead = self.last_words.iter().filter(|(node, _)| !self.running.contains_key(*node));
+        let dead = self.last_logs.iter().filter(|(node, _)| !self.running.contains_key(*node));
         let tail = |log: &str| {
             let all: Vec<&str> = log.lines().collect();
             all[all.len().saturating_sub(lines)..].join("\n")

@@ -94,7 +94,6 @@ impl SimLab {
         Ok(journey)
     }
 
-    /// The relay that the request reached: node, host, port, relay, and the client that it sees.
     fn relay_reached(
         &self,
         verdict: &PacketVerdict,
@@ -109,7 +108,6 @@ impl SimLab {
         Some((node.to_owned(), *by, port, relay, *saw))
     }
 
-    /// The outcomes of the connections that the relays at the end of these outcomes make.
     pub(super) fn calls_of_relays(
         &self,
         outcomes: &Outcomes,

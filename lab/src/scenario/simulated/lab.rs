@@ -213,7 +213,6 @@ impl SimLab {
         Ok(targets::behind_load_balancer(&self.store, to, probe.to, &healthy).unwrap_or_default())
     }
 
-    /// Routes the next request of a client to the next of these nodes.
     pub(super) fn enter(&mut self, probe: &Probe, entrances: &[String]) -> Result<(), SimError> {
         let (ClusterHost::Client(client), false) = (&probe.from, entrances.is_empty()) else { return Ok(()) };
         let mut settings = self.settings.clone();

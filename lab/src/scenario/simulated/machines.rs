@@ -104,10 +104,6 @@ impl Machines {
         })
     }
 
-    /// Sets the routes of outside hosts, and changes nothing else.
-    ///
-    /// # Errors
-    /// Like [`Machines::update`].
     pub fn route(&mut self, spec: &ClusterSpec, settings: &HostSettings) -> Result<(), BuildError> {
         let cluster = Cluster { outside: HostBuilder { spec, settings }.outside(), ..Cluster::default() };
         cluster.put_outside(&mut self.network)

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use serde_saphyr::{Location, Spanned};
 use svclab_sim::network::{Flow, Outcomes};
 use svclab_sim::protocol::Family;
 use svclab_sim::relays;
@@ -12,7 +11,7 @@ use super::lab::{SimError, SimLab};
 use super::machines::{machine, number};
 use crate::scenario::file::{ProbeFile, ProtocolFile};
 use crate::scenario::resolve;
-use crate::scenario::values::{PlaceRef, ProbeTarget};
+use crate::scenario::values::{PlaceRef, ProbeTarget, spanned};
 
 #[derive(Debug, Clone)]
 pub struct CallText {
@@ -31,7 +30,6 @@ pub struct CallOutcomes {
 }
 
 impl SimLab {
-    /// The number of endpoints that the proxy reports at a `healthCheckNodePort`, in the family of `address`.
     pub(super) fn local_endpoints(&self, node: &str, address: IpAddr, port: u16) -> Option<usize> {
         self.rendered.get(node)?.health.get(&(Family::of(address), port)).copied()
     }
@@ -69,8 +67,4 @@ impl SimLab {
         let calls = self.calls_of_relays(&first, flow.protocol)?;
         Ok(CallOutcomes { outcomes: relays::through(network, &flow, first, of), calls })
     }
-}
-
-fn spanned<T>(value: T) -> Spanned<T> {
-    Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
 }

@@ -1,5 +1,3 @@
-//! Asks svcproxy, or a replacement for tests, for the rules of a node.
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -25,7 +25,6 @@ const PARTS: [(&str, OutputSection); 5] = [
     ("# nft -f", OutputSection::Tables),
 ];
 
-/// Begins a line with a `healthCheckNodePort`, the service, and the number of local endpoints.
 const HEALTH: &str = "# health check ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

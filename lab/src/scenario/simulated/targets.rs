@@ -12,7 +12,6 @@ use crate::scenario::values::{ProbeTarget, ServiceFrontend};
 /// Whether the health check of a node (name, an address of the family, port) succeeds.
 type HealthLookup<'a> = &'a dyn Fn(&str, IpAddr, u16) -> bool;
 
-/// The nodes behind a load balancer's address; `None` if the target is another address.
 pub(super) fn behind_load_balancer(
     store: &Store,
     to: &ProbeTarget,

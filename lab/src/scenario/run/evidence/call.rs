@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use svclab_cluster::traffic::probe::ClusterHost;
-use svclab_spec::{ClusterSpec, Protocol};
+use svclab_spec::ClusterSpec;
 
 use super::super::lab::KernelLab;
 use crate::bundle::FailedCall;
@@ -35,12 +35,8 @@ impl KernelLab {
             Some(caller) if caller == node && is_node(&spec, &plan.probe.from) => "node".to_owned(),
             _ => address?.to_string(),
         };
-        let protocol = match plan.probe.protocol {
-            Protocol::Tcp => "tcp",
-            Protocol::Udp => "udp",
-            Protocol::Sctp => "sctp",
-        };
-        let call = FailedCall { node, from, to: to.to_string(), protocol: protocol.to_owned() };
+        let protocol = plan.probe.protocol.to_string().to_lowercase();
+        let call = FailedCall { node, from, to: to.to_string(), protocol };
         Some((call, plan))
     }
 }

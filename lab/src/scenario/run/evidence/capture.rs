@@ -11,7 +11,6 @@ use super::super::feed::API_PORT;
 use super::super::lab::KernelLab;
 use crate::scenario::resolve::ProbePlan;
 
-/// The most bytes of a packet, and the most packets of a node.
 const SNAP_LENGTH: u32 = 256;
 const MOST: usize = 1000;
 /// The time limit of the probe; includes the retransmission of a SYN after 1 s (RFC 6298).
@@ -23,7 +22,6 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
 impl KernelLab {
-    /// Sends a request of the plan while all nodes capture; returns what failed.
     pub(super) async fn capture(&self, plan: &ProbePlan, folder: &Path) -> Vec<String> {
         let mut not_kept = Vec::new();
         let mut open = Vec::new();
@@ -55,7 +53,6 @@ impl KernelLab {
     }
 }
 
-/// Whether a packet is traffic between a proxy and the lab's API.
 fn is_of_api(packet: &CapturedPacket) -> bool {
     let bytes = &packet.bytes;
     let (protocol, header) = match packet.protocol {

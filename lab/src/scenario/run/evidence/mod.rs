@@ -68,8 +68,6 @@ impl EvidenceKeeper {
         Some(EvidenceKeeper { head, text: scenario.text.clone(), files: files(scenario), directory, left: MOST })
     }
 
-    /// Makes the bundle's directory with the files that do not depend on the cluster. Replaces the bundle of an earlier
-    /// run.
     fn begin(&self, failure: &BundleStep) -> Option<std::io::Result<PathBuf>> {
         let folder = self.directory.as_ref()?.join(failure.directory());
         let make = || {
@@ -171,7 +169,6 @@ impl KernelLab {
     }
 }
 
-/// The first place of a node's archive, in a directory that all nodes see.
 fn archive_inside(node: &str) -> PathBuf {
     Path::new(WORK_DIR).join("evidence").join(bundle::archive(node))
 }

@@ -17,7 +17,6 @@ const COLLECT: (u64, u64) = (8, 4);
 const CONNECTIONS: &str = "/proc/thread-self/net/nf_conntrack";
 
 impl KernelLab {
-    /// Makes the node's archive and the other files of a bundle; returns what failed.
     pub(super) async fn keep_node(&self, node: &str, folder: Option<&Path>) -> Vec<String> {
         let work = async {
             let mut not_kept = Vec::new();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::Spanned;
 use svclab_netns::sandbox::WORK_DIR;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -20,9 +20,9 @@ use crate::control::{ControlReply, ControlRequest, ProbeRequest, ProbeResult, SO
 use crate::expect::OutcomeTally;
 use crate::scenario::file::{ProbeFile, ProtocolFile};
 use crate::scenario::resolve;
+use crate::scenario::values::spanned;
 
 const LONGEST: u64 = 1 << 16;
-/// The number of probes at a time, and the most probes of a request.
 const AT_A_TIME: usize = 16;
 const MOST: usize = 1_000_000;
 const LOOK: Duration = Duration::from_millis(100);
@@ -98,7 +98,6 @@ impl KernelLab {
         Ok(ProbeResult { to, answered: answered.collect(), failures: tally.failures })
     }
 
-    /// Sends the logs of the proxies and, with `follow`, new lines until the client disconnects.
     async fn send_logs(&self, stream: &mut UnixStream, node: Option<&str>, follow: bool) -> io::Result<()> {
         let all = self.nodes();
         if let Some(unknown) = node.filter(|node| !all.iter().any(|known| known == node)) {
@@ -131,10 +130,6 @@ impl KernelLab {
 
 async fn reply(stream: &mut UnixStream, reply: &ControlReply) -> io::Result<()> {
     stream.write_all(format!("{}\n", serde_json::to_string(reply)?).as_bytes()).await
-}
-
-fn spanned<T>(value: T) -> Spanned<T> {
-    Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
 }
 
 fn parsed<T: FromStr<Err = String>>(text: &str) -> Result<Spanned<T>, String> {

@@ -1,5 +1,3 @@
-//! A lab for interactive use: pods that `kubectl` creates run in the cluster, and the control socket answers requests.
-
 mod answer;
 mod pods;
 
@@ -12,7 +10,7 @@ use pods::BuiltPods;
 pub struct LiveLab<'a> {
     lab: &'a KernelLab,
     listener: UnixListener,
-    standing: BuiltPods,
+    pods_built: BuiltPods,
 }
 
 impl KernelLab {
@@ -21,7 +19,7 @@ impl KernelLab {
     /// # Errors
     /// When the socket cannot be made.
     pub fn open(&self) -> Result<LiveLab<'_>, LabError> {
-        Ok(LiveLab { listener: answer::listen()?, standing: self.hold_pods(), lab: self })
+        Ok(LiveLab { listener: answer::listen()?, pods_built: self.hold_pods(), lab: self })
     }
 }
 
@@ -29,7 +27,7 @@ impl LiveLab<'_> {
     /// Serves until an error, which is returned. `tell` gets warnings.
     pub async fn serve(self, tell: &dyn Fn(&str)) -> LabError {
         tokio::select! {
-            error = self.lab.follow_pods(self.standing, tell) => error,
+            error = self.lab.follow_pods(self.pods_built, tell) => error,
             error = self.lab.answer(&self.listener) => error,
         }
     }

@@ -27,10 +27,10 @@ impl KernelLab {
         BuiltPods { built, failed: BTreeMap::new(), vips }
     }
 
-    pub(super) async fn follow_pods(&self, mut standing: BuiltPods, tell: &dyn Fn(&str)) -> LabError {
+    pub(super) async fn follow_pods(&self, mut pods_built: BuiltPods, tell: &dyn Fn(&str)) -> LabError {
         let mut changes = self.store.ticks();
         loop {
-            if let Err(error) = self.follow(&mut standing, tell).await {
+            if let Err(error) = self.follow(&mut pods_built, tell).await {
                 tell(&error.to_string());
             }
             if changes.changed().await.is_err() {
@@ -39,38 +39,39 @@ impl KernelLab {
         }
     }
 
-    async fn follow(&self, standing: &mut BuiltPods, tell: &dyn Fn(&str)) -> Result<(), LabError> {
+    async fn follow(&self, pods_built: &mut BuiltPods, tell: &dyn Fn(&str)) -> Result<(), LabError> {
         let (pods, vips) = self.store.read(|store| (store.pod_states(), store.vips()));
         let wanted: BTreeMap<&ObjectKey, &PodState> = pods.iter().map(|pod| (&pod.key, pod)).collect();
         // A deleted and recreated pod has the same name and another UID.
         let is_gone = |key: &ObjectKey, uid: &String| wanted.get(key).is_none_or(|pod| pod.uid != *uid);
         let gone: Vec<ObjectKey> =
-            standing.built.iter().filter(|(key, uid)| is_gone(key, uid)).map(|(key, _)| key.clone()).collect();
+            pods_built.built.iter().filter(|(key, uid)| is_gone(key, uid)).map(|(key, _)| key.clone()).collect();
         if !gone.is_empty() {
             let keys: Vec<_> = gone.iter().map(|key| (key.namespace.clone(), key.name.clone())).collect();
-            gone.iter().for_each(|key| drop(standing.built.remove(key)));
-            standing.failed.clear();
+            gone.iter().for_each(|key| drop(pods_built.built.remove(key)));
+            pods_built.failed.clear();
             self.cluster.remove_pods(&keys).await?;
         }
-        let is_new =
-            |pod: &&PodState| !standing.built.contains_key(&pod.key) && standing.failed.get(&pod.key) != Some(&pod.uid);
+        let is_new = |pod: &&PodState| {
+            !pods_built.built.contains_key(&pod.key) && pods_built.failed.get(&pod.key) != Some(&pod.uid)
+        };
         let new: Vec<&PodState> = pods.iter().filter(is_new).collect();
         for (pod, built) in new.iter().zip(self.build(&new).await) {
             match built {
                 Ok(()) => {
-                    standing.built.insert(pod.key.clone(), pod.uid.clone());
+                    pods_built.built.insert(pod.key.clone(), pod.uid.clone());
                     self.store.write(|store| store.set_running(&pod.key, &pod.uid));
                 }
                 Err(error) => {
-                    standing.failed.insert(pod.key.clone(), pod.uid.clone());
+                    pods_built.failed.insert(pod.key.clone(), pod.uid.clone());
                     tell(&format!("pod {} cannot be built: {error}", pod.key));
                     self.store.write(|store| store.set_waiting(&pod.key, &pod.uid, &error.to_string()));
                 }
             }
         }
-        if self.cluster.spec().load_balancer.is_some() && vips != standing.vips {
+        if self.cluster.spec().load_balancer.is_some() && vips != pods_built.vips {
             self.cluster.set_vips(vips.clone()).await?;
-            standing.vips = vips;
+            pods_built.vips = vips;
         }
         self.feed.publish(&self.store).await
     }

@@ -9,7 +9,6 @@ const VERSION: Duration = Duration::from_secs(30);
 
 pub type Placeholders = [(&'static str, String); 4];
 
-/// Whether `text` is a command line with placeholders, and not a path.
 pub(super) fn has_places(text: &str) -> bool {
     PLACES.iter().any(|place| text.contains(&format!("{{{place}}}")))
 }
@@ -18,7 +17,6 @@ pub(super) fn fill(part: &str, places: &Placeholders) -> String {
     places.iter().fold(part.to_owned(), |text, (place, value)| text.replace(&format!("{{{place}}}"), value))
 }
 
-/// Replaces the program of `command` by its full path, and checks the placeholders.
 pub(super) fn check(key: &str, command: &mut [String], first: Option<&Path>) -> Result<(), String> {
     let Some(program) = command.first_mut() else {
         return Err(format!("{key}: expected a program and its arguments"));

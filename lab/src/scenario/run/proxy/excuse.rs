@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer};
 use crate::mode::Mode;
 use crate::promises::Promise;
 
-/// By the name of the scenario, or the short name of the promise.
 pub(super) type Excuses = BTreeMap<String, ExcuseEntry>;
 
 #[derive(Debug, Clone, Deserialize)]
@@ -89,7 +88,6 @@ pub(super) fn fits(versions: Option<&VersionReq>, version: Option<&Version>) -> 
     })
 }
 
-/// The first version in the output of a command, such as `Kubernetes v1.36.2`.
 pub(super) fn version_in(text: &str) -> Option<Version> {
     let words = text.split(|c: char| c.is_whitespace() || matches!(c, '"' | ',' | ';' | '(' | ')'));
     words.map(|word| word.trim_start_matches(['v', 'V'])).find_map(|word| Version::parse(word).ok())

@@ -48,7 +48,6 @@ pub struct ForeignProxy {
     version: Option<Vec<String>>,
     #[serde(skip)]
     found: Option<Version>,
-    /// Runs once per node before the first start of the proxy; must succeed.
     pub init: Option<Vec<String>>,
     /// Environment variables of the proxy and of the other commands.
     #[serde(default)]
@@ -86,7 +85,6 @@ impl ForeignProxy {
         proxy.checked(first).map_err(wrong)
     }
 
-    /// A proxy from a command line with placeholders, quoted as in a shell.
     pub fn from_command(text: &str) -> Result<ForeignProxy, ProxyFileError> {
         let wrong = |problem: String| ProxyFileError { path: "--proxy".to_owned(), problem };
         let command = shlex::split(text).ok_or_else(|| wrong(format!("{text}: a quote is not closed")))?;

@@ -143,7 +143,6 @@ pub async fn soak(options: &SoakOptions, progress: &mut (dyn FnMut(&SoakRow) + S
     Ok(report)
 }
 
-/// Makes the changes and judges the proxies meanwhile. Returns whether the proxies have caught up.
 async fn churn(
     options: &SoakOptions,
     lab: &mut KernelLab,

@@ -29,7 +29,6 @@ const GROWTH: (u64, u64) = (1024, 5);
 /// Allowed growth of file descriptors: listeners of health-check node ports vary with the services.
 const MORE_FDS: u64 = 16;
 
-/// Compares the medians of the last tenth and the second. Describes what grew.
 pub(super) fn growth(second: &[Sample], last: &[Sample]) -> Option<String> {
     let of = |samples: &[Sample], what: fn(&Sample) -> u64| median(samples.iter().map(what).collect());
     let (before, after) = (of(second, |sample| sample.rss), of(last, |sample| sample.rss));

@@ -1,6 +1,5 @@
 //! Watches the proxy of one node during a soak.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use svclab_cluster::process::ProcessHandle;
@@ -9,8 +8,8 @@ use svclab_cluster::traffic::probe::ClusterHost;
 use super::sample::{Sample, growth, median, metric};
 use super::{KernelLab, SoakNodeRow};
 use crate::log::complains;
+use crate::scenario::run::metric::METRICS;
 
-const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
 const PATIENCE: Duration = Duration::from_secs(5);
 const KEPT: usize = 3;
 
