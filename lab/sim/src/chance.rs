@@ -5,7 +5,6 @@
 
 use crate::fraction::Fraction;
 
-/// One draw with its probability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Decision {
     answer: usize,
@@ -28,7 +27,6 @@ impl Decision {
     }
 }
 
-/// The product of the probabilities, without unknown facts.
 pub(crate) fn product(decisions: &[Decision]) -> Fraction {
     let drawn = decisions.iter().filter(|decision| decision.of > 1 && !decision.unknown);
     drawn.fold(Fraction::one(), |product, decision| product.times(decision.numerator, decision.denominator))
@@ -148,7 +146,6 @@ impl Chance {
     }
 }
 
-/// Limit of draws in one walk.
 const DECISIONS: usize = 10_000;
 
 /// Runs `walk` with every combination of draws. Returns false after more than `limit` walks, or if `take` does.

@@ -100,7 +100,6 @@ impl Fraction {
         format!("{}/{}", exact.numerator, exact.denominator)
     }
 
-    /// Whole percents and millionths, rounded down.
     fn parts(&self) -> (BigUint, BigUint) {
         let scaled = &self.numerator * 100_000_000_u64 / &self.denominator;
         scaled.div_rem(&1_000_000_u32.into())

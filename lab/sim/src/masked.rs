@@ -7,7 +7,6 @@ use ipnet::IpNet;
 
 use crate::protocol::Family;
 
-/// Right-aligned.
 pub(crate) fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
@@ -15,7 +14,6 @@ pub(crate) fn bits(address: IpAddr) -> u128 {
     }
 }
 
-/// The address of a number.
 pub(crate) fn from_bits(family: Family, bits: u128) -> IpAddr {
     match family {
         Family::V4 => IpAddr::V4(Ipv4Addr::from_bits(bits as u32)),
@@ -23,7 +21,6 @@ pub(crate) fn from_bits(family: Family, bits: u128) -> IpAddr {
     }
 }
 
-/// The mask of a prefix length.
 pub(crate) fn prefix_mask(family: Family, length: u8) -> u128 {
     let width = family.bits();
     let all = if width == 128 { u128::MAX } else { (1 << width) - 1 };

@@ -1,6 +1,5 @@
 //! Tables of names and their values, which readers and printers share.
 
-/// The value of a name.
 pub(crate) fn value<T: Copy>(names: &[(&str, T)], name: &str) -> Option<T> {
     names.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
@@ -10,7 +9,6 @@ pub(crate) fn name<'n, T: PartialEq>(names: &[(&'n str, T)], value: &T) -> &'n s
     names.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
 }
 
-/// Bits of names that are separated by commas.
 pub(crate) fn parse_flags(names: &[(&str, u8)], text: &str) -> Option<u8> {
     text.split(',').try_fold(0, |bits, name| value(names, name).map(|bit| bits | bit))
 }

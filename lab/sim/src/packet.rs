@@ -194,7 +194,6 @@ impl Packet {
         }
     }
 
-    /// Of echo packets the identifier.
     pub(crate) fn set_source_port(&mut self, port: u16) {
         match &mut self.body {
             PacketBody::Tcp { source, .. } | PacketBody::Udp { source, .. } | PacketBody::Sctp { source, .. } => {
@@ -205,7 +204,6 @@ impl Packet {
         }
     }
 
-    /// Of echo packets the identifier.
     pub(crate) fn set_destination_port(&mut self, port: u16) {
         match &mut self.body {
             PacketBody::Tcp { destination, .. }

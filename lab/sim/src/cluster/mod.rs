@@ -35,7 +35,6 @@ pub struct Cluster {
     pub outside: Vec<ExternalHost>,
 }
 
-/// A node's overlay interface, named as flannel's.
 const OVERLAY: &str = "flannel.1";
 const SECOND: &str = "eth1";
 
@@ -255,7 +254,6 @@ fn everywhere(like: IpAddr) -> Masked {
     }
 }
 
-/// The next hop of default routes.
 fn link_local(like: IpAddr) -> IpAddr {
     if like.is_ipv4() {
         Ipv4Addr::new(169, 254, 1, 1).into()

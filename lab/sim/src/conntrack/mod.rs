@@ -98,7 +98,6 @@ impl ConntrackEntry {
     }
 }
 
-/// The connection of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AttachedConnection {
     pub(crate) id: usize,
@@ -106,7 +105,6 @@ pub(crate) struct AttachedConnection {
     pub(crate) tracked: TrackingState,
 }
 
-/// The connections of a machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConntrackTable {
     all: BTreeMap<usize, ConntrackEntry>,

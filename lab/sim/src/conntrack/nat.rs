@@ -18,7 +18,6 @@ pub enum Manip {
     Source,
 }
 
-/// Ports tried before another start is drawn.
 const ATTEMPTS: u32 = 128;
 
 impl ConntrackTable {

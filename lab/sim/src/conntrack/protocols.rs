@@ -65,7 +65,6 @@ pub(super) fn first(packet: &Packet, sysctls: &Sysctls) -> Option<ConnectionStag
     }
 }
 
-/// Updates the connection.
 pub(super) fn follow(
     connection: &mut ConntrackEntry,
     direction: FlowDirection,

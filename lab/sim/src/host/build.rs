@@ -55,7 +55,6 @@ pub enum HostProblem {
     Rules(#[from] CompileError),
 }
 
-/// First counter of the second iptables variant.
 const SECOND_COUNTERS: usize = 1 << 32;
 
 /// The parts of a host. The loopback interface with 127.0.0.1 and ::1 always exists.

@@ -120,7 +120,6 @@ pub struct Host {
     pub(crate) name: Arc<str>,
     pub(crate) interfaces: Vec<HostInterface>,
     pub(crate) names: Vec<Arc<str>>,
-    /// The bridge of each port.
     pub(crate) bridge_of: Vec<Option<usize>>,
     pub(crate) routes: Vec<route::ResolvedRoute>,
     pub(crate) policy: policy::RoutingPolicy,
@@ -163,7 +162,6 @@ impl Host {
         loopback || self.local.contains(&address)
     }
 
-    /// The interface's own settings, or the host's.
     pub(crate) fn settings(&self, interface: usize) -> InterfaceSysctls {
         self.interfaces.get(interface).and_then(|one| one.sysctls).unwrap_or_else(|| self.sysctls.of_interfaces())
     }
@@ -181,7 +179,6 @@ impl Host {
         std::iter::once(first).chain(second)
     }
 
-    /// Whether a socket listens there.
     pub(crate) fn listens(&self, protocol: Protocol, address: IpAddr, port: u16) -> bool {
         self.listeners.iter().any(|listener| {
             listener.protocol == protocol

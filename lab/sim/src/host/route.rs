@@ -111,7 +111,6 @@ pub(crate) struct RouteQuery {
     /// `None`: a socket without address.
     pub(crate) from: Option<IpAddr>,
     pub(crate) mark: u32,
-    /// Loopback for packets of this machine.
     pub(crate) input: usize,
 }
 
@@ -185,7 +184,6 @@ impl Host {
         v4.is_broadcast() || v4.is_multicast() || self.interfaces.iter().flat_map(|one| &one.addresses).any(of)
     }
 
-    /// For sockets without an address, and MASQUERADE.
     pub(crate) fn source_for(&self, interface: usize, next_hop: IpAddr, to: IpAddr) -> Option<IpAddr> {
         match Family::of(to) {
             Family::V4 => self.source_v4(interface, next_hop),

@@ -21,7 +21,6 @@ const SCTP: u64 = 900;
 
 /// Services by address, as indexes change.
 type ServiceKey = (Protocol, SocketAddr);
-/// Service and client network.
 type TemplateKey = (ServiceKey, u128);
 
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +109,6 @@ impl IpvsState {
         self.templates.retain(|key, (_, expires)| *expires > now || held.contains(key));
     }
 
-    /// The number of unexpired connections.
     pub(crate) fn count(&self, service: ServiceKey, server: SocketAddr, now: u64) -> usize {
         let of = |one: &&IpvsConnection| one.service == service && one.server == server && one.expires > now;
         self.all.values().filter(of).count()

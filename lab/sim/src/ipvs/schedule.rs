@@ -17,7 +17,6 @@ pub(crate) struct Rotation {
 pub(crate) struct ServerLoad {
     pub(crate) active: u64,
     pub(crate) inactive: u64,
-    /// Above the upper threshold.
     pub(crate) overloaded: bool,
 }
 

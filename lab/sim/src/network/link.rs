@@ -9,7 +9,6 @@ use crate::walk::BridgePorts;
 /// The interfaces of one layer-2 segment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NetworkLink {
-    /// Host and interface.
     pub(super) ends: Vec<(usize, usize)>,
 }
 
@@ -20,7 +19,6 @@ impl Network {
         ends.iter().copied().filter(move |end| *end != (host, interface))
     }
 
-    /// The host and interface that receive the packet.
     pub(super) fn neighbour(&self, host: usize, interface: usize, next_hop: IpAddr) -> Option<(usize, usize)> {
         if self.hosts[host].neighbours.contains(&(interface, next_hop)) {
             // A permanent entry means the only other end of the link.
@@ -41,7 +39,6 @@ impl Network {
         has(this, bridge, address) || self.port(host, bridge, Some(interface), address).is_some()
     }
 
-    /// The bridge port towards the address.
     fn port(&self, host: usize, bridge: usize, except: Option<usize>, address: IpAddr) -> Option<usize> {
         let ports = self.hosts[host].bridge_of.iter().enumerate();
         let ports = ports.filter(|(port, of)| **of == Some(bridge) && Some(*port) != except).map(|(port, _)| port);

@@ -11,7 +11,6 @@ use crate::packet::Packet;
 use crate::trace::{Event, NotModelled};
 use crate::walk::HostState;
 
-/// Limit of explored paths.
 const WAYS: usize = 100_000;
 /// Limit with unknown facts, which double the paths and which the error lists.
 const UNDECIDED_WAYS: usize = 10_000;
@@ -157,7 +156,6 @@ fn below<'a>(ways: &[&'a DecidedJourney], depth: usize) -> BTreeMap<&'a PacketVe
     merge(ways.iter().map(|way| (&way.journey.verdict, chance::product(&way.decisions[depth + 1..]))))
 }
 
-/// The unknown facts on these paths.
 fn parts<'a>(journeys: impl Iterator<Item = &'a Journey>) -> Vec<NotModelled> {
     let mut all = BTreeSet::new();
     for journey in journeys {

@@ -11,7 +11,6 @@ use crate::protocol::Family;
 use crate::trace::{DropReason, Event, Trace};
 use crate::walk::{HostState, PacketExit, Skb, Walker};
 
-/// More than the default hop limit.
 const HOPS: usize = 64;
 
 struct NetworkWalk<'a> {

@@ -118,7 +118,6 @@ const TCP_FLAGS: &[(&str, u128)] =
     &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32), ("ecn", 64), ("cwr", 128)];
 
 impl DataType {
-    /// Parses a type name.
     pub(crate) fn named(name: &str) -> Option<DataType> {
         Some(match name {
             "ipv4_addr" => DataType::Ipv4,
@@ -163,7 +162,6 @@ impl DataType {
         }
     }
 
-    /// Implicit comparisons with flags require any of them.
     pub(crate) fn is_flags(self) -> bool {
         matches!(self, DataType::State | DataType::Status | DataType::TcpFlags)
     }

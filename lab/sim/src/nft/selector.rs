@@ -3,7 +3,6 @@
 use super::{DataType, Expr};
 use crate::protocol::{Family, Protocol};
 
-/// Headers whose fields begin a selector.
 pub(super) const HEADERS: [&str; 10] = ["ip", "ip6", "tcp", "udp", "sctp", "udplite", "dccp", "th", "icmp", "icmpv6"];
 /// Keys that `nft` prints without `meta`.
 pub(super) const BARE_META: [&str; 5] = ["iif", "iifname", "mark", "oif", "oifname"];

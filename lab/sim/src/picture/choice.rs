@@ -13,7 +13,6 @@ use crate::trace::Event;
 
 /// Alternatives with a line each; one more line names twice as many.
 const LINES: usize = 3;
-/// Names in a tooltip.
 const NAMES: usize = 200;
 
 struct BackendShare {
@@ -68,7 +67,6 @@ fn line(spans: Vec<Span>, whole: &str) -> TextRow {
     TextRow { by: "chance".to_owned(), tone: Tone::Choice, spans, whole: whole.to_owned() }
 }
 
-/// The chain with the probabilistic rule.
 fn asks(ways: &[&JourneyEvents<'_>], from: usize) -> Option<Span> {
     let chain = match ways.first()?.events.get(from)? {
         Event::Chance { rule, .. } => labels::chain(rule.chain(), true),

@@ -6,17 +6,13 @@ use super::layout::SIZE;
 use super::line::{Ink, Span, total, width};
 use super::scene::{HostVisit, Strand};
 
-/// Padding in a box.
 pub(super) const PAD: u32 = 8;
-/// Width of table names.
 pub(super) const GUTTER: u32 = 70;
 const GAP: u32 = 28;
 const NARROW: u32 = 210;
 /// An A4 landscape page prints 70 pixels per half inch.
 const PAGE: u32 = 1400;
-/// Maximum width of a column.
 const WIDE: u32 = 620;
-/// Minimum total width, for titles and verdicts.
 const LINE: u32 = 760;
 
 pub(super) struct Columns {
@@ -106,7 +102,6 @@ impl HostVisit {
         std::iter::once(Span::new(Ink::Strong, self.heading.as_str())).chain(note).collect()
     }
 
-    /// The width of the unabridged lines.
     fn width(&self) -> u32 {
         let gutter = if self.has_gutter() { GUTTER } else { 0 };
         let heads = self.lanes.iter().map(|lane| {

@@ -10,7 +10,6 @@ use crate::trace::Event;
 pub(super) struct JourneyEvents<'a> {
     pub(super) share: &'a Fraction,
     pub(super) journey: &'a Journey,
-    /// Of both directions.
     pub(super) events: Vec<&'a Event>,
 }
 

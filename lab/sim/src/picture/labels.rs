@@ -8,7 +8,6 @@ use crate::packet::{Packet, PacketBody, endpoint};
 use crate::rules::{Match, RuleTarget};
 use crate::trace::{DropReason, RuleRef};
 
-/// Maximum length of chain names.
 const NAME: usize = 20;
 
 pub(super) fn rule(rule: &RuleRef) -> TextRow {
@@ -136,7 +135,6 @@ pub(super) fn destination(packet: &Packet) -> String {
     endpoint(packet.destination, packet.ports().map(|(_, destination)| destination))
 }
 
-/// The changed ends of a packet.
 pub(super) fn translation(by: &str, before: Option<&Packet>, after: &Packet) -> Vec<TextRow> {
     let whole = match before {
         Some(before) => format!("{by}: {before} becomes {after}"),
@@ -167,7 +165,6 @@ pub(super) fn tracked(tracked: TrackingState) -> &'static str {
     }
 }
 
-/// Without the rule's text, which the tooltip has.
 pub(super) fn lost(why: &DropReason) -> String {
     match why {
         DropReason::Rule(rule) => format!("dropped by rule {} of {} in {}", rule.number(), rule.chain(), rule.table()),

@@ -6,13 +6,10 @@ use super::line::{Ink, Span, TextRow, Tone, fit, total, wrapped};
 use super::scene::{HookLane, HostVisit, Strand, VerdictBox};
 use super::shape::{Drawing, ShapeClass, TextShape};
 
-/// Pixels.
 pub(super) const MARGIN: u32 = 24;
 pub(super) const SIZE: u32 = 12;
 const ROW: u32 = 17;
-/// Baseline offset.
 const FOOT: u32 = 13;
-/// Lines of the rule below a verdict.
 const RULE: usize = 4;
 
 pub(super) fn draw(title: &[Span], subtitle: &str, strands: &[Strand]) -> Drawing {
@@ -96,7 +93,6 @@ impl PageLayout {
         self.verdict(&strand.verdict);
     }
 
-    /// A band where a direction begins.
     fn leg(&mut self, answer: bool) {
         self.y += 8;
         let (word, class) = if answer { ("answer", ShapeClass::Answer) } else { ("request", ShapeClass::Request) };

@@ -6,7 +6,6 @@ use crate::network::{Journey, PacketVerdict, ReplyFailure};
 use crate::render::text::describe;
 use crate::trace::{DropReason, Event};
 
-/// The events without addresses and names.
 pub(super) fn likeness(journey: &Journey) -> String {
     let mut text = ending(&journey.verdict);
     for leg in std::iter::once(&journey.request).chain(&journey.reply) {
@@ -47,7 +46,6 @@ fn visits(trace: &[Event]) -> Vec<VisitText> {
     visits
 }
 
-/// Whether the event affects the packet.
 fn word(event: &Event) -> (bool, String) {
     let quiet = |word: &str| (false, word.to_owned());
     match event {

@@ -20,7 +20,6 @@ pub(super) enum Ink {
     Strong,
 }
 
-/// The background of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -44,15 +43,12 @@ impl Span {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextRow {
-    /// Shown once for consecutive lines.
     pub(super) by: String,
     pub(super) tone: Tone,
     pub(super) spans: Vec<Span>,
-    /// Text of the tooltip.
     pub(super) whole: String,
 }
 
-/// Space between spans.
 pub(super) const SPACE: u32 = 6;
 
 /// An upper bound in pixels. DejaVu has the widest common fonts: monospaced characters take 0.602 of the size.
@@ -82,7 +78,6 @@ pub(super) fn total(spans: &[Span], size: u32) -> u32 {
     texts + SPACE * u32::try_from(spans.len().saturating_sub(1)).unwrap_or(0)
 }
 
-/// Also returns whether text was cut.
 pub(super) fn fit(spans: &[Span], room: u32, size: u32) -> (Vec<Span>, bool) {
     if total(spans, size) <= room {
         return (spans.to_vec(), false);
@@ -139,7 +134,6 @@ pub(super) fn wrapped(ink: Ink, text: &str, room: u32, size: u32, most: usize) -
     lines.into_iter().map(|line| Span::new(ink, line.trim_end())).collect()
 }
 
-/// Cuts the middle of a name.
 pub(super) fn middle(name: &str, most: usize) -> String {
     let count = name.chars().count();
     if count <= most {

@@ -12,7 +12,6 @@ use super::share::weight;
 use crate::fraction::Fraction;
 use crate::network::{Journey, Outcomes};
 
-/// Kinds that are drawn.
 const DRAWN: usize = 5;
 
 pub(super) fn each(ways: &[(String, &Journey)]) -> Vec<Strand> {
@@ -79,7 +78,6 @@ fn kinds<'w, 'a>(ways: &[&'w JourneyEvents<'a>]) -> Vec<Vec<&'w JourneyEvents<'a
     weighed.into_iter().map(|(_, kind)| kind).collect()
 }
 
-/// Choices replace their probabilistic events.
 fn follow(way: &JourneyEvents<'_>, begin: usize, choices: &[(usize, Vec<TextRow>)]) -> Vec<super::scene::HostVisit> {
     let mut builder = StrandBuilder::default();
     let back = way.journey.request.trace.len();

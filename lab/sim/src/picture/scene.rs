@@ -9,7 +9,6 @@ use crate::packet::Packet;
 use crate::render::text::describe;
 use crate::trace::{Event, RuleRef};
 
-/// From the start, or from a branch.
 #[derive(Debug, Default)]
 pub(super) struct Strand {
     pub(super) heading: Option<String>,
@@ -25,17 +24,13 @@ pub(super) struct VerdictBox {
     pub(super) good: bool,
     pub(super) text: String,
     pub(super) rule: Option<String>,
-    /// Probabilities.
     pub(super) lines: Vec<String>,
 }
 
-/// A packet's stay on a machine.
 #[derive(Debug)]
 pub(super) struct HostVisit {
     pub(super) machine: Arc<str>,
-    /// Whether the packet is a reply.
     pub(super) answer: bool,
-    /// Whether the direction begins here.
     pub(super) begins: bool,
     pub(super) heading: String,
     pub(super) note: String,
@@ -52,7 +47,6 @@ pub(super) struct HookLane {
     pub(super) rows: Vec<TextRow>,
 }
 
-/// Builds visits from events.
 #[derive(Debug, Default)]
 pub(super) struct StrandBuilder {
     visits: Vec<HostVisit>,
@@ -81,7 +75,6 @@ impl StrandBuilder {
         self.answer = true;
     }
 
-    /// Keeps only the position.
     pub(super) fn restart(&mut self) {
         let Some(last) = self.visits.pop() else { return };
         let lane = last.lanes.last();
@@ -206,7 +199,6 @@ impl StrandBuilder {
         &mut lanes[last]
     }
 
-    /// At which no paths branch.
     fn chance(&mut self, rule: &RuleRef, held: bool, share: (u64, u64)) {
         let share = super::share::about(&Fraction::new(share.0, share.1));
         let verdict = if held { format!("met, {share}") } else { format!("missed, {share}") };
@@ -250,7 +242,6 @@ impl StrandBuilder {
 }
 
 impl HostVisit {
-    /// Into the next hook, or the visit's heading.
     fn fold_routes(&mut self) {
         let mut folded: Vec<HookLane> = Vec::with_capacity(self.lanes.len());
         let mut way: Option<HookLane> = None;
@@ -273,7 +264,6 @@ impl HostVisit {
         self.lanes = folded;
     }
 
-    /// Joins consecutive hooks without lines.
     fn join_silent_hooks(&mut self) {
         let mut joined: Vec<HookLane> = Vec::with_capacity(self.lanes.len());
         for lane in self.lanes.drain(..) {

@@ -2,7 +2,6 @@
 
 use super::line::Span;
 
-/// The style class of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShapeClass {
     Column,
@@ -57,7 +56,6 @@ impl ShapeClass {
 #[derive(Debug, Clone)]
 pub(super) struct TextShape {
     pub(super) x: u32,
-    /// Baseline.
     pub(super) y: u32,
     pub(super) size: u32,
     pub(super) spans: Vec<Span>,
@@ -100,7 +98,6 @@ impl Drawing {
         self.beneath.push(DrawingShape::Rect { x, y, width, height, class });
     }
 
-    /// For a box whose height follows.
     pub(super) fn reserve(&mut self) -> usize {
         self.rect(0, 0, 0, 0, ShapeClass::Column);
         self.shapes.len() - 1

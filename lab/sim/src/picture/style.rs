@@ -25,7 +25,6 @@ const PALETTE: [(&str, &str, &str); 19] = [
     ("head", "#dde4ed", "#2c3542"),
 ];
 
-/// Selector, property, colour.
 const USES: [(&str, &str, &str); 36] = [
     (".paper", "fill", "paper"),
     (".column", "fill", "stripe"),
@@ -78,7 +77,6 @@ pub(super) const ROOT: &str = "svclab-picture";
 /// Print uses the light colours and the whole page.
 const PRINT: &str = "width:98vw;height:96vh";
 
-/// Plain colours precede variables, which PDF converters lack.
 pub(super) fn sheet() -> String {
     let mut sheet = String::new();
     let variables = |night: bool| {

@@ -6,7 +6,6 @@ use super::line::{Ink, SPACE};
 use super::shape::{Drawing, DrawingShape, TextShape};
 use super::style;
 
-/// Radius of an arrow's bends.
 const BEND: u32 = 6;
 
 pub(super) fn write(drawing: &Drawing, title: &str) -> String {
@@ -86,7 +85,6 @@ fn class(ink: Ink) -> &'static str {
     }
 }
 
-/// Comments of rules contain arbitrary text.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {

@@ -55,7 +55,6 @@ pub fn through<'r>(
     }
 }
 
-/// The client sees the relay's reply.
 fn both(first: &PacketVerdict, second: PacketVerdict) -> PacketVerdict {
     match (first, second) {
         (PacketVerdict::Unanswered { why, .. }, PacketVerdict::Answered { by, at, saw }) => {

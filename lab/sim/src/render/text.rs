@@ -73,7 +73,6 @@ fn line(text: &mut String, indent: &str, event: &Event) {
     let _ = writeln!(text, "{indent}{}{words}", "  ".repeat(depth));
 }
 
-/// Indentation and text of an event.
 pub(crate) fn describe(event: &Event) -> (usize, String) {
     match event {
         Event::Sent { host, packet } => (0, format!("{host} sends {packet}")),

@@ -11,7 +11,6 @@ impl fmt::Display for RuleCounters {
 }
 
 impl fmt::Display for Rule {
-    /// Without chain and counters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.header)?;
         self.matches.iter().try_for_each(|one| write!(f, "{one}"))?;

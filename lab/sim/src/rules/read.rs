@@ -60,7 +60,6 @@ impl OpenTable {
         Ok(())
     }
 
-    /// Built-in chains need no declaration.
     fn chain(&mut self, name: &str) -> ParseResult<usize> {
         if let Some(at) = self.index.get(name) {
             return Ok(*at);

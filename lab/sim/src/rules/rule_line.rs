@@ -21,7 +21,6 @@ fn implied(protocol: Option<Test<Protocol>>) -> Option<&'static str> {
     })
 }
 
-/// How the reader treats unmodelled parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnknownPolicy {
     Refused,
@@ -41,7 +40,6 @@ pub(super) fn is_name(name: &str) -> bool {
     !name.starts_with('-') && !name.is_empty() && name.chars().all(letter)
 }
 
-/// A following unknown option belongs to this.
 enum OpenExtension {
     Nothing,
     /// Name, and position of the options.
@@ -60,7 +58,6 @@ struct RuleReader<'w, 'a> {
     last: String,
 }
 
-/// Jumps are resolved later.
 pub(crate) fn read(
     words: &mut OptionReader<'_>,
     family: Family,
@@ -76,7 +73,6 @@ pub(crate) fn read(
 }
 
 impl RuleReader<'_, '_> {
-    /// Returns false at the end.
     fn part(&mut self) -> ParseResult<bool> {
         let Some(word) = self.words.peek() else {
             return Ok(false);
@@ -138,7 +134,6 @@ impl RuleReader<'_, '_> {
         Ok(())
     }
 
-    /// Other names are chains.
     fn target(&mut self, goto: bool) -> ParseResult<()> {
         if self.rule.target != RuleTarget::None {
             return Err(Problem::Impossible("a rule has one target".to_owned()));

@@ -64,7 +64,6 @@ pub(crate) fn quote(word: &str) -> String {
     quoted
 }
 
-/// Only if necessary.
 pub(crate) fn bare(word: &str) -> String {
     let odd = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '\\' | '\'');
     if word.is_empty() || word.contains(odd) { quote(word) } else { word.to_owned() }
@@ -95,7 +94,6 @@ impl<'a> OptionReader<'a> {
         (self.at, self.not) = (place, false);
     }
 
-    /// The raw words of this match or target.
     pub(crate) fn up_to_next_part(&mut self) -> String {
         let head = |word: &str| matches!(word, "-s" | "-d" | "-i" | "-o" | "-p" | "-f");
         let part = |word: &str| matches!(word, "-m" | "--match" | "-j" | "--jump" | "-g" | "--goto");

@@ -14,7 +14,6 @@ use crate::packet::Packet;
 use crate::protocol::{Family, Protocol};
 use crate::rules::matches::Side;
 
-/// The values of the parts as numbers.
 type LookupKey = [u128; 3];
 /// 0 for parts without prefix.
 type Lengths = [u8; 3];
@@ -76,7 +75,6 @@ pub(crate) enum Membership {
     NoMatch,
 }
 
-/// A set prepared for lookups.
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledIpSet {
     pub(crate) name: String,

@@ -33,7 +33,6 @@ fn parts(kind: &str) -> Option<Vec<ElementPart>> {
     })
 }
 
-/// True: with a value.
 const HARMLESS: [(&str, bool); 10] = [
     ("hashsize", true),
     ("maxelem", true),

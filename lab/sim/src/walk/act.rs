@@ -14,7 +14,6 @@ use crate::rules::nat::NatRange;
 use crate::rules::target::{Connmark, ConnmarkAction, RejectWith};
 use crate::trace::{DropReason, Event};
 
-/// The result of a target.
 pub(super) enum TargetResult {
     Continue,
     Accept,

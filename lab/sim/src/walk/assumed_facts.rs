@@ -6,7 +6,6 @@ use super::unknown_fact::FactScope;
 use crate::packet::Packet;
 use crate::rules::header::InterfacePattern;
 
-/// The answers on one machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AssumedFacts {
     packets: BTreeMap<(String, Packet), bool>,
@@ -18,7 +17,6 @@ fn beginning(pattern: &InterfacePattern) -> Option<&str> {
 }
 
 impl AssumedFacts {
-    /// An equal or implied answer.
     pub(super) fn of(&self, same: &FactScope, what: &str, packet: &Packet) -> Option<bool> {
         let of_packet = |key: &str| self.packets.get(&(key.to_owned(), packet.clone())).copied();
         match same {
@@ -29,7 +27,6 @@ impl AssumedFacts {
         }
     }
 
-    /// Stores an answer.
     pub(super) fn take(&mut self, same: FactScope, what: String, packet: &Packet, holds: bool) {
         match same {
             FactScope::Nothing => {}

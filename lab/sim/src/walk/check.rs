@@ -18,7 +18,6 @@ use crate::set::Membership;
 pub(super) type ChanceDraw = Option<(bool, u64, u64)>;
 
 impl Walker<'_> {
-    /// Given that the header matches.
     pub(super) fn matches(&mut self, step: &CompiledRule, skb: &Skb, drawn: &mut ChanceDraw) -> bool {
         step.ends.as_ref().is_none_or(|ends| ends_hold(ends, skb))
             && step.checks.iter().all(|check| self.check(check, skb, drawn))
@@ -70,7 +69,6 @@ impl Walker<'_> {
         }
     }
 
-    /// Exact walks draw the position.
     fn nth(&mut self, skb: &Skb, every: u32, first: u32, counter: usize) -> bool {
         if self.chance.is_exact() {
             return self.chance.choose(&[1, u64::from(every) - 1]) == 0;
@@ -195,7 +193,6 @@ impl Walker<'_> {
     }
 }
 
-/// Most rules fail here.
 #[inline]
 pub(super) fn head_holds(step: &CompiledRule, skb: &Skb) -> bool {
     let packet = &skb.packet;

@@ -164,7 +164,6 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Over loopback back to this machine.
     pub(super) fn leave(&mut self, mut skb: Skb) -> PacketExit {
         let out = match skb.way {
             Some(PacketRoute::Out { interface, .. }) => interface,
@@ -232,7 +231,6 @@ impl Walker<'_> {
         self.nft_filters(Hook::Forward, skb, NAT_SRC..)
     }
 
-    /// Mangle, filter, security and nftables chains between them.
     fn filter_tables(&mut self, hook: Hook, skb: &mut Skb) -> HookResult {
         on!(self.nft_filters(hook, skb, ..=MANGLE));
         on!(self.table(TableName::Mangle, hook, skb));

@@ -45,7 +45,6 @@ pub(crate) struct HostState {
 }
 
 impl HostState {
-    /// Resets counters of rules.
     pub(crate) fn rules_changed(&mut self, host: &Host) {
         self.nth.clear();
         self.limits.clear();
@@ -53,7 +52,6 @@ impl HostState {
     }
 }
 
-/// A packet with its metadata.
 #[derive(Debug, Clone)]
 pub(crate) struct Skb {
     pub(crate) packet: Packet,
@@ -62,7 +60,6 @@ pub(crate) struct Skb {
     pub(crate) output: Option<usize>,
     pub(crate) port_in: Option<usize>,
     pub(crate) port_out: Option<usize>,
-    /// Forwarded by the bridge.
     pub(crate) bridged: bool,
     pub(crate) attached: Option<AttachedConnection>,
     pub(crate) untracked: bool,
@@ -71,11 +68,9 @@ pub(crate) struct Skb {
     pub(crate) origin: PacketOrigin,
     /// `skb->ipvs_property`.
     pub(crate) by_ipvs: bool,
-    /// The route, once it is known.
     pub(crate) way: Option<PacketRoute>,
 }
 
-/// The sender of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketOrigin {
     /// Another machine.
@@ -86,7 +81,6 @@ pub(crate) enum PacketOrigin {
     Kernel,
 }
 
-/// The result of routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketRoute {
     Here,
@@ -112,13 +106,11 @@ impl Skb {
         }
     }
 
-    /// The input of a route lookup.
     pub(crate) fn look(&self) -> RouteQuery {
         let input = self.input.unwrap_or(LOOPBACK);
         RouteQuery { to: self.packet.destination, from: Some(self.packet.source), mark: self.mark, input }
     }
 
-    /// The zones of the conntrack lookup.
     pub(crate) fn zones(&self) -> Zones {
         self.template.map(|zone| Zones::of(zone, self.mark)).unwrap_or_default()
     }
@@ -132,7 +124,6 @@ impl Skb {
     }
 }
 
-/// How a packet leaves a machine.
 #[derive(Debug, Clone)]
 pub(crate) enum PacketExit {
     /// A socket may take it.
@@ -147,13 +138,11 @@ pub(crate) enum PacketExit {
     Rejected { with: RejectWith, answer: Option<Box<Skb>> },
 }
 
-/// The result of a hook.
 pub(crate) enum HookResult {
     On,
     Ends(PacketExit),
 }
 
-/// Only the network knows neighbours.
 pub(crate) trait BridgePorts {
     fn port_towards(&self, bridge: usize, next_hop: IpAddr) -> Option<usize>;
 }
@@ -209,7 +198,6 @@ impl Walker<'_> {
         }
     }
 
-    /// The egress chains of the device.
     fn devices_out(&mut self, skb: &mut Skb, interface: usize) -> HookResult {
         let is_bridge = self.host.bridge_of.contains(&Some(interface));
         match if is_bridge { self.nft_bridge() } else { HookResult::On } {
@@ -218,7 +206,6 @@ impl Walker<'_> {
         }
     }
 
-    /// The kernel's error packet may need one.
     fn settle(&mut self, leaves: PacketExit) -> PacketExit {
         if !matches!(leaves, PacketExit::Rejected { answer: Some(_), .. }) {
             self.state.connections.forget_unconfirmed();
@@ -226,12 +213,10 @@ impl Walker<'_> {
         leaves
     }
 
-    /// Sends a packet from a socket.
     pub(crate) fn send(&mut self, packet: Packet) -> PacketExit {
         self.set_out(Skb { origin: PacketOrigin::Socket, ..Skb::new(packet) })
     }
 
-    /// Sends a packet of the kernel.
     pub(crate) fn emit(&mut self, skb: Skb) -> PacketExit {
         self.set_out(Skb { origin: PacketOrigin::Kernel, ..skb })
     }

@@ -22,7 +22,6 @@ struct RecentEntry {
     used: u64,
 }
 
-/// The lists of a machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecentLists {
     lists: BTreeMap<Arc<str>, BTreeMap<(Family, u128), RecentEntry>>,

@@ -12,7 +12,6 @@ use crate::program::iptables::{Action, Check, CompiledRule, CompiledTable, Iptab
 use crate::rules::{ChainPolicy, TableName};
 use crate::trace::{DropReason, Event, NotModelled, RuleRef};
 
-/// Above the kernel's; loops are refused earlier.
 const DEPTH: usize = 4096;
 /// After this many rules a walk skips chains that returned without effect while the state is the same: n chains with
 /// two jumps each are 2ⁿ rules. Before, traces and counters need all rules.
@@ -138,7 +137,6 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// An assumption decides whether the packet passes.
     fn unknown_target(&mut self, rule: RuleRef, name: Option<&Arc<str>>, why: &Arc<str>) -> HookResult {
         if let Some((name, holds)) = name.and_then(|name| Some((name, self.host.assumptions.answer(name)?))) {
             self.note(Event::Assumed { name: name.clone(), holds });

@@ -36,7 +36,6 @@ impl AskingRule<'_> {
 }
 
 impl Walker<'_> {
-    /// Fails if the walk draws one path only.
     pub(super) fn matches_undecided(
         &mut self,
         asking: &AskingRule<'_>,

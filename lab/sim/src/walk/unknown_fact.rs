@@ -9,17 +9,14 @@ use crate::protocol::{Family, Protocol};
 use crate::rules::header::InterfacePattern;
 use crate::rules::matches::{NumberRange, Owner, PacketType};
 
-/// The result of a check.
 pub(super) enum CheckAnswer {
     Known(bool),
     Unknown(UnknownFact),
 }
 
-/// A fact that the simulator does not know.
 pub(super) struct UnknownFact {
     pub(super) name: Arc<str>,
     pub(super) why: Arc<str>,
-    /// The facts with the same answer.
     pub(super) same: FactScope,
 }
 
@@ -88,7 +85,6 @@ pub(super) fn owner(asked: &Owner, origin: PacketOrigin) -> CheckAnswer {
     }
 }
 
-/// The same result for the same packet.
 pub(super) fn of_packet(name: &str) -> bool {
     matches!(
         name,

@@ -113,7 +113,6 @@ pub(super) fn verdict(kind: &str, inner: &Value) -> Option<NftVerdict> {
     })
 }
 
-/// A key; in maps with its data.
 pub(super) fn element(value: &Value, in_map: bool) -> Option<Element> {
     let (key, data) = match value {
         Value::Array(pair) if in_map => (pair.first()?, pair.get(1)),

@@ -22,7 +22,6 @@ fn needed(value: &Value, field: &str, of: &str) -> ReadResult<String> {
     text(value, field).map_or_else(|| wrong(format!("{of} without {field:?}: {value}")), Ok)
 }
 
-/// A word, or a list of words.
 fn words(value: Option<&Value>) -> Vec<String> {
     match value {
         Some(Value::String(one)) => vec![one.clone()],

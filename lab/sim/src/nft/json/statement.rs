@@ -88,7 +88,6 @@ fn nat(kind: NatKind, inner: &Value) -> Option<Statement> {
     Some(Statement::Nat { kind, family: text(inner, "family"), address, port, flags: words(inner.get("flags")) })
 }
 
-/// As the text listing has it.
 fn no_effect(kind: &str, inner: &Value) -> String {
     let mut words = kind.to_owned();
     match (kind, inner) {

@@ -7,7 +7,6 @@ use super::tokens::{TokenKind, Tokens};
 use crate::nft::selector::{BARE_META, HEADERS};
 use crate::nft::{Binary, Expr};
 
-/// Operators with their precedence.
 const BINARIES: [(&str, Binary, u8); 9] = [
     ("<<", Binary::Left, 4),
     (">>", Binary::Right, 4),

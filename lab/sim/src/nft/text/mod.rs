@@ -105,7 +105,6 @@ fn table(tokens: &mut Tokens<'_>) -> ReadResult<Table> {
     }
 }
 
-/// Words separated by commas.
 fn words(tokens: &mut Tokens<'_>) -> Vec<String> {
     let mut all = Vec::new();
     while let Some(word) = tokens.word() {

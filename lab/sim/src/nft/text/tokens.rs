@@ -5,7 +5,6 @@ use crate::nft::NftReadError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) kind: TokenKind,
-    /// Without quotes.
     pub(super) text: &'a str,
     /// Byte range in the listing, quotes included.
     pub(super) from: usize,
@@ -25,7 +24,6 @@ pub(super) enum TokenKind {
 const SYMBOLS: [&str; 18] =
     ["==", "!=", "<=", ">=", "<<", ">>", "{", "}", "(", ")", ",", ";", "=", "<", ">", "&", "|", "^"];
 
-/// Marks the next table as one of iptables-nft.
 const BY_IPTABLES: &str = "is managed by iptables";
 
 /// The tokens, and the lines of [`BY_IPTABLES`] comments.
@@ -69,7 +67,6 @@ pub(super) fn split(text: &str) -> Result<(Vec<Token<'_>>, Vec<usize>), NftReadE
     Ok((tokens, managed))
 }
 
-/// A cursor over tokens that only moves forward.
 #[derive(Debug)]
 pub(super) struct Tokens<'a> {
     whole: &'a str,
@@ -115,7 +112,6 @@ impl<'a> Tokens<'a> {
         self.peek().map_or(self.whole.len(), |token| token.from)
     }
 
-    /// Takes an unquoted token with this text.
     pub(super) fn take(&mut self, text: &str) -> bool {
         self.is(text) && self.next().is_some()
     }
@@ -124,7 +120,6 @@ impl<'a> Tokens<'a> {
         self.peek().is_some_and(|token| !matches!(token.kind, TokenKind::Quoted | TokenKind::End) && token.text == text)
     }
 
-    /// Takes a word, quoted or not.
     pub(super) fn word(&mut self) -> Option<&'a str> {
         self.peek().filter(|token| matches!(token.kind, TokenKind::Word | TokenKind::Quoted))?;
         self.next().map(|token| token.text)
@@ -136,7 +131,6 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Whether a statement ends here.
     pub(super) fn at_end(&self) -> bool {
         self.peek().is_none_or(|token| {
             token.kind == TokenKind::End || (token.kind == TokenKind::Symbol && matches!(token.text, ";" | "}"))
@@ -159,7 +153,6 @@ impl<'a> Tokens<'a> {
         self.since(from)
     }
 
-    /// Takes a block in braces.
     pub(super) fn skip_braces(&mut self) -> bool {
         let depth = self.depth;
         if !self.take("{") {

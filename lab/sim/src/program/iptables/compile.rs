@@ -14,20 +14,15 @@ use crate::rules::matches::{Ipvs, Match, Physdev, Recent, Statistic};
 use crate::rules::{Rule, RuleTarget, Rules, TableName, Test, unmodelled};
 use crate::set::CompiledIpSet;
 
-/// The names that rules may use.
 pub(crate) struct MachineNames<'a> {
     pub(crate) names: &'a [Arc<str>],
-    /// Interfaces with placeholder names.
     pub(crate) invented: Vec<bool>,
     pub(crate) sets: &'a [CompiledIpSet],
-    /// Sets that rules change.
     pub(crate) changing: Vec<&'a str>,
-    /// Whether more sets exist than these.
     pub(crate) other_sets: bool,
 }
 
 impl<'a> MachineNames<'a> {
-    /// The sets that these rules change.
     pub(crate) fn changing(rules: &'a Rules) -> impl Iterator<Item = &'a str> {
         let rules = rules.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules);
         rules
@@ -162,7 +157,6 @@ impl Compiler<'_> {
         }
     }
 
-    /// The error is a missing set.
     fn check(&mut self, one: &Match, checks: &mut Vec<Check>) -> Result<(), String> {
         checks.push(match one {
             Match::Comment(_) | Match::Nfacct(_) => return Ok(()),
@@ -226,7 +220,6 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Unknown patterns become checks after the known ones.
     fn physdev(&self, physdev: &Physdev, checks: &mut Vec<Check>) {
         let mut known = PhysdevCheck {
             input: None,

@@ -2,7 +2,6 @@
 
 use super::{Action, CompiledChain};
 
-/// A chain that reaches itself.
 pub(super) fn find(chains: &[CompiledChain]) -> Option<usize> {
     #[derive(Clone, Copy, PartialEq)]
     enum VisitState {

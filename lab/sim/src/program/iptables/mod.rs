@@ -34,11 +34,9 @@ pub enum CompileError {
     Loop { table: TableName, chain: String },
 }
 
-/// The interfaces that a pattern matches.
 #[derive(Debug, Clone)]
 pub(crate) struct Interfaces {
     pub(super) test: Test<Box<[bool]>>,
-    /// The pattern and the placeholder interfaces.
     pub(super) unknown: Option<Box<(InterfacePattern, Box<[bool]>)>>,
 }
 
@@ -47,7 +45,6 @@ impl Interfaces {
         self.test.judge(interface.and_then(|at| self.test.is.get(at)).copied().unwrap_or(false))
     }
 
-    /// Only if the result is unknown.
     pub(crate) fn unknown_of(&self, interface: usize) -> Option<&InterfacePattern> {
         let (pattern, unknown) = &**self.unknown.as_ref()?;
         unknown.get(interface).is_some_and(|unknown| *unknown).then_some(pattern)
@@ -74,13 +71,11 @@ pub(crate) struct RecentCheck {
     pub(crate) seconds: Option<u32>,
     pub(crate) reap: bool,
     pub(crate) hitcount: u32,
-    /// Lists outlive rules; both families share them.
     pub(crate) list: Arc<str>,
     pub(crate) mask: u128,
     pub(crate) destination: bool,
 }
 
-/// A compiled match.
 #[derive(Debug, Clone)]
 pub(crate) enum Check {
     Conntrack(Conntrack),
@@ -121,7 +116,6 @@ pub(crate) enum Check {
     Open(OpenCheck),
 }
 
-/// Unknown for some packets.
 #[derive(Debug, Clone)]
 pub(crate) enum OpenCheck {
     Owner(Owner),
@@ -147,7 +141,6 @@ pub(crate) enum OpenCheck {
 }
 
 impl Check {
-    /// Whether the result can be unknown.
     pub(crate) fn may_be_unknown(&self) -> bool {
         match self {
             Check::Open(_) => true,
@@ -156,7 +149,6 @@ impl Check {
         }
     }
 
-    /// Draws or changes state.
     pub(crate) fn has_effect(&self) -> bool {
         matches!(self, Check::Random { .. } | Check::Nth { .. } | Check::Recent(_) | Check::Limit { .. })
     }
@@ -199,21 +191,17 @@ pub(crate) struct InterfaceTests {
     pub(crate) output: Option<Interfaces>,
 }
 
-/// Only of rules with unknown parts.
 #[derive(Debug, Clone)]
 pub(crate) struct UndecidedChecks {
-    /// The match of each check.
     pub(crate) sources: Box<[usize]>,
 }
 
-/// Walks visit thousands, so rare parts are boxed.
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledRule {
     pub(crate) source: Option<Test<Masked>>,
     pub(crate) destination: Option<Test<Masked>>,
     pub(crate) protocol: Option<Test<Protocol>>,
     pub(crate) ends: Option<Box<InterfaceTests>>,
-    /// Matches fragments, which do not exist.
     pub(crate) never: bool,
     pub(crate) checks: Box<[Check]>,
     pub(crate) action: Action,
@@ -228,10 +216,8 @@ pub(crate) struct CompiledChain {
 
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledTable {
-    /// Index in the ruleset.
     pub(crate) place: usize,
     pub(crate) chains: Vec<CompiledChain>,
-    /// Indexes of the built-in chains.
     pub(super) entries: BTreeMap<&'static str, usize>,
 }
 
@@ -241,7 +227,6 @@ impl CompiledTable {
     }
 }
 
-/// The compiled rules of a family.
 #[derive(Debug, Clone)]
 pub(crate) struct IptablesProgram {
     pub(crate) rules: Arc<Rules>,

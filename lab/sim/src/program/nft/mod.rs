@@ -15,7 +15,6 @@ use crate::rules::nat::NatRange;
 use crate::rules::target::RejectWith;
 use crate::trace::RuleRef;
 
-/// A compiled expression.
 #[derive(Debug, Clone)]
 pub(crate) enum CompiledExpr {
     Constant(u128),
@@ -56,9 +55,8 @@ pub(crate) enum CompiledVerdict {
     Goto(usize),
 }
 
-/// A compiled comparison.
 #[derive(Debug, Clone)]
-pub(crate) enum Comparison {
+pub(crate) enum CompiledComparison {
     /// Each part is in its range.
     Within { not: bool, ranges: Vec<(u128, u128)> },
     /// Any of the bits is set.
@@ -81,16 +79,14 @@ pub(crate) struct Nat {
     pub(crate) family: Option<Family>,
     pub(crate) address: NatOperand,
     pub(crate) port: NatOperand,
-    /// Without addresses and ports.
     pub(crate) range: NatRange,
 }
 
-/// A compiled statement.
 #[derive(Debug, Clone)]
 pub(crate) enum CompiledStatement {
     Compare {
         left: Vec<CompiledExpr>,
-        compare: Comparison,
+        compare: CompiledComparison,
     },
     Verdict(CompiledVerdict),
     VerdictMap {
@@ -136,20 +132,16 @@ pub(crate) struct SetEntry {
     pub(crate) expires: Option<u64>,
 }
 
-/// Family, table and set.
 pub(crate) type SetName = (TableFamily, String, String);
 
-/// A compiled set or map.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CompiledSet {
-    /// Only of sets that rules change.
     pub(crate) dynamic: Option<SetName>,
     pub(crate) exact: HashMap<Vec<u128>, SetEntry>,
     pub(crate) ranges: Vec<(Vec<(u128, u128)>, SetEntry)>,
     pub(crate) any: Option<EntryContent>,
     pub(crate) timeout: Option<u64>,
     pub(crate) size: Option<usize>,
-    /// Unmodelled: lookups without a match are unknown.
     pub(crate) not_modelled: Option<Arc<str>>,
 }
 
@@ -178,17 +170,14 @@ pub(crate) struct AtHook {
     pub(crate) nats: Vec<BaseChainRef>,
 }
 
-/// The nftables rules of a machine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NftProgram {
     pub(crate) ruleset: Arc<Ruleset>,
     pub(crate) tables: Vec<NftCompiledTable>,
     pub(super) v4: [AtHook; 5],
     pub(super) v6: [AtHook; 5],
-    /// Base chains of devices by interface.
     pub(crate) ingress: Vec<(usize, BaseChainRef)>,
     pub(crate) egress: Vec<(usize, BaseChainRef)>,
-    /// Bridged frames are not modelled.
     pub(crate) on_bridges: Option<BaseChainRef>,
 }
 
@@ -221,7 +210,6 @@ impl NftProgram {
         RuleRef::nft(&self.ruleset, table, chain, rule)
     }
 
-    /// The sets that rules may change.
     pub(crate) fn dynamic(&self) -> impl Iterator<Item = &SetName> {
         self.tables.iter().flat_map(|table| &table.sets).filter_map(|set| set.dynamic.as_ref())
     }

@@ -29,7 +29,6 @@ pub enum Statistic {
     },
 }
 
-/// Rounds to the nearest threshold, halves up.
 fn threshold(text: &str) -> Option<u32> {
     let (whole, digits) = text.split_once('.').unwrap_or((text, ""));
     let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };

@@ -4,7 +4,7 @@ use super::{RuleAbort, RuleContext, RuleResult};
 use crate::conntrack::nat::Manip;
 use crate::masked::from_bits;
 use crate::nft::NatKind;
-use crate::program::nft::{Comparison, CompiledStatement, EntryContent, Nat, NatOperand};
+use crate::program::nft::{CompiledComparison, CompiledStatement, EntryContent, Nat, NatOperand};
 use crate::protocol::Family;
 use crate::trace::{DropReason, Event};
 use crate::walk::act::TargetResult;
@@ -96,14 +96,19 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn nft_compare(&self, values: &[u128], compare: &Comparison, at: &RuleContext<'a>) -> Result<bool, RuleAbort> {
+    fn nft_compare(
+        &self,
+        values: &[u128],
+        compare: &CompiledComparison,
+        at: &RuleContext<'a>,
+    ) -> Result<bool, RuleAbort> {
         Ok(match compare {
-            Comparison::Within { not, ranges } => {
+            CompiledComparison::Within { not, ranges } => {
                 let within = |((first, last), value): (&(u128, u128), &u128)| (first..=last).contains(&value);
                 (values.len() == ranges.len() && ranges.iter().zip(values).all(within)) != *not
             }
-            Comparison::Any { not, bits } => values.first().is_some_and(|value| value & bits != 0) != *not,
-            Comparison::In { not, set } => self.nft_find(at, *set, values)?.is_some() != *not,
+            CompiledComparison::Any { not, bits } => values.first().is_some_and(|value| value & bits != 0) != *not,
+            CompiledComparison::In { not, set } => self.nft_find(at, *set, values)?.is_some() != *not,
         })
     }
 

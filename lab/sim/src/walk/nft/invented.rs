@@ -3,7 +3,7 @@
 use super::RuleAbort;
 use crate::nft::name_bits;
 use crate::nft::selector::PacketField;
-use crate::program::nft::{Comparison, CompiledExpr};
+use crate::program::nft::{CompiledComparison, CompiledExpr};
 use crate::trace::Event;
 use crate::walk::{Skb, Walker};
 
@@ -21,7 +21,7 @@ impl Walker<'_> {
     pub(super) fn nft_compare_invented(
         &mut self,
         left: &[CompiledExpr],
-        compare: &Comparison,
+        compare: &CompiledComparison,
         skb: &Skb,
     ) -> Result<Option<bool>, RuleAbort> {
         let (input, by_name) = match left {
@@ -32,7 +32,7 @@ impl Walker<'_> {
         if self.nft_invented(input, skb).is_none() {
             return Ok(None);
         }
-        if let Comparison::Within { not, ranges } = compare
+        if let CompiledComparison::Within { not, ranges } = compare
             && let [(first, last)] = ranges[..]
             && first == last
             && self.nft_is_real(first, by_name)

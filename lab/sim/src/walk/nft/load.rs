@@ -8,13 +8,12 @@ use crate::host::route::RouteDecision;
 use crate::nft::name_bits;
 use crate::nft::selector::{FibResult, PacketField};
 use crate::packet::PacketBody;
-use crate::program::nft::{Comparison, CompiledExpr, hash};
+use crate::program::nft::{CompiledComparison, CompiledExpr, hash};
 use crate::protocol::Family;
 use crate::rules::matches::AddressType;
 use crate::trace::Event;
 use crate::walk::{Skb, Walker};
 
-/// Of packets without ports.
 const NO_PORT: u128 = 0x1_0000;
 
 impl<'a> Walker<'a> {
@@ -31,7 +30,6 @@ impl<'a> Walker<'a> {
         Ok(values)
     }
 
-    /// Several of a map element.
     pub(super) fn nft_load(
         &mut self,
         load: &CompiledExpr,
@@ -98,7 +96,7 @@ impl<'a> Walker<'a> {
     pub(super) fn nft_compare_drawn(
         &mut self,
         left: &[CompiledExpr],
-        compare: &Comparison,
+        compare: &CompiledComparison,
         at: &RuleContext<'_>,
     ) -> Option<bool> {
         let (&modulus, &offset) = match left {
@@ -110,7 +108,7 @@ impl<'a> Walker<'a> {
             ] => (modulus, offset),
             _ => return None,
         };
-        let Comparison::Within { not, ranges } = compare else { return None };
+        let CompiledComparison::Within { not, ranges } = compare else { return None };
         let &[(first, last)] = &ranges[..] else { return None };
         if !self.chance.is_exact() {
             return None;

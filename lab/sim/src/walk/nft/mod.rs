@@ -18,10 +18,8 @@ use crate::trace::{DropReason, Event, NotModelled, RuleRef};
 
 /// `NFT_JUMP_STACK_SIZE`: maximum call depth.
 const DEPTH: usize = 16;
-/// Maximum number of rules per base chain.
 const LONGEST: usize = 1_000_000;
 
-/// State of sets, rotations and limits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NftState {
     /// Elements that rules added.
@@ -32,7 +30,6 @@ pub(crate) struct NftState {
 }
 
 impl NftState {
-    /// Existing sets keep their elements.
     pub(crate) fn rules_changed(&mut self, program: &NftProgram) {
         self.rotations.clear();
         self.limits.clear();
@@ -52,7 +49,6 @@ pub(super) enum RuleAbort {
     },
 }
 
-/// The result of a rule.
 enum RuleResult {
     Next,
     Goes(CompiledVerdict),
@@ -61,7 +57,6 @@ enum RuleResult {
     Ends(PacketExit),
 }
 
-/// The current rule.
 pub(super) struct RuleContext<'a> {
     table: usize,
     chain: usize,
@@ -120,7 +115,6 @@ impl<'a> Walker<'a> {
         HookResult::On
     }
 
-    /// Rules for bridged frames are not modelled.
     pub(super) fn nft_bridge(&mut self) -> HookResult {
         let Some(base) = self.host.nft.on_bridges else { return HookResult::On };
         let rule = self.host.nft.rule(base.table, base.chain, None);

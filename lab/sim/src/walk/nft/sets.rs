@@ -9,7 +9,6 @@ use crate::walk::Walker;
 const ROOM: usize = 0xffff;
 
 impl<'a> Walker<'a> {
-    /// The element of a key.
     pub(super) fn nft_find(
         &self,
         at: &RuleContext<'a>,

@@ -6,7 +6,6 @@ use crate::nft::{DataType, Expr};
 use crate::program::nft::CompiledExpr;
 
 impl Compiler<'_> {
-    /// The parts of a key.
     pub(super) fn key(&mut self, key: &Expr) -> Result<(Vec<CompiledExpr>, Option<Vec<DataType>>), MissingReference> {
         let parts = key.parts();
         let loads: Result<Vec<CompiledExpr>, MissingReference> =

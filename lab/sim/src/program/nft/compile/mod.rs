@@ -28,7 +28,6 @@ pub struct MissingReference {
     pub name: String,
 }
 
-/// The compiler of one table.
 struct Compiler<'a> {
     table: &'a Table,
     interfaces: &'a [Arc<str>],

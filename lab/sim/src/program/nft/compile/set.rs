@@ -103,7 +103,6 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// The value range of each part.
     pub(super) fn ranges(&self, parts: &[Expr], kinds: &[DataType]) -> Option<Vec<(u128, u128)>> {
         if parts.len() != kinds.len() {
             return None;
@@ -112,7 +111,6 @@ impl Compiler<'_> {
         parts.iter().zip(kinds).map(|(part, kind)| kind.range(part, &interface)).collect()
     }
 
-    /// Without types an address or a number.
     fn data(&self, parts: &[Expr], kinds: Option<&[DataType]>) -> Option<Vec<u128>> {
         let interface = |name: &str| self.interface(name);
         let guess = |part: &Expr| {

@@ -2,7 +2,7 @@
 
 use super::{Compiler, MissingReference};
 use crate::nft::{DataType, Expr, NatKind, Relation, Rule, Statement};
-use crate::program::nft::{Comparison, CompiledExpr, CompiledStatement, Nat, NatOperand};
+use crate::program::nft::{CompiledComparison, CompiledExpr, CompiledStatement, Nat, NatOperand};
 use crate::protocol::Family;
 use crate::rules::nat::NatRange;
 use crate::rules::target::RejectWith;
@@ -90,7 +90,9 @@ impl Compiler<'_> {
                 return Ok(None);
             }
             let set = self.set(right, Some(&kinds), None)?;
-            return Ok(set.map(|set| CompiledStatement::Compare { left: loads, compare: Comparison::In { not, set } }));
+            return Ok(
+                set.map(|set| CompiledStatement::Compare { left: loads, compare: CompiledComparison::In { not, set } })
+            );
         }
         let Some(ranges) = self.ranges(right.parts(), &kinds) else { return Ok(None) };
         let (Some((first, last)), Some(kind)) = (ranges.first().copied(), kinds.first().copied()) else {
@@ -98,10 +100,12 @@ impl Compiler<'_> {
         };
         let single = ranges.len() == 1;
         let below = |value: u128| value.checked_sub(1);
-        let within = |ranges| Some(Comparison::Within { not, ranges });
+        let within = |ranges| Some(CompiledComparison::Within { not, ranges });
         let compare = match relation {
-            Relation::Implicit if single && kind.is_flags() => Some(Comparison::Any { not: false, bits: first }),
-            Relation::Without if single => Some(Comparison::Any { not: true, bits: first }),
+            Relation::Implicit if single && kind.is_flags() => {
+                Some(CompiledComparison::Any { not: false, bits: first })
+            }
+            Relation::Without if single => Some(CompiledComparison::Any { not: true, bits: first }),
             Relation::Implicit | Relation::Equal | Relation::NotEqual => within(ranges),
             // Values are from 0 to the largest.
             Relation::Less if single => {
