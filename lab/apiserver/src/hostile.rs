@@ -45,7 +45,7 @@ enum HostileBody {
     Broken(&'static str),
     /// The text, then this byte forever.
     Endless(&'static str, u8),
-    /// This many opening brackets.
+    /// Nested JSON: this many opening brackets.
     Deep(usize),
     /// Headers only; the body never begins.
     Silence,

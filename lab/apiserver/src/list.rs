@@ -12,7 +12,7 @@ use super::shared::{ServerState, SharedStore};
 use super::view::ResponseView;
 use crate::objects::{ObjectKind, Record};
 
-/// Like the watch cache of kube-apiserver.
+/// How long a list waits for a future version, as in kube-apiserver's watch cache.
 const FUTURE: Duration = Duration::from_secs(3);
 
 pub(super) struct ListPage {

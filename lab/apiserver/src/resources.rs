@@ -76,9 +76,7 @@ pub(super) enum ApiRoute<'a> {
     Scale(ObjectPath),
     /// A pod's sub-resource that only a kubelet could serve, such as `log` or `exec`.
     Kubelet {
-        /// Namespace and name of the pod.
         pod: String,
-        /// The sub-resource.
         asked: &'a str,
     },
 }

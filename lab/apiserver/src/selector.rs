@@ -63,7 +63,7 @@ fn parse_labels(text: &str) -> Result<Vec<LabelRequirement>, String> {
     split(text)?.into_iter().map(|term| requirement(term.trim())).collect()
 }
 
-/// At commas outside parentheses.
+/// Splits at commas outside parentheses.
 fn split(text: &str) -> Result<Vec<&str>, String> {
     let (mut terms, mut begin, mut inside) = (Vec::new(), 0, false);
     for (at, sign) in text.char_indices() {

@@ -27,7 +27,7 @@ use super::watch::WatchTimes;
 
 /// Closes a connection whose handshake takes longer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// For example, no file descriptor was left.
+/// Pause after a failed accept, for example without a free file descriptor.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
 /// Options of an [`ApiServer`].

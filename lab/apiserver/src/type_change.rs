@@ -64,7 +64,7 @@ pub(super) fn drop_stale(old: &Value, new: &mut Value) {
     }
 }
 
-/// If the update does not change the lists.
+/// Removes the second family if the update does not change the lists.
 fn release_second_family(old: &Value, new: &mut Map<String, Value>) {
     let single = new.get("ipFamilyPolicy").and_then(Value::as_str) == Some("SingleStack");
     if !single || text(old, "ipFamilyPolicy") == "SingleStack" {

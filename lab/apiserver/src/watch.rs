@@ -18,7 +18,7 @@ use super::shared::{ServerState, SharedStore};
 use super::view::ResponseView;
 use crate::objects::{Record, RecordChange};
 
-/// Entries per lock.
+/// Maximum number of log entries read under one lock.
 const BATCH: usize = 256;
 
 /// `defaultBookmarkFrequency` of kube-apiserver. Bookmarks are sent at whole minutes, so that a client with many

@@ -14,7 +14,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 const TABLE: &str = "svclab-busy";
 const CHAIN: &str = "rules";
-/// Seconds.
+/// Time limit of a reply, in seconds.
 const PATIENCE: i64 = 10;
 
 // linux/netfilter/nfnetlink.h and nf_tables.h.

@@ -1,5 +1,3 @@
-//! Kills a program while one of its children runs.
-
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -8,7 +6,7 @@ use nix::unistd::Pid;
 use procfs::process::{Process, all_processes};
 use tokio::task::JoinHandle;
 
-/// Restoring a few rules takes ten times as long.
+/// Polling interval; restoring a few rules takes ten times as long.
 const LOOK: Duration = Duration::from_micros(300);
 
 /// A pending kill.

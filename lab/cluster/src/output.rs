@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::sync::watch;
 
-/// Per process.
+/// Stored lines per process.
 const KEPT_LINES: usize = 10_000;
 
 /// The state of the reader of a program's output.
@@ -66,7 +66,7 @@ pub(super) async fn collect(
                 if !matches!(read, Ok(1..)) {
                     return;
                 }
-                // A filler of `fill`.
+                // `fill` writes empty lines.
                 if line != b"\n" {
                     log.push(String::from_utf8_lossy(&line).trim_end().to_owned());
                 }

@@ -1,4 +1,4 @@
-//! Current resource usage of a process tree.
+//! Resource usage of a process tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,5 +1,3 @@
-//! One invalid specification per rule.
-
 use svclab_spec::{ClientSpec, NodeSpec, Protocol, ServerPort};
 
 use super::*;

@@ -128,7 +128,7 @@ async fn udp_to(namespace: &Namespace, target: SocketAddr) -> Result<UdpSocket, 
     Ok(socket)
 }
 
-/// Until the association is idle.
+/// Relays replies until the association is idle.
 async fn relay_replies(upstream: &UdpSocket, socket: &UdpSocket, client: SocketAddr) {
     let mut datagram = [0; 65_536];
     while let Ok(Ok(length)) = timeout(UDP_IDLE, upstream.recv(&mut datagram)).await {

@@ -24,7 +24,6 @@ impl ApiAnswer {
         StatusCode::from_u16(self.code).is_ok_and(|code| code.is_success())
     }
 
-    /// The message of a `Status`.
     pub fn message(&self) -> String {
         self.body["message"].as_str().unwrap_or_default().to_owned()
     }
@@ -92,7 +91,6 @@ impl ApiClient {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// GET of a plain text, such as `/readyz`.
     pub(crate) async fn text(&self, path: &str) -> Result<String, ControlPlaneError> {
         let request = Request::get(path).body(Vec::new());
         let request = request

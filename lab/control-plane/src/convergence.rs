@@ -1,5 +1,3 @@
-//! Checks whether watches show what the lab has written.
-
 use serde_json::Value;
 use svclab_apiserver::objects::{ObjectKey, ObjectKind, Store};
 

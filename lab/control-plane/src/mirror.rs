@@ -106,7 +106,6 @@ fn rank(kind: ObjectKind) -> u8 {
     }
 }
 
-/// Writes one object.
 struct ObjectWriter<'a> {
     api: &'a ApiClient,
     kind: ObjectKind,

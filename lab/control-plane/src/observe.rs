@@ -86,7 +86,6 @@ pub(crate) struct ApiObserver {
 }
 
 impl ApiObserver {
-    /// Returns after the first list of every kind.
     pub(crate) async fn start(api: &ApiClient) -> Result<Self, ControlPlaneError> {
         let (seen, (tick, ticks)) = (Arc::new(Mutex::new(ObservedObjects::default())), watch::channel(0));
         let (tick, mut tasks) = (Arc::new(tick), JoinSet::new());
@@ -156,7 +155,6 @@ impl KindWatch {
         }
     }
 
-    /// Runs one watch until it ends.
     async fn follow(&self, version: &mut u64) -> Result<(), ControlPlaneError> {
         let path = format!("{}watch=true&allowWatchBookmarks=true&resourceVersion={version}", self.path());
         let broken = |answer: String| ControlPlaneError::Answer { request: path.clone(), answer };

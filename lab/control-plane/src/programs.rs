@@ -48,7 +48,6 @@ impl Programs {
     }
 }
 
-/// Parses `Kubernetes v1.36.2`.
 fn version(output: &str) -> Option<Version> {
     Version::parse(output.strip_prefix("Kubernetes v")?).ok()
 }

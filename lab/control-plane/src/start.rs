@@ -1,5 +1,3 @@
-//! Starts the programs and mirrors a store to them.
-
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -20,7 +18,7 @@ use crate::mirror::Mirror;
 use crate::observe::{ApiObserver, ObservedVersions};
 use crate::{ControlPlaneError, Programs, convergence, wire};
 
-/// 3 s on an idle machine.
+/// Time limit of the start, which takes 3 s on an idle machine.
 const READY: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(50);
 /// Time for controllers to react to the lab's objects.
@@ -91,7 +89,6 @@ impl ControlPlane {
         self.address
     }
 
-    /// A client with all rights.
     pub fn api(&self) -> &ApiClient {
         &self.api
     }
@@ -181,7 +178,6 @@ struct ControlPlaneSetup {
 }
 
 impl ControlPlaneSetup {
-    /// Chooses ports and writes the programs' files.
     fn new(options: &ControlPlaneOptions<'_>, directory: &Path) -> Result<Self, ControlPlaneError> {
         let free = || {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

@@ -1,5 +1,3 @@
-//! The objects that proxies watch.
-
 use serde_json::Value;
 use svclab_apiserver::objects::ObjectKind;
 

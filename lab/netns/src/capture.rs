@@ -50,7 +50,7 @@ impl Capture {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, SockProtocol::EthAll)?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-        // Without the privilege the default queue must do.
+        // Without the privilege the socket keeps the default queue.
         let _ = setsockopt(&socket, sockopt::RcvBufForce, &QUEUE);
         Ok(Capture(socket))
     }

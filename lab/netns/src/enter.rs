@@ -84,7 +84,7 @@ pub fn exec(place: &LabPlace, argv: &[String], environment: &[(String, String)])
     join(place)?;
     let mut command = Command::new(program);
     command.args(args).envs(environment.iter().cloned());
-    // Some shells trust this variable.
+    // Some shells read the host name from HOSTNAME.
     if let Ok(host) = nix::unistd::gethostname() {
         command.env("HOSTNAME", host);
     }

@@ -12,7 +12,7 @@ use caps::{CapSet, Capability};
 
 use super::sys;
 
-/// As container runtimes mask them; some kernels lack some.
+/// Container runtimes mask the same paths; a kernel may lack some.
 const CLOSED: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
 
 const NETWORK: &str = "/proc/sys/net";
@@ -73,7 +73,7 @@ pub(super) fn devices() -> io::Result<()> {
         sys::bind_mount(&aside.join(VIRTUAL), &at.join(VIRTUAL))?;
         sys::unmount(aside)?;
     }
-    // Another thread may use the directory.
+    // `aside` is not removed: another thread may use it.
     Ok(())
 }
 

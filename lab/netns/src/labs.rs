@@ -23,9 +23,9 @@ use super::{sandbox, sys};
 const PLACES: &str = "places";
 /// Name, scenario and mode, one per line.
 const ABOUT: &str = "about";
-/// Bytes: thousands of hosts.
+/// In bytes; enough for thousands of hosts.
 const LONGEST_LIST: u64 = 1 << 20;
-/// Exceeds the outer process's own limit.
+/// The outer process kills the lab earlier, after ten seconds.
 const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(10);
 

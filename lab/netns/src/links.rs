@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 use super::NetnsError;
 use super::mac::Mac;
 
-/// Milliseconds are usual.
+/// Time limit; usually some milliseconds suffice.
 const WORKING_WITHIN: Duration = Duration::from_secs(5);
 
 /// A bridge.
@@ -287,7 +287,7 @@ impl Links {
         let end = Instant::now() + WORKING_WITHIN;
         while Instant::now() < end {
             let answer = match holds().await {
-                // A socket has only one dump at a time.
+                // The kernel allows one dump at a time per socket.
                 Err(rtnetlink::Error::NetlinkError(refusal)) if refusal.raw_code() == -nix::libc::EBUSY => false,
                 answer => answer.map_err(self.failed(format_args!("asking for {what}")))?,
             };
@@ -321,7 +321,7 @@ impl Links {
         let attempt = format!("removing the route to {destination}");
         let route = Route { metric, ..Route::new(destination, NextHop::Blackhole) };
         let mut message = self.route_message(&route, &attempt)?;
-        // As `ip route del` does for any type.
+        // Matches routes of any type, as `ip route del` does.
         message.header.kind = RouteType::Unspec;
         message.header.scope = RouteScope::NoWhere;
         let done = self.handle.route().del(message).execute().await;

@@ -19,7 +19,7 @@ const TCA_OPTIONS: u16 = 2;
 const REORDER: u16 = 3;
 const LATENCY64: u16 = 10;
 const JITTER64: u16 = 11;
-/// Packets.
+/// Queue length in packets.
 const QUEUE: u32 = 10_000;
 
 /// Impairments of packets. Probabilities are between 0 and 1.
@@ -42,7 +42,7 @@ impl Impairment {
     fn options(&self) -> Vec<u8> {
         // Every `gap`-th packet may be reordered; 0 disables reordering.
         let gap = u32::from(self.reorder > 0.0);
-        // Latency and jitter are attributes.
+        // Latency and jitter stay 0 here: the attributes below carry them.
         let structure = [0, QUEUE, share(self.loss), gap, share(self.duplicate), 0];
         let mut bytes: Vec<u8> = structure.iter().flat_map(|value| value.to_ne_bytes()).collect();
         let mut attribute = |kind: u16, value: [u8; 8]| {

@@ -44,7 +44,7 @@ pub(super) struct HostView {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SandboxRights {
-    /// Those of its own user namespace.
+    /// Root of the sandbox's own user namespace.
     UserNamespace,
     /// The host's root, restricted by `guard.rs`.
     Root,
@@ -71,7 +71,7 @@ pub(super) fn outside() -> Option<&'static HostView> {
 }
 
 impl HostView {
-    /// In the host's `/proc`.
+    /// The calling thread's directory in the host's `/proc`.
     pub(super) fn thread_dir(&self) -> io::Result<PathBuf> {
         let link = format!("/proc/self/fd/{}/thread-self", self.proc.as_raw_fd());
         Ok(Path::new("/proc").join(fs::read_link(link)?))
@@ -157,7 +157,7 @@ fn leave_host() -> Result<SandboxRights, SandboxError> {
             map().map_err(|e| diagnose::no_capabilities("mapping the user", &e))?;
             Ok(SandboxRights::UserNamespace)
         }
-        // Root without user namespaces.
+        // Root on a machine without user namespaces.
         Err(refused) => match sys::unshare_for_sandbox(false) {
             Ok(()) => Ok(if is_first { SandboxRights::Root } else { SandboxRights::AsFound }),
             Err(_) => Err(diagnose::no_user_namespace(&refused)),
@@ -209,7 +209,7 @@ fn settle(marker: &str) -> Result<InsideSandbox, SandboxError> {
     Ok(InsideSandbox { _private: () })
 }
 
-/// One socket per concurrent probe.
+/// Each concurrent probe needs a socket.
 fn raise_descriptor_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(1 << 18), hard);

@@ -71,7 +71,7 @@ pub fn bind_sctp(address: SocketAddr) -> io::Result<Option<TcpSocket>> {
 pub fn bind_udp(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     let socket = std::net::UdpSocket::bind(address)?;
     socket.set_nonblocking(true)?;
-    // Without the privilege the default buffer must do.
+    // Without the privilege the socket keeps the default buffer.
     let _ = setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER);
     Ok(socket)
 }

@@ -33,7 +33,7 @@ fn ignores(signal: Signal, status: &str) -> bool {
     mask & (1 << (signal as i32 - 1)) != 0
 }
 
-/// 128 + N after signal N.
+/// Returns the exit status, 128 + N after signal N.
 pub(super) fn supervise(mut child: Child, signals: &SignalFd) -> io::Result<i32> {
     let pid = Pid::from_raw(child.id() as i32);
     let mut deadline: Option<Instant> = None;

@@ -16,7 +16,7 @@ pub(super) struct Allocations {
     /// Ports of addresses that several owners share.
     frontends: BTreeMap<(IpAddr, u16, String), String>,
     held: BTreeMap<String, OwnedAllocations>,
-    /// All lower host numbers of a range are taken; avoids quadratic time.
+    /// By range: all lower host numbers are taken. Searches skip them, which avoids quadratic time.
     taken_below: BTreeMap<IpNet, u64>,
 }
 

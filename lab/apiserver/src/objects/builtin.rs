@@ -8,7 +8,7 @@ pub(super) const INITIAL_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", 
 /// A real cluster removes Events after an hour.
 pub(super) const MAX_EVENTS: usize = 1_000;
 
-/// As named by kube-apiserver.
+/// The name that kube-apiserver gives its own ServiceCIDR.
 pub(super) const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
 
 pub(super) fn service_ranges(ranges: &[IpNet], now: Time) -> Option<ServiceCIDR> {

@@ -6,7 +6,7 @@ use svclab_spec::NodeSpec;
 
 pub(super) const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// As the kubelet registers it.
+/// The Node object that a kubelet would register.
 pub(super) fn generate(node: &NodeSpec) -> Node {
     let mut labels = BTreeMap::from([("kubernetes.io/hostname".to_owned(), node.name.clone())]);
     if let Some(zone) = &node.zone {

@@ -89,7 +89,7 @@ impl StoredObject for Lease {
     const STORED: ObjectKind = ObjectKind::Lease;
 }
 
-/// As in kube-apiserver.
+/// The fields that a field selector may name, as in kube-apiserver.
 pub(crate) fn selectable(kind: ObjectKind) -> &'static [&'static str] {
     match kind {
         ObjectKind::Node => &["metadata.name", "spec.unschedulable"],

@@ -302,7 +302,7 @@ fn a_free_node_port_differs_from_requested_ones() {
         let service = store.service(&ObjectKey::new(None, "web")).unwrap().spec.clone().unwrap();
         service.ports.unwrap()[nth].node_port.unwrap()
     };
-    // The port that a free choice gives to port 80.
+    // The node port that the store allocates for port 80.
     let mut fresh = store(3);
     apply(&mut fresh, &service("{name: a, port: 80}", "")).unwrap();
     let first_choice = number(&fresh, 0);

@@ -41,7 +41,7 @@ async fn forward(
             return Ok(respond(response));
         }
         match check_version(context, query) {
-            // As the watch cache of kube-apiserver does: an event that ends the watch.
+            // Like kube-apiserver's watch cache, sends the error as the watch's last event.
             Err(error) if query.watch => {
                 let event = json!({ "type": "ERROR", "object": error.status() });
                 return Ok(respond(Ok(ApiResponse::bytes(StatusCode::OK, format!("{event}\n").into()))));

@@ -1,5 +1,3 @@
-//! Clients of a faulty server converge to the server's state.
-
 use std::time::Duration;
 
 use futures_util::StreamExt;

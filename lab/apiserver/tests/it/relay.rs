@@ -109,7 +109,7 @@ async fn a_held_watch_sends_nothing_until_released() {
         relayed.misbehave(begin);
         assert!(relayed.front.withholds());
         mark(behind, 2);
-        // The list shows that the event could have arrived, too.
+        // The list contains the change, so only the fault withholds its event.
         let (_, list) = get(&plain, "/api/v1/services?labelSelector=mark%3D2", "application/json").await;
         assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{begin:?}");
         let state = services.store.state();

@@ -59,7 +59,7 @@ pub(crate) async fn send(origin: &ProbeOrigin, probe: &Probe) -> Result<[ProbeOu
     Ok(outcomes.map(|outcome| outcome.unwrap_or_else(|| rest.clone())))
 }
 
-/// From two threads.
+/// Sends the two datagrams from two threads.
 fn send_concurrently(senders: [std::net::UdpSocket; 2], lines: [Vec<u8>; 2]) -> io::Result<()> {
     let together = Arc::new(Barrier::new(senders.len()));
     let threads: Vec<_> = senders

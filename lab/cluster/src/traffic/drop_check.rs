@@ -54,7 +54,7 @@ pub(super) async fn finished_within<T>(
     )))
 }
 
-/// With an injectable control.
+/// Tests replace `control`.
 async fn confirmed<T, C: Future<Output = io::Result<Duration>>>(
     limit: Duration,
     exchange: impl Future<Output = T>,
@@ -88,7 +88,7 @@ async fn control(namespace: &Namespace) -> io::Result<Duration> {
     let (client, server) = (socket().await?, socket().await?);
     client.connect(server.local_addr()?).await?;
     let start = Instant::now();
-    // Like the servers, a task of its own.
+    // A task of its own, as each echo server has.
     let served = tokio::spawn(echo(server));
     let mut datagram = [0; 8];
     let exchange = async {

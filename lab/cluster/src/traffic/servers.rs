@@ -116,7 +116,7 @@ fn bind_all(addresses: &[IpAddr], ports: &[ServerPort], wildcard: bool) -> io::R
                 Protocol::Udp => sockets::bind_udp(address).map(BoundSocket::Udp),
                 Protocol::Sctp => match sockets::bind_sctp(address).transpose() {
                     Some(socket) => socket.map(BoundSocket::Sctp),
-                    // Scenarios that send SCTP require the capability.
+                    // No SCTP support; scenarios that send SCTP require the capability.
                     None => continue,
                 },
             };
@@ -142,7 +142,7 @@ async fn serve_stream(listener: TcpListener, identity: Arc<ServerIdentity>, spea
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                // Concerns one connection only.
+                // A failed accept concerns one connection only.
                 if let Ok((stream, peer)) = accepted {
                     connections.push(serve_connection(stream, peer, Arc::clone(&identity), speaks_http));
                 }

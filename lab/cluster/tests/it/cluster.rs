@@ -280,7 +280,7 @@ async fn two_thousand_probes_all_get_an_answer() {
     let cluster = Cluster::build(&spec(Cni::Bridge, Families::V4, 2, 4)).await.unwrap();
     let many = |protocol, to: &str| -> Vec<Probe> {
         let to: SocketAddr = to.parse().unwrap();
-        // Other tests use the CPUs, too.
+        // A long time limit, because other tests use the CPUs, too.
         let one = |i| Probe { timeout: Duration::from_secs(10), ..probe(in_pod(&format!("p{}", i % 4)), protocol, to) };
         (0..2000).map(one).collect()
     };

@@ -96,7 +96,7 @@ fn host_state() -> (String, BTreeSet<String>, BTreeSet<String>) {
 
 fn a_killed_sandbox_leaves_nothing() {
     let before = host_state();
-    // Outer process, then first inner process.
+    // Kills the outer process, then the first inner process.
     for inner in [false, true] {
         let Some((mut child, token, _)) = start("hold") else { return };
         assert_eq!(holders(&token).len(), 5, "outer, inner, one program per node");

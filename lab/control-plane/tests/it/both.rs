@@ -1,5 +1,3 @@
-//! Sends the same requests to both servers.
-
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
@@ -81,7 +79,6 @@ async fn version(api: &ApiClient) -> u64 {
 }
 
 impl ServerPair {
-    /// Returns the differing fields.
     async fn exchange(
         &mut self,
         exchange: &Exchange,

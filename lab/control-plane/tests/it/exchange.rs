@@ -6,7 +6,6 @@ use hyper::Method;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Requests that run in order.
 pub struct ExchangeGroup {
     /// File name without extension; also the namespace of the objects.
     pub name: String,

@@ -85,13 +85,11 @@ pub fn probe(from: ClusterHost, protocol: Protocol, to: SocketAddr) -> Probe {
     Probe { from, to, protocol, source_address: None, source_port: None, timeout: Duration::from_secs(1) }
 }
 
-/// The answer to a TCP probe.
 pub async fn ask(cluster: &Cluster, from: ClusterHost, to: &str) -> ProbeAnswer {
     let probe = probe(from, Protocol::Tcp, to.parse().unwrap());
     cluster.probe(&probe).await.unwrap().answer
 }
 
-/// Panics without a reply.
 pub fn replied(outcome: &ProbeOutcome) -> (&str, IpAddr) {
     match &outcome.answer {
         ProbeAnswer::Replied { server, peer, .. } => (server, peer.ip()),
@@ -99,7 +97,6 @@ pub fn replied(outcome: &ProbeOutcome) -> (&str, IpAddr) {
     }
 }
 
-/// Panics if the command fails.
 pub async fn run(cluster: &Cluster, place: ClusterHost, line: &str) -> ExecOutput {
     let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let output = cluster.exec(&place, &argv, Duration::from_secs(20)).await.unwrap();
