@@ -17,7 +17,7 @@ use crate::settings::Proxy;
 
 /// An endpoint of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Endpoint {
+pub struct SliceEndpoint {
     /// Its address.
     pub address: IpAddr,
     /// The endpoint's node; `None` if slices disagree.
@@ -34,7 +34,7 @@ pub struct KnownAddresses {
     /// Names of addresses, for reports and machines.
     pub names: AddressNames,
     /// Endpoints by address.
-    pub endpoints: BTreeMap<IpAddr, Endpoint>,
+    pub endpoints: BTreeMap<IpAddr, SliceEndpoint>,
     /// Protocols and ports of host-network endpoints of this node.
     pub sockets: BTreeSet<(Number, u16)>,
     /// Addresses of nodes, by node.
@@ -75,7 +75,7 @@ impl KnownAddresses {
                 if let Some(pod) = &pod {
                     known.names.entry(address).or_insert_with(|| format!("pod/{pod}"));
                 }
-                let entry = Endpoint { address, node: endpoint.node_name.clone(), pod };
+                let entry = SliceEndpoint { address, node: endpoint.node_name.clone(), pod };
                 let first = known.endpoints.entry(address).or_insert_with(|| entry.clone());
                 // The address was given to another pod while the first one terminates.
                 if first.node != entry.node {
@@ -186,7 +186,7 @@ fn number(protocol: Option<&str>) -> Option<Number> {
 
 /// A pod of the oracle's world.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pod {
+pub struct AuditPod {
     /// Its name.
     pub name: PodName,
     /// The pod's node.
@@ -203,8 +203,8 @@ pub struct Pod {
 pub fn cluster(
     snapshot: &Snapshot,
     known: &KnownAddresses,
-    proxy: &Proxy,
-    pods: &[Pod],
+    proxy: &AuditedProxy,
+    pods: &[AuditPod],
     clients: Vec<Client>,
     uplink: Option<String>,
 ) -> ClusterModel {

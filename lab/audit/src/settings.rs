@@ -20,9 +20,9 @@ struct Configuration {
     detect_local_mode: Option<String>,
     detect_local: Option<DetectLocalFile>,
     node_port_addresses: Option<Vec<String>>,
-    iptables: Option<Iptables>,
+    iptables: Option<IptablesFields>,
     nftables: Option<Masquerade>,
-    ipvs: Option<Ipvs>,
+    ipvs: Option<IpvsFields>,
     feature_gates: BTreeMap<String, bool>,
 }
 
@@ -37,7 +37,7 @@ struct DetectLocalFile {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Iptables {
+struct IptablesFields {
     masquerade_all: Option<bool>,
     localhost_node_ports: Option<bool>,
 }
@@ -50,28 +50,31 @@ struct Masquerade {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Ipvs {
+struct IpvsFields {
     scheduler: Option<String>,
 }
 
 /// The proxy's settings and their origin.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Proxy {
+pub struct AuditedProxy {
     /// Its settings.
     pub settings: ProxySettings,
     /// Whether the configuration was read; without it local-traffic detection and node-port addresses are unknown.
     pub configured: bool,
 }
 
-impl Proxy {
+impl AuditedProxy {
     /// Reads the snapshot's configuration; `mode` overrides its mode.
     ///
     /// # Errors
     /// The configuration is malformed, or its mode is unknown.
-    pub fn of(snapshot: &Snapshot, state: &NodeState, mode: Option<Mode>) -> Result<Proxy, NodeError> {
+    pub fn of(snapshot: &Snapshot, state: &NodeState, mode: Option<Mode>) -> Result<AuditedProxy, NodeError> {
         let Some(text) = &snapshot.proxy_config else {
             let mode = mode.or_else(|| written_by(state)).ok_or_else(|| wrong(UNKNOWN_MODE))?;
-            return Ok(Proxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: false });
+            return Ok(AuditedProxy {
+                settings: ProxySettings { mode, ..ProxySettings::default() },
+                configured: false,
+            });
         };
         let file: Configuration = serde_saphyr::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         let named = match file.mode.as_deref() {
@@ -96,7 +99,7 @@ impl Proxy {
             scheduler: scheduler(file.ipvs.as_ref().and_then(|ipvs| ipvs.scheduler.as_deref()).unwrap_or_default())?,
             external_ips: file.feature_gates.get(EXTERNAL_IPS).copied().unwrap_or(true),
         };
-        Ok(Proxy { settings, configured: true })
+        Ok(AuditedProxy { settings, configured: true })
     }
 }
 
@@ -188,9 +191,9 @@ fn scheduler(name: &str) -> Result<Scheduler, NodeError> {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<Proxy, NodeError> {
+    fn of(text: &str) -> Result<AuditedProxy, NodeError> {
         let snapshot = Snapshot { proxy_config: Some(text.to_owned()), ..Snapshot::default() };
-        Proxy::of(&snapshot, &NodeState::default(), None)
+        AuditedProxy::of(&snapshot, &NodeState::default(), None)
     }
 
     #[test]
@@ -224,7 +227,7 @@ mod tests {
             let error = of(text).unwrap_err().to_string();
             assert!(error.contains(problem), "{text}: {error}");
         }
-        let error = Proxy::of(&Snapshot::default(), &NodeState::default(), None).unwrap_err().to_string();
+        let error = AuditedProxy::of(&Snapshot::default(), &NodeState::default(), None).unwrap_err().to_string();
         assert!(error.contains("--mode"), "{error}");
     }
 }

@@ -60,21 +60,21 @@ fn svclab(args: &[&str]) -> Command {
 }
 
 /// A lab that is up until this value is dropped.
-struct Lab {
+struct LiveLab {
     child: Child,
     inner: String,
 }
 
-impl Drop for Lab {
+impl Drop for LiveLab {
     fn drop(&mut self) {
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
         let _ = self.child.wait();
     }
 }
 
-impl Lab {
+impl LiveLab {
     /// `None`: this machine cannot run labs, which fails in CI.
-    fn up(mode: &str, variant: &str) -> Option<Lab> {
+    fn up(mode: &str, variant: &str) -> Option<LiveLab> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("audited.yaml");
         let scenario = format!(
@@ -95,7 +95,7 @@ impl Lab {
         std::thread::spawn(move || lines.for_each(drop));
         let running = svclab_netns::enter::running();
         let inner = running.iter().find(|place| descends(place.pid, child.id())).map(|place| place.pid.to_string());
-        Some(Lab { inner: inner.unwrap(), child })
+        Some(LiveLab { inner: inner.unwrap(), child })
     }
 
     fn exec(&self, command: &[&str]) -> Output {
@@ -148,7 +148,7 @@ impl Lab {
 /// What `svclab audit --live` with its own settling time prints while a broken rule stays, and what `--watch` prints before and after.
 #[test]
 fn a_live_audit_finds_what_stays_broken_and_watches_until_a_signal() {
-    let Some(lab) = Lab::up("nftables", "nft") else { return };
+    let Some(lab) = LiveLab::up("nftables", "nft") else { return };
     lab.audit_until_clean();
     let audit = [env!("CARGO_BIN_EXE_svclab"), "audit", "--live", "--settle", "1"];
     assert_eq!(lab.exec(&audit).status.code(), Some(0));
@@ -180,7 +180,7 @@ fn flags_of_a_live_audit_are_refused_with_an_archive() {
 }
 
 fn clean_and_broken(mode: &str, variant: &str, command: &[&str], kind: &str) {
-    let Some(lab) = Lab::up(mode, variant) else { return };
+    let Some(lab) = LiveLab::up(mode, variant) else { return };
     let report = lab.audit_until_clean();
     assert_eq!(report["mode"], mode);
     assert!(report["calls"].as_u64().unwrap() > 40, "{report:#}");
@@ -214,7 +214,7 @@ fn portals_of_userspace_mode() {
 
 #[test]
 fn a_rule_of_another_program_is_named() {
-    let Some(lab) = Lab::up("nftables", "auto") else { return };
+    let Some(lab) = LiveLab::up("nftables", "auto") else { return };
     lab.audit_until_clean();
     lab.must(&["iptables-nft", "-N", "cali-FORWARD"]);
     lab.must(&["iptables-nft", "-A", "cali-FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP"]);
@@ -229,7 +229,7 @@ fn a_rule_of_another_program_is_named() {
 
 #[test]
 fn an_archive_is_explained() {
-    let Some(lab) = Lab::up("iptables", "nft") else { return };
+    let Some(lab) = LiveLab::up("iptables", "nft") else { return };
     lab.audit_until_clean();
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("node-a.tar");

@@ -66,11 +66,11 @@ fn apply(store: &mut Store, kind: ObjectKind, object: &Value) {
 
 /// Collects the thread's warnings while the guard lives.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+struct LogCapture(Arc<Mutex<Vec<u8>>>);
 
-impl Log {
-    fn start() -> (Log, tracing::subscriber::DefaultGuard) {
-        let log = Log::default();
+impl LogCapture {
+    fn start() -> (LogCapture, tracing::subscriber::DefaultGuard) {
+        let log = LogCapture::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter("warn,kube_client=off")
@@ -87,7 +87,7 @@ impl Log {
     }
 }
 
-impl Write for Log {
+impl Write for LogCapture {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
@@ -168,7 +168,7 @@ const EVERYTHING: [&str; 4] =
 
 /// Gives the answer to a source that has synced.
 async fn stays(answer: &HostileAnswer) {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = LogCapture::start();
     let mut pair = Pair::start(answer, false);
     assert_eq!(pair.whole("the first lists").await, EVERYTHING, "{}", answer.name);
     let hostile = HOSTILE_ANSWERS.iter().find(|one| one.name == answer.name).unwrap();
@@ -203,7 +203,7 @@ async fn stays(answer: &HostileAnswer) {
 
 /// Gives the answer to a source that starts.
 async fn starts_late(answer: &HostileAnswer) {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = LogCapture::start();
     let mut pair = Pair::start(answer, true);
     let told = pair.until(answer.name, |api, metrics, _| api.hostile_answers().0 >= 6 && failures(metrics) >= 6).await;
     assert_eq!(told, [""; 0], "{}: nothing may be programmed", answer.name);

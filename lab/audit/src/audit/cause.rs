@@ -21,7 +21,7 @@ pub(super) struct ServiceEndpoints<'a> {
 pub(super) fn cause(
     fault: &Fault,
     decider: Option<&Decider>,
-    proxy: &Proxy,
+    proxy: &AuditedProxy,
     endpoints: &ServiceEndpoints<'_>,
 ) -> String {
     let other = decider.and_then(|decider| shadow(decider, proxy));
@@ -74,7 +74,7 @@ fn wrong_endpoint(fault: &Fault, endpoints: &ServiceEndpoints<'_>) -> String {
 pub(super) fn known_difference(
     kind: FindingKind,
     asked: &AuditCall<'_>,
-    proxy: &Proxy,
+    proxy: &AuditedProxy,
     found: Option<&PacketVerdict>,
 ) -> Option<&'static str> {
     let lost = match found? {
@@ -113,7 +113,7 @@ pub(super) fn known_difference(
 /// every local address (`--dst-type LOCAL`).
 pub(super) fn known_refusal(
     asked: &AuditCall<'_>,
-    proxy: &Proxy,
+    proxy: &AuditedProxy,
     found: &Outcomes,
     decided: Option<&Decider>,
 ) -> Option<&'static str> {
@@ -134,7 +134,7 @@ fn meets_itself(found: &PacketVerdict) -> bool {
 }
 
 /// The cause if another program, or another mode of the proxy, decided.
-fn shadow(decider: &Decider, proxy: &Proxy) -> Option<String> {
+fn shadow(decider: &Decider, proxy: &AuditedProxy) -> Option<String> {
     match decider.program {
         RuleOwner::Proxy(mode) if belongs(mode, proxy.settings.mode) => None,
         RuleOwner::Proxy(mode) => Some(format!("left over from {} mode: {}", mode.name(), decider.text)),
@@ -175,7 +175,7 @@ mod tests {
         };
         let asked = AuditCall { frontend: &frontend, source: &source, to: SocketAddr::from(([192, 0, 2, 1], 30_080)) };
         let settings = ProxySettings { mode: Mode::Nftables, ..ProxySettings::default() };
-        let proxy = Proxy { settings, configured: true };
+        let proxy = AuditedProxy { settings, configured: true };
         let mut network = Network::new();
         let by = Host::builder("pod").build().map(|host| network.add(host)).ok();
         let excused = |why: DropReason| {
@@ -213,7 +213,7 @@ mod tests {
         let mut network = Network::new();
         let by = Host::builder("node").build().map(|host| network.add(host)).ok();
         let known = |frontend, mode, chain: &str, verdict: PacketVerdict| {
-            let proxy = Proxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: true };
+            let proxy = AuditedProxy { settings: ProxySettings { mode, ..ProxySettings::default() }, configured: true };
             let decided = Decider {
                 program: RuleOwner::Proxy(Mode::Iptables),
                 chain: Some(chain.to_owned()),

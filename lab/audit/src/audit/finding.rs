@@ -202,7 +202,7 @@ struct FindingKey {
 pub(super) struct Gathered<'a> {
     machines: &'a Machines,
     known: &'a KnownAddresses,
-    proxy: &'a Proxy,
+    proxy: &'a AuditedProxy,
     findings: BTreeMap<FindingKey, Finding>,
     not_judged: BTreeMap<String, NotJudged>,
     rules: RuleTallies,
@@ -214,7 +214,7 @@ pub(super) struct Gathered<'a> {
 }
 
 impl<'a> Gathered<'a> {
-    pub(super) fn new(machines: &'a Machines, known: &'a KnownAddresses, proxy: &'a Proxy) -> Gathered<'a> {
+    pub(super) fn new(machines: &'a Machines, known: &'a KnownAddresses, proxy: &'a AuditedProxy) -> Gathered<'a> {
         Gathered {
             machines,
             known,

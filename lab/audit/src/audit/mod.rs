@@ -54,7 +54,7 @@ pub fn audit(snapshot: &Snapshot, options: &AuditOptions) -> Result<Report, Node
     let mut state = state(snapshot)?;
     forget_clients(&mut state);
     let known = KnownAddresses::of(snapshot);
-    let proxy = Proxy::of(snapshot, &state, options.mode)?;
+    let proxy = AuditedProxy::of(snapshot, &state, options.mode)?;
     if let Some(Unread { what, why }) = missing(snapshot, proxy.settings.mode) {
         return Err(NodeError::Unread { what: what.clone(), why: why.clone() });
     }
@@ -121,7 +121,7 @@ fn forget_clients(state: &mut NodeState) {
 struct Audit<'a> {
     snapshot: &'a Snapshot,
     known: &'a KnownAddresses,
-    proxy: &'a Proxy,
+    proxy: &'a AuditedProxy,
     cluster: &'a ClusterModel,
     oracle: Oracle<'a>,
     machines: &'a Machines,

@@ -8,7 +8,7 @@ use svclab_oracle::{Client, Family, PacketSource, PodName, ServiceFrontend, addr
 use svclab_sim::host::{Host, RouteTo};
 use svclab_snapshot::Snapshot;
 
-use crate::cluster::{KnownAddresses, Pod, own_addresses};
+use crate::cluster::{AuditPod, KnownAddresses, own_addresses};
 use crate::explain::outside;
 use crate::machines::Peer;
 
@@ -57,7 +57,7 @@ pub struct Sources {
     /// A caller in each source range.
     pub ranges: Vec<(IpNet, AuditCaller)>,
     /// Pods for the oracle.
-    pub pods: Vec<Pod>,
+    pub pods: Vec<AuditPod>,
     /// Hosts outside for the oracle.
     pub clients: Vec<Client>,
     /// Callers that are machines of the simulator.
@@ -133,7 +133,7 @@ impl Finder<'_> {
         let peer = self.known.name(address);
         match sources.pods.iter_mut().find(|pod| pod.name == name) {
             Some(pod) => pod.addresses.push(address),
-            None => sources.pods.push(Pod { name, node: node.to_owned(), addresses: vec![address], interface }),
+            None => sources.pods.push(AuditPod { name, node: node.to_owned(), addresses: vec![address], interface }),
         }
         match sources.peers.iter_mut().find(|known| known.name == peer) {
             Some(known) => known.addresses.push(address),

@@ -18,7 +18,7 @@ use super::Around;
 pub(super) const LOOPBACK: &str = "lo";
 
 /// The inputs of the node.
-pub(super) struct Node<'a> {
+pub(super) struct NodeInputs<'a> {
     pub(super) name: &'a str,
     pub(super) snapshot: &'a Snapshot,
     pub(super) listed: &'a Network,
@@ -26,10 +26,10 @@ pub(super) struct Node<'a> {
     pub(super) around: &'a Around,
 }
 
-impl Node<'_> {
+impl NodeInputs<'_> {
     /// The machine without sockets; adds assumptions to `assumed`.
     pub(super) fn builder(&self, assumed: &mut BTreeSet<String>) -> HostBuilder {
-        let Node { name, snapshot, listed: network, state, around } = self;
+        let NodeInputs { name, snapshot, listed: network, state, around } = self;
         let settings = NodeSysctls(&snapshot.sysctls);
         if snapshot.sysctls.is_empty() {
             assumed.insert("kernel settings: those of a node of Kubernetes (forwarding on, rp_filter off)".to_owned());

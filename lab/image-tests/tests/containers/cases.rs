@@ -9,7 +9,7 @@ use libtest_mimic::{Failed, Trial};
 use testcontainers::bollard::query_parameters::KillContainerOptionsBuilder;
 use testcontainers::runners::AsyncRunner;
 
-use super::stand::{Container, NODE_ADDRESSES, NODE_PORT, SERVICE, Stand, WAYS, Way, log, process_file};
+use super::stand::{Container, ImageMode, NODE_ADDRESSES, NODE_PORT, SERVICE, Stand, WAYS, log, process_file};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Seconds until Docker sends SIGKILL; a case ends much earlier.
@@ -41,7 +41,7 @@ pub fn all() -> impl Iterator<Item = Trial> {
     trials.chain([Trial::test("sizes", || run(WAYS[0], |stand| Box::pin(sizes(stand))))])
 }
 
-fn run(way: Way, case: Case) -> Result<(), Failed> {
+fn run(way: ImageMode, case: Case) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(async {
         let work = async {

@@ -68,7 +68,7 @@ impl Files {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
+pub struct ImageMode {
     /// Part of the test's name.
     pub name: &'static str,
     pub image: &'static str,
@@ -76,11 +76,15 @@ pub struct Way {
 }
 
 /// Images and modes. IPVS is left out: few kernels have it, and scenarios judge it in a microVM.
-pub const WAYS: [Way; 4] = [
-    Way { name: "iptables", image: "svcproxy", flags: &["--proxy-mode=iptables"] },
-    Way { name: "nftables", image: "svcproxy", flags: &["--proxy-mode=nftables"] },
-    Way { name: "userspace", image: "svcproxy", flags: &["--proxy-mode=userspace"] },
-    Way { name: "legacy", image: "svcproxy-legacy", flags: &["--proxy-mode=iptables", "--iptables-variant=legacy"] },
+pub const WAYS: [ImageMode; 4] = [
+    ImageMode { name: "iptables", image: "svcproxy", flags: &["--proxy-mode=iptables"] },
+    ImageMode { name: "nftables", image: "svcproxy", flags: &["--proxy-mode=nftables"] },
+    ImageMode { name: "userspace", image: "svcproxy", flags: &["--proxy-mode=userspace"] },
+    ImageMode {
+        name: "legacy",
+        image: "svcproxy-legacy",
+        flags: &["--proxy-mode=iptables", "--iptables-variant=legacy"],
+    },
 ];
 
 pub type Container = ContainerAsync<GenericImage>;
@@ -89,7 +93,7 @@ pub type Container = ContainerAsync<GenericImage>;
 pub struct Stand {
     files: Files,
     docker: Docker,
-    way: Way,
+    way: ImageMode,
     tag: String,
     network: File,
     node: Container,
@@ -103,7 +107,7 @@ pub struct Stand {
 
 impl Stand {
     /// Starts everything but the proxy, and writes kernel settings as the DaemonSet's init container does, as root.
-    pub async fn new(way: Way) -> anyhow::Result<Stand> {
+    pub async fn new(way: ImageMode) -> anyhow::Result<Stand> {
         let files = Files::from_environment()?;
         let docker = docker_client_instance().await?;
         let tag = load(&docker, &files).await?;

@@ -256,8 +256,8 @@ async fn create(request: Request<Incoming>, world: &Mutex<ServerContent>) -> Res
     response
 }
 
-type Lines = dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync;
-type SyncLines = std::pin::Pin<Box<Lines>>;
+type EventLines = dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Sync;
+type SyncLines = std::pin::Pin<Box<EventLines>>;
 
 /// A page of a list. The continue token has the first page's version, which is the whole list's, and the number of earlier objects.
 fn list(world: &ServerContent, path: &str, limit: Option<&str>, token: Option<&str>) -> Response<Body> {
