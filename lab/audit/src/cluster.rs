@@ -13,7 +13,7 @@ use svclab_sim::protocol::Protocol as Number;
 use svclab_snapshot::{Objects, Snapshot};
 
 use crate::machines::AddressNames;
-use crate::settings::Proxy;
+use crate::settings::AuditedProxy;
 
 /// An endpoint of a slice.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -220,7 +220,7 @@ pub fn cluster(
     }
     let interfaces = pods.iter().filter_map(|pod| Some((pod.name.clone(), pod.interface.clone()?)));
     let incoming = IncomingInterfaces { pods: interfaces.collect(), others: uplink };
-    let on_host = |pod: &Pod| pod.addresses.iter().any(|address| own.contains(address));
+    let on_host = |pod: &AuditPod| pod.addresses.iter().any(|address| own.contains(address));
     let places = pods.iter().map(|pod| PodMachine {
         name: pod.name.clone(),
         node: pod.node.clone(),

@@ -9,7 +9,7 @@ use svclab_sim::trace::DropReason;
 use super::{AuditCall, FindingKind, SourceKind};
 use crate::decider::{Decider, RuleOwner};
 use crate::judge::{Fault, FaultKind};
-use crate::settings::Proxy;
+use crate::settings::AuditedProxy;
 
 /// The service's endpoints in all states, and whether an address is an endpoint of any service.
 pub(super) struct ServiceEndpoints<'a> {

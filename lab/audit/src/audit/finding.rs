@@ -19,7 +19,7 @@ use crate::cluster::KnownAddresses;
 use crate::decider::{decider, journey_of};
 use crate::judge::{Fault, FaultKind};
 use crate::machines::Machines;
-use crate::settings::Proxy;
+use crate::settings::AuditedProxy;
 
 /// The most findings of a kind that keep the packet's path.
 const WAYS: usize = 50;

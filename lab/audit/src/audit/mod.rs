@@ -26,7 +26,7 @@ use crate::cluster::{self, KnownAddresses, own_addresses};
 use crate::error::NodeError;
 use crate::judge::{Fault, FaultKind, Judge, destination};
 use crate::machines::{Around, Machines, destinations, state};
-use crate::settings::Proxy;
+use crate::settings::AuditedProxy;
 
 pub use finding::{Finding, FindingKind, NotJudged, Report};
 pub use rules::{RuleTallies, RuleTally};

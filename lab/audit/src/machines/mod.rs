@@ -93,7 +93,7 @@ impl Machines {
             "" => "node".to_owned(),
             name => format!("node/{name}"),
         };
-        let builder = node::Node { name: &name, snapshot, listed, state, around }.builder(&mut assumed);
+        let builder = node::NodeInputs { name: &name, snapshot, listed, state, around }.builder(&mut assumed);
         // Stations depend on the node's routes, and the node's bridge ports on the stations.
         let node = builder.clone().build()?;
         let stations = Finder::new(listed, &node, &around.names, &mut assumed).find(&around.peers, &around.crowd);
