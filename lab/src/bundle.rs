@@ -1,5 +1,3 @@
-//! The directory of evidence that a failed step of `svclab run` leaves.
-
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -16,12 +14,10 @@ pub const EXPLANATION: &str = "explain.txt";
 #[serde(rename_all = "camelCase")]
 pub struct BundleStep {
     pub name: String,
-    /// The path of the scenario on the command line.
     pub path: String,
     pub mode: String,
     pub iptables_variant: String,
     pub seed: u64,
-    /// The microVM; `None`: the host's kernel.
     pub machine: Option<MicroVm>,
     #[serde(default)]
     pub audited: bool,
@@ -34,11 +30,10 @@ pub struct BundleStep {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedStep {
-    /// The place in the scenario, from 1.
+    /// Counts from 1.
     pub number: usize,
     pub name: String,
     pub line: usize,
-    /// The key of the step.
     pub action: String,
     pub mismatches: Vec<FailedPromise>,
 }
@@ -49,7 +44,6 @@ pub struct FailedPromise {
     pub seen: String,
 }
 
-/// The arguments of `svclab explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedCall {
     pub node: String,

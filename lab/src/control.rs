@@ -1,5 +1,5 @@
-//! The protocol of a lab's control socket: a request is one line of JSON, the answer is lines of JSON. Only the user
-//! who started the lab can connect.
+//! The protocol of a lab's control socket: one line of JSON as request, lines of JSON as answer. Only the user who
+//! started the lab can connect.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,7 +13,6 @@ pub const SOCKET: &str = "control";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ControlRequest {
     Probe(ProbeRequest),
-    /// The logs of proxies.
     Logs {
         /// `None`: all nodes.
         node: Option<String>,
@@ -21,17 +20,17 @@ pub enum ControlRequest {
     },
 }
 
-/// Requests to send, in the notation of a `probe` step.
+/// In the notation of a `probe` step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeRequest {
     pub from: String,
     pub to: String,
     pub count: usize,
-    /// The node to which a client sends.
+    /// The node that a client sends to.
     pub via: Option<String>,
-    /// UDP, if the target has no protocol.
+    /// For targets without a protocol.
     pub udp: bool,
-    /// Milliseconds.
+    /// In milliseconds.
     pub patience: u64,
 }
 
@@ -44,7 +43,6 @@ pub enum ControlReply {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeResult {
-    /// Address and protocol.
     pub to: String,
     pub answered: Vec<ServerAnswers>,
     pub failures: BTreeMap<String, usize>,
@@ -59,7 +57,7 @@ pub struct ServerAnswers {
     pub saw: BTreeMap<IpAddr, usize>,
 }
 
-/// Sends a request to the lab with this PID; `take` gets each line of the answer.
+/// `take` gets each line of the answer.
 pub fn ask<E: From<io::Error>>(
     pid: i32,
     request: &ControlRequest,

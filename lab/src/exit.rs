@@ -1,4 +1,4 @@
-//! How the program ends.
+//! Exit statuses.
 
 use std::process::ExitStatus;
 
@@ -9,7 +9,7 @@ pub(crate) const USAGE: u8 = 2;
 /// This machine cannot run the command, or nothing was judged.
 pub(crate) const UNABLE: u8 = 3;
 
-/// An end other than success. An empty message is not printed.
+/// An unsuccessful end. An empty message is not printed.
 #[derive(Debug)]
 pub(crate) struct Exit {
     pub(crate) status: u8,
@@ -26,7 +26,7 @@ impl Exit {
     }
 }
 
-/// The exit status of a child process; [`UNABLE`] if a signal ended it.
+/// [`UNABLE`] if a signal ended the child.
 pub(crate) fn status_of(child: ExitStatus) -> u8 {
     child.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(UNABLE)
 }

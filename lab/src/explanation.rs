@@ -1,4 +1,4 @@
-//! Explains in words why a request ends where it does.
+//! Explains why a request ends where it does.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use svclab_snapshot::archive::ArchiveError;
 use crate::bundle::FailedCall;
 use crate::outcome_text;
 
-/// The most outcomes that the short form lists.
+/// Outcomes in the short form.
 const OUTCOMES: usize = 2;
 
 pub(crate) struct Explanation {
@@ -57,7 +57,6 @@ pub(crate) fn of_archive(path: &Path, call: &FailedCall) -> Result<Explanation, 
     Ok(Explanation { text, lines: lines(&call.node, &explained) })
 }
 
-/// The output of `svclab explain`.
 pub(crate) fn text(
     network: &Network,
     outcomes: &Outcomes,

@@ -1,5 +1,5 @@
-//! Reads files that users name, up to a limit. Endless files (`/dev/zero`, an open pipe) are an error. A scenario or a
-//! description of a proxy may come from the program itself.
+//! Reads files that users name, up to a limit: endless files (`/dev/zero`, an open pipe) are an error. Scenarios and
+//! descriptions of proxies may be embedded.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,11 +11,11 @@ use nix::libc::O_NONBLOCK;
 
 use crate::shipped;
 
-/// The most bytes of a scenario, manifest or description of a proxy: ten times the manifests of a large cluster.
+/// Ten times the manifests of a large cluster.
 const LONGEST: u64 = 64 << 20;
 const LONGEST_DUMP: u64 = 256 << 20;
 
-/// Texts by path: given texts, then files on disk, then the files that the program contains.
+/// Texts by path. Order: given texts, files on disk, embedded files.
 #[derive(Debug, Clone, Default)]
 pub struct InputFiles {
     given: BTreeMap<PathBuf, String>,
@@ -52,7 +52,7 @@ pub fn text(path: &Path) -> io::Result<String> {
     bounded(file, LONGEST)
 }
 
-/// Reads a dump. The file may be a pipe (`--rules <(ssh node iptables-save)`).
+/// Reads a dump, which may be a pipe (`--rules <(ssh node iptables-save)`).
 ///
 /// # Errors
 /// When the dump is longer than 256 MiB.

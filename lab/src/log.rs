@@ -1,4 +1,4 @@
-/// Whether a line of a proxy's log is a warning or error: `tracing`'s WARN and ERROR, klog's W, E and F.
+/// Matches `tracing`'s WARN and ERROR, and klog's W, E and F.
 pub(crate) fn complains(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let first = words.next().unwrap_or_default();

@@ -1,5 +1,3 @@
-//! `svclab`: see the library.
-
 fn main() -> std::process::ExitCode {
     svclab::cli::main()
 }

@@ -34,7 +34,7 @@ impl Need {
         }
     }
 
-    /// Why the machine lacks it, as the end of a sentence.
+    /// The reason for the lack, as the end of a sentence.
     pub fn lack(self) -> &'static str {
         match self {
             Need::LargeBatches => {

@@ -1,8 +1,7 @@
-//! Everything that a service proxy must do, each with a number that never changes, so that cards of two versions
-//! compare.
+//! Everything that a service proxy must do. Each promise has a permanent number, so that cards of two versions compare.
 //!
-//! Numbers below 700 are the oracle's rules about single packets. From 700 on: changes, restarts, faults. The number of
-//! a removed promise is never used again.
+//! Numbers below 700 are the oracle's rules about single packets; from 700 on: changes, restarts, faults. Numbers of
+//! removed promises are never reused.
 
 use svclab_oracle::Rule;
 
@@ -13,7 +12,7 @@ pub struct Promise {
     pub number: u16,
     pub id: &'static str,
     pub says: &'static str,
-    /// The page, proposal or test that says so.
+    /// The page, KEP or test that states the promise.
     pub source: &'static str,
 }
 
@@ -36,7 +35,7 @@ impl Promise {
         Promise::all().find(|promise| promise.id == id)
     }
 
-    /// Whether Kubernetes promises it (a page, an enhancement proposal, an upstream test), and not only this project.
+    /// Whether Kubernetes states it (page, KEP, upstream test), and not only this project.
     #[must_use]
     pub fn is_kubernetes(&self) -> bool {
         !self.source.starts_with("docs/")
@@ -71,8 +70,7 @@ impl Promise {
     }
 }
 
-/// The oracle's rules except those without a verdict: `undecided`, `contradiction` and
-/// `node-port-addresses-other-family`.
+/// Without the rules that give no verdict: `undecided`, `contradiction`, `node-port-addresses-other-family`.
 const RULES: [(u16, Rule); 49] = [
     (101, Rule::ClusterIp),
     (102, Rule::NodePort),

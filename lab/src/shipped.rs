@@ -1,5 +1,4 @@
-//! The scenarios and the descriptions of proxies that the program contains: `scenarios/NAME.yaml` and
-//! `proxies/NAME.yaml`.
+//! Embedded scenarios and descriptions of proxies: `scenarios/NAME.yaml` and `proxies/NAME.yaml`.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -17,7 +16,7 @@ pub fn scenarios() -> impl Iterator<Item = &'static Path> {
     FILES.iter().map(|(name, _)| Path::new(*name)).filter(|path| path.starts_with(SCENARIOS))
 }
 
-/// `path` without `.` and `..`; `None` if it leaves the current folder.
+/// Removes `.` and `..`; `None` if the path leaves the current folder.
 fn normal(path: &Path) -> Option<PathBuf> {
     let mut normal = PathBuf::new();
     for component in path.components() {

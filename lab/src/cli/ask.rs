@@ -1,5 +1,3 @@
-//! `svclab probe` and `svclab logs`: requests to a lab that is up.
-
 use std::io::{self, Write};
 
 use clap::Args;
@@ -54,7 +52,7 @@ impl From<io::Error> for Exit {
     }
 }
 
-/// Sends requests. Fails unless all are answered.
+/// Fails unless all requests are answered.
 pub(super) fn probe(args: &ProbeArgs) -> Result<u8, Exit> {
     let lab = args.lab.find()?;
     let request = ProbeRequest {

@@ -1,5 +1,3 @@
-//! `svclab check`: explains scenarios and warns of mistakes.
-
 use std::path::PathBuf;
 
 use clap::Args;

@@ -1,5 +1,3 @@
-//! `svclab collect`: the state of a node in one archive.
-
 use std::io::{self, BufWriter, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -53,7 +51,7 @@ pub(super) fn collect(args: &CollectArgs) -> Result<u8, Exit> {
     let key = key.map_err(|error| Exit::unable(format!("--redact: cannot read /dev/urandom: {error}")))?;
     let runtime = runtime()?;
     let mut snapshot = runtime.block_on(gather(&options(args)));
-    // Does not wait for reads from a mount that does not answer.
+    // Does not wait for reads from a hanging mount.
     runtime.shutdown_background();
     if let Some(key) = key {
         snapshot.redact(&key);
@@ -76,7 +74,7 @@ fn options(args: &CollectArgs) -> CollectOptions {
 }
 
 fn to_stdout(snapshot: &Snapshot) -> Result<(), ArchiveError> {
-    // A reader that has gone (`| head`) is no error.
+    // A closed pipe (`| head`) is no error.
     let unread = |error: &ArchiveError| matches!(error, ArchiveError::Write { source, .. } if source.kind() == io::ErrorKind::BrokenPipe);
     snapshot
         .write(BufWriter::new(io::stdout().lock()))
@@ -94,7 +92,6 @@ fn to_file(snapshot: &Snapshot, path: &Path) -> Result<(), ArchiveError> {
     Ok(())
 }
 
-/// The entries with their sizes, and what could not be read.
 fn summary(manifest: &Manifest) -> String {
     let mut text = format!("{}, kernel {}, {}\n", manifest.host, manifest.kernel, manifest.taken);
     if let Some(node) = &manifest.node_name {

@@ -1,4 +1,4 @@
-//! `svclab compare`: runs the same scenarios with two proxies, one after the other.
+//! Runs the same scenarios with two proxies, one after the other.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::scenario::{self, IptablesVariant, PATIENCE, Scenario};
 use crate::schedule::output::write_json;
 use crate::schedule::{excuse, runtime, stopped};
 
-/// How long the idle proxies of the first scenario in each mode are observed. An `idle` step counts too.
+/// Observation time of the idle proxies of the first scenario in each mode. An `idle` step counts too.
 const REST: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
@@ -64,7 +64,6 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Exit> {
     Ok(status(&comparison))
 }
 
-/// The proxy of an argument. `svcproxy` is the proxy that `svclab run` takes.
 fn proxy(named: &std::path::Path) -> Result<ProxyUnderTest, Exit> {
     let usual = named.as_os_str() == "svcproxy" && !named.is_file();
     find::proxy(Some(named).filter(|_| !usual), ObjectSource::Api)
@@ -119,7 +118,7 @@ async fn all(args: &CompareArgs, scenarios: &[Scenario], proxies: &[ProxyUnderTe
     comparison
 }
 
-/// Runs a scenario with one proxy, to its last step whatever fails.
+/// Runs a scenario to its last step, even after a failure.
 async fn one(
     args: &CompareArgs,
     scenario: &Scenario,

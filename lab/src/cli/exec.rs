@@ -1,5 +1,3 @@
-//! `svclab exec`: a command on a machine of a lab that is up.
-
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -11,7 +9,7 @@ use svclab_netns::sandbox::WORK_DIR;
 use super::labs::LabChoice;
 use crate::exit::Exit;
 
-/// A shell's exit statuses for a missing program, and for one that cannot be executed.
+/// A shell's exit statuses for a missing program and for one that cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
@@ -29,7 +27,7 @@ pub(super) struct ExecArgs {
 pub(super) fn exec(args: &ExecArgs) -> Result<u8, Exit> {
     let lab = args.lab.find()?;
     let place = choose(&lab.places, &args.place).map_err(Exit::usage)?;
-    // On nodes KUBECONFIG is the lab's: the user's may lead to a real cluster.
+    // The user's KUBECONFIG may point to a real cluster.
     let node = place.place.strip_prefix("node/");
     let kubeconfig = node.map(|node| Path::new(WORK_DIR).join("kubeconfig").join(node).display().to_string());
     let environment: Vec<_> = kubeconfig.into_iter().map(|path| ("KUBECONFIG".to_owned(), path)).collect();

@@ -1,4 +1,4 @@
-//! `svclab explain`: a packet's way through the rules.
+//! `svclab explain`: a packet's path through the rules.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -105,7 +105,6 @@ impl From<ProtocolArg> for Protocol {
     }
 }
 
-/// Caller, destination and protocol.
 struct AskedCall {
     from: String,
     to: String,
@@ -130,7 +129,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<u8, Exit> {
     }
 }
 
-/// The call of the flags or, where a flag is missing, of the failed probe of a bundle.
+/// Takes missing flags from the failed probe of a bundle.
 fn asked(args: &ExplainArgs, call: Option<&FailedCall>) -> Result<AskedCall, Exit> {
     let value = |flag: &str, given: Option<&String>, failed: Option<&String>| {
         let missing = || Exit::usage(format!("--{flag} is missing: only the bundle of a failed probe has it"));

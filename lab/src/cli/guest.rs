@@ -1,5 +1,3 @@
-//! `svclab guest-run` and `svclab guest-exec`: a program in a microVM, with its output.
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -34,7 +32,7 @@ pub(super) struct GuestExecArgs {
     command: Vec<String>,
 }
 
-/// Boots a microVM with the program. Runs on the host.
+/// Boots a microVM with the program.
 pub(super) fn run(args: &GuestRunArgs) -> Result<u8, Exit> {
     let program = PathBuf::from(&args.command[0]);
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -46,7 +44,7 @@ pub(super) fn run(args: &GuestRunArgs) -> Result<u8, Exit> {
     boot(args.cache_dir.as_deref(), &kernel, programs, line, deadline, &mut |line| println!("{line}"))
 }
 
-/// Runs the program in the guest. Its output goes to standard error, which is all that a microVM hands out.
+/// Runs in the guest. A microVM hands out standard error only, so the output goes there.
 pub(super) fn exec(args: &GuestExecArgs) -> Result<u8, Exit> {
     let unable = |error: std::io::Error| Exit::unable(format!("cannot run {}: {error}", args.command[0]));
     let mut command = Command::new(&args.command[0]);

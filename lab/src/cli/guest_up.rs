@@ -1,4 +1,4 @@
-//! `svclab guest-up`: brings a lab up in a microVM, and runs a shell beside it, outside the lab's sandbox.
+//! Brings a lab up in a microVM, with a shell outside the lab's sandbox.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,9 +12,8 @@ use svclab_microvm::session::inside::Session;
 
 use crate::exit::{Exit, FAILED, status_of};
 
-/// The file that the lab writes once it is up, in the guest's memory.
+/// In the guest's memory; the lab writes the file once it is up.
 const BANNER: &str = "/out/banner";
-/// The time between two checks of that file and of the lab.
 const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Args)]

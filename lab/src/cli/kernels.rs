@@ -1,5 +1,3 @@
-//! `svclab kernels`: the kernels that scenarios can be run on.
-
 use std::path::PathBuf;
 
 use clap::Args;

@@ -1,5 +1,3 @@
-//! `svclab list`: the scenarios of a folder and of the program.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -44,7 +42,7 @@ pub(super) fn list(args: &ListArgs) -> Result<u8, Exit> {
     Ok(status)
 }
 
-/// The scenarios of the folder by name. Adds the embedded scenarios if no folder was named.
+/// Adds the embedded scenarios if no folder was named.
 fn scenarios(args: &ListArgs) -> Result<BTreeMap<PathBuf, Result<Scenario, LoadError>>, Exit> {
     let folder = args.directory.as_deref().unwrap_or(Path::new(shipped::SCENARIOS));
     let mut files = Vec::new();
@@ -63,7 +61,6 @@ fn scenarios(args: &ListArgs) -> Result<BTreeMap<PathBuf, Result<Scenario, LoadE
     Ok(files.iter().map(|file| (name(file), load(file, 0))).collect())
 }
 
-/// Output for programs: a line for each scenario.
 fn lines(groups: &BTreeMap<PathBuf, Vec<(String, Scenario)>>) -> String {
     let mut text = String::new();
     for (name, scenario) in groups.values().flatten() {
@@ -73,7 +70,7 @@ fn lines(groups: &BTreeMap<PathBuf, Vec<(String, Scenario)>>) -> String {
     text
 }
 
-/// Output for a terminal: a heading for each folder, and the first sentence about each scenario.
+/// A heading for each folder, and the first sentence about each scenario.
 fn short(groups: &BTreeMap<PathBuf, Vec<(String, Scenario)>>, width: usize) -> String {
     let longest = groups.values().flatten().map(|(name, _)| name.len()).max().unwrap_or_default();
     let indent = longest + 4;
@@ -99,7 +96,6 @@ fn first_sentence(text: &str) -> &str {
     text[..end].trim_end_matches('.')
 }
 
-/// `text` in lines of at most `width` letters, unless a word is longer.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

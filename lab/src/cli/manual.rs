@@ -1,4 +1,4 @@
-//! `svclab completion` and `svclab man`, made of the definition of the command line.
+//! Generated from the definition of the command line.
 
 use std::path::PathBuf;
 

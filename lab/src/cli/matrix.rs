@@ -1,4 +1,4 @@
-//! `svclab matrix`: every scenario with several versions of a proxy. `PATH` of each run begins with the version's folder.
+//! Runs every scenario with several versions of a proxy. Each version's folder comes first in `PATH`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -82,7 +82,7 @@ pub(super) fn matrix(args: &MatrixArgs) -> Result<u8, Exit> {
     signals::stop().map_or(Ok(status(&matrix)), |stop| Err(stop.exit()))
 }
 
-/// The order for a run in one mode, to the last scenario whatever fails.
+/// Runs to the last scenario, even after a failure.
 fn order(args: &MatrixArgs, description: &Path, mode: Mode, scenarios: &[&Scenario]) -> RunArgs {
     let mut order = RunArgs::of(scenarios.iter().map(|scenario| scenario.path.clone()).collect());
     order.mode = vec![mode];
@@ -92,13 +92,13 @@ fn order(args: &MatrixArgs, description: &Path, mode: Mode, scenarios: &[&Scenar
     order
 }
 
-/// The scenarios directly in scenarios/. Its folders have those that need a microVM, and the long ones.
+/// The subfolders have scenarios that need a microVM, and long ones.
 fn every_scenario() -> Vec<PathBuf> {
     let top = |path: &&Path| path.parent() == Some(Path::new(shipped::SCENARIOS));
     shipped::scenarios().filter(top).map(Path::to_owned).collect()
 }
 
-/// The folders in `folder`, each with its proxy, sorted by version.
+/// Sorts by version.
 fn versions(folder: &Path, description: &Path) -> Result<Vec<(PathBuf, ForeignProxy)>, Exit> {
     let wrong = |error: std::io::Error| Exit::usage(format!("cannot read {}: {error}", folder.display()));
     let folder = std::fs::canonicalize(folder).map_err(wrong)?;
@@ -118,7 +118,7 @@ fn versions(folder: &Path, description: &Path) -> Result<Vec<(PathBuf, ForeignPr
     Ok(versions)
 }
 
-/// Enters the scenarios that the proxy's description excuses, and returns the others.
+/// Enters the excused scenarios and returns the others.
 fn not_excused<'a>(
     scenarios: &'a [Scenario],
     proxy: &ForeignProxy,
@@ -142,7 +142,7 @@ fn path_with(folder: &Path) -> Result<OsString, Exit> {
         .map_err(|error| Exit::usage(format!("{}: {error}", folder.display())))
 }
 
-/// Enters a report. A scenario that is missing in the report was not run.
+/// Scenarios that the report lacks were not run.
 fn enter(scenarios: &[&Scenario], run: &RunRecord, column: usize, matrix: &mut Matrix) {
     for name in scenarios.iter().map(|scenario| scenario.name.as_str()).collect::<BTreeSet<_>>() {
         let cell = run.scenarios.iter().find(|one| one.name == name).map(Cell::of).unwrap_or_else(|| {

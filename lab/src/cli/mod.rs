@@ -1,4 +1,5 @@
-//! The command line: one module per subcommand. Data goes to standard output, progress and complaints to standard error.
+//! The command line: one module per subcommand. Data goes to standard output, progress and complaints to standard
+//! error.
 
 mod ask;
 mod audit;
@@ -118,7 +119,7 @@ enum CliCommand {
     Objects(objects::ObjectsArgs),
 }
 
-/// The program. Call it before any thread exists: some commands enter namespaces of their own.
+/// Must run before any thread exists: some commands enter their own namespaces.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         CliCommand::Run(args) => crate::schedule::run(&args),

@@ -1,5 +1,3 @@
-//! `svclab new`: writes a scenario from a template.
-
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -8,7 +6,6 @@ use clap::Args;
 
 use crate::exit::Exit;
 
-/// The template, with [`PLACE`] for the name.
 const TEMPLATE: &str = include_str!("new.yaml");
 const PLACE: &str = "NAME";
 

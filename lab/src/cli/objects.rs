@@ -1,5 +1,3 @@
-//! `svclab objects`: the initial objects of a scenario, or the configuration of its proxies.
-
 use std::path::PathBuf;
 
 use clap::Args;

@@ -1,5 +1,3 @@
-//! `svclab ps` and `svclab down`: lists and ends labs.
-
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -35,7 +33,7 @@ fn row(lab: &RunningLab, now: SystemTime) -> Option<[String; 5]> {
     Some([about.name.clone(), about.scenario.clone(), about.mode.clone(), age, lab.outer.to_string()])
 }
 
-/// The age in its largest unit; hours and days have the next smaller unit too.
+/// Uses the largest unit, and the next smaller unit for hours and days.
 fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     match seconds {

@@ -1,5 +1,3 @@
-//! `svclab replay`: runs `svclab run` with the flags that a report implies.
-
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
@@ -47,14 +45,14 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<u8, Exit> {
         if let Some(stop) = signals::stop() {
             return Err(stop.exit());
         }
-        // A run on the host's kernel ends its process, so each of several runs has a process of its own.
+        // A run on the host's kernel ends its process, so each run has its own process.
         let output = ChildOutput::To(Stream::Out);
         status = status.max(if are_several { child::run(&run, output, None)? } else { schedule::run(&run)? });
     }
     Ok(status)
 }
 
-/// The arguments of `svclab run` for each failed scenario of a report, or for all scenarios if none failed.
+/// Selects all scenarios if none failed.
 fn lines(report: &Path, only: Option<&str>) -> Result<Vec<Vec<String>>, Exit> {
     let wrong = |problem: &str| Exit::usage(format!("{}: {problem}", report.display()));
     if report.is_dir() {

@@ -1,4 +1,4 @@
-//! `svclab run-order`: `svclab run` with its flags as JSON. Its flags are those of [`RunArgs`].
+//! `svclab run-order` takes [`RunArgs`] as JSON.
 
 use clap::Args;
 

@@ -1,5 +1,3 @@
-//! `svclab schema`
-
 use crate::exit::Exit;
 use crate::scenario::schema;
 

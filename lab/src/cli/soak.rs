@@ -1,5 +1,3 @@
-//! `svclab soak`: changes objects for a long time and checks errors, memory and rules.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use crate::scenario::run::soak::{SoakNodeRow, SoakOptions, SoakReport, SoakRow, 
 use crate::scenario::run::{EvidenceLevel, ProxyUnderTest, RunOptions};
 use crate::schedule::{LabArgs, abilities, guest, runtime, stopped, value_name};
 
-/// The host's time per time of a soak in a microVM, and the time for everything besides the changes.
+/// Host time per soak time in a microVM, and the time for everything but the changes.
 const SLOWER: u32 = 3;
 const BESIDES: Duration = Duration::from_secs(900);
 
@@ -94,7 +92,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<u8, Exit> {
     Ok(verdict(&report, args, seed))
 }
 
-/// The kernel of the microVM; `None` for the kernel of this process.
+/// `None`: the kernel of this process.
 fn kernel(args: &SoakArgs) -> Result<Option<Kernel>, Exit> {
     match args.kernel.as_deref() {
         Some("host") => Ok(None),

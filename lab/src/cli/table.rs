@@ -1,6 +1,4 @@
-//! Columns for people.
-
-/// Formats rows as lines that begin with `indent`. Each column is as wide as its widest cell.
+/// Each column is as wide as its widest cell.
 pub(super) fn lines<const N: usize>(rows: &[[String; N]], indent: &str) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();

@@ -1,5 +1,3 @@
-//! The differences of two reports of one scenario.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -7,11 +5,10 @@ use super::Pair;
 use crate::expect::{StepAnswers, stats};
 use crate::report::{ScenarioReport, StepReport, StepVerdict};
 
-/// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DifferenceKind {
     Verdict,
-    /// The servers that answer, or the number of their answers.
+    /// The answering servers, or their numbers of answers.
     Distribution,
     /// The source address that a server sees.
     Source,
@@ -30,16 +27,16 @@ impl DifferenceKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     pub what: DifferenceKind,
-    /// Name of the step; empty for the start of the scenario.
+    /// Empty for the start of the scenario.
     pub step: String,
     pub line: usize,
-    /// The outcome with the first proxy.
+    /// With the first proxy.
     pub a: String,
-    /// The outcome with the second proxy.
+    /// With the second proxy.
     pub b: String,
 }
 
-/// The differences in the order of the steps.
+/// In the order of the steps.
 pub fn differences(pair: &Pair) -> Vec<Difference> {
     let (a, b) = (&pair.a, &pair.b);
     if a.not_started.is_some() || b.not_started.is_some() {
@@ -93,10 +90,11 @@ fn verdict(step: &StepReport) -> String {
     }
 }
 
-/// The number of each outcome.
+/// By outcome.
 type Counts<T> = BTreeMap<T, usize>;
 
-/// The least number of outcomes that share the bound on a false alarm ([`stats::FALSE_ALARM`]), so that it does not depend on what is judged.
+/// The least number of outcomes that share the bound on a false alarm ([`stats::FALSE_ALARM`]). A fixed minimum keeps
+/// the test independent of what is judged.
 const OUTCOMES: usize = 64;
 
 fn outcomes(a: &StepAnswers, b: &StepAnswers) -> usize {
@@ -108,7 +106,7 @@ fn outcomes(a: &StepAnswers, b: &StepAnswers) -> usize {
     OUTCOMES.max(of(a) + of(b))
 }
 
-/// Whether an outcome was more frequent with one proxy than chance allows, if the step has so many `outcomes`.
+/// Whether one proxy had an outcome more often than chance allows. `outcomes`: the number of outcomes of the step.
 fn unlike<T: Ord>(a: &Counts<T>, b: &Counts<T>, outcomes: usize) -> bool {
     let (sent_a, sent_b) = (a.values().sum(), b.values().sum());
     let all: BTreeSet<&T> = a.keys().chain(b.keys()).collect();
@@ -116,7 +114,7 @@ fn unlike<T: Ord>(a: &Counts<T>, b: &Counts<T>, outcomes: usize) -> bool {
     all.iter().any(|what| stats::differ((of(a, what), sent_a), (of(b, what), sent_b), outcomes))
 }
 
-/// Whether a server or a failure was more frequent with one proxy.
+/// Compares servers and failures.
 fn distributed_differently(a: &StepAnswers, b: &StepAnswers) -> bool {
     let counts = |answers: &StepAnswers| -> Counts<String> {
         let tally = &answers.tally;
@@ -125,8 +123,7 @@ fn distributed_differently(a: &StepAnswers, b: &StepAnswers) -> bool {
     a.drawn && b.drawn && unlike(&counts(a), &counts(b), outcomes(a, b))
 }
 
-/// A server that saw different addresses with the two proxies. Chance may decide which node forwards a packet, so counts are
-/// compared.
+/// A server that saw different addresses with the two proxies. Compares counts: chance may decide which node forwards.
 fn seen_differently<'a>(
     a: &'a StepAnswers,
     b: &'a StepAnswers,

@@ -1,5 +1,3 @@
-//! The comparison as JSON: both reports of every scenario, the differences, and the figures.
-
 use serde_json::{Value, json};
 
 use super::{Excused, Pair, ProxyComparison, differences};

@@ -1,4 +1,4 @@
-//! Compares two proxies by the reports of the same scenarios: verdicts, counts of answers, and source addresses. Without I/O.
+//! Compares two proxies by their reports of the same scenarios: verdicts, counts of answers, source addresses. No I/O.
 
 mod differences;
 mod json;
@@ -10,7 +10,6 @@ pub use text::render as text;
 
 use crate::report::{Figures, ScenarioReport};
 
-/// One scenario with both proxies.
 #[derive(Debug, Clone)]
 pub struct Pair {
     pub a: ScenarioReport,
@@ -19,30 +18,28 @@ pub struct Pair {
 
 #[derive(Debug, Clone, Default)]
 pub struct ProxyComparison {
-    /// The names of the proxies.
     pub names: [String; 2],
-    /// The scenarios in the order of the run.
+    /// In the order of the run.
     pub pairs: Vec<Pair>,
     pub excused: Vec<Excused>,
 }
 
-/// A scenario that was not run in a mode, because one of the proxies is excused.
+/// Not run in a mode, because a proxy is excused.
 #[derive(Debug, Clone)]
 pub struct Excused {
     pub scenario: String,
     pub mode: String,
-    /// The name of the excused proxy.
     pub proxy: String,
     pub reason: String,
 }
 
 impl ProxyComparison {
-    /// Whether nothing but figures differs.
+    /// Whether at most figures differ.
     pub fn alike(&self) -> bool {
         self.pairs.iter().all(|pair| differences(pair).is_empty())
     }
 
-    /// The figures of each proxy over all scenarios in which both were measured.
+    /// Over all scenarios in which both proxies were measured.
     pub fn figures(&self) -> [Figures; 2] {
         let mut sums = [Figures::default(), Figures::default()];
         for pair in &self.pairs {

@@ -1,5 +1,3 @@
-//! The comparison on a terminal: a line per scenario with its differences, then the figures.
-
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -37,7 +35,7 @@ pub fn render(comparison: &ProxyComparison) -> String {
     text
 }
 
-/// Characters of an outcome. The JSON has all.
+/// Characters of an outcome. The JSON is not cut.
 const WIDTH: usize = 200;
 
 const LABELS: [&str; 8] = [

@@ -1,27 +1,23 @@
-//! Compares two cards.
-
 use super::{Card, PromiseVerdict};
 
-/// A promise with another verdict than before.
+/// A promise whose verdict changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerdictChange {
     pub number: u16,
     pub id: String,
     pub mode: String,
-    /// The verdict of the earlier card; `None` if that card lacks the promise or the mode.
+    /// `None` if the earlier card lacks the promise or the mode.
     pub before: Option<PromiseVerdict>,
     pub now: PromiseVerdict,
 }
 
 impl VerdictChange {
-    /// Whether the promise was not broken before and is broken now.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         self.now == PromiseVerdict::Broken && self.before != Some(PromiseVerdict::Broken)
     }
 }
 
-/// The verdicts of `now` that differ from those of `before`.
 #[must_use]
 pub fn against(now: &Card, before: &Card) -> Vec<VerdictChange> {
     let then = |number: u16, mode: &str| {

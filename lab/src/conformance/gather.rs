@@ -1,4 +1,4 @@
-//! Builds a card from reports of runs.
+//! Builds a card from run reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::{BREACHES, Breach, Card, CardFigures, Cell, ModeCard, NotRun, Promise
 use crate::promises::Promise;
 use crate::report::{Audited, Figures, RunRecord, ScenarioRecord, StepRecord, VerdictWord};
 
-/// The promise that every run checks before its first step: 906.
+/// Promise 906, which every run checks before its first step.
 const STARTS: &str = "starts";
 
 pub struct Gatherer {
@@ -23,9 +23,9 @@ pub struct Gatherer {
 pub struct OnlyGenerated {
     pub promise: &'static str,
     pub mode: String,
-    /// The shortest scenario that broke the promise.
+    /// The shortest scenario with the breach.
     pub scenario: String,
-    /// Whether an audit found the breach, and not a request.
+    /// Whether an audit, and not a request, found the breach.
     pub by_audit: bool,
 }
 
@@ -39,7 +39,6 @@ struct ModeTally {
 }
 
 impl Gatherer {
-    /// A card of `proxy` in these modes, without any verdict.
     #[must_use]
     pub fn new(proxy: String, seed: u64, modes: impl IntoIterator<Item = String>) -> Gatherer {
         let modes = modes.into_iter().map(|mode| (mode, ModeTally::default())).collect();
@@ -50,7 +49,7 @@ impl Gatherer {
         self.generated.insert(name, text);
     }
 
-    /// Records a scenario about `promise` that was not run.
+    /// `promise`: what the scenario is about.
     pub fn not_run(&mut self, scenario: &str, promise: Option<&'static Promise>, mode: &str, why: &str) {
         let one = NotRun { scenario: scenario.to_owned(), why: why.to_owned() };
         if let Some(promise) = promise {
@@ -59,7 +58,7 @@ impl Gatherer {
         self.mode(mode).not_run.push(one);
     }
 
-    /// Records a scenario about `promise` that the proxy's description excuses.
+    /// The proxy's description has the excuse.
     pub fn excused(&mut self, scenario: &str, promise: Option<&'static Promise>, mode: &str, why: &str) {
         self.excused.extend(promise.map(|promise| (promise.id, mode.to_owned())));
         self.not_run(scenario, promise, mode, why);
@@ -91,7 +90,7 @@ impl Gatherer {
         }
     }
 
-    /// Judges the start of the proxies. A failed start also breaks the promise that the scenario is about.
+    /// A failed start breaks the scenario's own promise, too.
     fn started(&mut self, report: &ScenarioRecord, promise: Option<&'static Promise>) {
         self.cell(STARTS, &report.mode).steps += 1;
         let Some(why) = &report.not_started else { return };
@@ -102,13 +101,13 @@ impl Gatherer {
         }
     }
 
-    /// Adds the figures of a scenario's report, and nothing else of the report.
+    /// Adds only the figures of the report.
     pub fn measured(&mut self, report: &ScenarioRecord) {
         let tally = self.mode(&report.mode);
         tally.figures = std::mem::take(&mut tally.figures).and(report.figures.as_ref().unwrap_or(&Figures::default()));
     }
 
-    /// Adds a step. Returns false after a failed step or an error of the lab: later steps may fail because of it.
+    /// Returns false after a failed step or an error of the lab: later steps may fail because of it.
     fn step(&mut self, report: &ScenarioRecord, step: &StepRecord, promise: Option<&'static Promise>) -> bool {
         if let Some(audited) = &step.audited {
             self.audit(report, step, audited);
@@ -140,7 +139,7 @@ impl Gatherer {
         true
     }
 
-    /// Adds the verdicts of an audit on each rule.
+    /// Adds an audit's verdict per rule.
     fn audit(&mut self, report: &ScenarioRecord, step: &StepRecord, audited: &Audited) {
         // An audit step passes if its findings are those that the scenario expects, or known ones.
         let is_expected = step.verdict == VerdictWord::Passed;
@@ -166,7 +165,7 @@ impl Gatherer {
         }
     }
 
-    /// The promises that only generated scenarios broke, known breaches excepted.
+    /// Excludes known breaches.
     #[must_use]
     pub fn broken_by_generated(&self) -> Vec<OnlyGenerated> {
         let of = |((promise, mode), cell): (&(&'static str, String), &Cell)| {
@@ -183,7 +182,7 @@ impl Gatherer {
         self.cells.iter().filter_map(of).collect()
     }
 
-    /// Judges a report of one generated scenario without adding the report to this card.
+    /// Leaves this card unchanged.
     #[must_use]
     pub fn judge_apart(&self, name: &str, text: &str, report: &RunRecord) -> Gatherer {
         let mut apart = Gatherer::new(self.proxy.clone(), self.seed, []);
@@ -192,7 +191,7 @@ impl Gatherer {
         apart
     }
 
-    /// Whether the promise was broken in this mode in a way that is not known.
+    /// Ignores known breaches.
     #[must_use]
     pub fn breaks(&self, promise: &str, mode: &str) -> bool {
         let of = |((id, name), cell): (&(&str, String), &Cell)| {
@@ -201,7 +200,8 @@ impl Gatherer {
         self.cells.iter().any(of)
     }
 
-    /// Replaces the breaches by generated scenarios with those of `apart`, in cells where both have breaches. Counts stay.
+    /// Replaces breaches by generated scenarios with those of `apart`, in cells where both have breaches. Keeps the
+    /// counts.
     pub fn take_breaches(&mut self, apart: Gatherer) {
         for (key, cell) in apart.cells.into_iter().filter(|(_, cell)| !cell.breaches.is_empty()) {
             if let Some(mine) = self.cells.get_mut(&key).filter(|mine| !mine.breaches.is_empty()) {
@@ -263,7 +263,7 @@ impl Cell {
         self.breaches.push(breach);
     }
 
-    /// Sets the verdict, and limits the breaches to the shortest scenarios, those written by hand first.
+    /// Sets the verdict and keeps the breaches of the shortest scenarios, written ones first.
     fn finished(mut self, is_excused: bool) -> Cell {
         self.verdict = match (&self.breaches[..], self.calls + self.steps) {
             ([], 0) if !is_excused => PromiseVerdict::NotJudged,

@@ -1,5 +1,3 @@
-//! The card as an HTML page.
-
 use svclab_audit::page::{Html, page};
 
 use super::source::source_parts;

@@ -1,5 +1,3 @@
-//! The card as Markdown.
-
 use std::fmt::Write as _;
 
 use super::source::{SourcePart, source_parts};
@@ -45,7 +43,7 @@ fn table(card: &Card, text: &mut String) {
     }
 }
 
-/// The documents that state the promise, as links.
+/// Links to the documents that state the promise.
 fn source(row: &PromiseRow) -> String {
     let link = |part: SourcePart| match part.address {
         Some(address) => format!("[{}]({address})", plain(&part.text)),
@@ -142,7 +140,7 @@ fn not_judged(card: &Card, text: &mut String) {
     }
 }
 
-/// A fenced block in a list. The fence is longer than any run of backticks in the content.
+/// A fenced block in a list, with a fence longer than any run of backticks in the content.
 fn fenced(content: &str, language: &str) -> String {
     let longest = content.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat(longest.max(2) + 1);

@@ -1,4 +1,5 @@
-//! The conformance card of a proxy: its verdict on every promise in every mode, with breaches and costs. Cards compare by the numbers of promises.
+//! The conformance card of a proxy: its verdict on every promise in every mode, with breaches and costs. Cards compare
+//! by promise number.
 
 mod against;
 mod gather;
@@ -20,21 +21,21 @@ pub use text::{promises, render as text};
 use crate::promises::Promise;
 use crate::report::Figures;
 
-/// The version of the card's JSON form. It changes where a key is removed or gets another meaning.
+/// Changes when a key is removed or changes its meaning.
 pub const SCHEMA_VERSION: u64 = 1;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Card {
     pub schema_version: u64,
-    /// The proxy, with its version if known.
+    /// With the version, if known.
     pub proxy: String,
     pub lab: String,
-    /// The seed of values that scenarios leave open, and of the first generated cluster.
+    /// Seeds open values of scenarios, and the first generated cluster.
     pub seed: u64,
-    /// The judged modes, in the order of the columns.
+    /// In the order of the columns.
     pub modes: Vec<ModeCard>,
-    /// Every promise, by number.
+    /// By number.
     pub promises: Vec<PromiseRow>,
 }
 
@@ -42,46 +43,46 @@ pub struct Card {
 #[serde(rename_all = "camelCase")]
 pub struct ModeCard {
     pub mode: String,
-    /// Releases of the kernels that ran the scenarios.
+    /// Kernel releases of the runs.
     pub kernels: Vec<String>,
     pub scenarios: usize,
     pub generated: usize,
-    /// Scenarios that were not run, or not to their end.
+    /// Also scenarios that ended early.
     pub not_run: Vec<NotRun>,
     pub figures: Option<CardFigures>,
 }
 
-/// A scenario that was not run, or a step of it that was not judged.
+/// A scenario that was not run, or a step that was not judged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NotRun {
-    /// The scenario, and the step if one was not judged.
+    /// With the step, if only a step was not judged.
     pub scenario: String,
     pub why: String,
 }
 
-/// Figures over the scenarios in which a mode was measured.
+/// Over the measured scenarios of a mode.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CardFigures {
     pub changes: usize,
-    /// Median time from a change to the first right answer on a node, in seconds.
+    /// Median seconds from a change to the first right answer on a node.
     pub applied_median: Option<f64>,
-    /// The 95th percentile of that time, in seconds.
+    /// The 95th percentile, in seconds.
     pub applied_95: Option<f64>,
-    /// The largest resident memory of any proxy, in bytes.
+    /// Bytes of resident memory, the largest of all proxies.
     pub peak_memory: u64,
-    /// Processor time of all proxies and their child processes, in seconds.
+    /// Seconds of processor time of all proxies, children included.
     pub processor: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromiseRow {
-    /// The number of the promise, which never changes.
+    /// Never changes.
     pub number: u16,
     pub id: String,
     pub says: String,
     pub source: String,
-    /// By mode, without the modes that the promise is not for.
+    /// By mode; lacks modes to which the promise does not apply.
     pub cells: BTreeMap<String, Cell>,
 }
 
@@ -102,14 +103,13 @@ impl PromiseRow {
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
     pub verdict: PromiseVerdict,
-    /// Calls by which audits judged the promise.
+    /// Calls in audits.
     pub calls: usize,
     pub broken_calls: usize,
-    /// Steps that judged the promise.
     pub steps: usize,
-    /// At most [`BREACHES`] breaches, that of the shortest scenario first.
+    /// At most [`BREACHES`], the shortest scenario first.
     pub breaches: Vec<Breach>,
-    /// Scenarios and steps about the promise that were not judged.
+    /// Scenarios and steps.
     pub not_judged: Vec<NotRun>,
 }
 
@@ -121,9 +121,9 @@ pub enum PromiseVerdict {
     /// Every judged call and step kept the promise.
     Kept,
     Broken,
-    /// Every breach is one that kube-proxy is known for.
+    /// kube-proxy is known for every breach.
     Known,
-    /// The proxy's description excuses a scenario about the promise, and nothing broke the promise.
+    /// The proxy's description excuses a scenario about the promise, and no step broke the promise.
     Excused,
     #[default]
     NotJudged,
@@ -175,23 +175,23 @@ impl PromiseVerdict {
 pub struct Breach {
     pub scenario: String,
     pub step: String,
-    /// Whether an audit found the breach: that of the step, or one after the step.
+    /// Whether an audit step, or the audit after a step, found the breach.
     #[serde(default)]
     pub by_audit: bool,
     pub expected: String,
     pub seen: String,
-    /// Why the breach is known, if it is.
+    /// The reason for a known breach.
     pub known: Option<String>,
-    /// The packet's way through the rules, in lines.
+    /// The packet's path through the rules.
     pub way: Vec<String>,
     pub repeat: String,
     pub text: Option<String>,
-    /// Length of the scenario file in bytes.
+    /// Bytes of the scenario file.
     pub length: usize,
 }
 
 impl Card {
-    /// The number of promises with a verdict in a mode: those of Kubernetes, or those that only this project demands.
+    /// Counts either Kubernetes' promises or those that only this project demands.
     #[must_use]
     pub fn count(&self, mode: &str, verdict: PromiseVerdict, kubernetes: bool) -> usize {
         let is_one = |row: &&PromiseRow| {
@@ -221,7 +221,7 @@ fn row_cell<'a>(row: &'a PromiseRow, mode: &'a ModeCard) -> Option<(&'a PromiseR
 }
 
 impl PromiseRow {
-    /// Whether a document of Kubernetes states the promise.
+    /// Whether a Kubernetes document states the promise.
     #[must_use]
     pub fn is_kubernetes(&self) -> bool {
         Promise::of_id(&self.id).is_none_or(Promise::is_kubernetes)

@@ -1,14 +1,10 @@
-//! The documents that state a promise, with their addresses.
-
-/// A piece of the source of a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourcePart {
     pub text: String,
-    /// The address of the document that the text names.
     pub address: Option<String>,
 }
 
-/// Splits a source into pieces. Their texts together are the source.
+/// The pieces concatenate to `source`.
 #[must_use]
 pub fn source_parts(source: &str) -> Vec<SourcePart> {
     let mut parts: Vec<SourcePart> = Vec::new();
@@ -27,13 +23,13 @@ pub fn source_parts(source: &str) -> Vec<SourcePart> {
     parts
 }
 
-/// The text up to the next place where the name of a document may begin.
+/// The text before the next possible document name.
 fn word(text: &str) -> &str {
     let end = text.find([' ', '(']).map_or(text.len(), |at| at + 1);
     &text[..end]
 }
 
-/// The document whose name `text` begins with: the length of the name, and the address.
+/// The document named at the start of `text`: length of the name, and address.
 fn document(text: &str) -> Option<(usize, String)> {
     let number = |before: &str| {
         let rest = text.strip_prefix(before)?;
@@ -50,7 +46,7 @@ fn document(text: &str) -> Option<(usize, String)> {
     if let Some((length, number)) = number("KEP-") {
         return Some((length, format!("https://kep.k8s.io/{number}")));
     }
-    // GitHub redirects the address of an issue to the pull request of that number.
+    // GitHub redirects from the issue's address to a pull request of that number.
     if let Some((length, number)) = number("kubernetes#") {
         return Some((length, format!("https://github.com/kubernetes/kubernetes/issues/{number}")));
     }

@@ -20,7 +20,7 @@ fn failed(name: &str, expected: &str, seen: &str) -> StepRecord {
     }
 }
 
-/// An audit; the tally of a rule is what held, what broke and what is known.
+/// Each rule has its numbers of kept, broken and known calls.
 fn audit(rules: &[(&str, [usize; 3])], broken: Vec<BrokenRule>) -> StepRecord {
     let is_known = broken.iter().all(|one| one.known.is_some());
     let tally = |[held, broken, known]: [usize; 3]| RuleTally { held, broken, known };

@@ -1,12 +1,10 @@
-//! The card for a terminal.
-
 use std::fmt::Write as _;
 
 use super::{Breach, Card, Cell, ModeCard, NotRun, PromiseRow, PromiseVerdict};
 use crate::promises::Promise;
 use crate::report::terminal::counted;
 
-/// Lines of a packet's way that the terminal shows. The JSON has all.
+/// Lines of a packet's path. The JSON is not cut.
 const WAY: usize = 8;
 
 #[must_use]
@@ -136,7 +134,7 @@ pub(super) fn without_promise<'a>(card: &'a Card, mode: &'a ModeCard) -> impl It
     mode.not_run.iter().filter(move |one| !is_told(one))
 }
 
-/// The promises of a mode that no scenario was about.
+/// Promises of a mode without a scenario.
 pub(super) fn untouched(card: &Card, mode: &ModeCard) -> Option<String> {
     let is_untouched = |cell: &Cell| cell.verdict == PromiseVerdict::NotJudged && cell.not_judged.is_empty();
     let cells = card.cells().filter(|(_, of, cell)| of.mode == mode.mode && is_untouched(cell));

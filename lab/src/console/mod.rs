@@ -1,4 +1,4 @@
-//! Output of `cli` and `schedule`. Ignores a reader that has gone (`svclab list | head -1`), and erases the line of progress first.
+//! Output of `cli` and `schedule`. Ignores closed pipes (`svclab list | head -1`), and erases the progress line first.
 
 pub(crate) mod progress;
 
@@ -22,10 +22,9 @@ macro_rules! eprintln {
     ($($part:tt)*) => { $crate::console::err(format_args!("{}\n", format_args!($($part)*))) };
 }
 
-/// Whether a write to standard output failed, other than for a missing reader.
+/// Whether a write to standard output failed, other than on a closed pipe.
 static LOST: AtomicBool = AtomicBool::new(false);
 
-/// Writes to standard output.
 pub(crate) fn out(text: Arguments<'_>) {
     let written = progress::without(|| io::stdout().lock().write_fmt(text));
     if let Err(error) = unless_unread(written)
@@ -35,26 +34,25 @@ pub(crate) fn out(text: Arguments<'_>) {
     }
 }
 
-/// Writes to standard error and ignores failures.
+/// Ignores failures.
 pub(crate) fn err(text: Arguments<'_>) {
     let _ = progress::without(|| io::stderr().lock().write_fmt(text));
 }
 
-/// Whether every write to standard output succeeded.
 pub(crate) fn all_was_written() -> bool {
     !LOST.load(Ordering::Relaxed)
 }
 
-/// Ignores the error of a pipe whose reader has gone.
+/// Ignores a closed pipe.
 pub(crate) fn unless_unread(written: io::Result<()>) -> io::Result<()> {
     written.or_else(|error| if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }
 
-/// The stream of the report for people.
+/// Takes the report for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,
-    /// Standard error: standard output is for a document.
+    /// Used when standard output carries a document.
     Err,
 }
 
@@ -66,7 +64,7 @@ impl Stream {
         }
     }
 
-    /// Whether the stream is a terminal and the user has not turned colour off (no-color.org).
+    /// Needs a terminal, and no `NO_COLOR` (no-color.org).
     pub(crate) fn colour(self) -> bool {
         use std::io::IsTerminal as _;
         let terminal = match self {

@@ -1,20 +1,19 @@
-//! The line of progress on a terminal: the current work and its time.
+//! The progress line on a terminal: the current work and its time.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time between two updates.
+/// The update interval.
 const TICK: Duration = Duration::from_millis(200);
-/// Columns of a terminal of unknown width.
+/// For terminals of unknown width.
 const WIDTH: usize = 80;
-/// Moves to the beginning of the line and erases it (ECMA-48).
+/// ECMA-48: carriage return, erase line.
 const ERASE: &str = "\r\u{1b}[2K";
 
 #[derive(Default)]
 struct ProgressLine {
     text: Option<(String, Instant)>,
-    /// Whether the terminal shows the line.
     drawn: bool,
 }
 
@@ -25,7 +24,7 @@ fn line() -> MutexGuard<'static, ProgressLine> {
     LINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Shows progress if standard error is a terminal. Starts a thread, so call it after entering the sandbox.
+/// Does nothing unless standard error is a terminal. Starts a thread, so call it after entering the sandbox.
 pub(crate) fn enable() {
     let able = io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
     if able && ENABLED.set(true).is_ok() {
@@ -38,7 +37,7 @@ pub(crate) fn enable() {
     }
 }
 
-/// Sets the current work and restarts its time.
+/// Restarts the time.
 pub(crate) fn set(text: impl Into<String>) {
     if ENABLED.get().is_some() {
         let mut line = line();
@@ -47,14 +46,13 @@ pub(crate) fn set(text: impl Into<String>) {
     }
 }
 
-/// Removes the line.
 pub(crate) fn clear() {
     let mut line = line();
     line.text = None;
     line.erase();
 }
 
-/// Erases the line and writes something else. The next tick draws the line again.
+/// Erases the line for `write`. The next tick draws it again.
 pub(crate) fn without<T>(write: impl FnOnce() -> T) -> T {
     let mut line = line();
     line.erase();
@@ -76,7 +74,7 @@ impl ProgressLine {
     }
 }
 
-/// Text and time in one line of the terminal. The last column stays free because some terminals wrap after it.
+/// Leaves the last column free, because some terminals wrap after it.
 fn cut(text: &str, took: Duration, width: usize) -> String {
     let time = format!(" {} s", took.as_secs());
     let room = width.saturating_sub(time.len() + 1);

@@ -1,21 +1,21 @@
-//! Pearson's χ² over one distribution or many, with a bound on false alarms for any number of draws.
+//! Pearson's χ² over one or more distributions, with a bound on false alarms for any number of draws.
 //!
-//! Tables of the χ² distribution assume many draws; their error at a probability of 10⁻⁹ is unknown. This module uses
-//! Chernoff's bound, P(ΣX² ≥ t) ≤ min over λ of e^(−λt) · ΠE\[e^(λX²)\], with the exact expectations of the multinomial
-//! distribution: its categories are independent Poisson variables with a given sum, so the expectation is a convolution
-//! of one vector per category. That costs k·n² for k categories and n draws.
+//! Tables of χ² assume many draws; their error at a probability of 10⁻⁹ is unknown. This module uses Chernoff's bound,
+//! P(ΣX² ≥ t) ≤ min over λ of e^(−λt) · ΠE\[e^(λX²)\], with the exact expectations of the multinomial distribution: its
+//! categories are independent Poisson variables with a given sum, so the expectation is a convolution of one vector per
+//! category. Cost: k·n² for k categories and n draws.
 //!
-//! [`super::stats`] has one interval per backend. This test combines many distributions and so detects small deviations
+//! [`super::stats`] has one interval per backend. This test combines many distributions, so it detects small deviations
 //! in all of them.
 
 use std::collections::BTreeMap;
 
-/// The values of λ to try. From one half on, the expectation grows with the number of draws.
+/// Values of λ to try. From one half on, the expectation grows with the number of draws.
 const LAMBDAS: [f64; 10] = [0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45];
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DrawCounts {
-    /// Draws and shares. The shares sum up to one, and none is zero.
+    /// Draws and shares. The shares sum to one; none is zero.
     pub counts: Vec<(usize, f64)>,
 }
 
@@ -44,7 +44,7 @@ pub struct TailBounds {
 }
 
 impl TailBounds {
-    /// A bound on the probability that draws from these shares deviate, all together, at least as far as these.
+    /// Bounds the probability of a total deviation at least as large.
     pub fn bound<'a>(&mut self, all: impl IntoIterator<Item = &'a DrawCounts>) -> f64 {
         let (mut statistic, mut expectations) = (0.0, [0.0; LAMBDAS.len()]);
         for drawn in all.into_iter().filter(|drawn| drawn.total() > 0) {
@@ -89,12 +89,12 @@ mod tests {
 
     #[test]
     fn the_expectation_is_exact() {
-        // Two draws from two backends: X² is 2 with probability one half, else 0.
+        // X² is 2 with probability one half, else 0.
         let exact = |lambda: f64| (0.5 * (2.0 * lambda).exp() + 0.5).ln();
         for lambda in LAMBDAS {
             assert!((ln_expectation(2, &[0.5, 0.5], lambda) - exact(lambda)).abs() < 1e-12, "{lambda}");
         }
-        // With many draws: the expectation of χ² with two degrees of freedom, 1/(1 − 2λ).
+        // Many draws: the expectation of χ² with two degrees of freedom, 1/(1 − 2λ).
         let near = ln_expectation(600, &[0.2, 0.3, 0.5], 0.1);
         assert!((near + (1.0_f64 - 0.2).ln()).abs() < 1e-2, "{near}");
     }
@@ -107,7 +107,7 @@ mod tests {
         assert!(bound >= 2.0_f64.powi(-19) && bound < 1e-3, "{bound}");
         assert!((tails.bound([&drawn(&[10, 10])]) - 1.0).abs() < 1e-12);
         assert!((tails.bound(&[]) - 1.0).abs() < 1e-12);
-        // The 10⁻⁹ point of χ² with one degree of freedom is 37.3. Chernoff's bound is a little larger.
+        // The 10⁻⁹ point of χ² with one degree of freedom is 37.3; Chernoff's bound is a little larger.
         let far = |count| drawn(&[count, 400 - count]);
         let alarm = (200..400).find(|count| tails.bound([&far(*count)]) < 1e-9).map(|count| far(count).statistic());
         assert!(alarm.is_some_and(|x| (37.3..50.0).contains(&x)), "{alarm:?}");

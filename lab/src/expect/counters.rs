@@ -1,4 +1,4 @@
-//! Rules and their counters, read from `iptables-save -c`. [`super::listed`] reads nftables.
+//! Reads rules and counters from `iptables-save -c`. [`super::listed`] reads nftables.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ pub struct ListedRule {
     /// iptables: `nat`, `filter`, …; nftables: family and name.
     pub table: String,
     pub chain: String,
-    /// The text after the chain name, as `iptables-save` or `nft` prints it.
+    /// The rule without the chain name, as `iptables-save` or `nft` prints it.
     pub text: String,
-    /// `None`: the rule has no counter.
+    /// `None`: no counter.
     pub packets: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ pub struct Ruleset {
 }
 
 impl Ruleset {
-    /// Reads the output of `iptables-save`, with or without `-c`. Ignores unknown lines.
+    /// Reads `iptables-save`, with or without `-c`. Ignores unknown lines.
     pub fn parse(saved: &str) -> Self {
         let mut ruleset = Ruleset::default();
         let mut table = String::new();
@@ -76,7 +76,7 @@ pub enum PacketCount {
     Exactly(u64),
     AtLeast(u64),
     AtMost(u64),
-    /// `answers of web-1`: as many as that pod answered in the same step.
+    /// `answers of web-1`: the number of that pod's answers in the same step.
     AnswersOf(String),
 }
 

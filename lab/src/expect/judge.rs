@@ -1,5 +1,3 @@
-//! Compares the outcomes of probes with the promise of a step.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -11,16 +9,16 @@ use super::stats;
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProbePromise {
     Answered {
-        /// The servers (`namespace/pod`) that may answer, with their shares if the step promises shares.
+        /// The permitted servers (`namespace/pod`), with promised shares.
         by: Vec<(String, Option<f64>)>,
         source: Option<SourcePromise>,
         sticky: bool,
-        /// All servers answer in turn, always in the same order; the value is the number of requests at a time.
+        /// All servers answer in turn, in a fixed order; the value is the number of requests at a time.
         turns: Option<usize>,
     },
     /// TCP reset, or ICMP port unreachable.
     Refused,
-    /// No answer at all.
+    /// No answer.
     Dropped,
     /// Anything but an answer.
     Unanswered,
@@ -31,7 +29,6 @@ pub struct SourcePromise {
     pub words: String,
     pub client: bool,
     pub addresses: Vec<IpAddr>,
-    /// Inverts the promise.
     pub not: bool,
 }
 
@@ -47,7 +44,7 @@ impl Mismatch {
     }
 }
 
-/// The most pods and addresses that a summary names.
+/// The most pods and addresses in a summary.
 const NAMED: usize = 5;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,7 +58,7 @@ pub struct OutcomeTally {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StepAnswers {
     pub tally: OutcomeTally,
-    /// The requests are independent draws: without affinity and with changing source ports.
+    /// Whether requests are independent draws: no affinity, changing source ports.
     pub drawn: bool,
     pub bounds: BTreeMap<String, Bounds>,
 }
@@ -103,7 +100,7 @@ impl OutcomeTally {
         self.words(usize::MAX)
     }
 
-    /// Like [`OutcomeTally::summary`], but counts pods and addresses if they are many.
+    /// Like [`OutcomeTally::summary`], but counts pods and addresses if there are many.
     pub fn brief(&self) -> String {
         self.words(NAMED)
     }
@@ -193,7 +190,7 @@ fn answered(by: &[(String, Option<f64>)], tally: &OutcomeTally, sent: usize) -> 
     unlikely.collect()
 }
 
-/// Finds a server that answered out of turn. The round may begin with any server.
+/// The round may begin with any server.
 fn out_of_turn(servers: usize, outcomes: &[ProbeOutcome]) -> Option<Mismatch> {
     let answered = outcomes.iter().filter_map(|outcome| match &outcome.answer {
         ProbeAnswer::Replied { server, .. } => Some(server.as_str()),

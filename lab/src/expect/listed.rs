@@ -1,14 +1,13 @@
-//! Reads chains, sets and maps from the output of `nft list table` or `nft list ruleset`.
+//! Reads `nft list table` and `nft list ruleset`.
 
 use super::counters::{ListedRule, Ruleset};
 
-/// The name of the table itself among its [chains](Ruleset::chains). The others carry their kind, such as `map
-/// service-ips`.
+/// The table itself among its [chains](Ruleset::chains). Other names carry their kind, such as `map service-ips`.
 const TABLE: &str = "table";
 
 impl Ruleset {
-    /// Rules of chains and elements of sets and maps become [rules](Ruleset::rules) of one line each; so does the type
-    /// of a base chain. Other lines of sets and maps are [declared](Ruleset::declared).
+    /// Rules, elements, and the type lines of base chains become one-line [rules](Ruleset::rules). Other lines of sets
+    /// and maps are [declared](Ruleset::declared).
     pub fn parse_nft(listed: &str) -> Self {
         let mut ruleset = Ruleset::default();
         let (mut table, mut object, mut entry) = (None::<String>, None::<String>, String::new());
@@ -57,7 +56,7 @@ fn elements(entry: &str) -> Option<Vec<String>> {
     Some(split(elements))
 }
 
-/// Splits at commas outside braces and quotes.
+/// Ignores commas in braces and quotes.
 fn split(elements: &str) -> Vec<String> {
     let (mut parts, mut part) = (Vec::new(), String::new());
     for piece in elements.split(',') {

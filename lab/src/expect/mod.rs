@@ -1,4 +1,4 @@
-//! Compares what happened with what was promised; pure.
+//! Compares outcomes with promises; pure.
 //!
 //! Every statistical check blames a correct proxy with a probability of at most [`stats::FALSE_ALARM`].
 

@@ -1,13 +1,13 @@
 //! Decides which attempt of a repeated step is the verdict.
 //!
-//! Repeating until an attempt passes proves nothing: a proxy that fails one request in twenty passes one of many
-//! attempts. So the attempts up to the first that passes only show that the state has settled; one more attempt of the
-//! same size is the verdict. If the first attempt passes, it is the verdict.
+//! A passing attempt among many proves nothing: a proxy that fails one request in twenty passes some attempts. So the
+//! attempts up to the first passing one only show that the state has settled, and one more attempt of the same size is
+//! the verdict. If the first attempt passes, it is the verdict.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextAttempt {
     Wait,
-    /// Try again at once; that attempt is the verdict.
+    /// Repeat at once for the verdict.
     Judge,
     /// This attempt is the verdict.
     Done,
@@ -20,7 +20,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Counts an attempt. `in_time`: the attempt began before the deadline. The judging attempt may begin later.
+    /// `in_time`: the attempt began before the deadline. The judging attempt may begin later.
     pub fn after(&mut self, passed: bool, in_time: bool) -> NextAttempt {
         self.taken += 1;
         match (self.settled, passed) {

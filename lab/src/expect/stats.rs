@@ -7,7 +7,7 @@
 /// The probability of blaming a correct proxy, per check.
 pub const FALSE_ALARM: f64 = 1e-9;
 
-/// The probability of missing a backend whose share is skewed by the sensitivity, per backend.
+/// The probability of missing a share skewed by the sensitivity, per backend.
 pub const MISS: f64 = 1e-6;
 
 const MOST: usize = 200_000;
@@ -37,7 +37,7 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The smallest and largest number of answers, out of `n`, that a backend with share `p` among `k` backends may give.
+/// The least and most answers out of `n` from a backend with share `p` among `k` backends.
 pub fn accepted(n: usize, p: f64, k: usize) -> (usize, usize) {
     let tail = FALSE_ALARM / (2.0 * k.max(1) as f64);
     let mass = binomial(n, p);
@@ -54,7 +54,7 @@ pub fn accepted(n: usize, p: f64, k: usize) -> (usize, usize) {
     (edge(&mut (0..=n), n), edge(&mut (0..=n).rev(), 0))
 }
 
-/// The default sensitivity: the smallest skew that a check must detect, as a part of the share.
+/// The default sensitivity: the smallest skew that a check must detect, relative to the share.
 pub const SENSITIVITY: f64 = 0.5;
 
 /// Whether `n` probes detect a backend that gets nothing (always), or its share plus or minus `skew` (except with
@@ -75,7 +75,7 @@ fn distinct(shares: &[f64]) -> Vec<f64> {
     distinct
 }
 
-/// The answers of the other backends reveal the skew of a share of 1, or to more than 1.
+/// A share of 1, or a skew to more than 1, shows in the other backends' answers.
 fn is_recognized_by_others(share: f64, wrong: f64) -> bool {
     share >= 1.0 || wrong > 1.0
 }
@@ -100,8 +100,7 @@ pub fn needed(shares: &[f64], skew: f64) -> Option<usize> {
 /// The smallest skew, in hundredths of the share, that `n` probes detect except with probability [`MISS`]; `None` if
 /// they may miss a backend that gets nothing, or twice its share.
 ///
-/// Uses Chernoff's bound on a tail, `e^(-n·D(x/n‖p))`: the result is slightly too large, but exact tails take seconds
-/// to search.
+/// Uses Chernoff's bound on a tail, `e^(-n·D(x/n‖p))`: slightly too large, but a search with exact tails takes seconds.
 pub fn smallest_skew(n: usize, shares: &[f64]) -> Option<u32> {
     let least = |share: f64| {
         let (low, high) = accepted(n, share, shares.len());
@@ -118,14 +117,14 @@ pub fn smallest_skew(n: usize, shares: &[f64]) -> Option<u32> {
     distinct(shares).into_iter().map(least).try_fold(0, |most, least| least.map(|least| most.max(least)))
 }
 
-/// The Kullback–Leibler divergence of two coins.
+/// Kullback–Leibler, of two coins.
 fn divergence(x: f64, p: f64) -> f64 {
     let part = |x: f64, p: f64| if x <= 0.0 { 0.0 } else { x * (x / p).ln() };
     part(x, p) + part(1.0 - x, 1.0 - p)
 }
 
-/// Whether two proxies drew a backend from different shares. The backend answered `a.0` of `a.1` probes, and `b.0` of
-/// `b.1`. Fisher's exact test: equal shares are called different with a probability of at most [`FALSE_ALARM`]` / k`.
+/// Whether two proxies drew a backend from different shares, given `(answers, probes)` of each. Fisher's exact test:
+/// calls equal shares different with a probability of at most [`FALSE_ALARM`]` / k`.
 pub fn differ(a: (usize, usize), b: (usize, usize), k: usize) -> bool {
     let (sent, answered) = (a.1 + b.1, a.0 + b.0);
     let factorials = ln_factorials(sent);

@@ -1,10 +1,10 @@
-//! The matrix as GitHub's Markdown: a summary, a table, and the reasons that the cells link to.
+//! The matrix as GitHub Markdown: a summary, a table, and the reasons that its cells link to.
 
 use std::fmt::Write as _;
 
 use super::{Cell, Matrix};
 
-/// Characters of a reason. A failed step may have a whole table of what it saw.
+/// Characters of a reason: a mismatch may contain a whole table.
 const LONGEST: usize = 400;
 
 pub fn markdown(matrix: &Matrix) -> String {
@@ -52,7 +52,7 @@ fn summary(matrix: &Matrix, text: &mut String) {
     }
 }
 
-/// A cell with a link to its reason.
+/// Links the cell to its reason.
 fn shown<'a>(cell: &'a Cell, reasons: &mut Vec<(&'static str, &'a str)>) -> String {
     let word = match cell {
         Cell::Passed => return "✓".to_owned(),
@@ -69,7 +69,7 @@ fn shown<'a>(cell: &'a Cell, reasons: &mut Vec<(&'static str, &'a str)>) -> Stri
     format!("{word} [{number}](#reason-{number})")
 }
 
-/// One line of at most [`LONGEST`] characters, with Markdown escaped.
+/// One line, at most [`LONGEST`] characters, with Markdown escaped.
 fn plain(text: &str) -> String {
     let line: Vec<&str> = text.split_whitespace().collect();
     let line = line.join(" ");
@@ -85,7 +85,6 @@ fn plain(text: &str) -> String {
     escaped + more
 }
 
-/// Makes links of the issues and enhancements in `text`.
 fn linked(text: &str) -> String {
     let mut linked = text.to_owned();
     let mut found = links(text);
@@ -97,7 +96,7 @@ fn linked(text: &str) -> String {
     linked
 }
 
-/// The issues and enhancements that a text names (`kubernetes#129128`, `KEP-6032`), with their addresses.
+/// Finds issues and enhancements (`kubernetes#129128`, `KEP-6032`) and their addresses.
 pub(super) fn links(text: &str) -> Vec<(String, String)> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '#' || c == '-'));
     let link = |word: &str| {

@@ -1,4 +1,4 @@
-//! The verdict on every scenario with several versions of a proxy, in each of their modes.
+//! Verdicts on every scenario with several versions of a proxy, in each of their modes.
 
 mod markdown;
 
@@ -9,28 +9,27 @@ use serde_json::{Value, json};
 
 use crate::report::{ProgramRecord, ScenarioRecord, StepRecord, VerdictWord};
 
-/// The version of the JSON form. It changes where a key is removed or gets another meaning.
+/// Changes when a key is removed or changes its meaning.
 pub const SCHEMA_VERSION: u64 = 1;
 
 /// A version in a mode.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Column {
-    /// The name of the folder with the program.
+    /// The folder of the program.
     pub folder: String,
-    /// The version that the program prints, if its description has the command for it.
+    /// As the program prints it, if its description has a version command.
     pub version: Option<String>,
     pub mode: String,
 }
 
-/// The verdict on a scenario in a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
     Passed,
-    /// The first failed step, and its mismatch.
+    /// The first failed step and its mismatch.
     Failed(String),
     /// The reason in the proxy's description.
     Excused(String),
-    /// No step was judged, or the last one was not; the reason.
+    /// The reason why no step, or not the last one, was judged.
     NotJudged(String),
     /// Why this machine could not run the scenario.
     NotRun(String),
@@ -54,7 +53,6 @@ impl Cell {
         }
     }
 
-    /// The cell of a scenario's report.
     pub fn of(report: &ScenarioRecord) -> Cell {
         let not_started = report.not_started.clone();
         if report.unable {
@@ -69,7 +67,7 @@ impl Cell {
         }
         let is_not_judged = |step: &&StepRecord| step.verdict == VerdictWord::NotJudged;
         match report.steps.iter().find(is_not_judged) {
-            // A step that was not judged counts only if it is the last one, or if no step was judged.
+            // An unjudged step counts only if it is the last one, or if no step was judged.
             Some(step) if !report.judged || report.steps.last().as_ref().is_some_and(is_not_judged) => {
                 Cell::NotJudged(step.why.clone().unwrap_or_default())
             }
@@ -78,7 +76,6 @@ impl Cell {
     }
 }
 
-/// The first mismatch of a step.
 fn broken(step: &StepRecord) -> Option<String> {
     let first = step.mismatches.first()?;
     Some(format!("{}: expected: {}; seen: {}", step.name, first.expected, first.seen))
@@ -88,12 +85,11 @@ fn broken(step: &StepRecord) -> Option<String> {
 pub struct Matrix {
     pub proxy: String,
     pub columns: Vec<Column>,
-    /// By scenario and index of the column. A scenario that is not for a mode has no cell there.
+    /// By scenario and column index. No cell where the mode does not suit the scenario.
     pub cells: BTreeMap<(String, usize), Cell>,
 }
 
 impl Matrix {
-    /// Adds a column and returns its index.
     pub fn add(&mut self, column: Column) -> usize {
         self.columns.push(column);
         self.columns.len() - 1
@@ -139,7 +135,7 @@ impl Matrix {
 pub(crate) mod tests {
     use super::*;
 
-    /// Two versions. The older one lacks nftables mode.
+    /// The older version lacks nftables mode.
     pub(crate) fn sample() -> Matrix {
         let mut matrix = Matrix { proxy: "kube-proxy".to_owned(), ..Matrix::default() };
         let mut column = |folder: &str, mode: &str| {

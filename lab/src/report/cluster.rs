@@ -1,17 +1,16 @@
-//! The cluster of a scenario as a report shows it.
+//! The cluster of a scenario, for reports.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use svclab_spec::{ClusterSpec, PodSpec};
 
-/// Machines and pods before the first step.
+/// As of the first step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterLayout {
     pub network: Vec<String>,
     pub nodes: Vec<ClusterMachine>,
-    /// Clients outside the cluster.
     pub clients: Vec<ClusterMachine>,
     pub load_balancer: Option<ClusterMachine>,
 }
@@ -19,9 +18,9 @@ pub struct ClusterLayout {
 /// A node, a pod, a client or the load balancer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterMachine {
-    /// The name; a pod's is `namespace/name`.
+    /// `namespace/name` for a pod.
     pub name: String,
-    /// A node's zone, or that a pod uses the host network.
+    /// A node's zone, or a pod's use of the host network.
     pub note: String,
     pub addresses: Vec<IpAddr>,
     pub pods: Vec<ClusterMachine>,

@@ -1,4 +1,4 @@
-//! What a scenario cost the proxies in it.
+//! The costs of a scenario's proxies.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "FiguresJson", from = "FiguresJson")]
 pub struct Figures {
-    /// Time from each change of an object to the first right answer on a node, unsorted: one entry per change and node.
+    /// Times from a change to the first right answer on a node, unsorted: one entry per change and node.
     pub applied: Vec<Duration>,
-    /// Rules in all iptables tables of all nodes at the end; in nftables mode also rules and elements of the proxies' tables.
+    /// Rules in all iptables tables of all nodes at the end; in nftables mode also rules and elements of the proxies'
+    /// tables.
     pub rules: usize,
     /// Chains, counted like `rules`.
     pub chains: usize,
-    /// The largest resident memory of any proxy, in bytes, without its child processes.
+    /// The largest proxy, in bytes, without child processes.
     pub peak_memory: u64,
-    /// Processor time of all proxies and their child processes.
+    /// All proxies, child processes included.
     pub processor: Duration,
     pub idle: Idle,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Idle {
-    /// Processor time of all proxies and their child processes.
     pub processor: Duration,
-    /// Observation time, summed over all proxies.
+    /// Summed over all proxies.
     pub time: Duration,
 }
 
@@ -35,7 +35,7 @@ impl Idle {
         Idle { processor: self.processor + other.processor, time: self.time + other.time }
     }
 
-    /// The share of one core that an idle proxy uses; `None` if no proxy was observed.
+    /// The share of one core of an idle proxy; `None` if no proxy was observed.
     pub fn share(&self) -> Option<f64> {
         (!self.time.is_zero()).then(|| self.processor.as_secs_f64() / self.time.as_secs_f64())
     }
@@ -52,7 +52,7 @@ impl Figures {
         self
     }
 
-    /// The time within which `percent` of the changes were applied; `None` if nothing changed.
+    /// Percentile; `None` if nothing changed.
     pub fn applied_within(&self, percent: usize) -> Option<Duration> {
         let mut sorted = self.applied.clone();
         sorted.sort_unstable();
@@ -61,7 +61,7 @@ impl Figures {
     }
 }
 
-/// The JSON form, with times in seconds.
+/// Times in seconds.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct FiguresJson {

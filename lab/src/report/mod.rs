@@ -1,4 +1,4 @@
-//! Reports of runs: on a terminal during the run; as JSON, JUnit XML and a page at its end.
+//! Reports: on a terminal during the run; as JSON, JUnit XML and HTML at its end.
 
 mod cluster;
 mod figures;
@@ -22,30 +22,29 @@ pub use cluster::ClusterLayout;
 pub use figures::{Figures, Idle};
 pub use record::{AnswersRecord, NotRunRecord, ProgramRecord, RunRecord, ScenarioRecord, StepRecord, VerdictWord};
 
-/// The iptables variant that a report names for a run in the simulator.
+/// Stands for the iptables variant of a simulator run.
 pub const SIMULATED: &str = "simulated";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepVerdict {
     Passed,
     Failed(Vec<Mismatch>),
-    /// The lab could not do what the step asks.
+    /// The lab could not carry out the step.
     Error(String),
-    /// An earlier step failed and the run does not keep going.
+    /// After a failed step, unless the run keeps going.
     Skipped,
     /// The simulator does not model the step; the reason.
     NotSimulated(String),
-    /// This run could not check what the step promises; the reason.
+    /// The run could not check the promise; the reason.
     NotJudged(String),
 }
 
 impl StepVerdict {
-    /// Whether no promise failed. True for a step that was not judged.
+    /// Whether no promise failed. True for unjudged steps.
     pub fn is_green(&self) -> bool {
         matches!(self, StepVerdict::Passed | StepVerdict::NotSimulated(_) | StepVerdict::NotJudged(_))
     }
 
-    /// Whether the step was carried out and judged.
     pub fn is_judged(&self) -> bool {
         matches!(self, StepVerdict::Passed | StepVerdict::Failed(_) | StepVerdict::Error(_))
     }
@@ -59,14 +58,13 @@ impl StepVerdict {
 pub struct StepReport {
     pub name: String,
     pub line: usize,
-    /// Short name of the promise that the step is about, if it differs from the scenario's.
+    /// The short name of the step's promise, if it differs from the scenario's.
     pub promise: Option<&'static str>,
-    /// The step's key in the scenario file, such as `probe`.
+    /// The key in the scenario file, such as `probe`.
     pub action: &'static str,
     pub verdict: StepVerdict,
     pub summary: String,
     pub answers: Option<StepAnswers>,
-    /// Verdicts on rules, if the step is an audit.
     pub audited: Option<Audited>,
     pub evidence: Option<Evidence>,
     pub took: Duration,
@@ -75,7 +73,7 @@ pub struct StepReport {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Audited {
-    /// Calls by the rule of Kubernetes that they rest on; the key is the rule's short name.
+    /// Calls by the short name of their Kubernetes rule.
     pub rules: BTreeMap<String, RuleTally>,
     pub broken: Vec<BrokenRule>,
 }
@@ -83,22 +81,22 @@ pub struct Audited {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BrokenRule {
-    /// The rule's short name.
+    /// The short name.
     pub rule: String,
     pub node: String,
     pub call: String,
     pub promised: String,
-    /// The outcome by the rules on the node.
+    /// The outcome of the node's rules.
     pub found: String,
     pub cause: String,
-    /// Why the breach is known, if kube-proxy breaks the rule everywhere.
+    /// Why the breach is known: kube-proxy breaks the rule everywhere.
     pub known: Option<Cow<'static, str>>,
     pub way: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Evidence {
-    /// Possible outcomes of the request by the rules, and the rule that decided.
+    /// Possible outcomes of the request, and the deciding rule.
     pub explanation: Vec<String>,
     pub bundle: Option<PathBuf>,
     pub not_kept: Vec<String>,
@@ -109,43 +107,41 @@ pub struct ScenarioReport {
     pub name: String,
     pub path: String,
     pub about: String,
-    /// Short name of the promise that the scenario is about.
     pub promise: Option<&'static str>,
     pub text: String,
-    /// Texts of the manifest files that the scenario names, by path.
+    /// The scenario's manifest files, by path.
     pub files: BTreeMap<String, String>,
     pub mode: String,
     pub variant: String,
     pub seed: u64,
-    /// The microVM; `None` for the host's kernel.
+    /// `None`: the host's kernel.
     pub machine: Option<MicroVm>,
-    /// The real control plane; `None` for the lab's own API.
+    /// `None`: the lab's own API.
     pub control_plane: Option<ControlPlane>,
-    /// Release of the kernel; `None` in the simulator.
+    /// The release; `None` in the simulator.
     pub kernel: Option<String>,
-    /// Start time (RFC 3339) by the clock of the run, which is virtual in a deterministic microVM; `None` in the simulator.
+    /// RFC 3339, by the run's clock, which is virtual in a deterministic microVM; `None` in the simulator.
     pub started: Option<String>,
-    /// The machines before the first step.
     pub cluster: ClusterLayout,
     pub audited: bool,
     pub steps: Vec<StepReport>,
     /// Why the cluster or the proxies did not start.
     pub not_started: Option<String>,
-    /// Whether this machine is the reason that the scenario did not start.
+    /// Whether this machine prevented the start.
     pub unable: bool,
-    /// Whether a signal ended the scenario before its last step.
+    /// Whether a signal ended the scenario early.
     pub interrupted: bool,
     pub figures: Option<Figures>,
     pub took: Duration,
     pub logs: String,
 }
 
-/// The real control plane that served a scenario's objects.
+/// A real control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControlPlane {
     pub version: String,
-    /// Whether kube-controller-manager made the EndpointSlices, and not the lab.
+    /// Whether kube-controller-manager, and not the lab, made the EndpointSlices.
     pub controllers: bool,
     pub directory: PathBuf,
 }
@@ -160,12 +156,12 @@ impl ControlPlane {
     }
 }
 
-/// The microVM that a scenario ran in.
+/// The microVM of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MicroVm {
-    /// The kernel's name, as `--kernel` takes it.
+    /// As `--kernel` takes it.
     pub kernel: String,
-    /// Whether image, scenario and seed decide everything in it.
+    /// Whether image, scenario and seed decide everything.
     pub deterministic: bool,
     pub image: String,
     #[serde(default)]
@@ -209,7 +205,7 @@ impl ScenarioReport {
     }
 }
 
-/// A scenario with a step that passed, one that failed and one that was skipped.
+/// One step passed, one failed, one skipped.
 #[cfg(test)]
 pub(crate) fn sample() -> Vec<ScenarioReport> {
     let step = |name: &str, verdict, summary: &str| StepReport {

@@ -1,4 +1,4 @@
-//! The JSON form of a report, as `svclab run --json` writes it.
+//! The JSON form of a report (`svclab run --json`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use super::{
 };
 use crate::expect::{Bounds, Mismatch, StepAnswers};
 
-/// The version of the JSON form. It changes where a key is removed or gets another meaning.
+/// Changes when a key is removed or changes its meaning.
 pub const SCHEMA_VERSION: u64 = 1;
 
-/// What a step promised where the lab could not carry it out.
+/// The promise of a step that the lab could not carry out.
 const LAB_WORKS: &str = "the lab can do this step";
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -27,10 +27,9 @@ pub struct RunRecord {
     #[serde(default)]
     pub passed: bool,
     pub scenarios: Vec<ScenarioRecord>,
-    /// The signal that ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupted: Option<String>,
-    /// Scenarios that could not be run in a mode. Only a run in several modes has the list.
+    /// Scenarios that could not run in a mode. Only runs in several modes have the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_run: Option<Vec<NotRunRecord>>,
 }
@@ -52,18 +51,17 @@ impl ProgramRecord {
     }
 }
 
-/// A scenario that could not be run in a mode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotRunRecord {
     pub scenario: String,
     pub mode: String,
     pub why: String,
-    /// Whether the JUnit document has an error for it, or a skipped case.
+    /// JUnit: an error, or else a skipped case.
     #[serde(skip)]
     pub is_failure: bool,
 }
 
-/// The report of a scenario in one mode; see [`ScenarioReport`].
+/// See [`ScenarioReport`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScenarioRecord {
@@ -94,7 +92,7 @@ pub struct ScenarioRecord {
     pub steps: Vec<StepRecord>,
 }
 
-/// The report of a step; see [`StepReport`].
+/// See [`StepReport`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StepRecord {
@@ -103,7 +101,7 @@ pub struct StepRecord {
     pub action: String,
     pub promise: Option<String>,
     pub verdict: VerdictWord,
-    /// Why the step was not simulated or not judged.
+    /// The reason why the step was not simulated or not judged.
     pub why: Option<String>,
     pub mismatches: Vec<Mismatch>,
     pub summary: String,
@@ -114,7 +112,7 @@ pub struct StepRecord {
     pub seconds: f64,
 }
 
-/// A [`StepVerdict`] without its reasons.
+/// [`StepVerdict`] without reasons.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VerdictWord {
     #[serde(rename = "passed")]
@@ -156,13 +154,12 @@ impl VerdictWord {
     }
 }
 
-/// The answers to the requests of a step, counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AnswersRecord {
-    /// StepAnswers by server, `namespace/pod`.
+    /// By `namespace/pod`.
     pub servers: BTreeMap<String, usize>,
-    /// Client addresses that each server saw.
+    /// Client addresses by server.
     pub sources: BTreeMap<String, BTreeMap<IpAddr, usize>>,
     pub failures: BTreeMap<String, usize>,
     pub bounds: BTreeMap<String, Bounds>,
@@ -179,7 +176,7 @@ impl RunRecord {
         RunRecord { schema_version, program, passed, scenarios, interrupted: None, not_run: None }
     }
 
-    /// Reads a report of `svclab run --json`. The error names the file.
+    /// Reads `svclab run --json`. The error names the file.
     pub fn read(path: &Path) -> Result<RunRecord, String> {
         let wrong = |problem: String| format!("{}: {problem}", path.display());
         let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
@@ -225,7 +222,7 @@ impl From<&ScenarioReport> for ScenarioRecord {
 }
 
 impl ScenarioRecord {
-    /// The kernel, the iptables variant and the control plane: what tells two runs of a scenario in one mode apart.
+    /// Kernel, iptables variant and control plane, which distinguish runs of a scenario in one mode.
     pub fn place(&self) -> String {
         let variant = match self.iptables_variant.as_str() {
             "auto" | SIMULATED => String::new(),
@@ -284,7 +281,7 @@ impl StepRecord {
         }
     }
 
-    /// Why the lab could not carry the step out, if the verdict is an error.
+    /// The reason if the verdict is an error.
     pub fn lab_error(&self) -> &str {
         self.mismatches.first().map_or("", |mismatch| &mismatch.seen)
     }

@@ -1,4 +1,4 @@
-//! The report on a terminal: a line per step, and the details of failures.
+//! A line per step, and the details of failures.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -9,11 +9,11 @@ use crate::log;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Failures and the last line.
+    /// Also the last line.
     Failures,
     #[default]
     Steps,
-    /// Also every server's answers, and the end of the proxies' logs.
+    /// Also each server's answers, and the end of the proxies' logs.
     All,
 }
 
@@ -22,7 +22,7 @@ pub struct Heading<'a> {
     pub name: &'a str,
     pub mode: &'a str,
     pub about: &'a str,
-    /// Whether the clock is that of a deterministic microVM or of the simulator.
+    /// True for the clocks of deterministic microVMs and of the simulator.
     pub virtual_time: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Terminal<W> {
     out: W,
     colour: bool,
     detail: Detail,
-    /// Not written yet: [`Detail::Failures`] writes the heading before the first failure.
+    /// Not yet written: [`Detail::Failures`] writes the heading before the first failure.
     heading: Option<String>,
     virtual_time: bool,
 }
@@ -103,7 +103,6 @@ impl<W: Write> Terminal<W> {
         self.line(&format!("{text}{line}"));
     }
 
-    /// Writes the last line.
     pub fn total(&mut self, reports: &[ScenarioReport]) {
         let broken: Vec<&str> =
             reports.iter().filter(|report| !report.passed()).map(|report| report.name.as_str()).collect();
@@ -142,18 +141,18 @@ impl<W: Write> Terminal<W> {
     }
 
     fn line(&mut self, text: &str) {
-        // A reader that has gone (`| head`) does not stop a run.
+        // A closed pipe (`| head`) does not stop a run.
         let _ = writeln!(self.out, "{text}");
         let _ = self.out.flush();
     }
 }
 
-/// A number with its noun, in the plural if needed.
+/// Uses the plural if needed.
 pub fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Broken promises with their places, and the command that repeats the run.
+/// Broken promises with their places, and the repeating command.
 fn explain(report: &ScenarioReport, detail: Detail) -> String {
     let mut text = String::new();
     if let Some(why) = &report.not_started {
@@ -181,7 +180,7 @@ fn explain(report: &ScenarioReport, detail: Detail) -> String {
         }
         step.evidence.iter().for_each(|evidence| evidence_lines(&mut text, evidence));
     }
-    // `Detail::All` has shown the logs already. Only warnings and errors say something about a failure.
+    // `Detail::All` has shown the logs. Only warnings and errors explain a failure.
     let complains = |line: &&str| line.split_once(": ").is_some_and(|(_, line)| log::complains(line));
     for line in report.logs.lines().filter(complains).filter(|_| !report.is_explained() && detail < Detail::All) {
         let _ = writeln!(text, "    log: {line}");
@@ -190,7 +189,6 @@ fn explain(report: &ScenarioReport, detail: Detail) -> String {
     text
 }
 
-/// The explanation and the bundle of a failed step.
 fn evidence_lines(text: &mut String, evidence: &Evidence) {
     for (number, line) in evidence.explanation.iter().enumerate() {
         let _ = writeln!(text, "      {:<9} {line}", if number == 0 { "why:" } else { "" });

@@ -1,4 +1,4 @@
-//! `proxy:` as the configuration file of every proxy.
+//! `proxy:` as the proxies' configuration file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,8 +15,7 @@ use super::file::{DetectLocalMode, IptablesWriter, ProxyFile, Scheduler};
 use super::values::TimeSpan;
 use crate::mode::Mode;
 
-/// The fields of a KubeProxyConfiguration (`kubeproxy.config.k8s.io/v1alpha1`), and the settings that only svcproxy
-/// has.
+/// Fields of KubeProxyConfiguration (`kubeproxy.config.k8s.io/v1alpha1`), and settings that only svcproxy has.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxySettings {
@@ -99,7 +98,7 @@ fn by_commas<S: Serializer>(nets: &[IpNet], serializer: S) -> Result<S::Ok, S::E
     if texts.is_empty() { serializer.serialize_none() } else { serializer.serialize_str(&texts.join(",")) }
 }
 
-/// The default of `minSyncPeriod` here, so that a run does not wait; zero would mean kube-proxy's default of one
+/// The lab's default of `minSyncPeriod`, so that a run does not wait; zero would mean kube-proxy's default of one
 /// second.
 const IMMEDIATE: Duration = Duration::from_millis(1);
 
@@ -182,7 +181,7 @@ impl ProxySettings {
             "kind": "KubeProxyConfiguration",
             "mode": mode.to_string(),
         });
-        // A merge patch (RFC 7396), which drops null values.
+        // A merge patch (RFC 7396) drops null values.
         json_patch::merge(&mut configuration, &serde_json::to_value(settings).unwrap_or_default());
         // The section `iptables` of a scenario applies to nftables mode as well.
         if mode == Mode::Nftables
@@ -197,7 +196,7 @@ impl ProxySettings {
         configuration
     }
 
-    /// The flags of svcproxy for settings without a field in the file.
+    /// svcproxy's flags for settings without a field.
     pub fn flags(&self) -> Vec<String> {
         let drain = self.drain_limit.map(|limit| format!("--ipvs-drain-limit={limit}"));
         let writer = self.writer.map(|writer| {

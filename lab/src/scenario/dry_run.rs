@@ -1,4 +1,4 @@
-//! Checks the steps of a scenario one after another, without a kernel: every name must exist at the step that uses it.
+//! Checks the steps in order, without a kernel: every name must exist at the step that uses it.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub(super) fn change(store: &mut Store, step: &Step) -> Result<(), ObjectError> 
     }
 }
 
-/// Adds or removes copies of `pod`, which are named `-2`, `-3` and so on, on the nodes in turn.
+/// Names copies of `pod` `-2`, `-3` and so on, and places them on the nodes in turn.
 fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectError> {
     store.pod(pod)?;
     let json = store.record(ObjectKind::Pod, pod).map(|record| record.json.clone()).unwrap_or_default();
@@ -73,14 +73,13 @@ fn scale(store: &mut Store, pod: &ObjectKey, count: usize) -> Result<(), ObjectE
 /// The steps with mistakes of form.
 #[derive(Debug, Default)]
 pub(super) struct Incomplete {
-    /// The line of the first missing step on which later steps may depend.
+    /// The first missing step on which later steps may depend.
     until: Option<usize>,
-    /// The lines of steps that have an error already: further errors may follow from it.
+    /// Steps with an error: further errors may follow from it.
     pub(super) has_errors: BTreeSet<usize>,
 }
 
 impl Incomplete {
-    /// Notes that the step at `line` is missing.
     pub(super) fn left_out(&mut self, line: usize, changes: bool) {
         self.has_errors.insert(line);
         if changes {
@@ -89,7 +88,7 @@ impl Incomplete {
     }
 }
 
-/// Checks every step against the objects that exist by then, up to the first step that is missing.
+/// Stops at the first missing step that matters, and uses the objects as of each step.
 pub(super) fn check(scenario: &Scenario, incomplete: &Incomplete, errors: &mut Vec<FileError>) {
     let mut run = DryRun {
         scenario,
@@ -129,11 +128,11 @@ fn makes_restore(step: &Step, nodes: &[String]) -> bool {
     step.key.effect == Effect::Objects || starts
 }
 
-/// The state of the check before a step: what earlier steps have begun.
+/// What earlier steps have begun.
 struct DryRun<'a> {
     scenario: &'a Scenario,
     errors: &'a mut Vec<FileError>,
-    /// Steps that `sameAs` and `differsFrom` may name.
+    /// Valid targets of `sameAs` and `differsFrom`.
     requests: BTreeSet<&'a str>,
     connections: BTreeSet<&'a str>,
     traffic: BTreeSet<&'a str>,
@@ -172,7 +171,7 @@ impl<'a> DryRun<'a> {
             let message = format!("{:?} is no earlier probe, connect or send step", name.value);
             self.report(step, Problem::new(name.referenced, message));
         }
-        // A step with errors is checked as well: the check notes what the step begins.
+        // Also checks steps with errors, to note what they begin.
         let problems: Vec<Problem> = self.problems(store, step).into_iter().chain(self.modes.step(step)).collect();
         for problem in problems.into_iter().filter(|_| !has_errors) {
             self.report(step, problem);
@@ -293,7 +292,7 @@ impl<'a> DryRun<'a> {
         problems
     }
 
-    /// A node has at most one fault of a kind at a time, and at most one for each command.
+    /// A node has at most one fault per kind, and one per command.
     fn begin_fault(&mut self, fault: NodeFault, node: &'a str) -> Option<String> {
         let same = |other: NodeFault| match (other, fault) {
             (NodeFault::Command(one, _), NodeFault::Command(two, _)) => one == two,

@@ -1,5 +1,3 @@
-//! Mistakes in a scenario, each with its place.
-
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! `svclab check`: the machines, the addresses, and what every step sends and expects.
+//! `svclab check`: machines, addresses, and each step's requests and expectations.
 
 use std::fmt::Write;
 
@@ -19,7 +19,6 @@ pub fn explain(scenario: &Scenario) -> Result<String, LoadError> {
     let _ = writeln!(text, "  proxy   {configuration} {}", scenario.proxy.flags().join(" "));
     for (index, step) in scenario.steps.iter().enumerate() {
         let _ = writeln!(text, "  {:>2}. {} (line {})", index + 1, step.name, step.line);
-        // The changes of a loaded scenario fit.
         let _ = dry_run::change(&mut store, step);
         for line in details(&store, step) {
             let _ = writeln!(text, "      {line}");

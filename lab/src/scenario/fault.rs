@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeFault {
-    /// Affects the proxy only.
+    /// Affects only the proxy.
     Command(IptablesCommand, CommandFaultKind),
-    /// Another process holds the lock that all commands of the legacy variant share.
+    /// Another process holds the lock that all legacy commands share.
     Lock,
     Writer(u32),
     Log(LogReaderFault),
@@ -98,7 +98,7 @@ impl IptablesCommand {
         IptablesCommand::Ip6tablesRestore,
     ];
 
-    /// The name, and the names of the nft and legacy variants.
+    /// The common name, then the nft and legacy variants.
     pub fn names(self) -> [String; 3] {
         let (program, what) = match self {
             IptablesCommand::Iptables => ("iptables", ""),

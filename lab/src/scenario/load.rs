@@ -1,5 +1,3 @@
-//! Reads a scenario file and checks all of it.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -21,7 +19,7 @@ const IN_BUNDLE: &str = "scenario";
 /// The default of upstream's EndpointSlice controller.
 const ENDPOINTS_PER_SLICE: usize = 100;
 
-/// Reads and checks the scenario at `path`. `seed` decides the addresses and ports that the scenario leaves open.
+/// `seed` decides addresses and ports that the scenario leaves open.
 ///
 /// # Errors
 /// Every mistake, each with its line.
@@ -30,9 +28,6 @@ pub fn load(path: &Path, seed: u64) -> Result<Scenario, LoadError> {
 }
 
 /// Like [`load`], with the texts of `files`.
-///
-/// # Errors
-/// Like [`load`].
 pub fn load_from(files: &InputFiles, path: &Path, seed: u64) -> Result<Scenario, LoadError> {
     let text = files.text(path).map_err(|error| {
         let message = format!("cannot read the scenario: {error}");
@@ -115,7 +110,7 @@ impl Loader<'_> {
             manifests,
             steps,
         };
-        // Names refer to objects, so the objects must be right.
+        // Names refer to objects, so the objects must be valid.
         if is_sound {
             dry_run::check(&scenario, &incomplete, &mut self.errors);
         }

@@ -1,5 +1,3 @@
-//! Reads manifests in or beside a scenario file.
-
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,7 +1,6 @@
 //! Mistakes of form in a scenario file. The parser stops at the first mistake, so this module repairs the text and
-//! parses again.
-//!
-//! A misspelt key becomes the key that it resembles. A step, or a top-level key, with another mistake is left out.
+//! parses again: it corrects misspelt keys that resemble a known key, and removes steps and top-level keys with other
+//! mistakes.
 
 use std::path::Path;
 
@@ -14,18 +13,17 @@ use super::values::position;
 use crate::promises::Promise;
 
 const MOST: usize = 50;
-/// The name of the placeholder for a step that was left out, before the line number.
+/// The placeholder's name for a removed step, before its line number.
 const LEFT_OUT: &str = "left out: step at line ";
 pub(super) const NO_STEPS: &str =
     "`steps` is empty: expected at least one step, such as `- {name: ..., probe: {from: ..., to: ...}, expect: {...}}`";
-/// The keys that cannot be left out.
 const NEEDED: [&str; 3] = ["name", "about", "steps"];
 
 pub(super) struct ParsedFile {
     /// `None`: the text cannot be repaired.
     pub(super) file: Option<ScenarioFile>,
     pub(super) errors: Vec<FileError>,
-    /// The lines of the steps that were left out, and whether later steps may depend on each.
+    /// Lines of removed steps, and whether later steps may depend on each.
     pub(super) left_out: Vec<(usize, bool)>,
     pub(super) is_whole: bool,
 }
@@ -44,7 +42,7 @@ pub(super) fn read(path: &Path, text: &str) -> ParsedFile {
         };
         let (line, column) = position(error.location().unwrap_or(Location::UNKNOWN));
         let column_as_written = draft.as_written(line, column);
-        // The repaired key may duplicate another key: that is not the author's mistake.
+        // A duplicate key may come from the repair: then it is not the author's mistake.
         let is_own = matches!(error.without_snippet(), Error::DuplicateMappingKey { .. })
             && draft.shifts.iter().any(|(at, from, _)| (*at, *from) == (line, column));
         if !is_own {
@@ -82,7 +80,7 @@ pub(super) fn no_promise(name: &str) -> String {
     format!("`{name}` is no promise that `svclab conformance --promises` lists{hint}")
 }
 
-/// The element of `expected` that is nearest to `name`, within a third of its letters.
+/// The element of `expected` nearest to `name`, within a third of its letters.
 fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let distance = |other: &&str| strsim::damerau_levenshtein(&name, &other.to_lowercase());
@@ -93,7 +91,7 @@ fn alike<'a>(name: &str, expected: &[&'a str]) -> Option<&'a str> {
         .filter(|nearest| distance(nearest) <= (name.chars().count() / 3).max(1))
 }
 
-/// Whether the mistake leaves the structure of the file intact.
+/// Whether the file's structure is intact.
 fn is_local(error: &Error) -> bool {
     matches!(
         error.without_snippet(),
@@ -113,14 +111,14 @@ fn is_local(error: &Error) -> bool {
 
 struct Draft {
     lines: Vec<String>,
-    /// Line and column of each repair, and by how many columns it moved the rest of the line.
+    /// Line and column of each repair, and its shift of the rest of the line in columns.
     shifts: Vec<(usize, usize, isize)>,
 }
 
 /// A step, or a top-level key with its value.
 struct TextSection {
     lines: std::ops::Range<usize>,
-    /// The indentation of the dash, for a step.
+    /// The dash's indentation, for a step.
     step: Option<usize>,
 }
 
@@ -131,7 +129,7 @@ impl Draft {
         column.saturating_add_signed(-before.map(|(_, _, by)| by).sum::<isize>())
     }
 
-    /// Removes the mistake; returns whether it could.
+    /// Returns whether it removed the mistake.
     fn repair(&mut self, error: &Error, line: usize, column: usize, parsed: &mut ParsedFile) -> bool {
         if !is_local(error) {
             return false;
@@ -175,7 +173,7 @@ impl Draft {
         true
     }
 
-    /// Splits the text at top-level keys and at the items of `steps`.
+    /// Splits at top-level keys and items of `steps`.
     fn parts(&self) -> Vec<TextSection> {
         let mut parts: Vec<TextSection> = Vec::new();
         let (mut in_steps, mut dash) = (false, None);

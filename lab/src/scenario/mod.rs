@@ -1,9 +1,9 @@
 //! Scenarios: a cluster, Kubernetes manifests and steps in one YAML file.
 //!
-//! [`mod@file`] has the types that read the file, [`values`] the small notations in it. [`load()`] checks the whole
-//! file (every name, every step, every statistical claim) before anything touches the kernel. `resolve` turns the
-//! references of a step into addresses and promises. `execute` carries out steps and judges them, on the kernel
-//! ([`run`]) or in the simulator ([`simulated`]). A new key begins in `file/step.rs`.
+//! [`mod@file`] has the types of the file, [`values`] its notations. [`load()`] checks the whole file (names, steps,
+//! statistical claims) before anything touches the kernel. `resolve` turns a step's references into addresses and
+//! promises. `execute` carries out and judges steps on the kernel ([`run`]) or in the simulator ([`simulated`]). A new
+//! key begins in `file/step.rs`.
 
 mod answered;
 mod audited;
@@ -62,10 +62,10 @@ pub struct Scenario {
     pub about: String,
     pub promise: Option<&'static Promise>,
     pub modes: Vec<Mode>,
-    /// The variant of iptables, which overrides `--iptables-variant`.
+    /// Overrides `--iptables-variant`.
     pub variant: Option<IptablesVariant>,
     pub needs: BTreeSet<Need>,
-    /// The cluster without pods; the manifests add those.
+    /// Without pods; the manifests add those.
     pub cluster: ClusterSpec,
     pub options: StoreOptions,
     pub proxy: ProxySettings,
@@ -76,15 +76,15 @@ pub struct Scenario {
 #[derive(Debug, Clone)]
 pub struct PlacedDocument {
     pub file: String,
-    /// The first line, from 1.
+    /// From 1.
     pub line: usize,
-    /// The first column, from 1.
+    /// From 1.
     pub column: usize,
     pub document: Document,
 }
 
 impl PlacedDocument {
-    /// Line and column of a field, or of the nearest field around it.
+    /// Falls back to the nearest field around it.
     pub(crate) fn field_position(&self, field: Option<&str>) -> (usize, usize) {
         let found = field.and_then(|field| field_position(&self.document.text, field));
         found.map_or((self.line, 1), |(line, column)| (self.line + line - 1, self.column + column - 1))
@@ -93,7 +93,7 @@ impl PlacedDocument {
 
 #[derive(Debug)]
 pub struct Step {
-    /// The line in the file, from 1.
+    /// From 1.
     pub line: usize,
     pub name: String,
     pub promise: Option<&'static Promise>,
@@ -101,7 +101,7 @@ pub struct Step {
     pub key: &'static StepKey,
     pub action: Action,
     pub nodes: Vec<String>,
-    /// The documents of an `apply` step.
+    /// For an `apply` step.
     pub documents: Vec<PlacedDocument>,
     pub expect: ExpectFile,
     pub eventually: Option<Duration>,
@@ -138,7 +138,7 @@ impl Step {
 }
 
 impl Scenario {
-    /// Overrides the `sensitivity` of every step that checks shares, where `skew` is smaller.
+    /// Overrides smaller `sensitivity` values of all steps that check shares.
     pub fn set_sensitivity(&mut self, skew: f64) {
         self.steps.iter_mut().for_each(|step| step.expect.sensitivity_of_run = Some(skew));
     }

@@ -1,4 +1,4 @@
-//! The modes that each node's proxy may be in at a step. A check for a mode that no proxy is in would never run.
+//! The possible modes of each node's proxy at a step. A check for any other mode would never run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ impl<'a> PossibleModes<'a> {
         problems
     }
 
-    /// A rule that is checked on no node. Unknown nodes are reported elsewhere.
+    /// A rule that no node checks. Unknown nodes are reported elsewhere.
     fn unused(&self, rule: &RuleFile, at: Location) -> Option<Problem> {
         let names = || self.0.keys().copied();
         let nodes: Vec<String> = rule.on.0.iter().filter_map(|node| node.value.among(names()).ok()).flatten().collect();

@@ -1,4 +1,4 @@
-//! The tables of keys in docs/scenarios.md, made from the types that read scenario files.
+//! Generates the tables of keys in docs/scenarios.md from the types of scenario files.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
-//! The source address that a pod sees where the proxy relays. In userspace mode the client's connection ends at a node,
-//! and the proxy on that node opens a second connection to the pod. So where a scenario promises `client`, the pod sees
-//! an address of that node.
+//! The source address that a pod sees in userspace mode. The client's connection ends at a node, whose proxy opens a
+//! second connection to the pod. So where a scenario promises `client`, the pod sees an address of that node.
 
 use std::net::IpAddr;
 
@@ -13,8 +12,7 @@ use super::values::{ProbeTarget, ServiceFrontend};
 use crate::expect::{ProbePromise, SourcePromise};
 use crate::mode::Mode;
 
-/// Replaces the source address that the step promises by the address of the relaying nodes. Returns a note for the
-/// report.
+/// Replaces the promised source address by the relaying nodes' addresses. Returns a note for the report.
 pub(super) fn probe(store: &Store, modes: &ModeByNode, to: &ProbeTarget, plan: &mut ProbePlan) -> Option<String> {
     let via = plan.route.as_ref().map(|(_, _, node)| node.as_str());
     let nodes = relaying(store, &plan.probe.from, via, to)?;
@@ -53,7 +51,7 @@ fn all(store: &Store) -> Vec<String> {
     store.cluster_spec().nodes.into_iter().map(|node| node.name).collect()
 }
 
-/// The nodes that may forward the connection; `None`: the target is not a service.
+/// The nodes that may forward the connection; `None`: the target is no service.
 fn relaying(store: &Store, from: &ClusterHost, via: Option<&str>, to: &ProbeTarget) -> Option<Vec<String>> {
     let spec = store.cluster_spec();
     match to {

@@ -1,4 +1,4 @@
-//! `cluster:` as nodes, networks and addresses. The defaults are always the same.
+//! `cluster:` as nodes, networks and addresses. The defaults are fixed.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use super::error::Problem;
 use super::file::{ClusterFamily, ClusterFile, CniFile, Ip, Net, NodeFile, Nodes, OverlayFile, ReversePathFile};
 use super::values::OneOrMany;
 
-/// The default addresses suffice for so many nodes.
+/// The limit of the default addresses.
 const MOST_NODES: usize = 90;
 /// Host numbers on the node network: the first node (.1 is the segment itself, as in kind),
 const FIRST_NODE: u64 = 2;
@@ -26,7 +26,7 @@ const POD_NETWORKS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/56"];
 const SERVICE_NETWORKS: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
 const VIP_NETWORKS: [&str; 2] = ["203.0.113.0/24", "2001:db8:113::/112"];
 const SECOND_NETWORKS: [&str; 2] = ["172.19.0.0/24", "fd00:172:19::/64"];
-/// The prefix length of a node's pod range, IPv4 and IPv6.
+/// Prefix length of a node's pod range, IPv4 and IPv6.
 const NODE_POD_PREFIX: [u8; 2] = [24, 64];
 
 pub(super) fn build(file: &ClusterFile, problems: &mut Vec<Problem>) -> (ClusterSpec, Vec<IpNet>) {
@@ -110,7 +110,7 @@ impl TopologyBuilder<'_> {
         ranges
     }
 
-    /// One range per family: as written, or the default.
+    /// One range per family, with defaults.
     fn ranges(&mut self, written: Option<&OneOrMany<Net>>, table: [&str; 2], key: &str) -> Vec<IpNet> {
         let Some(OneOrMany(written)) = written else { return self.defaults(table) };
         let ranges: Vec<IpNet> = written.iter().map(|net| net.value.0.trunc()).collect();
@@ -119,7 +119,7 @@ impl TopologyBuilder<'_> {
         ranges
     }
 
-    /// Checks that there is one value per family of the cluster, primary first.
+    /// Checks for one value per cluster family, primary first.
     fn one_per_family(&mut self, values: impl Iterator<Item = IpAddr>, at: Location, key: &str) -> bool {
         let has: Vec<usize> = values.map(|address| usize::from(address.is_ipv6())).collect();
         let right = has == self.families();
@@ -229,7 +229,7 @@ impl TopologyBuilder<'_> {
         clients
     }
 
-    /// Checks that Kubernetes accepts the name for a node (RFC 1123 subdomain).
+    /// Kubernetes requires an RFC 1123 subdomain.
     fn check_name(&mut self, name: &str, at: Location) {
         let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
         let inner = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.');

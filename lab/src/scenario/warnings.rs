@@ -12,13 +12,13 @@ type PortIndex = (ObjectKey, usize);
 
 #[derive(Default)]
 struct ServedPorts {
-    /// Services that selected a pod.
+    /// Services with a pod.
     selecting: BTreeSet<ObjectKey>,
-    /// Ports whose target port a selected pod had.
+    /// Service ports whose target port a selected pod had.
     served: BTreeSet<PortIndex>,
 }
 
-/// Reports selectors that select no pod, and target ports that no selected pod has. Scenarios may do so on purpose.
+/// Reports selectors without pods, and target ports without a pod. Scenarios may do so on purpose.
 #[must_use]
 pub fn warnings(scenario: &Scenario) -> Vec<FileError> {
     let Ok(mut store) = scenario.initial_objects() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! What a kernel can do: the host's, and those of microVMs.
+//! The abilities of kernels: the host's and those of microVMs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,14 +18,13 @@ use svclab_netns::sandbox;
 use super::NAME;
 use crate::exit::Exit;
 
-/// The hidden subcommand that probes the kernel of its process.
+/// The hidden subcommand that probes its own kernel.
 pub(crate) const PROBE: &str = "guest-probe";
-/// The result of a guest's probe.
 const RESULT: &str = "/out/abilities";
-/// Time for a guest to boot and probe its kernel.
+/// The limit for a guest's boot and probe.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// The abilities of the host's kernel. Another process probes them once, in a sandbox.
+/// Another process probes them once, in a sandbox.
 pub(crate) fn of_host() -> Result<Abilities, Exit> {
     static KNOWN: OnceLock<Abilities> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
@@ -41,7 +40,7 @@ pub(crate) fn of_host() -> Result<Abilities, Exit> {
     Ok(KNOWN.get_or_init(|| found).clone())
 }
 
-/// The abilities of `kernel`, from the cache or probed in a guest.
+/// From the cache, or probed in a guest.
 pub(crate) fn of_guest(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmError> {
     let own =
         std::env::current_exe().map_err(|source| VmError::Io { attempted: "finding svclab itself".into(), source })?;
@@ -64,12 +63,12 @@ pub(crate) fn of_guest(cache: &Cache, kernel: &Kernel) -> Result<Abilities, VmEr
     let failed = || VmError::Guest { why: format!("{kernel} did not say what it can do"), console: lines.join("\n") };
     let text = ended.results.get("abilities").ok_or_else(failed)?;
     let abilities = serde_json::from_slice(text).map_err(|_| failed())?;
-    // A failed write costs another boot, no more.
+    // A failed write only costs another boot.
     let _ = std::fs::write(&known, text);
     Ok(abilities)
 }
 
-/// The file name of a kernel's abilities. It depends on the operations that the probe tries.
+/// Depends on the operations that the probe tries.
 fn cache_name(base: &str) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -77,7 +76,7 @@ fn cache_name(base: &str) -> String {
     format!("{}-{:016x}", &base[..16.min(base.len())], hasher.finish())
 }
 
-/// Probes the kernel of this process in a sandbox and writes the abilities to `file` (`-`: standard output).
+/// Probes this process's kernel in a sandbox and writes the abilities to `file` (`-`: standard output).
 pub(crate) fn probe(file: &Path) -> Result<u8, Exit> {
     let _inside = sandbox::enter().map_err(|error| Exit::unable(error.to_string()))?;
     let text = serde_json::to_string(&probe::all()).map_err(|error| Exit::unable(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! What to run: the flags of `svclab run`, and the order that another process of svclab gets as JSON.
+//! The flags of `svclab run`, and their JSON form for another process of svclab.
 
 use std::path::{Path, PathBuf};
 
@@ -19,9 +19,9 @@ use crate::scenario::run::{Damage, ObjectSource};
 use crate::scenario::values::Sensitivity;
 use crate::scenario::{IptablesVariant, PATIENCE, Scenario};
 
-/// The variable with the directory of a control plane's programs, as envtest names it.
+/// envtest's variable with the directory of a control plane's programs.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
-/// The value of `--control-plane` that stands for the variable.
+/// The value of `--control-plane` that selects the variable.
 const ASSETS_GIVEN: &str = "$KUBEBUILDER_ASSETS";
 
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
@@ -122,7 +122,6 @@ pub(crate) struct LabArgs {
 }
 
 impl RunArgs {
-    /// A run of these scenarios with the defaults of all flags.
     pub(crate) fn of(files: Vec<PathBuf>) -> RunArgs {
         RunArgs { files, patience: PATIENCE.as_millis() as u64, ..RunArgs::default() }
     }
@@ -152,7 +151,7 @@ impl RunArgs {
         Programs::find(&directory).map(Some).map_err(|error| Exit::usage(format!("--control-plane: {error}")))
     }
 
-    /// The directory for bundles; `None` for no bundles.
+    /// `None`: no bundles.
     pub(super) fn bundles(&self) -> Option<PathBuf> {
         let report = self.json.as_deref().filter(|json| json.as_os_str() != "-");
         let named = |folder: &Path| if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() };
@@ -160,7 +159,6 @@ impl RunArgs {
         self.bundle.clone().or_else(beside).filter(|_| !self.no_bundle)
     }
 
-    /// The stream of the report for people.
     pub(super) fn stream(&self) -> Stream {
         let mut documents = [&self.json, &self.junit, &self.html].into_iter().flatten();
         // A microVM hands out standard error only.
@@ -181,7 +179,6 @@ impl RunArgs {
         Terminal::new(stream, stream.colour(), self.detail())
     }
 
-    /// Prints a line to standard error unless the run is quiet.
     pub(super) fn notice(&self, text: &str) {
         if !self.quiet {
             eprintln!("{text}");
@@ -189,7 +186,7 @@ impl RunArgs {
     }
 }
 
-/// The texts of the scenarios in a report, and of the files that the scenarios name.
+/// The texts of a report's scenarios, and of the files that they name.
 fn recorded_texts(path: &Path) -> Result<InputFiles, Exit> {
     let scenarios = RunRecord::read(path).map_err(Exit::usage)?.scenarios.into_iter();
     let texts = scenarios.filter(|scenario| !scenario.text.is_empty()).flat_map(|scenario| {
@@ -199,12 +196,12 @@ fn recorded_texts(path: &Path) -> Result<InputFiles, Exit> {
     Ok(InputFiles::given(texts.collect()))
 }
 
-/// The value of a flag as it is written.
+/// As on the command line.
 pub(crate) fn value_name(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Serialises the value of a flag as it is written.
+/// Serialises a flag's value as on the command line.
 mod by_name {
     use clap::ValueEnum;
     use serde::{Deserialize, Deserializer, Serializer, de};
@@ -218,7 +215,7 @@ mod by_name {
     }
 }
 
-/// The value of `--break`, as written and as parsed.
+/// The value of `--break`, raw and parsed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) struct BreakArg {
@@ -227,7 +224,7 @@ pub(crate) struct BreakArg {
 }
 
 impl BreakArg {
-    /// Whether a scenario has the step.
+    /// Whether the scenario has the step.
     pub(super) fn is_done_in(&self, scenario: &Scenario) -> bool {
         scenario.steps.iter().any(|step| self.meant.is_before(&scenario.name, &step.name))
     }

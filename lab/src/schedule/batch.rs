@@ -1,4 +1,4 @@
-//! Batches: scenarios that one process of svclab runs together, in one mode and on one kernel. Several batches make one report.
+//! Batches: scenarios that one process of svclab runs, in one mode and on one kernel. One report combines batches.
 
 use super::args::RunArgs;
 use super::child::{self, ChildOutput};
@@ -10,7 +10,7 @@ use crate::mode::Mode;
 use crate::report::{NotRunRecord, RunRecord, ScenarioRecord};
 use crate::scenario::Scenario;
 
-/// Scenarios for one kernel and one mode, with the seeds of the whole run.
+/// With the seeds of the whole run.
 pub(super) struct RunBatch<'a> {
     pub(super) target: RunTarget,
     pub(super) mode: Mode,
@@ -18,7 +18,6 @@ pub(super) struct RunBatch<'a> {
 }
 
 impl<'a> RunBatch<'a> {
-    /// Adds a scenario to the batch of its target and mode.
     pub(super) fn add(batches: &mut Vec<RunBatch<'a>>, target: RunTarget, mode: Mode, scenario: &'a Scenario) {
         let key = |target: &RunTarget| (target.kernel(), target.is_deterministic());
         let fits = |batch: &&mut RunBatch<'_>| batch.mode == mode && key(&batch.target) == key(&target);
@@ -28,7 +27,7 @@ impl<'a> RunBatch<'a> {
         }
     }
 
-    /// The order for the process that runs the batch.
+    /// For the process that runs the batch.
     fn order(&self, args: &RunArgs) -> RunArgs {
         let mut order = args.clone();
         order.files = self.scenarios.iter().map(|scenario| scenario.path.clone()).collect();
@@ -45,20 +44,20 @@ impl<'a> RunBatch<'a> {
 }
 
 pub(super) struct BatchResult {
-    /// The exit status of the batch, but 0 if the batch had nothing to judge: other batches may judge.
+    /// 0 if the batch had nothing to judge: other batches may judge.
     pub(super) status: u8,
     pub(super) scenarios: Vec<ScenarioRecord>,
 }
 
 impl BatchResult {
-    /// `scenarios` is `None` if the process wrote no report.
+    /// `None`: the process wrote no report.
     fn new(status: u8, scenarios: Option<Vec<ScenarioRecord>>) -> BatchResult {
         let had_nothing = |all: &Vec<ScenarioRecord>| all.iter().all(|one| !one.unable && !one.judged);
         let status = if status == UNABLE && scenarios.as_ref().is_some_and(had_nothing) { 0 } else { status };
         BatchResult { status, scenarios: scenarios.unwrap_or_default() }
     }
 
-    /// Whether a step of the batch was judged.
+    /// Whether any step was judged.
     pub(super) fn is_judged(&self) -> bool {
         self.scenarios.iter().any(|scenario| scenario.judged)
     }
@@ -68,7 +67,7 @@ pub(super) struct CombinedReport {
     folder: tempfile::TempDir,
     scenarios: Vec<ScenarioRecord>,
     pub(super) worst: u8,
-    /// Scenarios that could not be run; `None` keeps the list out of the report.
+    /// `None` keeps the list out of the report.
     pub(super) not_run: Option<Vec<NotRunRecord>>,
 }
 
@@ -88,7 +87,7 @@ impl CombinedReport {
         Ok(result)
     }
 
-    /// Writes the report and returns the status of the whole run.
+    /// Writes the report and returns the run's exit status.
     pub(super) fn finish(self, args: &RunArgs) -> Result<u8, Exit> {
         let stopped = signals::stop();
         let is_judged = self.scenarios.iter().any(|scenario| scenario.judged);

@@ -1,4 +1,4 @@
-//! Runs that another process of svclab carries out.
+//! Runs in a child process of svclab.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,10 +9,10 @@ use crate::console::Stream;
 use crate::exit::{Exit, status_of};
 use crate::report::RunRecord;
 
-/// The hidden subcommand whose argument is a [`RunArgs`] as JSON.
+/// The hidden subcommand that takes a [`RunArgs`] as JSON.
 pub(crate) const RUN_ORDER: &str = "run-order";
 
-/// What happens to the standard output and error of the child process.
+/// The child's standard output and error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChildOutput {
     /// Standard output goes to this stream of the parent.
@@ -20,7 +20,7 @@ pub(crate) enum ChildOutput {
     Discard,
 }
 
-/// Runs `args` in another process and returns its exit status. Signals are passed on.
+/// Returns the exit status. Passes signals on.
 pub(crate) fn run(args: &RunArgs, output: ChildOutput, path: Option<OsString>) -> Result<u8, Exit> {
     let unable = |error: std::io::Error| Exit::unable(format!("cannot run svclab: {error}"));
     let mut command = Command::new(std::env::current_exe().map_err(unable)?);
@@ -35,14 +35,14 @@ pub(crate) fn run(args: &RunArgs, output: ChildOutput, path: Option<OsString>) -
     signals::status(&mut command).map(status_of).map_err(unable)
 }
 
-/// Runs `args` in another process, and returns its exit status and the report that it wrote to `report`.
+/// Returns the exit status, and the report that the child wrote to `report`.
 pub(crate) fn run_with_report(
     args: RunArgs,
     report: &Path,
     output: ChildOutput,
     path: Option<OsString>,
 ) -> Result<(u8, Option<RunRecord>), Exit> {
-    // The report of an earlier run.
+    // From an earlier run.
     let _ = std::fs::remove_file(report);
     let status = run(&RunArgs { json: Some(report.to_owned()), ..args }, output, path)?;
     Ok((status, RunRecord::read(report).ok()))

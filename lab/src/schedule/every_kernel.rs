@@ -1,4 +1,4 @@
-//! `svclab run --kernel all`: every scenario on every kernel that has what the scenario needs, and one report.
+//! `--kernel all`: every scenario on every kernel that has the needed abilities, in one report.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{abilities, signals};
 use crate::exit::{Exit, UNABLE};
 use crate::mode::{Mode, Need};
 
-/// The result of each scenario, mode and kernel in a word or two.
+/// By scenario, mode and kernel; a result is a word or two.
 type KernelTable = BTreeMap<(String, Mode, String), String>;
 
 pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
@@ -40,7 +40,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     combined.finish(args)
 }
 
-/// Every kernel with its abilities; `None` is the host's, which is never deterministic.
+/// `None` is the host's kernel, which is never deterministic.
 fn kernels(args: &RunArgs) -> Result<Vec<(Option<Kernel>, Abilities)>, Exit> {
     let cache = open_cache(args.vm.cache_dir.as_deref())?;
     let mut found = Vec::new();
@@ -55,7 +55,7 @@ fn kernels(args: &RunArgs) -> Result<Vec<(Option<Kernel>, Abilities)>, Exit> {
     Ok(found)
 }
 
-/// The batches of one kernel. Enters the jobs that the kernel cannot run into the table.
+/// Enters the jobs that the kernel cannot run into the table.
 fn divide<'a>(
     kernel: Option<Kernel>,
     abilities: &Abilities,
@@ -86,7 +86,6 @@ fn divide<'a>(
     batches
 }
 
-/// Enters the result of a batch into the table.
 fn enter(batch: &RunBatch<'_>, result: &BatchResult, table: &mut KernelTable) {
     for scenario in &batch.scenarios {
         let reports: Vec<_> = result.scenarios.iter().filter(|report| report.name == scenario.name).collect();
@@ -102,7 +101,7 @@ fn enter(batch: &RunBatch<'_>, result: &BatchResult, table: &mut KernelTable) {
     }
 }
 
-/// A line per scenario and mode, a column per kernel in the order of the run.
+/// A line per scenario and mode, a column per kernel in run order.
 fn shown(table: &KernelTable) -> String {
     let mut columns: Vec<&String> = table.keys().map(|(_, _, kernel)| kernel).collect();
     let order = |name: &str| PACKAGED.iter().position(|packaged| packaged.name == name);

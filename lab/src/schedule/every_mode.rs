@@ -1,5 +1,5 @@
-//! `svclab run` in several modes: a batch for each mode and kernel, and one report. Where no microVM can be started, a mode fails only in
-//! CI or if the user named it.
+//! Several modes: a batch per mode and kernel, one report. Without microVMs, a mode fails only in CI or if the user
+//! named it.
 
 use super::args::RunArgs;
 use super::batch::{BatchResult, CombinedReport, RunBatch};
@@ -58,7 +58,7 @@ pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     combined.finish(args)
 }
 
-/// The batches, those on the host's kernel first: they are fast and need nothing of the network.
+/// Batches on the host's kernel come first: they are fast and need no network.
 fn divide<'a>(args: &RunArgs, jobs: &[Job<'a>]) -> Result<Vec<RunBatch<'a>>, Exit> {
     let mut batches: Vec<RunBatch<'a>> = Vec::new();
     for job in jobs {
@@ -72,7 +72,7 @@ fn divide<'a>(args: &RunArgs, jobs: &[Job<'a>]) -> Result<Vec<RunBatch<'a>>, Exi
     Ok(batches)
 }
 
-/// Fetches and builds what the microVM of a batch needs.
+/// Fetches and builds the microVM.
 fn try_out(args: &RunArgs, batch: &RunBatch<'_>) -> Result<(), Exit> {
     match batch.target.guest() {
         None => Ok(()),
@@ -111,7 +111,7 @@ fn words(result: &BatchResult) -> String {
     }
 }
 
-/// The lines of failed batches, or one line that all passed.
+/// Failed batches, or one line that all passed.
 fn failed(lines: Vec<BatchLine>) -> Vec<BatchLine> {
     let modes = lines.len();
     let failed: Vec<BatchLine> = lines.into_iter().filter(|line| !line.passed).collect();

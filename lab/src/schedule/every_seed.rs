@@ -1,4 +1,4 @@
-//! `svclab run --seed A..B`: a microVM per seed, and one report.
+//! `--seed A..B`: a microVM per seed, one report.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use crate::report::RunRecord;
 
 type SeedResults = BTreeMap<u64, Result<GuestResult, Exit>>;
 
-/// Runs as many seeds at a time as there are processors.
+/// Runs one seed per processor at a time.
 pub(super) fn run(args: &RunArgs, guest: &GuestRun, deadline: Duration) -> Result<u8, Exit> {
     let seeds: Vec<u64> = args.lab.seed.each().collect();
     let results: Mutex<SeedResults> = Mutex::default();
@@ -51,7 +51,7 @@ fn words(result: &Result<GuestResult, Exit>) -> String {
     }
 }
 
-/// Writes the report of all seeds, and prints the command that repeats each failed scenario.
+/// Writes the common report and prints the repeating command of each failed scenario.
 fn sum_up(args: &RunArgs, results: SeedResults) -> Result<u8, Exit> {
     let count = results.len();
     let (mut scenarios, mut passed, mut worst) = (Vec::new(), 0, 0);

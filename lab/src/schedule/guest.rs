@@ -1,4 +1,4 @@
-//! The cache of microVMs, and guests that run a subcommand of svclab other than a run of scenarios.
+//! The microVM cache, and guests for svclab subcommands other than runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use svclab_microvm::{VmError, kvm, launch};
 use super::NAME;
 use crate::exit::Exit;
 
-/// Opens the cache of microVMs. Each download is announced on standard error with its size.
+/// Announces each download with its size on standard error.
 pub(crate) fn open_cache(folder: Option<&Path>) -> Result<Cache, Exit> {
     let cache = Cache::open(folder).map_err(|error| Exit::unable(error.to_string()))?;
     Ok(cache.reporting(|line| eprintln!("{NAME}: {line}")))
 }
 
-/// Boots `kernel` with IPVS and these programs in `/usr/bin`, runs svclab with `args`, and returns its exit status.
+/// Boots `kernel` with IPVS and these programs in `/usr/bin`, runs svclab with `args`, returns the exit status.
 pub(crate) fn boot(
     cache_dir: Option<&Path>,
     kernel: &Kernel,

@@ -1,4 +1,4 @@
-//! `svclab run` or `svclab up` in a microVM: svclab inside, with the same files, flags and proxy.
+//! `svclab run` or `svclab up` in a microVM, with the same files, flags and proxy.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -22,24 +22,25 @@ use crate::mode::{Mode, Need};
 use crate::report::{MicroVm, RunRecord, ScenarioReport};
 use crate::scenario::run::{ForeignProxy, ProxyUnderTest, begun};
 
-/// The report in the guest, and the name of this result of the guest.
+/// The report's path in the guest, also the name of this result.
 const REPORT: &str = "/out/json";
 const RESULT: &str = "json";
 
-/// Image, files and programs of a microVM; everything that does not depend on the seed.
+/// Image, files and programs of a microVM: everything but the seed.
 pub(crate) struct GuestRun {
     pub(crate) program: QemuProgram,
     pub(crate) image: Image,
     machine: MicroVm,
     files: BTreeMap<String, Vec<u8>>,
     links: BTreeMap<String, String>,
-    /// The paths of the scenarios in the guest.
+    /// Paths in the guest.
     pub(crate) scenarios: Vec<String>,
     ipvs: bool,
     pub(crate) kvm: bool,
-    /// The mode of all jobs. The guest gets it as the repeating command does: other arguments would change a deterministic run.
+    /// All jobs have this mode. The guest's arguments equal the repeating command's: others would change a
+    /// deterministic run.
     mode: Option<Mode>,
-    /// The proxy's description, as `--proxy` takes it in the guest; `None` for svcproxy.
+    /// As `--proxy` takes it in the guest; `None` for svcproxy.
     pub(crate) proxy: Option<String>,
 }
 
@@ -49,7 +50,7 @@ pub(super) struct GuestResult {
 }
 
 impl GuestRun {
-    /// Fetches and builds everything. `cache_dir` and `given` are the values of `--cache-dir` and `--proxy`.
+    /// Fetches and builds everything. `cache_dir` and `given`: `--cache-dir` and `--proxy`.
     pub(crate) fn prepare(
         cache_dir: Option<&Path>,
         given: Option<&Path>,
@@ -109,7 +110,7 @@ impl GuestRun {
         deadline: Duration,
         progress: &mut dyn FnMut(&str),
     ) -> Result<GuestResult, Exit> {
-        // Ctrl-C on a terminal also ends QEMU, so a signal is the reason to report.
+        // Ctrl-C on a terminal also ends QEMU, so report a signal as the reason.
         let failed =
             |error: VmError| signals::stop().map_or_else(|| Exit::unable(error.to_string()), signals::Stop::exit);
         let clock = if self.machine.deterministic { Clock::Counted { seed } } else { Clock::Host { kvm: self.kvm } };
@@ -133,14 +134,14 @@ impl GuestRun {
         }
     }
 
-    /// The report of a job that began in the guest. Only the guest knows its kernel's release and its clock.
+    /// For a job that began in the guest. Only the guest knows its kernel's release and clock.
     pub(super) fn begun(&self, job: &Job<'_>, args: &RunArgs, seed: u64) -> ScenarioReport {
         let variant = job.scenario.variant.unwrap_or(args.lab.iptables_variant);
         let report = begun(job.scenario, job.mode, variant);
         ScenarioReport { machine: Some(self.machine.clone()), seed, kernel: None, started: None, ..report }
     }
 
-    /// The order for svclab in the guest. Only the report comes out of the guest.
+    /// For svclab in the guest, which hands out the report only.
     fn order(&self, args: &RunArgs, seed: u64) -> RunArgs {
         let mut order = args.clone();
         order.files = self.scenarios.iter().map(PathBuf::from).collect();
@@ -156,7 +157,7 @@ impl GuestRun {
     }
 }
 
-/// Adds the programs of a proxy to the image, with links for the paths in the description.
+/// Adds a proxy's programs, with links for the paths in its description.
 fn add_programs(
     foreign: &ForeignProxy,
     programs: &mut BTreeMap<String, PathBuf>,
@@ -172,7 +173,7 @@ fn add_programs(
     }
 }
 
-/// The proxy's description as `--proxy` takes it in the guest: a command, or a file, which is added to `files`.
+/// As `--proxy` takes it in the guest: a command, or a file, which is added to `files`.
 fn description(given: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<String, Exit> {
     if let Some(command) = given.to_str().filter(|text| ForeignProxy::is_command(text)) {
         return Ok(command.to_owned());
@@ -185,7 +186,7 @@ fn description(given: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<St
     Ok(guest_path(&file))
 }
 
-/// The path of a file in the guest and in its report: relative as outside, but absolute if it leads upwards.
+/// The path in the guest and its report: relative as outside, but absolute if it leads upwards.
 fn guest_path(path: &Path) -> String {
     let mut plain = PathBuf::new();
     for component in path.components() {

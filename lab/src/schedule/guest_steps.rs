@@ -1,4 +1,4 @@
-//! The finished steps of a run in a microVM, as lines of JSON. The host reports them even if the guest is stopped.
+//! A guest's finished steps, as lines of JSON. The host reports them even if the guest is stopped.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::report::{ScenarioReport, StepRecord, StepReport};
 use crate::scenario::Scenario;
 
-/// The beginning of such a line.
+/// The prefix of such a line.
 const MARK: &str = "svclab-step ";
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ struct GuestStep {
     step: StepRecord,
 }
 
-/// Sends a step to the host. Runs in the guest.
+/// Runs in the guest.
 pub(super) fn send(scenario: &str, step: &StepReport) {
     let sent = GuestStep { scenario: scenario.to_owned(), step: StepRecord::from(step) };
     if let Ok(text) = serde_json::to_string(&sent) {
@@ -28,7 +28,7 @@ pub(super) fn send(scenario: &str, step: &StepReport) {
 pub(super) struct GuestSteps(Vec<GuestStep>);
 
 impl GuestSteps {
-    /// Stores the step in a line; returns whether the line was one.
+    /// Returns whether the line was a step.
     pub(super) fn take(&mut self, line: &str) -> bool {
         let arrived = line.strip_prefix(MARK).and_then(|text| serde_json::from_str(text).ok());
         let is_step = arrived.is_some();
@@ -40,12 +40,12 @@ impl GuestSteps {
         self.0.iter().filter(|one| one.scenario == scenario.name).map(|one| &one.step)
     }
 
-    /// Whether a step of the scenario has arrived.
+    /// Whether a step has arrived.
     pub(super) fn has(&self, scenario: &Scenario) -> bool {
         self.of(scenario).next().is_some()
     }
 
-    /// Adds the steps of a scenario to its report.
+    /// Adds the steps to the report.
     pub(super) fn fill(&self, scenario: &Scenario, report: &mut ScenarioReport) {
         for record in self.of(scenario) {
             let Some(step) = scenario.steps.iter().find(|step| step.line == record.line) else { continue };

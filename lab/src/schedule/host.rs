@@ -1,4 +1,4 @@
-//! Runs scenarios on the kernel of this process, in a sandbox.
+//! Runs scenarios on this process's kernel, in a sandbox.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::report::{ControlPlane, ScenarioReport, StepReport};
 use crate::scenario::run::{EvidenceLevel, Progress, ProxyUnderTest, RunOptions};
 use crate::scenario::{self, Scenario};
 
-/// Runs `jobs`, writes the reports and returns the exit status.
+/// Returns the exit status.
 pub(super) fn run(args: &RunArgs, jobs: &[Job<'_>], proxy: &ProxyUnderTest) -> Result<u8, Exit> {
     args.lab.seed.one()?;
     find::tools()?;
@@ -87,18 +87,18 @@ async fn all(
     }
 }
 
-/// Lines of each proxy's log in a report with all details.
+/// Per proxy, in a report with all details.
 const LOG_LINES: usize = 20;
 
 struct TerminalRun {
     terminal: Terminal<Stream>,
     detail: Detail,
-    /// Whether the host outside the microVM needs each step.
+    /// Whether this is a guest, whose host needs each step.
     is_guest: bool,
     title: String,
-    /// Line and name of the steps that are left.
+    /// Line and name of the remaining steps.
     left: Vec<(usize, String)>,
-    /// The report of the current scenario so far, and when the scenario began.
+    /// The current scenario's report so far, and its start.
     current: Option<(ScenarioReport, Instant)>,
 }
 

@@ -1,4 +1,4 @@
-//! Jobs: scenarios, each in one of its modes.
+//! Jobs: a scenario in one of its modes.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ impl Job<'_> {
     }
 }
 
-/// Every scenario in every mode that it is for and that is `asked` for; no mode means all.
+/// Every scenario in all of its modes that are `asked` for; empty means all.
 pub(super) fn jobs<'a>(scenarios: &'a [Scenario], asked: &[Mode], foreign: bool) -> Result<Vec<Job<'a>>, Exit> {
     let in_modes = |scenario: &'a Scenario| {
         let modes = scenario.modes.iter().filter(|mode| asked.is_empty() || asked.contains(mode));
@@ -37,7 +37,7 @@ pub(super) fn jobs<'a>(scenarios: &'a [Scenario], asked: &[Mode], foreign: bool)
     Err(Exit::usage(format!("--mode leaves nothing to run: {} is for {}", first.name, modes.join(", "))))
 }
 
-/// The jobs that the proxy's description does not excuse. Prints the reasons of the others.
+/// Prints the reasons of excused jobs.
 pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &ProxyUnderTest) -> Vec<Job<'a>> {
     jobs.retain(|Job { scenario, mode, .. }| {
         let reason = excuse(proxy, &scenario.name, *mode);
@@ -47,7 +47,7 @@ pub(super) fn not_excused<'a>(mut jobs: Vec<Job<'a>>, proxy: &ProxyUnderTest) ->
     jobs
 }
 
-/// Why the proxy's description excuses the proxy from a scenario in a mode.
+/// The reason in the proxy's description.
 pub(crate) fn excuse(proxy: &ProxyUnderTest, scenario: &str, mode: Mode) -> Option<String> {
     match proxy {
         ProxyUnderTest::Own(_) => None,

@@ -1,4 +1,4 @@
-//! Runs scenarios in a microVM: one microVM, or one for each seed.
+//! Runs scenarios in a microVM, or in one per seed.
 
 use std::time::Duration;
 
@@ -18,13 +18,12 @@ use crate::scenario::file::Action;
 use crate::scenario::run::{ProxyUnderTest, cut_short as cut_short_in};
 use crate::scenario::{Scenario, Step};
 
-/// Time for the boot, and for a scenario in one mode: ten times what they take on an idle machine.
+/// Limits for the boot, and per scenario and mode: ten times the values of an idle machine.
 pub(crate) const BOOT: Duration = Duration::from_secs(120);
 pub(crate) const SCENARIO: Duration = Duration::from_secs(300);
-/// The least virtual time per time of the host. Two shared processors reached 58.
+/// The least ratio of virtual to host time. Two shared processors reached 58.
 const SPEED: u32 = 20;
 
-/// The default deadline of a microVM that runs `scenarios`.
 fn default_deadline<'a>(scenarios: impl Iterator<Item = &'a Scenario>) -> Duration {
     let skipped = |step: &Step| match step.action {
         Action::Advance(time) | Action::Idle(time) => time.0,
@@ -34,7 +33,7 @@ fn default_deadline<'a>(scenarios: impl Iterator<Item = &'a Scenario>) -> Durati
     BOOT + scenarios.map(one).sum::<Duration>()
 }
 
-/// Fetches and builds everything that the microVM of a batch needs.
+/// Fetches and builds the batch's microVM.
 pub(super) fn try_out(args: &RunArgs, guest: &GuestTarget, batch: &RunBatch<'_>) -> Result<(), Exit> {
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
     let job = |scenario| Job { scenario, mode: batch.mode, foreign: proxy.is_foreign() };
@@ -46,7 +45,7 @@ fn prepare(args: &RunArgs, guest: &GuestTarget, jobs: &[Job<'_>], proxy: &ProxyU
     GuestRun::prepare(args.vm.cache_dir.as_deref(), args.lab.proxy.as_deref(), guest, jobs, proxy)
 }
 
-/// Runs `jobs`, which have one mode, in a microVM.
+/// All `jobs` have one mode.
 pub(super) fn run(args: &RunArgs, target: &GuestTarget, jobs: &[Job<'_>]) -> Result<u8, Exit> {
     signals::watch()?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
@@ -72,7 +71,7 @@ pub(super) fn run(args: &RunArgs, target: &GuestTarget, jobs: &[Job<'_>]) -> Res
             return;
         }
         stream.line(line);
-        // The first words of a line are the name of a scenario or of its last step.
+        // A line begins with the name of a scenario or of its last step.
         line.trim().split("  ").next().unwrap_or_default().clone_into(&mut last);
         progress::set(format!("{}: after {last}", target.kernel));
     });
@@ -84,7 +83,7 @@ pub(super) fn run(args: &RunArgs, target: &GuestTarget, jobs: &[Job<'_>]) -> Res
     result.report.map_or(Ok(result.status), |report| write_run(args, report, result.status, None))
 }
 
-/// The reports of jobs that a signal ended. The guest runs jobs in order.
+/// Reports of jobs that a signal ended. The guest runs jobs in order.
 fn cut_short(args: &RunArgs, guest: &GuestRun, seed: u64, jobs: &[Job<'_>], steps: &GuestSteps) -> Vec<ScenarioReport> {
     let begun = jobs.iter().rposition(|job| steps.has(job.scenario)).unwrap_or(0);
     let one = |job: &Job<'_>| {

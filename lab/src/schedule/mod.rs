@@ -1,8 +1,9 @@
-//! Runs scenarios: decides which process and which kernel carries out each of them, and combines the reports.
+//! Runs scenarios: selects process and kernel for each, and combines the reports.
 //!
-//! [`RunArgs`] says what to run. A run in several modes or on several kernels consists of batches. Each batch has one mode and one kernel,
-//! and another process of svclab carries it out: a run on the host's kernel moves its whole process into the sandbox. That process gets
-//! its [`RunArgs`] as JSON and writes a [`RunRecord`](crate::report::RunRecord). A microVM does the same with `svclab` as its program.
+//! [`RunArgs`] says what to run. A run in several modes or on several kernels consists of batches of one mode and one
+//! kernel. Each batch has its own process, because a run on the host's kernel moves its whole process into the sandbox.
+//! The process gets [`RunArgs`] as JSON and writes a [`RunRecord`](crate::report::RunRecord). A microVM does the same
+//! with `svclab` as its program.
 
 pub(crate) mod abilities;
 mod args;
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Exit> {
     }
     let scenarios = args.load(args.lab.seed.first())?;
     check_breaks(args, &scenarios)?;
-    // Mistakes in the flag are reported before anything runs.
+    // Reports mistakes in the flag before anything runs.
     args.control_plane()?;
     let proxy = find::proxy(args.lab.proxy.as_deref(), args.lab.source)?;
     let jobs = not_excused(jobs(&scenarios, &args.mode, proxy.is_foreign())?, &proxy);

@@ -1,4 +1,4 @@
-//! Writes reports, and decides how a run ends.
+//! Writes reports and decides the exit status.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::console::{progress, unless_unread};
 use crate::exit::{Exit, FAILED, UNABLE};
 use crate::report::{RunRecord, ScenarioReport, html, junit};
 
-/// Writes the reports of a run and returns its exit status.
+/// Returns the exit status.
 pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option<Stop>) -> Result<u8, Exit> {
     let status = if reports.iter().any(|report| report.unable) || !reports.iter().any(ScenarioReport::judged) {
         UNABLE
@@ -23,7 +23,7 @@ pub(super) fn finish(args: &RunArgs, reports: &[ScenarioReport], stopped: Option
     write_run(args, RunRecord::of(reports), status, stopped)
 }
 
-/// Writes a run's report in every form that `args` asks for; returns `status` unless a signal ended the run.
+/// Writes every requested form; returns `status` unless a signal ended the run.
 pub(super) fn write_run(args: &RunArgs, mut run: RunRecord, status: u8, stopped: Option<Stop>) -> Result<u8, Exit> {
     if let Some(stop) = stopped {
         run.interrupt(stop.name());
@@ -36,7 +36,7 @@ pub(super) fn write_run(args: &RunArgs, mut run: RunRecord, status: u8, stopped:
     stopped.map_or(Ok(status), |stop| Err(stop.exit()))
 }
 
-/// Writes a value as JSON with sorted keys.
+/// Sorts keys.
 pub(crate) fn write_json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), Exit> {
     let value: Value = serde_json::to_value(value).map_err(|error| Exit::unable(error.to_string()))?;
     write(path, &format!("{value:#}\n"))

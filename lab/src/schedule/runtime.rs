@@ -1,4 +1,4 @@
-//! The asynchronous runtime of commands that build a lab.
+//! The async runtime of commands that build a lab.
 
 use super::signals::Stop;
 use crate::exit::Exit;

@@ -24,7 +24,6 @@ impl From<u64> for Seeds {
 }
 
 impl Seeds {
-    /// The only seed; an error for a range.
     pub(crate) fn one(&self) -> Result<u64, Exit> {
         if self.are_several() {
             return Err(Exit::usage(

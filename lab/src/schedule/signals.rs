@@ -1,4 +1,4 @@
-//! Signals that end a run. The run reports what it did, and exits with 128 and the signal's number, as a shell does.
+//! Signals that end a run, which then reports its work and exits with 128 plus the signal's number, like a shell.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -26,7 +26,7 @@ impl Stop {
         }
     }
 
-    /// The name that kill(1) uses.
+    /// As in kill(1).
     pub(crate) fn name(self) -> &'static str {
         self.signal().as_str()
     }
@@ -38,7 +38,7 @@ impl Stop {
 }
 
 static STOPPED: OnceLock<Stop> = OnceLock::new();
-/// The child process that this process waits for.
+/// The child that this process waits for.
 static CHILD: Mutex<Option<Pid>> = Mutex::new(None);
 
 /// Makes SIGINT and SIGTERM stop this process in order. Starts a thread: not for a process that enters the sandbox.
@@ -50,7 +50,7 @@ pub(crate) fn watch() -> Result<(), Exit> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
-    // Later threads inherit the mask. `Command` resets the mask of child processes.
+    // Later threads inherit the mask; `Command` resets it for children.
     signals.thread_block().map_err(|error| Exit::unable(format!("cannot block signals: {error}")))?;
     std::thread::spawn(move || {
         while let Ok(signal) = signals.wait() {
@@ -68,13 +68,13 @@ pub(crate) fn stop() -> Option<Stop> {
     STOPPED.get().copied()
 }
 
-/// Runs a command and passes signals on. In its own process group, Ctrl-C does not reach the command twice.
+/// Passes signals on. The command has its own process group, so that Ctrl-C reaches it only once.
 pub(crate) fn status(command: &mut Command) -> io::Result<ExitStatus> {
     let mut child = command.process_group(0).spawn()?;
     let pid = Pid::from_raw(child.id().cast_signed());
     let register = |pid| *CHILD.lock().unwrap_or_else(PoisonError::into_inner) = pid;
     register(Some(pid));
-    // A signal that arrived before the command started.
+    // The signal preceded the command's start.
     if let Some(stop) = stop() {
         let _ = kill(pid, stop.signal());
     }

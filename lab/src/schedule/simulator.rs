@@ -1,4 +1,4 @@
-//! `svclab run --simulate`: scenarios in the simulator, as any user on any Linux.
+//! `--simulate`: needs no privileges, on any Linux.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,11 +39,11 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Exit> {
     output::finish(args, &reports, signals::stop())
 }
 
-/// Runs a job per processor at a time. The reports are in the order of the jobs.
+/// One job per processor at a time. Keeps the jobs' order.
 fn all(jobs: &[Job<'_>], proxy: &Path, keep_going: bool) -> Vec<ScenarioReport> {
     let next = Mutex::new(0..jobs.len());
     let done = Mutex::new(Vec::new());
-    // A closure of its own releases the lock before the job runs.
+    // A separate closure releases the lock before the job runs.
     let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
     let source: Arc<dyn RuleSource> = Arc::new(Svcproxy(proxy.to_owned()));
     let work = || {

@@ -1,4 +1,4 @@
-//! Which kernel runs a scenario: the host's, or that of a microVM.
+//! Selects the kernel of a scenario: the host's or a microVM's.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -78,7 +78,6 @@ impl TryFrom<String> for KernelArg {
     }
 }
 
-/// The machine that runs a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunTarget {
     Host,
@@ -105,14 +104,14 @@ impl RunTarget {
         self.guest().is_some_and(|guest| guest.deterministic)
     }
 
-    /// The value of `--kernel` that selects the machine.
+    /// The value of `--kernel` for this machine.
     pub(super) fn kernel(&self) -> KernelArg {
         self.guest().map_or(KernelArg::Host, |guest| KernelArg::Guest(guest.kernel.clone()))
     }
 }
 
 impl VmArgs {
-    /// Whether some of `jobs` run on the host and others in a microVM.
+    /// Whether some jobs run on the host and others in a microVM.
     pub(super) fn divides(&self, jobs: &[Job<'_>]) -> Result<bool, Exit> {
         if self.kernel != KernelArg::Auto || self.deterministic {
             return Ok(false);
@@ -122,7 +121,7 @@ impl VmArgs {
         Ok(on_host.contains(&true) && on_host.contains(&false))
     }
 
-    /// The machine that runs all of `jobs`.
+    /// For all of `jobs`.
     pub(super) fn target(&self, jobs: &[Job<'_>]) -> Result<RunTarget, Exit> {
         let needing = |need| jobs.iter().map(|job| job.scenario).find(|scenario| scenario.needs.contains(&need));
         let timeless = needing(Need::VirtualTime).filter(|_| !self.deterministic);
@@ -158,7 +157,7 @@ impl VmArgs {
     }
 }
 
-/// The machine of a lab that stays up. Its steps are not run, so it needs no virtual time.
+/// For a lab that stays up: its steps are not run, so it needs no virtual time.
 pub(crate) fn target_of_lab(kernel: &KernelArg, job: &Job<'_>) -> Result<RunTarget, Exit> {
     let name = &job.scenario.name;
     let guest = |kernel: &Kernel, because| {
@@ -182,7 +181,7 @@ pub(crate) fn target_of_lab(kernel: &KernelArg, job: &Job<'_>) -> Result<RunTarg
     }
 }
 
-/// What the host's kernel lacks for `jobs`, as the end of a sentence. Probes the kernel only if a job needs something.
+/// What the host's kernel lacks, as the end of a sentence. Probes the kernel only if a job needs something.
 fn lacking(jobs: &[Job<'_>]) -> Result<Option<String>, Exit> {
     if jobs.iter().all(|job| job.needs().is_empty()) {
         return Ok(None);

@@ -1,5 +1,3 @@
-//! `svclab audit`: judges the rules of a node.
-
 mod node_state;
 
 use std::collections::BTreeSet;
@@ -115,7 +113,7 @@ fn rendered(args: &AuditArgs, report: &Report) -> Result<String, Exit> {
     })
 }
 
-/// Audits this node. Reports only findings that a second audit after the settling time confirms.
+/// Reports only findings that a second audit after the settling time confirms.
 fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
     let collecting = Collecting {
         kubeconfig: args.kubeconfig.clone(),
@@ -125,7 +123,7 @@ fn live(args: &AuditArgs, options: &AuditOptions) -> Result<u8, Exit> {
     };
     let runtime = runtime()?;
     let gather = || runtime.block_on(collect(&collecting));
-    // A sleep needs the timer of the runtime, so it is made inside of the runtime.
+    // A sleep needs the timer of the runtime.
     let wait = |time: Duration| runtime.block_on(async { tokio::time::sleep(time).await });
     let audited = |snapshot: &Snapshot| audit(snapshot, options).map_err(|error| Exit::unable(error.to_string()));
     let settle = Duration::from_secs(u64::try_from(options.settle_seconds).unwrap_or(0));

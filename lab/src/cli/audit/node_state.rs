@@ -4,7 +4,6 @@ use serde_json::Value;
 use svclab_snapshot::Snapshot;
 use svclab_snapshot::network::Network;
 
-/// Rules, sets, virtual servers, network, settings and objects of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct NodeState {
     rules: Vec<Vec<String>>,
@@ -43,7 +42,7 @@ impl NodeState {
     }
 }
 
-/// A line of `iptables-save -c` or `ipset save` without its counters and timeout; `None` for a comment, which contains the time.
+/// `None` for a comment, which contains the time.
 fn without_counters(line: &str) -> Option<String> {
     if line.starts_with('#') {
         return None;
@@ -53,7 +52,6 @@ fn without_counters(line: &str) -> Option<String> {
     Some(chain.split(" timeout ").next().unwrap_or(chain).to_owned())
 }
 
-/// Removes counters and remaining timeouts at any depth.
 fn remove_counters(value: &mut Value) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(remove_counters),

@@ -11,12 +11,11 @@ use crate::report::RunRecord;
 use crate::scenario::{self, Scenario};
 use crate::schedule::signals;
 
-/// Requests to each cluster, in addition to the audit.
+/// Requests per cluster, in addition to the audit.
 const QUESTIONS: usize = 6;
-/// The end of the name of a smaller cluster.
 const SMALLER: &str = "-smaller";
 
-/// Writes `wanted` clusters of the seeds from `first` on as scenarios. Skips clusters that the lab's API rejects.
+/// Skips clusters that the lab's API rejects.
 pub(super) fn clusters(first: u64, wanted: u64, mode: Mode, folder: &Path) -> Result<Vec<(PathBuf, Scenario)>, Exit> {
     let mut found = Vec::new();
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
@@ -40,7 +39,7 @@ fn prefix(mode: Mode) -> String {
     format!("generated-{mode}-")
 }
 
-/// Writes a cluster as a scenario to `path`; `None`, and no file, if the scenario is invalid.
+/// `None`, and no file, if the scenario is invalid.
 fn written(
     cluster: ClusterModel,
     seed: u64,
@@ -57,19 +56,18 @@ fn written(
     }
 }
 
-/// The text of a scenario with an audit and `wanted` requests.
+/// A scenario with an audit and `wanted` requests.
 fn text(mut cluster: ClusterModel, seed: u64, mode: Mode, wanted: usize, name: &str) -> String {
     cluster.world.proxy.mode = mode.of_oracle();
     let mut questions = cluster.questions();
     questions.retain(|question| question.protocol != Protocol::Sctp);
-    // Spread over all questions, with an offset that differs between clusters.
     let step = (questions.len() / QUESTIONS).max(1);
     let offset = usize::try_from(seed).unwrap_or_default() % step;
     let questions: Vec<_> = questions.into_iter().skip(offset).step_by(step).take(wanted).collect();
     cluster.audited_yaml(name, &questions)
 }
 
-/// Writes the smallest cluster that breaks a promise, found in up to `runs` runs, and returns its breaches.
+/// Writes the smallest cluster found within `runs` runs that breaks a promise, and returns its breaches.
 pub(super) fn shrink(
     gatherer: &Gatherer,
     found: &OnlyGenerated,
@@ -83,7 +81,7 @@ pub(super) fn shrink(
     let Some(seed) = seed else { return Ok(None) };
     eprintln!("{mode} mode: looks for a smaller cluster than {scenario} that breaks {promise}, in up to {runs} runs");
     let path = folder.join(format!("{scenario}{SMALLER}.yaml"));
-    // A failed request costs its patience; an audit needs no requests.
+    // A failed request waits for its whole patience; an audit needs no requests.
     let questions = if *by_audit { 0 } else { QUESTIONS };
     let mut smallest = None;
     generate::shrink(generate::recipe(seed), runs, &mut |recipe| {

@@ -1,5 +1,3 @@
-//! `svclab conformance`: runs all scenarios and generated clusters in each mode, and makes a card of the reports.
-
 mod generated;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +18,7 @@ use crate::schedule::output::write;
 use crate::schedule::{Job, LabArgs, RunArgs, excuse, signals};
 use crate::shipped;
 
-/// The measured scenarios. Measuring adds a Service, which other scenarios may notice, so they run apart.
+/// Measuring adds a Service, which other scenarios may notice, so these scenarios run apart.
 const MEASURED: [&str; 6] = ["clusterip", "dual-stack", "endpoint-slices", "local-policy", "rolling-update", "scaling"];
 
 #[derive(Args)]
@@ -116,7 +114,6 @@ struct Examination<'a> {
 }
 
 impl Examination<'_> {
-    /// Runs all scenarios and generated clusters with audits.
     fn judge(&mut self) -> Result<(), Exit> {
         let runs = self.runs()?;
         signals::watch()?;
@@ -133,7 +130,7 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// The files by mode and needs: jobs that need a microVM would take the others there too.
+    /// Separates the files by needs: jobs that need a microVM would take the others there too.
     fn runs(&mut self) -> Result<FilesByRun, Exit> {
         let mut runs = FilesByRun::new();
         let foreign = self.proxy.is_foreign();
@@ -175,7 +172,7 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// The scenarios to measure: those of [`MEASURED`], or all if the user named none of these.
+    /// Those of [`MEASURED`], or all if the user named none of these.
     fn measured(&self, mode: Mode) -> Vec<PathBuf> {
         let fits = |scenario: &&Scenario| {
             scenario.modes.contains(&mode) && excuse(&self.proxy, &scenario.name, mode).is_none()
@@ -186,13 +183,12 @@ impl Examination<'_> {
         chosen.into_iter().map(|scenario| scenario.path.clone()).collect()
     }
 
-    /// Looks for smaller clusters that break the promises that only generated clusters broke.
+    /// Shrinks the clusters that broke promises which no written scenario broke.
     fn shrink(&mut self) -> Result<(), Exit> {
         for found in self.gatherer.broken_by_generated() {
             // The smaller cluster of an earlier promise may break this promise too.
             if self.gatherer.broken_by_generated().contains(&found) {
                 let folder = self.args.keep_clusters.as_deref().unwrap_or(self.folder.path());
-                // Generated scenarios have a step that audits.
                 let mut run =
                     |path: &Path, mode| self.run(self.order(mode, vec![path.to_owned()]), ChildOutput::Discard);
                 let smaller = generated::shrink(&self.gatherer, &found, self.args.shrink_runs, folder, &mut run)?;
@@ -202,7 +198,7 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// The order for a run in one mode, to the last scenario whatever fails.
+    /// Runs to the last scenario, even after a failure.
     fn order(&self, mode: Mode, files: Vec<PathBuf>) -> RunArgs {
         let mut order = RunArgs::of(files);
         order.mode = vec![mode];
@@ -232,7 +228,7 @@ impl Examination<'_> {
         }
     }
 
-    /// Records the scenarios that are missing in a report as not judged: a microVM may have ended early.
+    /// Records scenarios that a report lacks as not judged: a microVM may have ended early.
     fn missing(&mut self, mode: Mode, files: &[PathBuf], run: &RunRecord) {
         let ran = run.scenarios.iter().map(|one| &one.name);
         let reported: BTreeSet<&String> = ran.chain(run.not_run.iter().flatten().map(|one| &one.scenario)).collect();
@@ -269,7 +265,7 @@ fn modes(args: &ConformanceArgs, proxy: &ProxyUnderTest) -> Result<Vec<Mode>, Ex
     Ok(modes)
 }
 
-/// The named scenarios, or all shipped ones that name their promise.
+/// Defaults to all shipped scenarios that name their promise.
 fn scenarios(args: &ConformanceArgs) -> Result<Vec<Scenario>, Exit> {
     if !args.files.is_empty() {
         return find::load_all(&args.files, args.seed);
@@ -305,7 +301,7 @@ fn written(args: &ConformanceArgs, card: &Card) -> Result<(), Exit> {
     write(args.html.as_deref(), &conformance::html(card))
 }
 
-/// Prints the differences of two cards, and returns whether a promise is broken that was not.
+/// Returns whether a promise is newly broken.
 fn differences(card: &Card, before: &Card) -> bool {
     let changes = conformance::against(card, before);
     println!("\nagainst the card of {}: {}", before.proxy, if changes.is_empty() { "no difference" } else { "" });

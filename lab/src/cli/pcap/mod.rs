@@ -1,5 +1,3 @@
-//! `svclab pcap`: packets of a machine of a lab that is up.
-
 mod packet_line;
 
 use std::collections::BTreeMap;
@@ -43,7 +41,7 @@ enum PacketSink {
 }
 
 impl PacketSink {
-    /// Call it before entering the machine, which has another file system.
+    /// Must run before entering the machine, which has another file system.
     fn open(args: &PcapArgs) -> Result<PacketSink, Exit> {
         let mut file: Box<dyn Write> = match &args.write {
             None => return Ok(PacketSink::Lines),
@@ -72,7 +70,7 @@ impl PacketSink {
             PacketSink::Capture(file) => {
                 let mut record = Vec::new();
                 pcap::record(&mut record, packet, snap_length());
-                // One write per packet, so that a reader never sees half a packet, not even after SIGKILL.
+                // One write per packet: SIGKILL must not leave half a packet.
                 file.write_all(&record).and_then(|()| file.flush()).map_err(lost)
             }
         }
@@ -80,13 +78,12 @@ impl PacketSink {
 }
 
 fn lost(error: io::Error) -> Exit {
-    // The reader of the output has gone.
+    // The reader closed the pipe.
     let message =
         if error.kind() == io::ErrorKind::BrokenPipe { String::new() } else { format!("the capture: {error}") };
     Exit::unable(message)
 }
 
-/// The longest packet, with the header of the file's link type.
 fn snap_length() -> u32 {
     u32::try_from(LONGEST).unwrap_or(u32::MAX).saturating_add(20)
 }
@@ -116,7 +113,7 @@ pub(super) fn run(args: &PcapArgs) -> Result<u8, Exit> {
         let mut ready =
             [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(capture.as_fd(), PollFlags::POLLIN)];
         let _ = poll(&mut ready, PollTimeout::NONE);
-        // Packets that passed before the signal are still written.
+        // Writes packets that passed before the signal.
         over = matches!(signals.read_signal(), Ok(Some(_)));
         for packet in capture.waiting().map_err(unable)? {
             if !interfaces.contains_key(&packet.interface) {

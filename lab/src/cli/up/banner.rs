@@ -1,4 +1,4 @@
-//! The banner of `up` once the cluster is up: its machines and services, and commands to try.
+//! The banner of `up`: machines, services, and commands to try.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use svclab_apiserver::objects::{ObjectKey, ObjectKind, Store};
@@ -10,14 +10,14 @@ use crate::cli::table::lines;
 use crate::scenario::run::KernelLab;
 use crate::schedule::NAME;
 
-/// The label of an EndpointSlice with its Service's name.
+/// The EndpointSlice label with the Service's name.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BannerReader {
-    /// The user of the terminal of `up`, who runs other commands in another terminal.
+    /// The terminal beside the one of `up`.
     AnotherTerminal,
-    /// The user of the shell in the lab's microVM.
+    /// The shell in the lab's microVM.
     ThisShell,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn text(lab: &KernelLab, about: &LabDescription, reader: BannerReader
         |verb: &str, rest: String| tries.push(format!("  {program} {verb} --name {} {rest}\n", about.name));
     if let Some(SampleRequest { from, to, url }) = request {
         let from = place(&from);
-        // A microVM has busybox's wget.
+        // Prefers curl; a microVM has busybox's wget only.
         let get = if is_here("curl") || !is_here("wget") { "curl -s" } else { "wget -qO-" };
         command("exec", format!("{from} -- {get} {url}"));
         command("probe", format!("--from {from} --to {to}"));
@@ -129,7 +129,6 @@ struct SampleRequest {
     url: String,
 }
 
-/// A request from the first pod to the first TCP Service with ready endpoints.
 fn request(store: &Store, spec: &ClusterSpec) -> Option<SampleRequest> {
     let found = store.services().find_map(|(key, service)| {
         let spec = service.spec.as_ref()?;
@@ -168,7 +167,7 @@ fn is_here(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// This program as a command: its name if `PATH` finds it, else its path.
+/// The name if `PATH` finds this program, else its path.
 fn program() -> String {
     let Ok(own) = std::env::current_exe() else { return NAME.to_owned() };
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,5 +1,3 @@
-//! `svclab up` in a microVM, with a shell beside the lab on this terminal.
-
 use std::time::{Duration, Instant};
 
 use svclab_microvm::VmError;
@@ -16,7 +14,7 @@ use crate::schedule::{BOOT, GuestRun, GuestTarget, Job, SCENARIO, signals, value
 
 const START: Duration = BOOT.saturating_add(SCENARIO);
 
-/// Runs the lab to its end and returns the shell's exit status.
+/// Returns the shell's exit status.
 pub(super) fn up(args: &UpArgs, guest: &GuestTarget, job: &Job<'_>, proxy: &ProxyUnderTest) -> Result<u8, Exit> {
     signals::watch()?;
     let jobs = std::slice::from_ref(job);

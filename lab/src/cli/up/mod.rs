@@ -1,5 +1,3 @@
-//! `svclab up`: builds a cluster and stays up.
-
 mod banner;
 mod microvm;
 
@@ -80,7 +78,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     runtime()?.block_on(async {
         tokio::select! {
             result = serve(name, &scenario, &options, args.banner.as_deref(), &is_up) => result,
-            // Ctrl-C is the usual end of a lab that is up.
+            // Ctrl-C is the usual way to end the lab.
             stop = stopped() => match stop {
                 Stop::Interrupt if is_up.load(Ordering::Relaxed) => Ok(0),
                 stop => Err(stop.exit()),
@@ -89,7 +87,7 @@ pub(super) fn up(args: &UpArgs) -> Result<u8, Exit> {
     })
 }
 
-/// The mode of `--mode`, or the scenario's first mode.
+/// Defaults to the scenario's first mode.
 fn mode(args: &UpArgs, scenario: &Scenario) -> Result<Mode, Exit> {
     let asked = args.mode;
     let found = scenario.modes.iter().copied().find(|mode| asked.is_none_or(|asked| asked == *mode));
@@ -99,7 +97,7 @@ fn mode(args: &UpArgs, scenario: &Scenario) -> Result<Mode, Exit> {
     })
 }
 
-/// Brings the lab up, announces it and answers requests until the lab breaks down.
+/// Announces the lab and answers requests until the lab fails.
 async fn serve(
     name: String,
     scenario: &Scenario,

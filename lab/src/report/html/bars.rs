@@ -1,4 +1,4 @@
-//! The share of answers of each server as bars, with the promised share and the bounds that chance is allowed.
+//! Each server's share of answers as a bar, with the promised share and its accepted interval.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use svclab_audit::page::Html;
 use super::super::record::AnswersRecord;
 use crate::expect::Bounds;
 
-/// Width of a bar in units of the drawing, which is stretched to the page's width.
+/// In units of the drawing, which stretches to the page's width.
 const WIDTH: f64 = 1000.0;
 
 pub(super) fn draw(html: &mut Html, answers: &AnswersRecord) {
@@ -59,7 +59,7 @@ fn bar(html: &mut Html, name: &str, (count, sent): (usize, usize), bounds: Optio
     html.leaf("span", if is_wrong { "number bad" } else { "number" }, &words);
 }
 
-/// A drawing with its namespace, which XML readers need and browsers do not.
+/// Sets the namespace, which XML readers need and browsers do not.
 pub(super) fn svg(html: &mut Html, attributes: &[(&str, &str)], inside: impl FnOnce(&mut Html)) {
     let all: Vec<(&str, &str)> =
         [("xmlns", "http://www.w3.org/2000/svg")].into_iter().chain(attributes.iter().copied()).collect();

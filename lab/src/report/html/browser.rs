@@ -1,11 +1,11 @@
-//! Pages in headless Chromium (Debian package `chromium`). Outside CI the test does nothing where Chromium is missing.
+//! Renders pages in headless Chromium (Debian package `chromium`). Outside CI the test skips without Chromium.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use svclab_audit::audit::{Report, RuleTallies};
 
-/// The DOM that the browser builds from a page; `None` without a browser, which is a failure in CI.
+/// The DOM of a page; `None` without a browser, which is a failure in CI.
 fn dom_of(folder: &Path, name: &str, page: &str) -> Option<String> {
     let file = folder.join(name);
     std::fs::write(&file, page).unwrap();

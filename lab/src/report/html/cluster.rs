@@ -1,16 +1,16 @@
-//! The cluster as a drawing: clients and load balancer above the node network, nodes with their pods below it.
+//! Draws the cluster: clients and load balancer above the node network, nodes and their pods below.
 
 use svclab_audit::page::Html;
 
 use super::super::cluster::{ClusterLayout, ClusterMachine};
 use super::bars::svg;
 
-/// Sizes in pixels.
+/// In pixels.
 const COLUMN: usize = 270;
 const GAP: usize = 20;
 const LINE: usize = 17;
 const PAD: usize = 12;
-/// Machines in a row, drawn pods of a node, and letters of a name that fit into a box.
+/// Machines in a row, drawn pods per node, and letters of a name that fit a box.
 const ABREAST: usize = 4;
 const PODS: usize = 12;
 const LETTERS: usize = 31;
@@ -101,7 +101,7 @@ fn words(html: &mut Html, class: &str, x: usize, y: usize, words: &str) {
     html.element("text", &[("class", class), ("x", &x), ("y", &y)], |html| html.text(words));
 }
 
-/// Name and note, cut to what fits into a box.
+/// Cut to fit the box.
 fn title(one: &ClusterMachine) -> String {
     let title = if one.note.is_empty() { one.name.clone() } else { format!("{}, {}", one.name, one.note) };
     if title.chars().count() <= LETTERS {

@@ -1,4 +1,4 @@
-//! A run as a page of one file, for a browser and for paper.
+//! The report as one HTML file, for browsers and paper.
 
 mod bars;
 #[cfg(test)]
@@ -134,7 +134,7 @@ fn result(html: &mut Html, one: &ScenarioRecord) {
     html.leaf("span", class, word);
 }
 
-/// Kernel or simulator, and the version of a real control plane.
+/// Kernel or simulator, and the real control plane's version.
 fn place(one: &ScenarioRecord) -> String {
     let plane = one.control_plane.as_ref().map(|plane| format!(", Kubernetes {}", plane.version));
     let kernel = match &one.machine {

@@ -1,11 +1,9 @@
-//! A step: its verdict, what was promised and seen, and the answers.
-
 use svclab_audit::page::Html;
 
 use super::super::record::{StepRecord, VerdictWord};
 use super::{bars, time};
 
-/// A card for the step, folded unless the step has mismatches or promised shares.
+/// Folded unless the step has mismatches or promised shares.
 pub(super) fn step(html: &mut Html, number: usize, one: &StepRecord) {
     let class = match one.verdict {
         VerdictWord::Passed => "badge good",

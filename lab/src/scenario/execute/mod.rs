@@ -1,5 +1,5 @@
-//! Carries out steps on a backend and judges them. The backends (kernel, simulator) differ in how they send a packet;
-//! the promises are the same.
+//! Carries out steps on a backend and judges them. Backends (kernel, simulator) differ in how they send packets, not in
+//! the promises.
 
 mod passive_steps;
 mod requests;
@@ -28,11 +28,11 @@ const AFTER_REFUSED: &str = "an earlier step could not be judged";
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A cluster that carries out steps. The methods send, change and read; the executor judges.
+/// Carries out steps: sends, changes and reads. The executor judges.
 pub(super) trait Backend {
     type Error: From<Problem> + fmt::Display;
 
-    /// Whether the backend is the kernel, and not the simulator.
+    /// The alternative is the simulator.
     fn is_kernel(&self) -> bool;
 
     /// The verdict for a step that the backend supports in general but cannot judge here.
@@ -44,7 +44,7 @@ pub(super) trait Backend {
 
     fn now(&self) -> Duration;
 
-    /// How long a probe waits for a promised answer, unless the step says otherwise.
+    /// How long a probe waits for a promised answer by default.
     fn patience(&self) -> Duration;
 
     /// How long a proxy may work on after it has written its rules. The executor repeats steps for that long.
@@ -55,25 +55,23 @@ pub(super) trait Backend {
 
     async fn pause(&mut self, time: Duration);
 
-    /// Lists the tables that `rules` are about, on their nodes.
+    /// Lists the tables of `rules` on their nodes.
     async fn saved(&self, rules: &[RuleFile]) -> Result<NodeRulesets, Self::Error>;
 
     async fn send_all(&mut self, plan: &ProbePlan, to: &ProbeTarget) -> Result<Vec<ProbeOutcome>, Self::Error>;
 
-    /// Opens a connection and keeps it open under this name.
+    /// Keeps the connection open under this name.
     async fn open(&mut self, name: &str, plan: &ProbePlan, to: &ProbeTarget) -> Result<ProbeOutcome, Self::Error>;
 
-    /// Sends a request over an open connection, which is expected to work if `is_alive`. `None`: the connection does
-    /// not exist.
+    /// Sends a request over an open connection. `is_alive`: whether it should work. `None`: no such connection.
     async fn ask(&mut self, name: &str, is_alive: bool) -> Result<Option<ProbeOutcome>, Self::Error>;
 
     async fn scan(&mut self, plan: &ScanPlan) -> Result<BTreeSet<u16>, Self::Error>;
 
-    /// The error is the reason why there is no answer.
+    /// The error is the reason for a missing answer.
     async fn health(&mut self, node: &str, address: SocketAddr) -> Result<Health, String>;
 
-    /// The published address of a service, and the nodes that the load balancer sends to. Waits until these are
-    /// `wanted`.
+    /// A service's published address, and the nodes that the load balancer sends to. Waits until these are `wanted`.
     async fn balanced(
         &mut self,
         service: &ObjectKey,
@@ -85,15 +83,15 @@ pub(super) trait Backend {
 
     async fn proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<StepOutcome, Self::Error>;
 
-    /// Changes objects, and waits until the proxies have applied the change.
+    /// Changes objects and waits until the proxies have applied the change.
     async fn change(&mut self, step: &Step) -> Result<StepOutcome, Self::Error>;
 
-    /// Keeps what shows why a step failed. `number`: the place of the step in the scenario, from 1.
+    /// Keeps evidence of a failed step. `number`: counts the scenario's steps from 1.
     async fn evidence(&mut self, _: &Step, _number: usize, _: &StepVerdict) -> Option<Evidence> {
         None
     }
 
-    /// Why the machine, and not the proxy, is to blame for a failed step. Later steps are not judged then.
+    /// Why the machine, and not the proxy, caused a failure. Later steps are not judged then.
     fn refused(&self) -> Option<String> {
         None
     }
@@ -119,7 +117,7 @@ pub(super) struct StepOutcome {
     pub(super) broken: Vec<Mismatch>,
     pub(super) answers: Option<StepAnswers>,
     pub(super) audited: Option<Audited>,
-    /// Why a promise of the step could not be judged.
+    /// Why a promise could not be judged.
     pub(super) not_judged: Option<String>,
 }
 
@@ -156,7 +154,7 @@ pub(super) fn empty_report(scenario: &Scenario, mode: Mode, variant: &str) -> Sc
     }
 }
 
-/// Carries out the steps of a scenario and reports each. Skips the steps after a failed one unless `keep_going`.
+/// Skips the steps after a failed one unless `keep_going`.
 pub(super) async fn steps<B: Backend>(
     backend: &mut B,
     steps: &[Step],
@@ -237,8 +235,7 @@ impl Executor {
         }
     }
 
-    /// Carries out `step`. Repeats a step that only reads until its promises hold or the time is over; see
-    /// [`Attempts`].
+    /// Repeats a step that only reads until its promises hold or its time is over; see [`Attempts`].
     pub(super) async fn step<B: Backend>(&mut self, backend: &mut B, step: &Step) -> Result<StepOutcome, B::Error> {
         backend.prepare(step).await?;
         let only_reads = step.key.effect == Effect::Reads;
@@ -246,12 +243,12 @@ impl Executor {
         let deadline = step.eventually.max(busy).map(|span| backend.now() + span);
         let mut attempts = Attempts::default();
         loop {
-            // The start of the attempt counts: on a slow machine an attempt may take longer than the whole time.
+            // The start of an attempt counts: on a slow machine it may take longer than the whole time.
             let in_time = deadline.is_some_and(|deadline| backend.now() < deadline);
             let mut outcome = self.once(backend, step).await?;
             match attempts.after(outcome.broken.is_empty(), in_time) {
                 NextAttempt::Wait => backend.pause(step.every.unwrap_or(PAUSE)).await,
-                // Another run of a command may undo what the command has achieved.
+                // A repeated command may undo its own effect.
                 NextAttempt::Judge if !only_reads => return Ok(outcome),
                 NextAttempt::Judge => {}
                 NextAttempt::Done => {

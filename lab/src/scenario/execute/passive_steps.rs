@@ -1,4 +1,4 @@
-//! Steps that read state and send no request to a service.
+//! Steps that read state, without requests to a service.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,3 @@
-//! Steps that send requests, and their judgement.
-
 use svclab_cluster::traffic::probe::{ProbeAnswer, ProbeOutcome};
 
 use super::{Backend, Executor, StepOutcome};
@@ -91,8 +89,7 @@ impl Executor {
         self.judged(backend, step, &counted, &[outcome], (broken, false, notes)).await
     }
 
-    /// Judges what all kinds of requests have in common, in addition to `broken`. `drawn`: the requests are independent
-    /// draws.
+    /// Judges the common promises of all requests, in addition to `broken`. `drawn`: requests are independent draws.
     async fn judged<B: Backend>(
         &mut self,
         backend: &B,
@@ -121,7 +118,7 @@ impl Executor {
     }
 }
 
-/// Judges the answer over an open connection; `wanted` is `None` if the connection must be dead.
+/// `wanted` is `None` if the connection must be dead.
 fn alive(name: &str, wanted: Option<&ProbePromise>, outcome: &ProbeOutcome) -> Vec<Mismatch> {
     let outcomes = std::slice::from_ref(outcome);
     match wanted {
@@ -133,7 +130,7 @@ fn alive(name: &str, wanted: Option<&ProbePromise>, outcome: &ProbeOutcome) -> V
     }
 }
 
-/// The bounds of `took` that requests exceed.
+/// The exceeded bounds of `took`.
 fn times(expect: &ExpectFile, outcomes: &[ProbeOutcome]) -> Vec<Mismatch> {
     let times = outcomes.iter().map(|outcome| outcome.took);
     let (Some(least), Some(most)) = (times.clone().min(), times.clone().max()) else { return Vec::new() };

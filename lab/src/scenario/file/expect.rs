@@ -1,5 +1,5 @@
-//! `expect:`: one field of [`ExpectFile`] and one row of [`EXPECT_KEYS`] per key. [`super::STEP_KEYS`] says which steps
-//! a key goes with.
+//! `expect:`: one field of [`ExpectFile`] and one row of [`EXPECT_KEYS`] per key. [`super::STEP_KEYS`] lists the keys
+//! of each step.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,7 +69,7 @@ const fn key(
     ExpectKey { key, is_set, docs }
 }
 
-/// Every key, in the order of the documentation. Keys without `docs` are in the row of another key.
+/// In documentation order. A key without `docs` shares another key's row.
 #[rustfmt::skip]
 pub static EXPECT_KEYS: [ExpectKey; 26] = [
     key("answered", |expect| expect.answered.is_some(), &[

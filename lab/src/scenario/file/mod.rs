@@ -1,4 +1,4 @@
-//! The types that read a scenario file. [`super::load()`] checks the values.
+//! The types of a scenario file. [`super::load()`] checks the values.
 
 mod audit;
 mod cluster;
@@ -175,7 +175,7 @@ pub struct ProbeFile {
 }
 
 impl ProbeFile {
-    /// A probe with defaults for everything but its ends.
+    /// A probe with defaults except for its ends.
     pub fn plain(from: &Spanned<PlaceRef>, to: &Spanned<ProbeTarget>) -> Self {
         ProbeFile {
             from: from.clone(),

@@ -1,4 +1,4 @@
-//! Reads a value that is a node, a list of nodes, or a map that contains them.
+//! Reads a node, a list of nodes, or a map that contains them.
 
 use std::fmt;
 use std::marker::PhantomData;

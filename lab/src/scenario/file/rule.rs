@@ -59,7 +59,7 @@ impl RuleFile {
         }
     }
 
-    /// The name of the table in the listing.
+    /// As in the listing.
     pub fn table(&self) -> String {
         match self.listing() {
             Listing::Nft(table) => table,
@@ -67,8 +67,7 @@ impl RuleFile {
         }
     }
 
-    /// The chains, sets or maps by their names in the listing, such as `map service-ips` in nftables. `table` stands
-    /// for the table itself.
+    /// Chains, sets or maps as in the listing, such as `map service-ips` in nftables. `table` is the table itself.
     pub fn objects(&self) -> Vec<String> {
         let kinds = [("chain", &self.chain), ("map", &self.map), ("set", &self.set)];
         let named = kinds.into_iter().flat_map(|(kind, names)| {

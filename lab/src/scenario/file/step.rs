@@ -29,9 +29,9 @@ use crate::scenario::error::Problem;
 use crate::scenario::fault::{NodeFault, NodeFaultKind};
 use crate::scenario::values::{ApiFault, NodeChoice, ObjectRef, OneOrMany, PodRef, TimeSpan};
 
-/// The shortest `idle` step. The kernel counts processor time in hundredths of a second.
+/// The kernel counts processor time in hundredths of a second.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
-/// The most copies of a pod. Each pod is a network namespace with a thread.
+/// Each pod is a network namespace with a thread.
 const MOST_COPIES: usize = 10_000;
 
 /// What a step does, as the author wrote it. [`STEP_KEYS`] has the variants' keys in the same order.
@@ -80,24 +80,24 @@ pub enum Action {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Kubernetes objects, and so the rules of every node.
+    /// Changes Kubernetes objects, and so the rules of every node.
     Objects,
-    /// Something else that makes proxies write other rules.
+    /// Makes proxies rewrite their rules without a change of objects.
     Rules,
-    /// State that later steps find: connections, traffic, noted metrics, faults.
+    /// Changes state that later steps use: connections, traffic, noted metrics, faults.
     State,
-    /// Nothing. The executor repeats the step until its promises hold.
+    /// Changes nothing. The executor repeats the step until its promises hold.
     Reads,
-    /// Nothing, but a repetition may give another result.
+    /// Changes nothing, but a repetition may give another result.
     ReadsOnce,
 }
 
-/// What only the kernel can show: the simulator skips the step.
+/// Needs the kernel: the simulator skips the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelOnly {
-    /// What the simulator does not show, for reports: "not simulated: …".
+    /// Follows "not simulated:" in reports.
     pub words: &'static str,
-    /// The simulator skips all later steps as well: they depend on this step.
+    /// The simulator skips all later steps, too.
     pub later_steps_depend: bool,
 }
 
@@ -111,7 +111,7 @@ impl KernelOnly {
     }
 }
 
-/// How long requests take: the simulator ignores `took`.
+/// The simulator ignores `took`.
 pub const DURATIONS: KernelOnly = KernelOnly { words: "how long a request takes", later_steps_depend: false };
 const OWN_REPORTS: Option<KernelOnly> = KernelOnly::showing("what a proxy tells of itself");
 const TRAFFIC: Option<KernelOnly> = KernelOnly::showing("traffic during a change: the simulator changes in no time");
@@ -127,10 +127,10 @@ pub struct StepKey {
     pub key: &'static str,
     pub effect: Effect,
     pub kernel_only: Option<KernelOnly>,
-    /// The keys of `expect` that judge the step.
+    /// The keys of `expect` for the step.
     pub expects: &'static [&'static str],
     pub needs_expect: bool,
-    /// Each form of the step and its meaning, in Markdown.
+    /// Forms of the step with their meanings, in Markdown.
     pub docs: &'static [(&'static str, &'static str)],
 }
 
@@ -156,8 +156,7 @@ impl StepKey {
     }
 }
 
-/// Every key, in the order of error messages and of the documentation. Keys without `docs` are in the row of their
-/// counterpart.
+/// In the order of error messages and documentation. A key without `docs` shares its counterpart's row.
 #[rustfmt::skip]
 pub static STEP_KEYS: [StepKey; 38] = [
     step("apply", Effect::Objects, &[("`apply: \\|` …", "creates or replaces objects (text or list of files, like `manifests`)")]),
@@ -291,7 +290,7 @@ impl Action {
         }
     }
 
-    /// What only the kernel shows, where the value decides. [`StepKey::kernel_only`] has the rest.
+    /// Depends on the value. [`StepKey::kernel_only`] has the rest.
     pub fn kernel_only(&self) -> Option<KernelOnly> {
         match self {
             Action::Probe(probe) if probe.pair.as_ref().is_some_and(|pair| pair.value) => {
@@ -313,7 +312,7 @@ impl Action {
         }
     }
 
-    /// What the step does to proxies at once; `None` for `killProxy` with `when`.
+    /// `None` for `killProxy` with `when`.
     pub fn proxy_action(&self) -> Option<ProxyAction> {
         match self {
             Action::KillProxy(file) if file.when.is_none() => Some(ProxyAction::Kill),

@@ -1,4 +1,4 @@
-//! Reads a step: the keys that all steps have, and one key of [`STEP_KEYS`].
+//! Reads a step: the common keys, and one key of [`STEP_KEYS`].
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use crate::scenario::values::TimeSpan;
 #[derive(Debug)]
 pub struct StepFile {
     pub common: CommonKeys,
-    /// Every action key of the step. More or less than one is a mistake.
+    /// All action keys of the step; exactly one is valid.
     pub actions: Vec<(&'static StepKey, Action)>,
 }
 
@@ -140,7 +140,7 @@ impl<'de, D: Deserializer<'de>> VariantAccess<'de> for Tagged<D> {
     }
 }
 
-/// One object: the common keys, and every key of [`Action`] as a property that may be left out.
+/// One object: the common keys, and every key of [`Action`] as an optional property.
 impl JsonSchema for StepFile {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "StepFile".into()

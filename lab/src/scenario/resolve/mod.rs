@@ -1,5 +1,3 @@
-//! Resolves the references of a step into addresses and promises.
-
 mod passive_targets;
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,18 +18,17 @@ use crate::expect::{ProbePromise, SourcePromise, stats};
 
 pub(super) use passive_targets::{ScanPlan, health_check, judge_scan, scan, vip};
 
-/// How long a promised answer may take. Only a broken promise takes this long.
+/// The limit for a promised answer. Only a broken promise takes this long.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a probe waits before a missing answer counts as a drop. Within one machine an answer takes far less than a
-/// millisecond.
+/// A longer silence counts as a drop. Within one machine an answer takes far less than a millisecond.
 const SILENCE: Duration = Duration::from_millis(700);
-/// The probes of a `sticky` check: a random choice of two backends passes with probability 2^-19.
+/// A random choice of two backends passes a `sticky` check with probability 2^-19.
 const STICKY_PROBES: usize = 20;
-/// The rounds of a `turns` check: a random choice of two backends passes with probability 2^-19.
+/// A random choice of two backends passes a `turns` check with probability 2^-19.
 const TURNS: usize = 10;
-/// The lab keeps the outcome of each probe until the step is judged.
+/// The lab keeps each outcome until the step is judged.
 const MOST_PROBES: usize = 1_000_000;
-/// Each request that is under way has a socket.
+/// Each open request has a socket.
 const MOST_AT_A_TIME: usize = 10_000;
 const CONCURRENCY: usize = 16;
 
@@ -42,12 +39,11 @@ pub struct ProbePlan {
     pub concurrency: usize,
     pub route: Option<ClientRoute>,
     pub wanted: ProbePromise,
-    /// Requests are independent draws: the service has no affinity, and the source port changes.
+    /// Whether requests are independent draws: no affinity, changing source ports.
     pub drawn: bool,
     pub pair: bool,
 }
 
-/// Client, destination, and the node that forwards.
 pub(super) type ClientRoute = (String, IpNet, String);
 
 pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Result<ProbePlan, Problem> {
@@ -69,7 +65,7 @@ pub(super) fn probe(store: &Store, file: &ProbeFile, expect: &ExpectFile) -> Res
             format!("pair: two datagrams at once go over UDP, not {}", probe.protocol),
         ));
     }
-    // The second datagram of a pair follows the first.
+    // The second datagram of a pair takes the first one's path.
     let drawn = file.source_port.is_none() && !pair && !has_affinity(store, &file.to.value);
     Ok(ProbePlan { drawn, pair, probe, count, concurrency, route, wanted })
 }
@@ -83,7 +79,7 @@ fn bounded(concurrency: Option<usize>, at: Location) -> Result<Option<usize>, Pr
     }
 }
 
-/// The number of requests at a time. `turns` defaults to 1: the order of parallel requests is unknown.
+/// Defaults to 1 for `turns`: the order of parallel requests is unknown.
 fn at_a_time(file: &ProbeFile, wanted: &ProbePromise) -> Result<usize, Problem> {
     let written = bounded(file.concurrency, file.from.referenced)?;
     let ProbePromise::Answered { turns: Some(_), by, sticky, .. } = wanted else {
@@ -169,7 +165,7 @@ pub(super) fn traffic(store: &Store, file: &TrafficFile) -> Result<(ObjectKey, P
     Ok((service.clone(), probe, route))
 }
 
-/// The promise of a `send` step; `None`: the connection must be dead.
+/// `None`: the connection must be dead.
 pub(super) fn send(store: &Store, expect: &ExpectFile) -> Result<Option<ProbePromise>, Problem> {
     if expect.alive == Some(false) {
         let more = expect.answered.is_some() || expect.same_as.is_some() || expect.differs_from.is_some();
@@ -192,7 +188,7 @@ pub(super) fn place(store: &Store, place: &Spanned<PlaceRef>) -> Result<ClusterH
         .map_err(|message| Problem::new(place.referenced, message))
 }
 
-/// Every source address that a place may use. A node also has the first address of each pod range.
+/// All possible source addresses of a place. A node also has the first address of each pod range.
 pub(super) fn addresses(store: &Store, place: &ClusterHost) -> Result<Vec<IpAddr>, String> {
     let spec = store.cluster_spec();
     let none = |kind: &str, name: &str, known: Vec<&str>| {
@@ -427,7 +423,7 @@ fn source(store: &Store, expect: &ExpectFile, from: &ClusterHost) -> Result<Opti
     Ok(Some(wanted))
 }
 
-/// The number of probes: as written if that is enough for the claim, else as many as the claim needs.
+/// The written number if it is enough for the claim, else the needed number.
 fn count(written: Option<&Spanned<usize>>, wanted: &ProbePromise, expect: &ExpectFile) -> Result<usize, Problem> {
     let at = written.map_or(Location::UNKNOWN, |count| count.referenced);
     let for_shares = |by: &[(String, Option<f64>)], skew: f64| {

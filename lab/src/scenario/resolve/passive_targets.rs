@@ -1,4 +1,4 @@
-//! Resolves steps that send no request to a service: scans, health checks, published addresses.
+//! Targets of steps without requests to a service: scans, health checks, published addresses.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -57,7 +57,7 @@ fn list(ports: &BTreeSet<u16>) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
 }
 
-/// The health check's address on a node: of `family`, or else the first.
+/// Of `family`, or else the first.
 pub(in crate::scenario) fn health_check(
     store: &Store,
     node: &str,
@@ -83,7 +83,6 @@ pub(in crate::scenario) fn health_check(
     Ok(SocketAddr::new(*address, port))
 }
 
-/// The first published address of a service.
 pub(in crate::scenario) fn vip(store: &Store, service: &ObjectKey) -> Result<IpAddr, Problem> {
     let problem = |message: String| Problem::new(Location::UNKNOWN, message);
     store.service(service).map_err(|error| problem(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Audits nodes: collects each as `svclab collect` does, and judges its rules.
+//! Audits nodes: collects each like `svclab collect`, and judges its rules.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,11 +20,11 @@ use crate::scenario::execute::StepOutcome;
 use crate::scenario::file::{Action, ExpectFile, StepKey};
 use crate::scenario::values::OneOrMany;
 
-/// How long rules may be wrong after a step of `--audit`: a proxy may still work after it has reported the change.
+/// How long rules may be wrong after a step with `--audit`: a proxy may still work after reporting the change.
 const SETTLES: Duration = Duration::from_secs(10);
-/// The pause between two attempts, each of which runs the tools of the node.
+/// Between two attempts, each of which runs the node's tools.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Judges all objects: the lab has waited until the proxies applied them.
+/// Judges all objects: the proxies have applied them.
 const NEVER_TOO_NEW: i64 = i64::MIN;
 
 impl KernelLab {
@@ -55,8 +55,8 @@ impl KernelLab {
         Ok(report)
     }
 
-    /// The audit that `--audit` adds after a step; `None`: before the first step. Skips nodes without a running proxy,
-    /// with a fault, or cut off, and nodes that drain IPVS connections, where service addresses stay bound.
+    /// The audit of `--audit` after a step; `None`: before the first step. Skips nodes that have no running proxy, have
+    /// a fault, are cut off, or drain IPVS connections (their service addresses stay bound).
     pub(super) fn audit_after(&self, step: Option<&Step>) -> Option<Step> {
         let is_off = !self.audits || self.refused.is_some() || self.feed.withholds();
         if is_off || step.is_some_and(|step| !step.changes_rules()) {

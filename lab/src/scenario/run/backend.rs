@@ -1,4 +1,4 @@
-//! The kernel as a backend: a cluster of network namespaces, with a proxy on every node.
+//! The kernel as a backend: network namespaces, with a proxy on every node.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
@@ -22,18 +22,18 @@ use crate::scenario::resolve::{self, ClientRoute, ProbePlan, ScanPlan};
 use crate::scenario::rule_checks::{self, ModeByNode, NodeRulesets};
 use crate::scenario::values::ProbeTarget;
 
-/// How long the load balancer may take to follow the nodes' health, unless the step says otherwise.
+/// How long the load balancer may take by default to follow the nodes' health.
 const LOAD_BALANCER_PATIENCE: Duration = Duration::from_secs(15);
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a proxy that does not report completion may work after its rules: stale flows, health-check ports, unused
-/// chains. Longer than the patience of a probe, as the first probe may have hit a stale flow.
+/// How long a proxy that reports no completion may work after its rules: stale flows, health-check ports, unused
+/// chains. Longer than a probe's patience, as the first probe may have hit a stale flow.
 const AFTER_RULES: Duration = Duration::from_secs(10);
-/// The time limit of a request over an open connection, and over a dead one.
+/// The limit of a request over an open or dead connection.
 pub(super) const ASK: Duration = Duration::from_secs(5);
 const DEAD: Duration = Duration::from_millis(700);
 const ONE_PORT: Duration = Duration::from_secs(5);
 
-/// The tables of nftables mode, of svcproxy and of kube-proxy.
+/// Of both svcproxy and kube-proxy.
 pub(super) const NFT_TABLES: [&str; 2] = ["ip kube-proxy", "ip6 kube-proxy"];
 const NO_SUCH_TABLE: &str = "No such file or directory";
 
@@ -94,7 +94,7 @@ impl Backend for KernelLab {
         Ok(saved)
     }
 
-    /// Stops after the first batch with a missing answer, if all requests must be answered: hundreds of time-outs take
+    /// If all requests must be answered, stops after the first batch with a missing answer: hundreds of time-outs take
     /// minutes.
     async fn send_all(&mut self, plan: &ProbePlan, _: &ProbeTarget) -> Result<Vec<ProbeOutcome>, LabError> {
         self.route(plan.route.as_ref(), true).await?;
@@ -117,7 +117,7 @@ impl Backend for KernelLab {
         Ok(outcomes)
     }
 
-    /// The route stays as long as the connection.
+    /// Keeps the route as long as the connection.
     async fn open(&mut self, name: &str, plan: &ProbePlan, _: &ProbeTarget) -> Result<ProbeOutcome, LabError> {
         self.route(plan.route.as_ref(), true).await?;
         let start = Instant::now();
@@ -143,7 +143,7 @@ impl Backend for KernelLab {
         self.route(plan.route.as_ref(), true).await?;
         let open = self.cluster.scan(&plan.from, plan.address, &plan.ports, plan.patience).await?;
         let mut open: BTreeSet<u16> = open.into_iter().collect();
-        // A scan of thousands of ports may lose an answer: try a closed port again, by itself.
+        // A scan of thousands of ports may lose an answer: tries closed ports again, one by one.
         for port in plan.open.difference(&open.clone()) {
             open.extend(self.cluster.scan(&plan.from, plan.address, &BTreeSet::from([*port]), ONE_PORT).await?);
         }
@@ -273,7 +273,7 @@ impl KernelLab {
         }
     }
 
-    /// The output of `nft list table`; empty if the table does not exist.
+    /// The output of `nft list table`; empty without the table.
     pub(super) async fn table(&self, place: &ClusterHost, table: &str) -> Result<String, LabError> {
         let argv: Vec<String> =
             ["nft", "list", "table"].into_iter().chain(table.split(' ')).map(str::to_owned).collect();

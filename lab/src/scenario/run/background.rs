@@ -17,13 +17,13 @@ use tokio::task::JoinSet;
 
 use crate::expect::counters::PacketCount;
 
-/// How long traffic continues after its end step until it has made the requested number of requests.
+/// How long traffic continues after its end step to reach the requested number of requests.
 const ENOUGH_WITHIN: Duration = Duration::from_secs(10);
 
-/// The servers (`namespace/pod`) of each service.
+/// Servers (`namespace/pod`) by service.
 type Serving = BTreeMap<ObjectKey, BTreeSet<String>>;
 
-/// A state of the objects, and the time in which packets may meet it.
+/// A state of the objects, and the period in which packets may meet it.
 struct Epoch {
     since: Instant,
     until: Option<Instant>,
@@ -34,12 +34,12 @@ struct Epoch {
 pub(super) struct Epochs(Vec<Epoch>);
 
 impl Epochs {
-    /// Notes that the objects are about to change to `store`.
+    /// The objects are about to change to `store`.
     pub(super) fn begin(&mut self, store: &Store) {
         self.0.push(Epoch { since: Instant::now(), until: None, serving: serving(store) });
     }
 
-    /// Notes that every proxy has applied the newest state.
+    /// Every proxy has applied the newest state.
     pub(super) fn settle(&mut self) {
         let now = Instant::now();
         let older = self.0.len().saturating_sub(1);
@@ -95,8 +95,8 @@ fn serving(store: &Store) -> Serving {
     serving
 }
 
-/// Whether an endpoint may get traffic: it is ready, or serving while terminating. Missing conditions mean ready,
-/// serving and not terminating (API reference, `EndpointConditions`).
+/// Whether the endpoint is ready, or serving while terminating. Missing conditions mean ready, serving and not
+/// terminating (API reference, `EndpointConditions`).
 fn may_serve(conditions: &serde_json::Value) -> bool {
     let condition = |name: &str, left_out: bool| conditions[name].as_bool().unwrap_or(left_out);
     condition("ready", true) || (condition("serving", true) && condition("terminating", false))
@@ -132,7 +132,7 @@ pub(super) struct BackgroundTraffic {
 }
 
 impl BackgroundTraffic {
-    /// Sends `probe` repeatedly from `workers` tasks, each with a pause between requests.
+    /// `workers` tasks send `probe` with `pause` between their requests.
     pub(super) fn start(prober: &Prober, probe: &Probe, service: ObjectKey, workers: usize, pause: Duration) -> Self {
         let (stop, made) = (watch::Sender::new(false), watch::Sender::new(0));
         let mut tasks = JoinSet::new();
@@ -142,8 +142,8 @@ impl BackgroundTraffic {
         BackgroundTraffic { service, begun: Instant::now(), stop, made, workers: tasks }
     }
 
-    /// Stops and judges every request. Continues until `wanted` accepts the number of requests, for at most
-    /// [`ENOUGH_WITHIN`]: the number depends on the machine.
+    /// Judges every request. Continues until `wanted` accepts their number, for at most [`ENOUGH_WITHIN`]: the number
+    /// depends on the machine.
     pub(super) async fn end(mut self, wanted: &PacketCount, epochs: &Epochs) -> Result<TrafficReport, ClusterError> {
         if matches!(wanted, PacketCount::AtLeast(_)) {
             let mut made = self.made.subscribe();

@@ -1,5 +1,3 @@
-//! Steps that change objects, and background traffic.
-
 use std::time::{Duration, Instant};
 
 use svclab_apiserver::ServerFault;
@@ -16,21 +14,20 @@ use crate::scenario::file::{ExpectFile, TrafficFile};
 use crate::scenario::{Step, dry_run, resolve};
 
 const WORKERS: usize = 4;
-/// The default pause of a task between requests; leaves processor time to the proxies.
+/// The default pause between a task's requests; leaves processor time to the proxies.
 const PAUSE: Duration = Duration::from_millis(5);
 const TOLD: usize = 3;
 
-/// The watches of a proxy: Services, EndpointSlices, a Node.
+/// Of a proxy: Services, EndpointSlices, a Node.
 const WATCHES: usize = 3;
-/// How long clients may take to retry: client-go's reflectors back off for up to 30 s.
+/// client-go's reflectors back off for up to 30 s.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(5);
 
 impl KernelLab {
-    /// Changes objects and pods, and waits until every proxy has applied the change.
     pub(super) async fn change_objects(&mut self, step: &Step) -> Result<StepOutcome, LabError> {
         let before = self.cluster.spec().pods;
-        // A pod runs before its endpoint is published, as with kubelets and controllers.
+        // As with kubelets and controllers, a pod runs before its endpoint is published.
         let mut ahead = self.store.read(Store::clone);
         dry_run::change(&mut ahead, step)?;
         let after = ahead.cluster_spec().pods;
@@ -58,7 +55,7 @@ impl KernelLab {
         Ok(StepOutcome { not_judged: refused, ..seen })
     }
 
-    /// Makes the API misbehave. Waits for the proxies if the API withholds nothing any more.
+    /// Waits for the proxies if the API now withholds nothing.
     pub(super) async fn misbehave(&mut self, what: ServerFault) -> Result<StepOutcome, LabError> {
         let since = Instant::now();
         self.feed.misbehave(what).await?;
@@ -69,7 +66,7 @@ impl KernelLab {
         Ok(StepOutcome::new(format!("version {}", self.store.version()), late))
     }
 
-    /// Waits until the API has given its hostile answer once per watch.
+    /// Waits for one hostile answer per watch.
     async fn answered(&self) -> StepOutcome {
         let wanted = WATCHES * self.cluster.spec().nodes.len();
         let deadline = Instant::now() + ANSWERED_WITHIN;
@@ -85,7 +82,7 @@ impl KernelLab {
     pub(super) async fn begin_traffic(&mut self, file: &TrafficFile) -> Result<StepOutcome, LabError> {
         let resolved = self.store.read(|store| resolve::traffic(store, file));
         let (service, probe, route) = resolved.map_err(|problem| LabError::Step(problem.message))?;
-        // The route stays as long as the traffic.
+        // Keeps the route as long as the traffic.
         self.route(route.as_ref(), true).await?;
         let prober = self.cluster.prober(&probe.from)?;
         let workers = if file.source_port.is_some() { 1 } else { file.concurrency.unwrap_or(WORKERS).max(1) };

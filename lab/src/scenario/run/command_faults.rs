@@ -1,8 +1,8 @@
-//! Replaces commands of iptables by shell scripts that fail, hang or print garbage while a switch file exists, and else
-//! run the real command.
+//! Replaces iptables commands by shell scripts that fail, hang or print garbage while a switch file exists, and
+//! otherwise run the real command.
 //!
-//! The scripts are first in the `PATH` of a node's proxy. They affect any proxy that runs commands by name, and never
-//! the lab's own commands.
+//! The scripts come first in the `PATH` of a node's proxy. They affect every proxy that runs commands by name, and none
+//! of the lab's own commands.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::scenario::Scenario;
 use crate::scenario::fault::{CommandFaultKind, IptablesCommand};
 use crate::scenario::file::Action;
 
-/// The `PATH` of every node with a `commandFault` in `scenario`. `path` has the real commands.
+/// By node, for nodes with a `commandFault`. `path` has the real commands.
 pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, String>, LabError> {
     let meeting = scenario.steps.iter().flat_map(|step| match &step.action {
         Action::CommandFault(_) => step.nodes.as_slice(),
@@ -33,11 +33,11 @@ pub(super) fn paths(scenario: &Scenario, path: &str) -> Result<BTreeMap<String, 
     Ok(paths)
 }
 
-/// Sets what `command` does on `node`; `None`: its work.
+/// `None`: normal work.
 pub(super) fn set(node: &str, command: IptablesCommand, does: Option<CommandFaultKind>) -> Result<(), LabError> {
     let (directory, file) = (directory(node), switch(node, command));
     let done = match does {
-        // Atomically: a command may be reading the file.
+        // Atomic: a command may be reading the file.
         Some(does) => {
             let fresh = directory.join("fresh");
             fs::write(&fresh, format!("{}\n", does.word())).and_then(|()| fs::rename(&fresh, &file))
@@ -49,7 +49,7 @@ pub(super) fn set(node: &str, command: IptablesCommand, does: Option<CommandFaul
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FaultHit {
-    /// The process of the command, then its children.
+    /// The command's process, then its children.
     pub(super) pids: Vec<i32>,
 }
 
@@ -66,12 +66,11 @@ pub(super) fn take_hits(node: &str, command: IptablesCommand) -> Vec<FaultHit> {
 }
 
 impl FaultHit {
-    /// The processes that still exist. A zombie of the command counts, as the proxy is its parent; a zombie child does
-    /// not.
+    /// The remaining processes. A zombie command counts, as the proxy is its parent; a zombie child does not.
     pub(super) fn left(&self) -> Vec<i32> {
         let there = |index: usize, pid: i32| {
             let stat = procfs::process::Process::new(pid).and_then(|process| process.stat()).ok()?;
-            // Another program may have the PID by now.
+            // The PID may belong to another program by now.
             let is_it = stat.comm == "sleep" || IptablesCommand::ALL.iter().any(|one| is_called(&stat.comm, *one));
             (is_it && (index == 0 || stat.state != 'Z')).then_some(pid)
         };
@@ -79,7 +78,7 @@ impl FaultHit {
     }
 }
 
-/// The kernel names a process after the first 15 bytes of its script.
+/// The kernel names a process after the first 15 bytes of its script's name.
 fn is_called(comm: &str, command: IptablesCommand) -> bool {
     command.names().iter().any(|name| name.chars().take(15).eq(comm.chars()))
 }
@@ -113,7 +112,7 @@ fn write_all(directory: &Path, path: &str) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Garbage is invalid UTF-8 and invalid rules, more of each than a pipe holds (64 KiB).
+/// Garbage is invalid UTF-8 in invalid rules, longer than a pipe's buffer (64 KiB), on both outputs.
 fn script(directory: &Path, command: IptablesCommand, real: &Path) -> String {
     let (file, real) = (directory.join(command.to_string()), real.display());
     let file = file.display();
@@ -206,7 +205,7 @@ mod tests {
         let text = fs::read_to_string(&notes).unwrap();
         let met = FaultHit { pids: text.split_whitespace().map(|pid| pid.parse().unwrap()).collect() };
         assert_eq!(met.pids[0], child.id() as i32);
-        // The child has the name of its parent until it executes `sleep`.
+        // The child keeps its parent's name until it executes `sleep`.
         assert_eq!(met.left(), met.pids, "both hang");
         killpg(Pid::from_raw(met.pids[0]), Signal::SIGKILL).unwrap();
         while met.left().contains(&met.pids[1]) {

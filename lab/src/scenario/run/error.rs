@@ -10,7 +10,7 @@ use crate::expect::Mismatch;
 use crate::scenario::LoadError;
 use crate::scenario::error::Problem;
 
-/// Why the lab failed. A broken promise is not an error.
+/// A failure of the lab, not a broken promise.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     #[error(transparent)]
@@ -37,14 +37,14 @@ pub enum LabError {
     Refused(String),
     #[error("{command} on {place}: {problem}")]
     Command { command: String, place: String, problem: String },
-    /// A step that the check before the run should have rejected.
+    /// The check before the run should have rejected the step.
     #[error("{0}")]
     Step(String),
 }
 
 impl LabError {
-    /// Whether the lab or the machine is to blame, and not the proxy or the scenario. A failed command may be the
-    /// `init` of a proxy.
+    /// Whether the lab or the machine, and not the proxy or the scenario, is to blame. A failed command may be a
+    /// proxy's `init`.
     pub fn is_of_this_machine(&self) -> bool {
         match self {
             LabError::Proxy(_)

@@ -1,4 +1,4 @@
-//! Steps that begin and end faults of a node.
+//! Begins and ends faults of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::expect::Mismatch;
 use crate::scenario::execute::StepOutcome;
 use crate::scenario::fault::{CommandFaultKind, IptablesCommand, LogReaderFault, NodeFault, NodeFaultKind};
 
-/// How long a step waits for the proxy to run a faulty command; longer than kube-proxy's sync period.
+/// The limit for the proxy to run a faulty command; longer than kube-proxy's sync period.
 const MET: Duration = Duration::from_secs(40);
 /// How long a hanging command may outlive the fault: a proxy may kill it in the background.
 const LEFT: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Steps do not wait for the proxies of these nodes.
+    /// Steps do not wait for these nodes' proxies.
     pub(super) fn nodes(&self) -> BTreeSet<String> {
         self.commands.keys().chain(self.locks.keys()).chain(self.writers.keys()).cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! The source of objects for the proxies: the lab's Kubernetes API, a real control plane, or a directory of manifests.
+//! The proxies' source of objects: the lab's Kubernetes API, a real control plane, or a directory of manifests.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,8 +19,7 @@ use super::error::{LabError, make};
 
 pub(super) const API_PORT: u16 = 6443;
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), API_PORT);
-/// The interval of bookmarks. Proxies report the version of each kind that they have seen: with frequent bookmarks a
-/// step need not wait for unchanged kinds.
+/// Proxies report the seen version of each kind: with frequent bookmarks a step need not wait for unchanged kinds.
 const BOOKMARKS: Duration = Duration::from_millis(25);
 
 const NO_API: &str = "this run has no Kubernetes API: leave out --source manifests";
@@ -37,7 +36,7 @@ pub enum ObjectSource {
 pub(super) enum Feed {
     Api {
         server: Box<ApiServer>,
-        /// The real control plane behind the server; `None`: the lab's own objects.
+        /// `None`: the lab's own objects.
         plane: Option<Box<ControlPlane>>,
         directory: PathBuf,
         nodes: Vec<String>,
@@ -45,7 +44,7 @@ pub(super) enum Feed {
     Manifests(PathBuf),
 }
 
-/// A state of the objects, by the versions that proxies report.
+/// A state of the objects, in the versions that proxies report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ObjectsVersion {
     Lab(u64),
@@ -76,7 +75,7 @@ impl Feed {
             ObjectSource::Api => "kubeconfig",
             ObjectSource::Manifests => "manifests",
         });
-        // The files of an earlier scenario must not reach the proxies.
+        // Files of an earlier scenario must not reach the proxies.
         let _ = std::fs::remove_dir_all(&directory);
         make(&directory)?;
         match source {
@@ -185,7 +184,6 @@ impl Feed {
         }
     }
 
-    /// Cuts a node off from the API, or reconnects it.
     pub(super) fn cut_off(&self, node: &str, cut_off: bool) -> Result<(), LabError> {
         match self {
             Feed::Api { server, nodes, .. } => {
@@ -198,12 +196,12 @@ impl Feed {
         }
     }
 
-    /// Whether the API withholds changes, so that no step can wait for the proxies.
+    /// While true, no step can wait for the proxies.
     pub(super) fn withholds(&self) -> bool {
         matches!(self, Feed::Api { server, .. } if server.withholds())
     }
 
-    /// Whether `health`, the `/healthz` of `node`'s proxy, reports `version` as applied.
+    /// `health`: the `/healthz` of `node`'s proxy.
     pub(super) fn has_applied(&self, node: &str, health: &serde_json::Value, version: &ObjectsVersion) -> bool {
         let applied = |value: Option<&serde_json::Value>| {
             value.and_then(serde_json::Value::as_str).and_then(|text| text.parse::<u64>().ok())

@@ -1,4 +1,4 @@
-//! Judges what proxies do while nothing happens.
+//! Judges idle proxies.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,21 +11,19 @@ use crate::report::Idle;
 use crate::scenario::execute::StepOutcome;
 use crate::scenario::file::ExpectFile;
 
-/// An idle proxy may use 1/100 of a core, unless the step says otherwise.
+/// The default: an idle proxy may use 1/100 of a core.
 const SHARE: u32 = 100;
-/// Resident memory may grow by a twentieth and this many bytes: allocator fragments, pages of the program that are used
-/// for the first time.
+/// Resident memory may grow by a twentieth and this many bytes: allocator fragments, first use of program pages.
 const MEMORY: u64 = 1 << 20;
-/// Threads may grow by this many: some runtimes start a thread when a system call takes long, and keep it.
+/// Permitted growth: some runtimes start a thread during a long system call, and keep it.
 const THREADS: u64 = 2;
-/// Before the measurement a proxy may finish its work: up to `SETTLES`, until it uses less than its share over `CALM`.
+/// Before the measurement: waits up to `SETTLES` for a proxy to use less than its share over `CALM`.
 const SETTLES: Duration = Duration::from_secs(10);
 const CALM: Duration = Duration::from_millis(500);
-/// How long short-lived resources (a connection, pipes of a command) may exist after the measurement.
+/// Short-lived resources (a connection, pipes of a command) may exist this long after the measurement.
 const MOMENT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// A sample may hit a child between fork and exec, whose memory counts twice or not at all: take the median of several
-/// samples.
+/// A sample may hit a child between fork and exec, whose memory counts twice or not at all: take the median.
 const LOOKS: usize = 3;
 const APART: Duration = Duration::from_millis(10);
 const SHOWN: usize = 3;
@@ -157,7 +155,7 @@ impl KernelLab {
     }
 }
 
-/// What has grown and stays so for [`MOMENT`].
+/// What has grown, if it stays so for [`MOMENT`].
 async fn stays_grown(handle: &ProcessHandle, before: &ProxySample) -> Option<String> {
     let deadline = Instant::now() + MOMENT;
     loop {
@@ -226,7 +224,7 @@ mod tests {
     fn a_short_lived_child_does_not_change_the_median() {
         let sample =
             |files, memory, lines| ProxySample { work: TreeUsage { files, memory, ..TreeUsage::default() }, lines };
-        // A child's memory counts not at all in one sample, and twice in another.
+        // The child's memory is missing in one sample, and double in another.
         let sample = ProxySample::middle(vec![sample(20, 100, 1), sample(25, 50, 1), sample(20, 200, 2)]).unwrap();
         assert_eq!((sample.work.files, sample.work.memory, sample.lines), (20, 100, 2));
         assert!(ProxySample::middle(Vec::new()).is_none());

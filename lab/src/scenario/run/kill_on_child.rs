@@ -1,5 +1,3 @@
-//! Kills proxies in the middle of a restore.
-
 use std::time::Duration;
 
 use svclab_cluster::process::KillOnChild;
@@ -8,7 +6,7 @@ use super::error::LabError;
 use super::lab::KernelLab;
 use crate::expect::Mismatch;
 
-/// How long a proxy may take to start the restore.
+/// The limit for the start of the restore.
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) type ArmedKills = Vec<(String, KillOnChild)>;

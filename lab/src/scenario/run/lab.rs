@@ -39,7 +39,7 @@ pub struct KernelLab {
     pub(super) patience: Duration,
     pub(super) virtual_time: bool,
     tools: Option<PathBuf>,
-    /// Shows when proxies have applied a change, if they do not report it.
+    /// Shows applied changes of proxies that do not report them.
     pub(super) marker: Option<Marker>,
     pub(super) took: Vec<Duration>,
     pub(super) idle_usage: Idle,
@@ -47,19 +47,18 @@ pub struct KernelLab {
     pub(super) traffic: BTreeMap<String, BackgroundTraffic>,
     pub(super) epochs: Epochs,
     pub(super) cut_off: BTreeSet<String>,
-    /// The nodes whose proxies the next step kills, with the time from the start of the restore.
+    /// Nodes whose proxies the next step kills, with the time since the start of the restore.
     pub(super) armed: BTreeMap<String, Duration>,
     pub(super) faults: Faults,
     pub(super) metrics: BTreeMap<(String, String), f64>,
     pub(super) keeper: Option<EvidenceKeeper>,
     pub(super) audits: bool,
-    /// The refusal of a real API server: from then on the cluster differs from the scenario.
+    /// A real API server's refusal: from then on the cluster differs from the scenario.
     pub(super) refused: Option<String>,
 }
 
 impl KernelLab {
-    /// Builds the cluster, publishes the objects, starts a proxy on every node and waits until all have applied the
-    /// objects.
+    /// Builds the cluster, publishes the objects, starts the proxies and waits until all have applied the objects.
     pub async fn start(scenario: &Scenario, options: &RunOptions) -> Result<KernelLab, LabError> {
         let store = SharedStore::new(scenario.initial_objects()?);
         let tools = tools(options.variant)?;
@@ -125,7 +124,7 @@ impl KernelLab {
         self.cluster.spec().nodes.into_iter().map(|node| node.name).collect()
     }
 
-    /// Publishes the objects and the load balancer's addresses. Returns the refusal of a real API server.
+    /// Also publishes load-balancer addresses. Returns a real API server's refusal.
     pub(super) async fn publish(&mut self) -> Result<Option<String>, LabError> {
         match self.feed.publish(&self.store).await {
             Err(LabError::ControlPlane(error)) if error.is_refusal() => {
@@ -140,7 +139,7 @@ impl KernelLab {
         Ok(None)
     }
 
-    /// Waits until every running proxy has applied the objects as of `since`, except on nodes that are cut off or have
+    /// Waits until the running proxies have applied the objects as of `since`, except on nodes that are cut off or have
     /// a fault. Returns at once while the API withholds changes.
     pub(super) async fn applied(&mut self, since: Instant) -> Result<Option<Mismatch>, LabError> {
         if self.feed.withholds() {
@@ -165,7 +164,7 @@ impl KernelLab {
                         match reached {
                             Ok(took) => {
                                 self.took.extend(took.into_values());
-                                // The marker may arrive some milliseconds before the rest of the change.
+                                // The marker may be some milliseconds ahead of the change.
                                 if self.proxies.are_foreign() { None } else { self.version_applied(excluded).await? }
                             }
                             Err(late) => Some(late),
@@ -174,7 +173,7 @@ impl KernelLab {
                 }
             }
         };
-        // Where a proxy is dead, cut off or has a fault, older states may still apply.
+        // Older states may still apply where a proxy is dead, cut off or has a fault.
         if late.is_none() && self.proxies.running(excluded) == self.nodes() {
             self.epochs.settle();
         }
@@ -203,7 +202,7 @@ impl KernelLab {
         self.cluster.exec(place, with_path.as_deref().unwrap_or(argv), limit).await
     }
 
-    /// Like [`KernelLab::exec`]; a failed command is an error.
+    /// Like [`KernelLab::exec`], but fails if the command fails.
     pub(super) async fn output_of(&self, place: &ClusterHost, argv: &[String]) -> Result<String, LabError> {
         let output = self.exec(place, argv).await?;
         if output.ended == ProcessEnd::Exited(0) {
@@ -214,8 +213,8 @@ impl KernelLab {
     }
 
     pub(super) async fn damage(&self, damage: &Damage) -> Result<(), LabError> {
-        // Stopped proxies cannot repair the damage. But a stopped proxy in userspace mode relays nothing; such a proxy
-        // does not notice damage that leaves its canary chains.
+        // Stopped proxies cannot repair the damage. In userspace mode the proxy keeps running: a stopped one relays
+        // nothing, and a running one misses damage outside its canary chains.
         let nodes = self.nodes();
         let relayed = nodes.iter().any(|node| self.proxies.mode_of(node) == Mode::Userspace);
         if !relayed || damage.commands.is_empty() {

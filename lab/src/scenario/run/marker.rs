@@ -1,6 +1,6 @@
-//! Finds out when a proxy that reports nothing has applied a change.
+//! Detects when a proxy that reports nothing has applied a change.
 //!
-//! The marker is a service whose port and endpoint port change after every change of objects. A node that reaches the
+//! The port and endpoint port of the marker service change after every change of objects. A node that reaches the
 //! newest port has seen all earlier events, as watches keep the order of events of a kind. Each family is checked, as
 //! proxies program families one after the other.
 
@@ -23,11 +23,11 @@ use crate::expect::Mismatch;
 
 const NAMESPACE: &str = "svclab";
 const NAME: &str = "marker";
-/// The cluster IP counts from the end of the service range; authors use the beginning.
+/// The cluster IP's distance from the end of the service range; authors use the beginning.
 const FROM_THE_END: u64 = 3;
 /// The interval of attempts, and so the resolution of the measurement.
 const EVERY: Duration = Duration::from_millis(10);
-/// The time limit of an attempt: nodes that do not know the marker yet answer nothing.
+/// Nodes without the marker's rules do not answer.
 const ATTEMPT: Duration = Duration::from_millis(500);
 
 pub(super) fn key() -> String {
@@ -35,12 +35,12 @@ pub(super) fn key() -> String {
 }
 
 pub(super) struct Marker {
-    /// The node of the endpoint.
+    /// Of the endpoint.
     node: String,
     /// Cluster IP and endpoint address, per family.
     families: Vec<(IpAddr, IpAddr)>,
     port: u16,
-    /// Accept connections at the newest endpoint ports.
+    /// At the newest endpoint ports.
     listeners: Vec<TcpListener>,
 }
 
@@ -56,7 +56,7 @@ impl Marker {
         self.families.iter().flat_map(|(service, endpoint)| [service.to_string(), endpoint.to_string()]).collect()
     }
 
-    /// Whether a finding is about the marker: by name, or by the address of a former port.
+    /// Matches the marker by name, or by the address of a former port.
     pub(super) fn is(&self, service: &str) -> bool {
         let (name, _) = service.rsplit_once(':').unwrap_or((service, ""));
         let gone = name.strip_prefix("(no service)/").and_then(|address| address.parse::<IpAddr>().ok());
@@ -151,7 +151,7 @@ fn families(spec: &ClusterSpec, node: &NodeSpec) -> Vec<(IpAddr, IpAddr)> {
     let families = spec.service_cidrs.iter().filter_map(|range| {
         let endpoint = node.addresses.iter().find(|address| address.is_ipv4() == range.addr().is_ipv4())?;
         let host_bits = u32::from(range.max_prefix_len() - range.prefix_len());
-        // In large IPv6 ranges, counts from the end of the first 2^16 addresses.
+        // In larger IPv6 ranges, counts from the end of the first 2^16 addresses.
         let size = 1_u64 << host_bits.min(16);
         let cluster_ip = nth_address(*range, size.checked_sub(FROM_THE_END)?)?;
         Some((cluster_ip, *endpoint))
@@ -159,8 +159,7 @@ fn families(spec: &ClusterSpec, node: &NodeSpec) -> Vec<(IpAddr, IpAddr)> {
     families.collect()
 }
 
-/// Returns once `node` has connected to `to`. Starts an attempt every [`EVERY`], whether or not earlier attempts have
-/// ended.
+/// Returns once `node` has connected to `to`. Starts an attempt every [`EVERY`], without waiting for earlier ones.
 async fn reach(cluster: &Cluster, node: &str, to: SocketAddr) {
     let probe = Probe {
         from: ClusterHost::Node(node.to_owned()),

@@ -1,5 +1,3 @@
-//! The costs of the proxies of a lab.
-
 use svclab_cluster::traffic::probe::ClusterHost;
 
 use super::backend::NFT_TABLES;
@@ -9,7 +7,7 @@ use crate::mode::Mode;
 use crate::report::Figures;
 
 impl KernelLab {
-    /// `None` if the rules cannot be read.
+    /// `None`: the rules cannot be read.
     pub(super) async fn figures(&self) -> Option<Figures> {
         let used = self.proxies.usage();
         let mut figures = Figures {

@@ -1,4 +1,4 @@
-//! The metrics of proxies, and their own health.
+//! Proxies' metrics and their own health.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::scenario::file::{ExpectFile, HealthPath};
 use crate::scenario::rule_checks;
 
 pub(super) const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
-/// The time limit; the proxy reads counters of rules for its metrics.
+/// Generous: the proxy reads rule counters for its metrics.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The sum of a metric's samples; `None` without samples.
+/// `None` without samples.
 pub(super) fn sum(text: &str, name: &str) -> Option<f64> {
     let values = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']))?;

@@ -1,4 +1,4 @@
-//! Runs a scenario on the kernel: one cluster, one proxy per node, one step after the other.
+//! Runs a scenario on the kernel: one cluster, a proxy per node, steps in order.
 
 mod applied;
 mod audit;
@@ -50,8 +50,8 @@ pub struct RunOptions {
     pub control_plane: Option<Programs>,
     pub patience: Duration,
     pub keep_going: bool,
-    /// Measures the proxies from outside. After the last step, measures idle proxies for this time unless a step has
-    /// done so.
+    /// Measures proxies from outside; after the last step measures idle proxies for this time, unless a step has done
+    /// so.
     pub measure: Option<Duration>,
     pub machine: Option<MicroVm>,
     pub breaks: Vec<Damage>,
@@ -59,14 +59,14 @@ pub struct RunOptions {
     pub audit: bool,
 }
 
-/// Damage before a step. The proxies are stopped (SIGSTOP), so that they cannot repair the damage.
+/// Damage before a step, with stopped proxies (SIGSTOP), so that they cannot repair it.
 #[derive(Debug, Clone)]
 pub struct Damage {
-    /// The only scenario to damage, which then ends at the first failed step; `None`: all that have the step.
+    /// The scenario to damage, which ends at the first failed step; `None`: all that have the step.
     pub scenario: Option<String>,
     pub before: String,
     pub on: NodeChoice,
-    /// Shell commands; empty: only stops the proxies.
+    /// Shell commands; if empty, only stops the proxies.
     pub commands: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ pub fn begun(scenario: &Scenario, mode: Mode, variant: IptablesVariant) -> Scena
     report
 }
 
-/// Completes the report of a scenario that a signal ended: the remaining steps are skipped.
+/// Reports an interrupted scenario: the remaining steps are skipped.
 pub fn cut_short(scenario: &Scenario, mode: Mode, mut report: ScenarioReport) -> ScenarioReport {
     let done: Vec<usize> = report.steps.iter().map(|step| step.line).collect();
     let left = scenario.steps.iter().filter(|step| step.modes.contains(&mode) && !done.contains(&step.line));
@@ -126,7 +126,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: &mut dyn P
     report.control_plane = options.control_plane.as_ref().map(ControlPlane::of);
     match KernelLab::start(scenario, options).await {
         Ok(mut lab) => {
-            // A damaged scenario may have hours of steps after the failed one.
+            // Hours of steps may follow the failed one.
             let is_damaged = options.breaks.iter().any(|damage| damage.scenario.as_ref() == Some(&scenario.name));
             let keep_going = options.keep_going && !is_damaged;
             execute::steps(&mut lab, &scenario.steps, keep_going, |done| {

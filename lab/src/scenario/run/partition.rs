@@ -1,4 +1,4 @@
-//! Steps that cut nodes off, reconnect them, and impair their links.
+//! Cuts nodes off, reconnects them, and impairs their links.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::lab::KernelLab;
 use crate::scenario::execute::StepOutcome;
 
 impl KernelLab {
-    /// The API is cut off first, so that no event passes.
+    /// Cuts off the API first, so that no event passes.
     pub(super) async fn partition(&mut self, nodes: &[String]) -> Result<StepOutcome, LabError> {
         for node in nodes {
             self.feed.cut_off(node, true)?;
@@ -19,7 +19,7 @@ impl KernelLab {
         Ok(StepOutcome::new(nodes.join(", "), []))
     }
 
-    /// Reconnects nodes and waits until their proxies have caught up.
+    /// Waits until the proxies have caught up.
     pub(super) async fn heal(&mut self, nodes: &[String]) -> Result<StepOutcome, LabError> {
         let since = Instant::now();
         for node in nodes {

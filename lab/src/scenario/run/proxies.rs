@@ -1,4 +1,4 @@
-//! The proxies of a cluster, one per node.
+//! A cluster's proxies, one per node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::mode::Mode;
 use crate::scenario::file::{ProxyOverride, Scheduler};
 use crate::scenario::{IptablesVariant, ProxySettings};
 
-/// The error of iptables-nft and nft when the socket buffer is too small for a transaction (EMSGSIZE).
+/// The EMSGSIZE error of iptables-nft and nft: the socket buffer is too small for a transaction.
 const TOO_LONG: &str = "Message too long";
 
 const LOOK: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub(super) struct Proxies {
     modes: NodeModes,
     schedulers: BTreeMap<String, Scheduler>,
     variant: IptablesVariant,
-    /// `PATH` with the chosen iptables first, for proxies of other projects.
+    /// `PATH` with the chosen iptables first, for foreign proxies.
     path: Option<(String, String)>,
     faked: BTreeMap<String, String>,
     settings: ProxySettings,
@@ -107,8 +107,7 @@ impl Proxies {
         self.proxy.is_foreign()
     }
 
-    /// Why the machine, and not the proxy of another project, is to blame: the machine refused a privilege that every
-    /// node grants.
+    /// Why the machine, and not the foreign proxy, is to blame: it refused a privilege that every node grants.
     pub(super) fn refused(&self) -> Option<String> {
         let seen = || self.logs(usize::MAX).contains(TOO_LONG);
         (self.are_foreign() && sandbox::lacks_root() && seen()).then(|| {
@@ -162,7 +161,7 @@ impl Proxies {
         process
     }
 
-    /// The question that shows whether the proxy has applied `version`; `None`: whether the proxy is healthy.
+    /// Asks whether the proxy has applied `version`; `None`: whether it is healthy.
     fn question(
         &self,
         feed: &Feed,
@@ -251,7 +250,7 @@ impl Proxies {
         self.running.get(node)
     }
 
-    /// The nodes with a running proxy, except `cut_off`; sorted.
+    /// Nodes with a running proxy, sorted, without `cut_off`.
     pub(super) fn running(&self, cut_off: &BTreeSet<String>) -> Vec<String> {
         self.running.keys().filter(|node| !cut_off.contains(*node)).cloned().collect()
     }
@@ -264,7 +263,7 @@ impl Proxies {
         self.used.iter().copied().chain(self.running.values().filter_map(ProcessHandle::usage)).collect()
     }
 
-    /// Waits until every running proxy except those of `cut_off` has applied `version`; `None`: until it is healthy.
+    /// Waits until the running proxies outside `cut_off` have applied `version`; `None`: until they are healthy.
     pub(super) async fn applied(
         &self,
         cluster: &Cluster,
@@ -302,12 +301,12 @@ impl Proxies {
     }
 }
 
-/// Each configuration file has its own directory, as a mounted ConfigMap: a proxy may watch the whole directory.
+/// One directory per configuration file, like a mounted ConfigMap: a proxy may watch the directory.
 pub(super) fn configuration(node: &str) -> PathBuf {
     PathBuf::from(WORK_DIR).join("config").join(node).join("config.yaml")
 }
 
-/// The command line of a process; env(1) sets its variables.
+/// Uses env(1) for variables.
 fn argv(process: ProcessSpec) -> Vec<String> {
     let variables = process.env.iter().map(|(name, value)| format!("{name}={value}"));
     let program = process.program.display().to_string();

@@ -6,8 +6,8 @@ use super::error::LabError;
 use super::lab::KernelLab;
 
 impl KernelLab {
-    /// Makes the pod at the other end send the segment. Does nothing if the connection does not answer: the step finds
-    /// that out.
+    /// The pod at the other end sends the segment. Does nothing if the connection does not answer: the step detects
+    /// that.
     pub(super) async fn send_stray(&mut self, name: &str) -> Result<(), LabError> {
         let Some(connection) = self.connections.get_mut(name) else { return Ok(()) };
         let slow = || ClusterError::kernel(format!("connection {name}"));
@@ -16,7 +16,7 @@ impl KernelLab {
         };
         let (namespace, pod) = server.split_once('/').unwrap_or(("default", &server));
         let tap = self.cluster.tap(namespace, pod, peer).await?;
-        // Gives the tap a packet to observe.
+        // The tap needs a packet to observe.
         if !matches!(connection.ask(ASK).await.map_err(slow())?, ProbeAnswer::Replied { .. }) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The simulator as a backend. Packets take no time, and rules change at once.
+//! The simulator as a backend: packets take no time, and rules change at once.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +31,7 @@ impl Backend for SimLab {
         false
     }
 
-    /// The simulator models load balancers that route, not those that open connections.
+    /// The simulator models load balancers that route, not those that proxy.
     fn leaves_out(&self, step: &Step) -> Option<StepVerdict> {
         let target = match &step.action {
             Action::Probe(file) => &file.to.value,

@@ -1,4 +1,4 @@
-//! Sends requests through the simulated network, and through the relays of proxies.
+//! Sends requests through the simulated network and the proxies' relays.
 
 use std::net::SocketAddr;
 
@@ -22,12 +22,11 @@ pub(super) struct SentRequest {
 
 #[derive(Debug, Clone)]
 pub(super) struct RelayConnection {
-    /// The node of the relay, and its listening port.
+    /// The node and listening port of the relay.
     pub(super) node: String,
     pub(super) port: RelayPort,
     from: HostId,
     packet: Packet,
-    /// The proxy of the relay has ended.
     pub(super) is_dead: bool,
 }
 
@@ -70,7 +69,7 @@ impl SimLab {
         Ok(self.outcome(answer, &later))
     }
 
-    /// Resets a TCP connection, as the lab's clients do to leave no port in TIME_WAIT.
+    /// The lab's clients reset connections to leave no port in TIME_WAIT.
     pub(super) fn reset_connection(&mut self, sent: &SentRequest) -> Result<(), SimError> {
         self.both_legs(sent, Packet::reset)
     }
@@ -125,7 +124,7 @@ impl SimLab {
         calls.collect()
     }
 
-    /// Connects the relay to a backend: TCP tries one after another, UDP tries one.
+    /// TCP tries one backend after another, UDP tries one.
     fn connect_to_backend(
         &mut self,
         node: String,
@@ -158,7 +157,7 @@ impl SimLab {
                 continue;
             }
             memory.took(port, relay, client.ip(), call.to, now);
-            // The client gets the backend's answer only if the relay's own answer reaches it.
+            // The backend's answer reaches the client only if the relay's own answer does.
             let of =
                 if matches!(first.verdict, PacketVerdict::Answered { .. }) { &journey.verdict } else { &first.verdict };
             let answer = targets::answer(self.machines.network(), &self.spec, of);

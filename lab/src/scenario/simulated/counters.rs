@@ -1,5 +1,3 @@
-//! Counts the packets that each rule matches.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,7 +10,7 @@ use crate::expect::counters::{ListedRule, Ruleset};
 
 type RulePosition = (Family, String, String, usize);
 
-/// Packets by host and rule, since the rules of the host changed.
+/// By host and rule, since the host's last rule change.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RuleCounters(BTreeMap<String, BTreeMap<RulePosition, u64>>);
 

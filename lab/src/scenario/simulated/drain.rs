@@ -1,15 +1,14 @@
-//! Applies the state that a proxy in IPVS mode keeps from the virtual servers that it finds. A destination that leaves
-//! gets weight 0 while it has connections. A destination that stays keeps its place in the kernel's list.
+//! Applies the state that a proxy in IPVS mode keeps from existing virtual servers: a removed destination gets weight 0
+//! while it has connections, and a kept one keeps its place in the kernel's list.
 //!
-//! `svcproxy render` prints a clean start, without such state. `--ipvs-drain-limit` is not modelled.
+//! `svcproxy render` prints a clean start without such state. `--ipvs-drain-limit` is not modelled.
 
 use std::net::SocketAddr;
 
 use svclab_sim::ipvs::{VirtualService, VirtualServices};
 use svclab_sim::protocol::Protocol;
 
-/// Changes `wanted` to the result on a node with the virtual servers `found`. `connections` counts those of a
-/// destination.
+/// Changes `wanted` to the result with the existing virtual servers `found`. `connections` counts a destination's connections.
 pub(super) fn keep_drained(
     found: &VirtualServices,
     wanted: &mut VirtualServices,
@@ -52,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_leaving_destination_keeps_its_connections_and_a_staying_one_its_place() {
-        // Lines are in the order in which destinations were added.
+        // In the order of addition.
         let found = services(&service("-t", &[(5, 1), (2, 1), (4, 1), (3, 0)]));
         let mut wanted = services(&service("-t", &[(1, 1), (2, 1), (3, 1), (6, 1)]));
         keep_drained(&found, &mut wanted, |_, server| usize::from(server.ip().to_string() == "10.244.0.5"));

@@ -1,4 +1,4 @@
-//! A simulated cluster with its objects, and the rules of svcproxy on every node.
+//! A simulated cluster: objects, and svcproxy's rules on every node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(super) struct ProxySetup {
     runs: bool,
 }
 
-/// Each request has a source port of its own, from here on.
+/// Each request has its own source port, from here on.
 const FIRST_PORT: u16 = 32_768;
 
 pub struct SimLab {
@@ -85,7 +85,6 @@ pub struct SimLab {
 }
 
 impl SimLab {
-    /// Builds the cluster with a proxy in `mode` on every node.
     pub fn start(scenario: &Scenario, source: Arc<dyn RuleSource>, mode: Mode) -> Result<SimLab, SimError> {
         let store = scenario.initial_objects()?;
         let setup = ProxySetup { mode, scheduler: None, runs: true };
@@ -119,7 +118,7 @@ impl SimLab {
         Ok(lab)
     }
 
-    /// Every running proxy writes its rules for the current objects.
+    /// Writes the rules of all running proxies for the current objects.
     fn program(&mut self) -> Result<(), SimError> {
         publish(self.objects.path(), &self.store.list())?;
         for (node, setup) in self.setups.iter().filter(|(_, setup)| setup.runs) {
@@ -160,7 +159,7 @@ impl SimLab {
 
     pub(super) fn change_proxies(&mut self, action: ProxyAction, nodes: &[String]) -> Result<(), SimError> {
         for node in nodes {
-            // The health checks and relays of a proxy end with it.
+            // Health checks and relays end with their proxy.
             self.memories.remove(node);
             let relayed = self.open.values_mut().filter_map(|sent| sent.second.as_mut());
             relayed.filter(|second| second.node == *node).for_each(|second| second.is_dead = true);
@@ -193,7 +192,7 @@ impl SimLab {
         Ok(self.machines.route(&self.spec, &self.settings)?)
     }
 
-    /// The nodes at which the requests of a client arrive; empty if the client has a route. Adds `route`, which stays.
+    /// The nodes at which a client's requests arrive; empty if the client has a route. Adds `route` permanently.
     pub(super) fn entrances(
         &mut self,
         probe: &Probe,
@@ -233,8 +232,7 @@ impl SimLab {
     }
 }
 
-/// The defaults of `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`, unless the configuration sets
-/// them.
+/// Defaults to the kernel's `nf_conntrack_udp_timeout` and `nf_conntrack_udp_timeout_stream`.
 fn silence(proxy: &ProxySettings) -> UdpTimeouts {
     UdpTimeouts {
         single: proxy.conntrack.udp_timeout.map_or(Duration::from_secs(30), |time| time.0),

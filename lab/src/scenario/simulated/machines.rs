@@ -1,4 +1,4 @@
-//! Builds the simulator's hosts from the specification of a cluster.
+//! Builds simulated hosts from the cluster's specification.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub struct HostSettings {
     /// Set by proxies that serve node ports on loopback addresses.
     pub route_localnet: bool,
     pub tcp_be_liberal: bool,
-    /// Routes of clients: client, range, node.
+    /// Client, range, node.
     pub routes: Vec<(String, IpNet, String)>,
 }
 
@@ -31,7 +31,7 @@ pub fn number(protocol: Protocol) -> Number {
     }
 }
 
-/// The name of the simulated host. A pod on the host network is its node.
+/// The simulated host's name. A host-network pod is its node.
 pub fn machine(spec: &ClusterSpec, place: &ClusterHost) -> String {
     let on_host = |namespace: &str, name: &str| {
         spec.pods.iter().find(|pod| pod.host_network && pod.namespace == namespace && pod.name == name)
@@ -45,12 +45,11 @@ pub fn machine(spec: &ClusterSpec, place: &ClusterHost) -> String {
     }
 }
 
-/// The simulated hosts. State that packets leave (connections, affinity, the clock) survives changes of objects and
-/// rules.
+/// The simulated hosts. Connections, affinity and the clock survive changes of objects and rules.
 #[derive(Debug, Default)]
 pub struct Machines {
     network: Network,
-    /// Pods by node, in the order of their interfaces. An interface keeps its place when its pod goes.
+    /// Pods by node, in interface order. An interface keeps its place after its pod's removal.
     links: BTreeMap<String, Vec<PodKey>>,
 }
 
@@ -73,7 +72,7 @@ impl Machines {
         &mut self.network
     }
 
-    /// Changes the hosts to the specification. Each node gets the rules of its proxy.
+    /// Updates hosts and rules.
     ///
     /// # Errors
     /// When the simulator does not model a rule, set or address.
@@ -193,7 +192,7 @@ fn listening(pod: &PodSpec) -> impl Iterator<Item = (Number, u16)> {
     pod.ports.iter().map(|port| (number(port.protocol), port.port))
 }
 
-/// A node has the first address of its pod range.
+/// The first address of the node's pod range.
 fn gateway(range: &IpNet) -> Option<IpNet> {
     Some(IpNet::new_assert(nth_address(*range, 1)?, range.prefix_len()))
 }

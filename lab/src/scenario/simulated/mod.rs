@@ -1,7 +1,7 @@
-//! A scenario in the simulator: hosts, links and routes as in network namespaces, and on every node the rules that
-//! svcproxy prints. Needs no kernel and no privileges; the seed decides all random choices.
+//! Scenarios in the simulator: hosts, links and routes as in network namespaces, and svcproxy's printed rules on every
+//! node. Needs no kernel and no privileges; the seed decides all random choices.
 //!
-//! [`render`] runs svcproxy, [`rendered`] reads its output, `drain` adds the state that a restart keeps, [`machines`]
+//! [`render`] runs svcproxy, [`rendered`] reads its output, `drain` adds state that survives a restart, [`machines`]
 //! builds the network. [`lab`] is a cluster with its objects, `calls` sends requests, [`outcomes`] reads state, [`run`]
 //! carries out a scenario.
 

@@ -1,4 +1,4 @@
-//! Reads a simulated cluster: the outcomes of a request, and health checks.
+//! A request's outcomes, and health checks.
 
 use std::net::IpAddr;
 
@@ -17,9 +17,9 @@ use crate::scenario::values::{PlaceRef, ProbeTarget, spanned};
 pub struct CallText {
     pub from: String,
     pub to: String,
-    /// Used if the target has no protocol.
+    /// For targets without a protocol.
     pub protocol: Option<Protocol>,
-    /// The node to which a client sends.
+    /// The node that a client sends to.
     pub via: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl SimLab {
         self.local_endpoints(node, address, port).is_some_and(|local| local > 0)
     }
 
-    /// All outcomes of a request with exact probabilities. Leaves no state.
+    /// All outcomes with exact probabilities. Leaves no state.
     pub fn explain(&mut self, call: &CallText) -> Result<CallOutcomes, SimError> {
         let unplaced = |problem: String| SimError::Step(problem);
         let from: PlaceRef = call.from.parse().map_err(unplaced)?;

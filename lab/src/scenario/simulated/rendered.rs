@@ -1,5 +1,3 @@
-//! Reads the output of `svcproxy render`.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use svclab_sim::cluster::{NodeReadError, NodeState};
@@ -9,9 +7,9 @@ use svclab_sim::relays::{self, Relay, RelayPort};
 #[derive(Debug, Clone, Default)]
 pub struct Rendered {
     pub state: NodeState,
-    /// The number of local endpoints per `healthCheckNodePort`.
+    /// Local endpoints by `healthCheckNodePort`.
     pub health: BTreeMap<(Family, u16), usize>,
-    /// Listening ports that the proxy keeps only for open connections.
+    /// Listening ports kept only for open connections.
     pub held: BTreeSet<RelayPort>,
     pub tables: String,
 }

@@ -1,4 +1,4 @@
-//! Where requests of outside hosts enter the cluster, and outcomes as probes report them.
+//! Where outside hosts' requests enter the cluster, and outcomes as probes report them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use svclab_spec::{ClusterSpec, LoadBalancerVip, VipMode};
 
 use crate::scenario::values::{ProbeTarget, ServiceFrontend};
 
-/// Whether the health check of a node (name, an address of the family, port) succeeds.
+/// Whether a node's health check succeeds; takes name, an address of the family, port.
 type HealthLookup<'a> = &'a dyn Fn(&str, IpAddr, u16) -> bool;
 
 pub(super) fn behind_load_balancer(
@@ -56,7 +56,7 @@ pub(super) fn answer(network: &Network, spec: &ClusterSpec, verdict: &PacketVerd
     }
 }
 
-/// The name that the server reports: the pod, or on a node the pod of the host network with that port.
+/// The name that the server reports: the pod, or on a node the host-network pod with that port.
 fn server(spec: &ClusterSpec, machine: &str, at: SocketAddr) -> String {
     if let Some(pod) = machine.strip_prefix("pod/") {
         return pod.to_owned();

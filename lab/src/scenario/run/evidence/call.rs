@@ -1,4 +1,4 @@
-//! Translates a failed probe into the arguments of `svclab explain`.
+//! Turns a failed probe into arguments of `svclab explain`.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,7 @@ use crate::scenario::file::Action;
 use crate::scenario::resolve::{self, ProbePlan};
 
 impl KernelLab {
-    /// The failed probe of a step. `None` for an outside client that calls an address which is no node's: an archive
-    /// does not contain the client's route.
+    /// `None` for an outside client that calls an address of no node: an archive lacks the client's route.
     pub(super) fn failed_call(&self, step: &Step) -> Option<(FailedCall, ProbePlan)> {
         let plan = self.store.read(|store| match &step.action {
             Action::Probe(file) => resolve::probe(store, file, &step.expect).ok(),
@@ -41,7 +40,7 @@ impl KernelLab {
     }
 }
 
-/// The node whose rules decide: the node with the called address, as other nodes forward such packets unchanged; else
+/// The node whose rules decide: the one with the called address, as other nodes forward such packets unchanged; else
 /// the caller's node; else the called pod's node.
 fn deciding(spec: &ClusterSpec, from: &ClusterHost, to: IpAddr) -> Option<String> {
     let has = |addresses: &[IpAddr]| addresses.contains(&to);
@@ -62,7 +61,6 @@ fn node_of(spec: &ClusterSpec, place: &ClusterHost) -> Option<String> {
     }
 }
 
-/// Whether the place uses a node's network namespace.
 fn is_node(spec: &ClusterSpec, place: &ClusterHost) -> bool {
     let shares = |namespace: &str, name: &str| {
         spec.pods.iter().any(|pod| pod.namespace == namespace && pod.name == name && pod.host_network)

@@ -1,4 +1,4 @@
-//! Captures packets while a failed probe is sent again.
+//! Captures packets of a repeated failed probe.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::scenario::resolve::ProbePlan;
 
 const SNAP_LENGTH: u32 = 256;
 const MOST: usize = 1000;
-/// The time limit of the probe; includes the retransmission of a SYN after 1 s (RFC 6298).
+/// Covers the retransmission of a SYN after 1 s (RFC 6298).
 const SILENCE: Duration = Duration::from_millis(1500);
 /// The time for packets after the answer.
 const REST: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
 //! Evidence of a failed step: an explanation of its request, and a bundle.
 //!
-//! Errors are listed in the report and do not fail the run. The state is collected before the request is sent again for
-//! the capture.
+//! Errors go to the report and do not fail the run. The state is collected before the request is repeated for the
+//! capture.
 
 mod call;
 mod capture;
@@ -22,7 +22,7 @@ use crate::explanation;
 use crate::report::{Evidence, StepVerdict};
 use crate::scenario::{Scenario, Step, execute};
 
-/// The most failed steps with evidence: later failures usually follow from earlier ones.
+/// Failed steps with evidence: later failures usually follow from earlier ones.
 const MOST: usize = 3;
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -30,11 +30,11 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub enum EvidenceLevel {
     Nothing,
     Explanation,
-    /// An explanation, and a bundle in a subdirectory of this directory.
+    /// Also writes a bundle into a subdirectory.
     Bundle(PathBuf),
 }
 
-/// The common content of all bundles of a scenario.
+/// The common content of a scenario's bundles.
 pub(super) struct EvidenceKeeper {
     head: BundleStep,
     text: String,
@@ -87,7 +87,7 @@ impl EvidenceKeeper {
     }
 }
 
-/// The manifest files in or below the folder of the scenario.
+/// Manifest files in or below the scenario's folder.
 fn files(scenario: &Scenario) -> BTreeMap<PathBuf, String> {
     let beside = scenario.path.parent().unwrap_or(Path::new(""));
     let named = scenario.files.iter();

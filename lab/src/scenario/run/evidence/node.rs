@@ -1,4 +1,4 @@
-//! Collects a node: archive, connections, and the log of its proxy.
+//! Collects a node's archive, connections and proxy log.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use super::super::proxies::configuration;
 use super::{LIMIT, archive_inside};
 use crate::bundle;
 
-/// The time limits of `svclab collect`, in all and per tool; shorter than [`LIMIT`].
+/// Limits of `svclab collect` in seconds, in all and per tool; shorter than [`LIMIT`].
 const COLLECT: (u64, u64) = (8, 4);
-/// The connections, if `conntrack` is missing.
+/// The fallback if `conntrack` is missing.
 const CONNECTIONS: &str = "/proc/thread-self/net/nf_conntrack";
 
 impl KernelLab {
@@ -24,7 +24,7 @@ impl KernelLab {
                 not_kept.extend(done.err().map(|why| format!("{what} of {node}: {why}")));
             };
             if let Some(folder) = folder {
-                // Before other tools open connections of their own.
+                // Must precede tools that open connections.
                 let written = match self.connections_of(node).await {
                     Ok(text) => write(&folder.join(format!("conntrack-{node}.txt")), &text),
                     Err(why) => Err(why),
@@ -63,7 +63,7 @@ impl KernelLab {
         if output.success() { Ok(archive) } else { Err(last()) }
     }
 
-    /// All conntrack entries, of both families.
+    /// Conntrack entries of both families.
     async fn connections_of(&self, node: &str) -> Result<String, String> {
         let place = ClusterHost::Node(node.to_owned());
         let mut text = String::new();

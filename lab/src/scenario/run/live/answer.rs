@@ -1,5 +1,3 @@
-//! Serves the control socket.
-
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -47,7 +45,7 @@ impl KernelLab {
                         asking.push(self.serve_client(stream));
                     }
                 }
-                // A client may have disconnected; other clients are unaffected.
+                // A disconnected client does not affect others.
                 Some(_) = asking.next() => {}
             }
         }
@@ -121,7 +119,7 @@ impl KernelLab {
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
-                // The client sends nothing more, so the socket is readable when the client disconnects.
+                // The client sends nothing more: readable means disconnected.
                 _ = stream.readable() => return Ok(()),
             }
         }

@@ -24,7 +24,7 @@ impl KernelLab {
 }
 
 impl LiveLab<'_> {
-    /// Serves until an error, which is returned. `tell` gets warnings.
+    /// Runs until an error, which it returns. `tell` gets warnings.
     pub async fn serve(self, tell: &dyn Fn(&str)) -> LabError {
         tokio::select! {
             error = self.lab.follow_pods(self.pods_built, tell) => error,

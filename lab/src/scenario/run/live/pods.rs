@@ -1,4 +1,4 @@
-//! The kubelet of all nodes: adds and removes pods of the cluster as the API says.
+//! Plays the kubelet of all nodes: adds and removes pods as the API says.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use super::super::lab::KernelLab;
 
 pub(super) struct BuiltPods {
     built: BTreeMap<ObjectKey, String>,
-    /// UIDs of pods that could not be built. The lab tries again when another pod goes, which may free what they need.
+    /// UIDs of pods that could not be built. Retries after the removal of another pod, which may free resources.
     failed: BTreeMap<ObjectKey, String>,
     vips: Vec<LoadBalancerVip>,
 }
 
 impl KernelLab {
-    /// Makes new pods pending in the API; returns what exists.
+    /// New pods are pending from now on; returns the existing ones.
     pub(super) fn hold_pods(&self) -> BuiltPods {
         let (pods, vips) = self.store.write(|store| {
             store.hold_pods();
@@ -42,7 +42,7 @@ impl KernelLab {
     async fn follow(&self, pods_built: &mut BuiltPods, tell: &dyn Fn(&str)) -> Result<(), LabError> {
         let (pods, vips) = self.store.read(|store| (store.pod_states(), store.vips()));
         let wanted: BTreeMap<&ObjectKey, &PodState> = pods.iter().map(|pod| (&pod.key, pod)).collect();
-        // A deleted and recreated pod has the same name and another UID.
+        // A recreated pod has the same name and another UID.
         let is_gone = |key: &ObjectKey, uid: &String| wanted.get(key).is_none_or(|pod| pod.uid != *uid);
         let gone: Vec<ObjectKey> =
             pods_built.built.iter().filter(|(key, uid)| is_gone(key, uid)).map(|(key, _)| key.clone()).collect();
@@ -76,7 +76,7 @@ impl KernelLab {
         self.feed.publish(&self.store).await
     }
 
-    /// Builds all pods together; if that fails, one by one, so that one pod does not block the others.
+    /// Builds pods together; after a failure one by one, so that one pod does not block the others.
     async fn build(&self, pods: &[&PodState]) -> Vec<Result<(), ClusterError>> {
         let specs: Vec<PodSpec> = pods.iter().map(|pod| pod.spec.clone()).collect();
         if specs.is_empty() {

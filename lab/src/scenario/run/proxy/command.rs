@@ -1,4 +1,4 @@
-//! Commands in the description of a proxy: fills placeholders, finds programs.
+//! Commands of a proxy's description: fills placeholders, finds programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,7 +34,7 @@ pub(super) fn check_places(key: &str, part: &str) -> Result<(), String> {
     }
 }
 
-/// A name without a slash is looked up in `first`, then in `PATH`.
+/// Looks up names without a slash in `first`, then in `PATH`.
 fn find(program: &str, first: Option<&Path>) -> Option<String> {
     let path = std::env::var_os("PATH").filter(|_| !program.contains('/'));
     let first = first.filter(|_| path.is_some()).map(Path::to_owned);
@@ -50,7 +50,7 @@ fn unknown_place(part: &str) -> Option<String> {
     if PLACES.contains(&place) { unknown_place(&part[end + 1..]) } else { Some(part[start..=end].to_owned()) }
 }
 
-/// The output of a command, standard output first: proxies print their version on either stream.
+/// Standard output, then standard error: proxies print their version on either.
 pub(super) fn output(command: &[String]) -> Result<String, String> {
     let shown = command.join(" ");
     let [program, arguments @ ..] = command else { return Err("no program".to_owned()) };

@@ -16,7 +16,7 @@ pub(super) type Excuses = BTreeMap<String, ExcuseEntry>;
 pub(super) enum ExcuseEntry {
     Reason(String),
     One(Excuse),
-    /// The first that fits counts.
+    /// The first match counts.
     Several(Vec<Excuse>),
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Excuse {
     /// Empty: all modes.
     #[serde(default)]
     modes: Vec<Mode>,
-    /// In Cargo's notation: `<1.31`, `>=1.36, <1.37`.
+    /// Cargo's notation: `<1.31`, `>=1.36, <1.37`.
     versions: Option<VersionReq>,
 }
 
@@ -80,7 +80,7 @@ impl Excuse {
     }
 }
 
-/// Whether `version` is one of `versions`; `None`: every version is.
+/// `None` in `versions` fits every version.
 pub(super) fn fits(versions: Option<&VersionReq>, version: Option<&Version>) -> bool {
     versions.is_none_or(|versions| {
         // A pre-release counts as its release; `VersionReq` would reject it.

@@ -1,4 +1,4 @@
-//! The proxy of a run: svcproxy, or the proxy of another project with a description in a file.
+//! The tested proxy: svcproxy, or another project's proxy with a description file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ mod versioned_mode;
 
 #[derive(Debug, Clone)]
 pub enum ProxyUnderTest {
-    /// svcproxy, which reports the versions that it has applied.
+    /// svcproxy, which reports applied versions.
     Own(PathBuf),
     /// Another project's proxy: only traffic shows what it has applied.
     Foreign(Box<ForeignProxy>),
@@ -35,8 +35,7 @@ impl ProxyUnderTest {
     }
 }
 
-/// The description of another project's proxy. Commands and variables may use `{node}`, `{kubeconfig}`, `{config}` and
-/// `{mode}`.
+/// A proxy's description. Commands and variables may use `{node}`, `{kubeconfig}`, `{config}` and `{mode}`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForeignProxy {
@@ -49,7 +48,7 @@ pub struct ForeignProxy {
     #[serde(skip)]
     found: Option<Version>,
     pub init: Option<Vec<String>>,
-    /// Environment variables of the proxy and of the other commands.
+    /// For the proxy and its other commands.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     #[serde(default)]
@@ -59,7 +58,7 @@ pub struct ForeignProxy {
     pub config: Option<Value>,
     #[serde(default, deserialize_with = "excuse::read")]
     excused: Excuses,
-    /// Promises that the proxy is known to break, with reasons.
+    /// Known broken promises, with reasons.
     #[serde(default, rename = "excusedPromises", deserialize_with = "excuse::read_promises")]
     excused_promises: Excuses,
 }
@@ -76,7 +75,7 @@ impl ForeignProxy {
         ForeignProxy::read_with(path, None)
     }
 
-    /// Like [`ForeignProxy::read`]. Looks up programs in `first` before `PATH`.
+    /// Like [`ForeignProxy::read`], but looks up programs in `first` before `PATH`.
     pub fn read_with(path: &Path, first: Option<&Path>) -> Result<ForeignProxy, ProxyFileError> {
         let wrong = |problem: String| ProxyFileError { path: path.display().to_string(), problem };
         let text = crate::input::InputFiles::default().text(path).map_err(|error| wrong(error.to_string()))?;
@@ -143,7 +142,7 @@ impl ForeignProxy {
         programs
     }
 
-    /// Resolves programs, checks everything, and asks for the version.
+    /// Also resolves programs and asks for the version.
     fn checked(mut self, first: Option<&Path>) -> Result<ForeignProxy, String> {
         self.commands().try_for_each(|(key, command)| command::check(key, command, first))?;
         for (name, value) in &self.env {
@@ -208,8 +207,8 @@ impl ForeignProxy {
     pub fn configuration(&self, own: &Value) -> Value {
         let mut config = json!({
             "clientConnection": { "contentType": "application/json" },
-            // kube-proxy exits where it may not set these sysctls, which only the host's namespace may; zero leaves
-            // them unchanged.
+            // kube-proxy exits if it may not set these sysctls, which only the host's namespace may; zero leaves them
+            // unchanged.
             "conntrack": {
                 "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
             },

@@ -5,15 +5,15 @@ use serde::Deserialize;
 pub(in crate::scenario::run) const HEALTH: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_256);
 
-/// `ready:` how a proxy shows that it is healthy.
+/// `ready:` proves that a proxy is healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "ReadyFile")]
 pub enum Ready {
-    /// A GET must be answered with 200.
+    /// A GET that returns 200.
     Url { address: SocketAddr, path: String },
-    /// A command on the node must end with status 0.
+    /// A command on the node with exit status 0.
     Command(Vec<String>),
-    /// No check: the marker shows that the proxy works.
+    /// No check: the marker suffices.
     Marker,
 }
 

@@ -1,5 +1,3 @@
-//! The modes of another project's proxy.
-
 use semver::{Version, VersionReq};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};

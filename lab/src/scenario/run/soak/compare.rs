@@ -1,4 +1,4 @@
-//! Compares the rules after many changes with those of a fresh proxy on clean tables.
+//! Compares the rules after many changes with a fresh proxy's on clean tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use super::super::marker;
 use super::listeners;
 use crate::expect::counters::Ruleset;
 
-/// By `FAMILY TABLE CHAIN`, including empty chains; sets, virtual servers and addresses have entries, too.
+/// By `FAMILY TABLE CHAIN`, including empty chains, sets, virtual servers and addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeRules(BTreeMap<String, Vec<String>>);
 
 impl NodeRules {
-    /// Reads the output of `iptables-save`. Ignores counters and the order of chains, but not the order of rules.
+    /// Reads `iptables-save`. Ignores counters and the order of chains, but not of rules.
     pub(super) fn read(&mut self, family: &str, saved: &str) {
         let ruleset = Ruleset::parse(saved);
         let name = |table: &str, chain: &str| format!("{family} {table} {chain}");
@@ -26,7 +26,7 @@ impl NodeRules {
         self.0.retain(|chain, rules| !(rules.is_empty() && passed_over.contains(chain)));
     }
 
-    /// Reads the output of `ipset save`. Ignores the options of sets.
+    /// Reads `ipset save` without set options.
     pub(super) fn read_sets(&mut self, saved: &str) {
         for line in saved.lines() {
             let mut words = line.splitn(3, ' ');
@@ -39,14 +39,13 @@ impl NodeRules {
         }
     }
 
-    /// Reads the output of `ipvsadm -Sn`. Ignores destinations with weight 0: they drain connections, which a fresh
-    /// proxy has not.
+    /// Reads `ipvsadm -Sn`. Ignores destinations with weight 0, which drain connections: a fresh proxy has none.
     pub(super) fn read_servers(&mut self, saved: &str) {
         for line in saved.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             let [verb, protocol, address, rest @ ..] = &words[..] else { continue };
             let server = self.0.entry(format!("virtual server {protocol} {address}")).or_default();
-            // The kernel may list a server twice, with its destinations, while another namespace changes.
+            // The kernel may list a server and its destinations twice while another namespace changes.
             if *verb == "-A" {
                 server.clear();
             }
@@ -57,7 +56,7 @@ impl NodeRules {
         }
     }
 
-    /// Reads the output of `ip -o addr` for one device.
+    /// Reads `ip -o addr` for one device.
     pub(super) fn read_addresses(&mut self, device: &str, shown: &str) {
         let addresses = self.0.entry(format!("addresses of {device}")).or_default();
         let words = shown.lines().filter_map(|line| line.split_whitespace().nth(3));
@@ -65,8 +64,8 @@ impl NodeRules {
         addresses.sort();
     }
 
-    /// Reads the output of `nft list table`. Ignores sizes of sets, dynamic elements, and the assignment of numbers to
-    /// the endpoints of a frontend. `marker` has the addresses of the marker service.
+    /// Reads `nft list table`. Ignores set sizes, dynamic elements, and the assignment of numbers to a frontend's
+    /// endpoints. `marker`: the marker service's addresses.
     pub(super) fn read_nft(&mut self, listed: &str, marker: &[String]) {
         let (ruleset, key) = (Ruleset::parse_nft(listed), marker::key());
         let names = |table: &str, object: &str| format!("{table} {object}");
@@ -99,7 +98,7 @@ impl NodeRules {
         }
     }
 
-    /// Ignores the order of all rules, for other projects' proxies.
+    /// For foreign proxies: ignores the order of all rules.
     pub(super) fn sort(&mut self) {
         self.0.values_mut().for_each(|rules| rules.sort());
     }
@@ -112,8 +111,8 @@ impl NodeRules {
         self.0.values().map(Vec::len).sum()
     }
 
-    /// Ignores the order of rules in the kernel's chains: a clean-up keeps the jump that guards loopback addresses,
-    /// before later jumps.
+    /// Ignores the order of rules in base chains: a clean-up keeps the jump that guards loopback addresses ahead of
+    /// later jumps.
     pub(super) fn sort_jumps(&mut self) {
         let of_kernel = |chain: &str| KERNELS.iter().any(|name| chain.ends_with(&format!(" {name}")));
         self.0.iter_mut().filter(|(chain, _)| of_kernel(chain)).for_each(|(_, rules)| rules.sort());
@@ -125,7 +124,7 @@ impl NodeRules {
     }
 }
 
-/// Sorts numbers and endpoints of each frontend separately; an element is `10.96.0.1 . tcp . 80 . 1 : 10.244.1.2 .
+/// Sorts each frontend's numbers and endpoints separately; an element is `10.96.0.1 . tcp . 80 . 1 : 10.244.1.2 .
 /// 8080`.
 fn without_numbers(elements: &[String]) -> Vec<String> {
     let (mut frontends, mut others) = (BTreeMap::<&str, (Vec<u32>, Vec<&str>)>::new(), Vec::new());
@@ -151,7 +150,7 @@ fn without_numbers(elements: &[String]) -> Vec<String> {
     others
 }
 
-/// Sorts the probabilities and the endpoints of a chain that draws an endpoint: their assignment is arbitrary.
+/// Sorts probabilities and endpoints of a chain that draws an endpoint: their assignment is arbitrary.
 fn without_draw_order(rules: &[String]) -> Vec<String> {
     let (mut odds, mut others) = (Vec::new(), Vec::new());
     for rule in rules {

@@ -1,13 +1,13 @@
-//! Replaces listening ports in userspace mode's rules by names of service ports: the proxy takes any free port, so two
+//! Replaces userspace mode's listening ports in rules by service port names: the proxy takes any free port, so two
 //! dumps differ.
 
 use std::collections::BTreeMap;
 
-/// The chain that accepts packets to listening ports, with the names of service ports in comments.
+/// The chain that accepts packets to listening ports, with service port names in comments.
 const LISTENERS: &str = "filter KUBE-NODEPORT-NON-LOCAL";
 const LEADING: [&str; 2] = ["nat KUBE-PORTALS-", "nat KUBE-NODEPORT-"];
 
-/// Rules are by `FAMILY TABLE CHAIN`. A port without a listener keeps its number.
+/// By `FAMILY TABLE CHAIN`. A port without a listener keeps its number.
 pub(super) fn name_ports(rules: &mut BTreeMap<String, Vec<String>>) {
     for family in ["IPv4", "IPv6"] {
         let Some(letting_in) = rules.get_mut(&format!("{family} {LISTENERS}")) else { continue };
@@ -23,7 +23,7 @@ pub(super) fn name_ports(rules: &mut BTreeMap<String, Vec<String>>) {
     }
 }
 
-/// Protocol, port and service port of a rule that accepts packets to a listener.
+/// Protocol, port and service port of a rule for a listener.
 fn listener(rule: &str) -> Option<((String, String), String)> {
     let name = rule.split('"').nth(1)?;
     let of = |flag: &str| rule.split_once(flag)?.1.split(' ').next().map(str::to_owned);

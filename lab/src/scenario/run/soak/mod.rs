@@ -1,7 +1,7 @@
 //! Soak: many changes at an even pace.
 //!
-//! Judges requests to a service that never changes, complaints in the proxies' logs, failed restores, memory and open
-//! files over time, and at the end the rules against those of a fresh proxy on clean tables.
+//! Judges requests to an unchanging service, complaints in the proxies' logs, failed restores, memory and open files
+//! over time, and the final rules against a fresh proxy's on clean tables.
 
 mod compare;
 mod listeners;
@@ -35,20 +35,20 @@ use crate::mode::Mode;
 use crate::scenario::execute::Executor;
 use crate::scenario::{LoadError, PATIENCE, Scenario, load};
 
-/// Changes before the measurement, so that the number of objects is stable while memory is judged.
+/// Changes before the measurement: the number of objects must be stable while memory is judged.
 const POPULATION: usize = 1000;
 /// Waits for the proxies after so many of these changes.
 const AT_ONCE: usize = 200;
-/// How long log readers stall at most (else two tenths of the time): a proxy's buffer is limited.
+/// The longest stall of log readers (else two tenths of the time): a proxy's buffer is limited.
 const UNREAD: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
 pub const PARTS: u32 = 10;
-/// The pods of the service that never changes.
+/// The unchanging service's pods.
 const SERVERS: &[&str] = &["default/steady-1", "default/steady-2"];
 const LOOKS: usize = 10;
 /// Proxies in nftables mode finish delayed work within this time.
 const AT_REST: Duration = Duration::from_millis(1500);
-/// Has the addresses of services in IPVS mode.
+/// Has the service addresses of IPVS mode.
 const DEVICE: &str = "kube-ipvs0";
 const TOLD: usize = 3;
 
@@ -76,12 +76,12 @@ pub struct SoakRow {
 pub struct SoakNodeRow {
     pub node: String,
     pub syncs: u64,
-    /// Resident memory in KiB, the median.
+    /// Median resident memory in KiB.
     pub rss: u64,
-    /// Open files, the median.
+    /// Median number of open files.
     pub fds: u64,
     pub errors: u64,
-    /// Processor time, including children, per change of this tenth.
+    /// Processor time per change in this tenth, children included.
     pub per_change: Duration,
 }
 
@@ -135,7 +135,7 @@ pub async fn soak(options: &SoakOptions, progress: &mut (dyn FnMut(&SoakRow) + S
         let first = lab.store.version();
         let caught_up = churn(options, &mut lab, &mut stream, &mut report, progress).await?;
         report.versions = lab.store.version() - first;
-        // The rules of a proxy that lags behind are not final.
+        // A lagging proxy's rules are not final.
         if caught_up {
             compare(options, &mut lab, &mut report).await?;
         }
@@ -269,7 +269,7 @@ async fn compare(options: &SoakOptions, lab: &mut KernelLab, report: &mut SoakRe
     Ok(())
 }
 
-/// Waits until proxies in nftables mode stop changing rules: they add and delete chains a second after a change.
+/// Proxies in nftables mode add and delete chains until a second after a change.
 async fn settle(lab: &KernelLab, nodes: &[String]) -> Result<(), LabError> {
     for node in nodes.iter().filter(|node| lab.proxies.mode_of(node) == Mode::Nftables) {
         let mut before = dump_once(lab, node).await?;
@@ -285,8 +285,8 @@ async fn settle(lab: &KernelLab, nodes: &[String]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The state of the node's kernel. IPVS may list virtual servers wrongly while another namespace changes: reads until
-/// two dumps are equal.
+/// The node's kernel state. IPVS may list virtual servers wrongly while another namespace changes: reads until two
+/// dumps are equal.
 async fn dump(lab: &KernelLab, node: &str) -> Result<NodeRules, LabError> {
     let mut rules = dump_once(lab, node).await?;
     for _ in 1..LOOKS {

@@ -1,4 +1,4 @@
-//! Measurements of a proxy: memory, file descriptors, metrics.
+//! A proxy's memory, file descriptors and metrics.
 
 use procfs::process::Process;
 
@@ -23,8 +23,8 @@ pub(super) fn median(mut values: Vec<u64>) -> u64 {
     values.get(values.len() / 2).copied().unwrap_or(0)
 }
 
-/// Allowed growth of memory from the second tenth to the last, in KiB and percent: allocator fragments, varying numbers
-/// of objects.
+/// Allowed memory growth from the second tenth to the last, in KiB and percent: allocator fragments, varying numbers of
+/// objects.
 const GROWTH: (u64, u64) = (1024, 5);
 /// Allowed growth of file descriptors: listeners of health-check node ports vary with the services.
 const MORE_FDS: u64 = 16;

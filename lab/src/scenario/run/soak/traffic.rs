@@ -1,4 +1,4 @@
-//! Requests to the service that never changes. One of its pods must answer each.
+//! Requests to the unchanging service. One of its pods must answer each.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,6 @@ const KEPT: usize = 5;
 #[derive(Debug, Clone, Default)]
 pub(super) struct TrafficReport {
     pub(super) made: u64,
-    /// Without an answer from one of the pods.
     pub(super) failed: u64,
     pub(super) examples: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Watches the proxy of one node during a soak.
+//! Watches one node's proxy during a soak.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) struct ProxyWatch {
 }
 
 impl ProxyWatch {
-    /// Skips the log lines of the start.
+    /// Skips log lines of the start.
     pub(super) fn begin(lab: &KernelLab, node: String) -> Self {
         let handle = lab.proxies.handle(&node);
         let pid = handle.map_or(-1, |handle| handle.pid());
